@@ -40,12 +40,12 @@ def subscribe_parts(settings: LiveSettings[DaemonConfig], parts: Parts) -> None:
     subscribe(live_store(settings.config), parts.store.configure)
     subscribe(send_config, parts.send_checks.configure)
     subscribe(send_config, parts.send_backs.configure)
-    subscribe(lambda config: config.store.max_message_size, parts.send_messages.limit)
-    subscribe(lambda config: config.store.max_message_size, parts.ends.limit)
+    subscribe(lambda config: config.store.max_message_size, parts.send_messages.set_max_message_size)
+    subscribe(lambda config: config.store.max_message_size, parts.ends.set_max_message_size)
     subscribe(transactions_config, parts.background.transactions.configure)
     subscribe(
         lambda config: (config.broker.region_id, config.broker.trace_on),
-        lambda told: parts.send_answers.configure(told[0], trace_on=told[1]),
+        lambda told: parts.send_responses.configure(told[0], trace_on=told[1]),
     )
     subscribe(lambda config: config.broker.rebalance_lock_max_live_time, parts.queue_locks.configure)
     subscribe(

@@ -51,8 +51,8 @@ from skylarkmq.broker.ops.health import Check
 from skylarkmq.broker.ops.loop_lag import LoopLag
 from skylarkmq.broker.ops.metrics import Observed, scrape_of
 from skylarkmq.broker.ops.metrics_page import MetricsPage
-from skylarkmq.broker.processors.admin.cleanup import TidyingProcessor
-from skylarkmq.broker.processors.admin.client_relays import ClientRelays
+from skylarkmq.broker.processors.admin.cleanup import CleanupProcessor
+from skylarkmq.broker.processors.admin.client_relays import ClientRelayProcessor
 from skylarkmq.broker.processors.admin.clients import ClientsProcessor
 from skylarkmq.broker.processors.admin.config import ConfigProcessor
 from skylarkmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
@@ -72,12 +72,12 @@ from skylarkmq.broker.processors.pull.checks import PullChecks
 from skylarkmq.broker.processors.pull.processor import PullProcessor
 from skylarkmq.broker.processors.query import QueryProcessor
 from skylarkmq.broker.processors.send.checks import SendChecks
-from skylarkmq.broker.processors.send.disk_backpressure import SendGate
+from skylarkmq.broker.processors.send.disk_backpressure import SendBackpressure
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.processor import SendProcessor
 from skylarkmq.broker.processors.send.recall import RecallProcessor
 from skylarkmq.broker.processors.send.reply import ReplyProcessor
-from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
@@ -189,9 +189,9 @@ class Parts:
             ("admin", TopicStatsProcessor(name, self.topics, self.sessions, self.store, self.windows)),
             ("admin", self._consume_stats_processor()),
             ("admin", ClientsProcessor(self.sessions, lambda seen_ms: wall_ms() - steady_ms() + seen_ms)),
-            ("admin", ClientRelays(name, self.sessions, self.topics, self.groups, self.store, self.calls)),
+            ("admin", ClientRelayProcessor(name, self.sessions, self.topics, self.groups, self.store, self.calls)),
             ("admin", self.resets),
-            ("admin", TidyingProcessor(self.topics, self.store)),
+            ("admin", CleanupProcessor(self.topics, self.store)),
         ):
             for code, handler in processor.handlers().items():
                 self.server.dispatcher.register([code], handler, self.pools[OWN_POOLS.get(code, pool)])
@@ -199,19 +199,19 @@ class Parts:
             for code, run_handler in run_handlers.items():
                 self.server.dispatcher.register_run([code], run_handler, self.pools[pool])
         self.server.dispatcher.at_run_end(sends.end_run)
-        self.server.dispatcher.at_batch_end(sends.finish_turn)
-        self.server.dispatcher.at_batch_end(self.ends.finish_turn)
+        self.server.dispatcher.at_batch_end(sends.finish_iteration)
+        self.server.dispatcher.at_batch_end(self.ends.finish_iteration)
         self.server.dispatcher.after_responses(sends.run_after_responses)
         self.store.when_decided(self.server.selector.flush_responses)
-        self.gate = SendGate(
+        self.backpressure = SendBackpressure(
             self.store, self.pools["send"], self.server.dispatcher.reopen, self.server.selector.resume_paused_reads
         )
         self.server.selector.on_close(self.arrivals.forget)
         self.server.selector.on_close(self.clients.connection_closed)
         self.topics.on_change(self.registrar.changed)
         self.topics.on_change(lambda: self.pulls.fall_behind.keep_existing(self.topics.find))
-        self.topics.on_change(self.pulls.look_again)
-        self.groups.on_change(self.pulls.look_again)
+        self.topics.on_change(self.pulls.invalidate)
+        self.groups.on_change(self.pulls.invalidate)
         self.topics.on_delete(self.pulls.deliveries.remove_topic)
         self.topics.on_delete(self.background.forget_topic)
         self.topics.on_delete(self.windows.remove_topic)
@@ -228,16 +228,16 @@ class Parts:
         completion = PropertyCompletion(broker.broker_cluster_name, lambda: unique_ids.next(wall_ms()))
         self.send_checks = SendChecks(send_config(config), self.topics, self.groups, self._is_orderly, wall_ms)
         defer = self.background.deferral.defer
-        defer_fast = self.background.deferral.defer_fast
-        self.send_messages = SendMessages(completion, config.store.max_message_size, defer, wall_ms, defer_fast)
-        self.send_answers = SendAnswers(
+        grant = self.background.deferral.defer_fast
+        self.send_messages = SendMessages(completion, config.store.max_message_size, defer, wall_ms, grant)
+        self.send_responses = SendResponses(
             broker.region_id,
             trace_on=broker.trace_on,
             store_host=config.store.store_host,
             broker_name=broker.broker_name,
         )
         return SendProcessor(
-            self.send_checks, self.send_messages, self.store, self.send_answers, self.pools["send"], self.put_times
+            self.send_checks, self.send_messages, self.store, self.send_responses, self.pools["send"], self.put_times
         )
 
     def _send_back_processor(self) -> SendBackProcessor:
@@ -256,7 +256,7 @@ class Parts:
             self.send_checks,
             self.send_messages,
             self.background.puts,
-            self.send_answers,
+            self.send_responses,
             self.replies,
             are_stored=self._config.broker.store_reply_message_enable,
         )

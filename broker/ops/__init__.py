@@ -1,1 +1,1 @@
-"""What an operator looks at from outside: health pages, over HTTP."""
+"""Monitoring over HTTP: health pages and Prometheus metrics."""

@@ -1,14 +1,13 @@
-"""Pages over HTTP: /healthz says that the process lives, /readyz that it can do its work, /metrics how it goes.
+"""HTTP pages: /healthz (the process is alive), /readyz (the broker can do its work), /metrics.
 
-/healthz    200 whenever the event loop gets round to answering; it asks nothing, so that a full disk or a lost name
-            server never makes a supervisor restart a daemon for which a restart is no cure
-/readyz     200 if every check is fine, else 503; the body names each check either way:
+    /healthz    200 whenever the event loop responds; it runs no checks, so that a full disk or a lost name server
+                never makes a supervisor restart a daemon that a restart does not repair
+    /readyz     200 if every check passes, else 503; the body lists every check either way:
+                {"ready":false,"checks":{"registered":"no name server has answered yet","store":"ok"}}
 
-            {"ready":false,"checks":{"registered":"no name server has answered yet","store":"ok"}}
-
-The pages live in the daemon's own loop and are served by uvicorn on a socket that is bound here, so that a port in use
-is told before anything else starts. A check is a plain callable: None means fine, a text says what is wrong.
-What /metrics says is another module's business (`metrics_page.py`).
+The pages run in the daemon's event loop. uvicorn serves them on a socket that is bound here, so that a port in use is
+reported before anything else starts. A check is a callable that returns None if it passes, or the reason why not.
+`metrics_page.py` produces /metrics.
 """
 
 import asyncio
@@ -31,10 +30,10 @@ from starlette.types import ASGIApp
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.ops.http_connections import REQUEST_S, bounded_protocol
 
-FINE: Final = "ok"
+PASSED: Final = "ok"
 BACKLOG: Final = 128
-IDLE_S: Final = 5  # of a kept-alive connection; scrapers come less often than that
-GRACE_S: Final = 1  # for answers under way when the daemon stops
+IDLE_S: Final = 5  # of a kept-alive connection; scrapers connect less often
+GRACE_S: Final = 1  # for responses in progress when the daemon stops
 
 Check = Callable[[], str | None]
 
@@ -42,13 +41,13 @@ log = logging.getLogger(__name__)
 
 
 class HealthStatistics(msgspec.Struct, frozen=True):
-    """Pages asked for since the start."""
+    """Requests served since the start."""
 
     requests: int
 
 
 class HealthServer:
-    """The pages on one address."""
+    """Serves the pages on one address."""
 
     def __init__(
         self,
@@ -70,12 +69,13 @@ class HealthServer:
         return f"<HealthServer {self._host}:{self._port} {'serving' if self._serving else 'stopped'}>"
 
     def statistics(self) -> HealthStatistics:
-        """The pages' figures now."""
+        """Return the current totals."""
         return HealthStatistics(requests=self._server.server_state.total_requests if self._server else 0)
 
     async def start(self) -> int:
-        """Serve; returns the port (which differs from 0 when 0 was asked for). StartError if it cannot be had."""
-        listener = listening(self._host, self._port)
+        """Start serving, and return the port (which matters if port 0 was requested). Raises StartError if it cannot
+        bind."""
+        listener = listening_socket(self._host, self._port)
         self._port = listener.getsockname()[1]
         self._server = _Server(
             uvicorn.Config(
@@ -96,7 +96,7 @@ class HealthServer:
         return self._port
 
     async def stop(self) -> None:
-        """Stop listening, finish the answers under way."""
+        """Stop listening, and finish the responses in progress."""
         if self._server is None or self._serving is None:
             return
         self._server.should_exit = True
@@ -105,15 +105,15 @@ class HealthServer:
 
 
 def application(checks: Mapping[str, Check], metrics: ASGIApp | None = None) -> Starlette:
-    """The pages as an ASGI application; without `metrics` there is no such page."""
+    """Return the pages as an ASGI application; without `metrics` there is no /metrics page."""
 
     async def healthz(_request: Request) -> Response:
         return as_json({"alive": True}, 200)
 
     async def readyz(_request: Request) -> Response:
-        answers = {name: check() or FINE for name, check in checks.items()}
-        ready = all(answer == FINE for answer in answers.values())
-        return as_json({"ready": ready, "checks": answers}, 200 if ready else 503)
+        results = {name: check() or PASSED for name, check in checks.items()}
+        ready = all(result == PASSED for result in results.values())
+        return as_json({"ready": ready, "checks": results}, 200 if ready else 503)
 
     routes = [Route("/healthz", healthz), Route("/readyz", readyz)]
     if metrics is not None:
@@ -127,8 +127,8 @@ def as_json(body: Mapping[str, object], status: int) -> Response:
     )
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket on the address; StartError if it cannot be had."""
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on the address. Raises StartError if it cannot bind."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -137,13 +137,13 @@ def listening(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be had: {error.strerror}"
+        reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be bound: {error.strerror}"
         raise StartError(f"health pages: port {port} on {host} {reason} (metricsPromExporterPort)") from None
     return listener
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: signals belong to the daemon."""
+    """uvicorn without its signal handlers: the daemon handles signals."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

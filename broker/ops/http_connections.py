@@ -1,9 +1,9 @@
-"""Connections of the health pages: how many there may be, and how long each may take.
+"""Limits for connections to the health pages: how many there may be, and how long a request may take.
 
-uvicorn bounds requests, not connections, and waits for the end of a request for ever. A peer that opens connections and
-says nothing, half a request, or reads no response would use up the descriptors that the store and clients need. So a
-request has REQUEST_S to come, its response RESPONSE_S to leave, and of more than MOST connections the oldest is closed:
-a probe that comes always gets through.
+uvicorn limits requests, not connections, and waits for the rest of a request forever. A peer that opens connections and
+sends nothing, sends half a request, or reads no response could use up the file descriptors that the store and clients
+need. So a request must arrive within REQUEST_S, and its response must be read within RESPONSE_S. Beyond MAX_CONNECTIONS
+the oldest connection is closed, so that a new probe is always served.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-MOST: Final = 64
+MAX_CONNECTIONS: Final = 64
 REQUEST_S: Final = 5.0
 RESPONSE_S: Final = 30.0
 LOG_EVERY_S: Final = 1.0
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class BoundedHTTP(H11Protocol):
-    """uvicorn's protocol with a deadline for each request. `open` is ordered by age."""
+    """uvicorn's protocol with a deadline for each request. `open` is ordered by age, oldest first."""
 
     open: dict["BoundedHTTP", None]
     request_s: float = REQUEST_S
@@ -32,8 +32,8 @@ class BoundedHTTP(H11Protocol):
         self._deadline = self.loop.call_later(self.request_s, self._check)
         self._began_s = self.loop.time()
         self.open[self] = None
-        if len(self.open) > MOST:
-            next(iter(self.open))._give_up("too many connections")
+        if len(self.open) > MAX_CONNECTIONS:
+            next(iter(self.open))._abort("too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.cancel()
@@ -41,7 +41,7 @@ class BoundedHTTP(H11Protocol):
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
-        """The next request has as long as the first one."""
+        """Start the deadline of the next request on this connection."""
         self._deadline.cancel()
         if not self.transport.is_closing():
             self._began_s = self.loop.time()
@@ -49,15 +49,15 @@ class BoundedHTTP(H11Protocol):
         super().on_response_complete()
 
     def _check(self) -> None:
-        """The time for a request is over; a response that is under way has more."""
+        """Close the connection after its deadline, or extend the deadline while a response is being written."""
         left_s = RESPONSE_S - (self.loop.time() - self._began_s)
         cycle = cast(RequestResponseCycle | None, self.cycle)  # None before the first request
         if cycle is not None and not cycle.response_complete and left_s > 0:
             self._deadline = self.loop.call_later(left_s, self._check)
         else:
-            self._give_up("its request or response took too long")
+            self._abort("its request or response took too long")
 
-    def _give_up(self, reason: str) -> None:
+    def _abort(self, reason: str) -> None:
         now_s = self.loop.time()
         if now_s - type(self)._logged_s >= LOG_EVERY_S:
             type(self)._logged_s = now_s
@@ -67,5 +67,5 @@ class BoundedHTTP(H11Protocol):
 
 
 def bounded_protocol(**members: Any) -> type[BoundedHTTP]:
-    """A protocol class whose connections are counted apart from those of other servers."""
+    """Return a protocol class that counts its connections separately from other servers."""
     return type("BoundedHTTP", (BoundedHTTP,), {"open": {}, **members})

@@ -1,7 +1,7 @@
-"""How late the event loop comes to what is due: a timer that measures by how much it is late, ten times a second.
+"""Lag of the event loop: a timer that measures, ten times a second, how late it runs.
 
-Whatever holds the loop, be it a long turn, a garbage collection or a machine that lets it wait, shows here. The time is
-that of the loop's own clock, so that the lag is what every other timer suffers.
+Everything that blocks the loop shows here: a long iteration, a garbage collection, or a machine that does not schedule
+the process. Times come from the loop's own clock, so every other timer suffers the same lag.
 """
 
 from asyncio import TimerHandle
@@ -17,14 +17,14 @@ BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class LoopLagStatistics(msgspec.Struct, frozen=True):
-    """Since the start; `worst_s` never goes down."""
+    """Measurements since the start; `worst_s` never decreases."""
 
-    looks: int
+    measurements: int
     worst_s: float
 
 
 class LoopLag:
-    """Seconds of lateness."""
+    """Measures the lag in seconds."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -37,25 +37,25 @@ class LoopLag:
         return f"<LoopLag worst_s={self._worst_s:.3f}>"
 
     def start(self) -> None:
-        """Look from now on."""
-        self._look_at(self._timers.time() + INTERVAL_S)
+        """Start measuring."""
+        self._schedule(self._timers.time() + INTERVAL_S)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look_at(self, due_s: float) -> None:
+    def _schedule(self, due_s: float) -> None:
         self._due_s = due_s
-        self._timer = self._timers.call_at(due_s, self._look)
+        self._timer = self._timers.call_at(due_s, self._measure)
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         now_s = self._timers.time()
         late_s = max(now_s - self._due_s, 0.0)
         self._worst_s = max(self._worst_s, late_s)
         self.seconds.note(late_s)
-        self._look_at(now_s + INTERVAL_S)
+        self._schedule(now_s + INTERVAL_S)
 
     def statistics(self) -> LoopLagStatistics:
-        """The figures now."""
-        return LoopLagStatistics(looks=self.seconds.count, worst_s=self._worst_s)
+        """Return the current totals."""
+        return LoopLagStatistics(measurements=self.seconds.count, worst_s=self._worst_s)

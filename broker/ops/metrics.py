@@ -1,4 +1,4 @@
-"""Putting the metrics together: which collectors there are, what labels they share, which are switched off."""
+"""Assembles the metrics: the collectors, the values of common labels, and the metrics that are switched off."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -54,16 +54,16 @@ from skylarkmq.protocol.codes import VERSION, VERSION_NAME
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who the broker is, as its labels say."""
+    """Identity of the broker in labels."""
 
     cluster: str
     name: str
-    address: str  # ip:port, as it is advertised
+    address: str  # ip:port, as advertised
     boot_ms: int  # Unix time of the start
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts whose statistics are told. `now_ms` gives Unix time, `runtime` the runtime information."""
+    """The parts whose statistics are exported. `now_ms` gives Unix time, `runtime` the runtime information."""
 
     server: RemotingServer
     topics: TopicTable
@@ -81,7 +81,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     pools: Callable[[], Iterable[PoolStatistics]]
     checks: Mapping[str, Check]
     limits: Limits
-    refused_registrations: Callable[[], Mapping[str, int]]  # of the broker's own name server, by reason
+    refused_registrations: Callable[[], Mapping[str, int]]  # by the embedded name server, by reason
     runtime: Callable[[], Mapping[str, str]]
     heartbeats: Callable[[], int]
     delay: DelayDelivery
@@ -95,7 +95,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scrape_of(config: OpsConfig, identity: Identity, parts: Observed) -> Scrape:
-    """The scrape of a broker."""
+    """Return the scrape of a broker."""
 
     async def fetch(cold: ColdRead) -> None:
         await parts.store.fetch(cold)
@@ -114,7 +114,7 @@ def scrape_of(config: OpsConfig, identity: Identity, parts: Observed) -> Scrape:
 
 
 def collectors_of(parts: Observed) -> list[Collector]:
-    """Every collector."""
+    """Return every collector."""
     return [
         CheckCollector(parts.checks),
         RouteCollector(parts.refused_registrations),
@@ -136,7 +136,7 @@ def collectors_of(parts: Observed) -> list[Collector]:
 
 
 def constants_of(identity: Identity) -> dict[str, str]:
-    """The values of labels that are the same in all series."""
+    """Return the values of labels that are the same in all series."""
     return {
         "cluster": identity.cluster,
         "node_type": "broker",
@@ -154,7 +154,7 @@ def constants_of(identity: Identity) -> dict[str, str]:
 
 
 def hidden_by(config: OpsConfig) -> frozenset[str]:
-    """Metrics that an operator has switched off."""
+    """Return the names of the metrics that are switched off."""
     is_on = {
         Switch.ALWAYS: True,
         Switch.CONNECTION: config.enable_connection_metrics,

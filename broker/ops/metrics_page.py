@@ -1,11 +1,11 @@
-"""/metrics: a scrape over HTTP, in the format and the encoding that the scraper asks for.
+"""/metrics: a scrape over HTTP, in the format and encoding that the scraper requests.
 
-    Accept: application/openmetrics-text    OpenMetrics, else Prometheus's text format
-    Accept-Encoding: gzip                   compressed, piece by piece as well
+    Accept: application/openmetrics-text    OpenMetrics, otherwise Prometheus's text format
+    Accept-Encoding: gzip                   compressed piece by piece
 
-A scrape is made whole before its first byte leaves, so a scraper that reads slowly holds nothing but the text. At
-most MOST_AT_ONCE are under way, from the request until the last byte was taken; more are told to come back later.
-While the store is loaded in another thread, its tables change under a reader: scrapes get 503 with the reason.
+A scrape is complete before its first byte is sent, so a slow scraper holds nothing but the text. At most
+MAX_CONCURRENT_SCRAPES are in progress, from the request until the last byte is sent; further ones get 503. While the
+store is being loaded in another thread, its tables change during reads: scrapes get 503 with the reason.
 """
 
 import zlib
@@ -21,46 +21,46 @@ from starlette.types import Receive, Scope, Send
 
 from skylarkmq.broker.ops.scrape import Scrape
 
-MOST_AT_ONCE: Final = 16
+MAX_CONCURRENT_SCRAPES: Final = 16
 GZIP: Final = 16 + zlib.MAX_WBITS
-QUICK: Final = 1
+FASTEST_LEVEL: Final = 1
 CHUNK_BYTES: Final = 64 * 1024
 
 
 class MetricsPage:
-    """The page as an ASGI application. `why_not` returns why nothing can be read yet, None once it can."""
+    """The page as an ASGI application. `why_not` returns why no metrics can be read yet; None once they can."""
 
     def __init__(self, scrape: Scrape, why_not: Callable[[], str | None] = lambda: None) -> None:
         self._scrape = scrape
         self._why_not = why_not
-        self._under_way = 0
+        self._in_progress = 0
 
     def __repr__(self) -> str:
-        return f"<MetricsPage under_way={self._under_way}>"
+        return f"<MetricsPage in_progress={self._in_progress}>"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        refusal = "too many scrapes at once" if self._under_way >= MOST_AT_ONCE else self._why_not()
+        refusal = "too many scrapes at once" if self._in_progress >= MAX_CONCURRENT_SCRAPES else self._why_not()
         if refusal:
             unavailable = PlainTextResponse(f"{refusal}\n", HTTPStatus.SERVICE_UNAVAILABLE)
             await unavailable(scope, receive, send)
             return
-        self._under_way += 1
+        self._in_progress += 1
         try:
-            headers, pieces = await self._answer(Request(scope).headers)
-            await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": raw(headers)})
+            headers, pieces = await self._response(Request(scope).headers)
+            await send({"type": "http.response.start", "status": HTTPStatus.OK, "headers": raw_headers(headers)})
             for chunk in chunks(pieces):
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
-            self._under_way -= 1
+            self._in_progress -= 1
 
-    async def _answer(self, asked: Headers) -> tuple[dict[str, str], list[bytes]]:
-        """Headers and body of the answer."""
-        encode, content_type = choose_encoder(asked.get("accept", ""))
+    async def _response(self, requested: Headers) -> tuple[dict[str, str], list[bytes]]:
+        """Return headers and body of the response."""
+        encode, content_type = choose_encoder(requested.get("accept", ""))
         headers = {"content-type": content_type, "vary": "accept, accept-encoding", "cache-control": "no-store"}
-        if gzip_accepted(asked.get("accept-encoding", "")):
-            compressor = zlib.compressobj(QUICK, wbits=GZIP)
+        if gzip_accepted(requested.get("accept-encoding", "")):
+            compressor = zlib.compressobj(FASTEST_LEVEL, wbits=GZIP)
             pieces = await self._scrape.pieces(encode, compressor.compress)
             pieces.append(compressor.flush())
             headers["content-encoding"] = "gzip"
@@ -70,13 +70,13 @@ class MetricsPage:
         return headers, pieces
 
 
-def raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Headers as ASGI has them."""
+def raw_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """Return headers in ASGI's form."""
     return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
 def chunks(pieces: Sequence[bytes]) -> Iterator[bytes]:
-    """The pieces in larger ones, each of which is written before the next is made."""
+    """Yield the pieces joined to larger ones, each of which is written before the next is made."""
     gathered: list[bytes] = []
     size = 0
     for piece in pieces:

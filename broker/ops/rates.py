@@ -1,8 +1,8 @@
-"""Rates over the last minute, from counters that are looked at when somebody scrapes.
+"""Rates over the last minute, from counters that are read at each scrape.
 
-Each scrape leaves behind the counters that it saw. A rate is the growth since the scrape a minute ago, or since the
-oldest there is; before the first, since the start. Without scrapes nothing is done, and two scrapers share theirs.
-A counter that became smaller has begun again (its topic was deleted and made again).
+Each scrape stores the counters that it read. A rate is the growth since the scrape a minute ago, or since the oldest
+stored one; before the first, since the start. Without scrapes nothing is computed, and concurrent scrapers share the
+stored values. A counter that has decreased was restarted (its topic was deleted and created again).
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ Seen = dict[Hashable, float]
 
 
 class Rates:
-    """Counters by key. `now_s` are seconds of a steady clock."""
+    """Counters by key. `now_s` is a steady clock in seconds."""
 
     def __init__(self, now_s: float) -> None:
         self._seen: deque[tuple[float, Seen]] = deque([(now_s, {})])
@@ -27,7 +27,7 @@ class Rates:
         return f"<Rates scrapes={len(self._seen)} counters={len(self._current)}>"
 
     def begin(self, now_s: float) -> None:
-        """A scrape begins."""
+        """Begin a scrape."""
         seen = self._seen
         self._current = {}
         if now_s - seen[-1][0] >= SPACING_S:
@@ -37,12 +37,12 @@ class Rates:
         self._elapsed_s = now_s - seen[0][0]
 
     def growth(self, key: Hashable, counter: float) -> float:
-        """How much the counter has grown."""
+        """Return how much the counter has grown."""
         self._current[key] = counter
         before = self._seen[0][1].get(key, 0)
         return counter - before if counter >= before else counter
 
     def per_second(self, key: Hashable, counter: float) -> float:
-        """How much it has grown, per second."""
+        """Return its growth per second."""
         growth = self.growth(key, counter)
         return growth / self._elapsed_s if self._elapsed_s > 0 else 0.0

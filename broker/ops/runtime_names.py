@@ -1,7 +1,7 @@
-"""The exporter's `rocketmq_brokeruntime_` metrics: which key of the runtime information each is, and which number.
+"""The exporter's `rocketmq_brokeruntime_` metrics, and the runtime information that each is read from.
 
-The exporter asks a broker for its runtime information (request 28) and turns texts into numbers; these are the same
-texts, read the same way. Source: docs/formats.md, "Runtime information".
+The exporter requests a broker's runtime information (GET_BROKER_RUNTIME_INFO, 28) and parses the texts to numbers.
+These metrics parse the same texts in the same way. Source: docs/formats.md, "Runtime information".
 """
 
 import re
@@ -16,7 +16,8 @@ _GIB_OF: Final = {"B": 2.0**-30, "KiB": 2.0**-20, "MiB": 2.0**-10, "GiB": 1.0, "
 
 
 class RuntimeName(NamedTuple):
-    """A metric, the key it is read from, and the place of its number there; a text in `of` stands in front of it."""
+    """A metric, the key of its text, and the index of its number in the text, counted after the text `of` if there is
+    one."""
 
     suffix: str
     key: str
@@ -25,11 +26,11 @@ class RuntimeName(NamedTuple):
 
     @property
     def metric(self) -> str:
-        """Its whole name."""
+        """Return the full name."""
         return PREFIX + self.suffix
 
     def value(self, table: Mapping[str, str]) -> float | None:
-        """The number; None if there is no such key. A text without numbers, such as `null`, counts as 0."""
+        """Return the number; None if there is no such key. A text without numbers, such as `null`, counts as 0."""
         text = table.get(self.key)
         if text is None:
             return None
@@ -42,7 +43,7 @@ class RuntimeName(NamedTuple):
 
 
 def gib_in(text: str, name: str) -> float:
-    """`Total : 252.0 GiB, Free : 72.5 GiB.` -> the GiB behind `name`; 0 if there are none."""
+    """Return the GiB after `name` in a text such as `Total : 252.0 GiB, Free : 72.5 GiB.`; 0 if there are none."""
     found = re.search(rf"{name} : ([\d.]+) (\w+)", text)
     return float(found[1]) * _GIB_OF.get(found[2], 0.0) if found else 0.0
 

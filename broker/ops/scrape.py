@@ -1,13 +1,14 @@
-"""A scrape: all values, gathered and written down without holding the event loop.
+"""A scrape: collects all values and writes them as text without blocking the event loop.
 
     collectors ─▶ steps ─▶ Gathered (by metric, folded beyond the limit) ─▶ pieces of text
 
-Both halves are done in slices: once SLICE_S are used up, the loop may do what else is due. Text is made by
-prometheus_client's encoders, which know both formats, a few samples at a time. A collector that fails loses the metrics
-that it has not told yet, and is counted; the scrape goes on without them.
+Both halves run in slices: after SLICE_S they yield to the event loop. prometheus_client's encoders, which support both
+formats, write the text, a few samples at a time. If a collector fails, the rest of its metrics is left out and the
+failure is counted; the scrape continues.
 
-A metric has at most `limit` series. What comes beyond is told as one, with `__overflow__` for every label that tells
-series apart: their sum, or the largest where a sum means nothing. Who was there first keeps a series of his own.
+A metric has at most `limit` series. Further ones are aggregated into one overflow series, with `__overflow__` as the
+value of every label that tells series apart: their sum, or their maximum where a sum has no meaning. The first series
+keep their own labels.
 """
 
 import asyncio
@@ -29,12 +30,12 @@ from skylarkmq.broker.store.read.cold_reads import ColdRead
 
 SLICE_S: Final = 0.0005
 PIECE_SAMPLES: Final = 32
-MOST_FETCHES: Final = 256
+MAX_FETCHES: Final = 256
 OVERFLOW: Final = "__overflow__"
 TOTAL: Final = "_total"
 
 OWN_NAMES: Final = frozenset(row.name for row in OURS)
-"""Their series are as many as there are pools, checks and metrics."""
+"""Metrics without a limit: the number of their series depends on pools, checks and metrics only."""
 
 Encode = Callable[[LibraryCollector], bytes]
 Labels = dict[str, str]
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class ScrapeStatistics(msgspec.Struct, frozen=True):
-    """The last scrape; `failures` and `folded` (by metric) are totals since the start."""
+    """Figures of the last scrape; `failures` and `folded` (by metric) are totals since the start."""
 
     samples: int
     seconds: float
@@ -54,25 +55,28 @@ class ScrapeStatistics(msgspec.Struct, frozen=True):
 
 
 class Slices:
-    """Time that one task has used since it last let go of the loop; `longest_s` of all that it has used at once."""
+    """Measures how long a task has run since it last yielded to the event loop; `longest_s`: the longest such time."""
 
     def __init__(self) -> None:
         self._began = perf_counter()
         self.longest_s = 0.0
 
     def is_over(self) -> bool:
-        """Whether it is time to let go."""
+        """Return whether the task should yield."""
         return perf_counter() - self._began > SLICE_S
 
     async def wait(self, what: Awaitable[object]) -> None:
-        """Let go of the loop until `what` is done."""
+        """Yield to the event loop until `what` is done."""
         self.longest_s = max(self.longest_s, perf_counter() - self._began)
         await what
         self._began = perf_counter()
 
 
 class Scrape:
-    """All collectors of one broker. `constants` are the values of labels that scopes name, `extra` metricsLabel's."""
+    """Runs the collectors of one broker.
+
+    `constants`: the values of labels that scopes name; `extra`: the labels of metricsLabel.
+    """
 
     def __init__(
         self,
@@ -102,11 +106,11 @@ class Scrape:
         return f"<Scrape collectors={len(self._collectors)} samples={self._last[0]}>"
 
     def statistics(self) -> ScrapeStatistics:
-        """The figures now."""
+        """Return the current figures."""
         return ScrapeStatistics(*self._last, self._failures, dict(self._folded))
 
     async def pieces(self, encode: Encode, pack: Callable[[bytes], bytes] = bytes) -> list[bytes]:
-        """The whole text, in pieces, each as `pack` made it."""
+        """Return the whole text in pieces, each passed through `pack`."""
         began, slices = perf_counter(), Slices()
         gathered = await self._gather(slices)
         pieces: list[bytes] = []
@@ -139,7 +143,7 @@ class Scrape:
         for step in collector():
             if isinstance(step, ColdRead):
                 fetches += 1
-                if fetches <= MOST_FETCHES:
+                if fetches <= MAX_FETCHES:
                     await slices.wait(self._fetch(step))
             elif step is not None and step.name not in self._hidden:
                 gathered.add(step)
@@ -158,25 +162,25 @@ class Scrape:
     # ------------------------------------------------------------------------------------------------------------ text
 
     def _texts(self, gathered: "Gathered", encode: Encode) -> Iterator[tuple[bytes, int]]:
-        """Pieces of text with the numbers of their samples."""
-        end = encode(Told())
+        """Yield pieces of text with the number of samples in each."""
+        end = encode(EncoderInput())
         for name, row in CATALOGUE.items():
             series = gathered.series.get(name)
             if series is None:
                 continue
-            head = encode(Told(empty_metric(row))).removesuffix(end)
+            head = encode(EncoderInput(empty_metric(row))).removesuffix(end)
             yield head, 0
             for metric in pieces_of(row, self._constants[name], series):
-                text = encode(Told(metric))
+                text = encode(EncoderInput(metric))
                 yield text[len(head) : len(text) - len(end)], len(metric.samples)
         for collector in self._library:
             metrics = tuple(collector.collect())
-            yield encode(Told(*metrics)).removesuffix(end), sum(len(metric.samples) for metric in metrics)
+            yield encode(EncoderInput(*metrics)).removesuffix(end), sum(len(metric.samples) for metric in metrics)
         yield end, 0
 
 
 class Gathered:
-    """The series of each metric, by their labels; `folded`: how many of them had to be told as one."""
+    """The series of each metric by their labels. `folded`: how many series were merged into the overflow series."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -187,7 +191,7 @@ class Gathered:
         return f"<Gathered metrics={len(self.series)}>"
 
     def add(self, value: Value) -> None:
-        """Keep a value; a histogram's are copied, since they are of this moment."""
+        """Add a value. A histogram is copied, since it keeps changing."""
         name, labels, amount = value
         series = self.series.get(name)
         if series is None:
@@ -204,7 +208,7 @@ class Gathered:
 
 
 def folded(row: Row, known: float | Histogram, amount: float | Histogram) -> float | Histogram:
-    """Two series as one."""
+    """Return two series merged into one."""
     if isinstance(known, Histogram) and isinstance(amount, Histogram):
         return known.plus((amount,))
     assert not isinstance(known, Histogram)
@@ -212,24 +216,24 @@ def folded(row: Row, known: float | Histogram, amount: float | Histogram) -> flo
     return max(known, amount) if row.is_peak else known + amount
 
 
-class Told(LibraryCollector):
-    """Metrics as an encoder wants to be given them."""
+class EncoderInput(LibraryCollector):
+    """Passes metrics to an encoder."""
 
     def __init__(self, *metrics: Metric) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics."""
+        """Return the metrics."""
         return self._metrics
 
 
 def empty_metric(row: Row) -> Metric:
-    """A metric without samples."""
+    """Return a metric without samples."""
     return Metric(row.name.removesuffix(TOTAL) if row.kind is Kind.COUNTER else row.name, row.help, row.kind.value)
 
 
 def pieces_of(row: Row, constants: Labels, series: Series) -> Iterator[Metric]:
-    """A metric's samples, some at a time; the samples of one histogram stay together."""
+    """Yield a metric's samples in pieces; the samples of one histogram stay together."""
     metric = empty_metric(row)
     for values, amount in series.items():
         labels = constants | dict(zip(row.labels, values, strict=True))
@@ -246,13 +250,13 @@ def pieces_of(row: Row, constants: Labels, series: Series) -> Iterator[Metric]:
 
 @cache
 def bound_text(bound: float) -> str:
-    """A bound as the label `le` has it."""
-    text: str = floatToGoString(bound)  # type: ignore[no-untyped-call]  # the library has no type for it
+    """Return a bound as the value of the label `le`."""
+    text: str = floatToGoString(bound)  # type: ignore[no-untyped-call]  # untyped in the library
     return text
 
 
 def add_histogram(metric: Metric, labels: Labels, buckets: Histogram) -> None:
-    """The samples of one histogram: counts up to each bound, of all, and the sum."""
+    """Add the samples of one histogram: cumulative counts by bound, the total count, and the sum."""
     count = 0
     for bound, more in zip((*buckets.bounds, float("inf")), buckets.counts, strict=True):
         count += more

@@ -1,8 +1,9 @@
-"""What collectors give to a scrape, step by step.
+"""The interface between collectors and a scrape.
 
-A collector is a call that returns an iterator over its values. Between two steps the event loop may be let go, so a
-step is short: a value, None after some work without one, or a `ColdRead`, after which the collector goes on once the
-bytes are in memory. What a collector walks over may change between its steps: it takes copies of tables first.
+A collector is a callable that returns an iterator of steps. The scrape may yield to the event loop between two steps,
+so a step must be short: a value, None after some work without a value, or a `ColdRead`, after which the collector
+continues once the data is in memory. Data may change between steps: a collector copies tables before it iterates over
+them.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.read.cold_reads import ColdRead
 
-TRIES: Final = 3
+MAX_ATTEMPTS: Final = 3
 
 T = TypeVar("T")
 
@@ -29,9 +30,10 @@ Steps: TypeAlias = Iterator[Step]
 Collector: TypeAlias = Callable[[], Steps]
 
 
-def patiently(read: Callable[[], T]) -> Generator[ColdRead, None, T | None]:
-    """What `read` returns, with what it misses fetched in between; None if it is cold again and again."""
-    for _ in range(TRIES):
+def retry_cold_reads(read: Callable[[], T]) -> Generator[ColdRead, None, T | None]:
+    """Return the result of `read`, fetching missing data in between; None if data is still missing after the last
+    attempt."""
+    for _ in range(MAX_ATTEMPTS):
         try:
             return read()
         except ColdRead as cold:

@@ -1,4 +1,5 @@
-"""Names of RocketMQ versions as labels: bounded, whatever a peer says of itself. Source: docs/formats.md, "Codes"."""
+"""RocketMQ version names as label values: a bounded set, whatever version a peer sends. Source: docs/formats.md,
+"Codes"."""
 
 from typing import Final
 
@@ -9,7 +10,7 @@ OTHER: Final = "other"
 
 
 def version_name(ordinal: int) -> str:
-    """`v5_3_3`, `v4_9_8_snapshot`; `v3` for anything before 4.0, `other` for what is no version."""
+    """Return a name such as `v5_3_3` or `v4_9_8_snapshot`; `v3` for versions before 4.0, `other` for an invalid one."""
     if not 0 <= ordinal <= versions.HIGHEST:
         return OTHER
     return OLDER if ordinal < versions.V4_0_0_SNAPSHOT else versions.version_name(ordinal).lower()

@@ -1,1 +1,1 @@
-"""Business layer: a request into calls on the layers below, a result into a response."""
+"""Business layer: translates requests into calls on the layers below, and their results into responses."""

@@ -1,8 +1,8 @@
-"""Requests that read what may be cold: run, and run again once it is in memory.
+"""Retry of requests that need data which is not in memory.
 
-What is in memory is answered at once, by a plain call. Only a request that meets a cold place becomes something to be
-awaited, holds its place in its pool, and lets everyone else go on. Handlers that are wrapped here change nothing before
-they have read everything.
+A request that finds its data in memory is served at once, by a plain call. A request that raises ColdRead becomes a
+coroutine: it keeps its slot in its pool, waits until a thread has read the data, and runs again from the start, while
+other requests go on. A handler that is wrapped here must not change any state before it has read everything it needs.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.protocol.command import RemotingCommand
 
 
-def patient(store: MessageStore, handler: Processor) -> Processor:
-    """`handler`, run again each time that `store` has fetched what it missed."""
+def with_cold_read_retry(store: MessageStore, handler: Processor) -> Processor:
+    """Return a handler that runs `handler`, and runs it again each time `store` has fetched the data that it missed."""
 
     def run(
         connection: Connection, command: RemotingCommand

@@ -1,13 +1,14 @@
 """Transactions: END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323).
 
-    37 -> half message -> checks -> final and op message put ... end of the read: store.commit -> answers
+    37 -> half message -> checks -> final and op message put ... end of the read: store.commit -> responses
 
-As with sends, everything happens within the read if it can: what is put goes out with its batch, and is answered when
-the store has decided. What has to wait (the log is cold, what is open is not known yet, another end of the same half
-message is under way) goes on by itself, and puts for itself.
+As with sends, an end is served within the read if possible: its messages are written with the batch of the read, and
+the response is built when the store has decided their status. An end becomes a coroutine, with a put of its own, if the
+log range is cold, if the open half messages are not loaded yet, or if another end of the same half message is in
+progress.
 
-A producer that does not know is not answered: it will be asked. To end a transaction again does nothing, and succeeds.
-Source: docs/formats.md, "Transactions".
+An END_TRANSACTION whose state is "unknown" gets no response; the broker checks that transaction later. Ending a
+transaction a second time changes nothing and succeeds. Source: docs/formats.md, "Transactions".
 """
 
 import logging
@@ -56,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 class EndTransactionProcessor:
-    """Ends transactions. `max_message_size` in bytes stands in remarks."""
+    """Ends transactions. `max_message_size`: the limit in bytes that remarks mention."""
 
     def __init__(
         self, endings: Endings, resumption: Recheck, pool: Pool, latencies: Latencies, max_message_size: int
@@ -65,18 +66,18 @@ class EndTransactionProcessor:
         self._resumption = resumption
         self._pool = pool
         self._latencies = latencies
-        self._turn: list[Waiting] = []
-        self.limit(max_message_size)
+        self._waiting: list[Waiting] = []
+        self.set_max_message_size(max_message_size)
 
     def __repr__(self) -> str:
-        return f"<EndTransactionProcessor turn={len(self._turn)} {self._pool!r}>"
+        return f"<EndTransactionProcessor waiting={len(self._waiting)} {self._pool!r}>"
 
-    def limit(self, max_message_size: int) -> None:
-        """Tell another maxMessageSize from now on."""
+    def set_max_message_size(self, max_message_size: int) -> None:
+        """Set the maxMessageSize that remarks mention."""
         self._illegal = ILLEGAL.format(limit=max_message_size)
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {RequestCode.END_TRANSACTION: self.end, RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume}
 
     # ------------------------------------------------------------------------------------------------------------- 37
@@ -84,7 +85,7 @@ class EndTransactionProcessor:
     def end(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand] | None:
-        """Request 37."""
+        """Serve END_TRANSACTION (37)."""
         header = command.header(EndTransactionHeader)
         is_commit = IS_COMMIT.get(header.commit_or_rollback)
         if is_commit is None:
@@ -99,26 +100,29 @@ class EndTransactionProcessor:
         if self._endings.is_under_way(half):
             return self._end_later(header, is_commit=is_commit)
         if self._endings.is_decided(half):
-            return done(is_commit=is_commit)
+            return end_response(is_commit=is_commit)
         ending = self._endings.begin(half, is_commit=is_commit)
         if isinstance(ending, PutStatus):
-            return self._answer(ending, is_commit=is_commit)
+            return self._response(ending, is_commit=is_commit)
         self._endings.put(ending)
-        self._turn.append((connection, command, ending))
+        self._waiting.append((connection, command, ending))
         return None
 
     async def _end_later(self, header: EndTransactionHeader, *, is_commit: bool) -> RemotingCommand:
         half = self._checked(header, await self._endings.load_half(header.commit_log_offset))
         await self._endings.wait_for_others(half)
         if self._endings.is_decided(half):
-            return done(is_commit=is_commit)
+            return end_response(is_commit=is_commit)
         ending = self._endings.begin(half, is_commit=is_commit)
         if not isinstance(ending, PutStatus):
             ending = await self._endings.put_alone(ending)
-        return self._answer(ending, is_commit=is_commit)
+        return self._response(ending, is_commit=is_commit)
 
     def _checked(self, header: EndTransactionHeader, half: Half | None) -> Half:
-        """The half message that is meant. RequestError if it is another, or cannot be ended like this."""
+        """Return `half` if the request may end it.
+
+        Raises RequestError if it is absent, overdue, or another half message than the request means.
+        """
         if half is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
         if not is_true(header.from_transaction_check) and self._endings.is_overdue(half):
@@ -129,47 +133,48 @@ class EndTransactionProcessor:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         if half.record.physical_offset != header.commit_log_offset:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "The commit log offset wrong")
-        if not _names(header, half):
+        if not _ids_match(header, half):
             log.warning(
-                "end of another half message than the one that lies there key=%s there=%s",
+                "half message at this offset has another id key=%s there=%s",
                 header.msg_id,
                 half.unique_key,
             )
             raise RequestError(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
         return half
 
-    # --------------------------------------------------------------------------------------------------------- answers
+    # ---------------------------------------------------------------------------------------------------------
+    # responses
 
-    def finish_turn(self) -> None:
-        """Write what this read brought, and answer what is decided by that."""
-        turn = self._turn
-        if not turn:
+    def finish_iteration(self) -> None:
+        """Write the messages of this read, and send the responses whose status the write decided."""
+        waiting = self._waiting
+        if not waiting:
             return
-        self._turn = []
-        for _, command, _ in turn:
+        self._waiting = []
+        for _, command, _ in waiting:
             command.let_go()
-        self._pool.pending += len(turn)
-        answer_all = partial(self._answer_all, turn, turn[0][0].arrived_s)
-        if self._endings.commit(answer_all):
-            answer_all()
+        self._pool.pending += len(waiting)
+        respond_all = partial(self._respond_all, waiting, waiting[0][0].arrived_s)
+        if self._endings.commit(respond_all):
+            respond_all()
 
-    def _answer_all(self, turn: list[Waiting], arrived_s: float) -> None:
-        self._pool.pending -= len(turn)
-        for connection, command, ending in turn:
+    def _respond_all(self, waiting: list[Waiting], arrived_s: float) -> None:
+        self._pool.pending -= len(waiting)
+        for connection, command, ending in waiting:
             self._endings.finish(ending)
             if ending.status in STORED and command.dialect == JSON and not command.is_oneway:
-                header = DONE[ending.is_commit] % command.opaque
+                header = END_HEADERS[ending.is_commit] % command.opaque
                 connection.write(encode_prefix(JSON, len(header), 0) + header)
                 code = int(ResponseCode.SUCCESS)
             else:
-                response = self._answer(ending.status, is_commit=ending.is_commit)
+                response = self._response(ending.status, is_commit=ending.is_commit)
                 connection.answer(command, response)
                 code = response.code
             self._latencies.note(command.code, code, arrived_s, was_oneway=command.is_oneway)
 
-    def _answer(self, status: PutStatus, *, is_commit: bool) -> RemotingCommand:
+    def _response(self, status: PutStatus, *, is_commit: bool) -> RemotingCommand:
         if status in STORED:
-            return done(is_commit=is_commit)
+            return end_response(is_commit=is_commit)
         code, remark = FAILURES[status]
         if code is ResponseCode.MESSAGE_ILLEGAL and remark is None:
             remark = self._illegal
@@ -178,9 +183,9 @@ class EndTransactionProcessor:
     # ------------------------------------------------------------------------------------------------------------ 323
 
     def resume(self, connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 323."""
+        """Serve RESUME_CHECK_HALF_MESSAGE (323)."""
         header = command.header(ResumeCheckHeader)
-        log.info("half message is asked about again by request peer=%s msg_id=%s", connection.peer, header.msg_id)
+        log.info("half message check resumed by request peer=%s msg_id=%s", connection.peer, header.msg_id)
         return self._resume(header)
 
     async def _resume(self, header: ResumeCheckHeader) -> RemotingCommand:
@@ -196,9 +201,11 @@ class EndTransactionProcessor:
         return RemotingCommand.response(remark=NO_RESPONSE_REMARK)
 
 
-def _names(header: EndTransactionHeader, half: Half) -> bool:
-    """Whether the ids that a request brings, if it brings any, are those of this half message: after a power cut that
-    took the one that was meant, another may have come to lie in its place."""
+def _ids_match(header: EndTransactionHeader, half: Half) -> bool:
+    """Return whether the ids in a request, if it has any, are those of this half message.
+
+    After a power cut the offset of a lost half message may hold another one.
+    """
     named = [one for one in (header.msg_id, header.transaction_id) if one]
     if not named or half.unique_key is None or half.unique_key in named:
         return True
@@ -206,23 +213,23 @@ def _names(header: EndTransactionHeader, half: Half) -> bool:
 
 
 def _offset_of(msg_id: str) -> int | None:
-    """Where the message lies whose offset id this is, as some clients send it; None if it is none."""
+    """Return the physical offset in an offset id, which some clients send as message id; None if it is no offset id."""
     try:
         return decode_offset_id(msg_id)[2]
     except ValueError:
         return None
 
 
-def done(*, is_commit: bool) -> RemotingCommand:
-    """The answer to a transaction that is ended."""
+def end_response(*, is_commit: bool) -> RemotingCommand:
+    """Return the response to an END_TRANSACTION (37) that ended the transaction."""
     return RemotingCommand.response(remark=None if is_commit else NO_RESPONSE_REMARK)
 
 
-def _done_header(*, is_commit: bool) -> bytes:
-    """The JSON header of that answer, but for its opaque."""
-    header = encode_header(done(is_commit=is_commit))
-    before, opaque, behind = header.replace(b"%", b"%%").partition(b'"opaque":')
-    return before + opaque + b"%d" + behind.removeprefix(b"0")
+def _end_header(*, is_commit: bool) -> bytes:
+    """Return the JSON header of that response with a placeholder for the opaque."""
+    header = encode_header(end_response(is_commit=is_commit))
+    before, opaque, after = header.replace(b"%", b"%%").partition(b'"opaque":')
+    return before + opaque + b"%d" + after.removeprefix(b"0")
 
 
-DONE: Final = {is_commit: _done_header(is_commit=is_commit) for is_commit in (True, False)}
+END_HEADERS: Final = {is_commit: _end_header(is_commit=is_commit) for is_commit in (True, False)}

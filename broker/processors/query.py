@@ -1,14 +1,16 @@
-"""What is in the queues: SEARCH_OFFSET_BY_TIMESTAMP (29), GET_MAX_OFFSET (30), GET_MIN_OFFSET (31),
-GET_EARLIEST_MSG_STORETIME (32). Single messages: QUERY_MESSAGE (12), VIEW_MESSAGE_BY_ID (33).
+"""Queries of queues and single messages.
 
-The first four always succeed: of a queue that does not exist, offsets are 0 and times -1. Source: docs/formats.md,
-"Queues", "Queries".
+Queues: SEARCH_OFFSET_BY_TIMESTAMP (29), GET_MAX_OFFSET (30), GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32).
+Messages: QUERY_MESSAGE (12), VIEW_MESSAGE_BY_ID (33).
+
+The queue queries always succeed: for a queue that does not exist, offsets are 0 and times are -1. Source:
+docs/formats.md, "Queues", "Queries".
 """
 
 from collections.abc import Awaitable
 from typing import Final
 
-from skylarkmq.broker.processors.cold_read_retry import patient
+from skylarkmq.broker.processors.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.store.message_store import MessageStore
@@ -33,57 +35,57 @@ NOT_FOUND: Final = "can not find message, maybe time range not correct"
 
 
 class QueryProcessor:
-    """Looks things up in the store. A query by unique key answers up to `unique_key_num` messages."""
+    """Serves queries from the store. A query by unique key returns at most `unique_key_num` messages."""
 
     def __init__(self, store: MessageStore, unique_key_num: int) -> None:
         self._store = store
         self._unique_key_num = unique_key_num
 
     def limit_unique_keys(self, unique_key_num: int) -> None:
-        """Answer queries by unique key with at most so many messages from now on."""
+        """Set the maximum number of messages that a query by unique key returns."""
         self._unique_key_num = unique_key_num
 
     def __repr__(self) -> str:
         return f"<QueryProcessor {self._store!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: patient(self._store, self.offset_by_time),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: with_cold_read_retry(self._store, self.offset_by_time),
             RequestCode.GET_MAX_OFFSET: self.max_offset,
-            RequestCode.GET_MIN_OFFSET: patient(self._store, self.min_offset),
-            RequestCode.GET_EARLIEST_MSG_STORETIME: patient(self._store, self.earliest_time),
+            RequestCode.GET_MIN_OFFSET: with_cold_read_retry(self._store, self.min_offset),
+            RequestCode.GET_EARLIEST_MSG_STORETIME: with_cold_read_retry(self._store, self.earliest_time),
             RequestCode.QUERY_MESSAGE: self.query_message,
-            RequestCode.VIEW_MESSAGE_BY_ID: patient(self._store, self.view_message),
+            RequestCode.VIEW_MESSAGE_BY_ID: with_cold_read_retry(self._store, self.view_message),
         }
 
     def offset_by_time(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 29."""
+        """Serve SEARCH_OFFSET_BY_TIMESTAMP (29)."""
         header = command.header(SearchOffsetHeader)
         boundary = Boundary.UPPER if (header.boundary_type or "").lower() == UPPER else Boundary.LOWER
         offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
         return RemotingCommand.response(ext=OffsetResponseHeader(offset=offset))
 
     def max_offset(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 30."""
+        """Serve GET_MAX_OFFSET (30)."""
         header = command.header(QueueHeader)
         offset = self._store.max_offset(header.topic, header.queue_id) or 0
         return RemotingCommand.response(ext=OffsetResponseHeader(offset=offset))
 
     def min_offset(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 31."""
+        """Serve GET_MIN_OFFSET (31)."""
         header = command.header(QueueHeader)
         offset = self._store.min_offset(header.topic, header.queue_id) or 0
         return RemotingCommand.response(remark="", ext=OffsetResponseHeader(offset=offset))
 
     def earliest_time(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 32."""
+        """Serve GET_EARLIEST_MSG_STORETIME (32)."""
         header = command.header(QueueHeader)
         time = self._store.earliest_store_time(header.topic, header.queue_id)
         return RemotingCommand.response(ext=TimestampResponseHeader(timestamp=NO_TIME if time is None else time))
 
     def query_message(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 12."""
+        """Serve QUERY_MESSAGE (12)."""
         return self._query(command.header(QueryMessageHeader))
 
     async def _query(self, header: QueryMessageHeader) -> RemotingCommand:
@@ -97,7 +99,7 @@ class QueryProcessor:
         return RemotingCommand.response(ext=ext, body=b"".join(found.records))
 
     def view_message(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 33."""
+        """Serve VIEW_MESSAGE_BY_ID (33)."""
         offset = command.header(ViewMessageHeader).offset
         record = self._store.record_at(offset)
         if record is None:

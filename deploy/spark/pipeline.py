@@ -1,4 +1,4 @@
-"""What spark-submit runs: the pipeline, as the command mqspark-pipeline. See docs/spark.md."""
+"""Script for spark-submit that runs the pipeline, like the command mqspark-pipeline. See docs/spark.md."""
 
 from skylarkmq.clients.spark.pipeline.command import main
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from skylarkmq.broker.processors.send.messages import SendMessages
-from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.store.index.builder import IndexFeed
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.message_store import MessageStore
@@ -103,7 +103,7 @@ def profile(side: SendSide, members: int, batches: int, rounds: int, first: int)
         watch.within(Reput, "dispatch", "dispatch")
         watch.within(IndexFeed, "add", "index")
         for method in ("stored_batch", "stored_general"):
-            watch.within(SendAnswers, method, "answer")
+            watch.within(SendResponses, method, "answer")
         buffer[: len(frames)] = frames
         for stage, spent in staged_turn(side, buffer[: len(frames)], watch):
             note(stage, spent)

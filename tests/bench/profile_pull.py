@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from skylarkmq.broker.processors.pull.response import found_head, found_pieces, pull_answer_head
+from skylarkmq.broker.processors.pull.response import found_head, found_pieces, pull_response_head
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.codes import ResponseCode
@@ -134,7 +134,7 @@ class Profile:
         return {
             "checks": lambda: [pulls._checks.admit(self._connection, *each) for each in self._asked],
             "get": lambda: [get(TOPIC, header.queue_id, header.queue_offset, WANTED) for _, header in self._asked],
-            "general head": lambda: [pull_answer_head(it, success, result, topic, group) for it, _, result in served],
+            "general head": lambda: [pull_response_head(it, success, result, topic, group) for it, _, result in served],
             "books": books,
             "one by one": self._read_one_by_one,
         }

@@ -28,9 +28,9 @@ from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
 from skylarkmq.broker.processors.send.checks import SendChecks, SendConfig
-from skylarkmq.broker.processors.send.messages import PlainColumns, PlainSend, SendMessages
+from skylarkmq.broker.processors.send.messages import FastPathColumns, FastPathSend, SendMessages
 from skylarkmq.broker.processors.send.processor import SendProcessor
-from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.config import RemotingConfig
@@ -89,7 +89,7 @@ class SendSide:
         self.messages = SendMessages(
             PropertyCompletion("DefaultCluster", lambda: "0" * 32), 4 << 20, Deferral(()).defer, lambda: 0
         )
-        self.answers = SendAnswers("DefaultRegion", trace_on=True, store_host=encode_host("127.0.0.1", 10911))
+        self.answers = SendResponses("DefaultRegion", trace_on=True, store_host=encode_host("127.0.0.1", 10911))
         pool = Pool("send", 10_000)
         self.sends = SendProcessor(self.checks, self.messages, self.store, self.answers, pool, PutLatency(Latencies()))
         dispatcher = Dispatcher()
@@ -97,7 +97,7 @@ class SendSide:
             dispatcher.register([code], handler, pool)
         for code, run_handler in self.sends.run_handlers().items():
             dispatcher.register_run([code], run_handler, pool)
-        dispatcher.at_batch_end(self.sends.finish_turn)
+        dispatcher.at_batch_end(self.sends.finish_iteration)
         dispatcher.after_responses(self.sends.run_after_responses)
         self.selector = Selector(dispatcher, RemotingConfig())
         self.transport = MemoryTransport(("127.0.0.1", 40000))
@@ -164,7 +164,7 @@ def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
     side.store.commit()
     marks.append(clock())
     frames, others = (
-        side.answers.stored_columns(sends) if isinstance(sends, PlainColumns) else side.answers.stored_all(sends)
+        side.answers.stored_columns(sends) if isinstance(sends, FastPathColumns) else side.answers.stored_all(sends)
     )
     side.connection.write(frames)
     marks.append(clock())
@@ -180,21 +180,21 @@ def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
     yield from spent.items()
 
 
-def sends_of(side: SendSide, commands: list[RemotingCommand]) -> PlainColumns | list[PlainSend]:
+def sends_of(side: SendSide, commands: list[RemotingCommand]) -> FastPathColumns | list[FastPathSend]:
     """What is made of the commands of a read."""
     queues, host = side.checks.queues, side.connection.peer_host
     if isinstance(commands[0], SendColumns):
         columns = side.messages.columns(commands[0], queues, host)
         assert columns is not None
         assert len(commands) == 1
-        return PlainColumns(commands[0], columns)
-    sends = side.messages.plain(commands, 0, queues, host)
+        return FastPathColumns(commands[0], columns)
+    sends = side.messages.fast_path_sends(commands, 0, queues, host)
     assert len(sends) == len(commands)
     return sends
 
 
-def put(side: SendSide, sends: PlainColumns | list[PlainSend]) -> None:
-    if isinstance(sends, PlainColumns):
+def put(side: SendSide, sends: FastPathColumns | list[FastPathSend]) -> None:
+    if isinstance(sends, FastPathColumns):
         assert side.store.put_columns(sends.appends)
     else:
         side.store.put_run([append for _, append, _ in sends])

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final
 
-from tests.harness.history import judge
+from tests.harness.history import check_history
 from tests.harness.history_events import read
 from tests.harness.history_plan import plan_of
 from tests.harness.history_run import Run, remove_store
@@ -60,7 +60,7 @@ def one_run(seed: int, seconds: float, directory: Path) -> int:
 
 def tell_of(directory: Path) -> int:
     """Judge a history that lies there; 1 if something does not hold."""
-    report = judge(read(directory))
+    report = check_history(read(directory))
     for finding in report.findings[:SHOWN]:
         print(finding)
     if len(report.findings) > SHOWN:

@@ -1,1 +1,1 @@
-"""What tests share: free ports, started daemons, peers, a disk that fails on demand."""
+"""Shared test code: free ports, daemon processes, peers, and a disk that fails on demand."""

@@ -2,9 +2,9 @@
 
     parts = BrokerParts(directory)
     peer = parts.peer()
-    answer = peer.ask(pull(...))
+    response = peer.ask(pull(...))
 
-Clock and timers move only when told to; peers are real connections without sockets.
+The test advances clock and timers; peers are real connections without sockets.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ GROUP = "G"
 
 
 class BrokerParts:
-    """Topic `T` has 4 queues. Settings go to every part that has them."""
+    """The parts; topic `T` has 4 queues. Each setting goes to every part that has it."""
 
     def __init__(self, root: Path, **settings: Any) -> None:
         self.clock = Clock()
@@ -75,8 +75,8 @@ class BrokerParts:
         self.pulls = PullProcessor(
             pull_config, checks, self.store, self.offsets, self.arrivals, self.dispatcher.latencies
         )
-        self.topics.on_change(self.pulls.look_again)
-        self.groups.on_change(self.pulls.look_again)
+        self.topics.on_change(self.pulls.invalidate)
+        self.groups.on_change(self.pulls.invalidate)
         self.topics.on_delete(self.pulls.deliveries.remove_topic)
         clients_config: ClientManageConfig = _config(ClientManageConfig, settings)
         self.loop = SteppedLoop(self.clock)
@@ -95,16 +95,16 @@ class BrokerParts:
         self.selector.on_close(self.clients.connection_closed)
 
     def serve(self, handlers: dict[RequestCode, Processor]) -> None:
-        """Add a processor."""
+        """Register the handlers of another processor."""
         for code, handler in handlers.items():
             self.dispatcher.register([code], handler, self.pool)
 
     def peer(self, port: int = 4321) -> Peer:
-        """One more client."""
+        """Return another client."""
         return Peer(self.dispatcher, self.selector, ("127.0.0.9", port))
 
     def put(self, *bodies: bytes, tag: str = "", topic: str = TOPIC, queue_id: int = 0) -> list[Append]:
-        """One turn that stores messages."""
+        """Store messages in one event-loop iteration."""
         appends = [message(body, topic, queue_id, tag) for body in bodies]
         for append in appends:
             self.store.put(append)
@@ -114,7 +114,7 @@ class BrokerParts:
 
 @contextmanager
 def broker_parts(root: Path, **settings: Any) -> Iterator[BrokerParts]:
-    """Parts whose store is stopped at the end."""
+    """Make parts; stop their store on exit."""
     parts = BrokerParts(root, **settings)
     try:
         yield parts
@@ -123,18 +123,18 @@ def broker_parts(root: Path, **settings: Any) -> Iterator[BrokerParts]:
 
 
 def _config(config: type[msgspec.Struct], settings: dict[str, Any], **fixed: Any) -> Any:
-    """A part's configuration out of everything that a test sets."""
+    """Return a part's configuration with the settings of the test that it has."""
     return config(**fixed, **_of(config, settings))
 
 
 def _of(config: type[msgspec.Struct], settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that a configuration has."""
+    """Return the settings that are fields of a configuration."""
     names = {field.name for field in msgspec.structs.fields(config)}
     return {name: value for name, value in settings.items() if name in names}
 
 
 def pull(*, suspend_ms: int | None = None, code: int = RequestCode.PULL_MESSAGE, **fields: Any) -> RemotingCommand:
-    """A pull of queue 0 from offset 0 that brings its subscription; `suspend_ms` lets it wait."""
+    """Return a pull of queue 0 from offset 0 with its own subscription; `suspend_ms` allows it to be parked."""
     flags = fields.pop("sys_flag", PullSysFlag.SUBSCRIPTION)
     if suspend_ms is not None:
         flags |= PullSysFlag.SUSPEND
@@ -159,7 +159,7 @@ def consumer(
     model: MessageModel = MessageModel.CLUSTERING,
     kind: ConsumeType = ConsumeType.CONSUME_PASSIVELY,
 ) -> ConsumerData:
-    """A consumer group as a heartbeat names it; of topic `T` if nothing is said."""
+    """Return a consumer group as a heartbeat describes it; by default it subscribes to topic `T`."""
     chosen = list(subscriptions) or [subscribe(TOPIC, "*", 1)]
     return ConsumerData(group_name=group, consume_type=kind, message_model=model, subscription_data_set=chosen)
 
@@ -167,6 +167,6 @@ def consumer(
 def heartbeat(
     *consumers: ConsumerData, client_id: str = "c1", producers: tuple[str, ...] = (), **fields: Any
 ) -> RemotingCommand:
-    """A heartbeat of one client."""
+    """Return a heartbeat of one client."""
     body = HeartbeatData(client_id, [ProducerData(name) for name in producers], list(consumers), **fields)
     return RemotingCommand.request(RequestCode.HEART_BEAT, body=body.encode())

@@ -1,10 +1,10 @@
-"""Certificates for tests, made by the command `openssl`: an authority, and whom it vouches for.
+"""Certificates for tests, made by the command `openssl`: an authority and the certificates that it issues.
 
     made = Certificates(directory)
     server = made.issue("server")           server.cert, server.key: PEM files
-    made.authority.cert                     whom to trust
+    made.authority.cert                     the certificate to trust
 
-Skips the test where the command is not there.
+Skips the test if the command is not installed.
 """
 
 import shutil
@@ -27,7 +27,7 @@ class Pair(NamedTuple):
 
 
 class Certificates:
-    """An authority in a directory of its own."""
+    """An authority with a directory for its files."""
 
     def __init__(self, directory: Path, authority: str = "authority") -> None:
         if shutil.which("openssl") is None:
@@ -37,7 +37,7 @@ class Certificates:
         self._openssl("req", "-x509", "-nodes", *NEW_KEY, "-subj", f"/CN={authority}", *self._out(self.authority))
 
     def issue(self, name: str, password: str | None = None) -> Pair:
-        """A certificate for 127.0.0.1 and localhost in this name; with a password its key is encrypted."""
+        """Issue a certificate with this name for 127.0.0.1 and localhost; with a password its key is encrypted."""
         pair = self._pair(name)
         secret = ("-passout", f"pass:{password}") if password else ("-nodes",)
         signer = ("-CA", self.authority.cert, "-CAkey", self.authority.key)
@@ -46,7 +46,7 @@ class Certificates:
         return pair
 
     def client_context(self, own: Pair | None = None) -> ssl.SSLContext:
-        """What a client uses that trusts this authority."""
+        """Return the TLS context of a client that trusts this authority."""
         context = ssl.create_default_context(cafile=self.authority.cert)
         if own is not None:
             context.load_cert_chain(*own)
@@ -63,7 +63,7 @@ class Certificates:
 
 
 def careless_context() -> ssl.SSLContext:
-    """A client that trusts anybody."""
+    """Return the TLS context of a client that accepts any certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

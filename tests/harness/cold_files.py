@@ -1,11 +1,11 @@
-"""Files that are not in memory, without a disk that is slow: preadv(RWF_NOWAIT) of a cold path says "not now", mincore
-says no.
+"""Files that appear not to be in the page cache, without a slow disk.
 
     with ColdFiles() as cold:
-        cold.freeze(path)        asked without waiting, its bytes are not there
-        ...                      until somebody has waited for some of them
+        cold.freeze(path)        preadv(RWF_NOWAIT) raises BlockingIOError, mincore reports the file as not resident
+        ...                      until a read has waited for some of its bytes
 
-Real system calls do the rest. `waits` lists who waited: path and whether that was the event loop's thread.
+Real system calls do the rest. `waits` lists the reads that waited: the path, and whether the event loop's thread
+waited.
 """
 
 import os
@@ -18,7 +18,7 @@ from skylarkmq.broker.store.read import cold_reads, residency
 
 
 class ColdFiles:
-    """Stands for os.preadv as the store's cold reads see it."""
+    """Replaces os.preadv for the store's cold reads."""
 
     def __init__(self) -> None:
         self._real = os.preadv
@@ -31,7 +31,7 @@ class ColdFiles:
         self.waits: list[tuple[str, bool]] = []
 
     def freeze(self, *paths: object) -> None:
-        """From now on these are cold."""
+        """Make these files cold."""
         self._frozen.update(map(str, paths))
 
     def _preadv(self, fd: int, buffers: Any, offset: int, flags: int = 0, /) -> int:
@@ -52,7 +52,7 @@ class ColdFiles:
 
     def __enter__(self) -> Self:
         residency.in_memory = self._in_memory
-        cold_reads.os.preadv = self._preadv  # type: ignore[attr-defined]  # a module that a test replaces part of
+        cold_reads.os.preadv = self._preadv  # type: ignore[attr-defined]  # a module with a replaced part
         return self
 
     def __exit__(

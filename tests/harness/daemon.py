@@ -1,11 +1,11 @@
-"""A daemon as an operator has it: a process of its own, started by its command, asked over its ports.
+"""A daemon in a process of its own, started by its command and queried over its ports.
 
     with running(["mqbroker"], directory) as daemon:
         daemon.namesrv                      "127.0.0.1:41233"
         daemon.page("/readyz")              status and decoded body
         daemon.stop(signal.SIGTERM)         exit code
 
-Ports are free ones, and everything lies below the directory. It counts as started when /readyz says so.
+The daemon gets free ports, and all its files are below the directory. It has started once /readyz returns 200.
 """
 
 import json
@@ -36,7 +36,7 @@ MQNAMESRV: Final = (sys.executable, "-c", "from skylarkmq.broker.cli import mqna
 
 
 class Daemon:
-    """A started process and the addresses at which it was told to listen."""
+    """A started process and the addresses that it listens on."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path, ports: Mapping[str, int]) -> None:
         self.process = process
@@ -51,11 +51,11 @@ class Daemon:
 
     @property
     def output(self) -> str:
-        """What it said so far, stdout and stderr together."""
+        """Return its stdout and stderr so far."""
         return self._output.read_text(errors="replace")
 
     def page(self, path: str) -> tuple[int, Any]:
-        """Status and decoded body of a health page; OSError if nobody answers."""
+        """Return status and decoded body of a health page. Raises OSError if it does not respond."""
         try:
             with urllib.request.urlopen(f"http://{LOOPBACK}:{self.health_port}{path}", timeout=PAGE_LIMIT_S) as answer:
                 return answer.status, json.load(answer)
@@ -64,7 +64,7 @@ class Daemon:
                 return error.code, json.load(error)
 
     def wait_ready(self) -> None:
-        """AssertionError if it ends before it is ready, or is not ready in time."""
+        """Wait until it is ready. Raises AssertionError if it exits before, or is not ready in time."""
         deadline = time.monotonic() + START_LIMIT_S
         while not self._is_ready():
             assert time.monotonic() < deadline, f"not ready after {START_LIMIT_S} s:\n{self.output}"
@@ -75,7 +75,7 @@ class Daemon:
             raise AssertionError(f"ended with {code} before it was ready:\n{self.output}")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to stop and wait until it has; its exit code."""
+        """Send a signal, wait until the process has exited, and return its exit code."""
         self.process.send_signal(number)
         return self.process.wait(STOP_LIMIT_S)
 
@@ -97,11 +97,11 @@ def running(
     is_awaited: bool = True,
     **popen: Any,
 ) -> Iterator[Daemon]:
-    """Start `command` in `directory` with settings on top of free ports and small segments; killed on the way out.
+    """Start `command` in `directory`, with free ports, small segments and `settings`; kill it on exit.
 
-    Ports that are given among the settings are used, as for a daemon that comes back where it was.
+    Ports in `settings` are used as they are, for a daemon that restarts at the same address.
 
-    Its store, if it is in the usual place, is verified then. `is_awaited` False: it may not be ready yet.
+    A store in the usual place is verified on exit. With `is_awaited=False` the daemon may not be ready yet.
     """
     names = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
     chosen = {name: settings[name] for name in names if settings and name in settings}
@@ -129,7 +129,7 @@ def running(
 
 
 def variables(settings: Mapping[str, object]) -> dict[str, str]:
-    """This environment, with settings as the variables that stand for them, and no others of ours."""
+    """Return this environment with `settings` as variables, and without other variables of the broker."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("SKYLARK_")}
     inherited.pop("NAMESRV_ADDR", None)
     return inherited | {f"SKYLARK_{key}": str(value) for key, value in settings.items()}

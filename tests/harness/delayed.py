@@ -1,4 +1,4 @@
-"""Delayed messages for tests: how they lie in the store, and levels of short delays."""
+"""Delayed messages for tests, as they are stored, and levels with short delays."""
 
 from typing import Any, Final
 
@@ -14,19 +14,19 @@ DELAYS_MS: Final = (1_000, 5_000, 10_000)
 
 
 def delayed(body: bytes, level: int = 1, topic: str = "T", queue_id: int = 0, tag: str = "", **fields: Any) -> Append:
-    """A message on its way to `topic`, as the deferral leaves it."""
+    """Return a message for `topic` as Deferral rewrites it."""
     properties = {"TAGS": tag or None, "DELAY": str(level), "REAL_TOPIC": topic, "REAL_QID": str(queue_id)}
     encoded = encode_properties(properties).encode()
     return message(body, SystemTopic.SCHEDULE, level - 1, properties=fields.pop("properties", encoded), **fields)
 
 
 def offsets_of(it: Opened) -> DelayOffsetTable:
-    """An empty table, by the store's clock."""
+    """Return an empty table that uses the store's clock."""
     return DelayOffsetTable(10_000, it.clock)
 
 
 def level_of(
     it: Opened, offsets: DelayOffsetTable | None = None, number: int = 1, delay_ms: int | None = DELAYS_MS[0]
 ) -> DelayLevel:
-    """A level of the store."""
+    """Return a delay level of the store."""
     return DelayLevel(number, delay_ms, it.store, offsets or offsets_of(it), Histogram(LATENESS_BOUNDS_S))

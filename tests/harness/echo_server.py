@@ -1,4 +1,4 @@
-"""A remoting server whose processors do what remoting has to cope with: answer, refuse, fail, wait, gather, defer."""
+"""A remoting server with a processor for each case of remoting: respond, refuse, fail, wait, gather, defer."""
 
 import asyncio
 from types import TracebackType
@@ -16,27 +16,27 @@ from skylarkmq.protocol.errors import RequestError
 from tests.harness.raw import frame
 
 ECHO = 1001
-"""Answers with the request's ext and body."""
+"""Responds with the request's ext and body."""
 LARGE = 1002
-"""Answers with as many bytes as ext `n` says."""
+"""Responds with as many bytes as the ext field `n` requests."""
 REFUSE = 1003
 FAIL = 1004
 WAIT = 1005
-"""Answers when `go_on` is set, with the request's body, or fails if that is `fail`."""
+"""Responds with the request's body once `go_on` is set, or fails if the body is `fail`."""
 GATHER = 1006
-"""Answered at the end of the read."""
+"""Responds at the end of the read."""
 DEFER = 1007
-"""Kept in `deferred`; the test answers."""
+"""Added to `deferred`; the test responds."""
 UNKNOWN = 1999
 
 
 def requests(count: int, size: int = 10) -> bytes:
-    """`count` requests for an echo of `size` bytes, opaques from 0."""
+    """Return `count` requests for an echo of `size` bytes, with opaques from 0."""
     return b"".join(frame({"code": ECHO, "opaque": n}, bytes([n % 256]) * size) for n in range(count))
 
 
 class EchoServer:
-    """`async with EchoServer() as server`; `handled` counts what reached a processor."""
+    """Use as `async with EchoServer() as server`; `handled` counts the requests that reached a processor."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class EchoServer:
 
     @property
     def connection(self) -> Connection:
-        """The one open connection."""
+        """Return the only open connection."""
         (connection,) = self.selector.connections
         return connection
 
     def has_handled(self, count: int) -> bool:
-        """Whether so many requests reached a processor."""
+        """Return whether at least `count` requests reached a processor."""
         return self.handled >= count
 
     def _echo(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:

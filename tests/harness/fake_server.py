@@ -1,6 +1,6 @@
-"""A server for clients under test: it shows what it was asked, and answers, keeps silent or hangs up as it is told.
+"""A server for clients under test: records requests, and responds, stays silent or disconnects as the test requires.
 
-Frames from the standard library only, like `raw.py` and `raw_peer.py`.
+It builds frames with the standard library only, like `raw.py` and `raw_peer.py`.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Self
 
 from tests.harness.raw import frame
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
-class Asked(NamedTuple):
-    """A request, and the connection on which it came."""
+class ReceivedRequest(NamedTuple):
+    """A request and the connection that it came on."""
 
     header: dict[str, Any]
     body: bytes
@@ -35,16 +35,16 @@ class Asked(NamedTuple):
 
 
 class FakeServer:
-    """`async with FakeServer() as server`; it may close and open again on the same port.
+    """Use as `async with FakeServer() as server`; it can be closed and opened again on the same port.
 
-    With `answers` it answers every request at once with success; otherwise the test does.
+    With `responds=True` it responds to every request at once with success; otherwise the test responds.
     """
 
-    def __init__(self, *, answers: bool = True) -> None:
-        self.answers = answers
+    def __init__(self, *, responds: bool = True) -> None:
+        self.responds = responds
         self.port = 0
         self.connections = 0
-        self._asked: asyncio.Queue[Asked] = asyncio.Queue()
+        self._requests: asyncio.Queue[ReceivedRequest] = asyncio.Queue()
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -57,29 +57,29 @@ class FakeServer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        """Close the door and every connection."""
+        """Close the listening socket and every connection."""
         assert self._server is not None
         self._server.close()
         self.hang_up()
         await self._server.wait_closed()
 
     def hang_up(self) -> None:
-        """Cut every connection; new ones are welcome."""
+        """Close every connection; new ones are accepted."""
         for writer in self._writers:
             writer.close()
 
-    async def asked(self) -> Asked:
-        """The next request that has not been looked at."""
-        async with asyncio.timeout(PATIENCE_S):
-            return await self._asked.get()
+    async def asked(self) -> ReceivedRequest:
+        """Return the next request that was not returned before."""
+        async with asyncio.timeout(TIMEOUT_S):
+            return await self._requests.get()
 
     @property
     def unread(self) -> int:
-        """Requests that have not been looked at."""
-        return self._asked.qsize()
+        """Return the number of requests that were not returned yet."""
+        return self._requests.qsize()
 
     def send(self, data: bytes) -> None:
-        """Any bytes, to every connection."""
+        """Send raw bytes on every connection."""
         for writer in self._writers:
             writer.write(data)
 
@@ -91,12 +91,12 @@ class FakeServer:
                 length = int.from_bytes(await reader.readexactly(4), "big")
                 payload = await reader.readexactly(length)
                 header_end = 4 + int.from_bytes(payload[1:4], "big")
-                asked = Asked(json.loads(payload[4:header_end]), payload[header_end:], writer)
-                if self.answers and not asked.header["flag"] & 1:
-                    asked.answer()
-                self._asked.put_nowait(asked)
+                request = ReceivedRequest(json.loads(payload[4:header_end]), payload[header_end:], writer)
+                if self.responds and not request.header["flag"] & 1:
+                    request.answer()
+                self._requests.put_nowait(request)
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client has gone
+            pass  # the client has disconnected
         finally:
             self._writers.discard(writer)
             writer.close()

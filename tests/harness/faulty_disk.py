@@ -1,8 +1,8 @@
-"""A disk on which one chosen call fails.
+"""A disk on which one chosen system call fails.
 
-`fail_at` names a system call by its number since the disk was made; that one raises the error, or writes only half. A
-sync that failed leaves what the kernel leaves: pages that count as clean and are on no disk. From then on the file's
-bytes never become safe here, however often it is synced again, and a cut may take them.
+`fail_at` selects a system call by its number since the disk was created; that call raises the error, or writes only
+half. A failed sync has the effect that it has in Linux: the pages count as clean but are not on disk. From then on the
+file's bytes never become durable here, however often it is synced, and a power cut may lose them.
 """
 
 import errno
@@ -20,7 +20,7 @@ _SYNCS: Final = {"fdatasync", "fsync"}
 
 
 class FaultyDisk(SimulatedDisk):
-    """`made` are the calls so far, by name; `length` how many in a row fail from `fail_at` on."""
+    """`made`: the calls so far, by name. `length`: how many calls in a row fail, starting at `fail_at`."""
 
     def __init__(self, root: Path, fail_at: int = -1, problem: int = errno.EIO, length: int = 1) -> None:
         super().__init__(root)
@@ -31,7 +31,7 @@ class FaultyDisk(SimulatedDisk):
 
     @property
     def has_lost_pages(self) -> bool:
-        """A sync failed: what the kernel shows of a file is not what the disk has."""
+        """Return whether a sync failed: the kernel's content of a file differs from that of the disk."""
         return bool(self._poisoned)
 
     def cut(self, rng: Random) -> None:
@@ -39,7 +39,7 @@ class FaultyDisk(SimulatedDisk):
         self._poisoned.clear()
 
     def heal(self) -> None:
-        """From now on all calls succeed, but what was lost is lost."""
+        """Let all further calls succeed; what was lost stays lost."""
         self._failing = range(0)
 
     def _before(self, call: str, target: str | int) -> None:
@@ -50,11 +50,11 @@ class FaultyDisk(SimulatedDisk):
             return
         if call in _SYNCS and isinstance(target, int):
             self._poisoned.add(os.fstat(target).st_ino)
-        raise OSError(self._problem, f"told to: {os.strerror(self._problem)}", str(target))
+        raise OSError(self._problem, f"injected:  {os.strerror(self._problem)}", str(target))
 
     def make(self, path: str) -> int:
         fd = super().make(path)
-        self._poisoned.discard(os.fstat(fd).st_ino)  # emptied, so nothing of it is missing
+        self._poisoned.discard(os.fstat(fd).st_ino)  # emptied, so it has no missing bytes
         return fd
 
     def make_new(self, path: str) -> int:

@@ -1,12 +1,12 @@
-"""A connection and the other end of its line, for tests of what leaves: files, small socket buffers, a raw peer.
+"""A connection and its peer over a real socket, for tests of output: files, small socket buffers, a raw peer.
 
     async with FileLine(config) as line:
         line.connection.write_regions([line.file.region(0, 100_000)])
         line.selector.flush()
         await line.read(100_000)
 
-The peer reads only what it is told to; both kernels hold little for it. Some of the file's regions say that they are
-not in memory (`is_hot=False`); nothing else is different about them.
+The peer reads only when the test calls `read`; both kernels buffer little. Regions with `is_hot=False` claim not to be
+in memory; nothing else differs.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from skylarkmq.protocol.unit_runs import Records, Stretch
 from tests.harness.waiting import until
 
 BUFFER_BYTES = 4096
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 class RegionsFile:
-    """A file of random bytes, unlinked at once; `holders` are who holds a region of it."""
+    """A file of random bytes, unlinked at once; `holders`: the holders of its regions."""
 
     start = 0
     is_deleted = False
@@ -48,7 +48,7 @@ class RegionsFile:
         return Region(self, position, size, is_hot)
 
     def records(self, position: int, size: int) -> Records:
-        """The same bytes, as records of up to 5,000 bytes."""
+        """Return the same bytes as records of up to 5,000 bytes."""
         places = [(at, min(5_000, position + size - at)) for at in range(position, position + size, 5_000)]
         units = b"".join(UNIT.pack(*place, 0) for place in places)
         records = Stretch(0, units, self, len(self.data), size, 5_001).take(0, len(places), size)
@@ -56,7 +56,7 @@ class RegionsFile:
         return records
 
     def revoke(self) -> None:
-        """As a deleted segment does whose holders take too long."""
+        """Make all holders release their regions, as a deleted segment does after its timeout."""
         for holder in tuple(self.holders):
             holder.let_go()
 
@@ -65,7 +65,7 @@ class RegionsFile:
 
 
 class Region(NamedTuple):
-    """As the store has them."""
+    """A region as the store defines it."""
 
     file: RegionsFile
     position: int
@@ -87,7 +87,7 @@ class Region(NamedTuple):
 
 
 class FileLine:
-    """One accepted connection, its peer's socket and a file of a MiB."""
+    """An accepted connection, its peer's socket, and a file of 1 MiB."""
 
     def __init__(self, config: RemotingConfig = RemotingConfig(), *, file_bytes: int = 1 << 20) -> None:
         self.file = RegionsFile(file_bytes)
@@ -127,9 +127,9 @@ class FileLine:
         self.file.close()
 
     async def read(self, count: int, at_most: int = 65_536) -> bytes:
-        """The next `count` bytes, or fewer if the line ends before; `at_most` so many at a time."""
+        """Return the next `count` bytes, at most `at_most` per call; fewer if the connection ends before."""
         data = bytearray()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while len(data) < count:
                 more = await asyncio.get_running_loop().sock_recv(self.peer, min(at_most, count - len(data)))
                 if not more:
@@ -138,6 +138,6 @@ class FileLine:
         return bytes(data)
 
     def reset(self) -> None:
-        """The peer dies."""
+        """Reset the connection from the peer's side."""
         self.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.peer.close()

@@ -1,4 +1,4 @@
-"""The frames and answers under tests/golden/wire, which real RocketMQ spoke."""
+"""The frames and responses under tests/golden/wire, recorded from real RocketMQ."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ ANSWERS: Final = "answers-4.9.8.json"
 
 
 class GoldenFrame(msgspec.Struct, frozen=True):
-    """One captured frame. `header` is its decoded header; `raw` the whole frame with its length word."""
+    """A captured frame. `header`: its decoded header; `raw`: the whole frame with its length word."""
 
     scenario: str
     name: str
@@ -33,7 +33,7 @@ class GoldenFrame(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """For the parameters of tests."""
+        """Return the id for parametrized tests."""
         return f"{self.scenario}/{self.name}".replace(" ", "-")
 
     @property
@@ -43,19 +43,19 @@ class GoldenFrame(msgspec.Struct, frozen=True):
 
 @cache
 def transcripts() -> tuple[GoldenFrame, ...]:
-    """Every captured frame, scenario by scenario, in the order of time."""
+    """Return every captured frame, by scenario, in order of time."""
     return tuple(frame for path in sorted(WIRE.glob("*.json")) if path.name != ANSWERS for frame in _frames(path))
 
 
 @cache
 def answers() -> dict[str, dict[str, Any]]:
-    """Answers of 4.9.8 to single hand-made requests, by what was asked."""
+    """Return the responses of 4.9.8 to single hand-made requests, by request."""
     loaded: dict[str, dict[str, Any]] = json.loads((WIRE / ANSWERS).read_bytes())
     return loaded
 
 
 def bodies(request: str, kind: str) -> list[bytes]:
-    """The non-empty bodies of one request name; `kind`: request, response or oneway."""
+    """Return the non-empty bodies of the requests with this name. `kind`: request, response or oneway."""
     return [frame.body for frame in transcripts() if frame.name.split()[1:] == [request, kind] and frame.body]
 
 

@@ -1,11 +1,11 @@
-"""The stores under tests/golden/store, which RocketMQ wrote, and the words of their manifests.
+"""The stores under tests/golden/store, written by RocketMQ, and the keys of their manifests.
 
-    clean     stopped gracefully                     lagging   as crashed, with records that no queue has yet
-    crashed   killed: stale checkpoint, abort        torn      crashed, and the last record's end is zeros
+    clean     stopped gracefully                     lagging   crashed, with records that are not dispatched yet
+    crashed   killed: stale checkpoint, abort        torn      crashed, the end of the last record is zeros
     trimmed   old segments deleted, stopped          crc       clean, with checksums over whole records
 
-`expected` in a manifest is what the broker answered that wrote the store; `expectedBy5.3.3` what 5.3.3 answers on a
-store of 4.9.8, after its own recovery; `afterRestart` what such a recovery and a graceful stop left.
+In a manifest, `expected` has the responses of the broker that wrote the store; `expectedBy5.3.3` those of 5.3.3 on a
+store of 4.9.8, after its own recovery; `afterRestart` the state after such a recovery and a graceful stop.
 """
 
 import hashlib
@@ -29,30 +29,30 @@ class Golden(NamedTuple):
 
     @property
     def expected(self) -> dict[str, Any]:
-        """What RocketMQ 5.3.3 answers on it."""
+        """Return what RocketMQ 5.3.3 responds for this store."""
         answers: dict[str, Any] = self.manifest.get("expectedBy5.3.3") or self.manifest["expected"]
         return answers
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """Every valid record of the log, in order."""
+        """Return every valid record of the log, in order."""
         records: list[dict[str, Any]] = self.manifest["commitLog"]["records"]
         return records
 
     @property
     def end(self) -> int:
-        """Byte behind the last valid record."""
+        """Return the offset of the byte after the last valid record."""
         end: int = self.manifest["commitLog"]["endOfLastRecord"]
         return end
 
 
 def golden_store(version: str, name: str, directory: Path) -> Golden:
-    """That store, unpacked into `directory`."""
+    """Unpack that store into `directory` and return it."""
     return Golden(unpack_golden(version, directory, name), golden_manifest(version, name))
 
 
 def described(found: Record, like: dict[str, Any]) -> dict[str, Any]:
-    """A record in the manifest's words."""
+    """Return a record in the form of the manifest."""
     message = to_message(found)
     properties = dict(message.properties)
     fields = {

@@ -1,25 +1,25 @@
-"""A history, judged: what its processes told, held against what was promised.
+"""Checks of a history: the events that its processes recorded, compared with the broker's guarantees.
 
-    report = judge(read(directory))
-    report.findings                 what must not be; none if all is well
-    report.duplicates               what came more than once, by where and by what explains it
+    report = check_history(read(directory))
+    report.findings                 violations; none if all guarantees hold
+    report.duplicates               duplicates, by place and by the cause that explains them
 
-The judge is pure: events in, findings out. It knows what producers sent and heard, what handlers got, what lay in the
-topics at the end, and what befell whom and when (tests/harness/history_events.py). What it holds these to:
+The check is pure: events in, findings out. It uses what producers sent and were told, what handlers received, the
+content of the topics at the end, and the faults with their times (tests/harness/history_events.py). The guarantees:
 
-    ended        nobody ended without being asked to, and everybody had everything in time
-    sound        nothing is in a topic, or was handed to anybody, that was not sent, exactly so, to that topic
-    kept         what was acknowledged is in its topic, at the place that was named; what anybody got is where it was
+    ended        no process ended unexpectedly, and every group was drained in time
+    sound        every message in a topic, and every delivered message, was sent exactly so to that topic
+    kept         every acknowledged message is in its topic at the returned offset; so is every delivered message
     gapless      queue offsets count up from 0 without a gap
-    handled      each group has handled all that it wanted of its topics, or it is a dead letter of the group
-    wanted       nobody got what it had not asked for
-    retried      what comes again has failed before, as often as it says, and is not too early; so have dead letters
-    in_order     an orderly queue: nothing is begun before all in front of it was done, and never two at once
-    in_rows      messages of one message group lie in one queue, in the order in which they were acknowledged
-    in_time      delays and timers are never early, neither by store time nor by arrival
-    atomic       a transaction comes if it was committed, and not if it was rolled back; each is ended some time
-    forward      committed offsets never go back, but for what a crash may take back, and a handover
-    explained    nothing comes twice without a failure
+    handled      each group has handled all matching messages of its topics, or has them as dead letters
+    wanted       no group received a message outside of its subscription
+    retried      a redelivered message has failed before, as often as it states, and is not early; so have dead letters
+    in_order     an orderly queue: a message starts after all before it are done, and never two at once
+    in_rows      messages of one message group are in one queue, in the order in which they were acknowledged
+    in_time      delayed and timer messages are never early, neither by store time nor by arrival
+    atomic       a transaction is delivered if it was committed, and not if it was rolled back; each ends eventually
+    forward      committed offsets never go back, except after a crash, within limits, and in a handover
+    explained    no message comes twice without a cause
 """
 
 from collections import Counter
@@ -61,42 +61,42 @@ CHECKS: Final[tuple[Callable[[History], Iterator[Finding]], ...]] = (
 
 
 class Report(NamedTuple):
-    """What the judge has found. `late_ms`: how late delayed messages were, sorted."""
+    """The result of a check. `late_ms`: how late delayed messages were, sorted."""
 
     findings: list[Finding]
     duplicates: Counter[tuple[str, str]]
     sendings: int
     sent: int
     deliveries: int
-    blows: int
+    faults: int
     late_ms: list[int]
 
     def summary(self) -> str:
-        """One line."""
+        """Return one line."""
         by_cause: Counter[str] = Counter()
         for (_, cause), count in self.duplicates.items():
             by_cause[cause or "?"] += count
         again = " ".join(f"{cause}={count}" for cause, count in sorted(by_cause.items())) or "none"
         late = f"{self.late_ms[len(self.late_ms) // 2]}/{self.late_ms[-1]} ms late" if self.late_ms else "none delayed"
         return (
-            f"{self.sendings} sent, {self.sent} acknowledged, {self.deliveries} delivered, {self.blows} blows, "
+            f"{self.sendings} sent, {self.sent} acknowledged, {self.deliveries} delivered, {self.faults} faults, "
             f"{late}, again: {again}"
         )
 
 
-def judge(events: Iterable[Event]) -> Report:
-    """Everything that does not hold, in the order of CHECKS."""
+def check_history(events: Iterable[Event]) -> Report:
+    """Return every violation, in the order of CHECKS."""
     history = History(events)
-    states = [blow.state for blow in history.blows] + [process.state for process in history.processes]
+    states = [fault.state for fault in history.faults] + [process.state for process in history.processes]
     return Report(
         findings=[finding for check in CHECKS for finding in check(history)],
         duplicates=counted(history),
         sendings=len(history.sending),
         sent=len(history.of(Sent)),
         deliveries=len(history.of(Got)),
-        blows=sum(state in {"killing", "stopping", "pausing"} for state in states),
+        faults=sum(state in {"killing", "stopping", "pausing"} for state in states),
         late_ms=lateness_ms(history),
     )
 
 
-__all__ = ["CHECKS", "Finding", "Report", "judge"]
+__all__ = ["CHECKS", "Finding", "Report", "check_history"]

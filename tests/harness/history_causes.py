@@ -1,19 +1,19 @@
-"""What explains that something comes twice, or that an offset goes back: what befell whom shortly before.
+"""Causes of duplicates and of offsets that go back: the faults shortly before.
 
-A cause explains what it is followed by until `LASTS_NS` after its end: brokers take a while to forget who is gone, and
-the members of a group to agree again. The first of these that applies is counted:
+A cause explains events until `LASTS_NS` after its end: brokers take a while to detect lost clients, and the members of
+a group to rebalance. The first applicable cause is counted:
 
-    failed       the handler had failed with it before: it was asked for (a member that is not orderly keeps what it
+    failed       the handler had failed with the message before (a member that is not orderly keeps a message that it
                  could not send back, but that needs one of the causes below)
-    stored       it lies in the topic more than once (see below)
-    killed       a member of the group was killed, or paused so long that it was taken for dead
+    stored       the message is in the topic more than once (see below)
+    killed       a member of the group was killed, or paused so long that it expired
     broker       the broker was killed, stopped or paused
     members      a member joined or left the group
-    trouble      the SDK warned of a connection, a lock or a commit
+    trouble      the SDK warned about a connection, a lock or a commit
 
-Why it lies in a topic more than once: until its acknowledgement something befell the broker or the connection, so that
-the SDK has sent it again (`broker`, `trouble`); while it waited for its time, or for the end of its transaction, the
-broker was killed (`crash`: a clean stop repeats nothing); who sent it back was not answered.
+Why a message is in a topic more than once: before its acknowledgement a fault hit the broker or the connection, so the
+SDK sent it again (`broker`, `trouble`); while it waited for its time, or for the end of its transaction, the broker was
+killed (`crash`: a clean stop repeats nothing); or the response to its negative acknowledgement was lost.
 """
 
 from bisect import bisect_left
@@ -35,15 +35,15 @@ TO_A_MEMBER: Final = {"spawned": "members", "stopping": "members", "stopped": "m
 
 
 class Causes:
-    """When what befell whom: sorted times by (cause, whom); "" is the broker."""
+    """Times of the faults: sorted, by (cause, target); the target "" is the broker."""
 
     def __init__(self, history: History) -> None:
         self._times: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        for blow in history.blows:
-            if blow.state in BEGINNINGS | ENDS:
-                self._times["broker", ""].append(blow.at)
-            if blow.state in CRASHES:
-                self._times["crash", ""].append(blow.at)
+        for fault in history.faults:
+            if fault.state in BEGINNINGS | ENDS:
+                self._times["broker", ""].append(fault.at)
+            if fault.state in CRASHES:
+                self._times["crash", ""].append(fault.at)
         groups = {process.name: process.group for process in history.processes}
         for process in history.processes:
             cause = TO_A_MEMBER.get(process.state, "killed")
@@ -57,7 +57,7 @@ class Causes:
             times.sort()
 
     def between(self, since: int, until: int, *pairs: tuple[str, str]) -> str:
-        """The first of the causes that began to work then; "" if none did."""
+        """Return the first of these causes that started in that time; "" if none did."""
         for cause, whom in pairs:
             times = self._times[cause, whom]
             at = bisect_left(times, since)
@@ -66,13 +66,13 @@ class Causes:
         return ""
 
     def of_group(self, since: int, until: int, group: str) -> str:
-        """What explains that a group saw something again."""
+        """Return the cause why a group received a message again."""
         pairs = ("killed", group), ("broker", ""), ("members", group), ("trouble", group)
         return self.between(since - LASTS_NS, until, *pairs)
 
 
 class Duplicate(NamedTuple):
-    """Something that came again. `cause` "": nothing explains it."""
+    """A duplicate. `cause` "": unexplained."""
 
     what: str
     cause: str
@@ -81,7 +81,7 @@ class Duplicate(NamedTuple):
 
 
 def duplicates(history: History) -> Iterator[Duplicate]:
-    """Everything beyond the first."""
+    """Yield every duplicate, not counting the first copy."""
     causes = Causes(history)
     for name, calls in history.calls_of.items():
         yield from _deliveries(history, causes, name, calls)
@@ -107,7 +107,7 @@ def _deliveries(history: History, causes: Causes, group: str, calls: Iterable[Ca
 
 
 def _records(history: History, causes: Causes) -> Iterator[Duplicate]:
-    """Of each message one record in its topic, and one for each failure in a retry topic."""
+    """Yield extra records: each message has one record in its topic, and one per failure in a retry topic."""
     copies: defaultdict[tuple[str, str, int], list[int]] = defaultdict(list)
     for record in history.stored.values():
         copies[record.topic, record.id, record.times].append(record.store_ms)
@@ -129,7 +129,7 @@ def _why_back_twice(history: History, causes: Causes, topic: str, message_id: st
         if call.got.id == message_id
         and isinstance(call.end, Threw)
         and (call.got.times == times - 1 or (call.end.level == TO_DEAD_LETTERS and most == times - 1))
-    ]  # what a member sends to the dead letters by itself has come as often as the group allows
+    ]  # a message that a member sends to the dead letters itself has come as often as the group allows
     if len(ends) > 1:
         return "failed"
     at = ends[0].at if ends else 0
@@ -149,14 +149,14 @@ def _why_stored_twice(history: History, causes: Causes, message_id: str) -> str:
 
 
 def explained(history: History) -> Iterator[Finding]:
-    """Nothing comes twice without a failure."""
+    """No message comes twice without a cause."""
     for one in duplicates(history):
         if not one.cause:
             yield Finding("explained", f"twice without a failure in {one.what}: {one.text}", one.at)
 
 
 def counted(history: History) -> Counter[tuple[str, str]]:
-    """How many duplicates, by (where, cause)."""
+    """Return the number of duplicates, by (place, cause)."""
     return Counter((one.what, one.cause) for one in duplicates(history))
 
 
@@ -164,30 +164,33 @@ def counted(history: History) -> Counter[tuple[str, str]]:
 
 
 def forward(history: History) -> Iterator[Finding]:
-    """Committed offsets never go back: but a crash may take back what was committed in the last moments, and in a group
-    that is not orderly a queue's former owner may come later than the new one."""
+    """Committed offsets never go back.
+
+    Exceptions: a crash may lose the latest commits, and in a group that is not orderly a queue's former owner may
+    commit after the new one.
+    """
     causes = Causes(history)
     seen: defaultdict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)  # key, queue -> (at, offset)
     for event in history.of(Offsets):
         for key, row in event.table.items():
             for queue_id, offset in row.items():
                 earlier = seen[key, queue_id]
-                floor = _floor(history, earlier, event.at)
+                floor = _least_offset(history, earlier, event.at)
                 group = key.rpartition("@")[2]
                 if offset < floor and not _is_handover(history, causes, group, earlier[-1][0], event.at):
                     text = f"{key} queue {queue_id} went back from {floor} to {offset}"
                     yield Finding("forward", text, event.at)
                 while earlier and earlier[-1][1] > offset:
-                    earlier.pop()  # nothing holds any more of what is gone
+                    earlier.pop()  # later values do not depend on offsets that are gone
                 earlier.append((event.at, offset))
 
 
-def _floor(history: History, earlier: list[tuple[int, int]], at: int) -> int:
-    """What must not be gone at a time, of what was seen earlier."""
+def _least_offset(history: History, earlier: list[tuple[int, int]], at: int) -> int:
+    """Return the least offset that may be committed at that time, from the offsets seen earlier."""
     if not earlier:
         return 0
     last_at, offset = earlier[-1]
-    crashes = [blow.at for blow in history.blows if blow.state == "killing"]
+    crashes = [fault.at for fault in history.faults if fault.state == "killing"]
     if bisect_left(crashes, at) == bisect_left(crashes, last_at):
         return offset
     takes_back_ns = history.saves_ms * 1_000_000 + MARGIN_NS
@@ -209,7 +212,7 @@ def _is_handover(history: History, causes: Causes, group: str, since: int, until
 
 
 def lateness_ms(history: History) -> list[int]:
-    """How late what was to come later was stored, each message when it came first; sorted."""
+    """Return how late each deferred message was stored, by its first copy; sorted."""
     late: dict[str, int] = {}
     for record in history.stored.values():
         sending = history.sending.get(record.id)

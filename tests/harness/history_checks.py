@@ -1,7 +1,7 @@
-"""What must hold of a history: a function for each promise, which yields what breaks it.
+"""The guarantees of a history: one function for each, which yields its violations.
 
-They know nothing of how messages travel: they hold what producers were told against what handlers got, and against what
-lay in the topics at the end.
+They compare what producers and handlers recorded with the content of the topics at the end, whatever the way of a
+message through the broker.
 """
 
 from collections import defaultdict
@@ -24,57 +24,57 @@ from tests.harness.history_view import DEAD, RETRY, Call, Finding, History
 
 
 def ended(history: History) -> Iterator[Finding]:
-    """Nobody ended by itself, and everybody had everything in time."""
+    """No process ended unexpectedly, and every group was drained in time."""
     for event in history.of(Process):
         if event.state == "ended":
-            yield Finding("ended", f"{event.name} ended by itself: {event.why}", event.at)
+            yield Finding("ended", f"{event.name} ended unexpectedly: {event.why}", event.at)
     for one in history.of(Broker):
         if one.state == "ended":
-            yield Finding("ended", "the broker ended by itself", one.at)
+            yield Finding("ended", "the broker ended unexpectedly", one.at)
     ends = history.of(Ended)
     if not ends:
         yield Finding("ended", "the history has no end")
     elif not ends[-1].drained:
-        yield Finding("ended", "not everybody had everything in time", ends[-1].at)
+        yield Finding("ended", "not every group was drained in time", ends[-1].at)
     for end in ends:
         for damage in end.damage:
             yield Finding("ended", f"the store is damaged: {damage}", end.at)
 
 
 def sound(history: History) -> Iterator[Finding]:
-    """Nothing is stored, or handed to anybody, that was not sent so."""
+    """Every stored or delivered message was sent exactly so."""
     for record in history.stored.values():
         where = f"{record.topic}/{record.queue_id} #{record.offset}"
         topic = record.first_topic or record.topic
-        yield from _sent_so(history, record, topic, where)
+        yield from _sent_exactly_so(history, record, topic, where)
         if record.topic.startswith((RETRY, DEAD)) and not record.first_topic:
-            yield Finding("sound", f"{record.id} at {where} does not say where it comes from")
+            yield Finding("sound", f"{record.id} at {where} has no original topic")
     for call in history.calls():
-        yield from _sent_so(history, call.got, call.got.topic, str(call))
+        yield from _sent_exactly_so(history, call.got, call.got.topic, str(call))
 
 
-def _sent_so(history: History, what: Stored | Got, topic: str, where: str) -> Iterator[Finding]:
+def _sent_exactly_so(history: History, what: Stored | Got, topic: str, where: str) -> Iterator[Finding]:
     sending = history.sending.get(what.id)
     if sending is None:
         yield Finding("sound", f"{what.id!r} at {where} was never sent", what.at)
         return
-    sent, found = _looks(sending, sending.topic), _looks(what, topic)
+    sent, found = _content(sending, sending.topic), _content(what, topic)
     if sent != found:
         yield Finding("sound", f"{what.id} at {where} was sent as {sent}, and is {found}", what.at)
 
 
-def _looks(of: Sending | Stored | Got, topic: str) -> tuple[str, int, str, int]:
+def _content(of: Sending | Stored | Got, topic: str) -> tuple[str, int, str, int]:
     return topic, of.crc, of.tag, of.price
 
 
 def kept(history: History) -> Iterator[Finding]:
-    """What was acknowledged is there, and what anybody got."""
+    """Every acknowledged message is in its topic, and so is every delivered one."""
     for sent in history.of(Sent):
         sending = history.sending.get(sent.id)
         if sending is None or sending.transaction:
             continue
         if not history.copies[sending.topic, sent.id]:
-            yield Finding("kept", f"{sent.id} was acknowledged, and is not in {sending.topic}", sent.at)
+            yield Finding("kept", f"{sent.id} was acknowledged, but is not in {sending.topic}", sent.at)
         if sent.offset >= 0:
             place = (sending.topic, sent.queue_id, sent.offset)
             found = history.stored.get(place)
@@ -83,7 +83,7 @@ def kept(history: History) -> Iterator[Finding]:
     for call in history.calls():
         record = history.stored.get(call.place)
         if record is None or record.id != call.got.id:
-            yield Finding("kept", f"{call} is not there, but {record and record.id}", call.got.at)
+            yield Finding("kept", f"{call} is not stored there, but {record and record.id}", call.got.at)
 
 
 def gapless(history: History) -> Iterator[Finding]:
@@ -98,7 +98,7 @@ def gapless(history: History) -> Iterator[Finding]:
 
 
 def handled(history: History) -> Iterator[Finding]:
-    """Each group has handled what it wanted, or has it among its dead letters."""
+    """Each group has handled every matching message, or has it as a dead letter."""
     for name, group in history.groups.items():
         done = {call.got.id for call in history.calls_of[name] if call.is_done}
         dead = {record.id for record in history.records_of[DEAD + name]}
@@ -110,7 +110,7 @@ def handled(history: History) -> Iterator[Finding]:
 
 
 def wanted(history: History) -> Iterator[Finding]:
-    """Nobody got what it had not asked for."""
+    """No group received a message outside of its subscription."""
     for name, calls in history.calls_of.items():
         group = history.groups[name]
         for call in calls:
@@ -119,14 +119,14 @@ def wanted(history: History) -> Iterator[Finding]:
 
 
 def retried(history: History) -> Iterator[Finding]:
-    """Whatever comes again has failed before, so often, and comes not too early."""
+    """Every redelivered message has failed before, as often as it states, and is not early."""
     for name, calls in history.calls_of.items():
         failed: dict[tuple[str, int], Threw] = {}
         for call in calls:
             if call.got.times:
                 failure = failed.get((call.got.id, call.got.times - 1))
                 yield from _failed_before(call, failure, is_new=_times_at(history, call) == call.got.times)
-            if isinstance(call.end, Threw):  # of several copies the first to fail may be the first to come again
+            if isinstance(call.end, Threw):  # of several copies, the first to fail may be redelivered first
                 which = call.got.id, call.got.times
                 failed[which] = min(failed.get(which, call.end), call.end, key=lambda failure: failure.at)
         limit = history.groups[name].max_times
@@ -149,10 +149,10 @@ def _times_at(history: History, call: Call) -> int:
 
 
 def _failed_before(call: Call, failure: Threw | None, *, is_new: bool) -> Iterator[Finding]:
-    """`is_new`: a record of its own, which was to wait; else its member could not give it back."""
+    """`is_new`: the message has a new record, which had to wait; otherwise its member could not send it back."""
     got = call.got
     if failure is None:
-        yield Finding("retried", f"{got.group} got {call}, and had not failed so often", got.at)
+        yield Finding("retried", f"{got.group} got {call}, without that many failures", got.at)
     elif is_new and got.ms < failure.ms + _retry_ms(failure):
         yield Finding("retried", f"{got.group} got {call} only {got.ms - failure.ms} ms after its failure", got.at)
 
@@ -162,7 +162,7 @@ def _retry_ms(failure: Threw) -> int:
 
 
 def in_order(history: History) -> Iterator[Finding]:
-    """Orderly queues: one message behind the other."""
+    """In an orderly queue messages are handled one after another."""
     for name, group in history.groups.items():
         if not group.orderly:
             continue
@@ -177,7 +177,7 @@ def in_order(history: History) -> Iterator[Finding]:
 
 
 def _never_overtaken(group: Group, offsets: list[int], calls: list[Call]) -> Iterator[Finding]:
-    """`offsets`: those of the queue that the group wants, in their order."""
+    """`offsets`: the matching offsets of the queue, in order."""
     steps = sorted(
         [(call.got.at, 1, call) for call in calls] + [(call.end.at, 0, call) for call in calls if call.end],
         key=lambda step: step[:2],
@@ -191,7 +191,7 @@ def _never_overtaken(group: Group, offsets: list[int], calls: list[Call]) -> Ite
             while first < len(offsets) and offsets[first] in done:
                 first += 1
         elif first < len(offsets) and call.got.offset > offsets[first]:
-            yield Finding("in_order", f"{call} was begun, and #{offsets[first]} was not done", at)
+            yield Finding("in_order", f"{call} started before #{offsets[first]} was done", at)
 
 
 def _is_given_up(call: Call, group: Group) -> bool:
@@ -199,21 +199,24 @@ def _is_given_up(call: Call, group: Group) -> bool:
 
 
 def _never_two_at_once(history: History, calls: list[Call]) -> Iterator[Finding]:
-    """But a broker that ends, or does not answer, cannot keep a queue for a handler that still runs."""
+    """Two members never handle messages of a queue at once.
+
+    Exception: a broker that ends, or does not respond, cannot keep the lock for a handler that still runs.
+    """
     running: Call | None = None
     until = 0
-    blows = [blow.at for blow in history.blows]
+    faults = [fault.at for fault in history.faults]
     for call in calls:
         at = call.got.at
-        is_cut_off = running is not None and any(running.got.at < blow < at for blow in blows)
+        is_cut_off = running is not None and any(running.got.at < fault < at for fault in faults)
         if running is not None and at < until and running.got.who != call.got.who and not is_cut_off:
-            yield Finding("in_order", f"{call} was begun while {running} was not done", at)
+            yield Finding("in_order", f"{call} started before {running} was done", at)
         running = call
         until = call.end.at if call.end else history.ends_ns.get(call.got.who, at)
 
 
 def in_rows(history: History) -> Iterator[Finding]:
-    """Messages of one message group lie in one queue, in their order."""
+    """Messages of one message group are in one queue, in order."""
     last: dict[str, Sent] = {}
     for sending in sorted(history.sending.values(), key=lambda sending: (sending.key, sending.number)):
         sent = history.sent.get(sending.id)
@@ -223,12 +226,12 @@ def in_rows(history: History) -> Iterator[Finding]:
         if before is not None and before.queue_id != sent.queue_id:
             yield Finding("in_rows", f"{sent.id} went to another queue than {before.id}", sent.at)
         elif before is not None and before.offset >= sent.offset:
-            yield Finding("in_rows", f"{sent.id} lies before {before.id}", sent.at)
+            yield Finding("in_rows", f"{sent.id} is before {before.id}", sent.at)
         last[sending.key] = sent
 
 
 def in_time(history: History) -> Iterator[Finding]:
-    """Never early."""
+    """Deferred messages are never early."""
     for record in history.stored.values():
         sending = history.sending.get(record.id)
         if sending is not None and record.store_ms < sending.not_before_ms:
@@ -241,17 +244,17 @@ def in_time(history: History) -> Iterator[Finding]:
 
 
 def atomic(history: History) -> Iterator[Finding]:
-    """Committed: comes; rolled back: never; and each ends some time."""
+    """Committed transactions are delivered, rolled back ones never, and each ends eventually."""
     for sending in history.sending.values():
         if not sending.transaction:
             continue
         who, copies = sending.id, history.copies[sending.topic, sending.id]
         committed, rolled_back = history.is_committed(who), history.is_rolled_back(who)
         if copies and not committed:
-            yield Finding("atomic", f"{who} came, and nobody had committed it", copies[0].at)
+            yield Finding("atomic", f"{who} was delivered without a commit", copies[0].at)
         if copies and rolled_back:
-            yield Finding("atomic", f"{who} came, and was rolled back", copies[0].at)
+            yield Finding("atomic", f"{who} was delivered, but rolled back", copies[0].at)
         if who in history.sent and committed and not copies:
-            yield Finding("atomic", f"{who} was committed, and never came", history.sent[who].at)
+            yield Finding("atomic", f"{who} was committed, but never delivered", history.sent[who].at)
         if who in history.sent and not committed and not rolled_back:
-            yield Finding("atomic", f"nobody was asked how {who} ended", history.sent[who].at)
+            yield Finding("atomic", f"{who} was never checked", history.sent[who].at)

@@ -1,10 +1,10 @@
-"""The clients of a history: processes that send or consume with the SDK, and tell what they do.
+"""The client processes of a history, which send or consume with the SDK and record what they do.
 
-    produce(...)     what tests/harness/history_senders.py sends
-    consume(...)     one member of a group (tests/harness/history_members.py)
+    produce(...)     sends messages: tests/harness/history_senders.py
+    consume(...)     one member of a group: tests/harness/history_members.py
 
-A process ends when it gets SIGTERM (gracefully: exit code 0), when it is killed, or with what went wrong. SIGUSR1 ends
-the sending, but not the process: the broker may have to ask how transactions ended.
+A process ends on SIGTERM (gracefully, exit code 0), on SIGKILL, or on an error. On SIGUSR1 it stops sending, but does
+not end: the broker may still check its transactions.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from skylarkmq.clients.consuming.handler_dispatch import FAILED
 from tests.harness.history_events import Journal, Warned
 from tests.harness.history_members import Member
 from tests.harness.history_plan import Consuming
-from tests.harness.history_senders import Ends, Sender
+from tests.harness.history_senders import Sender, StopSignals
 
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -29,20 +29,20 @@ log = logging.getLogger(__name__)
 
 
 def produce(name: str, namesrv: str, directory: Path, seed: int) -> None:
-    """The process of a producer."""
-    _live(name, directory, lambda journal, ends: Sender(journal, Random(f"{seed} {name}"), ends).run(namesrv))
+    """Run the process of a producer."""
+    _run_client(name, directory, lambda journal, ends: Sender(journal, Random(f"{seed} {name}"), ends).run(namesrv))
 
 
 def consume(name: str, namesrv: str, directory: Path, plan: Consuming, slot: str) -> None:
-    """The process of a member; `slot` names the place that it fills."""
-    _live(name, directory, lambda journal, ends: Member(journal, plan, slot).run(namesrv, directory, ends.stop))
+    """Run the process of a member; `slot`: the name of its client slot."""
+    _run_client(name, directory, lambda journal, ends: Member(journal, plan, slot).run(namesrv, directory, ends.stop))
 
 
-Life = Callable[[Journal, Ends], Awaitable[None]]
+ClientLoop = Callable[[Journal, StopSignals], Awaitable[None]]
 
 
-def _live(name: str, directory: Path, life: Life) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody stays behind when a run is given up
+def _run_client(name: str, directory: Path, life: ClientLoop) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the run
     journal = Journal(directory, name)
     logging.basicConfig(
         filename=directory / f"{name}.log", level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
@@ -52,17 +52,17 @@ def _live(name: str, directory: Path, life: Life) -> None:
     asyncio.run(_until_stopped(journal, life))
 
 
-async def _until_stopped(journal: Journal, life: Life) -> None:
-    await life(journal, Ends())
+async def _until_stopped(journal: Journal, life: ClientLoop) -> None:
+    await life(journal, StopSignals())
 
 
 class Warnings(logging.Handler):
-    """The SDK's warnings, as events."""
+    """Records the SDK's warnings as events."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(logging.WARNING)
         self._journal = journal
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.msg != FAILED:  # which is told already, and no trouble
-            self._journal.tell(Warned(text=f"{record.levelname} {record.getMessage()}"))
+        if record.msg != FAILED:  # recorded already, and no cause of duplicates
+            self._journal.record(Warned(text=f"{record.levelname} {record.getMessage()}"))

@@ -1,13 +1,13 @@
-"""What the processes of a history tell: events, and the files in which they stand.
+"""The events that the processes of a history record, and their files.
 
     journal = Journal(directory, "producer-0.1")
-    journal.tell(Sending(id="producer-0.1-17", ...))
+    journal.record(Sending(id="producer-0.1-17", ...))
 
-Each process has a file of its own, `<name>.jsonl`, an event a line. An event is written by one system call before
-`tell` comes back, so a SIGKILL takes nothing that was told, but for half of the line that was under way. `at` counts
-nanoseconds of the machine's monotonic clock, which all processes share: it orders events; `ms` is Unix time.
+Each process has its own file, `<name>.jsonl`, with one event per line. `record` writes an event by one system call
+before it returns, so a SIGKILL loses at most the rest of the line that is being written. `at` is in nanoseconds of the
+machine's monotonic clock, which all processes share: it orders events; `ms` is Unix time.
 
-A message says in its body who it is: its id, a space, and something to fill it.
+The body of a message is its id, a space, and filling.
 """
 
 import os
@@ -20,36 +20,37 @@ from typing import Final
 import msgspec
 
 SUFFIX: Final = ".jsonl"
-BY_ITSELF: Final = "killed itself"
-"""Why a producer is gone that has planned it."""
+KILLED_ITSELF: Final = "killed itself"
+"""The reason that a producer records before it kills itself as planned."""
 TO_DEAD_LETTERS: Final = -1
-"""The level that a handler asks for which wants to see a message no more."""
+"""The level that a handler returns to make the message a dead letter."""
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """What a group wants of a topic: everything, one of some tags, or a `price` above a number (by SQL92)."""
+class TopicFilter(msgspec.Struct, frozen=True):
+    """The messages of a topic that a group subscribes to: all, those with some tags, or with a `price` above a number
+    (by SQL92)."""
 
     tags: tuple[str, ...] = ()
     above: int | None = None
 
     def wants(self, tag: str, price: int) -> bool:
-        """Whether it wants this message."""
+        """Return whether the filter matches a message."""
         return (not self.tags or tag in self.tags) and (self.above is None or price > self.above)
 
 
 class Event(msgspec.Struct, kw_only=True, tag_field="what", tag=str.lower, omit_defaults=True):
-    """`who`: the process that tells."""
+    """`who`: the process that recorded it."""
 
     at: int = 0
     ms: int = 0
     who: str = ""
 
 
-# ---------------------------------------------------------------------------------------------------- told by the run
+# ---------------------------------------------------------------------------------------------- recorded by the run
 
 
 class Began(Event, kw_only=True):
-    """The first of a run. `saves_ms`: how much of the commits a crash may take back."""
+    """The first event of a run. `saves_ms`: how much of the commits a crash may lose."""
 
     seed: int
     profile: str
@@ -58,24 +59,27 @@ class Began(Event, kw_only=True):
 
 
 class Group(Event, kw_only=True):
-    """A consumer group, or a broadcasting member. `max_times` None: a message is tried until it succeeds."""
+    """A consumer group, or a broadcasting member. `max_times` None: a message is retried until it succeeds."""
 
     group: str
     orderly: bool = False
     broadcast: bool = False
     max_times: int | None = None
-    topics: dict[str, Wish]
+    topics: dict[str, TopicFilter]
 
 
 class Broker(Event, kw_only=True):
-    """Of the daemon: starting, ready, killing, killed, stopping, stopped, pausing, resumed; `ended`: by itself."""
+    """A state of the daemon: starting, ready, killing, killed, stopping, stopped, pausing, resumed, or `ended`
+    unexpectedly."""
 
     state: str
 
 
 class Process(Event, kw_only=True):
-    """Of a client: spawned, killing, killed, stopping, stopped, pausing, resumed; `ended`: by itself. `group`: of what
-    consumes."""
+    """A state of a client: spawned, killing, killed, stopping, stopped, pausing, resumed, or `ended` unexpectedly.
+
+    `group`: the group of a consumer.
+    """
 
     name: str
     state: str
@@ -84,13 +88,13 @@ class Process(Event, kw_only=True):
 
 
 class Offsets(Event, kw_only=True):
-    """Committed offsets as the broker has them: `topic@group` -> queue id -> offset."""
+    """The broker's committed offsets: `topic@group` -> queue id -> offset."""
 
     table: dict[str, dict[int, int]]
 
 
 class Stored(Event, kw_only=True):
-    """A message as it lies in the topic at the end. `first_topic`: of one that was sent back."""
+    """A message in a topic at the end. `first_topic`: the original topic of one that was sent back."""
 
     topic: str
     queue_id: int
@@ -105,31 +109,31 @@ class Stored(Event, kw_only=True):
 
 
 class Ended(Event, kw_only=True):
-    """The last of a run. `drained`: everybody had everything in time; `damage`: what a check of the store finds."""
+    """The last event of a run. `drained`: every group was drained in time; `damage`: findings of the store check."""
 
     drained: bool
     damage: list[str] = []
 
 
-# --------------------------------------------------------------------------------------------------- told by clients
+# --------------------------------------------------------------------------------------------- recorded by clients
 
 
 class Ready(Event, kw_only=True):
-    """It takes part."""
+    """The client has connected and subscribed."""
 
 
 class Warned(Event, kw_only=True):
-    """The SDK logs a warning, or worse."""
+    """The SDK logged a warning or an error."""
 
     text: str
 
 
-# ------------------------------------------------------------------------------------------------- told by producers
+# ------------------------------------------------------------------------------------------- recorded by producers
 
 
 class Sending(Event, kw_only=True):
-    """About to be sent. `not_before_ms`: when it may come, 0: at once; `key` and `number`: its message group, and its
-    place there."""
+    """About to be sent. `not_before_ms`: the due time, 0: none; `key` and `number`: its message group, and its position
+    there."""
 
     id: str
     topic: str
@@ -143,7 +147,7 @@ class Sending(Event, kw_only=True):
 
 
 class Sent(Event, kw_only=True):
-    """Acknowledged. Half messages, and those that come later, have no place of their own yet: -1."""
+    """Acknowledged. Half messages and deferred ones have no queue offset yet: -1."""
 
     id: str
     queue_id: int = -1
@@ -151,25 +155,25 @@ class Sent(Event, kw_only=True):
 
 
 class Unsent(Event, kw_only=True):
-    """Not acknowledged, it may be stored or not."""
+    """Not acknowledged: it may be stored or not."""
 
     id: str
     why: str
 
 
 class Decided(Event, kw_only=True):
-    """How a transaction ends: COMMIT, ROLLBACK, or UNKNOWN; said by the local transaction or by the checker."""
+    """A decision about a transaction: COMMIT, ROLLBACK or UNKNOWN; `by` the local transaction or the checker."""
 
     id: str
     state: str
     by: str
 
 
-# ------------------------------------------------------------------------------------------------- told by consumers
+# ------------------------------------------------------------------------------------------- recorded by consumers
 
 
 class Got(Event, kw_only=True):
-    """A handler begins. `call` counts in its process; `retried`: it came from the group's retry topic."""
+    """A handler starts. `call`: its number in the process; `retried`: the message came from the group's retry topic."""
 
     group: str
     call: int
@@ -185,13 +189,13 @@ class Got(Event, kw_only=True):
 
 
 class Done(Event, kw_only=True):
-    """A handler succeeds."""
+    """A handler succeeded."""
 
     call: int
 
 
 class Threw(Event, kw_only=True):
-    """A handler fails. `level`: what it asks for, 0: nothing, or TO_DEAD_LETTERS."""
+    """A handler failed. `level`: the requested retry level; 0: default; or TO_DEAD_LETTERS."""
 
     call: int
     level: int = 0
@@ -208,7 +212,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Journal:
-    """The file of one process; `name` must not be anybody else's."""
+    """The event file of one process; `name` must be unique."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.name = name
@@ -219,18 +223,18 @@ class Journal:
     def __repr__(self) -> str:
         return f"<Journal {self.name}>"
 
-    def tell(self, event: Event) -> None:
-        """Stamp the event, and write it."""
+    def record(self, event: Event) -> None:
+        """Set the event's times and process, and write it."""
         event.at, event.ms, event.who = time.monotonic_ns(), time.time_ns() // 1_000_000, self.name
         os.write(self._file, _encode(event) + b"\n")
 
     def close(self) -> None:
-        """Nothing more will be told."""
+        """Close the file."""
         os.close(self._file)
 
 
 def read(directory: Path) -> list[Event]:
-    """All events of a history, in their order; half a line at the end of a file was never told."""
+    """Return all events of a history in order; an incomplete line at the end of a file is skipped."""
     events = [event for path in sorted(directory.glob(f"*{SUFFIX}")) for event in _events_of(path)]
     return sorted(events, key=lambda event: event.at)
 
@@ -245,15 +249,15 @@ def _events_of(path: Path) -> Iterator[Event]:
 
 
 def body_of(message_id: str, filling: bytes) -> bytes:
-    """The body of a message."""
+    """Return the body of a message."""
     return message_id.encode() + b" " + filling
 
 
 def id_of(body: bytes) -> str:
-    """Which message this is the body of."""
+    """Return the id of the message with this body."""
     return body.partition(b" ")[0].decode(errors="replace")
 
 
 def crc_of(body: bytes) -> int:
-    """By which bodies are compared."""
+    """Return the checksum by which bodies are compared."""
     return zlib.crc32(body)

@@ -1,5 +1,6 @@
-"""What a consumer's process of a history does: a member of a group, whose handler takes its time and fails as planned.
-Everything is told before and after.
+"""A consumer process of a history: a member of a group whose handler takes some time, and fails as planned.
+
+It records an event before and after each step.
 """
 
 import asyncio
@@ -20,10 +21,10 @@ from skylarkmq import (
     Sql92,
 )
 from skylarkmq.protocol.message import PropertyName
-from tests.harness.history_events import Done, Got, Journal, Ready, Threw, Wish, crc_of, id_of
+from tests.harness.history_events import Done, Got, Journal, Ready, Threw, TopicFilter, crc_of, id_of
 from tests.harness.history_plan import CLIENT, PRICE, Consuming, Mode, failures, goes_to_dead_letters
 
-AGAIN_S: Final = 0.2
+RETRY_PAUSE_S: Final = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class Member:
         self._calls = 0
 
     async def run(self, namesrv: str, directory: Path, stop: asyncio.Event) -> None:
-        """Consume until `stop`."""
+        """Consume until `stop` is set."""
         plan = self._plan
         async with Client(namesrv, CLIENT) as client:
             if plan.mode is Mode.PULL:
@@ -66,21 +67,21 @@ class Member:
                 await stop.wait()
 
     async def _subscribe(self, consumer: PushConsumer | PullConsumer, stop: asyncio.Event) -> None:
-        for topic, wish in self._plan.topics.items():
+        for topic, topic_filter in self._plan.topics.items():
             while not stop.is_set():
                 try:
-                    await consumer.subscribe(topic, _expression(wish))
+                    await consumer.subscribe(topic, _expression(topic_filter))
                     break
                 except ClientError as error:
-                    log.warning("not subscribed, trying again topic=%s error=%s", topic, error)
-                    await asyncio.sleep(AGAIN_S)
-        self._journal.tell(Ready())
+                    log.warning("not subscribed, retrying topic=%s error=%s", topic, error)
+                    await asyncio.sleep(RETRY_PAUSE_S)
+        self._journal.record(Ready())
 
     async def _poll(self, reader: PullConsumer, stop: asyncio.Event) -> None:
         while not stop.is_set():
             messages = await reader.poll(self._rng.randint(1, 40), timeout_s=0.3)
             for call in [self._got(message) for message in messages]:
-                self._journal.tell(Done(call=call))
+                self._journal.record(Done(call=call))
 
     async def _handle(self, message: MessageExt) -> object:
         call = self._got(message)
@@ -91,13 +92,13 @@ class Member:
         if message.reconsume_times < failures(which, plan.group, plan.mode, plan.max_times):
             if self._rng.random() < 0.3:
                 return self._later(call, self._rng.choice((0, 1)))
-            self._journal.tell(Threw(call=call))
+            self._journal.record(Threw(call=call))
             raise RuntimeError(f"planned failure of {which}")
-        self._journal.tell(Done(call=call))
+        self._journal.record(Done(call=call))
         return None
 
     def _later(self, call: int, level: int) -> Later:
-        self._journal.tell(Threw(call=call, level=level))
+        self._journal.record(Threw(call=call, level=level))
         return Later(level)
 
     async def _work(self) -> None:
@@ -109,7 +110,7 @@ class Member:
 
     def _got(self, message: MessageExt) -> int:
         self._calls += 1
-        self._journal.tell(
+        self._journal.record(
             Got(
                 group=self._group,
                 call=self._calls,
@@ -128,7 +129,7 @@ class Member:
 
 
 def group_of(plan: Consuming, slot: str) -> str:
-    """A group as the history sees it: a broadcasting member is one by itself."""
+    """Return the group's name in the history: a broadcasting member is a group of its own."""
     return f"{plan.group}/{slot}" if plan.mode is Mode.BROADCAST else plan.group
 
 
@@ -149,7 +150,7 @@ def _settings_of(plan: Consuming) -> ConsumerSettings:
     )
 
 
-def _expression(wish: Wish) -> str | Sql92:
-    if wish.above is not None:
-        return Sql92(f"{PRICE} > {wish.above}")
-    return " || ".join(wish.tags) or "*"
+def _expression(topic_filter: TopicFilter) -> str | Sql92:
+    if topic_filter.above is not None:
+        return Sql92(f"{PRICE} > {topic_filter.above}")
+    return " || ".join(topic_filter.tags) or "*"

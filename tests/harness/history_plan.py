@@ -1,7 +1,7 @@
-"""What a seed decides of a history: the broker's settings, who sends and consumes, and what befalls them, and when.
+"""The plan of a history, made from a seed: the broker's settings, producers and consumers, and faults with their times.
 
-Fates of single messages follow from their ids, so that every process knows them without asking: how a transaction ends
-(`fate`), and how often handlers of a group fail (`failures`).
+Outcomes of single messages follow from their ids, so that every process derives them by itself: how a transaction ends
+(`transaction_outcome`), and how often handlers of a group fail (`failures`).
 """
 
 import zlib
@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from skylarkmq import ClientSettings, TransactionState
-from tests.harness.history_events import Wish
+from tests.harness.history_events import TopicFilter
 
 PLAIN: Final = "Plain"
 KEYED: Final = "Keyed"
@@ -21,7 +21,7 @@ TOPICS: Final = {PLAIN: 4, KEYED: 4, BARGAINS: 2}
 TAGS: Final = ("red", "green", "blue", "")
 PRICES: Final = 10
 PRICE: Final = "price"
-"""The property by which one group chooses."""
+"""The property that one group filters by."""
 LEVELS: Final = "1s 2s 1s 1s 1s 1s 1s 1s 1s"
 LEVELS_MS: Final = (1000, 2000)
 FIRST_RETRY_MS: Final = 1000
@@ -47,7 +47,7 @@ class Consuming(msgspec.Struct, frozen=True):
 
     group: str
     mode: Mode
-    topics: dict[str, Wish]
+    topics: dict[str, TopicFilter]
     members: int
     max_times: int | None = MAX_TIMES
     concurrency: int = 8
@@ -56,8 +56,8 @@ class Consuming(msgspec.Struct, frozen=True):
     lock_life_s: float = 1.5
 
 
-class Blow(msgspec.Struct, frozen=True):
-    """What befalls the broker or a client (`slot`) `after_s` behind the end of the last one, and for how long."""
+class Fault(msgspec.Struct, frozen=True):
+    """A fault of the broker or of a client (`slot`), `after_s` after the end of the last one, and its duration."""
 
     after_s: float
     kind: str
@@ -74,21 +74,21 @@ class Plan(msgspec.Struct, frozen=True):
     settings: dict[str, object]
     producers: int
     consuming: tuple[Consuming, ...]
-    blows: tuple[Blow, ...]
+    faults: tuple[Fault, ...]
 
     @property
     def saves_ms(self) -> int:
-        """How much of the commits a crash may take back."""
+        """Return how much of the commits a crash may lose, in ms."""
         return int(str(self.settings["flushConsumerOffsetInterval"]))
 
 
 PROFILES: Final = {"calm": 2, "broker": 4, "clients": 4, "all": 10}
-BROKER_BLOWS: Final = {"kill": 5, "stop": 2, "pause": 2}
-CLIENT_BLOWS: Final = {"kill": 5, "stop": 2, "pause": 1}
+BROKER_FAULTS: Final = {"kill": 5, "stop": 2, "pause": 2}
+CLIENT_FAULTS: Final = {"kill": 5, "stop": 2, "pause": 1}
 
 
 def plan_of(seed: int, seconds: float) -> Plan:
-    """The plan of a run."""
+    """Return the plan of a run."""
     rng = Random(f"history {seed}")
     (profile,) = rng.choices(list(PROFILES), list(PROFILES.values()))
     consuming = _consuming(rng)
@@ -96,35 +96,35 @@ def plan_of(seed: int, seconds: float) -> Plan:
     slots = [slot_name(PRODUCER, n) for n in range(producers)]
     slots += [slot_name(one.group, n) for one in consuming for n in range(one.members)]
     settings = _settings(rng)
-    return Plan(seed, seconds, profile, settings, producers, consuming, tuple(_blows(rng, profile, slots, seconds)))
+    return Plan(seed, seconds, profile, settings, producers, consuming, tuple(_faults(rng, profile, slots, seconds)))
 
 
 def slot_name(kind: str, number: int) -> str:
-    """The place that one client after the other fills."""
+    """Return the name of a slot, which a sequence of clients fills."""
     return f"{kind}-{number}"
 
 
-def fate(message_id: str) -> TransactionState:
-    """How a transaction ends."""
-    return TransactionState.ROLLBACK if _dice(message_id, "fate", 3) == 0 else TransactionState.COMMIT
+def transaction_outcome(message_id: str) -> TransactionState:
+    """Return how a transaction ends."""
+    return TransactionState.ROLLBACK if _roll(message_id, "transaction_outcome", 3) == 0 else TransactionState.COMMIT
 
 
 def failures(message_id: str, group: str, mode: Mode, max_times: int | None) -> int:
-    """How often handlers of a group fail with a message."""
+    """Return how often handlers of a group fail with a message."""
     if mode in {Mode.BROADCAST, Mode.PULL}:
         return 0
-    dice = _dice(message_id, group, 200)
+    dice = _roll(message_id, group, 200)
     if dice == 0:
         return ENDLESSLY if max_times is not None else 2
     return 1 if dice < 5 else 2 if dice == 5 else 0
 
 
 def goes_to_dead_letters(message_id: str, mode: Mode) -> bool:
-    """Whether its first handler says that nobody shall try again."""
-    return mode is Mode.CONCURRENT and _dice(message_id, "dead", 300) == 0
+    """Return whether the first handler makes the message a dead letter."""
+    return mode is Mode.CONCURRENT and _roll(message_id, "dead", 300) == 0
 
 
-def _dice(message_id: str, what: str, sides: int) -> int:
+def _roll(message_id: str, what: str, sides: int) -> int:
     return zlib.crc32(f"{what} {message_id}".encode()) % sides
 
 
@@ -136,18 +136,18 @@ def _consuming(rng: Random) -> tuple[Consuming, ...]:
             "pull_batch": rng.choice((4, 32)),
         }
 
-    def group(name: str, mode: Mode, topics: dict[str, Wish], members: int, **more: object) -> Consuming:
+    def group(name: str, mode: Mode, topics: dict[str, TopicFilter], members: int, **more: object) -> Consuming:
         return msgspec.convert(
             {"group": name, "mode": mode, "topics": topics, "members": members, **habits(), **more}, Consuming
         )
 
-    everything = Wish()
+    everything = TopicFilter()
     return (
         group("workers", Mode.CONCURRENT, {PLAIN: everything, BARGAINS: everything}, rng.randint(2, 3)),
         group("ordered", Mode.ORDERLY, {KEYED: everything}, 2, max_times=rng.choice((None, MAX_TIMES)), concurrency=4),
         group("everyone", Mode.BROADCAST, {PLAIN: everything}, 1, max_times=None),
-        group("choosy", Mode.CONCURRENT, {PLAIN: Wish(above=5)}, 1),
-        group("readers", Mode.PULL, {PLAIN: Wish(tags=("red", "blue"))}, 1, max_times=None),
+        group("choosy", Mode.CONCURRENT, {PLAIN: TopicFilter(above=5)}, 1),
+        group("readers", Mode.PULL, {PLAIN: TopicFilter(tags=("red", "blue"))}, 1, max_times=None),
     )
 
 
@@ -179,15 +179,15 @@ def _settings(rng: Random) -> dict[str, object]:
     }
 
 
-def _blows(rng: Random, profile: str, slots: list[str], seconds: float) -> list[Blow]:
+def _faults(rng: Random, profile: str, slots: list[str], seconds: float) -> list[Fault]:
     targets = {"calm": [], "broker": [BROKER], "clients": slots, "all": [BROKER] * len(slots) + slots}[profile]
-    blows = []
+    faults = []
     rest_s = seconds - 3.0
     while targets and rest_s > 0:
         slot = rng.choice(targets)
-        kinds = BROKER_BLOWS if slot == BROKER else CLIENT_BLOWS
+        kinds = BROKER_FAULTS if slot == BROKER else CLIENT_FAULTS
         (kind,) = rng.choices(list(kinds), list(kinds.values()))
         length_s = rng.uniform(0.3, 3.5) if kind == "pause" else rng.choice((0.0, 0.0, rng.uniform(0.0, 2.0)))
-        blows.append(Blow(rng.uniform(0.5, 5.0), kind, slot, length_s))
-        rest_s -= blows[-1].after_s + length_s
-    return blows
+        faults.append(Fault(rng.uniform(0.5, 5.0), kind, slot, length_s))
+        rest_s -= faults[-1].after_s + length_s
+    return faults

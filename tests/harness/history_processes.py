@@ -1,7 +1,7 @@
-"""The processes of a history: the broker on ports of its own, and clients, each in a slot that is filled again.
+"""The processes of a history: a broker with its own ports, and clients, each in a slot that is refilled.
 
-What befalls them is told before and after. A process that ends without being asked is told of, too, and replaced; only
-producers may, when they have said so (`BY_ITSELF`).
+Faults are recorded before and after they happen. A process that ends unexpectedly is recorded and replaced; only
+producers may end by themselves, after recording that (`KILLED_ITSELF`).
 """
 
 import multiprocessing
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.harness.daemon import MQBROKER, STOP_LIMIT_S, Daemon, variables
-from tests.harness.history_events import BY_ITSELF, SUFFIX, Broker, Journal, Process
+from tests.harness.history_events import KILLED_ITSELF, SUFFIX, Broker, Journal, Process
 from tests.harness.ports import LOOPBACK, free_ports
 
 CLIENT_STOP_S: Final = 20.0
@@ -26,8 +26,8 @@ _processes: Final = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["tests.harness.history_clients"])
 
 
-class TheBroker:
-    """The daemon in `directory`; its output is in `broker.txt`, that of all its lives."""
+class BrokerProcess:
+    """The daemon in `directory`; `broker.txt` has the output of all its processes."""
 
     def __init__(self, directory: Path, settings: Mapping[str, object], journal: Journal) -> None:
         self.is_up = False
@@ -39,21 +39,21 @@ class TheBroker:
         self._daemon: Daemon
 
     def __repr__(self) -> str:
-        return f"<TheBroker {self.namesrv} {'up' if self.is_up else 'down'}>"
+        return f"<BrokerProcess {self.namesrv} {'up' if self.is_up else 'down'}>"
 
     @property
     def namesrv(self) -> str:
-        """Its name server."""
+        """Return the address of its name server."""
         return f"{LOOPBACK}:{self._ports['embeddedNamesrvPort']}"
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Return its listening port."""
         return self._ports["listenPort"]
 
     def start(self) -> None:
-        """And wait until it is ready."""
-        self._tell("starting")
+        """Start it, and wait until it is ready."""
+        self._record("starting")
         with self._output.open("ab") as out:
             process = subprocess.Popen(
                 MQBROKER,
@@ -65,58 +65,58 @@ class TheBroker:
         self._daemon = Daemon(process, self._output, self._ports)
         self._daemon.wait_ready()
         self.is_up = True
-        self._tell("ready")
+        self._record("ready")
 
     def kill(self) -> None:
-        """By SIGKILL."""
+        """Kill it by SIGKILL."""
         self._end("killing", signal.SIGKILL, "killed")
 
     def stop(self) -> int:
-        """As an operator does; its exit code."""
+        """Stop it by SIGTERM, and return its exit code."""
         return self._end("stopping", signal.SIGTERM, "stopped")
 
     def pause(self) -> None:
-        """By SIGSTOP."""
-        self._tell("pausing")
+        """Pause it by SIGSTOP."""
+        self._record("pausing")
         self.is_up = False
         self._daemon.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """After a pause."""
+        """Resume it after a pause."""
         self._daemon.process.send_signal(signal.SIGCONT)
         self.is_up = True
-        self._tell("resumed")
+        self._record("resumed")
 
     def forget(self) -> None:
-        """Nothing of it stays, whatever happened."""
+        """Kill the process, whatever its state."""
         self._daemon.process.kill()
         self._daemon.process.wait()
 
-    def look(self) -> None:
-        """Whether it still runs."""
+    def check_alive(self) -> None:
+        """Record an unexpected end, and restart it."""
         if self.is_up and self._daemon.process.poll() is not None:
-            self._tell("ended")
+            self._record("ended")
             self.start()
 
     def _end(self, before: str, number: signal.Signals, after: str) -> int:
-        self._tell(before)
+        self._record(before)
         self.is_up = False
         self._daemon.process.send_signal(number)
         try:
             code = self._daemon.process.wait(STOP_LIMIT_S)
         except subprocess.TimeoutExpired:
-            self._tell("ended")  # it did not
+            self._record("ended")  # it did not stop
             self._daemon.process.kill()
             code = self._daemon.process.wait()
-        self._tell(after)
+        self._record(after)
         return code
 
-    def _tell(self, state: str) -> None:
-        self._journal.tell(Broker(state=state))
+    def _record(self, state: str) -> None:
+        self._journal.record(Broker(state=state))
 
 
-class Slot:
-    """One client after the other: `make(name)` gives what a process runs, and with what."""
+class ClientSlot:
+    """A sequence of clients. `make(name)` returns the function of a process, and its arguments."""
 
     def __init__(
         self,
@@ -132,87 +132,87 @@ class Slot:
         self._count = 0
         self._client = self._quiet = ""
         self._process: BaseProcess
-        self._is_asked = True
+        self._is_expected_to_end = True
 
     def __repr__(self) -> str:
-        return f"<Slot {self._client}>"
+        return f"<ClientSlot {self._client}>"
 
     def spawn(self) -> None:
-        """The next client."""
+        """Start the next client."""
         self._client = f"{self.name}.{self._count}"
         self._count += 1
-        self._is_asked = False
-        self._tell("spawned")
+        self._is_expected_to_end = False
+        self._record("spawned")
         target, arguments = self._make(self._client)
         self._process = _processes.Process(target=target, args=arguments, name=self._client)
         self._process.start()
 
     def kill(self) -> None:
-        """By SIGKILL."""
-        self._is_asked = True
-        self._tell("killing")
+        """Kill it by SIGKILL."""
+        self._is_expected_to_end = True
+        self._record("killing")
         self._process.kill()
         self._process.join()
-        self._tell("killed")
+        self._record("killed")
 
     def stop(self) -> None:
-        """Gracefully."""
-        self.ask_to_stop()
+        """Stop it gracefully."""
+        self.request_stop()
         self.wait_stopped()
 
-    def ask_to_stop(self) -> None:
-        """By SIGTERM, once it can hear it."""
+    def request_stop(self) -> None:
+        """Send SIGTERM, once it handles that."""
         limit_s = time.monotonic() + CLIENT_STOP_S
-        while not self.has_told("ready") and self._process.is_alive() and time.monotonic() < limit_s:
+        while not self.has_recorded("ready") and self._process.is_alive() and time.monotonic() < limit_s:
             time.sleep(WAIT_S)
-        self._is_asked = True
-        self._tell("stopping")
+        self._is_expected_to_end = True
+        self._record("stopping")
         self._process.terminate()
 
     def wait_stopped(self) -> None:
-        """Until it has."""
+        """Wait until it has stopped."""
         self._process.join(CLIENT_STOP_S)
         if self._process.exitcode != 0:
-            self._tell("ended", f"asked to stop, exit code {self._process.exitcode}")
+            self._record("ended", f"asked to stop, exit code {self._process.exitcode}")
             self._process.kill()
             self._process.join()
-        self._tell("stopped")
+        self._record("stopped")
 
     def pause(self) -> None:
-        """By SIGSTOP."""
-        self._tell("pausing")
+        """Pause it by SIGSTOP."""
+        self._record("pausing")
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """After a pause."""
+        """Resume it after a pause."""
         self._signal(signal.SIGCONT)
-        self._tell("resumed")
+        self._record("resumed")
 
-    def be_quiet(self) -> None:
-        """Send no more; whoever is not ready yet hears of it the next time."""
-        if self._quiet != self._client and self.has_told("ready"):
+    def stop_sending(self) -> None:
+        """Make it stop sending; a client that is not ready yet is handled by the next call."""
+        if self._quiet != self._client and self.has_recorded("ready"):
             self._quiet = self._client
             self._signal(signal.SIGUSR1)
 
     def forget(self) -> None:
-        """Nothing of it stays, whatever happened."""
+        """Kill the process, whatever its state."""
         if self._client:
             self._process.kill()
             self._process.join()
 
-    def has_told(self, word: str) -> bool:
-        """Whether the client has told something with this word in it."""
+    def has_recorded(self, word: str) -> bool:
+        """Return whether the client has recorded an event with this word."""
         journal = self._journal.directory / f"{self._client}{SUFFIX}"
         return journal.exists() and f'"{word}"'.encode() in journal.read_bytes()
 
-    def look(self) -> None:
-        """Replace a client that has ended by itself; it may, if it has said so."""
-        if self._is_asked or self._process.is_alive():
+    def check_alive(self) -> None:
+        """Replace a client that has ended unexpectedly; it may end by itself after recording that."""
+        if self._is_expected_to_end or self._process.is_alive():
             return
-        if self.has_told(BY_ITSELF):
-            self._tell("killed")
+        if self.has_recorded(KILLED_ITSELF):
+            self._record("killed")
         else:
-            self._tell("ended", f"exit code {self._process.exitcode}")
+            self._record("ended", f"exit code {self._process.exitcode}")
         self.spawn()
 
     def _signal(self, number: signal.Signals) -> None:
@@ -220,5 +220,5 @@ class Slot:
         if self._process.is_alive():
             os.kill(self._process.pid, number)
 
-    def _tell(self, state: str, why: str = "") -> None:
-        self._journal.tell(Process(name=self._client, state=state, group=self._group, why=why))
+    def _record(self, state: str, why: str = "") -> None:
+        self._journal.record(Process(name=self._client, state=state, group=self._group, why=why))

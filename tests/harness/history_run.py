@@ -1,9 +1,9 @@
-"""One run of a history: a broker, clients, what befalls them, and a look at everything when it is over.
+"""One run of a history: a broker, clients, faults, and an inspection at the end.
 
-begin      the broker and its topics; all clients
-live       blow after blow, at the plan's times; committed offsets are looked at all the while
-drain      nobody sends any more; all that was sent becomes due, and everybody gets everything
-end        clients stop; what lies in the topics is told; the broker stops, and its store is checked
+begin      start the broker, create its topics, start all clients
+live       inject the plan's faults at their times; record committed offsets all the time
+drain      stop sending; wait until every deferred message is due, and every group has consumed everything
+end        stop the clients; record the content of the topics; stop the broker, and check its store
 """
 
 import asyncio
@@ -29,19 +29,19 @@ from tests.harness.history_plan import (
     PRICE,
     PRODUCER,
     TOPICS,
-    Blow,
     Consuming,
+    Fault,
     Mode,
     Plan,
     slot_name,
 )
-from tests.harness.history_processes import Slot, TheBroker
+from tests.harness.history_processes import BrokerProcess, ClientSlot
 from tests.harness.history_view import DEAD, RETRY
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 from tests.harness.sound import assert_sound
 
-LOOK_S: Final = 0.25
+INSPECTION_INTERVAL_S: Final = 0.25
 READY_LIMIT_S: Final = 60.0
 DRAIN_LIMIT_S: Final = 40.0
 QUIET_S: Final = 1.5
@@ -49,48 +49,48 @@ HALF_GROUP: Final = "CID_RMQ_SYS_TRANS"
 EPOCH: Final = datetime.fromtimestamp(0, UTC)
 NEVER: Final = datetime(2100, 1, 1, tzinfo=UTC)
 
-Tell = Callable[[str], None]
+ReportLine = Callable[[str], None]
 
 
 class Run:
-    """`tell` gets a line per step."""
+    """`report` gets a line per step."""
 
-    def __init__(self, plan: Plan, directory: Path, tell: Tell) -> None:
+    def __init__(self, plan: Plan, directory: Path, report: ReportLine) -> None:
         self._plan = plan
         self._directory = directory
-        self._told = tell
+        self._report = report
         self._journal = Journal(directory, "run")
-        self._broker = TheBroker(directory, plan.settings, self._journal)
-        self._slots = {slot.name: slot for slot in self._make_slots()}
-        self._eye: RawClient | None = None
+        self._broker = BrokerProcess(directory, plan.settings, self._journal)
+        self._slots = {slot.name: slot for slot in self._client_slots()}
+        self._client: RawClient | None = None
         self._begun_s = 0.0
 
     def run(self) -> None:
-        """From the beginning to the end."""
+        """Run all phases."""
         plan = self._plan
-        self._journal.tell(Began(seed=plan.seed, profile=plan.profile, seconds=plan.seconds, saves_ms=plan.saves_ms))
-        self._tell_groups()
-        self._tell(f"seed={plan.seed} profile={plan.profile} settings={plan.settings}")
+        self._journal.record(Began(seed=plan.seed, profile=plan.profile, seconds=plan.seconds, saves_ms=plan.saves_ms))
+        self._record_groups()
+        self._report_line(f"seed={plan.seed} profile={plan.profile} settings={plan.settings}")
         self._broker.start()
         try:
             asyncio.run(self._make_topics())
             self._spawn_all()
-            self._live()
+            self._inject_faults()
             drained = self._drain()
             self._end(drained)
         finally:
-            self._leave_nobody()
+            self._kill_all()
 
     # --------------------------------------------------------------------------------------------------------- begin
 
-    def _make_slots(self) -> list[Slot]:
+    def _client_slots(self) -> list[ClientSlot]:
         plan = self._plan
-        slots = [Slot(slot_name(PRODUCER, n), "", self._producer, self._journal) for n in range(plan.producers)]
+        slots = [ClientSlot(slot_name(PRODUCER, n), "", self._producer, self._journal) for n in range(plan.producers)]
         for one in plan.consuming:
             for n in range(one.members):
                 name = slot_name(one.group, n)
                 make = partial(self._consumer, one, name)
-                slots.append(Slot(name, group_of(one, name), make, self._journal))
+                slots.append(ClientSlot(name, group_of(one, name), make, self._journal))
         return slots
 
     def _producer(self, name: str) -> tuple[Callable[..., None], tuple[Any, ...]]:
@@ -99,12 +99,12 @@ class Run:
     def _consumer(self, one: Consuming, slot: str, name: str) -> tuple[Callable[..., None], tuple[Any, ...]]:
         return consume, (name, self._broker.namesrv, self._directory, one, slot)
 
-    def _tell_groups(self) -> None:
+    def _record_groups(self) -> None:
         for one in self._plan.consuming:
             is_broadcast = one.mode is Mode.BROADCAST
             slots = [slot_name(one.group, n) for n in range(one.members if is_broadcast else 1)]
             for slot in slots:
-                self._journal.tell(
+                self._journal.record(
                     Group(
                         group=group_of(one, slot),
                         orderly=one.mode is Mode.ORDERLY,
@@ -123,104 +123,104 @@ class Run:
         for slot in self._slots.values():
             slot.spawn()
         limit_s = time.monotonic() + READY_LIMIT_S
-        while not all(slot.has_told("ready") for slot in self._slots.values()):
+        while not all(slot.has_recorded("ready") for slot in self._slots.values()):
             if time.monotonic() > limit_s:
                 raise TimeoutError(f"not all clients were ready within {READY_LIMIT_S:g} s")
-            time.sleep(LOOK_S)
+            time.sleep(INSPECTION_INTERVAL_S)
 
     # ---------------------------------------------------------------------------------------------------------- live
 
-    def _live(self) -> None:
+    def _inject_faults(self) -> None:
         self._begun_s = time.monotonic()
         end_s = self._begun_s + self._plan.seconds
-        for blow in self._plan.blows:
-            self._pass_until(min(time.monotonic() + blow.after_s, end_s))
+        for fault in self._plan.faults:
+            self._watch_until(min(time.monotonic() + fault.after_s, end_s))
             if time.monotonic() >= end_s:
                 break
-            self._tell(f"{blow}")
-            self._strike(blow)
-        self._pass_until(end_s)
+            self._report_line(f"{fault}")
+            self._inject(fault)
+        self._watch_until(end_s)
 
-    def _strike(self, blow: Blow) -> None:
-        target = self._broker if blow.slot == BROKER else self._slots[blow.slot]
-        if blow.kind == "pause":
+    def _inject(self, fault: Fault) -> None:
+        target = self._broker if fault.slot == BROKER else self._slots[fault.slot]
+        if fault.kind == "pause":
             target.pause()
-            self._pass_until(time.monotonic() + blow.length_s)
+            self._watch_until(time.monotonic() + fault.length_s)
             target.resume()
             return
-        if blow.kind == "kill":
+        if fault.kind == "kill":
             target.kill()
         else:
             target.stop()
-        self._close_eye()
-        self._pass_until(time.monotonic() + blow.length_s)
-        if isinstance(target, TheBroker):
+        self._close_client()
+        self._watch_until(time.monotonic() + fault.length_s)
+        if isinstance(target, BrokerProcess):
             target.start()
         else:
             target.spawn()
 
-    def _pass_until(self, at_s: float) -> None:
+    def _watch_until(self, at_s: float) -> None:
         while True:
-            self._look()
+            self._inspect()
             rest_s = at_s - time.monotonic()
             if rest_s <= 0:
                 return
-            time.sleep(min(LOOK_S, rest_s))
+            time.sleep(min(INSPECTION_INTERVAL_S, rest_s))
 
-    def _look(self) -> None:
-        """At the committed offsets, and whether everybody is there."""
-        self._broker.look()
+    def _inspect(self) -> None:
+        """Record the committed offsets, and replace processes that have ended."""
+        self._broker.check_alive()
         for slot in self._slots.values():
-            slot.look()
+            slot.check_alive()
         if not self._broker.is_up:
             return
         try:
-            self._eye = self._eye or RawClient(LOOPBACK, self._broker.port, timeout=2.0)
-            answer = self._eye.call(RequestCode.GET_ALL_CONSUMER_OFFSET)
+            self._client = self._client or RawClient(LOOPBACK, self._broker.port, timeout=2.0)
+            answer = self._client.call(RequestCode.GET_ALL_CONSUMER_OFFSET)
         except OSError as error:
-            self._tell(f"offsets not seen: {error}")
-            self._close_eye()
+            self._report_line(f"offsets not read: {error}")
+            self._close_client()
         else:
             table = ConsumerOffsets.decode(answer.body).offset_table if answer.body else {}
-            self._journal.tell(Offsets(table=table))
+            self._journal.record(Offsets(table=table))
 
-    def _close_eye(self) -> None:
-        if self._eye is not None:
-            self._eye.close()
-            self._eye = None
+    def _close_client(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
     # --------------------------------------------------------------------------------------------------------- drain
 
     def _drain(self) -> bool:
-        """Whether everybody got everything in time."""
+        """Return whether every group was drained in time."""
         begun_s = time.monotonic()
-        self._be_quiet()
-        self._pass_until(begun_s + FARTHEST_MS / 1000 + 1.0)
-        told, quiet_s = 0, time.monotonic()
+        self._stop_sending()
+        self._watch_until(begun_s + FARTHEST_MS / 1000 + 1.0)
+        size, quiet_s = 0, time.monotonic()
         while time.monotonic() < quiet_s + QUIET_S:
-            self._be_quiet()
-            self._pass_until(time.monotonic() + LOOK_S)
-            if (lags := asyncio.run(self._lags())) or told != (told := self._told_by_clients()):
+            self._stop_sending()
+            self._watch_until(time.monotonic() + INSPECTION_INTERVAL_S)
+            if (lags := asyncio.run(self._lags())) or size != (size := self._journal_bytes()):
                 quiet_s = time.monotonic()
             if quiet_s > begun_s + DRAIN_LIMIT_S:
-                self._tell(f"still to come: {lags}")
+                self._report_line(f"not drained: {lags}")
                 return False
-        self._tell(f"drained after {time.monotonic() - begun_s:.1f} s")
+        self._report_line(f"drained after {time.monotonic() - begun_s:.1f} s")
         return True
 
-    def _be_quiet(self) -> None:
+    def _stop_sending(self) -> None:
         for slot in self._slots.values():
             if slot.name.startswith(PRODUCER):
-                slot.be_quiet()
+                slot.stop_sending()
 
-    def _told_by_clients(self) -> int:
-        """Bytes."""
+    def _journal_bytes(self) -> int:
+        """Return the size of the clients' journals in bytes."""
         return sum(
             path.stat().st_size for path in self._directory.glob(f"*{SUFFIX}") if path.stem != self._journal.name
         )
 
     async def _lags(self) -> dict[str, int]:
-        """What is still to be consumed, by group and topic; everything, if the broker cannot be asked."""
+        """Return the lag by group and topic; a pseudo entry if the broker does not respond."""
         pairs = [(HALF_GROUP, SystemTopic.TRANSACTION_HALF)]
         for one in self._plan.consuming:
             if one.mode is not Mode.BROADCAST:
@@ -238,36 +238,36 @@ class Run:
 
     def _end(self, drained: bool) -> None:
         for slot in self._slots.values():
-            slot.ask_to_stop()
+            slot.request_stop()
         for slot in self._slots.values():
             slot.wait_stopped()
-        self._look_once_more()
-        asyncio.run(self._tell_stored())
+        self._inspect_once_more()
+        asyncio.run(self._record_stored())
         damage = [] if self._broker.stop() == 0 else ["the broker's exit code was not 0"]
         try:
             assert_sound(self._directory / STORE)
         except AssertionError as error:
             damage.append(str(error))
-        self._journal.tell(Ended(drained=drained, damage=damage))
+        self._journal.record(Ended(drained=drained, damage=damage))
 
-    def _look_once_more(self) -> None:
+    def _inspect_once_more(self) -> None:
         self._slots, slots = {}, self._slots
-        self._look()
+        self._inspect()
         self._slots = slots
 
-    async def _tell_stored(self) -> None:
+    async def _record_stored(self) -> None:
         async with Admin(namesrv=self._broker.namesrv) as admin:
             for topic in await admin.topics():
                 if topic in TOPICS or topic.startswith((RETRY, DEAD)):
-                    await self._tell_topic(admin, topic)
+                    await self._record_topic(admin, topic)
 
-    async def _tell_topic(self, admin: Admin, topic: str) -> None:
+    async def _record_topic(self, admin: Admin, topic: str) -> None:
         try:
             await admin.queues(topic)
         except (NoRoute, BrokerError):
-            return  # a retry topic that nobody has needed
+            return  # a retry topic without messages
         async for message in admin.messages_between(topic, EPOCH, NEVER):
-            self._journal.tell(
+            self._journal.record(
                 Stored(
                     topic=topic,
                     queue_id=message.queue_id,
@@ -282,17 +282,17 @@ class Run:
                 )
             )
 
-    def _leave_nobody(self) -> None:
-        self._close_eye()
+    def _kill_all(self) -> None:
+        self._close_client()
         for slot in self._slots.values():
             slot.forget()
         self._broker.forget()
         self._journal.close()
 
-    def _tell(self, what: str) -> None:
-        self._told(f"{time.monotonic() - self._begun_s if self._begun_s else 0:6.2f} {what}")
+    def _report_line(self, what: str) -> None:
+        self._report(f"{time.monotonic() - self._begun_s if self._begun_s else 0:6.2f} {what}")
 
 
 def remove_store(directory: Path) -> None:
-    """What is not needed to judge a history again."""
+    """Remove the store, which a repeated check of the history does not need."""
     shutil.rmtree(directory / STORE, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""What a producer's process of a history sends: the SDK's ways of sending, all at a time.
+"""A producer process of a history, which uses all of the SDK's ways to send at once.
 
-Plain messages, alone and in batches, with and without an answer; message groups; delay levels and timers; transactions,
-some of which end with their process. Everything is told before and after.
+Ordinary messages, single and in batches, with and without a response; message groups; delay levels and timers;
+transactions, some of which end with their process. It records an event before and after each step.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from skylarkmq import (
     TransactionState,
 )
 from tests.harness.history_events import (
-    BY_ITSELF,
+    KILLED_ITSELF,
     Decided,
     Journal,
     Process,
@@ -51,14 +51,14 @@ from tests.harness.history_plan import (
     PRICE,
     PRICES,
     TAGS,
-    fate,
+    transaction_outcome,
 )
 
 PAUSE_S: Final = 0.06
 
 
-class Ends:
-    """`quiet`: send no more; `stop`: end."""
+class StopSignals:
+    """`quiet`: stop sending; `stop`: end."""
 
     def __init__(self) -> None:
         self.quiet, self.stop = asyncio.Event(), asyncio.Event()
@@ -72,37 +72,37 @@ class Ends:
 
 
 class Sender:
-    """Everything that one process sends."""
+    """Sends everything of one process."""
 
-    def __init__(self, journal: Journal, rng: Random, ends: Ends) -> None:
+    def __init__(self, journal: Journal, rng: Random, ends: StopSignals) -> None:
         self._journal = journal
         self._rng = rng
         self._ends = ends
         self._count = 0
-        self._asked: Counter[str] = Counter()
+        self._checks: Counter[str] = Counter()
 
     async def run(self, namesrv: str) -> None:
-        """Send until it is enough, then answer what the broker asks."""
+        """Send until `quiet` is set, then respond to transaction checks until `stop` is set."""
         settings = ProducerSettings(send_timeout_s=self._rng.choice((0.5, 3.0)), retries=self._rng.choice((0, 2, 5)))
         async with Client(namesrv, CLIENT) as client:
             plain = Producer("producers", client=client, settings=settings)
             ending = TransactionProducer("enders", client=client, settings=settings, checker=self._check)
             async with plain, ending:
                 self._plain, self._ending = plain, ending
-                self._journal.tell(Ready())
+                self._journal.record(Ready())
                 rows = [self._single, self._single, self._batch, self._oneway, self._level, self._timer]
                 rows += [self._transaction, self._transaction]
                 keys = [f"{self._journal.name}/{n}" for n in range(4)]
-                await asyncio.gather(*map(self._repeat, rows), *map(self._row, keys))
+                await asyncio.gather(*map(self._send_repeatedly, rows), *map(self._message_group, keys))
                 await self._ends.stop.wait()
 
-    async def _repeat(self, send: Callable[[], Awaitable[None]]) -> None:
+    async def _send_repeatedly(self, send: Callable[[], Awaitable[None]]) -> None:
         while not self._ends.quiet.is_set():
             await send()
             await asyncio.sleep(self._rng.expovariate(1 / PAUSE_S))
 
-    async def _row(self, key: str) -> None:
-        """One message group: the next one when the last has been answered."""
+    async def _message_group(self, key: str) -> None:
+        """Send messages of one message group, each after the response to the last one."""
         number = 0
         while not self._ends.quiet.is_set():
             message, sending = self._new(KEYED, key=key, number=number)
@@ -117,7 +117,7 @@ class Sender:
     async def _batch(self) -> None:
         pairs = [self._new(PLAIN) for _ in range(self._rng.randint(1, 4))]
         for _, sending in pairs:
-            self._journal.tell(sending)
+            self._journal.record(sending)
         try:
             (result,) = await self._plain.send_batch([message for message, _ in pairs])
         except ClientError as error:
@@ -129,7 +129,7 @@ class Sender:
 
     async def _oneway(self) -> None:
         message, sending = self._new(PLAIN)
-        self._journal.tell(sending)
+        self._journal.record(sending)
         try:
             await self._plain.send_oneway(message)
         except ClientError as error:
@@ -148,28 +148,30 @@ class Sender:
 
     async def _transaction(self) -> None:
         message, sending = self._new(BARGAINS, transaction=True)
-        self._journal.tell(sending)
+        self._journal.record(sending)
         try:
             await self._ending.send_in_transaction(message, lambda _: self._local(sending.id))
         except ClientError as error:
             self._unsent(sending, error)
 
     async def _local(self, message_id: str) -> TransactionState:
-        self._journal.tell(Sent(id=message_id))
+        self._journal.record(Sent(id=message_id))
         if self._rng.random() < 0.003:
-            self._journal.tell(Process(name=self._journal.name, state="killing", why=BY_ITSELF))
+            self._journal.record(Process(name=self._journal.name, state="killing", why=KILLED_ITSELF))
             os.kill(os.getpid(), signal.SIGKILL)
-        state = fate(message_id) if self._rng.random() < 0.7 else TransactionState.UNKNOWN
-        self._journal.tell(Decided(id=message_id, state=state.name, by="local"))
+        state = transaction_outcome(message_id) if self._rng.random() < 0.7 else TransactionState.UNKNOWN
+        self._journal.record(Decided(id=message_id, state=state.name, by="local"))
         return state
 
     async def _check(self, message: MessageExt) -> TransactionState:
         message_id = id_of(message.payload())
-        self._asked[message_id] += 1
+        self._checks[message_id] += 1
         state = (
-            fate(message_id) if self._asked[message_id] > 1 or self._rng.random() < 0.7 else TransactionState.UNKNOWN
+            transaction_outcome(message_id)
+            if self._checks[message_id] > 1 or self._rng.random() < 0.7
+            else TransactionState.UNKNOWN
         )
-        self._journal.tell(Decided(id=message_id, state=state.name, by="checker"))
+        self._journal.record(Decided(id=message_id, state=state.name, by="checker"))
         return state
 
     def _new(self, topic: str, **more: Any) -> tuple[Message, Sending]:
@@ -183,7 +185,7 @@ class Sender:
         return message, Sending(id=new_id, topic=topic, crc=crc_of(body), tag=tag, price=price, **more)
 
     async def _send(self, sending: Sending, send: Callable[[], Awaitable[SendResult]]) -> None:
-        self._journal.tell(sending)
+        self._journal.record(sending)
         try:
             result = await send()
         except ClientError as error:
@@ -193,15 +195,15 @@ class Sender:
 
     def _sent(self, sending: Sending, result: SendResult, nth: int = 0) -> None:
         if result.status is not SendStatus.OK:
-            self._journal.tell(Unsent(id=sending.id, why=result.status.name))
+            self._journal.record(Unsent(id=sending.id, why=result.status.name))
         elif sending.not_before_ms:
-            self._journal.tell(Sent(id=sending.id))
+            self._journal.record(Sent(id=sending.id))
         else:
-            self._journal.tell(Sent(id=sending.id, queue_id=result.queue.queue_id, offset=result.queue_offset + nth))
+            self._journal.record(Sent(id=sending.id, queue_id=result.queue.queue_id, offset=result.queue_offset + nth))
 
     def _unsent(self, sending: Sending, error: ClientError) -> None:
         code = f" {error.code}" if isinstance(error, BrokerError) else ""
-        self._journal.tell(Unsent(id=sending.id, why=f"{type(error).__name__}{code}"))
+        self._journal.record(Unsent(id=sending.id, why=f"{type(error).__name__}{code}"))
 
 
 def _now_ms() -> int:

@@ -1,4 +1,4 @@
-"""The events of one run, by what they are about: what the checks of a history look at."""
+"""The events of one run, indexed for the checks of a history."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ SECOND_NS: Final = 1_000_000_000
 
 
 class Finding(NamedTuple):
-    """Something that must not be: by which check, what, and when (ns; 0: at no time)."""
+    """A violation: the check, a description, and the time in ns (0: no particular time)."""
 
     check: str
     text: str
@@ -40,25 +40,25 @@ class Finding(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of a handler; `end` None: it never came back."""
+    """One call of a handler; `end` None: it never returned."""
 
     got: Got
     end: Done | Threw | None
 
     @property
     def place(self) -> Place:
-        """Where its message lies."""
+        """Return the position of its message."""
         got = self.got
         return (RETRY + got.group if got.retried else got.topic, got.queue_id, got.offset)
 
     @property
     def is_done(self) -> bool:
-        """It succeeded."""
+        """Return whether it succeeded."""
         return isinstance(self.end, Done)
 
     @property
     def threw(self) -> bool:
-        """It failed."""
+        """Return whether it failed."""
         return isinstance(self.end, Threw)
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Call(NamedTuple):
 
 
 class History:
-    """Every table in the order of its events. Broadcasting members are groups of their own."""
+    """Tables of events, in the order of events. Broadcasting members are groups of their own."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.events = sorted(events, key=lambda event: event.at)
@@ -89,7 +89,7 @@ class History:
         self.calls_of: defaultdict[str, list[Call]] = defaultdict(list)
         for got in self.of(Got):
             self.calls_of[got.group].append(Call(got, ends.get((got.who, got.call))))
-        self.blows = self.of(Broker)
+        self.faults = self.of(Broker)
         self.processes = self.of(Process)
         self.ends_ns = {
             event.name: event.at for event in self.processes if event.state in {"killing", "stopped", "ended"}
@@ -99,22 +99,22 @@ class History:
         return f"<History {len(self.events)} events>"
 
     def of(self, kind: type[E]) -> list[E]:
-        """The events of one kind."""
+        """Return the events of one type."""
         return [event for event in self.events if isinstance(event, kind)]
 
     def calls(self) -> list[Call]:
-        """The calls of all groups."""
+        """Return the calls of all groups."""
         return [call for calls in self.calls_of.values() for call in calls]
 
     def wants(self, group: Group, record: Stored | Got | Sending) -> bool:
-        """Whether a group wants a message of one of its topics."""
-        wish = group.topics.get(record.topic)
-        return wish is not None and wish.wants(record.tag, record.price)
+        """Return whether a group subscribes to a message of one of its topics."""
+        topic_filter = group.topics.get(record.topic)
+        return topic_filter is not None and topic_filter.wants(record.tag, record.price)
 
     def is_committed(self, message_id: str) -> bool:
-        """Somebody has committed the transaction."""
+        """Return whether the transaction was committed."""
         return "COMMIT" in self.decided[message_id]
 
     def is_rolled_back(self, message_id: str) -> bool:
-        """Somebody has rolled the transaction back."""
+        """Return whether the transaction was rolled back."""
         return "ROLLBACK" in self.decided[message_id]

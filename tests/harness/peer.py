@@ -1,9 +1,9 @@
-"""A peer without a socket: a real connection over a transport that only remembers.
+"""A peer without a socket: a real connection over an in-memory transport.
 
     peer = Peer(dispatcher)
-    answer = peer.ask(RemotingCommand.request(...))
+    response = peer.ask(RemotingCommand.request(...))
 
-Whatever the broker writes within the turn is decoded again; what it writes later is in `received`.
+Frames that the broker writes within the event-loop iteration are decoded; later ones are decoded by `take`.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from tests.harness.waiting import until
 
 
 class MemoryTransport(asyncio.Transport):
-    """Takes everything at once, until `stuck` is set: then it keeps it as a slow peer's kernel would."""
+    """Accepts all data at once, unless `stuck` is set: then it buffers the data, as the kernel does for a slow peer."""
 
     def __init__(self, peername: tuple[str, int]) -> None:
         super().__init__({"peername": peername})
@@ -55,7 +55,7 @@ class MemoryTransport(asyncio.Transport):
 
 
 class Peer:
-    """One client's end of a connection to `dispatcher`'s processors."""
+    """The client's end of a connection to the processors of `dispatcher`."""
 
     def __init__(
         self, dispatcher: Dispatcher, selector: Selector | None = None, address: tuple[str, int] = ("127.0.0.9", 4321)
@@ -70,14 +70,14 @@ class Peer:
         self.received: list[RemotingCommand] = []
 
     def send(self, *commands: RemotingCommand) -> None:
-        """Let the broker read these in one go; opaques are given here."""
+        """Send these requests in one read; sets their opaques."""
         for command in commands:
             self._opaque += 1
             command.opaque = self._opaque
         self.send_bytes(b"".join(map(encode_command, commands)))
 
     def send_bytes(self, data: bytes) -> None:
-        """Let the broker read this: a read and a turn, however much it is."""
+        """Deliver the bytes in one read, and end the event-loop iteration."""
         rounds = self.selector.read_scheduler
         rounds.window = rounds.receive_buffer[: len(data)]
         self.be_read(data)
@@ -85,12 +85,12 @@ class Peer:
         self.take()
 
     def be_read(self, data: bytes) -> None:
-        """One read of some poll."""
+        """Deliver the bytes in one read, without ending the iteration."""
         self.connection.get_buffer(-1)[: len(data)] = data
         self.connection.buffer_updated(len(data))
 
     def take(self) -> list[RemotingCommand]:
-        """Add what was written since to `received`, and return it."""
+        """Decode the frames written since the last call, add them to `received`, and return them."""
         self.selector.flush()
         frames = self._decoder.feed(memoryview(bytes(self.transport.written)))
         self.transport.written.clear()
@@ -99,14 +99,14 @@ class Peer:
         return commands
 
     def ask(self, command: RemotingCommand) -> RemotingCommand:
-        """Send one request; its answer must come within the turn."""
+        """Send one request and return its response, which must come within the iteration."""
         self.send(command)
         answers = [answer for answer in self.received if answer.is_response and answer.opaque == command.opaque]
         assert len(answers) == 1, f"{len(answers)} answers to {command}"
         return answers[0]
 
     async def ask_slowly(self, command: RemotingCommand) -> RemotingCommand:
-        """The same, but the answer may come some turns later."""
+        """Send one request and return its response, which may come some iterations later."""
         self.send(command)
         await asyncio.gather(*self._dispatcher._tasks)
         self.take()
@@ -114,7 +114,7 @@ class Peer:
         return answer
 
     async def asked(self) -> RemotingCommand:
-        """The first request of the broker that waits for an answer; it may come some turns later."""
+        """Return the first request of the broker that expects a response; it may come some iterations later."""
         requests: list[RemotingCommand] = []
 
         def came() -> bool:
@@ -127,10 +127,10 @@ class Peer:
         return requests[0]
 
     def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        """Answer a request of the broker."""
+        """Respond to a request of the broker."""
         self.send_bytes(encode_command(response.in_response_to(request)))
 
     def lose(self) -> None:
-        """The connection breaks."""
+        """Break the connection."""
         self.transport.closing = True
         self.connection.connection_lost(None)

@@ -1,8 +1,8 @@
-"""Ports for daemons that a test starts: free now, and still free when the daemon comes to listen there.
+"""Free ports for daemons that a test starts.
 
-The kernel takes ports for clients' connections from its own range, so a port from there that was free a moment ago may
-be somebody's local end by the time a slow daemon (a JVM takes seconds) binds it. These lie below that range, and they
-are drawn at random, because suites that run side by side draw too.
+The kernel picks local ports of client connections from its own range, so a free port from that range may be in use by
+the time a slow daemon binds it (a JVM takes seconds). These ports are below that range, and chosen at random, because
+test suites may run in parallel.
 """
 
 import socket
@@ -13,11 +13,11 @@ from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
 PORTS: Final = range(10_240, 32_000)
-"""Above what services are known by, below what Linux gives to clients (net.ipv4.ip_local_port_range)."""
+"""Above well-known service ports, below Linux's range for clients (net.ipv4.ip_local_port_range)."""
 
 
 def free_ports(count: int, beside: Sequence[int] = ()) -> list[int]:
-    """Ports that nobody listens on, all different; those `beside` each, by their distance, are free as well."""
+    """Return different free ports. For each, the ports at the distances in `beside` are free, too."""
     found: dict[int, set[int]] = {}
     chance = SystemRandom()
     while len(found) < count:

@@ -1,8 +1,7 @@
-"""A client of forty lines that knows frames and nothing else: what a test says to a server, byte for byte.
+"""A minimal client that sends and receives frames byte for byte.
 
-JSON headers are written by the standard library, not by `protocol`: a mistake in our codec cannot hide here. One
-socket, one request at a time; frames that answer something else (callbacks of the broker) are passed over.
-The frame: docs/formats.md, frames.
+The standard library encodes its JSON headers, not `protocol`, so that mistakes in our codec are found. It uses one
+socket and one request at a time; other frames (requests of the broker) are skipped. Source: docs/formats.md, frames.
 """
 
 import json
@@ -24,9 +23,10 @@ class Answer(NamedTuple):
 
 
 class RawClient:
-    """Connects at once; `timeout` in seconds bounds the connect and every wait for bytes (TimeoutError).
+    """Connects at once. `timeout`, in seconds, limits the connect and every read (TimeoutError).
 
-    `source` is the local address to connect from, if it matters."""
+    `source` is the local address to connect from, if it matters.
+    """
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class RawClient:
         self._opaque = 0
 
     def call(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> Answer:
-        """Send one request and wait for its answer; ConnectionError if the server hangs up instead."""
+        """Send one request and return its response. Raises ConnectionError if the server disconnects instead."""
         self._opaque += 1
         self._socket.sendall(frame({"code": code, "opaque": self._opaque, "extFields": texts(ext or {})}, body))
         while True:
@@ -54,7 +54,7 @@ class RawClient:
     def pipeline(
         self, code: int, requests: Iterable[tuple[Mapping[str, object], bytes]]
     ) -> Iterator[tuple[int, Answer]]:
-        """Send requests in one piece; gives (which request, its answer) as they come, until the server hangs up."""
+        """Send the requests in one write; yield (request number, response) pairs until the server disconnects."""
         first = self._opaque + 1
         frames = []
         for ext, body in requests:
@@ -95,7 +95,7 @@ class RawClient:
 
 
 def frame(header: Mapping[str, object], body: bytes = b"") -> bytes:
-    """One frame with a JSON header; `flag`, `language` and `version` are filled in unless given."""
+    """Return a frame with a JSON header; `flag`, `language` and `version` have defaults."""
     text = json.dumps({"flag": 0, "language": "JAVA", "version": VERSION, **header}).encode()
     return (4 + len(text) + len(body)).to_bytes(4, "big") + len(text).to_bytes(4, "big") + text + body
 

@@ -1,7 +1,7 @@
-"""A peer in the test's own event loop: raw frames out, decoded frames in, and every habit a bad peer can have.
+"""A peer in the test's own event loop that sends raw frames, reads decoded ones, and can misbehave in many ways.
 
-Like `raw.py` it knows frames only, from the standard library; unlike it, it shares a loop with the server under test,
-so that a test can look at both sides between two steps. Frame: docs/formats.md, "Frame".
+Like `raw.py` it uses the standard library only. It shares an event loop with the server under test, so that a test can
+inspect both sides between two steps. Source: docs/formats.md, "Frame".
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, Self
 
 from tests.harness.raw import frame, texts
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 class Received(NamedTuple):
-    """A frame that the other side sent."""
+    """A frame from the other side."""
 
     dialect: int
     header: dict[str, Any]
@@ -39,7 +39,7 @@ class Received(NamedTuple):
 
 
 class RawPeer:
-    """`async with await RawPeer.connect(port) as peer`; every wait ends after PATIENCE_S with a TimeoutError."""
+    """Use as `async with await RawPeer.connect(port) as peer`. Every wait is limited to TIMEOUT_S (TimeoutError)."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -48,44 +48,44 @@ class RawPeer:
 
     @classmethod
     async def connect(cls, port: int, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> Self:
-        """With `tls` the handshake is done when this returns; OSError if the other side does not want it."""
+        """Connect; with `tls` after the handshake. Raises OSError if the other side refuses it."""
         return cls(*await asyncio.open_connection(host, port, ssl=tls))
 
     @classmethod
     async def connect_deaf(cls, port: int, tls: ssl.SSLContext | None = None) -> Self:
-        """A peer that reads nothing until it is told to `listen`, with a kernel that holds little for it."""
+        """Return a peer with a small receive buffer that reads nothing until `listen` is called."""
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
         name = "localhost" if tls else None
-        # The least that a stream reads ahead.
+        # The smallest read-ahead of a stream.
         reader, writer = await asyncio.open_connection(sock=sock, limit=1, ssl=tls, server_hostname=name)
-        writer.transport.pause_reading()  # type: ignore[attr-defined] # of a socket, which can
+        writer.transport.pause_reading()  # type: ignore[attr-defined] # a socket transport has it
         return cls(reader, writer)
 
     def listen(self) -> None:
-        """Stop being deaf."""
+        """Start reading."""
         self._writer.transport.resume_reading()  # type: ignore[attr-defined] # as above
 
     @property
     def address(self) -> str:
-        """This end, as the other one sees it."""
+        """Return the address of this end."""
         host, port = self._writer.get_extra_info("sockname")[:2]
         return f"{host}:{port}"
 
     @property
     def certificate(self) -> dict[str, Any] | None:
-        """What the other side showed, if that was asked for."""
+        """Return the certificate of the other side, if it was verified."""
         shown: dict[str, Any] | None = self._writer.get_extra_info("peercert")
         return shown
 
     def send(self, data: bytes) -> None:
-        """Any bytes at all."""
+        """Send raw bytes."""
         self._writer.write(data)
 
     def ask(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"", **header: Any) -> int:
-        """Send a request without waiting; returns its opaque."""
+        """Send a request without waiting, and return its opaque."""
         self._opaque += 1
         fields = {} if ext is None else {"extFields": texts(ext)}
         self.send(frame({"code": code, "opaque": self._opaque, **fields, **header}, body))
@@ -94,7 +94,7 @@ class RawPeer:
     async def call(
         self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"", **header: Any
     ) -> Received:
-        """Send a request and take the next frame, which must be its answer."""
+        """Send a request, and return the next frame, which must be its response."""
         opaque = self.ask(code, ext, body, **header)
         received = await self.receive()
         assert received.header["flag"] & 1
@@ -102,8 +102,9 @@ class RawPeer:
         return received
 
     async def receive(self) -> Received:
-        """The next frame; IncompleteReadError if the connection ends before. JSON headers only are decoded."""
-        async with asyncio.timeout(PATIENCE_S):
+        """Return the next frame. Raises IncompleteReadError if the connection ends before. Only JSON headers are
+        decoded."""
+        async with asyncio.timeout(TIMEOUT_S):
             length = int.from_bytes(await self._reader.readexactly(4), "big")
             payload = await self._reader.readexactly(length)
         header_end = 4 + int.from_bytes(payload[1:4], "big")
@@ -111,29 +112,29 @@ class RawPeer:
         return Received(payload[0], header, payload[header_end:])
 
     async def receive_raw(self) -> bytes:
-        """The next frame as it came, its length word included."""
-        async with asyncio.timeout(PATIENCE_S):
+        """Return the next frame as bytes, including its length word."""
+        async with asyncio.timeout(TIMEOUT_S):
             prefix = await self._reader.readexactly(4)
             return prefix + await self._reader.readexactly(int.from_bytes(prefix, "big"))
 
     async def some(self) -> bytes:
-        """What is there, at least a byte; nothing at the end."""
-        async with asyncio.timeout(PATIENCE_S):
+        """Return the available bytes, at least one; empty at the end of the stream."""
+        async with asyncio.timeout(TIMEOUT_S):
             return await self._reader.read(1 << 16)
 
     async def take(self, count: int) -> bytes:
-        """The next so many bytes."""
-        async with asyncio.timeout(PATIENCE_S):
+        """Return the next `count` bytes."""
+        async with asyncio.timeout(TIMEOUT_S):
             return await self._reader.readexactly(count)
 
     async def read(self, count: int) -> None:
-        """Take so many bytes, whatever they are."""
-        async with asyncio.timeout(PATIENCE_S):
+        """Read and discard `count` bytes."""
+        async with asyncio.timeout(TIMEOUT_S):
             await self._reader.readexactly(count)
 
     async def rest(self) -> bytes:
-        """Everything until the other side hangs up."""
-        async with asyncio.timeout(PATIENCE_S):
+        """Return all bytes until the other side disconnects."""
+        async with asyncio.timeout(TIMEOUT_S):
             try:
                 return await self._reader.read()
             except ConnectionResetError:
@@ -144,7 +145,7 @@ class RawPeer:
         try:
             await self._writer.wait_closed()
         except ConnectionError:
-            pass  # the other side was faster
+            pass  # the other side has closed it already
 
     async def __aenter__(self) -> Self:
         return self

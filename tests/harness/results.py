@@ -1,6 +1,6 @@
-"""Results of long runs: CSV files under docs/benchmarks to which each piece of a run appends a line.
+"""Results of long runs: CSV files under docs/benchmarks, with a line per part of a run.
 
-A run that is given again skips the pieces that its file has, so long counts may be reached in several sittings.
+A repeated run skips the parts that its file has, so a long run can be completed in several sessions.
 """
 
 import csv
@@ -22,7 +22,7 @@ def append(path: Path, columns: Sequence[str], row: Sequence[object]) -> None:
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
-    """What the file has so far; nothing if there is none."""
+    """Return the rows of the file so far; none if it does not exist."""
     if not path.exists():
         return []
     with path.open(newline="") as file:
@@ -35,6 +35,6 @@ def today() -> str:
 
 
 def commit() -> str:
-    """The short name of the commit that is checked out."""
-    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or "unknown"
+    """Return the short id of the commit that is checked out."""
+    output = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return output.stdout.strip() or "unknown"

@@ -1,7 +1,7 @@
-"""/metrics as a scraper sees it: fetched over HTTP, read by prometheus_client's own parsers.
+"""/metrics as a scraper reads it: fetched over HTTP, and parsed by prometheus_client's own parsers.
 
 page = await scrape(port)
-page["rocketmq_messages_in_total", {"topic": "T"}]      the one sample with these labels among others
+page.value("rocketmq_messages_in_total", topic="T")     the value of the only sample with this label
 """
 
 import asyncio
@@ -19,7 +19,7 @@ OPENMETRICS: Final = "application/openmetrics-text;version=1.0.0,text/plain;vers
 
 
 class Scraped(NamedTuple):
-    """One answer."""
+    """One response."""
 
     status: int
     headers: Mapping[str, str]
@@ -27,7 +27,7 @@ class Scraped(NamedTuple):
     families: list[Metric]
 
     def samples(self, name: str, **labels: str) -> list[tuple[dict[str, str], float]]:
-        """Labels and values of the samples of that name which have these labels."""
+        """Return labels and values of the samples with that name and these labels."""
         return [
             (sample.labels, sample.value)
             for family in self.families
@@ -36,18 +36,18 @@ class Scraped(NamedTuple):
         ]
 
     def value(self, name: str, **labels: str) -> float:
-        """The value of the one sample that has these labels."""
+        """Return the value of the only sample with these labels."""
         samples = self.samples(name, **labels)
         assert len(samples) == 1, f"{len(samples)} samples of {name}{labels}"
         return samples[0][1]
 
     def names(self) -> set[str]:
-        """Names of all samples."""
+        """Return the names of all samples."""
         return {sample.name for family in self.families for sample in family.samples}
 
 
 async def scrape(port: int, *, accept: str = OPENMETRICS, encoding: str = "", path: str = "/metrics") -> Scraped:
-    """Ask the page."""
+    """Fetch and parse the page."""
     return await asyncio.to_thread(_scrape, port, accept, encoding, path)
 
 

@@ -1,23 +1,23 @@
-"""A disk that forgets what was not synced, as a machine does that loses its power.
+"""A disk that loses unsynced data, as in a power cut.
 
-It works on real files in a scratch directory: what the kernel would hold in memory. Beside them it keeps, for every
-file, its content and size at the last sync and every write since, and for every directory its entries at the last
-sync and every change since. `cut` then replaces the files by what a power cut could leave:
+It works on real files in a scratch directory, which stand for the content in the kernel's memory. For every file it
+also tracks content and size at the last sync and every write since; for every directory, its entries at the last sync
+and every change since. `cut` then replaces the files by a state that a power cut could leave:
 
-    sectors      each of 512 bytes that was written since the last sync, on its own: the old content, that of any
-                 write since, or a torn one, made of runs of bytes of two of them
-    sizes        the old one, or any since
-    directories  the old entries and any number of the changes since, in their order: a journal keeps that within a
-                 directory; between directories, and between names and sizes, nothing is promised
+    sectors      each sector of 512 bytes written since the last sync independently has the old content, that of any
+                 write since, or a torn one, with runs of bytes of two of them
+    sizes        the old size, or any since
+    directories  the old entries and any number of the changes since, in order: a journal guarantees that within a
+                 directory; nothing is guaranteed between directories, or between names and sizes
 
-A whole cut is now and then one-sided (everything old, everything new), since chance alone hardly ever makes it so.
-What is stored through a mapping is seen by comparing whole sectors at each sync and at the cut.
+Some cuts are one-sided (all old, or all new), since chance alone hardly ever produces these. Stores through a mapping
+are found by comparing whole sectors at each sync and at the cut.
 
-`cut_at` ends the process at one call: that call and all later ones raise PowerCut. A write or rename has happened by
-then and a sync has not, which covers both outcomes, because neither is safe before a sync. Whether the power went too,
-or only the process, is the caller's choice: without `cut` the files are as the kernel holds them.
+`cut_at` ends the process at one call: that call and all later ones raise PowerCut. A write or rename has taken effect
+by then and a sync has not, which covers both outcomes, because neither is durable before a sync. The caller chooses
+whether the power failed, or only the process: without `cut` the files are as the kernel has them.
 
-All is decided by the `Random` that is passed in. Only one thread may come in here: tests.harness.stepped_helpers.
+The `Random` that is passed in decides everything. Only one thread may use the disk: tests.harness.stepped_helpers.
 """
 
 import os
@@ -37,12 +37,12 @@ _OLD, _NEW, _ANY = range(3)  # how one-sided a cut is
 
 
 class PowerCut(BaseException):
-    """The process ends here. Not an Exception: nothing may handle it."""
+    """The process ends here. It is no Exception, so that no handler catches it."""
 
 
 @dataclass(eq=False, slots=True)
 class _File:
-    """`stable` is on disk; `writes` (at, bytes) and `sizes` came since, in order."""
+    """`stable`: content on disk. `writes` (offset, bytes) and `sizes` came since, in order."""
 
     stable: bytes = b""
     size: int = 0
@@ -62,7 +62,7 @@ class _File:
         self.sizes.clear()
 
     def after_cut(self, current: bytes | None, rng: Random, side: int) -> bytes:
-        """One content that the disk may hold; `current` is what the kernel holds, None for a removed file."""
+        """Return one possible content on disk. `current`: the kernel's content; None for a removed file."""
         size = _choose([len(self.stable), *self.sizes], rng, side)
         longest = max(len(self.stable), self.size, *(at + len(data) for at, data in self.writes), 0, size)
         content = bytearray(self.stable.ljust(longest, b"\0"))
@@ -72,7 +72,7 @@ class _File:
         return bytes(content[:size])
 
     def _versions(self, stable: bytearray, current: bytes | None) -> dict[int, list[bytes]]:
-        """For each sector that is not safe, what it held: at the last sync, then after each write."""
+        """Return the versions of each sector that is not durable: at the last sync, then after each write."""
         image = bytearray(stable)
         versions: dict[int, list[bytes]] = {}
 
@@ -101,7 +101,7 @@ def _sector_after_cut(versions: list[bytes], rng: Random, side: int) -> bytes:
 
 
 def _choose(versions: list[T], rng: Random, side: int) -> T:
-    """The first, the last, or any of them."""
+    """Return the first version, the last, or any of them."""
     if side != _ANY:
         return versions[0 if side == _OLD else -1]
     chance = rng.random()
@@ -109,7 +109,7 @@ def _choose(versions: list[T], rng: Random, side: int) -> T:
 
 
 def _torn(one: bytes, other: bytes, rng: Random) -> bytes:
-    """Runs of bytes of the one and of the other, one to four of them."""
+    """Return a mix of one to four runs of bytes of both."""
     torn = bytearray(one)
     for _ in range(rng.randint(1, 2)):
         begin, end = sorted((rng.randint(0, len(one)), rng.randint(0, len(one))))
@@ -119,7 +119,7 @@ def _torn(one: bytes, other: bytes, rng: Random) -> bytes:
 
 @dataclass(eq=False, slots=True)
 class _Directory:
-    """`stable` is on disk; each of `changes` (name -> node, None: gone) came since, in order."""
+    """`stable`: entries on disk. Each of `changes` (name -> node, None: removed) came since, in order."""
 
     entries: "dict[str, _Node]" = field(default_factory=dict)
     stable: "dict[str, _Node]" = field(default_factory=dict)
@@ -153,7 +153,7 @@ def _apply(entries: dict[str, _Node], changed: "dict[str, _Node | None]") -> Non
 
 
 class SimulatedDisk(Disk):
-    """The disk below `root`, which exists and is empty. `calls` counts system calls; see `cut_at` above."""
+    """The disk below `root`, an existing empty directory. `calls` counts system calls; `cut_at`: see the module."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
@@ -164,7 +164,7 @@ class SimulatedDisk(Disk):
         self._directories: dict[str, _Directory] = {self._root: _Directory()}
         self._files: dict[int, _File] = {}  # by inode number
 
-    # what happens at a call
+    # effects of a call
 
     def _happened(self) -> None:
         self.calls += 1
@@ -262,10 +262,10 @@ class SimulatedDisk(Disk):
         directory, name = self._place(source)
         new_directory, new_name = self._place(target)
         node = directory.entries[name]
-        if new_directory is not directory:  # a cut may keep either name, or both, or none: more than a journal does
+        if new_directory is not directory:  # a cut may keep either name, both, or none: more than a journal allows
             directory.change({name: None})
             new_directory.change({new_name: node})
-        elif directory.entries.get(new_name) is not node:  # of two names of one file, rename leaves both
+        elif directory.entries.get(new_name) is not node:  # if both are names of one file, rename keeps both
             directory.change({name: None, new_name: node})
         if isinstance(node, _Directory):
             for path in [path for path in self._directories if path == source or path.startswith(source + "/")]:
@@ -312,7 +312,7 @@ class SimulatedDisk(Disk):
     # the cut
 
     def cut(self, rng: Random) -> None:
-        """Put in place of the files what a power cut now may leave; all of that is on disk, and calls work again."""
+        """Replace the files by a state that a power cut may leave now. That state is on disk, and calls work again."""
         side = rng.choice((_OLD, _NEW, *(_ANY,) * 8))
         root = self._directories[self._root]
         contents = {file: Path(path).read_bytes() for path, file in _files_below(self._root, root)}
@@ -323,7 +323,7 @@ class SimulatedDisk(Disk):
         self.revive()
 
     def revive(self) -> None:
-        """Another process may work here."""
+        """Allow another process to use the disk."""
         self.cut_at = -1
         self.calls = 0
         self.used = 0
@@ -354,7 +354,7 @@ class SimulatedDisk(Disk):
         return file
 
     def snapshot(self) -> dict[str, bytes]:
-        """Every file's path below the root, with its content as the kernel holds it."""
+        """Return every file's path below the root, with the kernel's content."""
         root = self._directories[self._root]
         return {path[len(self._root) + 1 :]: Path(path).read_bytes() for path, _ in _files_below(self._root, root)}
 

@@ -1,4 +1,4 @@
-"""Every store that a test touched is verified afterwards."""
+"""Verification of every store that a test has used."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from skylarkmq.protocol.disk import IndexLayout
 
 
 def findings_of(root: Path, config: StoreConfig | None = None) -> list[Finding]:
-    """What the check says of a store; with `config` its sizes need not be guessed."""
+    """Return the findings of the store check. `config` gives the file sizes, which are guessed without it."""
     if config is None:
         return list(check(root))
     sizes = msgspec.structs.replace(
@@ -24,6 +24,6 @@ def findings_of(root: Path, config: StoreConfig | None = None) -> list[Finding]:
 
 
 def assert_sound(root: Path, config: StoreConfig | None = None) -> None:
-    """AssertionError with every damage that the check finds."""
+    """Raise AssertionError with every damage that the store check finds."""
     damage = [finding for finding in findings_of(root, config) if finding.severity is Severity.DAMAGE]
     assert damage == [], "\n".join(f"{finding.file}:{finding.offset}: {finding.what}" for finding in damage)

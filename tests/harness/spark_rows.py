@@ -1,4 +1,4 @@
-"""What a row of the Spark sources has to be: a message as protocol.record decodes it, column by column."""
+"""The expected row of the Spark sources for a message as protocol.record decodes it."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,7 +13,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def row_of(message: MessageExt, broker_name: str | None, *, include_properties: bool = False) -> dict[str, Any]:
-    """The row's values by column, as `pyarrow.RecordBatch.to_pylist` gives them but for the map, which is a dict."""
+    """Return the row's values by column, as `pyarrow.RecordBatch.to_pylist` does, but with the map as a dict."""
     keys = message.properties.get("KEYS")
     row = {
         "key": next(filter(None, (keys or "").split(" ")), None),
@@ -34,11 +34,11 @@ def row_of(message: MessageExt, broker_name: str | None, *, include_properties: 
 
 
 def payload_of(message: MessageExt) -> bytes | None:
-    """None for what cannot be inflated."""
+    """Return the decompressed body; None if it cannot be decompressed."""
     codec = {SysFlag.COMPRESSION_LZ4: "lz4", SysFlag.COMPRESSION_ZSTD: "zstd"}
     kind = message.sys_flag & SysFlag.COMPRESSION_TYPE_MASK
     try:
-        if message.sys_flag & SysFlag.COMPRESSED and kind in codec:  # whatever modules are installed
+        if message.sys_flag & SysFlag.COMPRESSED and kind in codec:  # these do not depend on installed modules
             payload: bytes = pa.input_stream(pa.py_buffer(message.body), compression=codec[kind]).read()
             return payload
         return message.payload()
@@ -47,7 +47,7 @@ def payload_of(message: MessageExt) -> bytes | None:
 
 
 def time_of(milliseconds: int) -> datetime | None:
-    """None beyond the years that there are."""
+    """Return the time; None beyond the years that Python supports."""
     try:
         return EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -55,7 +55,7 @@ def time_of(milliseconds: int) -> datetime | None:
 
 
 def rows_of(batch: Any) -> list[dict[str, Any]]:
-    """The rows of a record batch, in the same form."""
+    """Return the rows of a record batch in the same form."""
     batch.validate(full=True)
     rows: list[dict[str, Any]] = batch.to_pylist()
     for row in rows:

@@ -1,13 +1,13 @@
-"""Helper threads that do not run: flushers and allocators made in here work when they are told to, in this thread.
+"""Helper threads without threads: flushers and allocators do their work when the test calls them, in its thread.
 
     with stepped_helpers() as helpers:
         ...a store is loaded and started...
-        helpers.sync(helpers.flushers[0])        one round of it, now
-        helpers.make_segments()                  what the allocator was asked for, now
-        helpers.make_calls()                     one of the slow calls that nobody waits for
+        helpers.sync(helpers.flushers[0])        run one sync of it now
+        helpers.make_segments()                  create the requested segments now
+        helpers.make_calls()                     run one of the slow calls in the background
 
-What waits for a helper (a roll for its segment, a stop for its flushers) makes it do its work on the spot. So one seed
-is one run, and a test can put any two system calls into any order that two threads could have put them in.
+A wait for a helper (a roll for its segment, a stop for its flushers) runs the helper's work at once. So one seed is one
+run, and a test can order any two system calls as two threads could.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ T = TypeVar("T")
 
 
 class _NoThread:
-    """Stands for the allocator's thread: joining it is letting it finish."""
+    """Replaces the allocator's thread: joining it runs its work."""
 
     def __init__(self, run: Any) -> None:
         self.join = run
 
 
 class _SteppedFuture(Future[Any]):
-    """Whoever waits for it makes the calls up to it."""
+    """A wait for it runs the calls up to it."""
 
     def __init__(self, calls: "SteppedCalls") -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class _SteppedFuture(Future[Any]):
 
 
 class SteppedCalls:
-    """Stands for the thread of slow calls: they are made one by one, and all of them before it ends."""
+    """Replaces the thread of slow calls: they run one by one, and all of them before it ends."""
 
     def __init__(self) -> None:
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -61,7 +61,7 @@ class SteppedCalls:
         return future
 
     def step(self) -> None:
-        """The next call, if there is one; what it raises belongs to its future."""
+        """Run the next call, if there is one; its exception is set on its future."""
         if self._calls:
             call, future = self._calls.popleft()
             try:
@@ -78,7 +78,7 @@ class SteppedCalls:
 
 
 class SteppedHelpers:
-    """The helpers of the stores that were made since the last `forget`."""
+    """The helpers of the stores that were opened since the last `forget`."""
 
     def __init__(self) -> None:
         self.flushers: list[Flusher] = []
@@ -86,23 +86,23 @@ class SteppedHelpers:
         self.calls: list[SteppedCalls] = []
 
     def sync(self, flusher: Flusher) -> None:
-        """What its thread would do next: the newest target."""
+        """Run the next sync of its thread, up to the newest target."""
         target = flusher._submitted
         if target is not flusher.done and flusher.failure is None:
             flusher._sync(target)
 
     def make_segments(self) -> None:
-        """What was asked for in the background."""
+        """Create the segments that were requested in the background."""
         for allocator in self.allocators:
             _work_off(allocator)
 
     def make_calls(self) -> None:
-        """One slow call of each store."""
+        """Run one slow call of each store."""
         for calls in self.calls:
             calls.step()
 
     def run(self, waiting: Coroutine[Any, Any, T]) -> T:
-        """What a store's coroutine returns; slow calls are made on the spot meanwhile."""
+        """Return the result of a store's coroutine; slow calls run at once meanwhile."""
         for calls in self.calls:
             calls.is_immediate = True
         try:
@@ -112,7 +112,7 @@ class SteppedHelpers:
                 calls.is_immediate = False
 
     def forget(self, store: MessageStore) -> None:
-        """The store's process is gone: helpers do nothing any more, descriptors are closed."""
+        """Simulate the end of the store's process: helpers do nothing more, descriptors are closed."""
         for flusher in self.flushers:
             flusher._submitted = flusher.done
         for allocator in self.allocators:
@@ -134,7 +134,7 @@ def _work_off(allocator: Allocator) -> None:
 
 @contextmanager
 def stepped_helpers() -> Iterator[SteppedHelpers]:
-    """Flushers, allocators and the thread of slow calls are not started in this process in here."""
+    """Replace the threads of flushers, allocators and slow calls in this process."""
     helpers = SteppedHelpers()
     request, take = Allocator.request, Allocator.take
 

@@ -1,4 +1,4 @@
-"""Stores for tests: small ones, copies of the golden ones, and a disk that can be told to fail or to wait."""
+"""Stores for tests: small ones, copies of the golden ones, and a disk that fails or waits on demand."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ INDEX_ITEMS: Final = 200
 
 @contextmanager
 def older_version(sys_flag: int = 0x80) -> Iterator[None]:
-    """Records are written with these bits of sysFlag besides, as older versions wrote what a client sent."""
+    """Set these bits of sysFlag in every record that is written, as older versions stored what clients sent."""
     write = MappedFile.write
 
     def write_flagged(segment: MappedFile, data: Data, at: int) -> None:
@@ -49,7 +49,7 @@ def older_version(sys_flag: int = 0x80) -> Iterator[None]:
 
 
 class Clock:
-    """Milliseconds that move only when told to."""
+    """A clock in milliseconds that the test advances."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.now_ms = now_ms
@@ -59,7 +59,7 @@ class Clock:
 
 
 class TestDisk(Disk):
-    """Real files, but `refuse(call, path)` may raise OSError first, and syncs of the log wait for `syncs`."""
+    """A disk with real files. `refuse(call, path)` may raise OSError; syncs of the log wait for `syncs`."""
 
     __test__ = False
 
@@ -69,7 +69,7 @@ class TestDisk(Disk):
         self.syncs.set()
         self.sync_started = threading.Event()
         self.writes: list[tuple[str, int, int]] = []  # path, at, bytes
-        self.used: Callable[[str], int] = lambda path: 50  # percent of the path's file system
+        self.used: Callable[[str], int] = lambda path: 50  # percentage of the path's file system
 
     def used_percent(self, path: str) -> int:
         return self.used(path)
@@ -110,7 +110,10 @@ class TestDisk(Disk):
 
 
 def config_of(root: Path, *, sync: bool = False, **overrides: Any) -> StoreConfig:
-    """Small segments: 64 KiB of log, 20 units of queue. Units are written in each turn, for tests to look at files."""
+    """Return a configuration with small segments: 64 KiB of log, 20 units of queue.
+
+    Queue units are written in each iteration, so that tests can inspect the files.
+    """
     settings: dict[str, Any] = {
         "mapped_file_size_commit_log": SEGMENT_BYTES,
         "mapped_file_size_consume_queue": QUEUE_SEGMENT_BYTES,
@@ -123,7 +126,7 @@ def config_of(root: Path, *, sync: bool = False, **overrides: Any) -> StoreConfi
 
 
 class Opened:
-    """A loaded and started store with what belongs to it."""
+    """A loaded and started store with its clock, disk and arrivals."""
 
     def __init__(
         self,
@@ -147,14 +150,14 @@ class Opened:
         self.arrivals.append((topic, queue_id, max_offset, tuple(tags_codes)))
 
     def put(self, *appends: Append) -> list[Append]:
-        """One turn."""
+        """Put the appends in one event-loop iteration."""
         for append in appends:
             self.store.put(append)
         self.store.commit()
         return list(appends)
 
     def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-        """Every body of a queue from its min offset, by as many gets as it takes."""
+        """Return every body of a queue from its min offset, with as many gets as needed."""
         found: list[bytes] = []
         offset = self.store.min_offset(topic, queue_id) or 0
         while (result := self.store.get(topic, queue_id, offset, 32)).regions:
@@ -163,12 +166,12 @@ class Opened:
         return found
 
     def crash(self) -> None:
-        """The process is gone: nothing is flushed or tidied up, only its threads and descriptors end."""
+        """Simulate a crash: nothing is flushed or cleaned up, threads end and descriptors are closed."""
         abandon(self.store)
 
 
 def abandon(store: MessageStore) -> None:
-    """Give back what the test process would keep, without a clean stop."""
+    """Release the resources of the test process without a clean stop."""
     store._durability.abandon()
     store._allocator._requests.clear()
     store._close_files()
@@ -183,7 +186,7 @@ def opened(
     loop: asyncio.AbstractEventLoop | None = None,
     **overrides: Any,
 ) -> Iterator[Opened]:
-    """A store that is stopped cleanly at the end and then verified, unless the test took it off `must_be_sound`."""
+    """Open a store; stop it cleanly on exit and verify it, unless the test clears `must_be_sound`."""
     it = Opened(root, sync=sync, disk=disk, loop=loop, **overrides)
     try:
         yield it
@@ -195,7 +198,7 @@ def opened(
 
 
 def message(body: bytes = b"hello", topic: str = "T", queue_id: int = 0, tag: str = "", **fields: Any) -> Append:
-    """An append as a processor would make it."""
+    """Return an append as a processor makes it."""
     properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
     values: dict[str, Any] = {
         "properties": properties,
@@ -209,18 +212,18 @@ def message(body: bytes = b"hello", topic: str = "T", queue_id: int = 0, tag: st
 
 
 def records_of(result: GetResult) -> list[Record]:
-    """The records of a get's regions."""
+    """Return the records in the regions of a get."""
     return [record for region in result.regions for record in iterate(region.view) if isinstance(record, Record)]
 
 
 def golden_manifest(version: str, name: str = "clean") -> dict[str, Any]:
-    """What the store archive of that version holds, as its maker read it."""
+    """Return the manifest of that version's store archive, which describes its content."""
     manifest: dict[str, Any] = json.loads((GOLDEN / version / f"{name}.json").read_bytes())
     return manifest
 
 
 def unpack_golden(version: str, directory: Path, name: str = "clean") -> Path:
-    """A copy of a golden store, times kept."""
+    """Unpack a copy of a golden store, with its file times."""
     with tarfile.open(GOLDEN / version / f"{name}.tar.xz") as archive:
         archive.extractall(directory, filter="data")
     return directory

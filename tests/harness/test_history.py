@@ -1,4 +1,4 @@
-"""The judge of histories: one good history, and for each promise what breaks it."""
+"""The checks of a history: one good history, and violations of each guarantee."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from tests.harness.history import CHECKS, Report, judge
+from tests.harness.history import CHECKS, Report, check_history
 from tests.harness.history_events import (
     TO_DEAD_LETTERS,
     Began,
@@ -24,9 +24,9 @@ from tests.harness.history_events import (
     Sent,
     Stored,
     Threw,
+    TopicFilter,
     Unsent,
     Warned,
-    Wish,
     body_of,
     crc_of,
     id_of,
@@ -39,13 +39,13 @@ S = 1_000
 
 
 class Story:
-    """Events, a millisecond after each other; `pass_ms` lets time go by."""
+    """Events with a millisecond between them; `pass_ms` advances the time."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.now_ms = 1_000_000
 
-    def tell(self, event: E, who: str = "run") -> E:
+    def record(self, event: E, who: str = "run") -> E:
         self.now_ms += 1
         return self.at(self.now_ms, event, who)
 
@@ -57,14 +57,14 @@ class Story:
     def pass_ms(self, ms: int) -> None:
         self.now_ms += ms
 
-    # what happens
+    # events of a story
 
     def send(self, name: str, topic: str, offset: int = -1, queue_id: int = 0, **more: object) -> None:
         sending = Sending(id=name, topic=topic, crc=len(name), tag="red", price=7)
         for field, value in more.items():
             setattr(sending, field, value)
-        self.tell(sending, "producer-0.0")
-        self.tell(Sent(id=name, queue_id=queue_id if offset >= 0 else -1, offset=offset), "producer-0.0")
+        self.record(sending, "producer-0.0")
+        self.record(Sent(id=name, queue_id=queue_id if offset >= 0 else -1, offset=offset), "producer-0.0")
 
     def handle(self, group: str, name: str, topic: str, offset: int, end: Event | None, **more: object) -> None:
         who = str(more.pop("who", f"{group}-0.0"))
@@ -73,21 +73,21 @@ class Story:
         got.tag, got.price = "red", 7
         for field, value in more.items():
             setattr(got, field, value)
-        self.tell(got, who)
+        self.record(got, who)
         if isinstance(end, Done | Threw):
             end.call = call
-            self.tell(end, who)
+            self.record(end, who)
 
     def store(self, name: str, topic: str, offset: int, ms: int, **more: object) -> None:
         record = Stored(topic=topic, queue_id=0, offset=offset, id=name, crc=len(name), tag="red", price=7, store_ms=ms)
         for field, value in more.items():
             setattr(record, field, value)
-        self.tell(record)
+        self.record(record)
 
-    # how it is changed
+    # changes to it
 
     def one(self, kind: type[E], **fields: object) -> E:
-        """The event that is so."""
+        """Return the only event of this type with these fields."""
         (found,) = [
             event
             for event in self.events
@@ -99,7 +99,7 @@ class Story:
         self.events.remove(self.one(kind, **fields))
 
     def again(self, event: E, later_ms: int, **fields: object) -> E:
-        """One more like this one."""
+        """Add a copy of an event later, with changed fields."""
         values = {name: getattr(event, name) for name in event.__struct_fields__} | fields
         other = type(event)(**values)
         return self.at(event.ms + later_ms, other, event.who)
@@ -109,14 +109,15 @@ DONE = 0
 
 
 def good() -> Story:
-    """Everything that may be: retries, a dead letter, order, a delay, transactions, a crash that repeats something."""
+    """Return a history with all allowed events: retries, a dead letter, order, a delay, transactions, and a crash with
+    a duplicate."""
     it = Story()
-    it.tell(Began(seed=1, profile="all", seconds=1, saves_ms=5_000))
-    it.tell(Group(group="workers", max_times=1, topics={"Plain": Wish(), "Bargains": Wish()}))
-    it.tell(Group(group="ordered", orderly=True, topics={"Keyed": Wish()}))
-    it.tell(Group(group="choosy", topics={"Plain": Wish(above=8)}))
+    it.record(Began(seed=1, profile="all", seconds=1, saves_ms=5_000))
+    it.record(Group(group="workers", max_times=1, topics={"Plain": TopicFilter(), "Bargains": TopicFilter()}))
+    it.record(Group(group="ordered", orderly=True, topics={"Keyed": TopicFilter()}))
+    it.record(Group(group="choosy", topics={"Plain": TopicFilter(above=8)}))
     for name in ("workers-0.0", "ordered-0.0", "ordered-1.0"):
-        it.tell(Process(name=name, state="spawned", group=name.partition("-")[0]))
+        it.record(Process(name=name, state="spawned", group=name.partition("-")[0]))
     it.pass_ms(20 * S)
     it.send("p-1", "Plain", 0)
     it.handle("workers", "p-1", "Plain", 0, Done(call=DONE))
@@ -132,23 +133,23 @@ def good() -> Story:
         it.send(f"k-{offset}", "Keyed", offset, key="a", number=offset)
     it.handle("ordered", "k-0", "Keyed", 0, Threw(call=DONE))
     it.handle("ordered", "k-0", "Keyed", 0, Done(call=DONE), times=1)
-    it.tell(Offsets(table={"Keyed@ordered": {0: 1}}))
+    it.record(Offsets(table={"Keyed@ordered": {0: 1}}))
     it.handle("ordered", "k-1", "Keyed", 1, Done(call=DONE))
     it.pass_ms(10 * S)
-    it.tell(Broker(state="killing"))
-    it.tell(Broker(state="killed"))
-    it.tell(Broker(state="ready"))
+    it.record(Broker(state="killing"))
+    it.record(Broker(state="killed"))
+    it.record(Broker(state="ready"))
     it.handle("ordered", "k-1", "Keyed", 1, Done(call=DONE), who="ordered-1.0")
     it.handle("ordered", "k-2", "Keyed", 2, Done(call=DONE), who="ordered-1.0")
-    it.tell(Offsets(table={"Keyed@ordered": {0: 3}}))
+    it.record(Offsets(table={"Keyed@ordered": {0: 3}}))
     it.pass_ms(20 * S)
     for name, state in (("t-1", "COMMIT"), ("t-2", "ROLLBACK")):
         it.send(name, "Bargains", transaction=True)
-        it.tell(Decided(id=name, state="UNKNOWN", by="local"), "producer-0.0")
-        it.tell(Decided(id=name, state=state, by="checker"), "producer-0.0")
+        it.record(Decided(id=name, state="UNKNOWN", by="local"), "producer-0.0")
+        it.record(Decided(id=name, state=state, by="checker"), "producer-0.0")
     it.handle("workers", "t-1", "Bargains", 0, Done(call=DONE))
-    it.tell(Sending(id="p-4", topic="Plain", crc=3, tag="red", price=7), "producer-0.0")
-    it.tell(Unsent(id="p-4", why="RequestTimeout"), "producer-0.0")
+    it.record(Sending(id="p-4", topic="Plain", crc=3, tag="red", price=7), "producer-0.0")
+    it.record(Unsent(id="p-4", why="RequestTimeout"), "producer-0.0")
     it.store("p-1", "Plain", 0, due_ms)
     it.store("p-2", "Plain", 1, due_ms)
     it.store("p-3", "Plain", 2, due_ms)
@@ -157,24 +158,24 @@ def good() -> Story:
     for offset in range(3):
         it.store(f"k-{offset}", "Keyed", offset, due_ms)
     it.store("t-1", "Bargains", 0, due_ms)
-    it.tell(Ended(drained=True))
+    it.record(Ended(drained=True))
     return it
 
 
 def report_of(story: Story) -> Report:
-    return judge(story.events)
+    return check_history(story.events)
 
 
-def test_a_good_history_is_found_good() -> None:
-    """No findings, and what came again is counted by its cause."""
+def test_a_good_history_has_no_findings() -> None:
+    """There are no findings, and duplicates are counted by their cause."""
     report = report_of(good())
     assert report.findings == []
     assert report.duplicates == {("workers", "failed"): 1, ("ordered", "failed"): 1, ("ordered", "broker"): 1}
-    assert report.summary() == ("9 sent, 8 acknowledged, 10 delivered, 1 blows, 2/2 ms late, again: broker=1 failed=2")
+    assert report.summary() == ("9 sent, 8 acknowledged, 10 delivered, 1 faults, 2/2 ms late, again: broker=1 failed=2")
 
 
-def _ends_by_itself(it: Story) -> None:
-    it.tell(Process(name="workers-0.0", state="ended", group="workers", why="exit code 1"))
+def _ends_unexpectedly(it: Story) -> None:
+    it.record(Process(name="workers-0.0", state="ended", group="workers", why="exit code 1"))
 
 
 def _breaks_order(it: Story) -> None:
@@ -187,23 +188,23 @@ def _runs_two_at_once(it: Story) -> None:
     second.at = done.at - 1
 
 
-def _goes_back(it: Story) -> None:
+def _offset_goes_back(it: Story) -> None:
     it.pass_ms(60 * S)
-    it.tell(Offsets(table={"Keyed@ordered": {0: 2}}))
+    it.record(Offsets(table={"Keyed@ordered": {0: 2}}))
 
 
-def _goes_back_too_far(it: Story) -> None:
+def _offset_goes_back_too_far(it: Story) -> None:
     it.again(it.one(Broker, state="killing"), 3)
     it.at(it.one(Broker, state="ready").ms + 4, Offsets(table={"Keyed@ordered": {0: 0}}))
 
 
-def _comes_twice(it: Story) -> None:
+def _delivered_twice(it: Story) -> None:
     got = it.one(Got, id="t-1")
     it.again(got, 30, call=77)
     it.at(got.ms + 31, Done(call=77), got.who)
 
 
-def _lies_twice(it: Story) -> None:
+def _stored_twice(it: Story) -> None:
     it.pass_ms(100 * S)
     it.send("p-9", "Plain", 3)
     it.handle("workers", "p-9", "Plain", 3, Done(call=DONE))
@@ -211,19 +212,19 @@ def _lies_twice(it: Story) -> None:
     it.store("p-9", "Plain", 4, it.now_ms)
 
 
-def _comes_twice_over_a_clean_stop(it: Story) -> None:
+def _delivered_twice_after_clean_stop(it: Story) -> None:
     it.pass_ms(100 * S)
     it.send("p-9", "Plain", not_before_ms=it.now_ms + S)
-    it.tell(Broker(state="stopping"))
-    it.tell(Broker(state="ready"))
+    it.record(Broker(state="stopping"))
+    it.record(Broker(state="ready"))
     it.pass_ms(S)
     for offset in (3, 4):
         it.handle("workers", "p-9", "Plain", offset, Done(call=DONE))
         it.store("p-9", "Plain", offset, it.now_ms)
 
 
-def _is_dead_twice(it: Story) -> None:
-    """What a member sent there by itself is told to have come as often as it may."""
+def _has_two_dead_letters(it: Story) -> None:
+    """A member sends a message to the dead letters itself; each copy has the maximum number of attempts."""
     it.pass_ms(100 * S)
     it.send("p-9", "Plain", 3)
     it.handle("workers", "p-9", "Plain", 3, Threw(call=DONE, level=TO_DEAD_LETTERS))
@@ -232,18 +233,18 @@ def _is_dead_twice(it: Story) -> None:
         it.store("p-9", "%DLQ%workers", offset, it.now_ms, times=2, first_topic="Plain")
 
 
-def _is_kept_though_it_was_sent_back(it: Story) -> None:
+def _redelivered_without_a_record(it: Story) -> None:
     it.again(it.one(Got, id="p-2", times=0), 30, call=77, times=1)
     it.at(it.one(Got, call=77).ms + 1, Done(call=77), "workers-0.0")
 
 
 BROKEN: dict[str, list[Change]] = {
     "ended": [
-        _ends_by_itself,
+        _ends_unexpectedly,
         lambda it: it.drop(Ended),
         lambda it: setattr(it.one(Ended), "drained", False),
         lambda it: setattr(it.one(Ended), "damage", ["a queue"]),
-        lambda it: it.tell(Broker(state="ended")),
+        lambda it: it.record(Broker(state="ended")),
     ],
     "sound": [
         lambda it: it.drop(Sending, id="p-1"),
@@ -263,7 +264,7 @@ BROKEN: dict[str, list[Change]] = {
     "handled": [
         lambda it: it.drop(Done, call=it.one(Got, id="p-1").call),
         lambda it: it.drop(Stored, topic="%DLQ%workers"),
-        lambda it: setattr(it.one(Group, group="choosy"), "topics", {"Plain": Wish(above=6)}),
+        lambda it: setattr(it.one(Group, group="choosy"), "topics", {"Plain": TopicFilter(above=6)}),
     ],
     "wanted": [lambda it: setattr(it.one(Got, id="p-1"), "group", "choosy")],
     "retried": [
@@ -288,15 +289,15 @@ BROKEN: dict[str, list[Change]] = {
         lambda it: it.store("t-2", "Bargains", 1, it.now_ms),
         lambda it: it.drop(Decided, id="t-1", by="checker"),
         lambda it: it.drop(Decided, id="t-2", by="checker"),
-        lambda it: it.tell(Decided(id="t-1", state="ROLLBACK", by="checker")),
+        lambda it: it.record(Decided(id="t-1", state="ROLLBACK", by="checker")),
     ],
-    "forward": [_goes_back, _goes_back_too_far],
+    "forward": [_offset_goes_back, _offset_goes_back_too_far],
     "explained": [
-        _comes_twice,
-        _lies_twice,
-        _comes_twice_over_a_clean_stop,
-        _is_dead_twice,
-        _is_kept_though_it_was_sent_back,
+        _delivered_twice,
+        _stored_twice,
+        _delivered_twice_after_clean_stop,
+        _has_two_dead_letters,
+        _redelivered_without_a_record,
     ],
 }
 
@@ -304,15 +305,15 @@ BROKEN: dict[str, list[Change]] = {
 @pytest.mark.parametrize(
     ("check", "change"), [(check, change) for check, changes in BROKEN.items() for change in changes]
 )
-def test_what_breaks_a_promise_is_found(check: str, change: Change) -> None:
-    """By the check whose promise it is, whatever else it breaks."""
+def test_a_violation_is_found(check: str, change: Change) -> None:
+    """The check of the guarantee finds the violation, whatever other checks find."""
     story = good()
     change(story)
     assert check in {finding.check for finding in report_of(story).findings}
 
 
 def test_every_check_can_fail() -> None:
-    """There is a history for each that it does not accept."""
+    """For each check there is a history with a violation."""
     assert list(BROKEN) == [check.__name__ for check in CHECKS]
 
 
@@ -324,10 +325,10 @@ def _trouble(it: Story) -> Iterable[tuple[Event, str]]:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_repeated_delivery_is_put_down_to_what_befell_its_group(number: int) -> None:
-    """Each of the causes explains it; of another group it does not."""
+def test_a_fault_of_its_group_explains_a_duplicate_delivery(number: int) -> None:
+    """Each cause explains it; the same fault in another group does not."""
     story = good()
-    _comes_twice(story)
+    _delivered_twice(story)
     event, cause = list(_trouble(story))[number]
     story.at(story.one(Got, id="t-1", call=77).ms - 1, event, "workers-0.0")
     report = report_of(story)
@@ -335,22 +336,22 @@ def test_a_repeated_delivery_is_put_down_to_what_befell_its_group(number: int) -
     assert report.duplicates["workers", cause] == 1
 
 
-def test_a_crash_may_repeat_what_waited() -> None:
-    """Delays and transactions are told of their ends twice then; a clean stop is no such thing."""
+def test_a_crash_explains_duplicates_of_deferred_messages() -> None:
+    """After a crash, delays and transactions may complete twice; after a clean stop they do not."""
     story = good()
-    _comes_twice_over_a_clean_stop(story)
+    _delivered_twice_after_clean_stop(story)
     story.one(Broker, state="stopping").state = "killing"
     report = report_of(story)
     assert report.findings == []
     assert report.duplicates["Plain", "crash"] == report.duplicates["workers", "stored"] == 1
 
 
-def test_each_copy_that_a_crash_made_may_die() -> None:
-    """One dead letter for each handler that asked for it."""
+def test_each_duplicate_of_a_crash_may_become_a_dead_letter() -> None:
+    """There is one dead letter for each handler that requested it."""
     story = good()
-    _is_dead_twice(story)
-    story.tell(Broker(state="killing"))
-    story.tell(Broker(state="ready"))
+    _has_two_dead_letters(story)
+    story.record(Broker(state="killing"))
+    story.record(Broker(state="ready"))
     story.one(Sending, id="p-9").not_before_ms = story.one(Got, id="p-9").ms
     story.handle("workers", "p-9", "Plain", 4, Threw(call=DONE, level=TO_DEAD_LETTERS))
     story.store("p-9", "Plain", 4, story.now_ms)
@@ -359,8 +360,8 @@ def test_each_copy_that_a_crash_made_may_die() -> None:
     assert report.duplicates["%DLQ%workers", "failed"] == report.duplicates["Plain", "crash"] == 1
 
 
-def test_a_crash_may_take_back_the_last_commits() -> None:
-    """What was committed within the interval of saves, and no more."""
+def test_a_crash_may_lose_the_last_commits() -> None:
+    """The loss is limited to the interval of saves."""
     story = good()
     crash = story.one(Broker, state="killing")
     story.at(crash.ms - 10, Offsets(table={"Keyed@ordered": {0: 2}}))
@@ -371,12 +372,12 @@ def test_a_crash_may_take_back_the_last_commits() -> None:
     assert report_of(story).findings == []
 
 
-def test_a_journal_holds_what_was_told(tmp_path: Path) -> None:
-    """Line by line, in files that are read as one; half a line at the end was never told."""
+def test_a_journal_returns_the_recorded_events(tmp_path: Path) -> None:
+    """Files are read as one; an incomplete line at the end is skipped."""
     first, second = Journal(tmp_path, "a"), Journal(tmp_path, "b")
-    first.tell(Sending(id="x", topic="Plain", crc=1))
-    second.tell(Offsets(table={"T@g": {0: 5}}))
-    first.tell(Sent(id="x", queue_id=0, offset=3))
+    first.record(Sending(id="x", topic="Plain", crc=1))
+    second.record(Offsets(table={"T@g": {0: 5}}))
+    first.record(Sent(id="x", queue_id=0, offset=3))
     first.close()
     second.close()
     with (tmp_path / "a.jsonl").open("ab") as file:
@@ -392,7 +393,7 @@ def test_a_journal_holds_what_was_told(tmp_path: Path) -> None:
         Journal(tmp_path, "a")
 
 
-def test_a_body_says_whose_it_is() -> None:
-    """Whatever fills it."""
+def test_a_body_contains_the_message_id() -> None:
+    """The id does not depend on the filling."""
     assert id_of(body_of("producer-0.1-17", b"\x00 \xff")) == "producer-0.1-17"
     assert crc_of(b"a") != crc_of(b"b")

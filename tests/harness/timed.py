@@ -1,4 +1,4 @@
-"""Timer messages for tests: how they lie in the store, and the timers of a small store with a small wheel."""
+"""Timer messages for tests, as they are stored, and the timers of a small store with a small wheel."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ LOG_BYTES: Final = 1_056  # of a timer log file: 20 units and a blank
 
 
 def timed(body: bytes, out_ms: int, topic: str = "T", queue_id: int = 0, key: str = "", **fields: Any) -> Append:
-    """A message on its way to `topic`, in the slot of `out_ms`, as the deferral leaves it."""
+    """Return a message for `topic` as Deferral rewrites it, in the slot of `out_ms`."""
     properties = {OUT_MS: str(out_ms), "REAL_TOPIC": topic, "REAL_QID": str(queue_id), "UNIQ_KEY": key or body.hex()}
     properties |= fields.pop("more", {})
     fields.setdefault("tags_code", tags_code(properties.get("TAGS")))
@@ -27,12 +27,12 @@ def timed(body: bytes, out_ms: int, topic: str = "T", queue_id: int = 0, key: st
 
 
 def deletion(out_ms: int, key: str, topic: str = "T") -> Append:
-    """What deletes the message with that unique key, in the same slot."""
+    """Return a message that deletes the message with that unique key, in the same slot."""
     return timed(b"0", out_ms, topic, key=key, more={DELETES: f"{topic}+{key}"})
 
 
 def stop(it: Opened, timers: Timers) -> None:
-    """Stop timers; the store, which has no loop, is stepped meanwhile."""
+    """Stop the timers, and step the store meanwhile, since it has no event loop."""
 
     async def stopped() -> None:
         task = asyncio.ensure_future(timers.delivery.stop())
@@ -45,12 +45,12 @@ def stop(it: Opened, timers: Timers) -> None:
 
 
 def timers_of(it: Opened, disk: Any = None, **fields: Any) -> Timers:
-    """The timers of an opened store, by its clock; nothing is loaded."""
+    """Return the timers of an opened store, on its clock, not loaded."""
     return timers_on(it.root, it.store, it.clock, disk or it.disk, **fields)
 
 
 def timers_on(root: Path, store: MessageStore, clock: Clock, disk: Any, **fields: Any) -> Timers:
-    """The timers of a store; nothing is loaded."""
+    """Return the timers of a store, not loaded."""
     config = TimersConfig(
         root=root,
         admission=fields.pop("admission", TimerConfig()),

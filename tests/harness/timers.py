@@ -1,4 +1,4 @@
-"""Timers whose time moves only when told to."""
+"""Event-loop timers whose time the test advances."""
 
 import asyncio
 import heapq
@@ -13,7 +13,7 @@ _ROUNDING_MS = 1e-3
 
 
 class Timer(asyncio.TimerHandle):
-    """A callback and its time."""
+    """A callback and its due time."""
 
     def __init__(self, when: float, callback: Callable[[], Any]) -> None:
         self._at = when
@@ -31,7 +31,7 @@ class Timer(asyncio.TimerHandle):
 
 
 class Timers:
-    """The part of an event loop that knows the time."""
+    """The clock and timers of an event loop."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
@@ -46,11 +46,11 @@ class Timers:
         return timer
 
     def pending(self) -> int:
-        """Timers that would still fire."""
+        """Return the number of timers that would still fire."""
         return sum(not timer.is_cancelled for timer in self._timers)
 
     def advance_ms(self, ms: float) -> None:
-        """Let time pass; whatever is due on the way happens at its time."""
+        """Advance the time; each timer that is due on the way fires at its due time."""
         end = self.now + ms / 1000
         while self._timers and self._timers[0].when() <= end:
             timer = heapq.heappop(self._timers)
@@ -61,9 +61,9 @@ class Timers:
 
 
 class SteppedLoop(Timers):
-    """The part of an event loop that calls back; `clock` is the wall's, and goes with it.
+    """An event loop that runs callbacks; `clock` is the wall clock and advances with it.
 
-    What is to be called soon is called one turn after the other, before time passes on.
+    Callbacks of `call_soon` run one iteration after another, before the time advances.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -83,7 +83,7 @@ class SteppedLoop(Timers):
         return self.call_at(self.now + delay_s, partial(callback, *args))
 
     def turn(self) -> bool:
-        """One turn: what stood in line when it began. False: nothing did."""
+        """Run one iteration: the callbacks that were queued when it began. Return whether more callbacks are queued."""
         for _ in range(len(self._soon)):
             handle = self._soon.popleft()
             if not handle.is_cancelled:
@@ -92,7 +92,7 @@ class SteppedLoop(Timers):
         return bool(self._soon)
 
     def pass_ms(self, ms: int) -> None:
-        """Let whole milliseconds pass; what is due on the way happens at its time."""
+        """Advance the time by whole milliseconds; timers that are due on the way fire at their due time."""
         self._settle()
         for _ in range(ms):
             self._clock.now_ms += 1

@@ -1,8 +1,8 @@
-"""Transactions for tests: all their parts over a store, and producers that are peers without sockets.
+"""Transactions for tests: all their parts over a store, and producers as peers without sockets.
 
 parts = Transacted(it)
 half = parts.send(b"body")
-answer = parts.end(half)
+response = parts.end(half)
 """
 
 from typing import Any, Final
@@ -43,7 +43,7 @@ LIMIT: Final = 1 << 20
 
 
 class Transacted:
-    """The transactions of one store, as a broker has them; what is open is known unless `is_loaded` is off."""
+    """The transactions of one store, wired as in a broker; open half messages are loaded if `is_loaded`."""
 
     def __init__(
         self, it: Opened, offsets: ConsumerOffsetTable | None = None, *, is_loaded: bool = True, **settings: Any
@@ -61,7 +61,7 @@ class Transacted:
         self.dispatcher = Dispatcher()
         for code, handler in self.processor.handlers().items():
             self.dispatcher.register([code], handler, self.pool)
-        self.dispatcher.at_batch_end(self.processor.finish_turn)
+        self.dispatcher.at_batch_end(self.processor.finish_iteration)
         self.dispatcher.after_responses(it.store.show)
         self.peer = Peer(self.dispatcher)
         self.sessions = ClientSessions()
@@ -73,16 +73,16 @@ class Transacted:
         if is_loaded:
             self.load()
 
-    # what clients do
+    # clients
 
     def producer(self, group: str = GROUP, port: int = 5000) -> Peer:
-        """One more client, which is a producer of the group."""
+        """Return another client, which is a producer of the group."""
         peer = Peer(self.dispatcher, address=("127.0.0.8", port))
         self.sessions.join_producers(group, ClientMember(peer.connection, f"p{port}", "JAVA", 409, 0))
         return peer
 
     def half(self, body: bytes = b"half", topic: str = "T", queue_id: int = 0, **properties: str) -> Append:
-        """A half message as the send path makes it, not put yet."""
+        """Return a half message as the send path makes it, not put yet."""
         known = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"U{body.decode()}", "TAGS": "tag"}
         every = known | properties
         append = message(body, topic, queue_id, "tag", properties=encode_properties(every).encode(), flag=7, sys_flag=4)
@@ -91,14 +91,14 @@ class Transacted:
         return append
 
     def send(self, body: bytes = b"half", topic: str = "T", queue_id: int = 0, **properties: str) -> Append:
-        """A half message that is stored."""
+        """Store a half message and return it."""
         append = self.half(body, topic, queue_id, **properties)
         self.it.put(append)
         self.transactions.settle()
         return append
 
     def request(self, half: Append, decision: int = COMMIT, **fields: Any) -> RemotingCommand:
-        """Request 37 about a half message or a copy of one."""
+        """Return an END_TRANSACTION (37) for a half message or a copy of one."""
         values: dict[str, Any] = {
             "producer_group": GROUP,
             "tran_state_table_offset": half.queue_offset,
@@ -109,13 +109,13 @@ class Transacted:
         return RemotingCommand.request(RequestCode.END_TRANSACTION, EndTransactionHeader(**values | fields))
 
     def end(self, half: Append, decision: int = COMMIT, **fields: Any) -> RemotingCommand:
-        """The same, and its answer, which must come within the turn."""
+        """Send an END_TRANSACTION (37), and return its response, which must come within the iteration."""
         return self.peer.ask(self.request(half, decision, **fields))
 
-    # what the background does
+    # background work
 
     def load(self) -> None:
-        """Find what is open."""
+        """Load the open half messages."""
         begin = self.progress.begin(self._ends(self.it.store.min_offset), self._ends(self.it.store.max_offset))
         end = self._ends(self.it.store.max_offset)
         loading = Loading(self.it.store, self.transactions, begin, end)
@@ -125,20 +125,20 @@ class Transacted:
         self.transactions.loaded.set()
 
     def round(self) -> None:
-        """A round of questions, whole."""
+        """Run a whole check round."""
         store, clock = self.it.store, self.it.clock
         one = CheckRound(store, self.transactions, self.sessions.producers, self.totals, clock.now_ms)
         while one.step(clock.now_ms):
             pass
 
     def save(self) -> None:
-        """Have the offsets of now committed."""
+        """Commit the current offsets."""
         store = self.it.store
         self.progress.mark(self._ends(store.max_offset))
         self.progress.step(self.transactions.halves.begin, store.max_physical_offset, store.max_physical_offset)
 
     def open_offsets(self) -> list[int]:
-        """Where open half messages lie in their queue."""
+        """Return the queue offsets of open half messages."""
         end = self.it.store.max_offset(HALF, 0) or 0
         return [offset for offset in range(end) if self.transactions.halves.is_open_at(offset)]
 
@@ -148,5 +148,5 @@ class Transacted:
 
 
 def questions(peer: Peer) -> list[RemotingCommand]:
-    """What a producer was asked since the last look."""
+    """Return the transaction checks that a producer received since the last call."""
     return [command for command in peer.take() if command.code == RequestCode.CHECK_TRANSACTION_STATE]

@@ -1,12 +1,12 @@
-"""A wire between a broker and its clients on which one frame can be caught, so that something happens just then.
+"""A proxy between a broker and its clients that can catch one frame, so that the test can act at that moment.
 
-    with trapped(directory) as (daemon, trap):        what clients of the daemon say goes through the trap
-        trap.catch_request(is_wanted, then)           the next such request goes no further; `then` is called, once
-        trap.catch_answer(is_wanted, then)            the request is served, its answer goes no further
-        trap.release()                                everybody who was connected is gone, and nothing is caught
+    with trapped(directory) as (daemon, trap):        clients of the daemon connect through the proxy
+        trap.catch_request(is_wanted, then)           the next matching request is dropped; `then` is called once
+        trap.catch_answer(is_wanted, then)            the request is served, its response is dropped
+        trap.release()                                all connected clients are gone, and nothing is caught any more
 
-The broker advertises another loopback address than the one it listens on, with the same port; the trap is there. What
-is repeated of a request that was caught is caught, too.
+The broker advertises another loopback address than the one it listens on, with the same port; the proxy listens there.
+Retries of a caught request are caught, too.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
 
 ADVERTISED: Final = "127.0.0.2"
-PATIENCE_S: Final = 20.0
+TIMEOUT_S: Final = 20.0
 
-Wanted = Callable[[int, bytes], bool]  # of a request's code, and of its header's bytes in whatever dialect
+Wanted = Callable[[int, bytes], bool]  # takes a request's code, and its encoded header
 Pass = Callable[[RemotingCommand, bytes], bool]
 
 
 class Trap:
-    """Passes frames on to the broker's port and back, but for those that are caught."""
+    """Forwards frames to the broker's port and back, except for those that it catches."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -43,11 +43,12 @@ class Trap:
         self._request, self._then = is_wanted, then
 
     def catch_answer(self, is_wanted: Wanted, then: Callable[[], object]) -> None:
-        """`is_wanted` is asked about the request."""
+        """Drop the response to the next request that matches `is_wanted`."""
         self._answer, self._then = is_wanted, then
 
     def release(self) -> None:
-        """Once nobody is left of whom frames are caught; they must be about to go. TimeoutError."""
+        """Stop catching, once all clients with caught frames have disconnected; they must be about to. Raises
+        TimeoutError."""
         run(self._wait_deserted())
         self._request = self._answer = _never
 
@@ -61,7 +62,7 @@ class Trap:
         run(close())
 
     async def _wait_deserted(self) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await asyncio.gather(*self._connections)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,11 +100,11 @@ def _never(_: int, __: bytes) -> bool:
 
 
 def _nothing() -> None:
-    """What happens when a frame is caught once more."""
+    """Do nothing when a further frame is caught."""
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, may_pass: Pass) -> None:
-    """Frame by frame until one side leaves."""
+    """Forward frames until one side disconnects."""
     with suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             prefix = await reader.readexactly(4)
@@ -118,7 +119,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, m
 
 @contextmanager
 def trapped(directory: Path) -> Iterator[tuple[Daemon, Trap]]:
-    """A daemon whose clients find the trap where they look for its broker."""
+    """Start a daemon whose advertised address is that of the proxy."""
     with running(directory=directory, settings={"bindAddress": LOOPBACK, "brokerIP1": ADVERTISED}) as daemon:
         trap = Trap(daemon.broker_port)
         try:

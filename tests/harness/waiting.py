@@ -1,13 +1,13 @@
-"""Waiting for what has no event of its own: the loop runs until it is so, and nobody sleeps."""
+"""Waiting for a condition without an event of its own: the event loop runs until it holds, without sleeping."""
 
 import asyncio
 from collections.abc import Callable
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the loop run until `condition()` is true; TimeoutError after PATIENCE_S."""
-    async with asyncio.timeout(PATIENCE_S):
+    """Run the event loop until `condition()` is true. Raises TimeoutError after TIMEOUT_S."""
+    async with asyncio.timeout(TIMEOUT_S):
         while not condition():  # noqa: ASYNC110 (see above)
             await asyncio.sleep(0)

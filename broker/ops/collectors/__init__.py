@@ -1,1 +1,1 @@
-"""Collectors: what the parts' statistics come to as metrics of the catalogue, a module per kind of part."""
+"""Collectors: convert the statistics of the parts to metrics of the catalogue; one module per kind of part."""

@@ -1,4 +1,4 @@
-"""The broker as a whole: its checks, its tables, its traffic, and the runtime information turned into numbers."""
+"""Metrics of the broker as a whole: checks, tables, traffic, and the runtime information as numbers."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -13,13 +13,13 @@ from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.ops.health import Check
 from skylarkmq.broker.ops.loop_lag import LoopLag
 from skylarkmq.broker.ops.runtime_names import RUNTIME_NAMES
-from skylarkmq.broker.ops.steps import Steps, Value, patiently
+from skylarkmq.broker.ops.steps import Steps, Value, retry_cold_reads
 
-_LAST_MINUTE: Final = 1  # of the windows over which traffic is told
+_LAST_MINUTE: Final = 1  # index of the rates over the last minute
 
 
 class TableCollector:
-    """Metrics of topic, group and offset tables, and of what may be done with the broker."""
+    """Metrics of topic, group and offset tables, and of the broker's permission."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class TableCollector:
         return f"<TableCollector {self._topics!r}>"
 
     def __call__(self) -> Steps:
-        """Every value."""
+        """Yield every value."""
         yield Value("rocketmq_broker_permission", (), self._permission())
         yield Value("rocketmq_topic_number", (), self._topics.statistics().topics)
         yield Value("rocketmq_consumer_group_number", (), self._groups.statistics().groups)
@@ -52,7 +52,7 @@ class TableCollector:
 
 
 class TrafficCollector:
-    """Metrics of all messages together, and of pulls that wait."""
+    """Metrics of all messages together, and of parked pulls."""
 
     def __init__(self, traffic: Throughput, arrivals: Arrivals, lag: LoopLag, heartbeats: Callable[[], int]) -> None:
         self._traffic = traffic
@@ -64,7 +64,7 @@ class TrafficCollector:
         return f"<TrafficCollector {self._traffic!r}>"
 
     def __call__(self) -> Steps:
-        """Every value."""
+        """Yield every value."""
         counters, per_second = self._traffic.statistics(), self._traffic.per_second
         yield Value("rocketmq_broker_tps", (), per_second(lambda counters: counters.puts)[_LAST_MINUTE])
         yield Value("rocketmq_broker_qps", (), per_second(lambda counters: counters.delivered)[_LAST_MINUTE])
@@ -88,13 +88,13 @@ class CheckCollector:
         return f"<CheckCollector {list(self._checks)}>"
 
     def __call__(self) -> Steps:
-        """Every value."""
+        """Yield every value."""
         for name, check in self._checks.items():
             yield Value("skylark_check", (name,), int(check() is None))
 
 
 class RouteCollector:
-    """What the broker's own name server refused, by reason; nothing if the broker has none."""
+    """Registrations that the embedded name server refused, by reason; none without an embedded name server."""
 
     def __init__(self, refused: Callable[[], Mapping[str, int]]) -> None:
         self._refused = refused
@@ -103,13 +103,13 @@ class RouteCollector:
         return f"<RouteCollector {dict(self._refused())}>"
 
     def __call__(self) -> Steps:
-        """Every value."""
+        """Yield every value."""
         for reason, count in self._refused().items():
             yield Value("skylark_registrations_refused_total", (reason,), count)
 
 
 class LimitCollector:
-    """The limits for what callers make the broker keep: value, use and refusals of each, by its setting."""
+    """Limits on what clients can make the broker store: value, use and refusals, by setting."""
 
     def __init__(self, limits: Iterable[Limit]) -> None:
         self._limits = limits
@@ -118,7 +118,7 @@ class LimitCollector:
         return f"<LimitCollector {self._limits!r}>"
 
     def __call__(self) -> Steps:
-        """Every value."""
+        """Yield every value."""
         for limit in self._limits:
             yield Value("skylark_limit", (limit.setting,), limit.most)
             if limit.used is not None:
@@ -127,7 +127,8 @@ class LimitCollector:
 
 
 class RuntimeCollector:
-    """Runtime information as numbers. `table` is what request 28 answers with, `now_ms` gives Unix time."""
+    """Metrics of the runtime information: `table`, the response to GET_BROKER_RUNTIME_INFO (28). `now_ms` gives Unix
+    time."""
 
     def __init__(self, table: Callable[[], Mapping[str, str]], now_ms: Callable[[], int]) -> None:
         self._table = table
@@ -137,8 +138,8 @@ class RuntimeCollector:
         return f"<RuntimeCollector {len(RUNTIME_NAMES)} names>"
 
     def __call__(self) -> Steps:
-        """Every value."""
-        table = yield from patiently(self._table)
+        """Yield every value."""
+        table = yield from retry_cold_reads(self._table)
         if table is None:
             return
         for name in RUNTIME_NAMES:

@@ -1,4 +1,4 @@
-"""Calls to clients, and the replies that are passed on by such calls."""
+"""Metrics of requests to clients, and of replies that are forwarded by such requests."""
 
 from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.delivery.request_reply import Replies
@@ -6,7 +6,7 @@ from skylarkmq.broker.ops.steps import Steps, Value
 
 
 class CallCollector:
-    """Metrics of what one broker asks its clients."""
+    """Metrics of the requests that one broker sends to its clients."""
 
     def __init__(self, calls: ClientCalls, replies: Replies) -> None:
         self._calls = calls
@@ -16,7 +16,7 @@ class CallCollector:
         return f"<CallCollector {self._calls!r}>"
 
     def __call__(self) -> Steps:
-        """Every value."""
+        """Yield every value."""
         calls, replies = self._calls.statistics(), self._replies.statistics()
         yield Value("skylark_client_calls_waiting", (), calls.waiting)
         for outcome in ("answered", "timed_out", "failed", "refused"):

@@ -1,4 +1,4 @@
-"""Who is connected: members of groups, by language and version, both from tables of known ones."""
+"""Metrics of connected clients by language and version. Both labels come from fixed tables."""
 
 from collections import Counter
 from typing import Final
@@ -27,12 +27,12 @@ class ClientCollector:
         return f"<ClientCollector {self._sessions!r}>"
 
     def __call__(self) -> Steps:
-        """Every value."""
+        """Yield every value."""
         channels: dict[object, tuple[str, str]] = {}
         for name in list(self._sessions.producer_groups()):
             members = self._sessions.producers(name)
             yield Value("rocketmq_producer_count", (name,), len(members))
-            channels.update((connection, kind_of(member)) for connection, member in members.items())
+            channels.update((connection, labels_of(member)) for connection, member in members.items())
         for kind, count in Counter(channels.values()).items():
             yield Value("rocketmq_producer_connections", kind, count)
         for group in list(self._sessions.consumer_groups()):
@@ -41,12 +41,12 @@ class ClientCollector:
     def _consumers(self, group: ConsumerGroup) -> Steps:
         yield Value("rocketmq_group_count", ("", "", group.name), len(group.members))
         mode, is_system = MODES[group.consume_type], is_system_group(group.name)
-        for (language, version), count in Counter(map(kind_of, list(group.members.values()))).items():
+        for (language, version), count in Counter(map(labels_of, list(group.members.values()))).items():
             labels = (group.name, language, version, mode, is_system)
             yield Value("rocketmq_consumer_connections", labels, count)
 
 
-def kind_of(member: ClientMember) -> tuple[str, str]:
-    """Language and version of a member, as labels."""
+def labels_of(member: ClientMember) -> tuple[str, str]:
+    """Return language and version of a member as label values."""
     language = member.language if member.language in LanguageCode.__members__ else LanguageCode.OTHER.name
     return language.lower(), version_name(member.version)

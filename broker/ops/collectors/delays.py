@@ -1,4 +1,4 @@
-"""Delayed messages: how many wait and were delivered, how late, and what delays were asked for."""
+"""Metrics of delayed messages: waiting, delivered, lateness, and requested delays."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from skylarkmq.broker.ops.steps import Steps, Value
 
 
 class DelayCollector:
-    """Metrics of one broker's delay levels. `requested`: seconds of delay, by topic."""
+    """Metrics of one broker's delay levels. `requested`: requested delays in seconds, by topic."""
 
     def __init__(self, delivery: DelayDelivery, requested: Mapping[str, Histogram]) -> None:
         self._delivery = delivery
@@ -18,7 +18,7 @@ class DelayCollector:
         return f"<DelayCollector {self._delivery!r}>"
 
     def __call__(self) -> Steps:
-        """Every value."""
+        """Yield every value."""
         for number, level in self._delivery.statistics().levels.items():
             labels = (str(number),)
             yield Value("skylark_delay_waiting", labels, max(level.max_offset - level.next_offset, 0))

@@ -1,7 +1,7 @@
-"""The process as Linux sees it, under the names that Prometheus's client libraries use.
+"""Metrics of the process from Linux, under the names that Prometheus's client libraries use.
 
-Descriptors are counted entry by entry where the kernel does not tell their number (Linux before 6.2): there are as many
-as connections, and one look at all of them would hold the loop for longer than a scrape may.
+Where the kernel does not report the number of descriptors (Linux before 6.2), they are counted entry by entry, in
+steps: there are as many as connections, and counting them at once would block the loop for longer than a scrape may.
 """
 
 import os
@@ -17,18 +17,18 @@ from skylarkmq.broker.ops.steps import Step, Steps, Value
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _ANONYMOUS: Final = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
-_AT_ONCE: Final = 256
+_ENTRIES_PER_STEP: Final = 256
 
 
-def told_entries(directory: Path) -> int:
-    """The number of descriptors, as the kernel tells it in place of a size; 0 if it does not."""
+def reported_entries(directory: Path) -> int:
+    """Return the number of descriptors, which the kernel reports as the directory's size; 0 if it does not."""
     return directory.stat().st_size
 
 
 class ProcessCollector:
-    """Metrics of this process. `proc` is where the kernel tells of it."""
+    """Metrics of this process. `proc`: the process's directory in /proc."""
 
-    def __init__(self, proc: Path = Path("/proc/self"), entries: Callable[[Path], int] = told_entries) -> None:
+    def __init__(self, proc: Path = Path("/proc/self"), entries: Callable[[Path], int] = reported_entries) -> None:
         self._proc = proc
         self._entries = entries
         up_s = float((proc.parent / "uptime").read_text().split()[0])
@@ -38,7 +38,7 @@ class ProcessCollector:
         return f"<ProcessCollector {self._proc}>"
 
     def __call__(self) -> Steps:
-        """Every value."""
+        """Yield every value."""
         stat = self._stat()
         yield Value("process_cpu_seconds_total", (), (int(stat[11]) + int(stat[12])) / _TICKS)
         yield Value("process_start_time_seconds", (), self._started_s)
@@ -52,7 +52,7 @@ class ProcessCollector:
         yield Value("process_open_fds", (), count)
 
     def _stat(self) -> list[str]:
-        """The fields of `stat` behind the command's name, from the process's state on."""
+        """Return the fields of `stat` after the command's name, starting with the process's state."""
         return (self._proc / "stat").read_text().rpartition(")")[2].split()
 
     def _open_descriptors(self) -> Generator[Step, None, int]:
@@ -62,6 +62,6 @@ class ProcessCollector:
             return count
         with os.scandir(directory) as entries:
             for count, _ in enumerate(entries, start=1):
-                if count % _AT_ONCE == 0:
+                if count % _ENTRIES_PER_STEP == 0:
                     yield None
         return count

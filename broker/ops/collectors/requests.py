@@ -1,11 +1,11 @@
-"""Requests: how long they take, how many wait in each pool, who was refused, and what connections carry."""
+"""Metrics of requests and connections: latencies, pools, refusals, and transfers."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.ops.collectors.topics import truth
+from skylarkmq.broker.ops.collectors.topics import bool_label
 from skylarkmq.broker.ops.steps import Steps, Value
 from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
@@ -24,17 +24,17 @@ PROCESSORS: Final = {
     "admin": "admin",
     "reply": "reply",
 }
-"""What RocketMQ calls the pools."""
+"""RocketMQ's names of the pools."""
 REFUSALS: Final = {"requests": "rejected_by_requests", "bytes": "rejected_by_bytes", "wait": "rejected_by_wait"}
-"""Reasons to refuse a request, with the counts of a pool's statistics."""
+"""Reasons to refuse a request, and the fields of a pool's statistics that count them."""
 WAYS: Final = ("copied", "sent", "cold_sent", "cold_read")
-"""Ways to write, as the statistics of transfers call them."""
+"""Transfer methods, as the statistics of transfers call them."""
 REQUEST_NAMES: Final[dict[int, str]] = {code: code.name.lower() for code in RequestCode} | {UNKNOWN_CODE: "unknown"}
 RESPONSE_NAMES: Final[dict[int, str]] = {code: code.name.lower() for code in ResponseCode}
 
 
 class RequestCollector:
-    """Metrics of the remoting layer. `pools` gives the statistics of all pools."""
+    """Metrics of the remoting layer. `pools` returns the statistics of all pools."""
 
     def __init__(self, server: RemotingServer, pools: Callable[[], Iterable[PoolStatistics]]) -> None:
         self._server = server
@@ -44,7 +44,7 @@ class RequestCollector:
         return f"<RequestCollector {self._server!r}>"
 
     def __call__(self) -> Steps:
-        """Every value."""
+        """Yield every value."""
         for outcome, row in list(self._server.dispatcher.latencies.rows.items()):
             yield Value("rocketmq_rpc_latency_milliseconds", labels_of(Outcome(*outcome)), row)
         for pool in self._pools():
@@ -105,7 +105,7 @@ class RequestCollector:
 
 
 def labels_of(outcome: Outcome) -> tuple[str, str, str, str]:
-    """The labels of a row of latencies; codes without a name are told as numbers."""
+    """Return the labels of a row of latencies; a code without a name appears as a number."""
     request = REQUEST_NAMES.get(outcome.request_code, str(outcome.request_code))
     response = RESPONSE_NAMES.get(outcome.response_code, str(outcome.response_code))
-    return request, response, truth(outcome.was_parked), "oneway" if outcome.was_oneway else "success"
+    return request, response, bool_label(outcome.was_parked), "oneway" if outcome.was_oneway else "success"

@@ -1,4 +1,4 @@
-"""The store: how far the disk and consumers are behind, how full it is, what was found damaged or cold."""
+"""Metrics of the store: flush and dispatch lag, disk use, damaged and cold data."""
 
 import shutil
 from pathlib import Path
@@ -23,7 +23,7 @@ class StorageCollector:
         return f"<StorageCollector {self._store!r}>"
 
     def __call__(self) -> Steps:
-        """Every value."""
+        """Yield every value."""
         now = self._store.statistics()
         yield Value("rocketmq_storage_flush_behind_bytes", (), now.flush_lag)
         yield Value("rocketmq_storage_dispatch_behind_bytes", (), now.dispatch_lag)

@@ -1,16 +1,16 @@
-"""Timer messages: how many wait and for how long, how they ended, and what lags behind."""
+"""Metrics of timer messages: waiting, ended by outcome, and lag."""
 
 from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
 from skylarkmq.broker.delivery.timer.timers import Timers
-from skylarkmq.broker.ops.steps import Steps, Value, patiently
+from skylarkmq.broker.ops.steps import Steps, Value, retry_cold_reads
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import SystemTopic
 
 BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
-SLOTS_AT_ONCE: Final = 500
+SLOTS_PER_STEP: Final = 500
 
 
 class TimerCollector:
@@ -25,7 +25,7 @@ class TimerCollector:
         return f"<TimerCollector {self._timers!r}>"
 
     def __call__(self) -> Steps:
-        """Every value."""
+        """Yield every value."""
         now = self._timers.statistics()
         yield from self._lags()
         counts = self._timers.counts
@@ -54,7 +54,7 @@ class TimerCollector:
         lag = max(enqueue.max_offset - enqueue.next_offset, 0)
         stored_ms: int | None = None
         if lag:
-            stored_ms = yield from patiently(
+            stored_ms = yield from retry_cold_reads(
                 lambda: self._store.store_time_at(SystemTopic.TIMER, 0, enqueue.next_offset)
             )
         yield Value("rocketmq_timer_enqueue_lag", (), lag)
@@ -62,7 +62,7 @@ class TimerCollector:
         yield Value("rocketmq_timer_dequeue_latency_milliseconds", (), now.behind_ms)
 
     def _bands(self) -> Steps:
-        """How many are due within each bound, and those that are overdue; the wheel is walked in steps."""
+        """Yield how many messages are due within each bound, and how many are overdue; the wheel is read in steps."""
         now_ms = self._now_ms()
         bands = [0] * (len(BOUNDS_S) + 1)
         overdue = 0
@@ -71,7 +71,7 @@ class TimerCollector:
             bands[bisect_left(BOUNDS_S, wait_s)] += max(slot.messages, 0)
             if wait_s <= 0:
                 overdue += max(slot.messages, 0)
-            if at % SLOTS_AT_ONCE == SLOTS_AT_ONCE - 1:
+            if at % SLOTS_PER_STEP == SLOTS_PER_STEP - 1:
                 yield None
         yield Value("rocketmq_timer_dequeue_lag", (), overdue)
         total = 0

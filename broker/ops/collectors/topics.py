@@ -1,6 +1,6 @@
-"""What came into topics and what was delivered of them, as totals and as rates over the last minute.
+"""Metrics of messages stored in topics and delivered from them, as totals and as rates over the last minute.
 
-System topics are told too, marked as such. Retry topics and dead letters are told as what they are to their groups.
+System topics are included, and marked as such. Retry and dead letter topics are exported by their groups.
 """
 
 from collections.abc import Callable
@@ -37,47 +37,47 @@ class TopicCollector:
         return f"<TopicCollector {self._topics!r}>"
 
     def __call__(self) -> Steps:
-        """Every value."""
+        """Yield every value."""
         self._rates.begin(self._now_s())
         traffic = self._store.traffic()
         for topic in list(self._topics):
             name = topic.topic_name
-            came = traffic.get(name)
+            stored = traffic.get(name)
             if name.startswith(RETRY_PREFIX):
-                yield from self._retries(name, topic.write_queue_nums, came)
+                yield from self._retries(name, topic.write_queue_nums, stored)
             elif name.startswith(DLQ_PREFIX):
-                yield from self._dead_letters(name, topic.write_queue_nums, came)
-            elif came is not None:
-                yield from self._arrived(name, topic.write_queue_nums, came)
+                yield from self._dead_letters(name, topic.write_queue_nums, stored)
+            elif stored is not None:
+                yield from self._stored(name, topic.write_queue_nums, stored)
         yield from self._delivered()
 
-    def _arrived(self, name: str, queues: int, came: TopicTraffic) -> Steps:
-        is_system = truth(self._topics.is_system(name))
-        for kind, sizes in came.by_kind().items():
+    def _stored(self, name: str, queues: int, stored: TopicTraffic) -> Steps:
+        is_system = bool_label(self._topics.is_system(name))
+        for kind, sizes in stored.by_kind().items():
             labels = (name, kind, is_system)
             yield Value("rocketmq_messages_in_total", labels, sizes.count)
             yield Value("rocketmq_throughput_in_total", labels, sizes.total)
             yield Value("rocketmq_message_size", labels, sizes)
         rate = self._rates.per_second
-        yield Value("rocketmq_producer_tps", (name,), rate(("in", name), came.sizes.count))
-        yield Value("rocketmq_producer_message_size", (name,), rate(("bytes in", name), came.sizes.total))
+        yield Value("rocketmq_producer_tps", (name,), rate(("in", name), stored.sizes.count))
+        yield Value("rocketmq_producer_message_size", (name,), rate(("bytes in", name), stored.sizes.total))
         yield Value("rocketmq_producer_offset", (name,), self._end_of(name, queues))
 
-    def _retries(self, name: str, queues: int, came: TopicTraffic | None) -> Steps:
+    def _retries(self, name: str, queues: int, stored: TopicTraffic | None) -> Steps:
         yield Value("rocketmq_topic_retry_offset", (name,), self._end_of(name, queues))
         group = name.removeprefix(RETRY_PREFIX)
-        count = came.sizes.count if came is not None else 0
+        count = stored.sizes.count if stored is not None else 0
         yield Value("rocketmq_send_back_nums", (name, group), self._rates.growth(("in", name), count))
 
-    def _dead_letters(self, name: str, queues: int, came: TopicTraffic | None) -> Steps:
+    def _dead_letters(self, name: str, queues: int, stored: TopicTraffic | None) -> Steps:
         group = name.removeprefix(DLQ_PREFIX)
         yield Value("rocketmq_topic_dlq_offset", (group,), self._end_of(name, queues))
-        if came is not None:
+        if stored is not None:
             labels = (group, RETRY_PREFIX + group, is_system_group(group))
-            yield Value("rocketmq_send_to_dlq_messages_total", labels, came.sizes.count)
+            yield Value("rocketmq_send_to_dlq_messages_total", labels, stored.sizes.count)
 
     def _end_of(self, topic: str, queues: int) -> int:
-        """The sum of the ends of its queues."""
+        """Return the sum of the max offsets of its queues."""
         max_offset = self._store.max_offset
         return sum(max_offset(topic, queue_id) or 0 for queue_id in range(queues))
 
@@ -88,7 +88,7 @@ class TopicCollector:
             for group, row in list(rows.items()):
                 if self._groups.find(group) is None:
                     continue
-                labels = (topic, group, truth(is_system) if is_system else is_system_group(group))
+                labels = (topic, group, bool_label(is_system) if is_system else is_system_group(group))
                 if not topic.startswith(RETRY_PREFIX):
                     yield Value("rocketmq_messages_out_total", labels, row.messages)
                     yield Value("rocketmq_throughput_out_total", labels, row.bytes)
@@ -98,10 +98,10 @@ class TopicCollector:
 
 
 def is_system_group(group: str) -> str:
-    """The label `is_system` of a group."""
-    return truth(group.startswith(SYSTEM_GROUP_PREFIX))
+    """Return the value of the label `is_system` for a group."""
+    return bool_label(group.startswith(SYSTEM_GROUP_PREFIX))
 
 
-def truth(value: object) -> str:
-    """A label that says yes or no."""
+def bool_label(value: object) -> str:
+    """Return the label value of a boolean."""
     return "true" if value else "false"

@@ -1,4 +1,4 @@
-"""Transactions: which are open, how they ended, and who was asked about them."""
+"""Metrics of transactions: open ones, outcomes, and checks."""
 
 from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
 from skylarkmq.broker.delivery.transactions.transactions import Transactions
@@ -16,7 +16,7 @@ class TransactionCollector:
         return f"<TransactionCollector {self._transactions!r}>"
 
     def __call__(self) -> Steps:
-        """Every value."""
+        """Yield every value."""
         now = self._transactions.statistics()
         for name, counts in (
             ("rocketmq_half_messages", now.open),

@@ -1,6 +1,6 @@
-"""Tidying up by hand: CLEAN_EXPIRED_CONSUMEQUEUE (306), CLEAN_UNUSED_TOPIC (316), DELETE_EXPIRED_COMMITLOG (329).
+"""Cleanup on request: CLEAN_EXPIRED_CONSUMEQUEUE (306), CLEAN_UNUSED_TOPIC (316), DELETE_EXPIRED_COMMITLOG (329).
 
-306 and 329 only say that it is time; what goes, goes step by step behind the answer. Source: docs/formats.md,
+306 and 329 only start the cleanup; it proceeds in steps after the response is written. Source: docs/formats.md,
 "Retention".
 """
 
@@ -17,18 +17,18 @@ from skylarkmq.protocol.command import RemotingCommand
 log = logging.getLogger(__name__)
 
 
-class TidyingProcessor:
-    """Has one store tidied up."""
+class CleanupProcessor:
+    """Starts cleanup of one store."""
 
     def __init__(self, topics: TopicTable, store: MessageStore) -> None:
         self._topics = topics
         self._store = store
 
     def __repr__(self) -> str:
-        return f"<TidyingProcessor {self._store.manual_cleanup!r}>"
+        return f"<CleanupProcessor {self._store.manual_cleanup!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.walk_queues,
             RequestCode.CLEAN_UNUSED_TOPIC: self.remove_unused_topics,
@@ -36,20 +36,20 @@ class TidyingProcessor:
         }
 
     def walk_queues(self, connection: Connection, _command: RemotingCommand) -> RemotingCommand:
-        """Request 306."""
-        log.info("queues are looked through by request peer=%s", connection.peer)
+        """Serve CLEAN_EXPIRED_CONSUMEQUEUE (306)."""
+        log.info("queue cleanup started by request peer=%s", connection.peer)
         self._store.manual_cleanup.walk_queues()
         return RemotingCommand.response()
 
     def delete_due_segments(self, connection: Connection, _command: RemotingCommand) -> RemotingCommand:
-        """Request 329."""
-        log.info("due segments are deleted by request peer=%s", connection.peer)
+        """Serve DELETE_EXPIRED_COMMITLOG (329)."""
+        log.info("deletion of due segments started by request peer=%s", connection.peer)
         self._store.manual_cleanup.delete_due_segments()
         return RemotingCommand.response()
 
     def remove_unused_topics(self, connection: Connection, _command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 316."""
-        log.info("queues without a topic are removed by request peer=%s", connection.peer)
+        """Serve CLEAN_UNUSED_TOPIC (316)."""
+        log.info("removal of queues without a topic started by request peer=%s", connection.peer)
         return self._remove_unused_topics()
 
     async def _remove_unused_topics(self) -> RemotingCommand:

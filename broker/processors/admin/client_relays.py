@@ -1,9 +1,9 @@
-"""What operators ask of clients by way of the broker: GET_CONSUMER_RUNNING_INFO (307), CONSUME_MESSAGE_DIRECTLY (309),
-INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223, which asks clients 221).
+"""Operators' requests that the broker forwards to clients: GET_CONSUMER_RUNNING_INFO (307), CONSUME_MESSAGE_DIRECTLY
+(309), INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223; the broker sends GET_CONSUMER_STATUS_FROM_CLIENT, 221, to clients).
 
-307 and 309 go to one member as they came, and its answer goes back as it is. 309 gains the message that its offset id
-names, as a record, and what a client has to know of broker, topic and group. 223 asks all members at once, or the one
-that is named, and gathers what they say; who does not answer in time is not in it.
+The broker forwards 307 and 309 to one member of the group, and returns its response unchanged. To 309 it adds the
+record that the offset id names, the broker name, and the flags of topic and group. For 223 it queries all members at
+once, or the named one, and collects their responses; a member that does not respond in time is left out.
 
 Source: docs/formats.md, "Calls to clients".
 """
@@ -37,14 +37,14 @@ from skylarkmq.protocol.versions import V3_0_7_SNAPSHOT, V3_1_8_SNAPSHOT, versio
 
 RELAY_TIMEOUT_S: Final = 10.0
 STATUS_TIMEOUT_S: Final = 5.0
-ASKED_IN_A_TURN: Final = 16
-"""Asking a thousand members takes longer than others should wait."""
+REQUESTS_PER_ITERATION: Final = 16
+"""Requests that are sent to members before other connections are served: a thousand at once would take too long."""
 
 log = logging.getLogger(__name__)
 
 
-class ClientRelays:
-    """Relays to the consumers of one broker."""
+class ClientRelayProcessor:
+    """Forwards requests to the consumers of one broker."""
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class ClientRelays:
         self._calls = calls
 
     def __repr__(self) -> str:
-        return f"<ClientRelays {self._calls!r}>"
+        return f"<ClientRelayProcessor {self._calls!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
@@ -76,14 +76,14 @@ class ClientRelays:
     # ------------------------------------------------------------------------------------------------------- 307, 309
 
     def running_info(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 307."""
+        """Serve GET_CONSUMER_RUNNING_INFO (307)."""
         header = command.header(ConsumerRunningInfoHeader)
         relayed = RemotingCommand.request(command.code)
         relayed.ext = dict(command.ext_fields())
         return self._relay(header.consumer_group, header.client_id, relayed)
 
     def consume_directly(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 309."""
+        """Serve CONSUME_MESSAGE_DIRECTLY (309)."""
         header = command.header(ConsumeDirectlyHeader)
         relayed = RemotingCommand.request(command.code)
         relayed.ext = command.ext_fields() | {"brokerName": self._broker_name} | self._sys_flags(header)
@@ -110,17 +110,17 @@ class ClientRelays:
         return record
 
     async def _relay(self, group: str, client_id: str | None, request: RemotingCommand) -> RemotingCommand:
-        """The answer of one member, under the code and remark that it gave it."""
+        """Forward a request to one member and return its response, with the code and remark that it gave."""
         member = self._member(group, client_id)
         try:
-            answer = await self._calls.call(member.connection, request, RELAY_TIMEOUT_S)
+            response = await self._calls.call(member.connection, request, RELAY_TIMEOUT_S)
         except CallTimeout as error:
             remark = f"consumer <{group}> <{client_id}> Timeout: {error}"
             raise RequestError(ResponseCode.CONSUME_MSG_TIMEOUT, remark) from None
         except CallFailed as error:
             remark = f"invoke consumer <{group}> <{client_id}> Exception: {error}"
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark) from None
-        return RemotingCommand.response(answer.code, answer.remark, body=answer.body)
+        return RemotingCommand.response(response.code, response.remark, body=response.body)
 
     def _member(self, group: str, client_id: str | None) -> ClientMember:
         members = self._sessions.consumer_group(group)
@@ -138,7 +138,7 @@ class ClientRelays:
     # ------------------------------------------------------------------------------------------------------------ 223
 
     def consumer_status(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 223."""
+        """Serve INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223)."""
         header = command.header(ConsumerStatusHeader)
         group = self._sessions.consumer_group(header.group)
         if group is None:
@@ -151,44 +151,46 @@ class ClientRelays:
         return self._statuses(header, members)
 
     async def _statuses(self, header: ConsumerStatusHeader, members: list[ClientMember]) -> RemotingCommand:
-        asked = []
+        pending = []
         for number, member in enumerate(members, start=1):
-            asked.append(asyncio.ensure_future(self._status(header, member)))
-            if not number % ASKED_IN_A_TURN:
+            pending.append(asyncio.ensure_future(self._status(header, member)))
+            if not number % REQUESTS_PER_ITERATION:
                 await asyncio.sleep(0)
-        answer = ConsumerStatus()
-        for member, body in zip(members, await asyncio.gather(*asked), strict=True):
+        response = ConsumerStatus()
+        for member, body in zip(members, await asyncio.gather(*pending), strict=True):
             if body is not None:
-                answer.consumer_table[member.client_id] = await _read(member, body)
-        return RemotingCommand.response(body=answer.encode())
+                response.consumer_table[member.client_id] = await _decode_offsets(member, body)
+        return RemotingCommand.response(body=response.encode())
 
     async def _status(self, header: ConsumerStatusHeader, member: ClientMember) -> bytes | None:
-        """What a member says; None if it says nothing."""
+        """Return the response body of a member; None if it fails or does not respond."""
         request = RemotingCommand.request(
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ConsumerStatusHeader(header.topic, header.group)
         )
         try:
-            answer = await self._calls.call(member.connection, request, STATUS_TIMEOUT_S)
+            response = await self._calls.call(member.connection, request, STATUS_TIMEOUT_S)
         except CallFailed as error:
-            log.warning("client does not tell its status client=%s reason=%s", member.client_id, error)
+            log.warning("client did not return its status client=%s reason=%s", member.client_id, error)
             return None
-        return bytes(answer.body) if answer.code == ResponseCode.SUCCESS and answer.body else None
+        return bytes(response.body) if response.code == ResponseCode.SUCCESS and response.body else None
 
 
 def refuse_older(members: Iterable[ClientMember], version: int) -> None:
-    """RequestError if one of these is from before a version."""
+    """Raise RequestError if one of the members has an older version than `version`."""
     for member in members:
         if member.version < version:
             remark = f"the client does not support this feature. version={version_name(member.version)}"
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
 
 
-async def _read(member: ClientMember, body: bytes) -> dict[MessageQueue, int]:
-    """How far a client says that it is, queue by queue; clients with many queues take a while to read, so each has a
-    turn of its own."""
+async def _decode_offsets(member: ClientMember, body: bytes) -> dict[MessageQueue, int]:
+    """Return the offset of each queue that a client reported.
+
+    Decoding takes long for clients with many queues, so each body is decoded in an event-loop iteration of its own.
+    """
     await asyncio.sleep(0)
     try:
         return ConsumerStatus.decode_request(body).message_queue_table
     except BodyError as error:
-        log.warning("client tells its status in other words client=%s error=%s", member.client_id, error)
+        log.warning("client returned a malformed status client=%s error=%s", member.client_id, error)
         return {}

@@ -1,6 +1,7 @@
-"""Who is there: GET_CONSUMER_CONNECTION_LIST (203), GET_PRODUCER_CONNECTION_LIST (204), GET_ALL_PRODUCER_INFO (328).
+"""Connected clients: GET_CONSUMER_CONNECTION_LIST (203), GET_PRODUCER_CONNECTION_LIST (204), GET_ALL_PRODUCER_INFO
+(328).
 
-Thousands may be there: answers are made in slices, of those who were there when the request came.
+A group may have thousands of members, so responses are built in slices, from the members at the time of the request.
 Source: docs/formats.md, "Connections of groups".
 """
 
@@ -25,7 +26,7 @@ from skylarkmq.protocol.headers.stats import ProducerGroupHeader
 
 
 class ClientsProcessor:
-    """Tells the members of groups. `heard_ms` gives the Unix time of a time that a member was seen at."""
+    """Lists the members of groups. `heard_ms` converts a member's `seen_ms` (steady clock) to Unix time."""
 
     def __init__(self, sessions: ClientSessions, heard_ms: Callable[[int], int]) -> None:
         self._sessions = sessions
@@ -35,7 +36,7 @@ class ClientsProcessor:
         return f"<ClientsProcessor {self._sessions!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumers,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producers,
@@ -43,7 +44,7 @@ class ClientsProcessor:
         }
 
     def consumers(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 203."""
+        """Serve GET_CONSUMER_CONNECTION_LIST (203)."""
         name = command.header(ConsumerGroupHeader).consumer_group
         group = self._sessions.consumer_group(name)
         if group is None:
@@ -54,18 +55,18 @@ class ClientsProcessor:
             message_model=group.message_model,
             consume_from_where=group.consume_from_where,
         )
-        return _told(body, list(group.members.values()))
+        return _connections_response(body, list(group.members.values()))
 
     def producers(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 204."""
+        """Serve GET_PRODUCER_CONNECTION_LIST (204)."""
         name = command.header(ProducerGroupHeader).producer_group
         members = self._sessions.producers(name)
         if not members:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        return _told(ProducerConnection(), list(members.values()))
+        return _connections_response(ProducerConnection(), list(members.values()))
 
     def all_producers(self, _connection: Connection, _command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 328."""
+        """Serve GET_ALL_PRODUCER_INFO (328)."""
         names = list(self._sessions.producer_groups())
         return self._all_producers({name: list(self._sessions.producers(name).values()) for name in names})
 
@@ -90,8 +91,10 @@ class ClientsProcessor:
         )
 
 
-async def _told(body: ConsumerConnection | ProducerConnection, members: list[ClientMember]) -> RemotingCommand:
-    """The answer, with the members that there were."""
+async def _connections_response(
+    body: ConsumerConnection | ProducerConnection, members: list[ClientMember]
+) -> RemotingCommand:
+    """Return the response with the members that the group had when the request came."""
     body.connection_set = await in_slices(_connections(members))
     return RemotingCommand.response(body=b"".join(await in_slices(body.pieces())))
 

@@ -1,7 +1,7 @@
-"""Settings from outside: UPDATE_BROKER_CONFIG (25), GET_BROKER_CONFIG (26), both in properties text.
+"""Settings at run time: UPDATE_BROKER_CONFIG (25), GET_BROKER_CONFIG (26), both in properties text.
 
-What a change means, and what becomes of keys and values that nobody can act on: `broker/config/live.py`. A change of
-what the broker as a whole permits is known to the name servers before it is answered.
+`broker/config/live.py` applies a change, and decides about unknown keys and invalid values. A change that affects
+routes is registered with the name servers before the response is written.
 
 Source: docs/formats.md, "Settings at run time".
 """
@@ -16,11 +16,11 @@ from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 
 ANNOUNCED: Final = frozenset(("brokerPermission", "autoCreateTopicEnable"))
-"""Keys that change what routes say."""
+"""Keys whose change affects the registered routes."""
 
 
 class ConfigProcessor:
-    """The settings of one broker. `announced` waits until the name servers know what has changed."""
+    """Reads and changes the settings of one broker. `announced` waits until the name servers have the new routes."""
 
     def __init__(self, door: RemoteSettings, announced: Callable[[], Awaitable[None]]) -> None:
         self._door = door
@@ -30,19 +30,19 @@ class ConfigProcessor:
         return f"<ConfigProcessor {self._door!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {
             RequestCode.UPDATE_BROKER_CONFIG: self.update,
             RequestCode.GET_BROKER_CONFIG: self.get,
         }
 
     def get(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
-        """Request 26."""
+        """Serve GET_BROKER_CONFIG (26)."""
         version = self._door.version.encode().decode()
         return RemotingCommand.response(ext={"version": version}, body=self._door.text().encode())
 
     def update(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 25."""
+        """Serve UPDATE_BROKER_CONFIG (25)."""
         return self._update(bytes(command.body))
 
     async def _update(self, text: bytes) -> RemotingCommand:

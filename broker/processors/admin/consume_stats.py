@@ -1,9 +1,9 @@
-"""Where groups stand in their topics: GET_CONSUME_STATS (208), QUERY_TOPIC_CONSUME_BY_WHO (300),
-QUERY_CONSUME_TIME_SPAN (303), GET_BROKER_CONSUME_STATS (317), GET_ALL_CONSUMER_OFFSET (43).
+"""Consumption progress of groups: GET_CONSUME_STATS (208), QUERY_TOPIC_CONSUME_BY_WHO (300), QUERY_CONSUME_TIME_SPAN
+(303), GET_BROKER_CONSUME_STATS (317), GET_ALL_CONSUMER_OFFSET (43).
 
-A group has to do with a topic if it has committed offsets of it, or members that subscribe to it. While it has members,
-only what they subscribe to counts: offsets of what a group once read are no lag. A queue without a committed offset
-stands at 0. All times are those of the store; rates are those of the last minute.
+A topic belongs to a group if the group has committed offsets of it, or members that subscribe to it. While a group has
+members, only the topics that they subscribe to count: old offsets of other topics are no lag. A queue without a
+committed offset counts from 0. All times are store times; rates are those of the last minute.
 
 Source: docs/formats.md, "Statistics of topics and groups".
 """
@@ -18,7 +18,7 @@ from skylarkmq.broker.metadata.consumer_offsets import SEPARATOR, ConsumerOffset
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.admin.counters import GROUP_GET
-from skylarkmq.broker.processors.admin.queue_walk import Walk, in_slices
+from skylarkmq.broker.processors.admin.queue_walk import QueueWalk, in_slices
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.store.message_store import MessageStore
@@ -44,14 +44,14 @@ UNKNOWN_TIME: Final = -1
 
 
 class Identity(NamedTuple):
-    """What answers call this broker."""
+    """Name and address of this broker in responses."""
 
     name: str
     address: str  # host:port
 
 
 class ConsumeStatsProcessor:
-    """Tells where groups stand. `now_ms` gives Unix time."""
+    """Reports the progress of groups. `now_ms` gives Unix time."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ConsumeStatsProcessor:
         return f"<ConsumeStatsProcessor {self._offsets!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
@@ -87,13 +87,13 @@ class ConsumeStatsProcessor:
         }
 
     def all_offsets(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
-        """Request 43."""
+        """Serve GET_ALL_CONSUMER_OFFSET (43)."""
         if not self._offsets.table():
             raise RequestError(ResponseCode.SYSTEM_ERROR, "No consumer offset in this broker")
         return RemotingCommand.response(body=self._offsets.encode_with_groups())
 
     def groups_of_topic(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 300."""
+        """Serve QUERY_TOPIC_CONSUME_BY_WHO (300)."""
         topic = command.header(TopicHeader).topic
         online = [group.name for group in self._sessions.consumer_groups() if topic in group.subscriptions]
         return RemotingCommand.response(body=GroupList(sorted({*online, *self._offsets.groups_of(topic)})).encode())
@@ -101,7 +101,7 @@ class ConsumeStatsProcessor:
     # ------------------------------------------------------------------------------------------------------- 208, 317
 
     def consume_stats(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 208."""
+        """Serve GET_CONSUME_STATS (208)."""
         return self._consume_stats(command.header(ConsumeStatsHeader))
 
     async def _consume_stats(self, header: ConsumeStatsHeader) -> RemotingCommand:
@@ -110,44 +110,45 @@ class ConsumeStatsProcessor:
             names = [name for name in header.topic_list.split(";") if name]
         else:
             names = [header.topic] if header.topic and header.topic.strip() else self._offsets.topics_of(group)
-            names = [name for name in names if self._counts(group, name)]
-        walk, answer = Walk(self._store), ConsumeStats(offset_table={})
+            names = [name for name in names if self._consumes(group, name)]
+        walk, response = QueueWalk(self._store), ConsumeStats(offset_table={})
         for topic in filter(None, map(self._topics.find, names)):
-            await self._add(answer, walk, topic, group, topic.read_queue_nums)
-        return RemotingCommand.response(body=b"".join(await in_slices(answer.pieces())))
+            await self._add(response, walk, topic, group, topic.read_queue_nums)
+        return RemotingCommand.response(body=b"".join(await in_slices(response.pieces())))
 
     def all_consume_stats(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 317."""
+        """Serve GET_BROKER_CONSUME_STATS (317)."""
         return self._all_consume_stats(only_ordered=is_true(command.header(BrokerConsumeStatsHeader).is_order))
 
     async def _all_consume_stats(self, *, only_ordered: bool) -> RemotingCommand:
-        walk = Walk(self._store)
-        answer = ConsumeStatsList(consume_stats_list=[], broker_addr=self._identity.address)
+        walk = QueueWalk(self._store)
+        response = ConsumeStatsList(consume_stats_list=[], broker_addr=self._identity.address)
         for group in [group.group_name for group in self._groups]:
             stats = []
             for name in self._offsets.topics_of(group):
                 topic = self._topics.find(name)
-                if topic is None or (only_ordered and not topic.order) or not self._counts(group, name):
+                if topic is None or (only_ordered and not topic.order) or not self._consumes(group, name):
                     continue
                 stats.append(ConsumeStats(offset_table={}))
                 await self._add(stats[-1], walk, topic, group, topic.write_queue_nums)
-            answer.consume_stats_list.append({group: stats})
-        return RemotingCommand.response(body=b"".join(await in_slices(answer.pieces())))
+            response.consume_stats_list.append({group: stats})
+        return RemotingCommand.response(body=b"".join(await in_slices(response.pieces())))
 
-    def _counts(self, group: str, topic: str) -> bool:
-        """Whether the group's offsets of a topic are more than history."""
+    def _consumes(self, group: str, topic: str) -> bool:
+        """Return whether the group consumes the topic: it has no members or no subscriptions, or it subscribes to the
+        topic."""
         members = self._sessions.consumer_group(group)
         return members is None or not members.subscriptions or topic in members.subscriptions
 
-    async def _add(self, stats: ConsumeStats, walk: Walk, topic: TopicConfig, group: str, queues: int) -> None:
+    async def _add(self, stats: ConsumeStats, walk: QueueWalk, topic: TopicConfig, group: str, queues: int) -> None:
         name = topic.topic_name
         for queue in queues_of(name, self._identity.name, queues):
-            stats.offset_table[queue] = await walk.read(partial(self._standing, queue, group))
+            stats.offset_table[queue] = await walk.read(partial(self._progress, queue, group))
         growth = self._windows.growth(GROUP_GET, name + SEPARATOR + group)
         if growth is not None:
             stats.consume_tps += growth.per_second(growth.sums.messages)
 
-    def _standing(self, queue: MessageQueue, group: str) -> OffsetWrapper:
+    def _progress(self, queue: MessageQueue, group: str) -> OffsetWrapper:
         topic, queue_id = queue.topic, queue.queue_id
         consumed = self._offsets.committed(group, topic, queue_id) or 0
         pulled = self._offsets.pulled(group, topic, queue_id) or 0
@@ -159,14 +160,14 @@ class ConsumeStatsProcessor:
         )
 
     def _time_at(self, queue: MessageQueue, offset: int) -> int:
-        """The store time of a queue's message; -1 if there is none."""
+        """Return the store time in ms of a queue's message; -1 if there is no message."""
         time = self._store.store_time_at(queue.topic, queue.queue_id, offset) if offset >= 0 else None
         return UNKNOWN_TIME if time is None else time
 
     # ------------------------------------------------------------------------------------------------------------ 303
 
     def time_spans(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 303."""
+        """Serve QUERY_CONSUME_TIME_SPAN (303)."""
         header = command.header(ConsumeTimeSpanHeader)
         topic = self._topics.find(header.topic)
         if topic is None:
@@ -174,7 +175,7 @@ class ConsumeStatsProcessor:
         return self._time_spans(topic, header.group)
 
     async def _time_spans(self, topic: TopicConfig, group: str) -> RemotingCommand:
-        walk = Walk(self._store)
+        walk = QueueWalk(self._store)
         queues = queues_of(topic.topic_name, self._identity.name, topic.write_queue_nums)
         spans = [await walk.read(partial(self._time_span, queue, group)) for queue in queues]
         return RemotingCommand.response(body=ConsumeTimeSpans(spans).encode())

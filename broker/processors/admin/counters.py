@@ -1,7 +1,8 @@
-"""Counters by topic and group as the statistics of the parts have them, and the names that RocketMQ gives them.
+"""Counters by topic and group, under the names that RocketMQ gives them.
 
-A source walks over what a part has counted; windows over all of them: `broker/delivery/stats_windows.py`. A new counter
-is a source in `sources_of` and its names in `COUNTERS`. Source: docs/formats.md, "Statistics of topics and groups".
+A source iterates over the counts that a part keeps; `broker/delivery/stats_windows.py` derives sliding windows from all
+sources. A new counter needs a source in `sources_of` and its names in `COUNTERS`. Source: docs/formats.md, "Statistics
+of topics and groups".
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,13 +28,13 @@ USER_GET: Final = "broker get, user topics"
 
 
 class Counter(NamedTuple):
-    """Where a counter of RocketMQ's stands: its source, and which of the sums it is."""
+    """Maps a RocketMQ counter to its source and to one of the source's sums."""
 
     source: str
     is_size: bool = False
 
     def of(self, sums: Sums) -> int:
-        """What of the sums it counts."""
+        """Return the value of this counter."""
         return sums.bytes if self.is_size else sums.messages
 
 
@@ -49,13 +50,13 @@ COUNTERS: Final = {
     "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": Counter(USER_PUT),
     "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": Counter(USER_GET),
 }
-"""By name."""
+"""RocketMQ's counters by name."""
 
 
 def sources_of(
     cluster: str, store: MessageStore, deliveries: DeliveryCounters, sent_back: DeliveryCounters, traffic: Throughput
 ) -> Mapping[str, Source]:
-    """Every source; those of the broker as a whole go by its cluster's name."""
+    """Return every source by name. Sources of the broker as a whole have one row, keyed by the cluster's name."""
 
     def put() -> list[tuple[str, Sums]]:
         total = traffic.statistics()
@@ -77,9 +78,9 @@ def sources_of(
         return [(cluster, Sums(total.delivered - messages, 0, total.found - pulls))]
 
     return {
-        TOPIC_PUT: lambda: _came_in(store),
-        GROUP_GET: lambda: _delivered(deliveries),
-        SENT_BACK: lambda: _delivered(sent_back),
+        TOPIC_PUT: lambda: _stored(store),
+        GROUP_GET: lambda: _deliveries(deliveries),
+        SENT_BACK: lambda: _deliveries(sent_back),
         DEAD_LETTERS: lambda: _dead_letters(store),
         BROKER_PUT: put,
         BROKER_GET: got,
@@ -89,12 +90,12 @@ def sources_of(
 
 
 def system_puts(store: MessageStore) -> int:
-    """Messages that came into RocketMQ's own topics."""
+    """Return the number of messages stored in RocketMQ's reserved topics."""
     return store.messages_into(RESERVED_TOPICS)
 
 
-def _came_in(store: MessageStore) -> Iterator[tuple[str, Sums]]:
-    """What came into topics; each message counts as a call."""
+def _stored(store: MessageStore) -> Iterator[tuple[str, Sums]]:
+    """Yield the messages stored, by topic; each message counts as a call."""
     for topic, traffic in list(store.traffic().items()):
         yield topic, _sums(traffic)
 
@@ -105,13 +106,14 @@ def _sums(traffic: TopicTraffic) -> Sums:
 
 
 def _dead_letters(store: MessageStore) -> Iterator[tuple[str, Sums]]:
-    """What groups have given up, by group, however it came there."""
+    """Yield the dead letters by group, of every origin."""
     for topic, traffic in [row for row in store.traffic().items() if row[0].startswith(DLQ_PREFIX)]:
         yield topic.removeprefix(DLQ_PREFIX), _sums(traffic)
 
 
-def _delivered(deliveries: DeliveryCounters) -> Iterator[tuple[str, Sums]]:
-    """What groups were given of topics, or gave back; each pull that found something is a call."""
+def _deliveries(deliveries: DeliveryCounters) -> Iterator[tuple[str, Sums]]:
+    """Yield the messages delivered to groups, or sent back by them, by topic and group; each pull that found messages
+    is a call."""
     for topic, groups in list(deliveries.table().items()):
         for group, row in list(groups.items()):
             yield topic + SEPARATOR + group, Sums(row.messages, row.bytes, row.pulls)

@@ -1,4 +1,4 @@
-"""GET_ALL_DELAY_OFFSET (45): how far each delay level is delivered. Source: docs/formats.md, "Delayed messages"."""
+"""GET_ALL_DELAY_OFFSET (45): the delivered offset of each delay level. Source: docs/formats.md, "Delayed messages"."""
 
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
 from skylarkmq.broker.remoting.connection import Connection
@@ -8,7 +8,7 @@ from skylarkmq.protocol.command import RemotingCommand
 
 
 class DelayOffsetProcessor:
-    """Tells the offsets of one broker."""
+    """Lists the delay offsets of one broker."""
 
     def __init__(self, offsets: DelayOffsetTable) -> None:
         self._offsets = offsets
@@ -17,9 +17,9 @@ class DelayOffsetProcessor:
         return f"<DelayOffsetProcessor {self._offsets!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {RequestCode.GET_ALL_DELAY_OFFSET: self.list_all}
 
     def list_all(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
-        """Request 45."""
+        """Serve GET_ALL_DELAY_OFFSET (45)."""
         return RemotingCommand.response(body=self._offsets.encode_now())

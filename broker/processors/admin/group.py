@@ -1,10 +1,10 @@
-"""Groups by hand: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200), the same with many (225), DELETE_SUBSCRIPTIONGROUP (207);
-what there is: GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), GET_SUBSCRIPTIONGROUP_CONFIG (352).
+"""Subscription groups: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200), UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225),
+DELETE_SUBSCRIPTIONGROUP (207), GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), GET_SUBSCRIPTIONGROUP_CONFIG (352).
 
-What a group may do is looked at with every request of its members, so a change holds from the next one on. It is on
-disk before it is answered. A deleted group loses its figures and locks, and its committed offsets if that is asked
-for; its retry topic and dead letters stay until somebody deletes these topics. If it still has members, it comes
-about again with their next request.
+Permissions of a group are checked with every request of its members, so a change takes effect with the next request. A
+change is on disk before the response is written. A deleted group loses its statistics and locks, and its committed
+offsets if the request asks for that; its retry topic and dead letter topic stay until they are deleted as topics. If a
+deleted group still has members, their next request creates it again.
 
 Source: docs/formats.md, "Groups".
 """
@@ -17,7 +17,7 @@ import msgspec
 
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
-from skylarkmq.broker.processors.admin.topic import SIGNS, Settled
+from skylarkmq.broker.processors.admin.topic import SIGNS, Wait
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupList
@@ -29,16 +29,19 @@ from skylarkmq.protocol.headers.fields import is_true
 from skylarkmq.protocol.message import check_group_name
 
 ATTRIBUTES: Final = frozenset(("priority.factor",))
-"""Those that RocketMQ has; they are kept, and nothing here goes by them."""
+"""RocketMQ's attributes of groups. They are stored, and have no effect on this broker."""
 
 log = logging.getLogger(__name__)
 
 
 class GroupProcessor:
-    """Makes, changes, lists and deletes groups. `saved` waits for the disk, `offsets_saved` for that of offsets."""
+    """Creates, changes, lists and deletes groups.
+
+    `saved` waits until groups are on disk, `offsets_saved` until committed offsets are.
+    """
 
     def __init__(
-        self, groups: SubscriptionGroups, offsets: ConsumerOffsetTable, saved: Settled, offsets_saved: Settled
+        self, groups: SubscriptionGroups, offsets: ConsumerOffsetTable, saved: Wait, offsets_saved: Wait
     ) -> None:
         self._groups = groups
         self._offsets = offsets
@@ -49,25 +52,25 @@ class GroupProcessor:
         return f"<GroupProcessor {self._groups!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_all,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.list_all,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.show,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get,
         }
 
     def update(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
-        """Request 200."""
+        """Serve UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)."""
         return self._update(connection, [SubscriptionGroupConfig.decode_request(command.body)])
 
     def update_all(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
-        """Request 225: all of them, or none if one cannot be."""
+        """Serve UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225): set all groups, or none if one is invalid."""
         return self._update(connection, SubscriptionGroupList.decode_request(command.body).group_config_list)
 
     def _update(
@@ -78,12 +81,13 @@ class GroupProcessor:
         if not changed:
             return RemotingCommand.response()
         log.info("groups set by request groups=%s peer=%s", ",".join(changed), connection.peer)
-        return self._answer_when_saved()
+        return self._respond_when_saved()
 
     def _wanted(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
-        """The group as it is to be. RequestError if its name is invalid, or an attribute unknown.
+        """Return the group with its merged attributes. Raises RequestError if a name or an attribute is invalid.
 
-        RocketMQ checks neither characters nor length here; the group's retry topic, and so a path, is named after it.
+        RocketMQ checks neither characters nor length here; but the group's retry topic, and so a path, is named after
+        it.
         """
         check_group_name(group.group_name)
         known = self._groups.find(group.group_name)
@@ -93,7 +97,7 @@ class GroupProcessor:
     def delete(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
-        """Request 207."""
+        """Serve DELETE_SUBSCRIPTIONGROUP (207)."""
         header = command.header(DeleteGroupHeader)
         name, with_offsets = header.group_name, is_true(header.clean_offset) or is_true(header.remove_offset)
         log.info("group deleted by request group=%s offsets=%s peer=%s", name, with_offsets, connection.peer)
@@ -102,20 +106,20 @@ class GroupProcessor:
         is_deleted = self._groups.delete(name)
         if not (is_deleted or with_offsets):
             return RemotingCommand.response()
-        return self._answer_when_saved(with_offsets=with_offsets)
+        return self._respond_when_saved(with_offsets=with_offsets)
 
-    async def _answer_when_saved(self, *, with_offsets: bool = False) -> RemotingCommand:
+    async def _respond_when_saved(self, *, with_offsets: bool = False) -> RemotingCommand:
         await self._saved()
         if with_offsets:
             await self._offsets_saved()
         return RemotingCommand.response()
 
     def list_all(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
-        """Request 201."""
+        """Serve GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
         return RemotingCommand.response(body=self._groups.encode())
 
-    def show(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 352; a group comes about by being asked for."""
+    def get(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Serve GET_SUBSCRIPTIONGROUP_CONFIG (352). A query creates the group, if groups are created automatically."""
         group = self._groups.find_or_create(command.header(GroupHeader).group)
         if group is None:
             raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
@@ -123,7 +127,7 @@ class GroupProcessor:
 
 
 def changed_attributes(current: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
-    """`current` after changes whose names begin with + (or nothing) to set and - to remove an attribute."""
+    """Return `current` after `changes`. A name with + or no sign sets an attribute, one with - removes it."""
     attributes = dict(current)
     for change, value in changes.items():
         name = change[1:] if change[:1] in SIGNS else change

@@ -1,8 +1,8 @@
-"""Walks over many queues for one answer: what is not in memory is waited for, and nobody else waits for the walk.
+"""Reads over many queues for one response, in slices, so that the event loop keeps serving other connections.
 
-A walk reads one thing after the other with `read`; each time that it has used up a slice, everybody else has a turn.
-What it reads may change meanwhile: it takes copies of tables first, and an answer is not of one moment. `in_slices` is
-the same for what needs no disk, such as the pieces of a long answer.
+`QueueWalk.read` runs one lookup after another. It waits for data that is not in memory, and yields to the event loop
+after each slice. Data may change during a walk: the caller copies tables first, and a response is no snapshot of one
+moment. `in_slices` does the same for work that needs no disk, such as the pieces of a long response.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ SLICE_S: Final = 0.0005
 T = TypeVar("T")
 
 
-class Walk:
-    """One walk. Make it where it begins."""
+class QueueWalk:
+    """One walk, whose first slice begins when it is made."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._began_s = monotonic()
 
     def __repr__(self) -> str:
-        return f"<Walk {self._store!r}>"
+        return f"<QueueWalk {self._store!r}>"
 
     async def read(self, lookup: Callable[[], T]) -> T:
-        """What `lookup` returns, once all of it is in memory."""
+        """Return the result of `lookup` once all its data is in memory."""
         if monotonic() - self._began_s > SLICE_S:
             await asyncio.sleep(0)
             self._began_s = monotonic()
@@ -37,7 +37,7 @@ class Walk:
 
 
 async def in_slices(items: Iterable[T]) -> list[T]:
-    """All of `items`; while they are made, everybody else has a turn after each slice."""
+    """Return all of `items`, yielding to the event loop after each slice."""
     made = []
     began_s = monotonic()
     for item in items:

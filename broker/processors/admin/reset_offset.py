@@ -1,14 +1,15 @@
-"""INVOKE_BROKER_TO_RESET_OFFSET (222): a group goes on from elsewhere, by time, from the end, or from an offset.
+"""INVOKE_BROKER_TO_RESET_OFFSET (222): moves the offsets of a group to a time, to the end, or to a given offset.
 
-By the broker, which is the default: the offsets are committed and held against the group's own commits until it has
-heard of them. Its next pull of each queue is told so (21), and a pull that is parked is answered at once. Nobody has to
-be there. The answer comes when the offsets are on disk.
+On the broker (the default): the broker commits the new offsets, and ignores the group's own commits until it has been
+notified. The next pull of each queue gets PULL_OFFSET_MOVED (21); parked pulls are resumed at once. The group needs no
+members. The response is written when the offsets are on disk.
 
-By the clients, with useServerSideResetOffset=false, and as RocketMQ 4.9 does it: every member is told the offsets
-(220), drops its queues, commits them and begins there. Without members there is nothing to be done (206). C++ clients
-read another form of the body than the others; which one is sent follows from who receives it.
+At the clients (useServerSideResetOffset=false, as in RocketMQ 4.9): the broker pushes the offsets to every member
+(RESET_CONSUMER_CLIENT_OFFSET, 220), which drops its queues, commits the offsets and starts from there. Without members
+the request fails with CONSUMER_NOT_ONLINE (206). C++ clients read another form of the body than the others; the broker
+chooses the form by the language of each member.
 
-Both look up every queue before anything is changed. Source: docs/formats.md, "Resetting offsets".
+Both look up the offsets of every queue before they change anything. Source: docs/formats.md, "Resetting offsets".
 """
 
 import logging
@@ -22,8 +23,8 @@ from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.admin.client_relays import refuse_older
-from skylarkmq.broker.processors.admin.queue_walk import Walk
-from skylarkmq.broker.processors.admin.topic import Settled
+from skylarkmq.broker.processors.admin.queue_walk import QueueWalk
+from skylarkmq.broker.processors.admin.topic import Wait
 from skylarkmq.broker.processors.consumer.offsets import refuse_own_group
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
@@ -39,14 +40,14 @@ from skylarkmq.protocol.versions import V3_0_7_SNAPSHOT
 
 ALL_QUEUES: Final = -1
 NO_OFFSET: Final = -1
-THE_END: Final = -1
-"""As a timestamp of clients; the broker itself takes any below 0 for it."""
+END_TIMESTAMP: Final = -1
+"""The timestamp that clients send for the end of a queue; the broker itself accepts any value below 0."""
 
 log = logging.getLogger(__name__)
 
 
 class ResetOffsetProcessor:
-    """Resets groups of one broker. `saved` waits until offsets are on disk; `by_broker`: useServerSideResetOffset."""
+    """Resets the offsets of groups. `saved` waits until offsets are on disk; `by_broker`: useServerSideResetOffset."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class ResetOffsetProcessor:
         offsets: ConsumerOffsetTable,
         store: MessageStore,
         arrivals: Arrivals,
-        saved: Settled,
+        saved: Wait,
         *,
         by_broker: bool,
     ) -> None:
@@ -75,37 +76,37 @@ class ResetOffsetProcessor:
         return f"<ResetOffsetProcessor by_broker={self._by_broker}>"
 
     def configure(self, *, by_broker: bool) -> None:
-        """Reset so from now on; what was reset otherwise stays."""
+        """Set where later requests reset offsets; earlier resets are unaffected."""
         self._by_broker = by_broker
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
 
     def reset(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 222."""
+        """Serve INVOKE_BROKER_TO_RESET_OFFSET (222)."""
         header = command.header(ResetOffsetHeader)
         refuse_own_group(header.group, header.topic)
-        return self._reset_here(header) if self._by_broker else self._reset_at_clients(header)
+        return self._reset_on_broker(header) if self._by_broker else self._reset_at_clients(header)
 
-    # -------------------------------------------------------------------------------------------------- by the broker
+    # -------------------------------------------------------------------------------------------------- on the broker
 
-    async def _reset_here(self, header: ResetOffsetHeader) -> RemotingCommand:
+    async def _reset_on_broker(self, header: ResetOffsetHeader) -> RemotingCommand:
         group, topic = header.group, header.topic
-        walk = Walk(self._store)
+        walk = QueueWalk(self._store)
         offsets = {queue_id: await walk.read(partial(self._target, header, queue_id)) for queue_id in self._ids(header)}
         if not offsets:
             raise RequestError(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
-        log.info("offsets are reset group=%s topic=%s queues=%d to_ms=%d", group, topic, len(offsets), header.timestamp)
+        log.info("offsets reset group=%s topic=%s queues=%d to_ms=%d", group, topic, len(offsets), header.timestamp)
         for queue_id, offset in offsets.items():
             self._offsets.reset(group, topic, queue_id, offset)
         for queue_id in offsets:
             await walk.read(partial(self._arrivals.wake, topic, queue_id, group))
         await self._saved()
-        return RemotingCommand.response(body=ResetOffsets(self._named(topic, offsets)).encode())
+        return RemotingCommand.response(body=ResetOffsets(self._by_queue(topic, offsets)).encode())
 
     def _ids(self, header: ResetOffsetHeader) -> Iterable[int]:
-        """The queues to reset."""
+        """Return the ids of the queues to reset. Raises RequestError if topic or group does not exist."""
         topic = self._topics.find(header.topic)
         if topic is None:
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
@@ -117,7 +118,7 @@ class ResetOffsetProcessor:
         return [wanted] if wanted < topic.read_queue_nums else []
 
     def _target(self, header: ResetOffsetHeader, queue_id: int) -> int:
-        """Where the group goes on in a queue."""
+        """Return the new offset of a queue. Raises RequestError if the requested offset is out of range."""
         is_one = header.queue_id is not None and header.queue_id >= 0
         if not is_one or header.offset is None or header.offset == NO_OFFSET:
             return self._offset_at(header.topic, queue_id, header.timestamp)
@@ -136,20 +137,20 @@ class ResetOffsetProcessor:
     def _end(self, topic: str, queue_id: int) -> int:
         return self._store.max_offset(topic, queue_id) or 0
 
-    def _named(self, topic: str, offsets: Mapping[int, int]) -> dict[MessageQueue, int]:
+    def _by_queue(self, topic: str, offsets: Mapping[int, int]) -> dict[MessageQueue, int]:
         return {MessageQueue(topic, self._broker_name, queue_id): offset for queue_id, offset in offsets.items()}
 
-    # ------------------------------------------------------------------------------------------------- by the clients
+    # ------------------------------------------------------------------------------------------------ at the clients
 
     async def _reset_at_clients(self, header: ResetOffsetHeader) -> RemotingCommand:
         topic = self._topics.find(header.topic)
         if topic is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
             raise RequestError(ResponseCode.TOPIC_NOT_EXIST, remark)
-        walk = Walk(self._store)
+        walk = QueueWalk(self._store)
         ids = range(topic.write_queue_nums)
         offsets = {queue_id: await walk.read(partial(self._target_of_client, header, queue_id)) for queue_id in ids}
-        body = ResetOffsets(self._named(header.topic, offsets))
+        body = ResetOffsets(self._by_queue(header.topic, offsets))
         group = self._sessions.consumer_group(header.group)
         if group is None:
             remark = (
@@ -159,25 +160,27 @@ class ResetOffsetProcessor:
             raise RequestError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
         members = list(group.members.values())
         refuse_older(members, V3_0_7_SNAPSHOT)
-        log.info("members are told offsets group=%s topic=%s members=%d", header.group, header.topic, len(members))
+        log.info("new offsets pushed to members group=%s topic=%s members=%d", header.group, header.topic, len(members))
         forms = {is_cpp: form.encode() for is_cpp, form in ((False, body), (True, ListedOffsets.of(body)))}
         for member in members:
-            await walk.read(partial(_tell, member, header, forms[member.language == LanguageCode.CPP.name]))
+            await walk.read(partial(_push_offsets, member, header, forms[member.language == LanguageCode.CPP.name]))
         return RemotingCommand.response(remark=NO_RESPONSE_REMARK, body=body.encode())
 
     def _target_of_client(self, header: ResetOffsetHeader, queue_id: int) -> int:
         committed = self._offsets.committed(header.group, header.topic, queue_id)
         if committed is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
-        if header.timestamp == THE_END:
+        if header.timestamp == END_TIMESTAMP:
             target = self._end(header.topic, queue_id)
         else:
             target = self._store.offset_by_time(header.topic, queue_id, header.timestamp)
         return target if is_true(header.is_force) else min(target, committed)
 
 
-def _tell(member: ClientMember, header: ResetOffsetHeader, offsets: bytes) -> None:
-    """Push 220 to a member, with the offsets in the form that it reads."""
-    told = ResetOffsetHeader(header.group, header.topic, header.timestamp, is_force=False, queue_id=ALL_QUEUES)
-    request = RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, offsets, oneway=True)
+def _push_offsets(member: ClientMember, header: ResetOffsetHeader, offsets: bytes) -> None:
+    """Push RESET_CONSUMER_CLIENT_OFFSET (220) to a member, with the offsets in the form that it reads."""
+    header_to_client = ResetOffsetHeader(
+        header.group, header.topic, header.timestamp, is_force=False, queue_id=ALL_QUEUES
+    )
+    request = RemotingCommand.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header_to_client, offsets, oneway=True)
     member.connection.push(request)

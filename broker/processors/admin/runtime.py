@@ -1,10 +1,10 @@
-"""GET_BROKER_RUNTIME_INFO (28): what the broker says of itself, as texts by name.
+"""GET_BROKER_RUNTIME_INFO (28): figures of the broker as a table of texts.
 
-Readers (mqadmin, the dashboard, the exporter) parse without defaults: one missing key costs them the whole answer, one
-format of another kind an exception. So every key of docs/formats.md, "Runtime information", is here, in the form given
-there. A key about something that this broker does not have says 0.
+The readers (mqadmin, the dashboard, the exporter) have no defaults: one missing key makes them discard the whole
+response, one malformed value raises an exception. So the response has every key of docs/formats.md, "Runtime
+information", in the form given there. A key about a feature that this broker does not have is 0.
 
-The values come from the statistics of the parts; nothing is counted for this answer.
+All values come from the statistics of the parts; nothing is counted for this response alone.
 """
 
 import shutil
@@ -16,7 +16,7 @@ import msgspec
 
 from skylarkmq.broker.delivery.put_latency import PutLatencyStatistics, spread_text
 from skylarkmq.broker.delivery.throughput import Throughput
-from skylarkmq.broker.processors.cold_read_retry import patient
+from skylarkmq.broker.processors.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
@@ -36,11 +36,11 @@ QUEUE_NAMES: Final = {
     "query": "query",
     "ack": None,
 }
-"""RocketMQ's queues of waiting requests, and the pool whose requests wait here."""
+"""RocketMQ's request queues, and the pool whose waiting requests each one reports; None: the queue does not exist."""
 
 
 class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What does not change."""
+    """Values that are fixed at the start."""
 
     store_path: Path
     boot_ms: int  # Unix time of the start
@@ -48,16 +48,17 @@ class RuntimeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreTimes(NamedTuple):
-    """How long the store takes."""
+    """Durations of store operations."""
 
     puts: PutLatencyStatistics
     longest_get_ms: int
 
 
 class RuntimeProcessor:
-    """Collects the broker's figures. `pools` gives those of all pools, `times` the store's, `now_ms` Unix time.
+    """Collects the broker's figures.
 
-    `others`: what parts say of themselves, over what is said here of them.
+    `pools` returns the statistics of all pools, `times` those of the store, `now_ms` Unix time. Each of `others`
+    returns figures that override the ones collected here.
     """
 
     def __init__(
@@ -83,19 +84,19 @@ class RuntimeProcessor:
         return f"<RuntimeProcessor boot_ms={self._config.boot_ms}>"
 
     def accept_sends_from(self, start_accept_ms: int) -> None:
-        """Tell another startAcceptSendRequestTimeStamp from now on."""
+        """Set the startAcceptSendRequestTimeStamp that is reported."""
         self._config = msgspec.structs.replace(self._config, start_accept_ms=start_accept_ms)
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
-        return {RequestCode.GET_BROKER_RUNTIME_INFO: patient(self._store, self.runtime_info)}
+        """Return the handler for each request code that this processor serves."""
+        return {RequestCode.GET_BROKER_RUNTIME_INFO: with_cold_read_retry(self._store, self.runtime_info)}
 
     def runtime_info(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
-        """Request 28."""
+        """Serve GET_BROKER_RUNTIME_INFO (28)."""
         return RemotingCommand.response(body=KVTable(self.table()).encode())
 
     def table(self) -> dict[str, str]:
-        """Every key with its text."""
+        """Return every key with its text."""
         figures: dict[str, object] = (
             self._about_broker()
             | self._about_store()
@@ -170,7 +171,7 @@ class RuntimeProcessor:
             "getMissTps": rates_text(rates(lambda counters: counters.missed)),
             "getTotalTps": rates_text(rates(lambda counters: counters.found + counters.missed)),
             "getTransferredTps": transferred,
-            "getTransferedTps": transferred,  # as 4.9 spells it, and its tools ask for it
+            "getTransferedTps": transferred,  # the spelling of 4.9, which its tools read
             "msgPutTotalYesterdayMorning": days.yesterday.user_puts,
             "msgPutTotalTodayMorning": days.today.user_puts,
             "msgPutTotalTodayNow": now.user_puts,
@@ -195,7 +196,7 @@ class RuntimeProcessor:
 
 
 def duration_text(duration_ms: int) -> str:
-    """`[ 0 days, 0 hours, 0 minutes, 40 seconds ]`."""
+    """Return a duration such as `[ 0 days, 0 hours, 0 minutes, 40 seconds ]`."""
     minutes, seconds = divmod(max(duration_ms, 0) // 1000, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
@@ -203,7 +204,7 @@ def duration_text(duration_ms: int) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """`0 B`, `2.9 KiB`, `252.0 GiB`: readers split at the space."""
+    """Return a size such as `0 B`, `2.9 KiB`, `252.0 GiB`: readers split it at the space."""
     if size_bytes < 1024:
         return f"{size_bytes} B"
     power = min((size_bytes.bit_length() - 1) // 10, len(UNITS))
@@ -211,5 +212,5 @@ def size_text(size_bytes: int) -> str:
 
 
 def rates_text(rates: Iterable[float]) -> str:
-    """Three numbers with spaces between them."""
+    """Return the rates, separated by spaces."""
     return " ".join(str(rate) for rate in rates)

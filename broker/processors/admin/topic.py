@@ -1,9 +1,9 @@
-"""Topics by hand: UPDATE_AND_CREATE_TOPIC (17), UPDATE_AND_CREATE_TOPIC_LIST (18), DELETE_TOPIC_IN_BROKER (215); what
-there is: GET_ALL_TOPIC_CONFIG (21), GET_TOPIC_CONFIG (351), GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305).
+"""Topics: UPDATE_AND_CREATE_TOPIC (17), UPDATE_AND_CREATE_TOPIC_LIST (18), DELETE_TOPIC_IN_BROKER (215),
+GET_ALL_TOPIC_CONFIG (21), GET_TOPIC_CONFIG (351), GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305).
 
-A changed topic is on disk, and known to the name servers that can be reached, before its change is answered: whoever
-made it may use it at once. Deletion takes the topic's configuration, queues and committed offsets; its
-records stay in the log until that expires, and the name servers are told by whoever deleted it.
+Before a change is confirmed, it is on disk, and registered with every name server that can be reached: the client may
+use the topic at once. Deletion removes the topic's configuration, queues and committed offsets. Its records stay in the
+log until they expire, and the client that deletes a topic also deletes it from the name servers.
 
 Source: docs/formats.md, "Topics".
 """
@@ -36,22 +36,25 @@ MIXED: Final = "MIXED"
 SIGNS: Final = ("+", "-")
 TIME_BOUNDS_MS: Final = (10, 100, 1_000, 3_000, 5_000)
 
-Settled = Callable[[], Awaitable[None]]
-"""Waits until a change has got somewhere."""
+Wait = Callable[[], Awaitable[None]]
+"""Waits until a change is saved, or registered."""
 
 log = logging.getLogger(__name__)
 
 
 class TopicProcessor:
-    """Makes, changes, lists and deletes topics. `saved` and `announced` wait for disk and name servers."""
+    """Creates, changes, lists and deletes topics.
+
+    `saved` waits until topics are on disk, `announced` until the name servers have them.
+    """
 
     def __init__(
         self,
         topics: TopicTable,
         offsets: ConsumerOffsetTable,
         store: MessageStore,
-        saved: Settled,
-        announced: Settled,
+        saved: Wait,
+        announced: Wait,
     ) -> None:
         self._topics = topics
         self._offsets = offsets
@@ -59,55 +62,55 @@ class TopicProcessor:
         self._saved = saved
         self._announced = announced
         self.times: dict[tuple[bool, bool], Histogram] = {}
-        """How long requests to set a topic took, in ms, by whether they succeeded and were about a system topic."""
+        """Durations in ms of requests that set a topic, by (success, system topic)."""
 
     def __repr__(self) -> str:
         return f"<TopicProcessor {self._topics!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_all,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
             RequestCode.GET_ALL_TOPIC_CONFIG: self.list_all,
-            RequestCode.GET_TOPIC_CONFIG: self.show,
+            RequestCode.GET_TOPIC_CONFIG: self.get,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.list_system,
         }
 
     def update(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
-        """Request 17."""
+        """Serve UPDATE_AND_CREATE_TOPIC (17)."""
         began_s = monotonic()
         header = command.header(CreateTopicHeader)
         is_system = self._topics.is_system(header.topic)
         try:
             is_changed = self._set(connection, self._wanted(header))
         except RequestError:
-            self._note_time(began_s, is_system=is_system, is_success=False)
+            self._note_duration(began_s, is_system=is_system, is_success=False)
             raise
         if is_changed:
-            return self._answer_when_settled(began_s, is_system=is_system)
-        self._note_time(began_s, is_system=is_system, is_success=True)
+            return self._respond_when_announced(began_s, is_system=is_system)
+        self._note_duration(began_s, is_system=is_system, is_success=True)
         return RemotingCommand.response(remark=NO_RESPONSE_REMARK)
 
     def update_all(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
-        """Request 18: all of them, or none if one cannot be."""
+        """Serve UPDATE_AND_CREATE_TOPIC_LIST (18): set all topics, or none if one is invalid."""
         began_s = monotonic()
-        told = TopicConfigList.decode_request(command.body).topic_config_list
-        wanted = [self._wanted(_as_header(topic)) for topic in told]
+        listed = TopicConfigList.decode_request(command.body).topic_config_list
+        wanted = [self._wanted(_as_header(topic)) for topic in listed]
         changed = self._topics.update_all(wanted)
         for topic in changed:
             log.info("topic set by request topic=%s peer=%s", topic.topic_name, connection.peer)
         if changed:
-            return self._answer_when_settled(began_s, is_system=False)
+            return self._respond_when_announced(began_s, is_system=False)
         return RemotingCommand.response(remark=NO_RESPONSE_REMARK)
 
     def _wanted(self, header: CreateTopicHeader) -> TopicConfig:
-        """The topic as it is to be. RequestError if it cannot be so."""
+        """Return the topic that the request describes. Raises RequestError if it is invalid."""
         filter_type = _filter_type(header.topic_filter_type)
         check_client_topic(header.topic)
         self._check_is_no_system_topic(header.topic)
@@ -124,19 +127,19 @@ class TopicProcessor:
         )
 
     def _set(self, connection: Connection, topic: TopicConfig) -> bool:
-        """Make or change a topic; whether that is anything new."""
+        """Create or change a topic, and return whether that changed anything."""
         is_changed = self._topics.update(topic)
         if is_changed:
             log.info("topic set by request topic=%s peer=%s", topic.topic_name, connection.peer)
         return is_changed
 
-    async def _answer_when_settled(self, began_s: float, *, is_system: bool) -> RemotingCommand:
+    async def _respond_when_announced(self, began_s: float, *, is_system: bool) -> RemotingCommand:
         await self._saved()
         await self._announced()
-        self._note_time(began_s, is_system=is_system, is_success=True)
+        self._note_duration(began_s, is_system=is_system, is_success=True)
         return RemotingCommand.response(remark=NO_RESPONSE_REMARK)
 
-    def _note_time(self, began_s: float, *, is_system: bool, is_success: bool) -> None:
+    def _note_duration(self, began_s: float, *, is_system: bool, is_success: bool) -> None:
         took = self.times.get((is_success, is_system))
         if took is None:
             took = self.times[is_success, is_system] = Histogram(TIME_BOUNDS_MS)
@@ -145,7 +148,7 @@ class TopicProcessor:
     def delete(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
-        """Request 215."""
+        """Serve DELETE_TOPIC_IN_BROKER (215)."""
         name = command.header(TopicHeader).topic
         if not name.strip():
             raise RequestError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
@@ -162,11 +165,11 @@ class TopicProcessor:
         return RemotingCommand.response()
 
     def list_all(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
-        """Request 21."""
+        """Serve GET_ALL_TOPIC_CONFIG (21)."""
         return RemotingCommand.response(body=self._topics.encode())
 
-    def show(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 351."""
+    def get(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Serve GET_TOPIC_CONFIG (351)."""
         name = command.header(TopicHeader).topic
         topic = self._topics.find(name)
         if topic is None:
@@ -174,7 +177,7 @@ class TopicProcessor:
         return RemotingCommand.response(body=topic.encode())
 
     def list_system(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
-        """Request 305: those that are reserved, and those of this broker's own that are there."""
+        """Serve GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305): the reserved topics, and this broker's own ones that exist."""
         own = (topic.topic_name for topic in self._topics if self._topics.is_system(topic.topic_name))
         return RemotingCommand.response(body=TopicList(sorted({*RESERVED_TOPICS, *own})).encode())
 
@@ -185,7 +188,7 @@ class TopicProcessor:
 
 
 def _as_header(topic: TopicConfig) -> CreateTopicHeader:
-    """A topic of a list as a request for it alone; attributes without a sign are set."""
+    """Return a topic of a list as a request for it alone; attributes without a sign are set."""
     changes = (f"{name if name[:1] in SIGNS else f'+{name}'}={value}" for name, value in topic.attributes.items())
     return CreateTopicHeader(
         topic=topic.topic_name,
@@ -200,7 +203,7 @@ def _as_header(topic: TopicConfig) -> CreateTopicHeader:
 
 
 def changed_attributes(current: Mapping[str, str], changes: str | None) -> dict[str, str]:
-    """`current` after changes such as `+message.type=FIFO` and `-message.type`, separated by commas."""
+    """Return `current` after changes such as `+message.type=FIFO` and `-message.type`, separated by commas."""
     attributes = dict(current)
     for change in filter(None, (part.strip() for part in (changes or "").split(","))):
         name, _, value = change[1:].partition("=")

@@ -1,5 +1,4 @@
-"""What is in a topic's queues, and what came and went: GET_TOPIC_STATS_INFO (202), VIEW_BROKER_STATS_DATA (315),
-QUERY_CONSUME_QUEUE (321).
+"""Statistics of topics: GET_TOPIC_STATS_INFO (202), VIEW_BROKER_STATS_DATA (315), QUERY_CONSUME_QUEUE (321).
 
 Source: docs/formats.md, "Statistics of topics and groups".
 """
@@ -12,8 +11,8 @@ from skylarkmq.broker.delivery.stats_windows import NO_GROWTH, WINDOWS, Growth, 
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.processors.admin.counters import COUNTERS, TOPIC_PUT, Counter
-from skylarkmq.broker.processors.admin.queue_walk import Walk
-from skylarkmq.broker.processors.cold_read_retry import patient
+from skylarkmq.broker.processors.admin.queue_walk import QueueWalk
+from skylarkmq.broker.processors.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.store.message_store import MessageStore
@@ -36,15 +35,15 @@ from skylarkmq.protocol.headers.topic import TopicHeader
 
 UNKNOWN_TIME: Final = -1
 NO_FILTER: Final = "null"
-"""What RocketMQ says of a group without a filter besides its tags."""
-MOST_UNITS: Final = 200
-"""Of one answer to 321: more would hold up the loop for more than a millisecond."""
+"""The filter data that RocketMQ reports for a group that filters by tags only."""
+MAX_UNITS: Final = 200
+"""Maximum number of units in a response to QUERY_CONSUME_QUEUE (321): more would block the event loop for over 1 ms."""
 
 Matches = Callable[[int], bool]
 
 
 class TopicStatsProcessor:
-    """Tells what is in topics."""
+    """Reports the statistics of topics."""
 
     def __init__(
         self,
@@ -64,15 +63,15 @@ class TopicStatsProcessor:
         return f"<TopicStatsProcessor {self._windows!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {
             RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
             RequestCode.VIEW_BROKER_STATS_DATA: self.stats_data,
-            RequestCode.QUERY_CONSUME_QUEUE: patient(self._store, self.queue_units),
+            RequestCode.QUERY_CONSUME_QUEUE: with_cold_read_retry(self._store, self.queue_units),
         }
 
     def topic_stats(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 202."""
+        """Serve GET_TOPIC_STATS_INFO (202)."""
         name = command.header(TopicHeader).topic
         topic = self._topics.find(name)
         if topic is None:
@@ -80,14 +79,14 @@ class TopicStatsProcessor:
         return self._topic_stats(topic)
 
     async def _topic_stats(self, topic: TopicConfig) -> RemotingCommand:
-        name, walk = topic.topic_name, Walk(self._store)
-        answer = TopicStatsTable(offset_table={})
+        name, walk = topic.topic_name, QueueWalk(self._store)
+        response = TopicStatsTable(offset_table={})
         for queue in queues_of(name, self._broker_name, max(topic.read_queue_nums, topic.write_queue_nums)):
-            answer.offset_table[queue] = await walk.read(partial(self._offsets_of, queue))
+            response.offset_table[queue] = await walk.read(partial(self._offsets_of, queue))
         growth = self._windows.growth(TOPIC_PUT, name)
         if growth is not None:
-            answer.topic_put_tps = growth.per_second(growth.sums.messages)
-        return RemotingCommand.response(body=answer.encode())
+            response.topic_put_tps = growth.per_second(growth.sums.messages)
+        return RemotingCommand.response(body=response.encode())
 
     def _offsets_of(self, queue: MessageQueue) -> TopicOffset:
         topic, queue_id = queue.topic, queue.queue_id
@@ -100,7 +99,7 @@ class TopicStatsProcessor:
         )
 
     def stats_data(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 315."""
+        """Serve VIEW_BROKER_STATS_DATA (315)."""
         header = command.header(BrokerStatsHeader)
         name, key = header.stats_name, header.stats_key
         counter = COUNTERS.get(name)
@@ -111,42 +110,44 @@ class TopicStatsProcessor:
         return RemotingCommand.response(body=body.encode())
 
     def queue_units(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 321. ColdRead: to be run again."""
+        """Serve QUERY_CONSUME_QUEUE (321). Raises ColdRead to be run again."""
         header = command.header(ConsumeQueueHeader)
         topic, queue_id, index = header.topic, header.queue_id, header.index
         end = self._store.max_offset(topic, queue_id)
         if end is None:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         first = self._store.min_offset(topic, queue_id) or 0
-        units = self._store.units(topic, queue_id, index, min(max(header.count, 0), MOST_UNITS))
+        units = self._store.units(topic, queue_id, index, min(max(header.count, 0), MAX_UNITS))
         if not units:
             return RemotingCommand.response(remark=f"Index {index} of {queue_id}@{topic} is not exist!")
-        answer = ConsumeQueueUnits(min_queue_index=first, max_queue_index=end)
-        matches = self._describe_group(answer, topic, header.consumer_group)
-        answer.queue_data = [ConsumeQueueData(*unit, matches is None or matches(unit[2])) for unit in units]
-        return RemotingCommand.response(remark=NO_RESPONSE_REMARK, body=answer.encode())
+        response = ConsumeQueueUnits(min_queue_index=first, max_queue_index=end)
+        matches = self._describe_group(response, topic, header.consumer_group)
+        response.queue_data = [ConsumeQueueData(*unit, matches is None or matches(unit[2])) for unit in units]
+        return RemotingCommand.response(remark=NO_RESPONSE_REMARK, body=response.encode())
 
-    def _describe_group(self, answer: ConsumeQueueUnits, topic: str, name: str | None) -> Matches | None:
-        """Tell what the group wants of the topic; what it would get is what this test of tags codes takes (None: all).
-        Nobody gets anything of what is not told."""
+    def _describe_group(self, response: ConsumeQueueUnits, topic: str, name: str | None) -> Matches | None:
+        """Add the group's subscription to `response`, and return its test of tags codes.
+
+        None stands for all messages. A group without a known subscription receives none.
+        """
         if not name:
-            return nothing
+            return match_nothing
         group = self._sessions.consumer_group(name)
         subscription = None if group is None else group.subscriptions.get(topic)
         if subscription is None:
-            answer.filter_data = f"{name}@{topic} is not online!"
-            return nothing
-        answer.subscription_data = subscription.data
-        answer.filter_data = NO_FILTER
+            response.filter_data = f"{name}@{topic} is not online!"
+            return match_nothing
+        response.subscription_data = subscription.data
+        response.filter_data = NO_FILTER
         return subscription.matches
 
 
-def nothing(_tags_code: int) -> bool:
-    """A group that gets nothing."""
+def match_nothing(_tags_code: int) -> bool:
+    """Match no message."""
     return False
 
 
 def stats_item(counter: Counter, growth: Growth) -> StatsItem:
-    """One window, as it is told."""
+    """Return a counter's value and rates in one time window."""
     amount = counter.of(growth.sums)
     return StatsItem(sum=amount, tps=growth.per_second(amount), avgpt=growth.per_call(amount))

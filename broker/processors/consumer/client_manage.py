@@ -1,13 +1,13 @@
-"""Who is there: HEART_BEAT (34), UNREGISTER_CLIENT (35), CHECK_CLIENT_CONFIG (46), GET_CONSUMER_LIST_BY_GROUP (38), and
-the notice to a group that its members have changed (40, pushed).
+"""Client sessions: HEART_BEAT (34), UNREGISTER_CLIENT (35), CHECK_CLIENT_CONFIG (46), GET_CONSUMER_LIST_BY_GROUP (38),
+and the push NOTIFY_CONSUMER_IDS_CHANGED (40) to the members of a group.
 
-A heartbeat makes what a group needs, the group itself and its retry topic, before its member is registered: consumers
-ask for the route of that topic at once. A group that may not be made is passed over in silence, and so are producer
-groups and subscribed topics with invalid names.
+A heartbeat creates the group and its retry topic before it registers the member, because consumers query the route of
+the retry topic at once. A heartbeat skips, without an error, a group that may not be created, and producer groups and
+subscribed topics with invalid names.
 
-Every member of a clustering group hears of a change: one who joins (itself first, before its answer), leaves, goes
-silent or is cut off, and of a change of the topics; when the others do: `broker/delivery/group_notifications.py`. A
-group may be told to keep quiet, except when a connection ends.
+Every member of a clustering group is notified when a member joins, leaves, expires or loses its connection, and when
+the subscribed topics change. A joining member is notified first, before its response is written; when the others are:
+`broker/delivery/group_notifications.py`. Notifications can be turned off per group, except for closed connections.
 
 Source: docs/formats.md, "Heartbeat", "Groups".
 """
@@ -42,11 +42,11 @@ log = logging.getLogger(__name__)
 
 
 class ClientManageConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How groups hear of their members, and what they may subscribe by."""
+    """When members are notified of changes, and which filters are allowed."""
 
-    real_time_notify_consumer_change: bool = True  # at once
-    notify_consumer_ids_changed_enable: bool = True  # at all
-    enable_property_filter: bool = False  # by SQL92 expressions too
+    real_time_notify_consumer_change: bool = True  # notify at once
+    notify_consumer_ids_changed_enable: bool = True  # notify at all
+    enable_property_filter: bool = False  # allow SQL92 expressions
 
 
 class ClientManageStatistics(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class ClientManageStatistics(msgspec.Struct, frozen=True):
 
 
 class ClientManageProcessor:
-    """Keeps the client sessions. `now_ms` is a steady clock; `step` is to be called about once a second."""
+    """Maintains the client sessions. `now_ms` is a steady clock; call `step` about once a second."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ClientManageProcessor:
         self._expired = 0
 
     def configure(self, config: ClientManageConfig) -> None:
-        """Tell groups by other settings from now on."""
+        """Apply new settings to the notifications that follow."""
         self._config = config
         self._notices.configure(
             is_on=config.notify_consumer_ids_changed_enable, at_once=config.real_time_notify_consumer_change
@@ -92,11 +92,11 @@ class ClientManageProcessor:
         return f"<ClientManageProcessor heartbeats={self._heartbeats} {self._sessions!r}>"
 
     def statistics(self) -> ClientManageStatistics:
-        """The figures now."""
+        """Return the current totals."""
         return ClientManageStatistics(heartbeats=self._heartbeats, expired=self._expired)
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {
             RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,
@@ -107,15 +107,15 @@ class ClientManageProcessor:
     # ------------------------------------------------------------------------------------------------------ heartbeat
 
     def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 34, of both kinds."""
+        """Serve HEART_BEAT (34), versions 1 and 2."""
         heartbeat = HeartbeatData.decode_request(command.body)
         self._check_limits(connection, heartbeat)
         self._heartbeats += 1
         changes, refusal = [], None
         for data in heartbeat.consumer_data_set:
             try:
-                changes.append(self._hear_consumers(connection, command, heartbeat, data))
-            except RequestError as error:  # of one group that cannot be made; the others of this client live on
+                changes.append(self._register_consumers(connection, command, heartbeat, data))
+            except RequestError as error:  # this group cannot be created; the others of this client are registered
                 refusal = error
         for producers in heartbeat.producer_data_set:
             if is_group_name(producers.group_name):
@@ -128,7 +128,7 @@ class ClientManageProcessor:
         return RemotingCommand.response(ext=ext)
 
     def _check_limits(self, connection: Connection, heartbeat: HeartbeatData) -> None:
-        """Raise RequestError, before anything is kept, if a client names more than the broker keeps of one client."""
+        """Raise RequestError, before anything is stored, if a client exceeds the limits for one client."""
         limits = self._limits
         limits.client_id.check(len(heartbeat.client_id), "characters of a client id")
         consumers, producers = heartbeat.consumer_data_set, heartbeat.producer_data_set
@@ -143,10 +143,10 @@ class ClientManageProcessor:
             longest = max((len(each.sub_string) for each in data.subscription_data_set), default=0)
             limits.expression.check(longest, f"characters of an expression of group {data.group_name}")
 
-    def _hear_consumers(
+    def _register_consumers(
         self, connection: Connection, command: RemotingCommand, heartbeat: HeartbeatData, data: ConsumerData
     ) -> bool:
-        """Register a member of a consumer group; whether it should send its subscriptions (again)."""
+        """Register a member of a consumer group, and return whether the client should resend its subscriptions."""
         name = data.group_name
         group = self._groups.find_or_create(name)
         if group is None:
@@ -184,7 +184,7 @@ class ClientManageProcessor:
     # ---------------------------------------------------------------------------------------------------------- leave
 
     def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 35."""
+        """Serve UNREGISTER_CLIENT (35)."""
         header = command.header(UnregisterClientHeader)
         if header.producer_group:
             self._sessions.leave_producers(header.producer_group, connection)
@@ -196,12 +196,12 @@ class ClientManageProcessor:
         return RemotingCommand.response()
 
     def connection_closed(self, connection: Connection) -> None:
-        """A connection is gone, and its client with it."""
+        """Remove the client of a closed connection."""
         for group in self._sessions.closed(connection):
             self._notices.changed(group)
 
     def step(self, now_ms: int) -> None:
-        """Cut off clients that have been silent for too long; send notices that were gathered for long."""
+        """Abort connections of expired clients, and send notifications that are due."""
         self._notices.step(now_ms)
         if now_ms >= self._next_scan_ms:
             self._next_scan_ms = now_ms + SCAN_INTERVAL_MS
@@ -210,10 +210,10 @@ class ClientManageProcessor:
                 self._expired += 1
                 connection.abort()
 
-    # -------------------------------------------------------------------------------------------------------- inquire
+    # --------------------------------------------------------------------------------------------------------- queries
 
     def consumer_list(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 38."""
+        """Serve GET_CONSUMER_LIST_BY_GROUP (38)."""
         name = command.header(ConsumerGroupHeader).consumer_group
         group = self._sessions.consumer_group(name)
         if group is None:
@@ -221,7 +221,7 @@ class ClientManageProcessor:
         return RemotingCommand.response(body=group.encoded_ids())
 
     def check_config(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 46: whether this broker understands an expression."""
+        """Serve CHECK_CLIENT_CONFIG (46): whether this broker supports an expression."""
         if command.body:
             subscription = CheckClientRequestBody.decode_request(command.body).subscription_data
             if subscription is not None and not is_tag_type(subscription.expression_type):

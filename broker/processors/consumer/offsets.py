@@ -1,12 +1,12 @@
 """Committed offsets: QUERY_CONSUMER_OFFSET (14), UPDATE_CONSUMER_OFFSET (15).
 
-"Not found" (22) makes a consumer choose by its own setting where to begin, so it decides whether a new group
-sees history. A group without offset begins at 0 if the queue does, or is empty, or does not exist yet: only then can
-nothing be lost that arrives while the group still finds its members. It is told 22 if the queue begins later, or if
-its beginning is so far behind that reading it all would mean reading from disk.
+On QUERY_NOT_FOUND (22) a consumer starts where its own setting says, so this response decides whether a new group reads
+old messages. For a group without an offset the broker returns 0 if the queue begins at 0, is empty, or does not exist
+yet: only then can no message be lost that arrives while the group still assigns its queues. It returns 22 if the queue
+begins later, or if its first message is so old that the group would have to read from disk.
 
-What a group commits where it has been reset, and does not know yet, is accepted and passed over. So is an offset in a
-queue that the topic does not have, unless there is one already: the topic had more queues before.
+A commit is accepted and ignored if the group has been reset and has not been notified yet. So is a commit for a queue
+that the topic does not have, unless that queue already has an offset: the topic had more queues before.
 
 Source: docs/formats.md, "Consumer offsets", "Resetting offsets".
 """
@@ -16,7 +16,7 @@ from typing import Final
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable, queues_of
-from skylarkmq.broker.processors.cold_read_retry import patient
+from skylarkmq.broker.processors.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.store.message_store import MessageStore
@@ -33,7 +33,7 @@ RESET: Final = "Offset has been previously reset"
 
 
 class ConsumerOffsetProcessor:
-    """Tells and notes how far groups are."""
+    """Returns and stores committed offsets."""
 
     def __init__(
         self, offsets: ConsumerOffsetTable, groups: SubscriptionGroups, topics: TopicTable, store: MessageStore
@@ -47,14 +47,14 @@ class ConsumerOffsetProcessor:
         return f"<ConsumerOffsetProcessor {self._offsets!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {
-            RequestCode.QUERY_CONSUMER_OFFSET: patient(self._store, self.query),
+            RequestCode.QUERY_CONSUMER_OFFSET: with_cold_read_retry(self._store, self.query),
             RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
         }
 
     def query(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 14."""
+        """Serve QUERY_CONSUMER_OFFSET (14)."""
         header = command.header(QueryConsumerOffsetHeader)
         offset = self._offsets.committed(header.consumer_group, header.topic, header.queue_id)
         if offset is None:
@@ -71,7 +71,7 @@ class ConsumerOffsetProcessor:
         return not self._store.get(topic, queue_id, 0, 1).behind_memory
 
     def update(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 15."""
+        """Serve UPDATE_CONSUMER_OFFSET (15)."""
         header = command.header(UpdateConsumerOffsetHeader)
         group, topic = header.consumer_group, header.topic
         refuse_own_group(group, topic)
@@ -94,7 +94,7 @@ class ConsumerOffsetProcessor:
 
 
 def refuse_own_group(group: str, topic: str) -> None:
-    """RequestError(NO_PERMISSION) for the group whose offsets only the broker itself commits."""
+    """Raise RequestError(NO_PERMISSION) for the group whose offsets only the broker itself commits."""
     if group == TRANSACTIONS_GROUP:
         remark = f"the consumer group[{group}] is forbidden for topic[{topic}]"
         raise RequestError(ResponseCode.NO_PERMISSION, remark)

@@ -1,8 +1,8 @@
-"""Queues that members of a group lock to consume them in order: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
+"""Queue locks for ordered consumption: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
 
-The answer to 41 names the queues that the client holds now; who gets none may ask again. Queues that this broker does
-not have are never held, so that a lock is kept only for a queue that there is. This broker has no replicas
-to ask, so `lockInStrictMode` and `onlyThisBroker` change nothing. Source: docs/formats.md, "Queue locks".
+The response to 41 names the queues that the client has locked now; a client may retry the others. A queue that this
+broker does not have is never locked. This broker has no replicas to ask, so `lockInStrictMode` and `onlyThisBroker`
+change nothing. Source: docs/formats.md, "Queue locks".
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from skylarkmq.protocol.command import RemotingCommand
 
 
 class QueueLockProcessor:
-    """Gives and takes locks. `now_ms` is a steady clock."""
+    """Grants and releases queue locks. `now_ms` is a steady clock."""
 
     def __init__(self, locks: QueueLocks, topics: TopicTable, now_ms: Callable[[], int]) -> None:
         self._locks = locks
@@ -29,22 +29,22 @@ class QueueLockProcessor:
         return f"<QueueLockProcessor {self._locks!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
     def lock(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 41."""
-        asked = LockRequest.decode_request(command.body)
-        there = filter(self._has_queue, asked.mq_set)
-        held = self._locks.lock(asked.consumer_group, asked.client_id, there, self._now_ms())
-        return RemotingCommand.response(body=LockedQueues(held).encode())
+        """Serve LOCK_BATCH_MQ (41)."""
+        request = LockRequest.decode_request(command.body)
+        existing = filter(self._has_queue, request.mq_set)
+        locked = self._locks.lock(request.consumer_group, request.client_id, existing, self._now_ms())
+        return RemotingCommand.response(body=LockedQueues(locked).encode())
 
     def _has_queue(self, queue: MessageQueue) -> bool:
         topic = self._topics.find(queue.topic)
         return topic is not None and 0 <= queue.queue_id < queues_of(topic)
 
     def unlock(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 42."""
-        asked = LockRequest.decode_request(command.body)
-        self._locks.unlock(asked.consumer_group, asked.client_id, asked.mq_set)
+        """Serve UNLOCK_BATCH_MQ (42)."""
+        request = LockRequest.decode_request(command.body)
+        self._locks.unlock(request.consumer_group, request.client_id, request.mq_set)
         return RemotingCommand.response()

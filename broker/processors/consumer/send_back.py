@@ -1,13 +1,13 @@
-"""Messages that a consumer could not consume: CONSUMER_SEND_MSG_BACK (36).
+"""Negative acknowledgements: CONSUMER_SEND_MSG_BACK (36).
 
-    checks -> the original, patiently -> retry, or dead letter -> Deferral -> InternalPuts -> answer
+    checks -> the original, with cold-read retry -> retry or dead letter -> Deferral -> InternalPuts -> response
 
-The consumer says where the message lies in the log, and its group gets it once more: from its retry topic, after a
-delay that grows with every attempt (level 3 first), or, when it has been tried often enough or the consumer wants no
-more of it, never again: a dead letter. What is stored is a new record with the original's body and properties, which
-says whose it was (RETRY_TOPIC), which record was the first (ORIGIN_MESSAGE_ID), and how often it has been tried.
+The request names the physical offset of the message. The broker redelivers it through the group's retry topic, after a
+delay that grows with every attempt (starting at level 3), or stores it as a dead letter if it has reached the retry
+limit or the request asks for that. The stored message is a new record with the original's body and properties. It names
+the original topic (RETRY_TOPIC), the first record (ORIGIN_MESSAGE_ID), and the number of attempts.
 
-Nobody waits for the flush of such a record: the consumer commits its offset behind the answer anyway.
+The response does not wait for the flush of that record: the consumer commits its offset after the response anyway.
 Source: docs/formats.md, "Retries and dead letters".
 """
 
@@ -51,19 +51,19 @@ from skylarkmq.protocol.message_id import encode_offset_id
 from skylarkmq.protocol.record import Record, parse
 
 FIRST_LEVEL: Final = 3
-"""Of the first retry: 10 s unless levels are set."""
+"""Delay level of the first retry: 10 s by default."""
 AT_ONCE: Final = "0"
 
 
 class SendBackStatistics(msgspec.Struct, frozen=True):
-    """Messages sent back since the start: to be tried again, and dead ones."""
+    """Messages sent back since the start, by outcome."""
 
     retries: int
     dead_letters: int
 
 
 class SendBackProcessor:
-    """Stores what consumers send back. `now_ms` gives Unix time."""
+    """Stores the messages that consumers send back. `now_ms` gives Unix time."""
 
     def __init__(
         self,
@@ -85,27 +85,27 @@ class SendBackProcessor:
         self._retries = 0
         self._dead_letters = 0
         self.sent_back = DeliveryCounters()
-        """What each group has sent back of each topic."""
+        """Messages sent back, by topic and group."""
 
     def __repr__(self) -> str:
         return f"<SendBackProcessor retries={self._retries} dead_letters={self._dead_letters}>"
 
     def statistics(self) -> SendBackStatistics:
-        """The figures now."""
+        """Return the current totals."""
         return SendBackStatistics(self._retries, self._dead_letters)
 
     def configure(self, config: SendConfig) -> None:
-        """Check by other settings from now on."""
+        """Apply new settings to the requests that follow."""
         self._config = config
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     def send_back(
         self, _connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
-        """Request 36."""
+        """Serve CONSUMER_SEND_MSG_BACK (36)."""
         header = command.header(SendBackHeader)
         group = self._groups.find_or_create(header.group)
         if group is None:
@@ -115,7 +115,7 @@ class SendBackProcessor:
             remark = f"the broker[{self._config.broker_ip}] sending message is forbidden"
             raise RequestError(ResponseCode.NO_PERMISSION, remark)
         if group.retry_queue_nums <= 0:
-            return RemotingCommand.response()  # this group does not retry
+            return RemotingCommand.response()  # retries are off for this group
         limit = retry_limit(group, header.max_reconsume_times, command.version)
         return self._send_back(header, group, self._retry_topic(header, group), limit)
 
@@ -131,7 +131,7 @@ class SendBackProcessor:
         self, header: SendBackHeader, group: SubscriptionGroupConfig, retry_topic: TopicConfig, limit: int
     ) -> RemotingCommand:
         original = await self._original(header.offset)
-        properties = again(original)
+        properties = retry_properties(original)
         topic = properties[PropertyName.RETRY_TOPIC]
         tried = original.reconsume_times
         is_dead = tried >= limit or header.delay_level < 0
@@ -155,17 +155,17 @@ class SendBackProcessor:
 
     def _retry(self, original: Record, properties: dict[str, str], topic: TopicConfig, level: int) -> Append:
         properties[PropertyName.DELAY] = str(level)
-        append = copied(original, properties, topic.topic_name, any_queue(topic))
+        append = copy_for_retry(original, properties, topic.topic_name, any_queue(topic))
         refusal = self._defer(append, properties, self._now_ms())
         if refusal is not None:
             append.status = refusal
         return append
 
     def _dead_letter(self, original: Record, properties: dict[str, str], group: SubscriptionGroupConfig) -> Append:
-        """It is not deferred: whatever its properties ask for, it has been through that."""
+        """Return the append of a dead letter. It is not deferred again, whatever its properties say."""
         properties[PropertyName.DELAY] = AT_ONCE
         topic = self._topics.create_for_group(DLQ_PREFIX + group.group_name)
-        return copied(original, properties, topic.topic_name, 0)
+        return copy_for_retry(original, properties, topic.topic_name, 0)
 
     def _note(self, append: Append, topic: str, group: str, *, is_dead: bool) -> None:
         self.sent_back.note(topic, group, 1, append.size)
@@ -177,13 +177,16 @@ class SendBackProcessor:
 
 
 def may_be_consumed(record: Record) -> bool:
-    """Return whether a consumer can have had this message: half messages, waiting ones and what else lies in the
-    broker's own topics would reach a group before their time, or uncommitted."""
+    """Return whether a consumer can have received this message.
+
+    Half messages, deferred messages, and other records in the broker's own topics would reach a group too early or
+    uncommitted.
+    """
     return has_unit(record.sys_flag) and not is_internal_topic(record.topic)
 
 
-def again(original: Record) -> dict[str, str]:
-    """The properties of a message that is to be tried again, without its delay."""
+def retry_properties(original: Record) -> dict[str, str]:
+    """Return the properties of a message for its next attempt, without the delay."""
     properties = decode_properties(original.properties.decode("utf-8", "replace"))
     properties.setdefault(PropertyName.RETRY_TOPIC, original.topic)
     properties[PropertyName.WAIT] = "false"
@@ -192,9 +195,9 @@ def again(original: Record) -> dict[str, str]:
     return properties
 
 
-def copied(original: Record, properties: dict[str, str], topic: str, queue_id: int) -> Append:
-    """The original as a new message, tried once more than it was; a sender may have said that this was as often as can
-    be counted."""
+def copy_for_retry(original: Record, properties: dict[str, str], topic: str, queue_id: int) -> Append:
+    """Return the original as a new message with one more attempt. The count is capped at INT32_MAX, since producers may
+    set any value."""
     return Append(
         topic,
         queue_id,

@@ -1,10 +1,10 @@
-"""Whether a pull may be served, and what it wants of its queue: RocketMQ's checks, in its order, with its remarks.
+"""Checks of a pull, in RocketMQ's order and with its remarks, and the filter that the pull uses.
 
     broker -> group -> topic -> queue -> subscription -> filter
 
-What a consumer wants of a topic stands in its request, if the flag SUBSCRIPTION says so, or came with its group's
-heartbeat. Refusals are RequestErrors; those for want of permission also say on whose account, in the answer's ext field
-`forbiddenType`. Source: docs/formats.md, "Pull".
+The subscription is in the request if the flag SUBSCRIPTION is set; otherwise it came with the group's heartbeat. A
+refused pull raises RequestError. If a permission is missing, the response's ext field `forbiddenType` names which.
+Source: docs/formats.md, "Pull".
 """
 
 from functools import lru_cache
@@ -15,7 +15,7 @@ import msgspec
 from skylarkmq.broker.metadata.client_sessions import ClientSessions, Subscription
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
-from skylarkmq.broker.processors.pull.retry_filter import RetriedTest
+from skylarkmq.broker.processors.pull.retry_filter import RetryTopicFilter
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.store.read.property_filters import PropertyTest, Wanted
 from skylarkmq.protocol.bodies.heartbeat import TAG, SubscriptionData
@@ -29,22 +29,22 @@ from skylarkmq.protocol.headers.pull import PullMessageHeader
 
 
 class PullConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What pulling depends on."""
+    """Settings of pulls."""
 
-    broker_ip: str  # as it stands in remarks
+    broker_ip: str  # in remarks
     broker_permission: int = Permission.READ_WRITE
-    lite_pull_message_enable: bool = True  # 361 may be asked
-    long_polling_enable: bool = True  # a parked pull waits as long as it said
-    short_polling_time_mills: int = 1_000  # else this long
-    slave_read_enable: bool = False  # who lags behind what is in memory is told to ask another replica
-    disk_fall_recorded: bool = True  # note how far behind the log's end each group reads
-    enable_property_filter: bool = False  # subscriptions by SQL92 expressions
-    filter_support_retry: bool = False  # they hold for what the group sent back, too
+    lite_pull_message_enable: bool = True  # allow LITE_PULL_MESSAGE (361)
+    long_polling_enable: bool = True  # a parked pull waits for the time in its request
+    short_polling_time_mills: int = 1_000  # if not: for this time
+    slave_read_enable: bool = False  # suggest another replica to consumers that read from disk
+    disk_fall_recorded: bool = True  # record how many bytes each group is behind the end of the log
+    enable_property_filter: bool = False  # allow SQL92 subscriptions
+    filter_support_retry: bool = False  # apply them to the messages that the group sent back, too
 
 
 NOT_PARSED: Final = "parse the consumer's subscription failed"
-MOST_KEPT: Final = 4_096
-"""Characters of a tag expression that a pull brings; longer ones are taken apart each time."""
+MAX_CACHED_LENGTH: Final = 4_096
+"""Maximum length in characters of a tag expression whose parsed form is cached."""
 
 _TAG_TYPES: Final = frozenset((None, "", TAG))
 _READ: Final = Permission.READ
@@ -53,7 +53,7 @@ _LITE_PULL: Final = RequestCode.LITE_PULL_MESSAGE
 
 
 class ForbiddenType:
-    """On whose account a pull is forbidden."""
+    """Which permission forbids a pull."""
 
     BROKER: Final = 1
     GROUP: Final = 2
@@ -63,7 +63,7 @@ class ForbiddenType:
 
 
 class PullForbidden(RequestError):
-    """NO_PERMISSION, with its `ForbiddenType` (None: it has none)."""
+    """NO_PERMISSION with its `ForbiddenType`; None if it has none."""
 
     def __init__(self, forbidden_type: int | None, remark: str) -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)
@@ -71,7 +71,7 @@ class PullForbidden(RequestError):
 
 
 class AdmittedPull(msgspec.Struct, frozen=True, gc=False):
-    """A pull that may be served; `matches` tests tags codes or properties, None takes every message."""
+    """A pull that may be served. `matches` tests tags codes or properties; None accepts every message."""
 
     topic: TopicConfig
     group: SubscriptionGroupConfig
@@ -79,7 +79,7 @@ class AdmittedPull(msgspec.Struct, frozen=True, gc=False):
 
 
 class PullChecks:
-    """Admits pulls."""
+    """Checks pulls."""
 
     def __init__(
         self, config: PullConfig, topics: TopicTable, groups: SubscriptionGroups, sessions: ClientSessions
@@ -93,11 +93,11 @@ class PullChecks:
         return f"<PullChecks {self._config}>"
 
     def configure(self, config: PullConfig) -> None:
-        """Check by other settings from now on."""
+        """Apply new settings to the requests that follow."""
         self._config = config
 
     def admit(self, connection: Connection, command: RemotingCommand, header: PullMessageHeader) -> AdmittedPull:
-        """The pull with what it needs; RequestError if it may not be served."""
+        """Return what a pull needs to be served. Raises RequestError if it may not be served."""
         config = self._config
         if not config.broker_permission & _READ or command.code == _LITE_PULL:
             self._check_broker(command)
@@ -115,11 +115,11 @@ class PullChecks:
         if subscription.data.expression_type not in _TAG_TYPES:
             return AdmittedPull(topic, group, self._expression(subscription, is_own=bool(is_own)))
         if config.filter_support_retry and topic.topic_name.startswith(RETRY_PREFIX):
-            return AdmittedPull(topic, group, subscription.matches or self._retried(topic.topic_name))
+            return AdmittedPull(topic, group, subscription.matches or self._retry_filter(topic.topic_name))
         return AdmittedPull(topic, group, subscription.matches)
 
     def _expression(self, subscription: Subscription, *, is_own: bool) -> PropertyTest | None:
-        """The test of a subscription that is no tag expression."""
+        """Return the property test of a SQL92 subscription. Raises RequestError if it is off or invalid."""
         fault = subscription.fault
         if fault is not None and not is_own:
             remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
@@ -131,10 +131,10 @@ class PullChecks:
             raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"{NOT_PARSED}: {fault}")
         return subscription.sql
 
-    def _retried(self, retry_topic: str) -> PropertyTest | None:
-        """What the group selects of the messages that it sent back."""
+    def _retry_filter(self, retry_topic: str) -> PropertyTest | None:
+        """Return the filter for the messages that a group sent back; None if it has no SQL92 subscription."""
         members = self._sessions.consumer_group(retry_topic.removeprefix(RETRY_PREFIX))
-        return None if members is None else RetriedTest.of(members.subscriptions)
+        return None if members is None else RetryTopicFilter.of(members.subscriptions)
 
     def _check_broker(self, command: RemotingCommand) -> None:
         config = self._config
@@ -185,9 +185,9 @@ class PullChecks:
 
 
 def requested_subscription(expression: str | None, expression_type: str | None) -> Subscription:
-    """What a request itself asks for; RequestError(SUBSCRIPTION_PARSE_FAILED) for an expression that is none."""
+    """Return the subscription in a request. Raises RequestError(SUBSCRIPTION_PARSE_FAILED) if it is invalid."""
     if expression_type in _TAG_TYPES:
-        is_usual = not expression or len(expression) <= MOST_KEPT
+        is_usual = not expression or len(expression) <= MAX_CACHED_LENGTH
         return _requested_tags(expression) if is_usual else _requested_tags.__wrapped__(expression)
     if not expression:
         raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, NOT_PARSED)

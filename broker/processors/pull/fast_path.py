@@ -1,13 +1,13 @@
-"""Plain pulls: those of consumers that catch up, with one look at each.
+"""Fast path for the pulls of consumers that read a backlog.
 
-A consumer that is behind asks a queue for the next messages again and again, and nothing is different each time but an
-offset. Such pulls have a lane: what their answers have in common, where their books are, and the next units of the
-queue, found for many pulls at once (`MessageStore.ahead`). With it a pull is plain: its records are taken, its head is
-filled in, and that is all. Whatever is not so the `PullProcessor` serves like any request: who has nearly caught up,
-wants some messages only, reads what is not in memory, or has been reset.
+A consumer with a backlog pulls the next messages of a queue again and again; only the offset changes. For such pulls a
+PullStream caches what their responses have in common, the counters that they update, and the next units of the queue,
+located for many pulls at once (`MessageStore.ahead`). A pull with a stream takes its records and fills numbers into the
+prepared head. The PullProcessor serves every other pull: near the end of a queue, with a filter, of data that is not in
+memory, or of a group that was reset.
 
-Lanes last until something is changed of topics, groups or settings (`look_again`). What they have of a queue is
-believed for a moment only, since memory may go away, and looked for anew: twice as much each time that it was used up.
+Streams are dropped when topics, groups or settings change (`invalidate`). The located units are valid for a short time
+only, since the memory that holds them may be released. A stream locates twice as many each time they were used up.
 
 Source: docs/formats.md, "Pull".
 """
@@ -22,7 +22,13 @@ from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters, Delive
 from skylarkmq.broker.delivery.fall_behind import FallBehind
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.processors.pull.checks import AdmittedPull, PullChecks, PullConfig
-from skylarkmq.broker.processors.pull.response import Pieces, broker_to_ask, found_head, found_pieces, pull_answer_head
+from skylarkmq.broker.processors.pull.response import (
+    Pieces,
+    found_head,
+    found_pieces,
+    pull_response_head,
+    suggested_broker_id,
+)
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import RunProcessor
 from skylarkmq.broker.remoting.request_latency import Latencies
@@ -39,17 +45,17 @@ from skylarkmq.protocol.msgpack_header import PackedCommand
 from skylarkmq.protocol.pull_command import PullCommand
 from skylarkmq.protocol.unit_runs import Records
 
-FAR_BEHIND: Final = 4
-"""Times as many messages as are wanted: who has less before him is served like any request."""
-MOST_AHEAD: Final = 2048
-"""Units of a queue that are found at once: 40 KiB."""
-MOST_LANES: Final = 512
-RUN_BYTES: Final = 128 << 10
-"""Of answers, after which somebody looks whether the peer takes them."""
+BACKLOG_FACTOR: Final = 4
+"""The fast path serves a pull if its queue has at least this many times as many messages as it requests."""
+MAX_UNITS_AHEAD: Final = 2048
+"""Maximum number of units that are located at once: 40 KiB."""
+MAX_STREAMS: Final = 512
+RUN_RESPONSE_BYTES: Final = 128 << 10
+"""Response bytes of a run, after which the connection's write limits are checked."""
 
-_leaf: Final = compiled.load("pull")
-_PLAIN: Final = frozenset({PullCommand, PackedCommand} if _leaf is None else {_leaf.Pull})
-"""Whose headers were decoded on the way in."""
+_compiled_pull: Final = compiled.load("pull")
+_DECODED: Final = frozenset({PullCommand, PackedCommand} if _compiled_pull is None else {_compiled_pull.Pull})
+"""Commands whose header was decoded together with the frame."""
 _FOUND: Final = GetStatus.FOUND
 _PULL: Final = RequestCode.PULL_MESSAGE
 _SUCCESS: Final = ResponseCode.SUCCESS
@@ -63,12 +69,12 @@ Key = tuple[str, str, int, int, str | None, str | None]
 log = logging.getLogger(__name__)
 
 
-class Lane(msgspec.Struct):
-    """What the pulls of a group from a queue have in common. `count` units are looked for when `ahead` is used up."""
+class PullStream(msgspec.Struct):
+    """Values that the pulls of a group from a queue have in common. `count`: how many units to locate next."""
 
     topic: TopicConfig
     group: SubscriptionGroupConfig
-    ask_next: int
+    suggested_broker: int
     pieces: Pieces
     next_pulls: dict[int, int]
     fall_behind: dict[tuple[str, int], int] | None
@@ -77,8 +83,8 @@ class Lane(msgspec.Struct):
     ahead: Ahead | None = None
 
 
-class PlainPulls:
-    """Takes pulls before the PullProcessor does, and keeps the same books."""
+class FastPathPulls:
+    """Serves pulls before the PullProcessor does, and updates the same counters."""
 
     def __init__(
         self,
@@ -95,70 +101,70 @@ class PlainPulls:
         self._latencies = latencies
         self._fall_behind = fall_behind
         self._deliveries = deliveries
-        self._lanes: dict[Key, Lane] = {}
+        self._streams: dict[Key, PullStream] = {}
         self.found = 0
         self.messages = 0
         self.bytes = 0
 
     def __repr__(self) -> str:
-        return f"<PlainPulls lanes={len(self._lanes)} found={self.found}>"
+        return f"<FastPathPulls streams={len(self._streams)} found={self.found}>"
 
     def configure(self, config: PullConfig) -> None:
-        """Serve by these settings from now on."""
+        """Apply new settings to the pulls that follow."""
         self._config = config
-        self.look_again()
+        self.invalidate()
 
-    def look_again(self) -> None:
-        """Something was changed on which answers depend."""
-        self._lanes.clear()
+    def invalidate(self) -> None:
+        """Drop all streams, because topics, groups or settings have changed."""
+        self._streams.clear()
 
     def handlers(self) -> dict[RequestCode, RunProcessor]:
-        """What runs are made of."""
+        """Return the handler of runs for each request code."""
         return {RequestCode.PULL_MESSAGE: self.serve}
 
     def serve(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
-        """Answer the plain pulls that stand at `at` and behind it; returns how many they are."""
+        """Serve the fast-path pulls in `commands` from `at` on, and return how many were served."""
         if self._offsets.has_resets:
             return 0
-        number, end, limit = at, len(commands), self.bytes + RUN_BYTES
+        number, end, limit = at, len(commands), self.bytes + RUN_RESPONSE_BYTES
         try:
-            while number < end and self.bytes < limit and self._answer(connection, commands[number]):
+            while number < end and self.bytes < limit and self._serve_one(connection, commands[number]):
                 number += 1
         except (RequestError, ProtocolError):
-            pass  # the PullProcessor will meet the same with that command, and answer it
-        except Exception:  # and this
-            log.exception("a plain pull failed peer=%s", connection.peer)
+            pass  # the PullProcessor raises the same for that command, and responds
+        except Exception:  # likewise
+            log.exception("fast-path pull failed peer=%s", connection.peer)
         if number > at:
             self._latencies.note(_PULL, _SUCCESS, connection.arrived_s, number - at)
         return number - at
 
-    def _answer(self, connection: Connection, command: RemotingCommand) -> bool:
-        """Answer a pull, if it is a plain one."""
-        if type(command) not in _PLAIN or command.flag & _ONEWAY:
+    def _serve_one(self, connection: Connection, command: RemotingCommand) -> bool:
+        """Serve one pull and return True, or return False if it does not qualify for the fast path."""
+        if type(command) not in _DECODED or command.flag & _ONEWAY:
             return False
-        asked = command.header(PullMessageHeader)
-        group, topic, queue_id, flags = asked.consumer_group, asked.topic, asked.queue_id, asked.sys_flag
-        key = group, topic, queue_id, flags, asked.subscription, asked.expression_type
-        lane = self._lanes.get(key) or self._begin(connection, command, asked, key)
-        if lane is None or not (flags & _SUBSCRIPTION or self._admitted(connection, command, asked)):
+        header = command.header(PullMessageHeader)
+        group, topic, queue_id, flags = header.consumer_group, header.topic, header.queue_id, header.sys_flag
+        key = group, topic, queue_id, flags, header.subscription, header.expression_type
+        stream = self._streams.get(key) or self._open_stream(connection, command, header, key)
+        if stream is None or not (flags & _SUBSCRIPTION or self._admitted(connection, command, header)):
             return False
-        records, ahead = self._take(lane, asked, connection.arrived_s), lane.ahead
+        records, ahead = self._take(stream, header, connection.arrived_s), stream.ahead
         if records is None or ahead is None:
-            self._lanes.pop(key, None)
+            self._streams.pop(key, None)
             return False
-        queue, next_offset, size = ahead.queue, asked.queue_offset + records.count, records.size
+        queue, next_offset, size = ahead.queue, header.queue_offset + records.count, records.size
         if command.dialect == JSON:
-            head = found_head(lane.pieces, queue.end, queue.min_offset, next_offset, command.opaque, size)
+            head = found_head(stream.pieces, queue.end, queue.min_offset, next_offset, command.opaque, size)
         else:
             result = GetResult(_FOUND, next_offset, queue.min_offset, queue.end, total_bytes=size)
-            head = pull_answer_head(command, _SUCCESS, result, lane.topic, lane.group, lane.ask_next)
+            head = pull_response_head(command, _SUCCESS, result, stream.topic, stream.group, stream.suggested_broker)
         connection.write_regions((piece_of(records, ahead.units),), head)
         if flags & _COMMIT_OFFSET:
-            self._offsets.commit(group, topic, queue_id, asked.commit_offset)
-        lane.next_pulls[queue_id] = next_offset
-        if lane.fall_behind is not None:
-            lane.fall_behind[group, queue_id] = self._store.max_physical_offset - records.last
-        self._count(lane.delivered, records.count, size)
+            self._offsets.commit(group, topic, queue_id, header.commit_offset)
+        stream.next_pulls[queue_id] = next_offset
+        if stream.fall_behind is not None:
+            stream.fall_behind[group, queue_id] = self._store.max_physical_offset - records.last
+        self._count(stream.delivered, records.count, size)
         return True
 
     def _count(self, row: DeliveryCounts, count: int, size: int) -> None:
@@ -169,45 +175,49 @@ class PlainPulls:
         self.messages += count
         self.bytes += size
 
-    def _begin(
-        self, connection: Connection, command: RemotingCommand, asked: PullMessageHeader, key: Key
-    ) -> Lane | None:
-        """A lane for a pull from far behind that wants every message."""
-        group, topic, wanted = asked.consumer_group, asked.topic, asked.max_msg_nums
-        if wanted < 1 or self._store.messages_from(topic, asked.queue_id, asked.queue_offset) < FAR_BEHIND * wanted:
+    def _open_stream(
+        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, key: Key
+    ) -> PullStream | None:
+        """Return a new stream if the pull has a long backlog and no filter; otherwise None."""
+        group, topic, wanted = header.consumer_group, header.topic, header.max_msg_nums
+        if (
+            wanted < 1
+            or self._store.messages_from(topic, header.queue_id, header.queue_offset) < BACKLOG_FACTOR * wanted
+        ):
             return None
-        admitted = self._admitted(connection, command, asked)
+        admitted = self._admitted(connection, command, header)
         if admitted is None:
             return None
-        if len(self._lanes) >= MOST_LANES:
-            self._lanes.clear()
+        if len(self._streams) >= MAX_STREAMS:
+            self._streams.clear()
         config, found = self._config, (admitted.topic, admitted.group)
-        ask_next = broker_to_ask(config, admitted.group, behind_memory=False)
-        lane = self._lanes[key] = Lane(
+        suggested_broker = suggested_broker_id(config, admitted.group, behind_memory=False)
+        stream = self._streams[key] = PullStream(
             *found,
-            ask_next,
-            found_pieces(*found, ask_next),
+            suggested_broker,
+            found_pieces(*found, suggested_broker),
             self._offsets.next_pulls(group, topic),
             self._fall_behind.figures(topic) if config.disk_fall_recorded else None,
             self._deliveries.row(topic, group),
-            min(FAR_BEHIND * wanted, MOST_AHEAD),
+            min(BACKLOG_FACTOR * wanted, MAX_UNITS_AHEAD),
         )
-        return lane
+        return stream
 
     def _admitted(
-        self, connection: Connection, command: RemotingCommand, asked: PullMessageHeader
+        self, connection: Connection, command: RemotingCommand, header: PullMessageHeader
     ) -> AdmittedPull | None:
-        """The pull, if it wants every message; RequestError if it may not be served."""
-        admitted = self._checks.admit(connection, command, asked)
+        """Return the checked pull if it has no filter, otherwise None. Raises RequestError if it may not be served."""
+        admitted = self._checks.admit(connection, command, header)
         return admitted if admitted.matches is None else None
 
-    def _take(self, lane: Lane, asked: PullMessageHeader, now_s: float) -> Records | None:
-        """The next messages of the lane, which is made longer if it has not as many."""
-        offset, wanted, ahead = asked.queue_offset, asked.max_msg_nums, lane.ahead
+    def _take(self, stream: PullStream, header: PullMessageHeader, now_s: float) -> Records | None:
+        """Return the next records of the stream, locating more units if needed; None if they are not available in
+        memory."""
+        offset, wanted, ahead = header.queue_offset, header.max_msg_nums, stream.ahead
         if ahead is not None and now_s < ahead.until_s and not ahead.queue.is_removed:
             records = ahead.units.take(offset, min(wanted, ahead.most), ahead.most_bytes)
             if records is not None:
                 return records
-            lane.count = min(2 * lane.count, MOST_AHEAD)
-        lane.ahead = ahead = self._store.ahead(asked.topic, asked.queue_id, offset, lane.count)
+            stream.count = min(2 * stream.count, MAX_UNITS_AHEAD)
+        stream.ahead = ahead = self._store.ahead(header.topic, header.queue_id, offset, stream.count)
         return None if ahead is None else ahead.units.take(offset, min(wanted, ahead.most), ahead.most_bytes)

@@ -1,17 +1,18 @@
-"""Pulling: PULL_MESSAGE (11), LITE_PULL_MESSAGE (361).
+"""Pulls: PULL_MESSAGE (11), LITE_PULL_MESSAGE (361).
 
-    PullChecks -> store.get -> answer, or park in Arrivals -> (an arrival, the deadline) -> all of it again, answer
+    PullChecks -> store.get -> response, or park in Arrivals -> (an arrival, the deadline) -> all of it again, response
 
-Most pulls of consumers that catch up never come here: `plain_pulls.py` takes them.
+`fast_path.py` serves most pulls of consumers that read a backlog; this module serves all others.
 
-The stored records are the body of the answer: regions of the log go out as they are, behind a head made by filling in
-numbers. Only a pull that found its queue at the end (19), said that it would wait, and runs for the first time is
-parked, in the step that found the queue so. When it is resumed everything is checked anew, offsets are not committed
-again, and it is answered whatever comes; if its client is gone, nothing happens.
+The stored records are the body of the response: regions of the log are sent unchanged, after a head from a template. A
+pull is parked only if it found its queue at the end (PULL_NOT_FOUND, 19), allows suspension, and runs for the first
+time; it is parked in the same synchronous step. A resumed pull runs all checks again, does not commit offsets again,
+and gets a response in any case. If its client has disconnected, it is dropped.
 
-A pull of what is not in memory raises ColdRead before it has changed anything, and is run again once that was fetched.
+A pull of data that is not in memory raises ColdRead before it has changed anything, and is run again once the data has
+been fetched.
 
-A group that an operator has reset is told so by its next pull of each queue (21), and commits nothing with it.
+After an operator has reset a group, its next pull of each queue gets PULL_OFFSET_MOVED (21), and commits nothing.
 
 Source: docs/formats.md, "Pull", "Long polling", "Resetting offsets".
 """
@@ -26,10 +27,10 @@ from skylarkmq.broker.delivery.arrivals import Arrivals, ParkedPull
 from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.fall_behind import FallBehind
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
-from skylarkmq.broker.processors.cold_read_retry import patient
+from skylarkmq.broker.processors.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.processors.pull.checks import AdmittedPull, PullChecks, PullConfig, PullForbidden
-from skylarkmq.broker.processors.pull.fast_path import PlainPulls
-from skylarkmq.broker.processors.pull.response import broker_to_ask, pull_answer_head
+from skylarkmq.broker.processors.pull.fast_path import FastPathPulls
+from skylarkmq.broker.processors.pull.response import pull_response_head, suggested_broker_id
 from skylarkmq.broker.remoting.admission import memory_of
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor, error_response
@@ -54,7 +55,7 @@ CODE_OF_STATUS: Final = {
     GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
 EMPTY_QUEUE: Final = frozenset((GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE))
-"""Of an empty queue a consumer can only want offset 0: any other has moved."""
+"""For an empty queue only offset 0 is valid: a pull from another offset gets PULL_OFFSET_MOVED."""
 
 _FOUND: Final = GetStatus.FOUND
 _SUCCESS: Final = ResponseCode.SUCCESS
@@ -63,8 +64,7 @@ _COMMIT_OFFSET: Final = PullSysFlag.COMMIT_OFFSET
 
 
 class PullStatistics(msgspec.Struct, frozen=True):
-    """Totals since the start: pulls answered with messages and without, what they were answered with, and how long the
-    longest look into a queue took."""
+    """Totals since the start: pulls with and without messages, what they delivered, and the longest queue read."""
 
     found: int
     missed: int
@@ -74,7 +74,7 @@ class PullStatistics(msgspec.Struct, frozen=True):
 
 
 class PullProcessor:
-    """Reads queues for consumers."""
+    """Serves pulls from the store."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class PullProcessor:
         self._latencies = latencies
         self.fall_behind = FallBehind()
         self.deliveries = DeliveryCounters()
-        self._plain = PlainPulls(checks, store, offsets, latencies, self.fall_behind, self.deliveries)
-        self.run_handlers = self._plain.handlers
-        self.look_again = self._plain.look_again
+        self._fast_path = FastPathPulls(checks, store, offsets, latencies, self.fall_behind, self.deliveries)
+        self.run_handlers = self._fast_path.handlers
+        self.invalidate = self._fast_path.invalidate
         self._found = 0
         self._missed = 0
         self._messages = 0
@@ -103,9 +103,9 @@ class PullProcessor:
         self.configure(config)
 
     def configure(self, config: PullConfig) -> None:
-        """Serve by these settings from now on; what is parked stays so for as long as it was told."""
+        """Apply new settings to the pulls that follow; parked pulls keep their deadline."""
         self._checks.configure(config)
-        self._plain.configure(config)
+        self._fast_path.configure(config)
         self._config = config
         self._short_wait_ms = None if config.long_polling_enable else config.short_polling_time_mills
 
@@ -113,22 +113,22 @@ class PullProcessor:
         return f"<PullProcessor found={self._found} missed={self._missed}>"
 
     def statistics(self) -> PullStatistics:
-        """The figures now."""
+        """Return the current totals."""
         return PullStatistics(
-            found=self._found + self._plain.found,
+            found=self._found + self._fast_path.found,
             missed=self._missed,
-            messages=self._messages + self._plain.messages,
-            bytes=self._bytes + self._plain.bytes,
+            messages=self._messages + self._fast_path.messages,
+            bytes=self._bytes + self._fast_path.bytes,
             longest_get_ms=int(self._longest_get_s * 1000),
         )
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
-        pull = patient(self._store, self.pull)
+        """Return the handler for each request code that this processor serves."""
+        pull = with_cold_read_retry(self._store, self.pull)
         return {RequestCode.PULL_MESSAGE: pull, RequestCode.LITE_PULL_MESSAGE: pull}
 
     def pull(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
-        """Requests 11 and 361. ColdRead: to be run again."""
+        """Serve PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361). Raises ColdRead to be run again."""
         header = command.header(PullMessageHeader)
         return self._pull(connection, command, header, header.queue_offset, is_first=True)
 
@@ -141,7 +141,7 @@ class PullProcessor:
         *,
         is_first: bool,
     ) -> RemotingCommand | None:
-        """Answer a pull from `offset`, where it asked or where it has got to since, or have it wait."""
+        """Respond to a pull from `offset` (the requested one, or the one it has reached since), or park it."""
         try:
             admitted = self._checks.admit(connection, command, header)
         except PullForbidden as refusal:
@@ -158,13 +158,13 @@ class PullProcessor:
             return None
         is_oneway = command.is_oneway
         if not is_oneway:
-            self._answer(connection, command, code, result, admitted)
+            self._respond(connection, command, code, result, admitted)
         self._note(header, result)
         self._latencies.note(command.code, code, connection.arrived_s, was_parked=not is_first, was_oneway=is_oneway)
         return None
 
     def _note(self, header: PullMessageHeader, result: GetResult) -> None:
-        """Keep the books of a pull that was served."""
+        """Update the counters for a pull that was served."""
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         self._offsets.note_pull(group, topic, queue_id, result.next_begin_offset)
         if self._config.disk_fall_recorded and result.fall_behind_bytes >= 0:
@@ -173,7 +173,7 @@ class PullProcessor:
             self.deliveries.note(topic, group, result.message_count, result.total_bytes)
 
     def _get(self, header: PullMessageHeader, offset: int, admitted: AdmittedPull, *, is_first: bool) -> GetResult:
-        """What the queue has; ColdRead before anything is changed."""
+        """Read the queue, and commit the pull's offset. Raises ColdRead before anything is changed."""
         topic, queue_id = header.topic, header.queue_id
         began_s = monotonic()
         result = self._store.get(topic, queue_id, offset, max(header.max_msg_nums, 1), admitted.matches)
@@ -185,7 +185,7 @@ class PullProcessor:
         return result
 
     def _reset(self, header: PullMessageHeader) -> GetResult:
-        """Where an operator has moved the group, told once."""
+        """Return the result for a group that was reset: the new offset. It is returned once per queue."""
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         first, end = self._store.min_offset(topic, queue_id) or 0, self._store.max_offset(topic, queue_id) or 0
         offset = self._offsets.take_reset(group, topic, queue_id) or 0
@@ -194,13 +194,13 @@ class PullProcessor:
     def _park(
         self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, admitted: AdmittedPull
     ) -> bool:
-        """Let the pull wait, if its client agreed to it."""
+        """Park the pull and return True, if its client allows that."""
         wait_ms = header.suspend_timeout_millis if self._short_wait_ms is None else self._short_wait_ms
         if not header.sys_flag & PullSysFlag.SUSPEND or wait_ms <= 0 or self._arrivals.is_closed:
             return False
         command, matches = command.detached(), admitted.matches
         if matches is not None and not callable(matches):
-            pull = self._looking(connection, command, header, matches)
+            pull = self._park_with_filter(connection, command, header, matches)
         else:
             resume = partial(self._resume, connection, command, header, header.queue_offset, connection.arrived_s)
             queue = (header.topic, header.queue_id, header.queue_offset)
@@ -209,18 +209,18 @@ class PullProcessor:
         self._arrivals.park(pull, wait_ms)
         return True
 
-    def _looking(
+    def _park_with_filter(
         self, connection: Connection, command: RemotingCommand, header: PullMessageHeader, test: PropertyTest
     ) -> ParkedPull:
-        """A pull that chooses by properties: what it did not want when it arrived is not looked at again."""
+        """Return a parked pull with a property filter. It does not test messages again that it has rejected."""
         arrived_s = connection.arrived_s
 
         def resume() -> None:
             self._resume(connection, command, header, pull.queue_offset, arrived_s)
 
-        looks = partial(self._store.has_wanted, header.topic, header.queue_id, test)
+        has_wanted = partial(self._store.has_wanted, header.topic, header.queue_id, test)
         queue = (header.topic, header.queue_id, header.queue_offset)
-        pull = ParkedPull(connection, *queue, None, resume, memory_of(command), looks)
+        pull = ParkedPull(connection, *queue, None, resume, memory_of(command), has_wanted)
         return pull
 
     def _resume(
@@ -235,13 +235,13 @@ class PullProcessor:
             again = partial(self._resume, connection, command, header, offset, arrived_s)
             self._store.fetch(cold).add_done_callback(lambda _fetched: again())
             return
-        except Exception as error:  # noqa: BLE001 (answered, and logged there)
+        except Exception as error:  # noqa: BLE001 (the response carries it, and it is logged there)
             response = error_response(command, connection.peer, error)
         if response is not None:
             connection.answer(command, response)
             self._latencies.note(command.code, response.code, arrived_s, was_parked=True)
 
-    def _answer(
+    def _respond(
         self,
         connection: Connection,
         command: RemotingCommand,
@@ -250,8 +250,8 @@ class PullProcessor:
         admitted: AdmittedPull,
     ) -> None:
         group = admitted.group
-        ask_next = broker_to_ask(self._config, group, behind_memory=result.behind_memory)
-        head = pull_answer_head(command, code, result, admitted.topic, group, ask_next)
+        suggested_broker = suggested_broker_id(self._config, group, behind_memory=result.behind_memory)
+        head = pull_response_head(command, code, result, admitted.topic, group, suggested_broker)
         connection.write_regions(result.regions, head)
         if result.status is _FOUND:
             self._found += 1
@@ -262,5 +262,5 @@ class PullProcessor:
 
 
 def _code_of(status: GetStatus, asked: int) -> ResponseCode:
-    """The answer to a pull of offset `asked` that found nothing."""
+    """Return the response code of a pull from offset `asked` that found nothing."""
     return ResponseCode.PULL_OFFSET_MOVED if asked and status in EMPTY_QUEUE else CODE_OF_STATUS[status]

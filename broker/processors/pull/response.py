@@ -1,8 +1,7 @@
-"""The head of a pull's answer, up to its body, from one template.
+"""The head of a pull response: everything up to the body.
 
-Clients need all four offsets whatever became of the pull. Heads in JSON and MessagePack are made by filling in numbers;
-those of the binary dialect go through the general encoder, and say the same member by member. Source: docs/formats.md,
-"Pull".
+Clients need all four offsets whatever the result was. Heads in JSON and MessagePack come from templates; heads in the
+binary dialect come from the general encoder, with the same fields. Source: docs/formats.md, "Pull".
 """
 
 from collections.abc import Callable
@@ -30,39 +29,39 @@ _JSON: Final = (
     b'"serializeTypeCurrentRPC":"JSON","version":%d}'
 ) % (Flag.RESPONSE, LANGUAGE.encode(), VERSION)
 
-_PREFIX: Final = Struct(">ii")  # of a frame in JSON, whose dialect is 0
+_PREFIX: Final = Struct(">ii")  # of a JSON frame (dialect 0)
 _I32: Final = Struct(">i")
-_SMALLEST: Final = -(2**31)  # takes all five bytes of an integer
+_SMALLEST: Final = -(2**31)  # encoded in five bytes in MessagePack
 _AN_I32, _AN_I64 = 0xD2, 0xD3
 
 _FOUND: Final = GetStatus.FOUND
 _JSON_FOUND: Final = _JSON.replace(b'"code":%d', b'"code":0').replace(b'"remark":"%s"', b'"remark":"FOUND"')
 
 
-def broker_to_ask(config: PullConfig, group: SubscriptionGroupConfig, *, behind_memory: bool) -> int:
-    """The replica that a consumer should ask from now on."""
+def suggested_broker_id(config: PullConfig, group: SubscriptionGroupConfig, *, behind_memory: bool) -> int:
+    """Return the broker id of the replica that a consumer should pull from next."""
     if not config.slave_read_enable:
         return MASTER_ID
     return group.which_broker_when_consume_slowly if behind_memory else group.broker_id
 
 
 Pieces = tuple[bytes, bytes, bytes, bytes, bytes]
-"""Of a head: what stands before largest, smallest and next offset and the opaque, and behind that."""
+"""Parts of a head: the bytes before the largest, smallest and next offset and the opaque, and those after it."""
 
 
-def found_pieces(topic: TopicConfig, group: SubscriptionGroupConfig, ask_next: int = MASTER_ID) -> Pieces:
-    """What all heads in JSON of a group's answers with messages of a topic have in common."""
-    flag, before_max, before_min, before_next, before_ask, before_topic, before_opaque, behind = _JSON_FOUND.split(
+def found_pieces(topic: TopicConfig, group: SubscriptionGroupConfig, suggested_broker: int = MASTER_ID) -> Pieces:
+    """Return the parts that the JSON heads of a group's responses with messages of a topic have in common."""
+    flag, before_max, before_min, before_next, before_broker, before_topic, before_opaque, behind = _JSON_FOUND.split(
         b"%d"
     )
-    fixed = b"%b%d%b%d%b" % (before_ask, ask_next, before_topic, topic.topic_sys_flag, before_opaque)
+    fixed = b"%b%d%b%d%b" % (before_broker, suggested_broker, before_topic, topic.topic_sys_flag, before_opaque)
     return b"%b%d%b" % (flag, group.group_sys_flag, before_max), before_min, before_next, fixed, behind
 
 
-def plain_found_head(
+def python_found_head(
     pieces: Pieces, max_offset: int, min_offset: int, next_offset: int, opaque: int, size: int
 ) -> bytes:
-    """The frame of an answer with messages, in JSON, up to its body of `size` bytes."""
+    """Return a JSON response frame up to its body of `size` bytes."""
     before_max, before_min, before_next, before_opaque, behind = pieces
     fields = before_max, max_offset, before_min, min_offset, before_next, next_offset, before_opaque, opaque, behind
     header = b"%b%d%b%d%b%d%b%d%b" % fields
@@ -70,35 +69,35 @@ def plain_found_head(
     return _PREFIX.pack(4 + length + size, length) + header
 
 
-_leaf: Final = compiled.load("gather")
+_compiled_gather: Final = compiled.load("gather")
 found_head: Final[Callable[[Pieces, int, int, int, int, int], bytes]] = (
-    plain_found_head if _leaf is None else _leaf.found_head
+    python_found_head if _compiled_gather is None else _compiled_gather.found_head
 )
 
 
-def pull_answer_head(
+def pull_response_head(
     request: RemotingCommand,
     code: ResponseCode,
     result: GetResult,
     topic: TopicConfig,
     group: SubscriptionGroupConfig,
-    ask_next: int = MASTER_ID,
+    suggested_broker: int = MASTER_ID,
 ) -> bytes:
-    """The answer's frame up to a body of `result.total_bytes`; the remark is the status.
+    """Return the response frame up to a body of `result.total_bytes`; the remark is the status.
 
-    `ask_next` is suggestWhichBrokerId: the replica that the consumer should ask from now on.
+    `suggested_broker` is suggestWhichBrokerId: the replica that the consumer should pull from next.
     """
     if request.dialect == MSGPACK:
-        return _packed_head(request, code, result, topic, group, ask_next)
+        return _packed_head(request, code, result, topic, group, suggested_broker)
     if request.dialect != JSON:
-        return _general_head(request, code, result, topic, group, ask_next)
+        return _general_head(request, code, result, topic, group, suggested_broker)
     header = _JSON % (
         code,
         group.group_sys_flag,
         result.max_offset,
         result.min_offset,
         result.next_begin_offset,
-        ask_next,
+        suggested_broker,
         topic.topic_sys_flag,
         request.opaque,
         result.status.name.encode(),
@@ -112,7 +111,7 @@ def _packed_head(
     result: GetResult,
     topic: TopicConfig,
     group: SubscriptionGroupConfig,
-    ask_next: int,
+    suggested_broker: int,
 ) -> bytes:
     pack, length, outer, between = _packed_pieces(code, result.status)
     return pack(
@@ -122,7 +121,7 @@ def _packed_head(
         request.opaque,
         between,
         _AN_I64,
-        ask_next,
+        suggested_broker,
         _AN_I64,
         result.next_begin_offset,
         _AN_I64,
@@ -138,11 +137,11 @@ def _packed_head(
 
 @cache
 def _packed_pieces(code: ResponseCode, status: GetStatus) -> tuple[Callable[..., bytes], int, bytes, bytes]:
-    """What makes a head, the header's length, and what stands before the opaque, and between it and the first
-    offset."""
-    answer = RemotingCommand.response(code, status.name)
-    answer.opaque = _SMALLEST
-    whole = encode_positional(answer, PullMessageResponseHeader(1, 1, 1, 1, 1, 1))
+    """Return the packing function of a head, the header's length, and the bytes before the opaque and between the
+    opaque and the first offset."""
+    response = RemotingCommand.response(code, status.name)
+    response.opaque = _SMALLEST
+    whole = encode_positional(response, PullMessageResponseHeader(1, 1, 1, 1, 1, 1))
     outer, _, rest = whole.partition(_I32.pack(_SMALLEST))
     between = rest[: -len(b"111111")]
     head = Struct(f">iI{len(outer)}si{len(between)}sBqBqBqBqBiBi")
@@ -155,10 +154,10 @@ def _general_head(
     result: GetResult,
     topic: TopicConfig,
     group: SubscriptionGroupConfig,
-    ask_next: int = MASTER_ID,
+    suggested_broker: int = MASTER_ID,
 ) -> bytes:
     header = PullMessageResponseHeader(
-        suggest_which_broker_id=ask_next,
+        suggest_which_broker_id=suggested_broker,
         next_begin_offset=result.next_begin_offset,
         min_offset=result.min_offset,
         max_offset=result.max_offset,

@@ -1,8 +1,8 @@
-"""filterSupportRetry: of a retry topic's messages, those that their group would still select where they come from.
+"""filterSupportRetry: filters the messages of a retry topic by the subscription to their original topic.
 
-A group that subscribes to a topic by SQL92 and sends messages back finds them in its retry topic, to which it
-subscribes as a whole. With this setting each is tested by the expression for the topic that its property RETRY_TOPIC
-names; what comes from a topic without an expression, or says nothing, is wanted. Source: docs/formats.md,
+A group that subscribes to a topic by SQL92 and negatively acknowledges messages receives them from its retry topic, to
+which it subscribes as a whole. With this setting each message is tested by the expression for the topic in its property
+RETRY_TOPIC. A message without that property, or of a topic without an expression, matches. Source: docs/formats.md,
 "SQL92 expressions".
 """
 
@@ -18,7 +18,7 @@ _topic_of: Final = finder(PropertyName.RETRY_TOPIC)
 _NAME_NS_PER_KIB: Final = 600
 
 
-class RetriedTest:
+class RetryTopicFilter:
     """A test of properties, see broker.store.read.property_filters."""
 
     __slots__ = ("_tests", "cost_ns", "cost_ns_per_kib")
@@ -29,17 +29,17 @@ class RetriedTest:
         self.cost_ns_per_kib = _NAME_NS_PER_KIB + max(test.cost_ns_per_kib for test in tests.values())
 
     @classmethod
-    def of(cls, subscriptions: Mapping[str, Subscription]) -> "RetriedTest | None":
-        """The test for a group; None if it subscribes to nothing by an expression."""
+    def of(cls, subscriptions: Mapping[str, Subscription]) -> "RetryTopicFilter | None":
+        """Return the filter of a group; None if it has no SQL92 subscription."""
         tests = {topic.encode(): it.sql for topic, it in subscriptions.items() if it.sql is not None}
         return cls(tests) if tests else None
 
     def __repr__(self) -> str:
-        return f"<RetriedTest {len(self._tests)} topics>"
+        return f"<RetryTopicFilter {len(self._tests)} topics>"
 
     @property
     def matches(self) -> Callable[[bytes | memoryview], bool]:
-        """Whether the message with these properties is wanted."""
+        """Return the function that tests a message's properties."""
         return self._matches
 
     def _matches(self, properties: bytes | memoryview) -> bool:

@@ -1,11 +1,11 @@
-"""Whether a message may be sent, and to which topic it really goes: RocketMQ's checks, in its order, with its remarks.
+"""Checks of a send, in RocketMQ's order and with its remarks, and the topic that the message is stored in.
 
     start time -> broker and order topics -> name -> unknown topic -> queue -> retry topic
 
-A topic that is unknown is made after the template that the producer names, if that lets topics inherit. Messages that
-clients send to a group's retry topic go to its dead letters once they have been tried often enough, or if the group
-consumes in order: such a group stops at a message rather than have it come later. Everything here looks at the request
-only, never at the message. Source: docs/formats.md, "Send", "Retries and dead letters".
+An unknown topic is created from the template topic that the producer names, if that template allows it. A message that
+a client sends to a group's retry topic becomes a dead letter if it has reached the retry limit, or if the group
+consumes in order: such a group stops at a failed message instead of receiving it later. The checks read the request
+header only, not the message. Source: docs/formats.md, "Send", "Retries and dead letters".
 """
 
 import logging
@@ -30,7 +30,7 @@ from skylarkmq.protocol.headers.send import SendMessageHeader
 from skylarkmq.protocol.message import MAX_TOPIC_LENGTH, check_client_topic
 
 MAX_RECONSUME_TIMES_VERSION: Final = 121
-"""Requests of this version and later may say how often their group retries."""
+"""First client version whose maxReconsumeTimes is honored."""
 
 _TIME_FORMAT: Final = "%Y-%m-%d %H:%M:%S"
 
@@ -38,15 +38,15 @@ log = logging.getLogger(__name__)
 
 
 class SendConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What sending depends on."""
+    """Settings of sends."""
 
-    broker_ip: str  # as it stands in remarks
+    broker_ip: str  # in remarks
     broker_permission: int = Permission.READ_WRITE
     start_accept_ms: int = 0  # startAcceptSendRequestTimeStamp
 
 
 class SendChecks:
-    """The checks of one broker. `now_ms` gives Unix time; `is_orderly`: whether a group consumes in order."""
+    """Checks the sends of one broker. `now_ms` gives Unix time; `is_orderly`: whether a group consumes in order."""
 
     def __init__(
         self,
@@ -64,20 +64,20 @@ class SendChecks:
         self._now_ms = now_ms
         self._start_accept_ms = config.start_accept_ms
         self.queues: dict[str, int] = {}
-        """Topics that a send needs no checks for, by name: queues below this number may be named."""
+        """Topics whose sends need no checks, with the number of queues that such a send may name."""
         topics.on_change(self.queues.clear)
 
     def __repr__(self) -> str:
         return f"<SendChecks {self._topics!r}>"
 
     def configure(self, config: SendConfig) -> None:
-        """Check by other settings from now on."""
+        """Apply new settings to the requests that follow."""
         self._config = config
         self._start_accept_ms = config.start_accept_ms
         self.queues.clear()
 
     def topic_for(self, connection: Connection, command: RemotingCommand, header: SendMessageHeader) -> TopicConfig:
-        """The topic to store into; RequestError if the message may not be sent."""
+        """Return the topic to store into. Raises RequestError if the message may not be sent."""
         if self._start_accept_ms:
             self._check_start_time()
         name = header.topic
@@ -97,7 +97,7 @@ class SendChecks:
         return topic
 
     def _is_plain(self, topic: TopicConfig) -> bool:
-        """Whether every send to this topic passes, if it names a queue: until the topics change, so it remains."""
+        """Return whether every send to this topic with an explicit queue passes all checks until the topics change."""
         is_single = topic.topic_filter_type is TopicFilterType.SINGLE_TAG
         return is_single and not topic.order and topic.topic_name[0] != "%"
 
@@ -107,13 +107,14 @@ class SendChecks:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {since}")
 
     def _check_permission(self) -> None:
-        """A broker that may not be written refuses order topics; other topics it only takes out of the routes."""
+        """Raise RequestError if the broker is not writable. Other than order topics are only left out of the routes
+        then."""
         if not self._config.broker_permission & Permission.WRITE:
             remark = f"the broker[{self._config.broker_ip}] sending message is forbidden"
             raise RequestError(ResponseCode.NO_PERMISSION, remark)
 
     def _unusual_topic(self, connection: Connection, header: SendMessageHeader) -> TopicConfig:
-        """Topics with names that may not be sent to, and those that do not exist yet."""
+        """Return the topic for a name that may be invalid, reserved or unknown; create it if allowed."""
         name = header.topic
         check_client_topic(name)
         refuse_internal_topic(name)
@@ -129,7 +130,8 @@ class SendChecks:
         return topic
 
     def _retry_topic(self, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig) -> TopicConfig:
-        """Where a message goes that a client sends back by itself."""
+        """Return the topic for a message that a client sends to a retry topic itself: the retry topic or the dead
+        letter topic."""
         name = header.topic.removeprefix(RETRY_PREFIX)
         group = self._groups.find_or_create(name)
         if group is None:
@@ -142,11 +144,11 @@ class SendChecks:
 
 
 def refuse_internal_topic(name: str) -> None:
-    """RequestError(NO_PERMISSION) for a topic that only the broker itself writes to."""
+    """Raise RequestError(NO_PERMISSION) for a topic that only the broker itself writes to."""
     if is_internal_topic(name):
         raise RequestError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
 
 
 def retry_limit(group: SubscriptionGroupConfig, wanted: int | None, version: int) -> int:
-    """How often a group retries a message; `wanted` as the client says it, which counts from a certain version on."""
+    """Return how often a group retries a message. `wanted`: the client's limit, honored from a certain version on."""
     return group.retry_max_times if wanted is None or version < MAX_RECONSUME_TIMES_VERSION else wanted

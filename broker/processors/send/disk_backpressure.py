@@ -1,8 +1,9 @@
-"""The gate of sends: shut while more is written than the disk can follow.
+"""Backpressure on sends while the disk is too slow.
 
-From the moment that `flushLagLimit` is passed producers are not read from. What was read by then is neither stored nor
-refused at once: it waits in the pool. When the disk has caught up, it is stored and producers are read from again; what
-has waited for `waitTimeMillsInSendQueue` by then is refused, and told by how much the disk is behind.
+While more than `flushLagLimit` bytes are written but not flushed, the broker does not read from producers. Sends that
+were read before wait in the pool: they are neither stored nor refused yet. When the flush has caught up, they are
+stored and reading resumes. A send that has waited for `waitTimeMillsInSendQueue` is refused, with the flush lag in the
+remark.
 
 Source: docs/formats.md, "Flow control".
 """
@@ -13,8 +14,11 @@ from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.store.message_store import MessageStore
 
 
-class SendGate:
-    """Opens and shuts the pool of sends. `reopen` serves what it kept, `release` has producers read from again."""
+class SendBackpressure:
+    """Pauses and resumes the pool of sends.
+
+    `reopen` serves the sends that waited in the pool; `release` resumes reading from producers.
+    """
 
     def __init__(
         self, store: MessageStore, pool: Pool, reopen: Callable[[Pool], None], release: Callable[[], None]
@@ -23,20 +27,20 @@ class SendGate:
         self._pool = pool
         self._reopen = reopen
         self._release = release
-        store.when_flush_behind(self.shut, self.open)
+        store.when_flush_behind(self.pause, self.resume)
 
     def __repr__(self) -> str:
-        return f"<SendGate {'shut' if self._pool.is_suspended else 'open'}>"
+        return f"<SendBackpressure {'paused' if self._pool.is_suspended else 'running'}>"
 
-    def shut(self) -> None:
-        """The disk is too far behind."""
-        self._pool.suspend(self._why)
+    def pause(self) -> None:
+        """Hold sends in the pool: the flush is too far behind."""
+        self._pool.suspend(self._reason)
 
-    def open(self) -> None:
-        """It has caught up, or will never: then each send is told so by the store."""
+    def resume(self) -> None:
+        """Serve sends again: the flush has caught up, or has failed for good (the store then refuses sends)."""
         self._reopen(self._pool)
         if not self._pool.is_suspended:
             self._release()
 
-    def _why(self) -> str:
+    def _reason(self) -> str:
         return f"flush behind {self._store.flush_lag} bytes, limit {self._store.flush_lag_limit}"

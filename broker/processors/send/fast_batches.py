@@ -1,15 +1,15 @@
-"""Plain batches: from the body of one to the appends of its messages, without a closer look at any.
+"""Fast path for batches: from the body of a batch to the appends of its messages.
 
-A batch is plain if every message in it has the properties of a plain send (`stored_properties.py`); those of the batch
-that a message lacks are added to it. The messages of one batch share all but body, properties, flag and keys, so each
-costs one match, and little else.
+A batch takes the fast path if every message in it has common properties (`stored_properties.py`). A property of the
+batch that a message lacks is added to it. The messages of one batch share everything but body, properties, flag and
+keys, so each costs little more than one regular expression match.
 
-Most batches are of one shape: bodies are equally long, and properties differ in keys only. Such a batch is a matrix, a
-message to a row. Where the first message has its keys, the others have bytes that a key may have; everywhere else they
-have the same bytes, so that all are what the first one is, and it alone is matched. `columns` makes columns of such a
-batch; `appends` takes any other message by message.
+In most batches all bodies have the same length, and properties differ in their keys only. Such a batch is a matrix with
+one message per row. If every row has valid key bytes where the first row has its keys, and the same bytes as the first
+row everywhere else, then matching the first row is enough. `columns` converts such a batch to columns; `appends`
+converts any other batch message by message.
 
-The compiled twin of `appends` is in protocol/compiled/batch.py. Source: docs/formats.md, "Batch body".
+The compiled counterpart of `appends` is protocol/compiled/batch.py. Source: docs/formats.md, "Batch body".
 """
 
 from string import ascii_letters, digits
@@ -19,9 +19,9 @@ from typing import Final
 import numpy as np
 
 from skylarkmq.broker.processors.send.stored_properties import (
+    COMMON_PROPERTIES,
     END,
     END_BYTES,
-    PLAIN,
     SPACE,
     Shared,
     keys_of,
@@ -34,7 +34,7 @@ from skylarkmq.protocol.record import Buffer
 
 _WAITS: Final = f"{PropertyName.WAIT}{NAME_END}true{ENTRY_END}".encode()
 _ONLY_WAITS: Final[Shared] = ((f"{ENTRY_END}{PropertyName.WAIT}{NAME_END}".encode(), _WAITS),)
-"""What clients say of nearly every batch; whether a message says it too, its match tells."""
+"""Properties of nearly every batch; the match of a message finds whether it has them, too."""
 
 _LENGTHS: Final = Struct(">12xii").unpack_from  # flag and body length, of a message in a batch
 _LENGTH: Final = Struct(">h").unpack_from
@@ -43,14 +43,14 @@ _OF_KEY: Final = bytes(range(0x21, 0x7F))
 _OF_UNIQUE_KEY: Final = (ascii_letters + digits).encode()
 
 
-class PlainBatches:
-    """`cluster_entry` closes all properties."""
+class FastPathBatches:
+    """Converts batches. `cluster_entry` is appended to all properties."""
 
     def __init__(self, cluster_entry: bytes) -> None:
         self._cluster_entry = cluster_entry
 
     def __repr__(self) -> str:
-        return f"<PlainBatches {self._cluster_entry!r}>"
+        return f"<FastPathBatches {self._cluster_entry!r}>"
 
     def columns(
         self,
@@ -63,7 +63,8 @@ class PlainBatches:
         born_host: bytes,
         reconsume_times: int,
     ) -> BatchColumns | None:
-        """A batch with the properties `shared` as columns; None if it is not plain, or not all are of one shape."""
+        """Return the columns of a batch with the properties `shared`; None if it does not qualify, or its messages
+        differ in shape."""
         size = len(body)
         if size < _BODY_AT + 2:
             return None
@@ -75,7 +76,7 @@ class PlainBatches:
         if step <= text_at or size % step:
             return None
         own = bytes(body[text_at:step])
-        found = PLAIN(own if own[-1] == END else own + END_BYTES) if own.isascii() else None
+        found = COMMON_PROPERTIES(own if own[-1] == END else own + END_BYTES) if own.isascii() else None
         if found is None or found[2] is None:
             return None
         added = self._added(own, shared, is_waiting=found[3] is not None)
@@ -102,7 +103,7 @@ class PlainBatches:
         )
 
     def _added(self, own: bytes, shared: Shared, *, is_waiting: bool) -> bytes | None:
-        """What is stored behind the properties of a message; None if it is not plain then."""
+        """Return the bytes that are stored after a message's own properties; None if that message does not qualify."""
         added = self._cluster_entry
         if shared == _ONLY_WAITS:
             return added if is_waiting else _WAITS + added
@@ -124,7 +125,10 @@ class PlainBatches:
         born_host: bytes,
         reconsume_times: int,
     ) -> list[Append] | None:
-        """The appends of a batch with the properties `shared`; None if it is not plain. RequestError: it is none."""
+        """Return the appends of a batch with the properties `shared`; None if it does not qualify.
+
+        Raises RequestError if it is no valid batch.
+        """
         usual = self._cluster_entry
         lacking_wait = _WAITS + usual if shared == _ONLY_WAITS else usual
         marks = [] if shared == _ONLY_WAITS else [(mark, mark[1:], entry) for mark, entry in reversed(shared)]
@@ -135,7 +139,7 @@ class PlainBatches:
                 own = str(own, "utf-8", "replace").encode()
             if own and own[-1] != END:
                 own += END_BYTES
-            found = PLAIN(own)
+            found = COMMON_PROPERTIES(own)
             if found is None:
                 return None
             keys, unique_key, wait, tags = found.groups()
@@ -167,14 +171,16 @@ class PlainBatches:
 
 
 def _is_same(rows: Bytes) -> bool:
-    """Whether all have the bytes of the first."""
+    """Return whether all rows have the same bytes."""
     first: bytes = rows[0].tobytes()
     return rows.tobytes() == first * len(rows)
 
 
 def _keys(texts: Bytes, spans: list[tuple[int, int]]) -> list[bytes] | None:
-    """What stands in the texts at the places of the first one's keys, its unique key first, text after text; None if
-    that is no key, or they differ elsewhere, too."""
+    """Return the keys of all messages, each message's unique key first.
+
+    `spans`: the positions of the first message's keys. Returns None if a key is invalid, or if other bytes differ.
+    """
     others = texts.copy()
     keys = [b""] * (len(spans) * len(texts))
     allowed = _OF_UNIQUE_KEY
@@ -189,7 +195,7 @@ def _keys(texts: Bytes, spans: list[tuple[int, int]]) -> list[bytes] | None:
 
 
 def _spans_of(text: bytes, begin: int, end: int) -> list[tuple[int, int]]:
-    """Where the keys stand in KEYS, which has spaces between them; -1: there is none."""
+    """Return the positions of the keys in KEYS, which are separated by spaces. `begin` is -1 if there are none."""
     spans = []
     for key in text[begin:end].split(b" ") if begin >= 0 else ():
         if key:

@@ -1,13 +1,13 @@
-"""Plain sends: runs of them, with one look at each.
+"""Fast path for runs of sends.
 
-A send is plain if its header was decoded on the way in (protocol.send_command), its topic lets everything pass
-(`SendChecks.queues`), it names a queue, is no batch, and its properties are of the usual kind with a unique key among
-them. Nothing can be the matter with it but what the store finds; so a run of such sends becomes one list, is answered
-by one write, and counted once. The first that is not plain ends the run, and goes to the `SendProcessor` like a request
-of any other kind. What the store refuses, and what is oneway, it answers too.
+A send takes the fast path if its header was decoded with the frame (protocol.send_command), its topic needs no checks
+(`SendChecks.queues`), it names a queue, is no batch, and has common properties with a unique key. Only the store can
+refuse such a send; so a run of them becomes one list, gets its responses in one write, and is counted once. The first
+send that does not qualify ends the run, and goes to the `SendProcessor`, like every other request. The SendProcessor
+also responds to sends that the store refuses, and handles oneway sends.
 
-Many connections with little in flight bring a send or two a read. So the runs of a turn are put together, when it ends,
-or before a request of another kind is served.
+Many connections with few messages in flight deliver one or two sends per read. So runs are gathered until the end of
+the event-loop iteration, or until a request of another kind is served.
 
 Source: docs/formats.md, "Send".
 """
@@ -18,8 +18,8 @@ from functools import partial
 from typing import Final
 
 from skylarkmq.broker.delivery.put_latency import PutLatency
-from skylarkmq.broker.processors.send.messages import PlainColumns, PlainSend, SendMessages, Waiting
-from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.messages import FastPathColumns, FastPathSend, SendMessages, Waiting
+from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import RunProcessor
@@ -30,18 +30,18 @@ from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.send_columns import SendColumns
 
 _FLUSH_TIMES: Final = 2
-"""A flush takes longer than a client."""
-_ALONE: Final = 4
-"""So many sends one by one, and nobody else's in between, are a habit."""
+"""Busy polling waits this many times longer for a flush than for a client."""
+_SINGLE_PRODUCER_SENDS: Final = 4
+"""After this many iterations in a row with a single send from the same connection, it is the only producer."""
 
-Turn = list[tuple[Connection, int, list[PlainSend] | PlainColumns]]
-"""Who asked, how many sends these are."""
+Runs = list[tuple[Connection, int, list[FastPathSend] | FastPathColumns]]
+"""The connection, its number of sends, and the sends."""
 
 log = logging.getLogger(__name__)
 
 
-class PlainSends:
-    """Takes sends before the SendProcessor does, and hands it those that need another answer (`answer_others`).
+class FastPathSends:
+    """Serves sends before the SendProcessor does, and passes those that need another response to `respond_to_others`.
 
     `queues`: see SendChecks.
     """
@@ -51,39 +51,39 @@ class PlainSends:
         queues: dict[str, int],
         messages: SendMessages,
         store: MessageStore,
-        answers: SendAnswers,
+        responses: SendResponses,
         pool: Pool,
         times: PutLatency,
-        answer_others: Callable[[list[Waiting], float], None],
+        respond_to_others: Callable[[list[Waiting], float], None],
     ) -> None:
         self._queues = queues
         self._messages = messages
         self._store = store
-        self._answers = answers
+        self._responses = responses
         self._pool = pool
         self._times = times
-        self._answer_others = answer_others
-        self._turn: Turn = []
-        self._gathered: list[Append] = []  # of the turn, and not put yet
-        self._answered: list[tuple[Connection, int, float, int]] = []  # to be counted: who, code, since when, how many
+        self._respond_to_others = respond_to_others
+        self._runs: Runs = []
+        self._gathered: list[Append] = []  # gathered and not put yet
+        self._counts: list[tuple[Connection, int, float, int]] = []  # connection, code, arrival, count
         self._last: Connection | None = None
-        self._in_row = 0  # turns of a single send from the same connection
+        self._single_sends = 0  # iterations in a row with a single send from that connection
 
     def __repr__(self) -> str:
-        return f"<PlainSends runs={len(self._turn)}>"
+        return f"<FastPathSends runs={len(self._runs)}>"
 
     def handlers(self) -> dict[RequestCode, RunProcessor]:
-        """What runs are made of."""
+        """Return the handler of runs for each request code."""
         return {RequestCode.SEND_MESSAGE: self.serve, RequestCode.SEND_MESSAGE_V2: self.serve}
 
     def serve(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
-        """Take the plain sends that stand at `at` and behind it; returns how many commands they are."""
+        """Take the fast-path sends in `commands` from `at` on, and return how many commands were taken."""
         command = commands[at]
         if isinstance(command, SendColumns):
             return self._serve_columns(connection, command)
-        sends = self._messages.plain(commands, at, self._queues, connection.peer_host)
+        sends = self._messages.fast_path_sends(commands, at, self._queues, connection.peer_host)
         if sends:
-            self._turn.append((connection, len(sends), sends))
+            self._runs.append((connection, len(sends), sends))
             self._gathered += [append for _, append, _ in sends]
         return len(sends)
 
@@ -92,11 +92,11 @@ class PlainSends:
         appends = self._messages.columns(command, self._queues, connection.peer_host)
         if appends is None or not self._store.put_columns(appends):
             return 0
-        self._turn.append((connection, len(appends), PlainColumns(command, appends)))
+        self._runs.append((connection, len(appends), FastPathColumns(command, appends)))
         return 1
 
     def end_run(self) -> None:
-        """Put what was gathered: something else is next."""
+        """Put the gathered sends into the store, before a request of another kind is served."""
         gathered = self._gathered
         if not gathered:
             return
@@ -109,82 +109,85 @@ class PlainSends:
             ]
             for append in failed:
                 append.status = PutStatus.UNKNOWN_ERROR
-            log.exception("plain sends failed messages=%d", len(failed))
+            log.exception("fast-path sends failed messages=%d", len(failed))
 
-    def finish_turn(self) -> None:
-        """Write what this read brought, and answer it when the store has decided."""
+    def finish_iteration(self) -> None:
+        """Write the sends of this read, and respond when the store has decided their status."""
         self.end_run()
-        turn = self._turn
-        if not turn:
+        runs = self._runs
+        if not runs:
             return
-        self._turn = []
-        self._store.write(self._store.is_flush_interpreted and self._is_alone(turn))
+        self._runs = []
+        self._store.write(self._store.is_flush_interpreted and self._is_single_producer(runs))
         if self._store.is_flush_behind:
-            for connection, *_ in turn:
+            for connection, *_ in runs:
                 connection.pause_reads()
         if not self._store.is_settled():
-            self._pool.pending += sum(count for _, count, _ in turn)
-            if not self._store.is_flush_interpreted and _is_single(turn):
-                self._look_out(turn[0][0])
-            _let_go_of_bodies(turn)
-            self._store.when_settled(partial(self._answer_flushed, turn, turn[0][0].arrived_s))
+            self._pool.pending += sum(count for _, count, _ in runs)
+            if not self._store.is_flush_interpreted and _is_single(runs):
+                self._poll_for_flush(runs[0][0])
+            _release_bodies(runs)
+            self._store.when_settled(partial(self._respond_after_flush, runs, runs[0][0].arrived_s))
         else:
-            self._answer_all(turn, turn[0][0].arrived_s)
+            self._respond(runs, runs[0][0].arrived_s)
 
-    def _look_out(self, connection: Connection) -> None:
-        """The flush that a sender with one message in flight waits for comes soon, and then he himself."""
+    def _poll_for_flush(self, connection: Connection) -> None:
+        """Poll for the flush without sleeping: a producer with one message in flight waits for it, and then sends the
+        next."""
         if limit_us := connection.busy_poll(_FLUSH_TIMES):
             self._store.stay_awake(limit_us)
 
-    def _is_alone(self, turn: Turn) -> bool:
-        """Whether one connection has sent one by one for a while, and no other has."""
-        is_next = _is_single(turn) and turn[0][0] is self._last
-        self._in_row = self._in_row + 1 if is_next else 0
-        self._last = turn[0][0]
-        return self._in_row >= _ALONE
+    def _is_single_producer(self, runs: Runs) -> bool:
+        """Return whether one connection has sent messages one by one for a while, and no other has sent any."""
+        is_next = _is_single(runs) and runs[0][0] is self._last
+        self._single_sends = self._single_sends + 1 if is_next else 0
+        self._last = runs[0][0]
+        return self._single_sends >= _SINGLE_PRODUCER_SENDS
 
-    def _answer_flushed(self, turn: Turn, arrived_s: float) -> None:
-        self._pool.pending -= sum(count for _, count, _ in turn)
-        self._answer_all(turn, arrived_s)
+    def _respond_after_flush(self, runs: Runs, arrived_s: float) -> None:
+        self._pool.pending -= sum(count for _, count, _ in runs)
+        self._respond(runs, arrived_s)
 
     def run_after_responses(self) -> None:
-        """Count what was answered; who had one send in flight is waited for."""
-        answered = self._answered
-        if not answered:
+        """Count the sends that got a response, and poll for the next send of a producer with one message in flight."""
+        counts = self._counts
+        if not counts:
             return
-        self._answered = []
-        connection, _, _, count = answered[0]
-        if len(answered) == count == 1 and (self._in_row >= _ALONE or not self._store.is_flush_interpreted):
+        self._counts = []
+        connection, _, _, count = counts[0]
+        if len(counts) == count == 1 and (
+            self._single_sends >= _SINGLE_PRODUCER_SENDS or not self._store.is_flush_interpreted
+        ):
             connection.busy_poll()
-        for _, code, arrived_s, count in answered:
+        for _, code, arrived_s, count in counts:
             self._times.note(code, ResponseCode.SUCCESS, arrived_s, count)
 
-    def _answer_all(self, turn: Turn, arrived_s: float) -> None:
-        for connection, count, sends in turn:
-            if isinstance(sends, PlainColumns):
+    def _respond(self, runs: Runs, arrived_s: float) -> None:
+        for connection, count, sends in runs:
+            if isinstance(sends, FastPathColumns):
                 code = sends.command.code
-                frames, others = self._answers.stored_columns(sends)
+                frames, others = self._responses.stored_columns(sends)
             else:
                 code = sends[0][0].code
-                frames, others = self._answers.stored_all(sends)
+                frames, others = self._responses.stored_all(sends)
             if frames:
                 connection.write(frames)
-                self._answered.append((connection, code, arrived_s, count - len(others)))
+                self._counts.append((connection, code, arrived_s, count - len(others)))
             if others:
-                self._answer_others(
+                self._respond_to_others(
                     [(connection, c, append, key.decode(), append.queue_id, None) for c, append, key in others],
                     arrived_s,
                 )
 
 
-def _is_single(turn: Turn) -> bool:
-    return len(turn) == 1 and turn[0][1] == 1
+def _is_single(runs: Runs) -> bool:
+    return len(runs) == 1 and runs[0][1] == 1
 
 
-def _let_go_of_bodies(turn: Turn) -> None:
-    """As in send.py: what is written need not stay in memory until it is flushed."""
-    for _, _, sends in turn:
-        if isinstance(sends, PlainColumns):
+def _release_bodies(runs: Runs) -> None:
+    """Release the bodies, as `processor.py` does: a written body is not needed until the flush."""
+    for _, _, sends in runs:
+        if isinstance(sends, FastPathColumns):
             sends.command.let_go()
             sends.appends.let_go()
             continue

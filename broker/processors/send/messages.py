@@ -1,7 +1,7 @@
-"""From a send request to what is put into the store: one append, or those of a batch.
+"""From a send request to its append, or to the appends of a batch.
 
-A batch is stored message by message at consecutive offsets, each with the batch's queue, times and flags and its own
-properties. Sources: docs/formats.md, "Send", "Batch body".
+The messages of a batch are stored at consecutive queue offsets, each with the batch's queue, times and flags and its
+own properties. Sources: docs/formats.md, "Send", "Batch body".
 """
 
 import random
@@ -12,11 +12,11 @@ from operator import ge
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from skylarkmq.broker.delivery.deferral import Defer, FastDefer, no_fast_deferral
-from skylarkmq.broker.processors.send.fast_batches import PlainBatches
+from skylarkmq.broker.processors.send.fast_batches import FastPathBatches
 from skylarkmq.broker.processors.send.stored_properties import (
+    COMMON_PROPERTIES,
     END,
     END_BYTES,
-    PLAIN,
     SPACE,
     PropertyCompletion,
     Shared,
@@ -49,21 +49,21 @@ from skylarkmq.protocol.send_layout import Sent
 Batch: TypeAlias = list[Append] | BatchColumns
 
 Waiting: TypeAlias = tuple[Connection, RemotingCommand, Append, str, int, Batch | None]
-"""A send between its put and its answer: who asked, what, where the last of it went, its unique key, the queue that the
-answer names, a batch's all."""
+"""A send between its put and its response: connection, command, its last append, unique key, the queue id for the
+response, and all appends if it is a batch."""
 
-PlainSend: TypeAlias = tuple[RemotingCommand, Append, bytes]
-"""A JSON request, what was made of it, and its unique key, of letters and digits."""
+FastPathSend: TypeAlias = tuple[RemotingCommand, Append, bytes]
+"""A request, its append, and its unique key, which consists of letters and digits."""
 
 
-class PlainColumns(NamedTuple):
-    """Sends that are columns, and what was made of them."""
+class FastPathColumns(NamedTuple):
+    """Sends in columns, and their appends in columns."""
 
     command: SendColumns
     appends: AppendColumns
 
-    def apart(self) -> list[PlainSend]:
-        """Each by itself, as far as its answer needs it."""
+    def one_by_one(self) -> list[FastPathSend]:
+        """Return the sends one by one, with the fields that their responses need."""
         sent: Sent = self.command.columns
         return [
             (RemotingCommand(code=self.command.code, opaque=int(opaque)), self.appends.append(at), unique_key)
@@ -74,11 +74,11 @@ class PlainColumns(NamedTuple):
 NO_DELAY: Final = "-1"
 
 _MULTI_TAG: Final = TopicFilterType.MULTI_TAG
-_KNOWN_LEVELS: Final = 64  # properties of batches are mostly the same few
+_CACHED_BATCH_PROPERTIES: Final = 64  # most batches have the properties of an earlier one
 
 
 class SendMessages:
-    """Makes appends. `max_message_size` in bytes bounds a body, and a whole batch; `now_ms` gives Unix time."""
+    """Makes appends. `max_message_size` in bytes limits a body, and a whole batch; `now_ms` gives Unix time."""
 
     def __init__(
         self,
@@ -91,30 +91,32 @@ class SendMessages:
         self._defer = defer
         self._now_ms = now_ms
         self._defer_fast = defer_fast
-        self._wishing = completion.wishing
+        self._deferred_properties = completion.deferred
         self._complete = completion.complete
         self._cluster_entry = completion.cluster_entry
-        leaf = compiled.load("decode")
-        self.plain: Callable[[Sequence[RemotingCommand], int, Mapping[str, int], bytes], list[PlainSend]]
-        """`(commands, at, queues, born host)`: the appends of the plain sends that stand at `at` and behind it, into
-        the topics and queues that they name. `queues`: how many a topic has."""
-        self.plain = (
-            self._plain if leaf is None else leaf.Sends(PutStatus.PENDING, completion.cluster_entry, self._plain).plain
+        compiled_decode = compiled.load("decode")
+        self.fast_path_sends: Callable[[Sequence[RemotingCommand], int, Mapping[str, int], bytes], list[FastPathSend]]
+        """`(commands, at, queues, born_host)`: returns the fast-path sends in `commands` from `at` on, up to the first
+        that does not qualify. `queues`: the number of queues of each topic."""
+        self.fast_path_sends = (
+            self._python_sends
+            if compiled_decode is None
+            else compiled_decode.Sends(PutStatus.PENDING, completion.cluster_entry, self._python_sends).plain
         )
         self._complete_record = completion.complete_record
-        self._level = lru_cache(_KNOWN_LEVELS)(lambda text: _level(text, completion))
-        batch_leaf = compiled.load("batch")
-        self._plain_batch: Callable[..., list[Append] | None]
-        self._plain_batch = (
-            PlainBatches(completion.cluster_entry)
-            if batch_leaf is None
-            else batch_leaf.Batches(PutStatus.PENDING, completion.cluster_entry)
+        self._batch_properties = lru_cache(_CACHED_BATCH_PROPERTIES)(lambda text: _batch_properties(text, completion))
+        compiled_batch = compiled.load("batch")
+        self._fast_path_appends: Callable[..., list[Append] | None]
+        self._fast_path_appends = (
+            FastPathBatches(completion.cluster_entry)
+            if compiled_batch is None
+            else compiled_batch.Batches(PutStatus.PENDING, completion.cluster_entry)
         ).appends
-        self._columns_of_batch = PlainBatches(completion.cluster_entry).columns if batch_leaf is None else None
-        self.limit(max_message_size)
+        self._columns_of = FastPathBatches(completion.cluster_entry).columns if compiled_batch is None else None
+        self.set_max_message_size(max_message_size)
 
-    def limit(self, max_message_size: int) -> None:
-        """Bound bodies by so many bytes from now on."""
+    def set_max_message_size(self, max_message_size: int) -> None:
+        """Set the limit of bodies and batches in bytes."""
         self._max_message_size = max_message_size
         self.illegal = (
             "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
@@ -124,11 +126,11 @@ class SendMessages:
     def __repr__(self) -> str:
         return f"<SendMessages up to {self._max_message_size} bytes>"
 
-    def _plain(
+    def _python_sends(
         self, commands: Sequence[RemotingCommand], at: int, queues: Mapping[str, int], born_host: bytes
-    ) -> list[PlainSend]:
+    ) -> list[FastPathSend]:
         usual = self._cluster_entry
-        sends: list[PlainSend] = []
+        sends: list[FastPathSend] = []
         topic, queue_count = "", 0
         last_tags, code = None, 0
         for command in commands[at:] if at else commands:
@@ -144,7 +146,7 @@ class SendMessages:
             own = sent.properties.encode("utf-8", "replace")
             if own and own[-1] != END:
                 own += END_BYTES
-            found = PLAIN(own)
+            found = COMMON_PROPERTIES(own)
             if found is None:
                 break
             keys, unique_key, _, tags = found.groups()
@@ -169,13 +171,13 @@ class SendMessages:
         return sends
 
     def columns(self, command: SendColumns, queues: Mapping[str, int], born_host: bytes) -> AppendColumns | None:
-        """The same of plain sends that are columns; None if one of them, or their topic, is not plain."""
+        """Return the appends of fast-path sends in columns; None if one of them does not qualify."""
         sent: Sent = command.columns
         header: SendMessageHeader = command.sample
         least = min(map(queues.get, set(sent.topics), repeat(0)))
         if max(sent.queue_ids) >= least and any(map(ge, sent.queue_ids, map(queues.get, sent.topics, repeat(0)))):
             return None
-        if not all(map(PLAIN, command.samples)):
+        if not all(map(COMMON_PROPERTIES, command.samples)):
             return None
         keys = sent.unique_keys
         if sent.keys:
@@ -198,11 +200,11 @@ class SendMessages:
     def single(
         self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
     ) -> tuple[Append, str, int]:
-        """The append of a message, its unique key, and the queue that it is for. It has its status if it is refused."""
+        """Return the append of a message, its unique key, and its queue id. A refused append has its status set."""
         is_dead_letter = topic.topic_name != header.topic
-        if not is_dead_letter and (granted := self._granted(connection, command, header, topic)) is not None:
+        if not is_dead_letter and (granted := self._deferred(connection, command, header, topic)) is not None:
             return granted
-        properties = self._complete(never_delayed(header.properties) if is_dead_letter else header.properties)
+        properties = self._complete(without_delay(header.properties) if is_dead_letter else header.properties)
         sys_flag = header.sys_flag
         if topic.topic_filter_type is _MULTI_TAG:
             sys_flag |= SysFlag.MULTI_TAGS
@@ -227,14 +229,15 @@ class SendMessages:
                 append.status = refusal
         return append, properties.unique_key, queue_id
 
-    def _granted(
+    def _deferred(
         self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
     ) -> tuple[Append, str, int] | None:
-        """As `single`, of a message that has usual properties but for the one that defers it; None for any other."""
-        wishing = self._wishing(header.properties) if topic.topic_filter_type is not _MULTI_TAG else None
-        if wishing is None:
+        """Return the same for a message whose properties are common but for one that defers it; None for any other
+        message."""
+        deferred = self._deferred_properties(header.properties) if topic.topic_filter_type is not _MULTI_TAG else None
+        if deferred is None:
             return None
-        encoded, code, keys, wish = wishing
+        encoded, code, keys, wish = deferred
         append = Append(
             topic.topic_name,
             header.queue_id if header.queue_id >= 0 else any_queue(topic),
@@ -256,34 +259,34 @@ class SendMessages:
     def batch(
         self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
     ) -> tuple[list[Append], str]:
-        """The appends of a batch, and the batch's own unique key if it has one. RequestError if it is none."""
+        """Return the appends of a batch, and the batch's own unique key or "". Raises RequestError if it is invalid."""
         self._check_batch(command, header)
-        batch_level, shared = self._level(header.properties)
+        own, shared = self._batch_properties(header.properties)
         common = _common(connection, header, topic)
         appends = None
         if shared is not None:
-            appends = self._plain_batch(command.body, shared, *common)
+            appends = self._fast_path_appends(command.body, shared, *common)
         if appends is None:
-            appends = [self._of_batch(record, batch_level, *common) for record in decode_batch(command.body)]
-        return appends, batch_level.get(PropertyName.UNIQ_KEY, "")
+            appends = [self._batch_append(record, own, *common) for record in decode_batch(command.body)]
+        return appends, own.get(PropertyName.UNIQ_KEY, "")
 
     def batch_columns(
         self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
     ) -> tuple[BatchColumns | None, str]:
-        """The same as columns; None for a batch that is to be taken message by message."""
-        if self._columns_of_batch is None:
+        """Return the same in columns; None for a batch that must be converted message by message."""
+        if self._columns_of is None:
             return None, ""
         self._check_batch(command, header)
-        batch_level, shared = self._level(header.properties)
+        own, shared = self._batch_properties(header.properties)
         if shared is None:
             return None, ""
-        columns = self._columns_of_batch(command.body, shared, *_common(connection, header, topic))
-        return columns, batch_level.get(PropertyName.UNIQ_KEY, "")
+        columns = self._columns_of(command.body, shared, *_common(connection, header, topic))
+        return columns, own.get(PropertyName.UNIQ_KEY, "")
 
-    def _of_batch(
-        self, record: BatchRecord, batch_level: dict[str, str], topic: str, queue_id: int, sys_flag: int, *born: Any
+    def _batch_append(
+        self, record: BatchRecord, own: dict[str, str], topic: str, queue_id: int, sys_flag: int, *born: Any
     ) -> Append:
-        properties = self._complete_record(record, batch_level)
+        properties = self._complete_record(record, own)
         if properties.deferred is not None:
             raise RequestError(ResponseCode.MESSAGE_ILLEGAL, self.illegal)
         born_timestamp, born_host, reconsume_times = born
@@ -316,15 +319,15 @@ class SendMessages:
             raise RequestError(ResponseCode.MESSAGE_ILLEGAL, self.illegal)
 
 
-def first_of(batch: Batch) -> Append:
-    """What knows where a batch begins."""
+def first_append(batch: Batch) -> Append:
+    """Return the append that has the offsets of the first message."""
     return cast(Append, batch) if isinstance(batch, BatchColumns) else batch[0]
 
 
 def _common(
     connection: Connection, header: SendMessageHeader, topic: TopicConfig
 ) -> tuple[str, int, int, int, bytes, int]:
-    """What the messages of a batch share: topic, queue, sysFlag, born time and host, times reconsumed."""
+    """Return what the messages of a batch share: topic, queue id, sysFlag, born timestamp and host, reconsume times."""
     queue_id = header.queue_id if header.queue_id >= 0 else any_queue(topic)
     sys_flag = header.sys_flag
     if topic.topic_filter_type is _MULTI_TAG:
@@ -333,17 +336,17 @@ def _common(
     return topic.topic_name, queue_id, sys_flag, *born, header.reconsume_times or 0
 
 
-def _level(text: str, completion: PropertyCompletion) -> tuple[dict[str, str], Shared | None]:
-    """A batch's own properties, and what they add to those of its messages."""
-    batch_level = decode_properties(text)
-    return batch_level, completion.shared(batch_level)
+def _batch_properties(text: str, completion: PropertyCompletion) -> tuple[dict[str, str], Shared | None]:
+    """Return a batch's own properties, and the entries that they add to its messages."""
+    own = decode_properties(text)
+    return own, completion.shared(own)
 
 
-def never_delayed(properties: str) -> str:
-    """The properties of a message that becomes a dead letter instead of waiting for its next try."""
+def without_delay(properties: str) -> str:
+    """Return the properties of a dead letter, without the delay of a retry."""
     return encode_properties(decode_properties(properties) | {PropertyName.DELAY: NO_DELAY})
 
 
 def any_queue(topic: TopicConfig) -> int:
-    """A queue for a message whose producer did not choose one."""
+    """Return a random queue id, for a message whose producer did not choose one."""
     return random.randrange(max(topic.write_queue_nums, 1))

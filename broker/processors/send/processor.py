@@ -1,13 +1,13 @@
-"""Sending: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
+"""Sends: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
 
-    checks -> appends -> store.put ... end of the read: store.commit -> answers
+    checks -> appends -> store.put ... end of the read: store.commit -> responses
 
-A send is checked, completed and put into the store's open batch at once; it is answered when the store has decided its
-status: after the write at the end of this read, or under SYNC_FLUSH when the flush has passed it. So nothing is awaited
-and no answer exists before the message does. Answers of a refused check carry region and trace switch, as those of
-accepted sends do. While the disk is too far behind, those who send are not read from until it has caught up.
+A send is checked, completed and put into the store's open batch at once. Its response is written when the store has
+decided its status: after the write at the end of this read, or under SYNC_FLUSH after the flush that covers it. So a
+send needs no coroutine, and no response is built before its message is written. Refusals carry region and trace switch
+like the responses to accepted sends. While the flush is too far behind, the broker does not read from producers.
 
-Most sends never come here one by one: `plain_sends.py` takes them in runs, and puts those together.
+`fast_path.py` serves most sends in runs, which it also gathers; this module serves all others.
 
 Source: docs/formats.md, "Send".
 """
@@ -18,9 +18,9 @@ from typing import Final, cast
 from skylarkmq.broker.delivery.message_type import special_type
 from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.processors.send.checks import SendChecks
-from skylarkmq.broker.processors.send.fast_path import PlainSends
-from skylarkmq.broker.processors.send.messages import Batch, SendMessages, Waiting, first_of
-from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.fast_path import FastPathSends
+from skylarkmq.broker.processors.send.messages import Batch, SendMessages, Waiting, first_append
+from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor, RunProcessor
@@ -61,31 +61,31 @@ _TIMER: Final = SystemTopic.TIMER
 
 
 class SendProcessor:
-    """Stores messages, and answers when the store has decided."""
+    """Stores messages, and responds when the store has decided their status."""
 
     def __init__(
         self,
         checks: SendChecks,
         messages: SendMessages,
         store: MessageStore,
-        answers: SendAnswers,
+        responses: SendResponses,
         pool: Pool,
         times: PutLatency,
     ) -> None:
         self._topic_for = checks.topic_for
         self._messages = messages
         self._store = store
-        self._answers = answers
+        self._responses = responses
         self._pool = pool
         self._times = times
-        self._turn: list[Waiting] = []
-        self._plain = PlainSends(checks.queues, messages, store, answers, pool, times, self.answer_all)
+        self._waiting: list[Waiting] = []
+        self._fast_path = FastPathSends(checks.queues, messages, store, responses, pool, times, self.respond_all)
 
     def __repr__(self) -> str:
-        return f"<SendProcessor turn={len(self._turn)} {self._pool!r}>"
+        return f"<SendProcessor waiting={len(self._waiting)} {self._pool!r}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {
             RequestCode.SEND_MESSAGE: self.send,
             RequestCode.SEND_MESSAGE_V2: self.send_v2,
@@ -93,15 +93,15 @@ class SendProcessor:
         }
 
     def run_handlers(self) -> dict[RequestCode, RunProcessor]:
-        """What is served in runs, as far as it is plain."""
-        return self._plain.handlers()
+        """Return the handlers of runs, which serve fast-path sends."""
+        return self._fast_path.handlers()
 
     def send(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
-        """Request 10."""
+        """Serve SEND_MESSAGE (10)."""
         return self._send(connection, command, command.header(SendMessageHeader))
 
     def send_v2(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
-        """Requests 310 and 320: what is a batch is said by the header's flag alone."""
+        """Serve SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320): only the header's flag marks a batch."""
         return self._send(connection, command, command.header(SendMessageV2Header))
 
     def _send(
@@ -110,14 +110,14 @@ class SendProcessor:
         try:
             topic = self._topic_for(connection, command, header)
             if is_true(header.batch):
-                self._turn.append(self._put_batch(connection, command, header, topic))
+                self._waiting.append(self._put_batch(connection, command, header, topic))
             else:
                 append, unique_key, queue_id = self._messages.single(connection, command, header, topic)
                 if append.status is PutStatus.PENDING:
                     self._store.put(append)
-                self._turn.append((connection, command, append, unique_key, queue_id, None))
+                self._waiting.append((connection, command, append, unique_key, queue_id, None))
         except RequestError as refusal:
-            return RemotingCommand.response(refusal.code, refusal.remark, self._answers.ext)
+            return RemotingCommand.response(refusal.code, refusal.remark, self._responses.ext)
         return None
 
     def _put_batch(
@@ -131,51 +131,51 @@ class SendProcessor:
         return connection, command, appends[-1], unique_key, appends[0].queue_id, appends
 
     def end_run(self) -> None:
-        """See PlainSends."""
-        self._plain.end_run()
+        """Put the sends that the fast path has gathered."""
+        self._fast_path.end_run()
 
-    # --------------------------------------------------------------------------------------------------------- answers
+    # ------------------------------------------------------------------------------------------------------ responses
 
-    def finish_turn(self) -> None:
-        """Write what this read brought, and answer what is decided by that."""
-        self._plain.finish_turn()
-        turn = self._turn
-        if not turn:
+    def finish_iteration(self) -> None:
+        """Write the sends of this read, and respond to those whose status the write decided."""
+        self._fast_path.finish_iteration()
+        waiting = self._waiting
+        if not waiting:
             return
-        self._turn = []
-        arrived_s = turn[0][0].arrived_s
+        self._waiting = []
+        arrived_s = waiting[0][0].arrived_s
         self._store.commit()
         if self._store.is_flush_behind:
-            for waiting in turn:
-                waiting[0].pause_reads()
-        pending = [waiting for waiting in turn if waiting[2].status is PutStatus.PENDING]
+            for send in waiting:
+                send[0].pause_reads()
+        pending = [send for send in waiting if send[2].status is PutStatus.PENDING]
         if pending:
-            turn = [waiting for waiting in turn if waiting[2].status is not PutStatus.PENDING]
+            waiting = [send for send in waiting if send[2].status is not PutStatus.PENDING]
             self._pool.pending += len(pending)
-            _let_go_of_bodies(pending)
-            self._store.when_settled(partial(self._answer_flushed, pending, arrived_s))
-        self.answer_all(turn, arrived_s)
+            _release_bodies(pending)
+            self._store.when_settled(partial(self._respond_after_flush, pending, arrived_s))
+        self.respond_all(waiting, arrived_s)
 
     def run_after_responses(self) -> None:
-        """Do what nobody's answer waits for."""
+        """Dispatch the messages and count the sends, after the responses have been written."""
         self._store.show()
-        self._plain.run_after_responses()
+        self._fast_path.run_after_responses()
 
-    def _answer_flushed(self, waiting: list[Waiting], arrived_s: float) -> None:
+    def _respond_after_flush(self, waiting: list[Waiting], arrived_s: float) -> None:
         self._pool.pending -= len(waiting)
-        self.answer_all(waiting, arrived_s)
+        self.respond_all(waiting, arrived_s)
 
-    def answer_all(self, waiting: list[Waiting], arrived_s: float) -> None:
-        """Answer sends that the store has decided; they came at `arrived_s`."""
-        stored, ok, oneway = self._answers.stored, PutStatus.PUT_OK, Flag.ONEWAY
+    def respond_all(self, waiting: list[Waiting], arrived_s: float) -> None:
+        """Respond to sends whose status the store has decided; they arrived at `arrived_s`."""
+        stored, ok, oneway = self._responses.stored, PutStatus.PUT_OK, Flag.ONEWAY
         for connection, command, append, unique_key, queue_id, batch in waiting:
             if command.flag & oneway:
                 continue
             if append.status is ok:
                 if batch is not None:
-                    frame = self._answers.stored_batch(command, batch, unique_key)
+                    frame = self._responses.stored_batch(command, batch, unique_key)
                 else:
-                    handle = self._answers.recall_handle(append) if append.topic == _TIMER else None
+                    handle = self._responses.recall_handle(append) if append.topic == _TIMER else None
                     offsets = append.physical_offset, queue_id, append.queue_offset
                     frame = stored(command, *offsets, unique_key, handle)
                 if frame is not None:
@@ -187,21 +187,21 @@ class SendProcessor:
             else:
                 connection.answer(command, self._refusal(append.status))
         if waiting:
-            self._note_kinds(waiting)
-            self._note_times(waiting, arrived_s)
+            self._count_special_types(waiting)
+            self._note_latencies(waiting, arrived_s)
 
-    def _note_kinds(self, waiting: list[Waiting]) -> None:
-        """Have messages of special kinds counted as such, behind the count of all; runs have none."""
+    def _count_special_types(self, waiting: list[Waiting]) -> None:
+        """Count delayed, transactional and other special messages by type; the fast path has none."""
         for _, _, last, _, _, batch in waiting:
             if isinstance(batch, BatchColumns) or (batch is not None and last.keys is not None):
-                continue  # a plain batch
+                continue  # a fast-path batch
             for append in batch or (last,):
                 kind = special_type(append.properties)
                 if kind is not None and append.status in STORED:
                     self._store.note_special(append.topic, kind, append.size)
 
-    def _note_times(self, waiting: list[Waiting], arrived_s: float) -> None:
-        """Tell how long these took; nearly always all of them asked for the same and got it."""
+    def _note_latencies(self, waiting: list[Waiting], arrived_s: float) -> None:
+        """Note the latencies. The first case covers nearly all calls: one code, and all stored."""
         note = self._times.note
         first, ok = waiting[0][1], PutStatus.PUT_OK
         codes = [command.code for _, command, append, *_ in waiting if append.status is ok]
@@ -214,17 +214,17 @@ class SendProcessor:
     def _stored_frame(
         self, command: RemotingCommand, status: PutStatus, batch: Batch, unique_key: str, queue_id: int
     ) -> bytes:
-        """The answer to a send that is stored, in any dialect."""
-        first = first_of(batch)
+        """Return the response to a stored send, in any dialect."""
+        first = first_append(batch)
         code, remark = RESULTS[status]
         header = SendMessageResponseHeader(
-            msg_id=self._answers.message_ids(batch),
+            msg_id=self._responses.message_ids(batch),
             queue_id=queue_id,
             queue_offset=first.queue_offset,
             transaction_id=unique_key or None,
-            recall_handle=self._answers.recall_handle(first) if first.topic == _TIMER else None,
+            recall_handle=self._responses.recall_handle(first) if first.topic == _TIMER else None,
         )
-        return self._answers.stored_general(command, code, remark, header)
+        return self._responses.stored_general(command, code, remark, header)
 
     def _refusal(self, status: PutStatus) -> RemotingCommand:
         code, remark = RESULTS[status]
@@ -235,14 +235,15 @@ class SendProcessor:
         elif remark is UNAVAILABLE:
             usage = self._store.disk_usage()
             remark = UNAVAILABLE.format(log=usage.log / 100, queues=usage.queues / 100, index=usage.index / 100)
-        return RemotingCommand.response(code, remark, self._answers.ext)
+        return RemotingCommand.response(code, remark, self._responses.ext)
 
 
-def _let_go_of_bodies(pending: list[Waiting]) -> None:
-    """What is written need not stay in memory until it is flushed: a body may be large, and a frame of its own."""
+def _release_bodies(pending: list[Waiting]) -> None:
+    """Release the bodies of written sends, which need no memory until they are flushed: a body may be a large frame of
+    its own."""
     for _, command, append, _, _, batch in pending:
         command.let_go()
         if isinstance(batch, BatchColumns):
-            continue  # it has let go already
+            continue  # its bodies are released already
         for each in batch or (append,):
             each.body = b""

@@ -1,8 +1,9 @@
-"""RECALL_MESSAGE (370): a producer takes a timer message back.
+"""RECALL_MESSAGE (370): cancels a timer message.
 
-What is stored is one more timer message, due together with the other, which it deletes when both come up
-(broker/delivery/timer/slot_delivery.py); so the answer says only that this one is stored. Answers carry the region, as
-those of sends do. Off unless `recallMessageEnable` is on. Source: docs/formats.md, "Timer messages".
+The broker stores another timer message, due at the same time, which deletes the first one when both are due
+(broker/delivery/timer/slot_delivery.py). So success only means that the second one is stored. Responses carry the
+region, like those of sends. The setting `recallMessageEnable` turns this on; it is off by default. Source:
+docs/formats.md, "Timer messages".
 """
 
 from collections.abc import Callable
@@ -33,7 +34,7 @@ _UNAVAILABLE: Final = "recall failed, broker service not available"
 
 
 class RecallConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What recalling depends on. `start_accept_ms`: startAcceptSendRequestTimeStamp."""
+    """Settings of recalls. `start_accept_ms`: startAcceptSendRequestTimeStamp."""
 
     is_enabled: bool
     broker_name: str
@@ -44,7 +45,7 @@ class RecallConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecallProcessor:
-    """Recalls messages of one broker. `now_ms` gives Unix time."""
+    """Recalls the messages of one broker. `now_ms` gives Unix time."""
 
     def __init__(
         self,
@@ -64,15 +65,15 @@ class RecallProcessor:
         return f"<RecallProcessor enabled={self._config.is_enabled}>"
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {RequestCode.RECALL_MESSAGE: self.recall}
 
     def configure(self, config: RecallConfig) -> None:
-        """Go by other settings from now on."""
+        """Apply new settings to the requests that follow."""
         self._config = config
 
     async def recall(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Request 370."""
+        """Serve RECALL_MESSAGE (370)."""
         header = command.header(RecallMessageHeader)
         ext = {PropertyName.MSG_REGION: self._config.region}
         try:
@@ -80,11 +81,11 @@ class RecallProcessor:
             await self._put(handle, connection)
         except RequestError as refusal:
             return RemotingCommand.response(refusal.code, refusal.remark, ext)
-        answer = RecallMessageResponseHeader(msg_id=handle.unique_key)
-        return RemotingCommand.response(remark=NO_RESPONSE_REMARK, ext=ext | answer.to_ext())
+        response = RecallMessageResponseHeader(msg_id=handle.unique_key)
+        return RemotingCommand.response(remark=NO_RESPONSE_REMARK, ext=ext | response.to_ext())
 
     def _checked(self, header: RecallMessageHeader) -> RecallHandle:
-        """The handle, if it may be used. RequestError."""
+        """Return the decoded handle. Raises RequestError if it may not be used."""
         config, now_ms = self._config, self._now_ms()
         if not config.is_enabled:
             raise RequestError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
@@ -109,7 +110,7 @@ class RecallProcessor:
         return handle
 
     async def _put(self, handle: RecallHandle, connection: Connection) -> None:
-        """Store what deletes the message. RequestError: it could not be."""
+        """Store the deleting message. Raises RequestError if that fails."""
         now_ms = self._now_ms()
         properties = {
             PropertyName.TAGS: TAG,

@@ -1,9 +1,10 @@
 """Replies: SEND_REPLY_MESSAGE (324), SEND_REPLY_MESSAGE_V2 (325).
 
-    checks of a send -> push to who has asked (326) -> store, if storeReplyMessageEnable -> answer
+    checks of a send -> push to the requester (PUSH_REPLY_MESSAGE_TO_CLIENT, 326) -> store, if storeReplyMessageEnable
+    -> response
 
-The answer says whether the reply has reached who asked for it. It is stored either way, as a message like any other;
-that it could not be changes nothing about the answer, but for the message id: "0" if there is none.
+The response reports whether the requester has received the reply. The reply is stored either way, as an ordinary
+message. A failed put changes only the message id of the response, which is then "0".
 
 Source: docs/formats.md, "Calls to clients", "Send".
 """
@@ -18,7 +19,7 @@ from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
 from skylarkmq.broker.delivery.request_reply import Replies
 from skylarkmq.broker.processors.send.checks import SendChecks
 from skylarkmq.broker.processors.send.messages import SendMessages, any_queue
-from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.protocol.bodies.topic import TopicConfig
@@ -34,14 +35,14 @@ log = logging.getLogger(__name__)
 
 
 class ReplyProcessor:
-    """Passes replies on."""
+    """Pushes replies to requesters, and stores them."""
 
     def __init__(
         self,
         checks: SendChecks,
         messages: SendMessages,
         puts: InternalPuts,
-        answers: SendAnswers,
+        responses: SendResponses,
         replies: Replies,
         *,
         are_stored: bool,
@@ -49,29 +50,29 @@ class ReplyProcessor:
         self._topic_for = checks.topic_for
         self._messages = messages
         self._puts = puts
-        self._answers = answers
+        self._responses = responses
         self._replies = replies
-        self._are_stored = are_stored
+        self._stores_replies = are_stored
 
     def __repr__(self) -> str:
         return f"<ReplyProcessor {self._replies!r}>"
 
     def configure(self, *, are_stored: bool) -> None:
-        """Store replies from now on, or do not."""
-        self._are_stored = are_stored
+        """Set whether replies are stored."""
+        self._stores_replies = are_stored
 
     def handlers(self) -> dict[RequestCode, Processor]:
-        """What this processor serves."""
+        """Return the handler for each request code that this processor serves."""
         return {RequestCode.SEND_REPLY_MESSAGE: self.reply, RequestCode.SEND_REPLY_MESSAGE_V2: self.reply_v2}
 
     def reply(self, connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand] | RemotingCommand:
-        """Request 324."""
+        """Serve SEND_REPLY_MESSAGE (324)."""
         return self._reply(connection, command, command.header(SendMessageHeader))
 
     def reply_v2(
         self, connection: Connection, command: RemotingCommand
     ) -> Awaitable[RemotingCommand] | RemotingCommand:
-        """Request 325."""
+        """Serve SEND_REPLY_MESSAGE_V2 (325)."""
         return self._reply(connection, command, command.header(SendMessageV2Header))
 
     def _reply(
@@ -80,7 +81,7 @@ class ReplyProcessor:
         try:
             topic = self._topic_for(connection, command, header)
         except RequestError as refusal:
-            return RemotingCommand.response(refusal.code, refusal.remark, self._answers.ext)
+            return RemotingCommand.response(refusal.code, refusal.remark, self._responses.ext)
         return self._push_and_store(connection, command, header, topic)
 
     async def _push_and_store(
@@ -89,17 +90,17 @@ class ReplyProcessor:
         properties = decode_properties(header.properties)
         remark = await self._replies.push(header, properties, command.body, connection.peer)
         queue_id = header.queue_id if header.queue_id >= 0 else any_queue(topic)
-        answer = SendMessageResponseHeader(NOT_STORED, queue_id, 0)
-        if self._are_stored:
+        response = SendMessageResponseHeader(NOT_STORED, queue_id, 0)
+        if self._stores_replies:
             stored = replace(header, properties=encode_properties(properties), queue_id=queue_id)
-            answer = await self._store(connection, command, stored, topic) or answer
+            response = await self._store(connection, command, stored, topic) or response
         code = ResponseCode.SUCCESS if remark is None else ResponseCode.SYSTEM_ERROR
-        return RemotingCommand.response(code, remark, self._answers.ext | answer.to_ext())
+        return RemotingCommand.response(code, remark, self._responses.ext | response.to_ext())
 
     async def _store(
         self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
     ) -> SendMessageResponseHeader | None:
-        """Where the reply stands now; None if the store would not have it."""
+        """Store the reply, and return where; None if the store refused it."""
         try:
             append, _, queue_id = self._messages.single(connection, command, header, topic)
         except RequestError as refusal:
@@ -109,4 +110,4 @@ class ReplyProcessor:
         if status not in STORED:
             log.debug("reply not stored peer=%s status=%s", connection.peer, status.name)
             return None
-        return SendMessageResponseHeader(self._answers.message_ids([append]), queue_id, append.queue_offset)
+        return SendMessageResponseHeader(self._responses.message_ids([append]), queue_id, append.queue_offset)

@@ -1,7 +1,7 @@
-"""The answer to an accepted send, which is most of what a broker ever says, from one template for each dialect.
+"""The response to an accepted send, from one template per dialect: the most frequent response of a broker.
 
-Answers with plain ids are made by filling in bytes; everything else goes through the general encoder and comes out as
-the same member by member. Source: docs/formats.md, "Send".
+Responses with ordinary ids come from templates; all others come from the general encoder, with the same fields. Source:
+docs/formats.md, "Send".
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.processors.send.messages import Batch, PlainColumns, PlainSend, first_of
+from skylarkmq.broker.processors.send.messages import Batch, FastPathColumns, FastPathSend, first_append
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.log.batch_columns import BatchColumns
 from skylarkmq.protocol import compiled
@@ -28,14 +28,14 @@ from skylarkmq.protocol.serialize import BINARY_FIXED, binary_entry, encode_comm
 from skylarkmq.protocol.timers import OUT_MS
 
 _PREFIXES: Final = tuple(encode_prefix(JSON, length, 0) for length in range(1024))
-_LONGEST_FILLING: Final = 150  # what numbers and a unique key add to the template
+_LONGEST_FILLING: Final = 150  # bytes that numbers and a unique key add to the template
 _ONEWAY: Final = Flag.ONEWAY
 _i32: Final = Struct(">i").pack
 _i64: Final = Struct(">q").pack
 
 
-class SendAnswers:
-    """Answers of one broker: its region, trace switch and store host stand in all of them."""
+class SendResponses:
+    """Encodes the responses of one broker, which all contain its region, trace switch and store host."""
 
     def __init__(self, region: str, *, trace_on: bool, store_host: bytes, broker_name: str = "") -> None:
         self._store_host = store_host
@@ -43,40 +43,42 @@ class SendAnswers:
         self.configure(region, trace_on=trace_on)
 
     def configure(self, region: str, *, trace_on: bool) -> None:
-        """Answer with these from now on."""
+        """Set region and trace switch of the responses that follow."""
         store_host = self._store_host
         self.ext = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false"}
         pieces = _pieces(self.ext, store_host)
         escaped = [piece.replace(b"%", b"%%") for piece in pieces]
         begin, queue_id, queue_offset, self._key, end, behind = escaped
         offsets = queue_id + b"%d" + queue_offset + b"%d"
-        self._plain = begin + b"%016X" + offsets + self._key + b"%s" + end + b"%d" + behind
-        self._plain_text = begin + b"%016X" + offsets + self._key + b"%b" + end + b"%b" + behind
+        self._template = begin + b"%016X" + offsets + self._key + b"%s" + end + b"%d" + behind
+        self._text_template = begin + b"%016X" + offsets + self._key + b"%b" + end + b"%b" + behind
         self._batch = begin + b"%b" + offsets + b"%b" + end + b"%d" + behind
         self._binary = binary_pieces = _binary_pieces(self.ext, store_host)
         self._packed = packed_pieces = _packed_pieces(self.ext, store_host)
         self._packed_struct = Struct(">iI{}si{}s16s{}si{}sq{}sB".format(*map(len, packed_pieces[:5])))
-        self._parts: dict[int, Callable[[PlainSend], tuple[bytes, ...]]]
+        self._parts: dict[int, Callable[[FastPathSend], tuple[bytes, ...]]]
         self._parts = {ROCKETMQ: self._binary_parts, MSGPACK: self._packed_parts}
-        leaf, ok = compiled.load("answers"), PutStatus.PUT_OK
-        self.stored_all: Callable[[Sequence[PlainSend]], tuple[bytes, list[PlainSend]]]
-        """The frames that say where plain messages went, as `stored` makes them; and the sends that need another answer
-        or none, because they are not stored, or are oneway."""
+        compiled_responses, ok = compiled.load("answers"), PutStatus.PUT_OK
+        self.stored_all: Callable[[Sequence[FastPathSend]], tuple[bytes, list[FastPathSend]]]
+        """Return the response frames of fast-path sends, as `stored` encodes them, and the sends that need another
+        response or none: those that are not stored, or are oneway."""
         self.stored_all = (
-            self._stored_all if leaf is None else leaf.Answers(pieces, binary_pieces, packed_pieces, ok).stored
+            self._stored_all
+            if compiled_responses is None
+            else compiled_responses.Answers(pieces, binary_pieces, packed_pieces, ok).stored
         )
 
     def __repr__(self) -> str:
-        return f"<SendAnswers {self.ext}>"
+        return f"<SendResponses {self.ext}>"
 
     def message_ids(self, batch: Batch) -> str:
-        """The offset ids of records of this broker, joined by commas."""
+        """Return the offset ids of records of this broker, joined by commas."""
         if isinstance(batch, BatchColumns):
             return encode_offset_ids(self._store_host, batch.physical_offsets)
         return _offset_ids(self._store_host, batch)
 
     def recall_handle(self, append: Append) -> str | None:
-        """What a timer message is taken back with; None for any other, and for those of retry topics."""
+        """Return the handle that recalls a timer message; None for other messages, and for those of retry topics."""
         text = append.properties.decode("utf-8", "replace")
         out_ms, topic = decimal(property_value(text, OUT_MS)), property_value(text, PropertyName.REAL_TOPIC)
         unique_key = append.keys[0].decode() if append.keys else property_value(text, PropertyName.UNIQ_KEY)
@@ -93,30 +95,31 @@ class SendAnswers:
         unique_key: str,
         recall_handle: str | None = None,
     ) -> bytes | None:
-        """The frame that says where a message went; None if it is not the plain case."""
+        """Return the response frame of a stored message; None if the template does not fit."""
         key = unique_key.encode("utf-8", "replace")
         if request.dialect != JSON or not key.isalnum():
             return None
         if recall_handle is not None:
             key = b'%b","recallHandle":"%b' % (key, recall_handle.encode())
-        return _framed(self._plain % (physical_offset, queue_id, queue_offset, key, request.opaque))
+        return _framed(self._template % (physical_offset, queue_id, queue_offset, key, request.opaque))
 
     def stored_batch(self, request: RemotingCommand, batch: Batch, unique_key: str) -> bytes | None:
-        """The same of a batch, which says where all of it went; it seldom has a unique key of its own."""
+        """Return the same for a batch, with the offset ids of all its messages; a batch seldom has a unique key of its
+        own."""
         key = unique_key.encode("utf-8", "replace")
         if request.dialect != JSON or not (key.isalnum() or not key):
             return None
-        first = first_of(batch)
+        first = first_append(batch)
         ids = self.message_ids(batch)[2 * len(self._store_host) :].encode()
         key = self._key + key if key else key
         return _framed(self._batch % (ids, first.queue_id, first.queue_offset, key, request.opaque))
 
-    def _stored_all(self, sends: Sequence[PlainSend]) -> tuple[bytes, list[PlainSend]]:
-        template, prefixes, ok = self._plain, _PREFIXES, PutStatus.PUT_OK
+    def _stored_all(self, sends: Sequence[FastPathSend]) -> tuple[bytes, list[FastPathSend]]:
+        template, prefixes, ok = self._template, _PREFIXES, PutStatus.PUT_OK
         if len(template) + _LONGEST_FILLING > len(prefixes):
-            return b"", list(sends)  # a region with a very long name
+            return b"", list(sends)  # the region has a very long name
         parts: list[bytes] = []
-        others: list[PlainSend] = []
+        others: list[FastPathSend] = []
         for send in sends:
             command, append, unique_key = send
             if append.status is not ok or command.flag & _ONEWAY:
@@ -130,11 +133,11 @@ class SendAnswers:
             parts += (prefixes[len(header)], header)
         return b"".join(parts), others
 
-    def stored_columns(self, sends: PlainColumns) -> tuple[bytes, list[PlainSend]]:
-        """The same as `stored_all` of sends that are columns."""
-        template, prefixes, (command, appends) = self._plain_text, _PREFIXES, sends
+    def stored_columns(self, sends: FastPathColumns) -> tuple[bytes, list[FastPathSend]]:
+        """Return the same as `stored_all`, for sends in columns."""
+        template, prefixes, (command, appends) = self._text_template, _PREFIXES, sends
         if appends.status is not PutStatus.PUT_OK or len(template) + _LONGEST_FILLING > len(prefixes):
-            return b"", sends.apart()
+            return b"", sends.one_by_one()
         sent: Sent = command.columns
         offsets = appends.physical_offsets, appends.queue_ids, appends.queue_offsets
         headers = [template % fields for fields in zip(*offsets, sent.unique_keys, sent.opaques, strict=True)]
@@ -144,7 +147,7 @@ class SendAnswers:
             return prefix + prefix.join(headers), []
         return b"".join([prefixes[len(header)] + header for header in headers]), []
 
-    def _binary_parts(self, send: PlainSend) -> tuple[bytes, ...]:
+    def _binary_parts(self, send: FastPathSend) -> tuple[bytes, ...]:
         command, append, unique_key = send
         code, flag, msg_id, queue_id_key, queue_offset_key, transaction_id = self._binary
         queue_id, queue_offset = b"%d" % append.queue_id, b"%d" % append.queue_offset
@@ -154,7 +157,7 @@ class SendAnswers:
         prefix = encode_prefix(ROCKETMQ, BINARY_FIXED.size + 4 + len(ext), 0)
         return prefix, code, _i32(command.opaque), flag, _length(ext), ext
 
-    def _packed_parts(self, send: PlainSend) -> tuple[bytes, ...]:
+    def _packed_parts(self, send: FastPathSend) -> tuple[bytes, ...]:
         command, append, unique_key = send
         outer, id_begin, queue_id, queue_offset, key, behind = self._packed
         size = self._packed_struct.size + len(unique_key) + len(behind)
@@ -177,7 +180,7 @@ class SendAnswers:
     def stored_general(
         self, request: RemotingCommand, code: ResponseCode, remark: str | None, header: SendMessageResponseHeader
     ) -> bytes:
-        """The same for any dialect, any id, and the codes that say stored, but not flushed in time."""
+        """Return the same for any dialect, any id, and the codes of messages stored but not flushed in time."""
         response = RemotingCommand.response(code, remark, self.ext | header.to_ext())
         return encode_command(response.in_response_to(request))
 
@@ -188,7 +191,7 @@ def _framed(header: bytes) -> bytes:
 
 
 def _pieces(ext: dict[str, str], store_host: bytes) -> list[bytes]:
-    """An answer without physical offset, queue id, queue offset, unique key and opaque, which stand between these."""
+    """Return the parts of a JSON response between physical offset, queue id, queue offset, unique key and opaque."""
     return [
         b'{"code":0,"extFields":%b,"msgId":"%b' % (msgspec.json.encode(ext)[:-1], store_host.hex().upper().encode()),
         b'","queueId":"',
@@ -200,8 +203,8 @@ def _pieces(ext: dict[str, str], store_host: bytes) -> list[bytes]:
 
 
 def _binary_pieces(ext: dict[str, str], store_host: bytes) -> list[bytes]:
-    """A binary answer up to its opaque, and from there to the ext block; this up to the physical offset, and the keys
-    of what follows, without the lengths of their values."""
+    """Return the parts of a binary response: the bytes before the opaque, from there to the ext block, the ext block up
+    to the physical offset, and the keys of the following entries without the lengths of their values."""
     outer = BINARY_FIXED.pack(0, LanguageCode.PYTHON, VERSION, 0, Flag.RESPONSE, 0)
     host = store_host.hex().upper()
     fixed = b"".join(binary_entry(key, value) for key, value in ext.items())
@@ -211,26 +214,26 @@ def _binary_pieces(ext: dict[str, str], store_host: bytes) -> list[bytes]:
 
 
 def _packed_pieces(ext: dict[str, str], store_host: bytes) -> list[bytes]:
-    """An answer by place without opaque, physical offset, queue id, queue offset, and unique key with its length, which
-    stand in this order between these."""
-    answer = RemotingCommand.response()
-    answer.opaque, queue_id, queue_offset, physical_offset = -(2**31), 1 - 2**31, -(2**63), "-" * 16
+    """Return the parts of a MessagePack response by position, between opaque, physical offset, queue id, queue offset,
+    and unique key with its length, in this order."""
+    response = RemotingCommand.response()
+    response.opaque, queue_id, queue_offset, physical_offset = -(2**31), 1 - 2**31, -(2**63), "-" * 16
     message_id = store_host.hex().upper() + physical_offset
     header = SendMessageResponseHeader(message_id, queue_id, queue_offset, "k" * 64, None, *ext.values())
-    rest = encode_positional(answer, header)
+    rest = encode_positional(response, header)
     pieces = []
-    for place in (_i32(answer.opaque), physical_offset.encode(), _i32(queue_id), _i64(queue_offset), b"\x40"):
+    for place in (_i32(response.opaque), physical_offset.encode(), _i32(queue_id), _i64(queue_offset), b"\x40"):
         before, _, rest = rest.partition(place)
         pieces.append(before)
     return [*pieces, rest[64:]]
 
 
-def _plain_offset_ids(host: bytes, appends: Sequence[Append]) -> str:
+def _python_offset_ids(host: bytes, appends: Sequence[Append]) -> str:
     return encode_offset_ids(host, [append.physical_offset for append in appends])
 
 
-_leaf = compiled.load("batch")
-_offset_ids = _plain_offset_ids if _leaf is None else _leaf.offset_ids
+_compiled_batch = compiled.load("batch")
+_offset_ids = _python_offset_ids if _compiled_batch is None else _compiled_batch.offset_ids
 
 
 def _length(text: bytes) -> bytes:

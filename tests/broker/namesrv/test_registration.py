@@ -110,7 +110,7 @@ async def test_it_unregisters_when_it_stops(running: Running) -> None:
 
 async def test_a_change_is_told_before_register_now_returns(running: Running, topics: Topics) -> None:
     """Whoever created a topic may use it everywhere as soon as it is told so."""
-    async with FakeServer(answers=False) as server, running(server) as registrar:
+    async with FakeServer(responds=False) as server, running(server) as registrar:
         (await server.asked()).answer()
         await until(lambda: registrar.registered)
         topics.add("V")
@@ -138,7 +138,7 @@ async def test_changes_of_one_turn_travel_together(running: Running, topics: Top
 
 async def test_a_change_during_a_registration_is_told_by_another(running: Running, topics: Topics) -> None:
     """What was on its way already does not count for what came after."""
-    async with FakeServer(answers=False) as server, running(server) as registrar:
+    async with FakeServer(responds=False) as server, running(server) as registrar:
         first = await server.asked()
         topics.add("V")
         change = asyncio.ensure_future(registrar.register_now())
@@ -241,7 +241,7 @@ async def test_a_name_server_that_dies_and_returns_hears_everything_again(
 
 async def test_who_waits_is_let_go_when_the_name_server_dies(running: Running) -> None:
     """A request to create a topic does not hang on a dead name server."""
-    async with FakeServer(answers=False) as server, running(server) as registrar:
+    async with FakeServer(responds=False) as server, running(server) as registrar:
         (await server.asked()).answer()
         await until(lambda: registrar.registered)
         change = asyncio.ensure_future(registrar.register_now())
@@ -253,7 +253,7 @@ async def test_who_waits_is_let_go_when_the_name_server_dies(running: Running) -
 async def test_who_waits_is_not_kept_for_the_next_attempt(running: Running) -> None:
     """Also if the change came while an attempt was under way that then failed."""
     timing = msgspec.structs.replace(EAGER, retry_s=3600)
-    async with FakeServer(answers=False) as server, running(server, timing=timing) as registrar:
+    async with FakeServer(responds=False) as server, running(server, timing=timing) as registrar:
         first = await server.asked()
         change = asyncio.ensure_future(registrar.register_now())
         await asyncio.sleep(0)
@@ -263,7 +263,7 @@ async def test_who_waits_is_not_kept_for_the_next_attempt(running: Running) -> N
 
 async def test_a_refusal_is_told_in_the_log_and_tried_again(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     """The name server's own words stand in the one line."""
-    async with FakeServer(answers=False) as server, running(server) as registrar:
+    async with FakeServer(responds=False) as server, running(server) as registrar:
         for _ in range(3):
             (await server.asked()).answer(1, "register broker failed")
         assert not registrar.registered
@@ -275,7 +275,7 @@ async def test_a_refusal_is_told_in_the_log_and_tried_again(running: Running, ca
 async def test_a_name_server_that_never_answers_is_given_up(running: Running) -> None:
     """Its connection may be half dead, so the next attempt makes a new one."""
     timing = msgspec.structs.replace(EAGER, register_timeout_s=0.01)
-    async with FakeServer(answers=False) as server, running(server, timing=timing) as registrar:
+    async with FakeServer(responds=False) as server, running(server, timing=timing) as registrar:
         for _ in range(2):
             await server.asked()
         assert "no response from" in str(registrar.statistics().name_servers[0].failure)
@@ -287,7 +287,7 @@ async def test_a_silent_name_server_does_not_hold_up_the_stop(
 ) -> None:
     """Unregistering is a courtesy."""
     timing = msgspec.structs.replace(EAGER, unregister_timeout_s=0.01)
-    async with FakeServer(answers=False) as server:
+    async with FakeServer(responds=False) as server:
         async with running(server, timing=timing) as registrar:
             (await server.asked()).answer()
             await until(lambda: registrar.registered)

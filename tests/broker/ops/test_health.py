@@ -76,7 +76,7 @@ async def test_a_port_in_use_stops_the_start_and_names_the_key() -> None:
 
 async def test_an_address_of_another_machine_stops_the_start() -> None:
     """What cannot be bound is told with the reason of the system."""
-    with pytest.raises(StartError, match=r"port 0 on 192\.0\.2\.1 cannot be had: Cannot assign"):
+    with pytest.raises(StartError, match=r"port 0 on 192\.0\.2\.1 cannot be bound: Cannot assign"):
         await HealthServer("192.0.2.1", 0, {}).start()
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from skylarkmq.broker.ops.health import HealthServer
-from skylarkmq.broker.ops.http_connections import MOST
+from skylarkmq.broker.ops.http_connections import MAX_CONNECTIONS
 
 
 async def probe(port: int) -> bytes:
@@ -38,15 +38,15 @@ async def test_half_open_requests_are_closed_after_seconds(said: bytes) -> None:
 
 
 async def test_a_probe_gets_through_many_half_open_ones() -> None:
-    """Of more than MOST connections the oldest is closed, so descriptors are bounded."""
+    """Of more than MAX_CONNECTIONS connections the oldest is closed, so descriptors are bounded."""
     server = HealthServer("127.0.0.1", 0, {}, request_s=600)
     port = await server.start()
-    streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * MOST)]
+    streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * MAX_CONNECTIONS)]
     for _, writer in streams:
         writer.write(b"GET /healthz HTTP/1.1\r\n")
     assert await probe(port) == b"HTTP/1.1 200 OK"
     assert server._server is not None
-    assert len(server._server.server_state.connections) <= MOST + 1
+    assert len(server._server.server_state.connections) <= MAX_CONNECTIONS + 1
     for _, writer in streams:
         writer.close()
     await server.stop()

@@ -36,7 +36,7 @@ def test_lateness_is_the_time_between_due_and_done() -> None:
         timers.fire(late_s)
         assert timers.timer.when() == timers.now_s + INTERVAL_S
     assert lag.seconds.counts == [1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0]
-    assert lag.statistics().looks == 3
+    assert lag.statistics().measurements == 3
     assert round(lag.statistics().worst_s, 3) == 0.25
     assert "0.250" in repr(lag)
 

@@ -49,11 +49,11 @@ async def started(page: MetricsPage, scraper: Scraper) -> asyncio.Task[None]:
 
 async def test_scrapes_beyond_the_limit_are_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """So many texts are kept for scrapers that do not read, and no more; when one has read, another may come."""
-    monkeypatch.setattr(metrics_page, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(metrics_page, "MAX_CONCURRENT_SCRAPES", 2)
     page = MetricsPage(scrape_of(told))
     slow = [Scraper(), Scraper()]
     tasks = [await started(page, scraper) for scraper in slow]
-    assert "under_way=2" in repr(page)
+    assert "in_progress=2" in repr(page)
     refused, later = Scraper(), Scraper()
     refused.reads.set()
     await page(dict(SCOPE), nothing, refused)
@@ -65,7 +65,7 @@ async def test_scrapes_beyond_the_limit_are_told_to_come_back(monkeypatch: pytes
     assert later.status == 200
     slow[1].reads.set()
     await tasks[1]
-    assert "under_way=0" in repr(page)
+    assert "in_progress=0" in repr(page)
 
 
 async def test_nothing_is_read_while_the_store_is_loaded() -> None:
@@ -93,4 +93,4 @@ async def test_a_scraper_that_goes_away_gives_up_its_place() -> None:
 
     with pytest.raises(ConnectionResetError):
         await page(dict(SCOPE), nothing, broken)
-    assert "under_way=0" in repr(page)
+    assert "in_progress=0" in repr(page)

@@ -12,7 +12,7 @@ from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.ops import scrape as scrape_module
 from skylarkmq.broker.ops.catalogue import CATALOGUE
 from skylarkmq.broker.ops.scrape import OVERFLOW, PIECE_SAMPLES, Scrape
-from skylarkmq.broker.ops.steps import Collector, Step, Value, patiently
+from skylarkmq.broker.ops.steps import Collector, Step, Value, retry_cold_reads
 from skylarkmq.broker.store.read.cold_reads import ColdRead, Range
 
 CONSTANTS = {name: "x" for row in CATALOGUE.values() for name in row.scope.labels}
@@ -104,7 +104,7 @@ async def test_what_is_not_in_memory_is_fetched_and_asked_for_again() -> None:
         return 7
 
     def collector() -> Iterator[Step]:
-        value = yield from patiently(read)
+        value = yield from retry_cold_reads(read)
         assert value is not None
         yield Value(SUMMED, ("t",), value)
 
@@ -122,7 +122,7 @@ async def test_a_disk_that_never_answers_in_time_is_given_up() -> None:
         raise COLD
 
     def collector() -> Iterator[Step]:
-        value = yield from patiently(read)
+        value = yield from retry_cold_reads(read)
         yield Value(SUMMED, ("t",), -1 if value is None else value)
 
     assert await values(scrape_of(collector, fetch=fetch), SUMMED, "topic") == {("t",): -1}

@@ -55,7 +55,7 @@ async def test_one_connection_serves_all_requests_to_an_address(outbound: Outbou
 
 async def test_responses_arrive_in_any_order(outbound: Outbound) -> None:
     """They are matched by opaque."""
-    async with FakeServer(answers=False) as server:
+    async with FakeServer(responds=False) as server:
         tasks = [asyncio.ensure_future(outbound.invoke(server.address, request(), SECONDS)) for _ in range(2)]
         asked = [await server.asked() for _ in range(2)]
         for each in reversed(asked):
@@ -74,14 +74,14 @@ async def test_a_refused_connection_is_an_error_at_once(outbound: Outbound) -> N
 async def test_a_lost_connection_fails_waiting_requests_and_is_reopened(outbound: Outbound) -> None:
     """The waiting request fails, the next one opens a new connection."""
     gone = await lost(outbound)
-    async with FakeServer(answers=False) as server:
+    async with FakeServer(responds=False) as server:
         task = asyncio.ensure_future(outbound.invoke(server.address, request(), SECONDS))
         await server.asked()
         server.hang_up()
         with pytest.raises(ConnectionError, match="lost"):
             await task
         assert await gone == server.address
-        server.answers = True
+        server.responds = True
         assert (await outbound.invoke(server.address, request(), SECONDS)).code == 0
         assert server.connections == 2
 
@@ -89,11 +89,11 @@ async def test_a_lost_connection_fails_waiting_requests_and_is_reopened(outbound
 async def test_a_connection_without_a_response_is_closed(outbound: Outbound) -> None:
     """After a response timeout the next request uses a new connection."""
     gone = await lost(outbound)
-    async with FakeServer(answers=False) as server:
-        with pytest.raises(TimeoutError, match=f"no response from {server.address} within 0"):
+    async with FakeServer(responds=False) as server:
+        with pytest.raises(TimeoutError, match=f"no answer from {server.address} within 0"):
             await outbound.invoke(server.address, request(), 0.01)
         assert await gone == server.address
-        server.answers = True
+        server.responds = True
         assert (await outbound.invoke(server.address, request(), SECONDS)).code == 0
 
 

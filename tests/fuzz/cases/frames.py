@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.processors.send.messages import SendMessages
-from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol import compiled, stream
@@ -114,7 +114,7 @@ def batch(chance: Random) -> None:
     fast = _batches.Batches(PutStatus.PENDING, _completion.cluster_entry)
     found = fast.appends(exact(body), shared, *values)
     if found is not None:
-        expected = [_general._of_batch(record, batch_level, *values) for record in decode_batch(body)]
+        expected = [_general._batch_append(record, batch_level, *values) for record in decode_batch(body)]
         names = (*test_same_batches.NAMES, "keys")
         assert [[getattr(one, name) for name in names[:-1]] for one in found] == [
             [getattr(one, name) for name in names[:-1]] for one in expected
@@ -130,7 +130,7 @@ def batch(chance: Random) -> None:
 def answers(chance: Random) -> None:
     """Responses to accepted sends in all dialects, with extreme numbers, in regions with long and unusual names."""
     region = chance.choice(("", "DefaultRegion", 'odd "%d"', "é" * 90, "r" * chance.randrange(600)))
-    made = SendAnswers(region, trace_on=chance.random() < 0.5, store_host=chance.randbytes(chance.choice((8, 20))))
+    made = SendResponses(region, trace_on=chance.random() < 0.5, store_host=chance.randbytes(chance.choice((8, 20))))
     sends: list[Any] = []
     for _ in range(chance.randrange(9)):
         append = Append("T", chance.getrandbits(31), b"", b"", 0, 0, 0, 0, bytes(8))

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from skylarkmq.broker.processors.pull.response import plain_found_head
+from skylarkmq.broker.processors.pull.response import python_found_head
 from skylarkmq.clients.spark.arrow.columns import _columns
 from skylarkmq.clients.spark.arrow.compiled_columns import plain_columns
 from skylarkmq.clients.spark.arrow.record_layout import Places, plain_steps, steps
@@ -50,7 +50,7 @@ def gather(chance: Random) -> None:
     written_alike(parts)
     pieces: Any = tuple(chance.randbytes(chance.randrange(60)) for _ in range(5))
     numbers = *(number(chance) for _ in range(3)), chance.getrandbits(32) - (1 << 31), chance.getrandbits(20)
-    assert _gather.found_head(pieces, *numbers) == plain_found_head(pieces, *numbers)
+    assert _gather.found_head(pieces, *numbers) == python_found_head(pieces, *numbers)
 
 
 def written_alike(parts: list[Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from skylarkmq.broker.delivery.deferral import Deferral
-from skylarkmq.broker.processors.send.fast_batches import PlainBatches
+from skylarkmq.broker.processors.send.fast_batches import FastPathBatches
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.broker.store.log.append import Append, PutStatus
@@ -54,7 +54,7 @@ def test_batches_give_the_same_appends() -> None:
     """All fields are equal; a damaged batch never takes the fast path."""
     completion = PropertyCompletion("Default", lambda: "NEW")
     fast = module.Batches(PutStatus.PENDING, completion.cluster_entry)
-    slow = PlainBatches(completion.cluster_entry)
+    slow = FastPathBatches(completion.cluster_entry)
     general = SendMessages(completion, 4 << 20, Deferral(()).defer, lambda: 0)
     chance = random.Random(1)
     plain = 0
@@ -69,7 +69,7 @@ def test_batches_give_the_same_appends() -> None:
             if appends is None:
                 continue
             plain += 1
-            expected = [general._of_batch(record, batch_level, *values) for record in decode_batch(batch)]
+            expected = [general._batch_append(record, batch_level, *values) for record in decode_batch(batch)]
             assert [[getattr(one, name) for name in NAMES] for one in appends] == [
                 [getattr(one, name) for name in NAMES] for one in expected
             ]

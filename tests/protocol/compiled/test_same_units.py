@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from skylarkmq.broker.processors.pull.response import found_pieces, plain_found_head, pull_answer_head
+from skylarkmq.broker.processors.pull.response import found_pieces, pull_response_head, python_found_head
 from skylarkmq.broker.store.read.queue_reads import GetResult, GetStatus
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
@@ -97,8 +97,8 @@ def test_heads_are_equal() -> None:
         pieces = found_pieces(topic, group, ask_next)
         result = GetResult(GetStatus.FOUND, following, smallest, largest, total_bytes=size)
         request = RemotingCommand(11, opaque=opaque)
-        general = pull_answer_head(request, ResponseCode.SUCCESS, result, topic, group, ask_next)
-        assert module.found_head(pieces, *numbers) == plain_found_head(pieces, *numbers) == general
+        general = pull_response_head(request, ResponseCode.SUCCESS, result, topic, group, ask_next)
+        assert module.found_head(pieces, *numbers) == python_found_head(pieces, *numbers) == general
 
 
 @pytest.mark.parametrize("pieces", [(), (b"",) * 4, (b"",) * 6, (b"", b"", "", b"", b"")])

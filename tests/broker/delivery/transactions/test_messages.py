@@ -133,8 +133,8 @@ def test_a_sender_does_not_say_whose_copy_it_is() -> None:
     completion = PropertyCompletion("C", lambda: "K")
     for forged in ("TRAN_PREPARED_QUEUE_OFFSET\x012\x02", "TRANSACTION_CHECK_TIMES\x0115\x02"):
         plain = "UNIQ_KEY\x01K1\x02TRAN_MSG\x01true\x02"
-        assert completion.wishing(plain) is not None
-        assert completion.wishing(plain + forged) is None  # so all its properties are looked at
+        assert completion.deferred(plain) is not None
+        assert completion.deferred(plain + forged) is None  # so all its properties are looked at
 
 
 def op_record(body: bytes, properties: bytes = OP_PROPERTIES) -> Record:

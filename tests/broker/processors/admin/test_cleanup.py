@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.processors.admin.cleanup import TidyingProcessor
+from skylarkmq.broker.processors.admin.cleanup import CleanupProcessor
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.broker_parts import TOPIC, broker_parts
@@ -13,7 +13,7 @@ from tests.harness.broker_parts import TOPIC, broker_parts
 async def test_queues_without_a_topic_are_removed(tmp_path: Path) -> None:
     """Those of topics and of system topics stay, whether the latter are in the table or not."""
     with broker_parts(tmp_path) as parts:
-        parts.serve(TidyingProcessor(parts.topics, parts.store).handlers())
+        parts.serve(CleanupProcessor(parts.topics, parts.store).handlers())
         for topic in (TOPIC, "Stray", "rmq_sys_wheel_timer"):
             parts.put(b"x", topic=topic)
         answer = await parts.peer().ask_slowly(RemotingCommand.request(RequestCode.CLEAN_UNUSED_TOPIC))
@@ -25,5 +25,5 @@ async def test_queues_without_a_topic_are_removed(tmp_path: Path) -> None:
 async def test_a_walk_is_asked_for(tmp_path: Path, code: RequestCode) -> None:
     """They answer at once."""
     with broker_parts(tmp_path) as parts:
-        parts.serve(TidyingProcessor(parts.topics, parts.store).handlers())
+        parts.serve(CleanupProcessor(parts.topics, parts.store).handlers())
         assert parts.peer().ask(RemotingCommand.request(code)).code == 0

@@ -8,7 +8,7 @@ import pytest
 
 from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.processors.admin import client_relays
-from skylarkmq.broker.processors.admin.client_relays import ClientRelays
+from skylarkmq.broker.processors.admin.client_relays import ClientRelayProcessor
 from skylarkmq.protocol import javajson
 from skylarkmq.protocol.bodies.client_state import ConsumerStatus
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -35,7 +35,9 @@ class Relaying(BrokerParts):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.calls = ClientCalls()
-        self.serve(ClientRelays("b", self.sessions, self.topics, self.groups, self.store, self.calls).handlers())
+        self.serve(
+            ClientRelayProcessor("b", self.sessions, self.topics, self.groups, self.store, self.calls).handlers()
+        )
 
     def member(self, client_id: str = "c1", version: int = 479) -> Peer:
         """A client that consumes."""

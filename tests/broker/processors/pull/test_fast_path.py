@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from skylarkmq.broker.processors.pull import fast_path
-from skylarkmq.broker.processors.pull.fast_path import FAR_BEHIND
+from skylarkmq.broker.processors.pull.fast_path import BACKLOG_FACTOR
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.store.read import queue_reads
 from skylarkmq.broker.store.read.queue_reads import Ahead
@@ -47,7 +47,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
 
 def plain(parts: BrokerParts) -> int:
     """How many pulls were answered as plain ones."""
-    return parts.pulls._plain.found
+    return parts.pulls._fast_path.found
 
 
 def bodies(answer: RemotingCommand) -> list[int]:
@@ -126,12 +126,12 @@ async def test_plain_or_not_is_the_same(tmp_path: Path, dialect: int, most_bytes
 async def test_who_is_far_behind_is_served_so(parts: BrokerParts) -> None:
     """As long as enough is ahead; who has nearly caught up is served like anybody."""
     peer = parts.peer()
-    for offset in (COUNT - FAR_BEHIND * WANTED, COUNT - FAR_BEHIND * WANTED + 1):
-        parts.pulls.look_again()
+    for offset in (COUNT - BACKLOG_FACTOR * WANTED, COUNT - BACKLOG_FACTOR * WANTED + 1):
+        parts.pulls.invalidate()
         before = plain(parts)
         answer = peer.ask(pull(queue_offset=offset, max_msg_nums=WANTED))
         assert bodies(answer) == [*range(offset, offset + WANTED)]
-        assert plain(parts) - before == (offset == COUNT - FAR_BEHIND * WANTED)
+        assert plain(parts) - before == (offset == COUNT - BACKLOG_FACTOR * WANTED)
 
 
 @pytest.mark.parametrize(
@@ -238,17 +238,17 @@ async def test_memory_is_believed_in_for_a_moment(
 
 async def test_not_more_is_kept_than_was_said(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many groups read, there is a bound on their lanes."""
-    monkeypatch.setattr(fast_path, "MOST_LANES", 3)
+    monkeypatch.setattr(fast_path, "MAX_STREAMS", 3)
     peer = parts.peer()
     for number in range(10):
         assert peer.ask(pull(consumer_group=f"g{number}", max_msg_nums=WANTED)).code == 0
-        assert len(parts.pulls._plain._lanes) <= 3
+        assert len(parts.pulls._fast_path._streams) <= 3
     assert plain(parts) == 10
 
 
 async def test_a_run_ends_where_its_peer_may_be_behind(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind so many bytes somebody has to look whether they are taken."""
-    monkeypatch.setattr(fast_path, "RUN_BYTES", 1_000)
+    monkeypatch.setattr(fast_path, "RUN_RESPONSE_BYTES", 1_000)
     parts.selector.configure(RemotingConfig(peer_backlog_bytes=1_000))
     peer = parts.peer()
     peer.transport.stuck = True

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from skylarkmq.broker.processors.pull.checks import requested_subscription
-from skylarkmq.broker.processors.pull.response import pull_answer_head
+from skylarkmq.broker.processors.pull.response import pull_response_head
 from skylarkmq.broker.store.read.queue_reads import GetResult, GetStatus
 from skylarkmq.protocol.bodies.enums import MessageModel
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
@@ -309,7 +309,7 @@ def test_the_template_says_what_the_general_encoder_says() -> None:
     answers = []
     for dialect in (JSON, ROCKETMQ, MSGPACK):
         request = RemotingCommand(11, opaque=-7, dialect=dialect)
-        head = pull_answer_head(request, ResponseCode.PULL_NOT_FOUND, result, topic, group, ask_next=5)
+        head = pull_response_head(request, ResponseCode.PULL_NOT_FOUND, result, topic, group, suggested_broker=5)
         [frame] = FrameDecoder().feed(memoryview(head))
         answer = decode_command(frame)
         assert answer is not None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skylarkmq.broker.delivery.deferral import Deferral
-from skylarkmq.broker.processors.send.fast_batches import PlainBatches
+from skylarkmq.broker.processors.send.fast_batches import FastPathBatches
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.broker.store.index.entries import PlainIndexEntries
@@ -28,7 +28,7 @@ HOSTS = [(born, store) for born in (bytes(range(8)), bytes(range(20))) for store
 
 completion = PropertyCompletion("Default", lambda: "NEW")
 general = SendMessages(completion, 4 << 20, Deferral(()).defer, lambda: 0)
-batches = PlainBatches(completion.cluster_entry)
+batches = FastPathBatches(completion.cluster_entry)
 
 
 def some_batch(chance: random.Random) -> bytes:
@@ -54,7 +54,7 @@ def expected_of(
     """Record, keys and tags code of each message, put one by one."""
     at, stored = BEGIN, []
     for number, one in enumerate(decode_batch(batch)):
-        append = general._of_batch(one, level, "T", 3, 1, BORN, hosts[0], 2)
+        append = general._batch_append(one, level, "T", 3, 1, BORN, hosts[0], 2)
         assert append.wait_flush
         record = encode(
             topic="T", body=one.body, properties=append.properties, queue_id=3, queue_offset=FIRST + number,

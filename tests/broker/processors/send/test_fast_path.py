@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from skylarkmq.broker.delivery.deferral import Deferral
-from skylarkmq.broker.processors.send.messages import PlainSend, SendMessages
-from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.messages import FastPathSend, SendMessages
+from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.broker.remoting.busy_polling import BusyPolling
 from skylarkmq.broker.remoting.connection import Connection
@@ -81,7 +81,7 @@ def test_plain_appends_are_those_of_the_general_way(decode: stream.DecodeFrames,
         command = decoded(
             decode, send(b"b", code=code, properties=properties(choice), reconsume_times=choice.choice((None, 2)))
         )
-        found = messages.plain([command], 0, {"T": 16}, BORN_HOST)
+        found = messages.fast_path_sends([command], 0, {"T": 16}, BORN_HOST)
         if not found:
             continue
         (made,) = found
@@ -105,15 +105,15 @@ def decoded(decode: stream.DecodeFrames, command: RemotingCommand) -> RemotingCo
     return commands[0]
 
 
-def ways() -> list[Callable[[SendAnswers], Any]]:
+def ways() -> list[Callable[[SendResponses], Any]]:
     return [lambda answers: answers._stored_all, lambda answers: answers.stored_all]
 
 
 @pytest.mark.parametrize("way", ways(), ids=["interpreted", "as-installed"])
 @pytest.mark.parametrize("region", ["DefaultRegion", 'odd "%d" \u8ba2', "x" * 2_000])
-def test_answers_of_a_run_are_those_one_by_one(way: Callable[[SendAnswers], Any], region: str) -> None:
+def test_answers_of_a_run_are_those_one_by_one(way: Callable[[SendResponses], Any], region: str) -> None:
     """Frame by frame; what is not stored, or wants no answer, is handed back."""
-    answers = SendAnswers(region, trace_on=True, store_host=HOST)
+    answers = SendResponses(region, trace_on=True, store_host=HOST)
     sends, expected, others = [], b"", []
     for opaque in (0, 1, -1, 2**31 - 1, -(2**31), 9, 10, 99, 100):
         for offset in (0, 0xABCDEF, 2**63 - 1):
@@ -133,11 +133,11 @@ def test_answers_of_a_run_are_those_one_by_one(way: Callable[[SendAnswers], Any]
 
 
 @pytest.mark.parametrize("way", ways(), ids=["interpreted", "as-installed"])
-def test_answers_of_a_run_in_other_dialects_are_those_one_by_one(way: Callable[[SendAnswers], Any]) -> None:
+def test_answers_of_a_run_in_other_dialects_are_those_one_by_one(way: Callable[[SendResponses], Any]) -> None:
     """Binary: byte by byte what the general encoder makes. MessagePack: what it says, but by place; and both ways give
     the same bytes."""
-    answers = SendAnswers("R", trace_on=False, store_host=HOST)
-    sends: dict[int, list[PlainSend]] = {ROCKETMQ: [], MSGPACK: []}
+    answers = SendResponses("R", trace_on=False, store_host=HOST)
+    sends: dict[int, list[FastPathSend]] = {ROCKETMQ: [], MSGPACK: []}
     general: dict[int, bytes] = {ROCKETMQ: b"", MSGPACK: b""}
     for dialect, run in sends.items():
         for opaque, offset in ((0, 0), (-1, 2**62), (7, 12), (2**31 - 1, 2**40 + 5)):

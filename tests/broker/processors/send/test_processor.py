@@ -14,10 +14,10 @@ from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
 from skylarkmq.broker.processors.send.checks import SendChecks, SendConfig
-from skylarkmq.broker.processors.send.disk_backpressure import SendGate
+from skylarkmq.broker.processors.send.disk_backpressure import SendBackpressure
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.processor import SendProcessor
-from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.broker.remoting.admission import Pool, PoolLimits
 from skylarkmq.broker.remoting.dispatch import Dispatcher
@@ -71,7 +71,7 @@ class Sends:
         checks = SendChecks(send_config, self.topics, self.groups, is_orderly, lambda: NOW)
         deferral = Deferral(parse_delay_levels(DEFAULT_DELAY_LEVELS))
         messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, deferral.defer, lambda: NOW)
-        answers = SendAnswers("R", trace_on=True, store_host=HOST)
+        answers = SendResponses("R", trace_on=True, store_host=HOST)
         self.processor = SendProcessor(checks, messages, self.store, answers, self.pool, PutLatency(Latencies()))
         dispatcher = Dispatcher()
         for code, handler in self.processor.handlers().items():
@@ -79,12 +79,14 @@ class Sends:
         for code, run_handler in self.processor.run_handlers().items():
             dispatcher.register_run([code], run_handler, self.pool)
         dispatcher.at_run_end(self.processor.end_run)
-        dispatcher.at_batch_end(self.processor.finish_turn)
+        dispatcher.at_batch_end(self.processor.finish_iteration)
         dispatcher.after_responses(self.processor.run_after_responses)
         self.dispatcher = dispatcher
         self.peer = Peer(dispatcher)
         self.store.when_decided(self.peer.selector.flush_responses)
-        self.gate = SendGate(self.store, self.pool, dispatcher.reopen, self.peer.selector.resume_paused_reads)
+        self.backpressure = SendBackpressure(
+            self.store, self.pool, dispatcher.reopen, self.peer.selector.resume_paused_reads
+        )
 
     def ask(self, body: bytes = b"body", *, code: int = RequestCode.SEND_MESSAGE_V2, **fields: Any) -> RemotingCommand:
         return self.peer.ask(send(body, code=code, **fields))
@@ -516,12 +518,12 @@ async def test_what_was_read_when_the_disk_fell_behind_waits_for_it(tmp_path: Pa
     it.late.send(send(b"b"), send(b"c"))
     assert (it.late.received, it.late.transport.reading) == ([], False)
     assert (it.sends.pool.pending, it.sends.store.max_physical_offset) == (2, end)
-    assert repr(it.sends.gate) == "<SendGate shut>"
+    assert repr(it.sends.backpressure) == "<SendBackpressure paused>"
     it.catch_up()
     assert [answer.code for answer in it.late.take()] == [ResponseCode.SUCCESS] * 2
     assert (it.sends.pool.pending, it.late.transport.reading) == (0, True)
     assert it.sends.store.max_offset("T", 0) == 3
-    assert repr(it.sends.gate) == "<SendGate open>"
+    assert repr(it.sends.backpressure) == "<SendBackpressure running>"
     it.sends.store.close()
 
 

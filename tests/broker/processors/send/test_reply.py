@@ -14,7 +14,7 @@ from skylarkmq.broker.delivery.request_reply import Replies
 from skylarkmq.broker.processors.send.checks import SendChecks, SendConfig
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.reply import ReplyProcessor
-from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -39,7 +39,7 @@ class Replying(BrokerParts):
             SendConfig(broker_ip="10.0.0.1"), self.topics, self.groups, lambda _group: False, self.clock
         )
         messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, Deferral((1000,)).defer, self.clock)
-        answers = SendAnswers("R", trace_on=True, store_host=encode_host("10.0.0.1", 10911))
+        answers = SendResponses("R", trace_on=True, store_host=encode_host("10.0.0.1", 10911))
         self.replies = Replies(self.sessions, ClientCalls(), "10.0.0.1:10911", self.clock)
         puts = InternalPuts(self.store)
         self.processor = ReplyProcessor(checks, messages, puts, answers, self.replies, are_stored=are_stored)

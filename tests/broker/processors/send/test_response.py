@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from skylarkmq.broker.processors.send.response import SendAnswers
+from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.command import JSON, ROCKETMQ, RemotingCommand
@@ -20,7 +20,7 @@ HOST = encode_host("10.0.0.1", 10911)
 @pytest.mark.parametrize("offset", [0, 4096, 2**62])
 def test_both_ways_give_the_same_answer(region: str, offset: int) -> None:
     """Member by member, whatever the region is called."""
-    answers = SendAnswers(region, trace_on=True, store_host=HOST)
+    answers = SendResponses(region, trace_on=True, store_host=HOST)
     request = RemotingCommand(code=310, opaque=-5)
     plain = answers.stored(request, offset, 3, 77, "UNIQ0")
     header = SendMessageResponseHeader(encode_offset_id(HOST, offset), 3, 77, "UNIQ0")
@@ -34,7 +34,7 @@ def test_both_ways_give_the_same_answer(region: str, offset: int) -> None:
 
 def test_the_answer_names_the_record_by_its_offset_id() -> None:
     """msgId is the advertised address and the physical offset in upper-case hex."""
-    answers = SendAnswers("r", trace_on=False, store_host=HOST)
+    answers = SendResponses("r", trace_on=False, store_host=HOST)
     frame = answers.stored(RemotingCommand(code=310), 4096, 0, 0, "U")
     assert frame is not None
     command = decode_command(FrameDecoder().feed(memoryview(frame))[0])
@@ -52,7 +52,7 @@ def test_the_answer_names_the_record_by_its_offset_id() -> None:
 @pytest.mark.parametrize("unique_key", ["", 'a"b', "a\\b", "\u8ba2", "a\x07"])
 def test_ids_that_would_need_escapes_are_not_filled_in(unique_key: str) -> None:
     """The template is for plain ids only."""
-    answers = SendAnswers("r", trace_on=True, store_host=HOST)
+    answers = SendResponses("r", trace_on=True, store_host=HOST)
     assert answers.stored(RemotingCommand(code=310), 0, 0, 0, unique_key) is None
 
 
@@ -60,7 +60,7 @@ def test_ids_that_would_need_escapes_are_not_filled_in(unique_key: str) -> None:
 @pytest.mark.parametrize("host", [HOST, encode_host("2001:db8::7", 10911)])
 def test_a_batch_is_answered_alike_by_the_template_and_the_general_encoder(unique_key: str, host: bytes) -> None:
     """All ids are named; a batch without a key has no transactionId."""
-    answers = SendAnswers('odd "%d"', trace_on=True, store_host=host)
+    answers = SendResponses('odd "%d"', trace_on=True, store_host=host)
     appends = [
         Append("T", 3, b"", b"", 0, 0, 0, 0, HOST, physical_offset=2**40 + 99 * n, queue_offset=70 + n)
         for n in range(100)
@@ -80,5 +80,5 @@ def test_a_batch_is_answered_alike_by_the_template_and_the_general_encoder(uniqu
 
 def test_binary_requests_are_answered_by_the_general_encoder() -> None:
     """The template is JSON."""
-    answers = SendAnswers("r", trace_on=True, store_host=HOST)
+    answers = SendResponses("r", trace_on=True, store_host=HOST)
     assert answers.stored(RemotingCommand(code=310, dialect=ROCKETMQ), 0, 0, 0, "U") is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from skylarkmq.broker.processors.send.stored_properties import PLAIN, PropertyCompletion
+from skylarkmq.broker.processors.send.stored_properties import COMMON_PROPERTIES, PropertyCompletion
 from skylarkmq.protocol.message import BatchRecord, decode_properties
 
 CLUSTER = "CLUSTER\x01DefaultCluster\x02"
@@ -83,5 +83,5 @@ def test_records_of_a_batch_keep_their_own_and_gain_the_rest() -> None:
 
 def test_ordered_messages_take_the_general_way() -> None:
     """Who counts them has a look at them; runs of plain sends hold none."""
-    assert PLAIN(b"UNIQ_KEY\x01A\x02") is not None
-    assert PLAIN(b"UNIQ_KEY\x01A\x02__SHARDINGKEY\x01k\x02") is None
+    assert COMMON_PROPERTIES(b"UNIQ_KEY\x01A\x02") is not None
+    assert COMMON_PROPERTIES(b"UNIQ_KEY\x01A\x02__SHARDINGKEY\x01k\x02") is None

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from skylarkmq.broker.processors.send.fast_batches import PlainBatches
+from skylarkmq.broker.processors.send.fast_batches import FastPathBatches
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.protocol import compiled, record
 from skylarkmq.protocol.message import BatchRecord, encode_batch
@@ -96,7 +96,7 @@ async def test_keys_are_those_of_the_message_that_was_sent(tmp_path: Path) -> No
     """The removal of a client's own checksum moves its keys; they are still found by the index."""
     sent = b"__CRC32#\x01" + b"9" * 200 + b"\x02KEYS\x01k1 k2\x02UNIQ_KEY\x017F0000010001AB\x02"
     batch = encode_batch([BatchRecord(0, b"body", sent)])
-    made: Any = PlainBatches(b"") if BATCH_LEAF is None else BATCH_LEAF.Batches(PutStatus.PENDING, b"")
+    made: Any = FastPathBatches(b"") if BATCH_LEAF is None else BATCH_LEAF.Batches(PutStatus.PENDING, b"")
     with opened(tmp_path, loop=asyncio.get_running_loop(), enabled_append_prop_crc=True) as it:
         for put in (it.store.put_batch, it.store.put_alike, lambda appends: it.store.put(*appends)):
             (append,) = made.appends(batch, (), "T", 0, 0, 0, BORN_HOST, 0)
