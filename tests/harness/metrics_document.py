@@ -1,8 +1,8 @@
-"""Generates docs/metrics.md from the catalogue.
+"""Write docs/metrics.md from the metrics catalog.
 
     python -m tests.harness.metrics_document > docs/metrics.md
 
-TEXT has the part about all metrics; the tables come from the catalogue. A test compares the file with the output.
+TEXT is the part about all metrics; the tables come from the catalog. A test compares the file with this output.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,42 +29,41 @@ from skylarkmq.broker.ops.scrape import OVERFLOW
 
 TEXT: Final = f"""# Metrics
 
-The broker serves metrics at `http://<host>:5557/metrics`, next to `/healthz` and `/readyz`, in Prometheus's text format
-or in OpenMetrics, as the scraper requests, and compressed if the scraper accepts gzip. The page is on by default and is
-bound to the broker's listening address.
+`http://<host>:5557/metrics` serves the metrics, next to `/healthz` and `/readyz`. The format is Prometheus's text
+format or OpenMetrics, as requested, compressed if the scraper accepts gzip. The page is on by default and binds to the
+broker's address.
 
 | Setting | Default | |
 |---|---|---|
-| metricsExporterType | PROM | DISABLE turns the page off; OTLP_GRPC and LOG are accepted and act like PROM |
-| metricsPromExporterPort, metricsPromExporterHost | 5557, the broker's address | port 0 turns all pages off |
-| metricsLabel | | labels added to all native metrics and to ours: `zone:a,rack:7` |
+| metricsExporterType | PROM | DISABLE removes the page; OTLP_GRPC and LOG are accepted and have the effect of PROM |
+| metricsPromExporterPort, metricsPromExporterHost | 5557, as the broker | port 0: no health pages and no metrics |
+| metricsLabel | | labels for all native and `skylark_` metrics: `zone:a,rack:7` |
 | metricsOtelCardinalityLimit | 50000 | maximum number of series per metric |
-| enable…Metrics | true | turn off the metrics that name the setting in the tables below |
+| enable…Metrics | true | false disables the metrics that the tables mark with the setting |
 
 Scrape configuration, alert rules and a dashboard: [deploy/prometheus](../deploy/prometheus),
 [deploy/grafana](../deploy/grafana).
 
 ## Rules
 
-- Names, units and labels of `rocketmq_` metrics are those of RocketMQ 5 and of its exporter, on which Grafana's
-  dashboard 10477 is built. Metrics of features that this version does not have are left out. `skylark_` metrics are
-  ours.
-- Metrics that the exporter queries from each client (`rocketmq_client_…`) are left out.
+- Names, units and labels of `rocketmq_` metrics are those of RocketMQ 5 and of its exporter, which Grafana's dashboard
+  10477 uses. Metrics of features that this version does not have are omitted. `skylark_` metrics are specific to this
+  broker.
+- Metrics that RocketMQ's exporter requests from each client (`rocketmq_client_…`) are omitted.
 - Label values come from configuration and from tables, never from a client: no address, no client id, no message id.
-- Counters start at 0 with the process. A series exists as long as its topic or group; deleting a topic deletes its
+- Counters start at 0 with the process. A series exists while its topic or group exists; deleting a topic removes its
   series at once.
-- If a metric has more than metricsOtelCardinalityLimit series, the first ones keep their labels. All others are
-  aggregated into one overflow series with `{OVERFLOW}` as the value of each of its own labels: their sum, or their
-  maximum where a sum has no meaning (ages). `skylark_scrape_folded_total` counts them.
-- Rates of topics and groups cover the last minute, and are computed from earlier scrapes. The first scrape shows the
-  rate since the start. If scrapes are more than a minute apart, the rates cover the time between them.
-- Request latencies run from the read that received the request until the response is passed to the connection. A pull
-  with `is_long_polling="true"` waited for messages (long polling).
-- A scrape runs in slices of 0.5 ms, and yields to all other work in between. `skylark_scrape_hold_seconds` is the
-  longest time that it blocked the event loop. A metric that cannot be collected is left out and counted; the others are
-  exported.
+- A metric has at most metricsOtelCardinalityLimit series. All further ones are aggregated into one overflow series,
+  with `{OVERFLOW}` as the value of each of its own labels. Its value is their sum, or the largest one where a sum has
+  no meaning (ages). `skylark_scrape_folded_total` counts the aggregated series.
+- Rates of topics and groups cover the last minute, computed from earlier scrapes. The first scrape returns the rate
+  since the start. If scrapes are more than a minute apart, a rate covers the time between them.
+- Latencies of requests run from the read that brought the request to the response that is passed to the connection.
+  `is_long_polling="true"` marks pulls that waited for messages.
+- A scrape runs in slices of 0.5 ms, with other work in between. `skylark_scrape_hold_seconds` is the longest time that
+  it blocked the event loop. A metric that cannot be collected is omitted and counted; the others are returned.
 
-Labels with the same value in all series of a broker, by the column *Scope* of the tables:
+These labels have the same value in all series of a broker, by the column *scope* of the tables:
 
 | Scope | Labels |
 |---|---|
@@ -72,19 +71,19 @@ Labels with the same value in all series of a broker, by the column *Scope* of t
 
 
 def document() -> str:
-    """Return the whole document."""
+    """Return the text of the file."""
     return "\n".join((TEXT + "\n".join(scopes()), *sections(), library()))
 
 
 def scopes() -> Iterator[str]:
-    """Yield a table row for each scope."""
+    """Return one row for each scope."""
     for scope in Scope:
         more = ", metricsLabel" if scope in NATIVE else ""
         yield f"| {scope.name.lower()} | {', '.join(f'`{name}`' for name in scope.labels)}{more} |"
 
 
 def sections() -> Iterator[str]:
-    """Yield the tables with their headings."""
+    """Return the sections with tables."""
     for title, rows in (
         ("Requests and messages", (*REQUESTS, *REMOTING)),
         ("Consumers", LAGS),
@@ -92,8 +91,8 @@ def sections() -> Iterator[str]:
         ("Store", STORAGE),
         ("Transactions", TRANSACTIONS),
         ("Broker", STATS),
-        ("Metrics of RocketMQ's exporter", EXPORTER),
-        ("Skylark's own metrics", OURS),
+        ("RocketMQ exporter", EXPORTER),
+        ("Skylark", OURS),
         ("Process", PROCESS),
     ):
         yield f"\n## {title}\n"
@@ -101,7 +100,7 @@ def sections() -> Iterator[str]:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Return rows of the catalogue as a table."""
+    """Return a table of catalog rows."""
     lines = ["| Name | Kind | Labels | Scope | Measures |", "|---|---|---|---|---|"]
     for row in rows:
         labels = ", ".join(f"`{name}`" for name in row.labels)
@@ -111,7 +110,7 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def library() -> str:
-    """Return the section about the metrics of prometheus_client."""
+    """Return the section about the metrics that prometheus_client adds."""
     rows = "\n".join(f"| `{name}` | {text} |" for name, text in LIBRARY.items())
     return f"\n## Python interpreter\n\n| Names | Measure |\n|---|---|\n{rows}\n"
 
