@@ -26,10 +26,10 @@ from skylarkmq.broker.store.flush.sync_queue import Settled
 from skylarkmq.broker.store.index.builder import IndexFeed
 from skylarkmq.broker.store.index.key_query import Found, KeyQuery
 from skylarkmq.broker.store.io_thread import helper_thread
-from skylarkmq.broker.store.log.allocation import HURRY_BYTES, Allocator
+from skylarkmq.broker.store.log.allocation import BUSY_BYTES, Allocator
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.log.append_columns import AppendColumns
-from skylarkmq.broker.store.log.checksummed_log import SealedCommitLog
+from skylarkmq.broker.store.log.checksummed_log import ChecksummedCommitLog
 from skylarkmq.broker.store.log.commit_log import CommitLog
 from skylarkmq.broker.store.log.mapped_file_queue import MappedFileQueue
 from skylarkmq.broker.store.log.transient_pool import TransientPool
@@ -91,7 +91,7 @@ class MessageStore:
             pool or WarmUp.of(config),
             config.written_beforehand_bytes,
             lambda: self._log.written,
-            1 if config.is_sync_flush else HURRY_BYTES,
+            1 if config.is_sync_flush else BUSY_BYTES,
         )
         self._queue_files = QueueFiles(
             str(root / CONSUME_QUEUE_DIRECTORY), config.mapped_file_size_consume_queue, config.open_queue_files, disk
@@ -104,7 +104,7 @@ class MessageStore:
             self._allocator,
             force_gap=config.force_gap,
         )
-        make_log = SealedCommitLog if config.enabled_append_prop_crc else CommitLog
+        make_log = ChecksummedCommitLog if config.enabled_append_prop_crc else CommitLog
         self._log = make_log(config, segments, self._queues, now_ms)
         self.put: Callable[[Append], None] = self._log.put
         """Add a message to this turn's batch; refused ones have their status at once. (The log's own method: the
@@ -493,7 +493,7 @@ class MessageStore:
         self._log.step(now_ms)
         if now_ms // _LOOK_MS != self._looked_at:
             self._looked_at = now_ms // _LOOK_MS
-            self._log.files.look()
+            self._log.files.check_for_lost_bytes()
         self._cleaner.step(now_ms, self.disk_usage, lambda: self._durability.settled)
 
     def traffic(self) -> Mapping[str, TopicTraffic]:

@@ -102,9 +102,9 @@ def plain_publish(
     return units, others
 
 
-_leaf = compiled.load("dispatch")
-gather_units = plain_gather_units if _leaf is None else _leaf.gather_units
-publish = plain_publish if _leaf is None else partial(_leaf.publish, FULL_BYTES)
+_compiled = compiled.load("dispatch")
+gather_units = plain_gather_units if _compiled is None else _compiled.gather_units
+publish = plain_publish if _compiled is None else partial(_compiled.publish, FULL_BYTES)
 
 
 class Reput:

@@ -28,8 +28,8 @@ def plain_note_units(queue: "QueueTail") -> None:
         queue.traffic.note_all([size for _, size, _ in UNIT.iter_unpack(unnoted)])
 
 
-_leaf = compiled.load("counts")
-note_units = plain_note_units if _leaf is None else _leaf.note_units
+_compiled = compiled.load("counts")
+note_units = plain_note_units if _compiled is None else _compiled.note_units
 
 
 class TopicTraffic:

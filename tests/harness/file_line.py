@@ -58,7 +58,7 @@ class RegionsFile:
     def revoke(self) -> None:
         """Make all holders release their regions, as a deleted segment does after its timeout."""
         for holder in tuple(self.holders):
-            holder.let_go()
+            holder.abort_transfer()
 
     def close(self) -> None:
         os.close(self.fd)

@@ -274,7 +274,7 @@ class LogFlush:
             self._give_up(committer.failure)
             return
         done = committer.done
-        pool.give_back(done.end)
+        pool.return_buffers(done.end)
         self._refuse_while_deficient(pool)
         self._submit_flush(flusher, done.end, done.timestamp)
         if self.is_behind or self._hasty:

@@ -1,16 +1,16 @@
-"""Segments made ahead of need, by a thread of its own.
+"""The allocator: creates segments ahead of need, in a thread of its own.
 
-Reserving a gigabyte and syncing a directory take milliseconds that no send should wait for. The log asks for its next
-two segments early; `take` then finds one ready, or waits for it if it is being made, or makes it on the spot if nobody
-asked. The thread only makes system calls, through the same `Disk` as everyone.
+Reserving a gigabyte and syncing a directory take milliseconds, and no send should wait for them. The log requests its
+next two segments early. `take` returns the file if it is ready, waits for it if it is being created, and creates it
+at once if it was never requested. The thread only makes system calls, through the same `Disk` as the rest of the store.
 
-A segment is reserved (fallocated), so that a full disk shows here. Under SYNC_FLUSH it is also *written beforehand*,
-zeros from end to end: syncing bytes that were on disk before is cheaper than turning reserved blocks into written ones.
-But the disk is the same for both, and a log that writes as fast as it can loses more by the zeros than it gains by
-them (tests/bench/bench_sync.py). So zeros are written in pieces, each synced at once, and give way: full speed while
-nobody appends, a piece every 20 ms beside a log that moves, nothing beside one in a hurry; under SYNC_FLUSH, where
-somebody waits for each sync, every log that moves is. A segment that is needed before it is done is handed out as far
-as it has come; the rest of it is reserved only.
+A segment is reserved (fallocated), so that a full disk fails here. Under SYNC_FLUSH it is also *zero-filled* from end
+to end: syncing blocks that were written before is cheaper than converting reserved blocks to written ones. But a log
+that writes at full speed shares the disk with the zero fill and loses more than it gains (tests/bench/bench_sync.py).
+So zeros are written in pieces, each synced at once, and the fill yields to appends: full speed while the log stands
+still, one piece every 20 ms while it grows, none while it is busy. Under SYNC_FLUSH, where producers wait for each sync,
+a log that grows at all is busy. A segment that is needed before its fill ends is handed out as it is; the rest of it is
+only reserved.
 
 Source: docs/formats.md, "Mapped files".
 """
@@ -28,35 +28,35 @@ from skylarkmq.broker.store.log.mapped_file import MappedFile
 
 log = logging.getLogger(__name__)
 
-WAIT_S: Final = 5.0  # the longest that a roll waits for a segment under way; RocketMQ's figure
+WAIT_S: Final = 5.0  # the longest wait for a segment that is being created; RocketMQ's value
 _ZEROS: Final = bytes(256 << 10)
-_GIVE_WAY_S: Final = 0.02
-HURRY_BYTES: Final = 320 << 10  # appended within that time: 16 MiB/s
+_YIELD_S: Final = 0.02
+BUSY_BYTES: Final = 320 << 10  # appended within 20 ms: 16 MiB/s
 
 
-class SegmentKind(Protocol):
-    """What a new segment is besides its file: with a buffer, locked in memory, or nothing special."""
+class SegmentFactory(Protocol):
+    """Builds a segment over a new file: with a buffer, locked in memory, or plain."""
 
     def segment(self, path: str, start: int, size: int, fd: int, disk: Disk) -> MappedFile:
-        """The segment over a new file."""
+        """Return the segment over a new file."""
 
     def close(self) -> None:
-        """Nothing is appended any more."""
+        """Release resources. No append follows."""
 
 
-class PlainSegments:
-    """Files that are written to where they are."""
+class PlainSegmentFactory:
+    """Builds segments that are written directly."""
 
     def segment(self, path: str, start: int, size: int, fd: int, disk: Disk) -> MappedFile:
-        """The segment over a new file."""
+        """Return the segment over a new file."""
         return MappedFile(path, start, size, fd, disk)
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there are no resources."""
 
 
 class _Request:
-    """A file to be made; `wanted` once somebody waits for it."""
+    """A file to be created. `wanted` is set once a caller waits for the file."""
 
     __slots__ = ("made", "path", "size", "wanted")
 
@@ -68,31 +68,31 @@ class _Request:
 
 
 class Allocator:
-    """Makes files on request, `path` is the key of a request; and segments of some kind over them.
+    """Creates files on request, in a thread, and segments over them. The path identifies a request.
 
-    `piece_bytes`: how much is written beforehand between two syncs, 0: nothing is. `appended`: where the log ends;
-    it is in a hurry if it has grown by `hurry_bytes` within 20 ms.
+    `piece_bytes`: bytes of the zero fill between two syncs; 0 disables it. `appended`: returns the end of the log. The
+    log is busy if it has grown by `busy_bytes` within 20 ms.
     """
 
     def __init__(
         self,
         disk: Disk,
-        kind: SegmentKind | None = None,
+        kind: SegmentFactory | None = None,
         piece_bytes: int = 0,
         appended: Callable[[], int] = lambda: 0,
-        hurry_bytes: int = HURRY_BYTES,
+        busy_bytes: int = BUSY_BYTES,
     ) -> None:
-        self._kind = kind or PlainSegments()
+        self._kind = kind or PlainSegmentFactory()
         self.piece_bytes = piece_bytes
         self.appended = appended
-        self._hurry_bytes = hurry_bytes
+        self._busy_bytes = busy_bytes
         self._disk = disk
         self._waiting: SimpleQueue[_Request | None] = SimpleQueue()
         self._requests: dict[str, _Request] = {}  # not taken yet
         self._thread: threading.Thread | None = None
 
     def request(self, path: str, size: int) -> None:
-        """Have `path` made in the background; asking twice is asking once."""
+        """Create `path` in the background. A repeated request has no effect."""
         if path in self._requests:
             return
         if self._thread is None:
@@ -103,27 +103,27 @@ class Allocator:
         self._waiting.put(request)
 
     def segment(self, path: str, start: int, size: int) -> MappedFile:
-        """The segment that begins at `start` of its log, over a file of `take`. OSError as there."""
+        """Return the segment that begins at `start` of its log, over the file of `take`. Raises OSError as `take`."""
         return self._kind.segment(path, start, size, self.take(path, size), self._disk)
 
     def take(self, path: str, size: int) -> int:
-        """The descriptor of `path`; the caller owns it. OSError (TimeoutError after 5 s) when there is none."""
+        """Return a descriptor of `path`, owned by the caller. Raises OSError on failure, TimeoutError after 5 s."""
         request = self._requests.pop(path, None)
         if request is not None:
             request.wanted.set()
             try:
                 return request.made.result(timeout=WAIT_S)
             except TimeoutError:
-                self._requests[path] = request  # it may still arrive: the next roll takes it then
+                self._requests[path] = request  # it may still complete: the next roll takes it then
                 raise
             except OSError as problem:
-                log.info("segment tried again path=%s error=%s", path, problem)
+                log.info("segment creation retried path=%s error=%s", path, problem)
         request = _Request(path, size)
         request.wanted.set()
         return self._create(request)
 
     def is_made(self, path: str, size: int) -> bool:
-        """Whether `path` may be taken without waiting; if it could not be made, it is asked for again."""
+        """Return whether `take` of `path` would not wait. A missing or failed request is sent (again)."""
         request = self._requests.get(path)
         if request is not None and request.made.done() and request.made.exception() is not None:
             del self._requests[path]
@@ -134,10 +134,10 @@ class Allocator:
         return request.made.done()
 
     def close(self) -> None:
-        """Stop the thread; what was made and never taken is removed."""
+        """Stop the thread. Remove files that were created and never taken."""
         self._kind.close()
         for request in self._requests.values():
-            request.wanted.set()  # not worth writing any more
+            request.wanted.set()  # stop its zero fill
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join()
@@ -147,17 +147,17 @@ class Allocator:
         for request in made:
             os.close(request.made.result())
         try:
-            for request in reversed(made):  # the last first: a cut in between must leave no gap
+            for request in reversed(made):  # the last one first: a power cut in between must leave no gap
                 self._disk.unlink(request.path)
         except OSError as problem:
-            log.warning("segment made ahead not removed path=%s error=%s", request.path, problem)
+            log.warning("unused segment not removed path=%s error=%s", request.path, problem)
 
     def _run(self) -> None:
         while (request := self._waiting.get()) is not None:
             try:
                 request.made.set_result(self._create(request))
             except OSError as problem:
-                log.warning("segment not made path=%s error=%s", request.path, problem)
+                log.warning("segment not created path=%s error=%s", request.path, problem)
                 request.made.set_exception(problem)
 
     def _create(self, request: _Request) -> int:
@@ -166,26 +166,26 @@ class Allocator:
             return self._disk.create(request.path, request.size)
         return self._disk.create(request.path, request.size, lambda fd: self._write(fd, request))
 
-    # written beforehand
+    # zero fill
 
     def _write(self, fd: int, request: _Request) -> None:
-        """Zeros from the beginning, until somebody waits for the file."""
+        """Write zeros from the beginning, until a caller waits for the file."""
         appended = self.appended()
         for at in range(0, request.size, len(_ZEROS)):
             if at and at % self.piece_bytes < len(_ZEROS):
                 self._disk.fdatasync(fd)
-                appended = self._give_way(request, appended)
+                appended = self._yield_to_appends(request, appended)
             if request.wanted.is_set():
-                log.info("segment needed before it was written path=%s bytes=%d", request.path, at)
+                log.info("segment needed before its zero fill ended path=%s bytes=%d", request.path, at)
                 return
             self._disk.pwrite(fd, _ZEROS[: request.size - at], at)
 
-    def _give_way(self, request: _Request, before: int) -> int:
-        """Wait while the log, which was at `before` a piece ago, is in a hurry; returns where it is now."""
+    def _yield_to_appends(self, request: _Request, before: int) -> int:
+        """Wait while the log is busy. `before`: the log's end before the last piece. Return its end now."""
         now = self.appended()
-        while now != before and not request.wanted.wait(_GIVE_WAY_S):
+        while now != before and not request.wanted.wait(_YIELD_S):
             before, now = now, self.appended()
-            if now - before < self._hurry_bytes:
+            if now - before < self._busy_bytes:
                 break
         return now
 

@@ -1,4 +1,4 @@
-"""One message on its way into the log, and how that ended."""
+"""One message on its way into the log, and the result."""
 
 from collections.abc import Sequence
 from enum import Enum, auto
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 class PutStatus(Enum):
-    """What became of an append. docs/formats.md, "Put results", says which of them are stored."""
+    """Result of an append. docs/formats.md, "Put results", lists which of them store the message."""
 
     PENDING = auto()  # in the open batch, or (SYNC_FLUSH) written and not yet flushed
     PUT_OK = auto()
-    FLUSH_DISK_TIMEOUT = auto()  # stored and visible later: the flush took longer than syncFlushTimeout
-    SERVICE_NOT_AVAILABLE = auto()  # read-only, full, stopped, or the flush failed
+    FLUSH_DISK_TIMEOUT = auto()  # stored, visible later: the flush took longer than syncFlushTimeout
+    SERVICE_NOT_AVAILABLE = auto()  # the store is read-only, full or stopped, or the flush failed
     CREATE_MAPPED_FILE_FAILED = auto()
     MESSAGE_ILLEGAL = auto()
     PROPERTIES_SIZE_EXCEEDED = auto()
-    SYSTEM_BUSY = auto()  # every buffer of the transient store pool waits for the disk
+    SYSTEM_BUSY = auto()  # all buffers of the transient store pool wait for the disk
     UNKNOWN_ERROR = auto()  # the write failed
 
 
 class PlainAppend(msgspec.Struct, gc=False):
-    """What the processor knows, then what the log decided; the same object is what reput dispatches.
+    """A message as the processor passes it, completed by the log. Reput dispatches the same object.
 
-    `body` may be a view into a receive buffer: the log is done with it when `commit` returns. `properties` are the
-    final bytes. `tags_code` is the tag's hash; for the schedule topic the store replaces it by the deliver time.
+    `body` may be a view into a receive buffer: the log does not use it after `commit` returns. `properties` are the
+    final bytes. `tags_code` is the tag's hash; for the schedule topic the store replaces it with the delivery time.
     """
 
     topic: str
@@ -52,24 +52,24 @@ class PlainAppend(msgspec.Struct, gc=False):
     queue_offset: int = -1
     size: int = 0  # bytes of the whole record
     store_timestamp: int = 0  # ms
-    queue: "ConsumeQueue | None" = None  # where its unit goes; None for prepared and rollback records
+    queue: "ConsumeQueue | None" = None  # queue of its unit; None for prepared and rollback records
 
-    keys: list[bytes] | None = None  # what it is found by (protocol.disk.index_keys), where its maker knows that
+    keys: list[bytes] | None = None  # its index keys (protocol.disk.index_keys), if the caller has computed them
 
 
 def plain_settle(appends: Sequence[PlainAppend], status: PutStatus) -> None:
-    """Give that status to those that are PENDING."""
+    """Set this status on all appends that are PENDING."""
     pending = PutStatus.PENDING
     for append in appends:
         if append.status is pending:
             append.status = status
 
 
-_leaf = compiled.load("record")
-if TYPE_CHECKING or _leaf is None:
+_compiled = compiled.load("record")
+if TYPE_CHECKING or _compiled is None:
     Append = PlainAppend
     settle = plain_settle
 else:
-    _leaf.begin_with(PutStatus.PENDING)
-    Append = _leaf.Append
-    settle = _leaf.settle
+    _compiled.begin_with(PutStatus.PENDING)
+    Append = _compiled.Append
+    settle = _compiled.settle

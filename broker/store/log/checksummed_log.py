@@ -1,8 +1,8 @@
-"""A log whose records carry a checksum over all of themselves (`enabledAppendPropCRC`).
+"""A log whose records carry a checksum over the whole record (`enabledAppendPropCRC`).
 
-Only the body of a record has a checksum by itself; with this one every flipped bit is found, at the price of reading
-each record once more while it is put. Everything else about the log stays as it is: the room for the checksum is part
-of the properties before the record's size is known, and is filled in behind the put.
+Without it only the body of a record has a checksum. With it every flipped bit is detected; the price is one more pass
+over each record when it is put. The rest of the log is unchanged: space for the checksum is added to the properties
+before the record's size is computed, and the checksum is filled in after the put.
 
 Source: docs/formats.md, "Whole-record checksum".
 """
@@ -16,11 +16,11 @@ from skylarkmq.broker.store.log.record_batch import PARTS, PlainRecordBatch
 from skylarkmq.protocol.record_checksum import fill_checksum, with_checksum_space
 
 
-class SealedRecordBatch(PlainRecordBatch):
-    """A batch that seals what it puts."""
+class ChecksummedRecordBatch(PlainRecordBatch):
+    """A record batch that adds the checksum to each record."""
 
     def put_run(self, appends: Sequence[Append], is_checked: bool = False) -> None:
-        """As there; the appends' properties gain the checksum's room."""
+        """Add messages in order. Their properties gain the space for the checksum."""
         for append in appends:
             append.properties = with_checksum_space(append.properties)
             super().put_run((append,), is_checked)
@@ -28,20 +28,20 @@ class SealedRecordBatch(PlainRecordBatch):
                 self._parts[-1] = fill_checksum(self._parts[-PARTS:])
 
 
-class SealedCommitLog(CommitLog):
-    """A commit log that seals what it puts."""
+class ChecksummedCommitLog(CommitLog):
+    """A commit log that adds the checksum to each record."""
 
     def _new_records(self) -> PlainRecordBatch:
-        return SealedRecordBatch(self._queues, self._config.store_host, self._put_unusual)
+        return ChecksummedRecordBatch(self._queues, self._config.store_host, self._put_unusual)
 
     def put_all(self, appends: Sequence[Append]) -> None:
-        """As there; room is made first, so that the batch is measured with it."""
+        """Add a contiguous batch. The space for the checksums is added first, so that the batch size includes it."""
         for append in appends:
             append.properties = with_checksum_space(append.properties)
         super().put_all(appends)
 
     put_alike = put_all
 
-    def put_columns(self, columns: AppendColumns) -> bool:  # noqa: ARG002 (none are taken)
-        """Never: each message is sealed by itself."""
+    def put_columns(self, columns: AppendColumns) -> bool:  # noqa: ARG002 (always refused)
+        """Return False: each message needs its own checksum."""
         return False

@@ -1,14 +1,15 @@
-"""The log: every message of every queue, one record after the other, in the order of arrival.
+"""The commit log: the messages of all queues, one record after the other, in order of arrival.
 
-A turn's appends gather in one batch (broker.store.log.record_batch): `put` and `put_run` decide offsets and make the
-records; `commit` writes all of them with one pwrite. Nothing is acknowledged, dispatched or readable before that write
-succeeded. If it fails or falls short, the batch is taken back whole: what reached the file is cleared, queue offsets
-return, every append is told.
+The appends of one event-loop iteration form one batch (broker.store.log.record_batch). `put` and `put_run` assign
+offsets and build the records. `commit` writes all of them with one pwrite. No message is acknowledged, dispatched or
+readable before that write succeeds. If the write fails or is short, the whole batch is rolled back: the bytes that
+reached the file are cleared, queue offsets are restored, and every append gets an error status.
 
-A record never spans segments. One of L bytes fits into R remaining only if L + 8 <= R; else a blank of 8 bytes
-closes the segment and the record opens the next one. A batch of `put_all` is contiguous: it rolls as a whole.
+A record never spans segments. A record of L bytes fits into R remaining bytes only if L + 8 <= R. Otherwise a blank
+(8 bytes of it are written) fills the segment, and the record opens the next one. A batch of `put_all` is contiguous: if
+it does not fit, all of it goes to the next segment.
 
-Store timestamps are taken once per batch and never decrease.
+The log takes the store timestamp once per batch. Store timestamps never decrease.
 
 Source: docs/formats.md, "CommitLog record", "End-of-file blank", "Append path".
 """
@@ -27,7 +28,7 @@ from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.log.mapped_file_queue import MappedFileQueue
 from skylarkmq.broker.store.log.record_batch import PlainRecordBatch, RecordBatch
 from skylarkmq.broker.store.log.record_rules import fits_fields, may_be_put
-from skylarkmq.broker.store.log.zero_fill import ZerosAhead
+from skylarkmq.broker.store.log.zero_fill import ZeroFill
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.table import QueueTable
 from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
@@ -35,7 +36,7 @@ from skylarkmq.protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, MAX_PROPER
 
 log = logging.getLogger(__name__)
 
-_RECORD_OVERHEAD: Final = 64 << 10  # what a record may be longer than the longest body
+_RECORD_OVERHEAD: Final = 64 << 10  # a record may exceed the maximum body size by this many bytes
 _PROBE_BYTES: Final = 4_096
 _RETRY_MS: Final = 1_000
 _FULL_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
@@ -53,8 +54,11 @@ class CommitLogStatistics(msgspec.Struct, frozen=True):
 
 
 class CommitLog:
-    """Owns the tail. `end` is where the next record goes, `written` what a reader may look at: between two commits they
-    differ by the open batch."""
+    """The writer of the log.
+
+    `end` is the offset of the next record. `written` is the end of the readable log. Between two commits they differ by
+    the size of the open batch.
+    """
 
     def __init__(
         self, config: StoreConfig, files: MappedFileQueue, queues: QueueTable, now_ms: Callable[[], int]
@@ -65,20 +69,20 @@ class CommitLog:
         self._make_queue = queues.make
         self._now_ms = now_ms
         self._size = config.mapped_file_size_commit_log
-        self._zeros = ZerosAhead(config)
+        self._zeros = ZeroFill(config)
         self.files = files
         self.flags = RunningFlags(self._on_flags)
         self._refusal = self.flags.refusal
         self._records = self._new_records()
         self.put: Callable[[Append], None] = self._records.put
-        """Add one message to the batch, or refuse it at once: then its status says why and nothing has changed."""
+        """Add one message to the batch. A refused message gets its error status at once; nothing else changes then."""
         self.written = 0
         self.last_store_timestamp = 0
-        self.last_record = 0  # where the last record begins
+        self.last_record = 0  # offset of the last record
         self._segment: MappedFile | None = None
         self._segment_end = 0
-        self._ahead_at = 0  # once `written` is there the next segment is asked for
-        self._filled: list[tuple[MappedFile, int, bytes]] = []  # segments that the open batch has closed
+        self._prepare_at = 0  # when `written` reaches this offset, the allocator prepares the next segment
+        self._filled: list[tuple[MappedFile, int, bytes]] = []  # segments that the open batch has filled
         self._messages = 0
         self._written_bytes = 0
         self._failed_batches = 0
@@ -88,7 +92,7 @@ class CommitLog:
         return RecordBatch(self._queues, self._config.store_host, self._put_unusual)
 
     def configure(self, config: StoreConfig) -> None:
-        """Go by these settings from the next message on."""
+        """Apply these settings to all later messages."""
         self._config = config
         self._on_flags()
 
@@ -99,7 +103,7 @@ class CommitLog:
 
     @property
     def end(self) -> int:
-        """Where the next record goes."""
+        """Offset of the next record."""
         return self._records.at
 
     @property
@@ -110,29 +114,29 @@ class CommitLog:
     # the open batch
 
     def _put_unusual(self, append: Append) -> None:
-        """What `put` does not see to itself."""
+        """Put a message that the fast path of `RecordBatch.put` does not handle."""
         queue = self._queues.get((append.topic, append.queue_id)) or self._new_queue(append)
         if queue is None:
             return
         size = self._records.record_size(append, len(queue.topic_field))
-        refusal = self._refuse(append, size) or self._make_room(size)
+        refusal = self._refuse(append, size) or self._reserve(size)
         if refusal is None:
             self._records.put(append, True)
         else:
             append.status = refusal
 
     def put_run(self, appends: Sequence[Append]) -> None:
-        """Add messages to the batch, or refuse them, each for itself."""
+        """Add messages to the batch. Each message is accepted or refused on its own."""
         if not self.batch and self._refusal is None:
-            self._open_batch()  # so that not even the first of a turn is unusual
+            self._open_batch()  # so that the first message of an iteration takes the fast path too
         try:
             self._records.put_run(appends)
         finally:
             if not self.batch:
-                self._records.restart()  # all were refused: the next batch has a time of its own
+                self._records.restart()  # all messages were refused: the next batch takes a new timestamp
 
     def put_columns(self, columns: AppendColumns) -> bool:
-        """Add messages that are columns: all of them; or none, if one is unusual, and is to be put by itself."""
+        """Add all messages of `columns` and return True; or add none and return False if a message needs `put`."""
         if self._refusal is not None or not columns.find_queues(self._queues_of):
             return False
         if not self.batch:
@@ -144,25 +148,25 @@ class CommitLog:
                 self._records.restart()
 
     def put_all(self, appends: Sequence[Append]) -> None:
-        """Add a batch that stays in one piece: all of it, or none."""
-        if self._has_room(appends, self._records.total_size(appends)):
+        """Add a contiguous batch: all messages, or none."""
+        if self._reserve_for(appends, self._records.total_size(appends)):
             self._records.put_run(appends, True)
 
     def put_alike(self, appends: Sequence[Append]) -> None:
-        """The same of messages that differ in body, properties and flag only."""
-        if self._has_room(appends, self._records.total_size_alike(appends)):
+        """Do the same for messages that differ only in body, properties and flag."""
+        if self._reserve_for(appends, self._records.total_size_alike(appends)):
             self._records.put_alike(appends)
 
-    def _has_room(self, appends: Sequence[Append], size: int) -> bool:
-        """Have room for a batch of that size, or have it refused. 0: something else has to be asked about a message."""
-        refusal = self._make_room(size) if 0 < size <= self._size - BLANK_SIZE else self._refuse_any(appends)
+    def _reserve_for(self, appends: Sequence[Append], size: int) -> bool:
+        """Reserve `size` bytes for a batch, or refuse all of it. 0: a message of it needs further checks."""
+        refusal = self._reserve(size) if 0 < size <= self._size - BLANK_SIZE else self._refuse_any(appends)
         if refusal is not None:
             for append in appends:
                 append.status = refusal
         return refusal is None
 
     def _refuse_any(self, appends: Sequence[Append]) -> PutStatus | None:
-        """Why a batch cannot be put; if it can, there is room for it."""
+        """Reserve space for the batch and return None, or return why it is refused."""
         total = 0
         record_size, unchecked_size = self._records.record_size, self._records.unchecked_size
         for append in appends:
@@ -174,10 +178,10 @@ class CommitLog:
             if not is_plain and (refusal := self._refuse(append, size)) is not None:
                 return refusal
             total += size
-        return PutStatus.MESSAGE_ILLEGAL if total + BLANK_SIZE > self._size else self._make_room(total)
+        return PutStatus.MESSAGE_ILLEGAL if total + BLANK_SIZE > self._size else self._reserve(total)
 
-    def _make_room(self, size: int) -> PutStatus | None:
-        """Have the batch open, and that many bytes left in the segment; else why not."""
+    def _reserve(self, size: int) -> PutStatus | None:
+        """Open the batch and ensure `size` bytes of remaining space in the segment. Return the reason of a failure."""
         if not self.batch:
             self._open_batch()
         if self.end + size + BLANK_SIZE > self._segment_end and not self._roll():
@@ -185,7 +189,8 @@ class CommitLog:
         return None
 
     def _refuse(self, append: Append, size: int) -> PutStatus | None:
-        """The checks that a short message to an open store cannot fail. docs/formats.md, "Checks before the log"."""
+        """Run the checks that a short message to a writable store cannot fail. docs/formats.md, "Checks before the
+        log"."""
         config = self._config
         if self._refusal is not None:
             return self._refusal
@@ -198,8 +203,8 @@ class CommitLog:
         return PutStatus.MESSAGE_ILLEGAL if size + BLANK_SIZE > self._size else None
 
     def _new_queue(self, append: Append) -> ConsumeQueue | None:
-        """The queue of a first message; None when the append was refused: no record may carry its topic and
-        queue id, or every message is refused."""
+        """Create and return the queue of its first message. None if the append was refused: the store refuses all
+        messages, or topic and queue id are invalid."""
         if self._refusal is not None:
             append.status = self._refusal
             return None
@@ -213,9 +218,9 @@ class CommitLog:
         self._records.open(self.end, self._segment_end, self.last_store_timestamp)
 
     def _roll(self) -> bool:
-        """Turn to the next segment, closing this one with a blank. False: there is no next segment."""
+        """Switch to the next segment and end the current one with a blank. False: there is no next segment."""
         if RunningFlag.NO_SEGMENT in self.flags:
-            return False  # until `retry` has seen one
+            return False  # until `_retry` finds a segment
         start = self._next_start()
         try:
             segment = self.files.segment_at(start)
@@ -229,14 +234,14 @@ class CommitLog:
                 self._filled.append((self._segment, self._batch_start(), bytes(data) + blank))
             self._records.restart()
         self._records.open(start, segment.end, self.last_store_timestamp)
-        self._turn_to(segment)
+        self._switch_to(segment)
         return True
 
-    def _turn_to(self, segment: MappedFile) -> None:
+    def _switch_to(self, segment: MappedFile) -> None:
         self._segment = segment
         self._segment_end = segment.end
-        self._ahead_at = segment.start + segment.size // 8
-        self._zeros.turn_to(segment, self.end)
+        self._prepare_at = segment.start + segment.size // 8
+        self._zeros.switch_to(segment, self.end)
 
     def _batch_start(self) -> int:
         return self._filled[-1][0].end if self._filled else self.written
@@ -244,7 +249,7 @@ class CommitLog:
     # commit
 
     def commit(self) -> list[Append]:
-        """Write the batch. Returns its appends: PENDING those that are written, refused ones with their status."""
+        """Write the batch. Return its appends: PENDING if written, else with the status of the failure."""
         batch = self._records.appends
         if not batch and not self._filled:
             return batch
@@ -256,9 +261,9 @@ class CommitLog:
                 padding = self._zeros.padding(last, end)
                 with self._records.data(padding) as records:
                     last.write(records, self._batch_start() - last.start)
-                self._zeros.follow(last, end + padding)
+                self._zeros.extend(last, end + padding)
         except OSError as problem:
-            self._take_back(problem)
+            self._roll_back(problem)
             return batch
         self._written_bytes += end - self.written
         self._messages += messages_in(batch)
@@ -266,8 +271,8 @@ class CommitLog:
         if batch:
             self.last_record = batch[-1].physical_offset
         self._close_batch()
-        if self.written >= self._ahead_at:
-            self._ahead_at = self._segment_end
+        if self.written >= self._prepare_at:
+            self._prepare_at = self._segment_end
             self.files.prepare(self._segment_end)
         return batch
 
@@ -275,8 +280,8 @@ class CommitLog:
         self._records.close()
         self._filled = []
 
-    def _take_back(self, problem: OSError) -> None:
-        """As if the batch had never been: bytes cleared, offsets returned, statuses decided."""
+    def _roll_back(self, problem: OSError) -> None:
+        """Undo the batch: clear its bytes, restore queue offsets, set error statuses."""
         full = problem.errno in _FULL_DISK
         log.error("append failed offset=%d messages=%d error=%s", self.written, messages_in(self.batch), problem)
         status = PutStatus.SERVICE_NOT_AVAILABLE if full else PutStatus.UNKNOWN_ERROR
@@ -297,8 +302,8 @@ class CommitLog:
         try:
             self._clear(begin, end)
         except OSError as second:
-            # What is left there could come back as messages that were refused: only a recovery may decide.
-            log.critical("taken back batch not cleared, store is read-only offset=%d error=%s", begin, second)
+            # The remaining bytes could reappear as messages that were refused: only recovery may decide on them.
+            log.critical("failed batch not cleared, store is read-only offset=%d error=%s", begin, second)
             self.flags.set(RunningFlag.SYNC_FAILED, second)
 
     def _clear(self, begin: int, end: int) -> None:
@@ -307,24 +312,24 @@ class CommitLog:
                 segment.zero(max(begin - segment.start, 0), min(end - segment.start, segment.size))
 
     def step(self, now_ms: int) -> None:
-        """What is due by now: zeros while nobody appends, another try of what has failed."""
+        """Run what is due: the zero fill while no producer appends, and retries of failed operations."""
         if self._segment is not None and not self.batch:
             self._zeros.step(self._segment, self.end, now_ms)
         self._retry(now_ms)
 
     def close(self) -> None:
-        """Write nothing more, and give up all segments."""
+        """Stop writing and close all segments."""
         self._zeros.close()
         self.files.close()
 
     def _retry(self, now_ms: int) -> None:
-        """Once a second, see whether what failed works again: a write where the next record goes, the next segment."""
+        """Once a second, test whether a failed operation works again: a write at the end, or the next segment."""
         if not self.flags.reasons() or now_ms < self._next_retry_ms:
             return
         self._next_retry_ms = now_ms + _RETRY_MS
         if RunningFlag.LOG_ERROR in self.flags:
             try:
-                self._write_nothing()
+                self._probe_write()
             except OSError as problem:
                 log.debug("log still not writable error=%s", problem)
             else:
@@ -332,8 +337,8 @@ class CommitLog:
         if RunningFlag.NO_SEGMENT in self.flags and self.files.is_made(self._next_start()):
             self.flags.clear(RunningFlag.NO_SEGMENT)
 
-    def _write_nothing(self) -> None:
-        """Zeros behind the end, where there are zeros: a full or read-only disk refuses them like a record."""
+    def _probe_write(self) -> None:
+        """Write zeros after the end, where zeros are already: a full or read-only disk refuses them like a record."""
         if self._segment is not None:
             at = self.end - self._segment.start
             self._segment.write(bytes(min(_PROBE_BYTES, self._segment.size - at)), at)
@@ -344,19 +349,19 @@ class CommitLog:
     # positions
 
     def attach(self) -> None:
-        """Take `end` as the place of the next append; it lies in a segment that exists, or in one to be made."""
+        """Make `end` the offset of the next append. It lies in an existing segment or in one to be created."""
         segment = self.files.find(self.end)
         self._segment = None
         self._segment_end = self.end
         if segment is not None:
-            self._turn_to(segment)
+            self._switch_to(segment)
 
     def prepare(self) -> None:
-        """Have the segment of the next append made, if there is none: the first one of a fresh store."""
+        """Start creating the segment of the next append if it does not exist (the first one of a new store)."""
         self.files.prepare(self.end - self.end % self._size)
 
     def set_end(self, end: int, last_record: int, store_timestamp: int) -> None:
-        """After recovery: the log ends at `end`."""
+        """Set the end of the log after recovery."""
         self.written = self._records.at = end
         self.last_record = last_record
         self.last_store_timestamp = max(self.last_store_timestamp, store_timestamp)
@@ -365,7 +370,7 @@ class CommitLog:
     # reading
 
     def bytes_at(self, offset: int, size: int) -> memoryview | None:
-        """A view of [offset, offset + size) if that lies in one segment and is written."""
+        """Return a view of [offset, offset + size) if that range lies in one segment and is written, else None."""
         segment = self.files.find(offset)
         if segment is None or size <= 0 or offset + size > min(segment.end, self.written):
             return None
@@ -374,7 +379,7 @@ class CommitLog:
         return segment.view[begin : begin + size]
 
     def next_segment_start(self, offset: int) -> int:
-        """Where the segment behind that of byte `offset` begins."""
+        """Return the start of the segment after the one that contains byte `offset`."""
         return offset - offset % self._size + self._size
 
     def statistics(self) -> CommitLogStatistics:

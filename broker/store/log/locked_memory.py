@@ -1,10 +1,10 @@
-"""Memory that the kernel may not take away: mlock, munlock and madvise on a mapping, by way of libc.
+"""Memory that the kernel may not evict: mlock, munlock and madvise on a mapping, through libc.
 
-A process may lock no more than RLIMIT_MEMLOCK. What cannot be locked is used as it is: that costs speed when memory is
-short and changes nothing else, so it is a warning and no error.
+A process may lock at most RLIMIT_MEMLOCK bytes. Memory that cannot be locked is used unlocked. That only costs speed
+when memory is short, so it is a warning and not an error.
 
-Locking a gigabyte brings all of it in and takes its time; the calls release the GIL and belong into a helper thread
-or a start. The view passed in keeps its mapping alive meanwhile.
+Locking a gigabyte reads all of it into memory and takes long. The calls release the GIL; make them in a helper thread
+or during the start. The view that is passed in keeps its mapping alive meanwhile.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def lock(memory: memoryview, name: str) -> bool:
-    """Bring `memory` in and keep it there. False: it could not be locked, as a warning says with this `name`."""
+    """Read `memory` in and lock it. False: it could not be locked; a warning with `name` is logged."""
     address, size = _range_of(memory)
     _libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), _MADV_WILLNEED)
     if _libc.mlock(ctypes.c_void_p(address), ctypes.c_size_t(size)) == 0:
@@ -32,7 +32,7 @@ def lock(memory: memoryview, name: str) -> bool:
 
 
 def unlock(memory: memoryview) -> None:
-    """The kernel may take it again; also fine for what was never locked."""
+    """Unlock `memory`. Memory that was never locked is accepted."""
     address, size = _range_of(memory)
     _libc.munlock(ctypes.c_void_p(address), ctypes.c_size_t(size))
 

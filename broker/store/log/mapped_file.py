@@ -1,21 +1,21 @@
 """One segment of a log: a file of fixed size, written by pwrite, read through a read-only mapping.
 
-The mapping and the file show the same bytes at once, so a reader needs no copy and no read call; writing through the
-mapping would fault page by page and turn a full disk into a SIGBUS (docs/architecture.md, "Files"). `flush` of the
-mapping is never used: it holds the GIL for the whole sync. Every mutation goes through the segment's `Disk`.
+Mapping and file always show the same bytes, so a reader needs no copy and no read call. Writing through the mapping
+would fault page by page and turn a full disk into a SIGBUS (docs/architecture.md, "Files"). `flush` of the mapping is
+never used: it holds the GIL for the whole sync. Every mutation goes through the segment's `Disk`.
 
-A segment does not know how much of it is written: positions belong to its owner.
+A segment does not track how much of it is written. Its owner tracks positions.
 
-Deleted segments. Whoever sends a segment's bytes for longer than one turn holds it (`hold`, `release`). `delete`
-unlinks the file at once; mapping and descriptor stay until `close_if_free` finds that no holder and no view is left, so
-that a transfer under way ends as it began and the disk gets its space back right behind it. A mapping is never torn
-away from under a reader: `revoke` asks the holders to let go, which costs them their transfer.
+Deleted segments. A transfer that sends a segment's bytes for longer than one event-loop iteration holds the segment
+(`hold`, `release`). `delete` unlinks the file at once. Mapping and descriptor stay until `close_if_free` finds no
+holder and no view. So a running transfer completes, and the disk space is freed right after it. No mapping is removed
+while a reader uses it: `revoke` asks the holders to abort their transfers.
 
-Lost bytes. A file that is truncated, or whose disk fails, must not end the process when its mapping is read. A reader
-calls `check` first: a file that is shorter than the segment has lost what is missing, and the last byte is touched, so
-that a fault comes before the bytes are used. Faults in the mapping are handled by broker.page_faults; what they hit is
-lost until the file is opened again. `look` does the same between reads, once a second. Lost bytes are logged once, with
-file and offset. Only they are refused: readers go on with the rest of the segment, and writers with new messages.
+Lost bytes. A truncated file or a failing disk must not end the process when its mapping is read. A reader calls `check`
+first. A file that is shorter than the segment has lost the missing bytes. `check` also touches the last byte, so that a
+fault comes before the bytes are used. broker.page_faults handles faults in the mapping. Bytes that a fault hit are lost
+until the file is reopened. `check_for_lost_bytes` does the same between reads, once a second. A segment's first loss is
+logged with file and offset. Only reads of lost bytes fail: other reads of the segment and new messages go on.
 
 Source: docs/formats.md, "Mapped files", "Retention".
 """
@@ -33,14 +33,14 @@ from skylarkmq.broker.store.errors import LostBytesError
 
 log = logging.getLogger(__name__)
 
-_ZEROS_OF_SIZE = 3  # a record begins with its size, of which so many bytes may be zero
+_ZEROS_OF_SIZE = 3  # a record begins with its size, of which this many bytes may be zero
 
 
 class Holder(Protocol):
-    """Who needs a segment's bytes beyond the turn in which it found them."""
+    """A transfer that needs a segment's bytes beyond the event-loop iteration in which it found them."""
 
-    def let_go(self) -> None:
-        """Give the transfer up and release the segment: now, or when the system call under way is back."""
+    def abort_transfer(self) -> None:
+        """Abort the transfer and release the segment: now, or when the system call under way has returned."""
 
 
 class MappedFile:
@@ -57,18 +57,18 @@ class MappedFile:
         self.size = size
         self.end = start + size  # the first byte of the log that is not in this segment
         self.fd = fd
-        self.is_deleted = False  # no longer part of the log; its bytes last as long as its holders
+        self.is_deleted = False  # no longer part of the log; its bytes stay readable while it has holders
         self._holders: list[Holder] = []
         self._disk = disk
         self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
         self._faults = page_faults.Range(self._map)
         self._is_lost_logged = False
         self.view = memoryview(self._map)
-        self.address = np.frombuffer(self._map, np.uint8).ctypes.data  # of the mapping
+        self.address = np.frombuffer(self._map, np.uint8).ctypes.data  # address of the mapping
 
     @classmethod
     def open(cls, path: str, start: int, size: int, disk: Disk) -> Self:
-        """An existing segment; its length was checked by the caller."""
+        """Open an existing segment. The caller has checked its length."""
         fd = disk.open(path)
         try:
             return cls(path, start, size, fd, disk)
@@ -77,64 +77,69 @@ class MappedFile:
             raise
 
     def opened_again(self) -> "MappedFile":
-        """The same file by a descriptor of its own, which is told of failed syncs for itself; to be closed."""
+        """Open the file once more; the caller closes it. The kernel reports failed syncs to each descriptor."""
         return MappedFile.open(self.path, self.start, self.size, self._disk)
 
     def write(self, data: Data, at: int) -> None:
-        """Write at byte `at` of the segment. OSError: how much of it arrived is unknown."""
+        """Write at byte `at` of the segment. Raises OSError: the number of bytes written is then unknown."""
         self._disk.pwrite(self.fd, data, at)
 
     def sync(self) -> None:
-        """Everything written so far is on disk afterwards. Called by the flusher's thread."""
+        """Make everything written so far durable. The flusher's thread calls this."""
         try:
             self._disk.fdatasync(self.fd)
         except OSError:
-            if not self.is_deleted:  # of a deleted segment nothing needs to last
+            if not self.is_deleted:  # a deleted segment needs no durability
                 raise
 
-    def distrust_cache(self) -> None:
-        """Have what is read next come from the disk: after a failed sync the page cache shows what never got there.
+    def drop_page_cache(self) -> None:
+        """Drop the file's clean pages, so that later reads come from the disk.
 
-        Pages that are still to be written stay, and so do mapped ones: to be called before the first look.
+        After a failed sync the page cache shows bytes that never reached the disk. Dirty pages and mapped pages stay:
+        call this before the first read through the mapping.
         """
         os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def stored_end(self, at: int) -> int:
-        """Up to where bytes from `at` on are stored, be it as zeros; behind that, blocks are only reserved."""
+        """Return the end of the allocated data from `at` on, zeros included; blocks after it are only reserved."""
         return os.lseek(self.fd, at, os.SEEK_HOLE)
 
     def zero(self, begin: int, end: int | None = None) -> int:
-        """Clear bytes [begin, end) where anything is stored; what was never written is left unwritten.
+        """Clear bytes [begin, end) where data is stored. Unwritten blocks stay unwritten.
 
-        Returns how many bytes were not zero already.
+        Return how many bytes were not zero before.
         """
         return self._disk.clear(self.fd, begin, self.size if end is None else end)
 
     # lost bytes
 
     def check(self, begin: int, end: int) -> None:
-        """Have bytes [begin, end) of the segment, which are in memory, be read without a fault. LostBytesError: some of
-        them are lost."""
+        """Ensure that reading bytes [begin, end) of the segment, which are in memory, cannot fault.
+
+        Raises LostBytesError if some of them are lost.
+        """
         if os.lseek(self.fd, 0, os.SEEK_END) < self.size:
             self._refuse_missing(begin, end)
         self._faults.touch(end - 1)
         self.check_faults(begin, end)
 
     def check_length(self, end: int) -> None:
-        """The same of bytes up to `end` that are read from the file, and may be cold: LostBytesError if it is too
-        short."""
+        """Check bytes up to `end` that are read from the file and may be cold.
+
+        Raises LostBytesError if the file is too short.
+        """
         if os.lseek(self.fd, 0, os.SEEK_END) < self.size:
             self._refuse_missing(0, end)
 
     def check_faults(self, begin: int, end: int) -> None:
-        """LostBytesError if a byte of [begin, end) had a fault."""
+        """Raise LostBytesError if a byte of [begin, end) had a fault."""
         first, behind = self._faults.lost
         if behind and begin < behind and end > first:
             self._note_lost(first, "cannot be read")
             raise LostBytesError(self.path, first, "cannot be read")
 
-    def look(self) -> bool:
-        """Whether no byte is known to be lost; the first time that one is, it is logged."""
+    def check_for_lost_bytes(self) -> bool:
+        """Return whether no byte is known to be lost. The first loss is logged."""
         try:
             if self.fd >= 0:
                 self.check_length(self.size)
@@ -144,16 +149,19 @@ class MappedFile:
         return True
 
     def _refuse_missing(self, begin: int, end: int) -> None:
-        """The file is too short: what was cut off is a hole, up to what was appended since."""
+        """Raise LostBytesError if [begin, end) overlaps the missing part of a file that is too short.
+
+        The missing part is a hole of the file, up to what was appended since.
+        """
         first = behind = 0
         if os.lseek(self.fd, 0, os.SEEK_END):
             first = os.lseek(self.fd, 0, os.SEEK_HOLE)
         try:
             behind = os.lseek(self.fd, first, os.SEEK_DATA)
-            page = os.pread(self.fd, mmap.PAGESIZE, behind)  # holes are whole pages: zeros in front of the first record
+            page = os.pread(self.fd, mmap.PAGESIZE, behind)  # holes are whole pages: zeros precede the first record
             behind += max(0, len(page) - len(page.lstrip(b"\0")) - _ZEROS_OF_SIZE)
         except OSError:
-            behind = self.size  # nothing was
+            behind = self.size  # nothing was appended
         self._note_lost(first, "file truncated")
         if begin < behind and end > first:
             raise LostBytesError(self.path, first, "file truncated")
@@ -167,26 +175,26 @@ class MappedFile:
 
     @property
     def holders(self) -> int:
-        """How many transfers need the bytes."""
+        """Number of transfers that hold the segment."""
         return len(self._holders)
 
     def hold(self, holder: Holder) -> None:
-        """Keep mapping and descriptor until `release`; a holder may hold several times."""
+        """Keep mapping and descriptor until `release`. A holder may hold a segment several times."""
         self._holders.append(holder)
 
     def release(self, holder: Holder) -> None:
-        """Take one hold back. ValueError: it has none."""
+        """Remove one hold. Raises ValueError if the holder has none."""
         self._holders.remove(holder)
 
     def revoke(self) -> None:
-        """Have every holder let go."""
+        """Ask every holder to abort its transfer."""
         for holder in tuple(self._holders):
-            holder.let_go()
+            holder.abort_transfer()
 
     # the end
 
     def delete(self) -> None:
-        """Unlink the file. It may take long and is called by a helper thread; OSError as the disk gives it."""
+        """Unlink the file. This may take long, so a helper thread calls it. Raises OSError from the disk."""
         try:
             self._disk.unlink(self.path)
         except FileNotFoundError:
@@ -194,15 +202,18 @@ class MappedFile:
         self._disk.sync_directory(os.path.dirname(self.path))
 
     def close_if_free(self) -> bool:
-        """Give up mapping and descriptor if nobody needs them. The last one of a deleted file frees its blocks, which
-        may take long: called by a helper thread, once nothing but the holders knows the segment."""
+        """Close mapping and descriptor if no holder and no view is left. Return whether they are closed.
+
+        Closing the last descriptor of a deleted file frees its blocks, which may take long. So a helper thread calls
+        this, once only the holders refer to the segment.
+        """
         if self.fd >= 0 and not self._holders and self._unmap():
             os.close(self.fd)
             self.fd = -1
         return self.fd < 0
 
     def close(self) -> None:
-        """Give up mapping and descriptor; a reader that still holds a view keeps the mapping alive by itself."""
+        """Close mapping and descriptor. A reader with a view keeps the mapping alive by itself."""
         if self.fd < 0:
             return
         if not self._unmap():

@@ -1,11 +1,11 @@
 """A log's segments in order: equal sizes, consecutive offsets, named after their first byte.
 
-`find` is arithmetic. A new segment comes from the allocator, which made it ahead of need; old ones leave from the
-front. At load a file of another length, or one missing in the middle, stops the start; an empty last file is a leftover
-of a cut and goes.
+`find` is arithmetic. New segments come from the allocator, which creates them ahead of need. Old segments are removed
+at the front. At load, a file of another length or a missing file in the middle stops the start. An empty last file is
+left over from a power cut and is removed.
 
-Only an operator can open a log with a gap (`--force-gap`). Then `find` searches, and whoever walks the log from segment
-to segment asks `at_or_behind` for the next one that exists.
+Only the option `--force-gap` opens a log with a gap. `find` then searches, and code that walks the log from segment to
+segment uses `at_or_after` for the next existing one.
 
 Source: docs/formats.md, "Mapped files", "Wrong-size and missing files".
 """
@@ -31,15 +31,16 @@ _start_of = attrgetter("start")
 
 
 def gaps(starts: Sequence[int], size: int) -> Iterator[tuple[int, int]]:
-    """Ranges [begin, end) of bytes that no segment holds, between those that begin at `starts`."""
+    """Return the ranges [begin, end) of bytes that are missing between the segments that begin at `starts`."""
     return ((before + size, start) for before, start in pairwise(starts) if start - before != size)
 
 
 def segment_starts(directory: str, size: int, disk: Disk, *, is_rebuilt: bool = False) -> list[int]:
-    """First offsets of the segments in `directory`, ascending, after the checks that every family of files shares.
+    """Check the segments in `directory` and return their first offsets, ascending.
 
-    Left-over temporary files and an empty last file are removed. StoreError: wrong length. Files that are `rebuilt`
-    from others are made without a sync, so a cut can leave an empty one in the middle too: it becomes one of zeros.
+    Temporary files that were left over and an empty last file are removed. Raises StoreError if a file has the wrong
+    length. Files with `is_rebuilt` derive from others and are created without a sync, so a power cut can leave an empty
+    one in the middle too: it is filled with zeros.
     """
     names = os.listdir(directory) if os.path.isdir(directory) else []
     _remove_half_made(directory, names, "", disk)
@@ -59,7 +60,7 @@ def segment_starts(directory: str, size: int, disk: Disk, *, is_rebuilt: bool = 
 
 
 def _remove_half_made(directory: str, names: list[str], prefix: str, disk: Disk) -> None:
-    """Unlink what a killed process or a cut left of segments that were being made."""
+    """Unlink incomplete segments that a killed process or a power cut left behind."""
     for name in names:
         if name.startswith(prefix) and name.endswith(TEMPORARY_SUFFIX):
             segment = name.removeprefix(prefix).removesuffix(TEMPORARY_SUFFIX)
@@ -68,7 +69,7 @@ def _remove_half_made(directory: str, names: list[str], prefix: str, disk: Disk)
 
 
 class MappedFileQueue:
-    """The segments of one log, all of `size` bytes. `force_gap`: serve what is there even if segments are missing."""
+    """The segments of one log, `size` bytes each. `force_gap`: open the log even if segments are missing."""
 
     def __init__(
         self, directory: Path, size: int, disk: Disk, allocator: Allocator, *, force_gap: bool = False
@@ -80,10 +81,10 @@ class MappedFileQueue:
         self._force_gap = force_gap
         self.segments: list[MappedFile] = []
         self.gaps: list[tuple[int, int]] = []  # [begin, end) of bytes that are missing in the middle
-        self.damaged = 0  # segments that are known to have lost bytes
+        self.damaged = 0  # number of segments with lost bytes
 
     def load(self) -> None:
-        """Open what is there. StoreError as `segment_starts`, and for a gap that nobody asked to pass over."""
+        """Open all segments. Raises StoreError as `segment_starts` does, and for a gap unless `force_gap` is set."""
         beside, own_name = os.path.split(self._directory)
         if os.path.isdir(beside):
             _remove_half_made(beside, os.listdir(beside), f"{own_name}.", self._disk)
@@ -95,10 +96,10 @@ class MappedFileQueue:
             self.segments.append(MappedFile.open(self._path(start), start, self._size, self._disk))
 
     def _drop_unused(self, starts: list[int]) -> None:
-        """Files behind a gap that nobody wrote to were made ahead of need, while the one before them could not be."""
+        """Remove unwritten files after a gap: they were created ahead of need when the file before them failed."""
         missing = list(gaps(starts, self._size))
         while missing and not _is_written(self._path(starts[-1])):
-            log.warning("unused segment behind a gap removed path=%s", self._path(starts[-1]))
+            log.warning("unused segment after a gap removed path=%s", self._path(starts[-1]))
             self._disk.unlink(self._path(starts.pop()))
             missing = list(gaps(starts, self._size))
 
@@ -111,7 +112,7 @@ class MappedFileQueue:
             raise StoreError(f"{self._path(end)} does not begin where a file of {self._size} bytes can")
         if not self._force_gap:
             raise StoreError(f"{gap}; mqbroker --force-gap serves the rest")
-        log.warning("gap in the log passed over, as --force-gap says: %s", gap)
+        log.warning("gap in the log skipped because of --force-gap: %s", gap)
         self.gaps.append((begin, end))
 
     @property
@@ -120,7 +121,7 @@ class MappedFileQueue:
         return self.segments[0].start if self.segments else 0
 
     def find(self, offset: int) -> MappedFile | None:
-        """The segment that holds byte `offset`."""
+        """Return the segment that contains byte `offset`."""
         segments = self.segments
         if not segments:
             return None
@@ -130,8 +131,8 @@ class MappedFileQueue:
         index = (offset - segments[0].start) // self._size
         return segments[index] if 0 <= index < len(segments) else None
 
-    def at_or_behind(self, offset: int) -> MappedFile | None:
-        """The segment that holds byte `offset`, or if none does the next one that exists."""
+    def at_or_after(self, offset: int) -> MappedFile | None:
+        """Return the segment that contains byte `offset`, else the next one that exists."""
         segments = self.segments
         index = bisect_right(segments, offset, key=_start_of)
         if index and segments[index - 1].end > offset:
@@ -139,16 +140,16 @@ class MappedFileQueue:
         return segments[index] if index < len(segments) else None
 
     def is_missing(self, offset: int) -> bool:
-        """Whether byte `offset` lies in a gap."""
+        """Return whether byte `offset` lies in a gap."""
         return any(begin <= offset < end for begin, end in self.gaps)
 
     def before(self, offset: int) -> MappedFile | None:
-        """The segment in front of the one that begins at `offset`."""
+        """Return the last segment before byte `offset`."""
         index = bisect_right(self.segments, offset - 1, key=_start_of) - 1
         return self.segments[index] if index >= 0 else None
 
     def segment_at(self, start: int) -> MappedFile:
-        """The segment that begins at `start`, made now if it does not exist. OSError when it cannot be made."""
+        """Return the segment that begins at `start`; create it if needed. Raises OSError if that fails."""
         segment = self.find(start)
         if segment is None:
             segment = self._allocator.segment(self._path(start), start, self._size)
@@ -156,22 +157,22 @@ class MappedFileQueue:
         return segment
 
     def prepare(self, start: int) -> None:
-        """Have the segment that begins at `start`, and the one behind it, made in the background."""
+        """Request the segment that begins at `start`, and the next one, from the allocator's thread."""
         for ahead in (start, start + self._size):
             if self.find(ahead) is None:
                 self._allocator.request(self._path(ahead), self._size)
 
     def is_made(self, start: int) -> bool:
-        """Whether the segment that begins at `start` is there or ready to be; asks for it again if it failed."""
+        """Return whether the segment that begins at `start` is available. A failed creation is requested again."""
         return self.find(start) is not None or self._allocator.is_made(self._path(start), self._size)
 
     @property
     def is_on_real_disk(self) -> bool:
-        """Whether a sync of a segment is a system call and nothing else; tests have other disks."""
+        """Whether a sync of a segment is nothing but a system call; tests use other disks."""
         return type(self._disk) is Disk
 
     def from_offset(self, offset: int) -> list[MappedFile]:
-        """The segments that hold byte `offset` and later ones: what a flush from there must sync."""
+        """Return the segments that contain byte `offset` and later ones: a flush from `offset` must sync these."""
         segments = self.segments
         last = segments[-1] if segments else None
         if last is None or last.start <= offset:
@@ -179,37 +180,37 @@ class MappedFileQueue:
         return [segment for segment in segments if segment.end > offset]
 
     def remove_first(self) -> MappedFile:
-        """The oldest segment leaves the log; its file and its mapping are the caller's from now on."""
+        """Remove the oldest segment from the log. The caller becomes the owner of its file and mapping."""
         segment = self.segments.pop(0)
         segment.is_deleted = True
         self.gaps = [gap for gap in self.gaps if gap[0] > segment.end]
         return segment
 
-    def look(self) -> None:
-        """Find out which segments have lost bytes, and log them."""
-        self.damaged = sum(not segment.look() for segment in self.segments)
+    def check_for_lost_bytes(self) -> None:
+        """Count the segments that have lost bytes, and log new ones."""
+        self.damaged = sum(not segment.check_for_lost_bytes() for segment in self.segments)
 
-    def truncate(self, offset: int, look_at: int | None = None) -> int:
-        """Nothing is left at or behind byte `offset`: later segments go, the tail of its own is cleared and synced.
+    def truncate(self, offset: int, probe_bytes: int | None = None) -> int:
+        """Remove everything from byte `offset` on: unlink later segments; clear and sync the tail of its own segment.
 
-        LostBytesError: a segment could not be read whole.
+        Return how many bytes of that tail were not zero. With `probe_bytes` the rest of the tail counts as zero if its
+        first `probe_bytes` bytes are: a tail that was zero-filled ahead of need would have to be read as a whole.
 
-        Returns how many bytes of that tail were not zero. With `look_at` the rest of the tail is taken to be zero if
-        its first `look_at` bytes are: a tail that was written beforehand would have to be read whole.
+        Raises LostBytesError if a segment cannot be read as a whole.
         """
-        for segment in self.segments:  # an end that was found where bytes cannot be read is none
+        for segment in self.segments:  # an end that was found among unreadable bytes is not valid
             segment.check_faults(0, segment.size)
         while len(self.segments) > 1 and self.segments[-1].start >= offset:
             segment = self.segments.pop()
             segment.close()
             self._disk.unlink(segment.path)
             self._disk.sync_directory(self._directory)
-            log.info("segment behind the end removed path=%s", segment.path)
+            log.info("segment after the end removed path=%s", segment.path)
         if not self.segments:
             return 0
         last = self.segments[-1]
         begin = max(0, offset - last.start)
-        looked_at = last.size if look_at is None else min(begin + look_at, last.size)
+        looked_at = last.size if probe_bytes is None else min(begin + probe_bytes, last.size)
         cleared = last.zero(begin, looked_at)
         if cleared:
             cleared += last.zero(looked_at)
@@ -217,13 +218,13 @@ class MappedFileQueue:
         return cleared
 
     def sync_from(self, offset: int) -> None:
-        """What stands at byte `offset` and behind it is on disk, whoever wrote it, and so are the files' names."""
+        """Make byte `offset` and all later bytes durable, whichever process wrote them, and the names of the files."""
         for segment in self.from_offset(offset) if self.segments else ():
             segment.sync()
         self.sync_names()
 
     def sync_names(self) -> None:
-        """The files' names are on disk, whoever made them."""
+        """Make the names of the files durable, whichever process created them."""
         if self.segments:
             self._disk.sync_directory(self._directory)
             self._disk.sync_directory(os.path.dirname(self._directory))

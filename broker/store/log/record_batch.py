@@ -1,13 +1,13 @@
-"""The open batch: messages become records, one behind the other, until the log writes them all at once.
+"""The open batch: converts messages to consecutive records until the log writes all of them at once.
 
-Putting a run of messages is the hottest loop of the store, so it only does what is always the same: it takes the next
-offset of the message's queue and packs the record. Everything else is `unusual` and goes to the log's own method of
-that name, which sees to it and comes back with `is_checked`: the first message of a turn or of a queue, a long one, one
-that does not fit into the segment, any while the store refuses messages.
+Putting a run of messages is the hottest loop of the store, so it only runs the common path: take the next offset of the
+message's queue and pack the record. All other cases go to the log's callback `unusual`, which runs the checks and calls
+back with `is_checked`: the first message of an event-loop iteration or of a queue, a long message, one that does not
+fit into the segment, and every message while the store refuses writes.
 
-Prepared and rollback records (transactions) get queue offset 0 and no unit.
+Prepared and rollback records (transactions) get queue offset 0 and no queue unit.
 
-The compiled twin of this class is in protocol/compiled/record.py. Source: docs/formats.md, "CommitLog record".
+The compiled version of this class is in protocol/compiled/record.py. Source: docs/formats.md, "CommitLog record".
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,13 +29,13 @@ _COMMIT: Final = int(SysFlag.TRANSACTION_COMMIT)
 _CLOSED: Final = -1
 _UNLIMITED: Final = 1 << 63
 PARTS: Final = 5
-"""Of a record in the open batch: head, body, topic, length of the properties, properties."""
+"""Parts of a record in the open batch: head, body, topic, length of the properties, properties."""
 
 
 class PlainRecordBatch:
-    """`at` is where the next record goes, `appends` who is in, `timestamp` (ms) the store time of all of them.
+    """`at`: offset of the next record. `appends`: the messages of the batch. `timestamp`: their store time, in ms.
 
-    `unchecked_size`: up to that many bytes a record needs no checks; -1 while all are refused.
+    `unchecked_size`: records of up to this many bytes need no checks. -1 while the store refuses all messages.
     """
 
     def __init__(
@@ -57,30 +57,30 @@ class PlainRecordBatch:
         self.timestamp = 0
         self.appends: list[Append] = []
         self._stamp = b""
-        self._room_end = _CLOSED  # a record may end there
+        self._capacity_end = _CLOSED  # records must end at or before this offset
         self._parts: list[Buffer] = []
 
     def open(self, at: int, segment_end: int, timestamp: int) -> None:
-        """Records go to `at` and on, up to where a blank still fits into the segment."""
+        """Start a run of records at offset `at`. The last one must leave space for a blank in the segment."""
         self.at = at
-        self._room_end = segment_end - BLANK_SIZE
+        self._capacity_end = segment_end - BLANK_SIZE
         self.timestamp = timestamp
         self._stamp = timestamp.to_bytes(8, "big") + self._store_host
 
     def put(self, append: Append, is_checked: bool = False) -> None:
-        """Add one message. `is_checked`: it is known to fit, and its queue and the batch to be there."""
+        """Add one message. `is_checked`: it fits, its queue exists and the batch is open."""
         self.put_run((append,), is_checked)
 
     def put_run(self, appends: Sequence[Append], is_checked: bool = False) -> None:
-        """Add messages one behind the other, each as `put` does."""
+        """Add messages in order, each as `put` does."""
         at = 0
         while (at := at + self._put_usual(appends[at:] if at else appends, is_checked)) < len(appends):
             self._unusual(appends[at])
             at += 1
 
     def _put_usual(self, appends: Sequence[Append], is_checked: bool) -> int:
-        """Add messages up to the first that is unusual; returns how many."""
-        room_end, longest = (_UNLIMITED, _UNLIMITED) if is_checked else (self._room_end, self.unchecked_size)
+        """Add messages up to the first unusual one. Return how many were added."""
+        capacity_end, longest = (_UNLIMITED, _UNLIMITED) if is_checked else (self._capacity_end, self.unchecked_size)
         find_queue, layouts, stamp, timestamp = self._queues.get, self._layouts, self._stamp, self.timestamp
         parts: list[Buffer] = []
         at = self.at
@@ -94,7 +94,7 @@ class PlainRecordBatch:
                 topic_field = queue.topic_field
                 body_size, properties_size = len(body), len(properties)
                 size = fixed_size + body_size + len(topic_field) + properties_size
-                if at + size > room_end or size > longest:
+                if at + size > capacity_end or size > longest:
                     break
                 sys_flag = append.sys_flag & RECORD_FLAGS | host_flags
                 has_unit = not sys_flag & _TRANSACTION or sys_flag & _TRANSACTION == _COMMIT
@@ -127,7 +127,7 @@ class PlainRecordBatch:
         except StructError:
             if is_checked:
                 raise
-            # A number does not fit its field: the log refuses that message.
+            # A number does not fit its field: the log refuses this message.
         finally:
             count = len(parts) // PARTS
             self._parts += parts
@@ -136,21 +136,21 @@ class PlainRecordBatch:
         return count
 
     def put_columns(self, columns: AppendColumns) -> bool:
-        """Add messages that are columns and have found their queues: all of them, or none, if one is unusual."""
+        """Add all messages of `columns`, whose queues are set, and return True; or add none if one is unusual."""
         columns.measure(self._store_host)
         end = self.at + sum(columns.sizes)
-        if end > self._room_end or max(columns.sizes) > self.unchecked_size:
+        if end > self._capacity_end or max(columns.sizes) > self.unchecked_size:
             return False
         try:
             self._parts += columns.put(self.at, self.timestamp, self._store_host)
         except StructError:  # a number does not fit its field
             return False
-        self.appends.append(columns)  # type: ignore[arg-type]  # stands for appends
+        self.appends.append(columns)  # type: ignore[arg-type]  # one object in place of many appends
         self.at = end
         return True
 
     def put_alike(self, appends: Sequence[Append]) -> None:
-        """Add messages that differ in body, properties and flag only, and are known to fit; all of them, or none."""
+        """Add messages that fit and differ only in body, properties and flag."""
         first, at, timestamp = appends[0], self.at, self.timestamp
         queue = self._queues[first.topic, first.queue_id]
         layout = LAYOUTS[len(first.born_host), len(self._store_host)]
@@ -184,11 +184,11 @@ class PlainRecordBatch:
             queue.next_offset = offset
 
     def record_size(self, append: Append, topic_size: int) -> int:
-        """Bytes that a message's record will take; `topic_size`: of the topic field."""
+        """Return the record size of a message, in bytes. `topic_size`: size of the topic field."""
         return self._layouts[len(append.born_host)][1] + len(append.body) + topic_size + len(append.properties)
 
     def total_size(self, appends: Sequence[Append]) -> int:
-        """Bytes of the records of messages that only need room; 0 if something else has to be asked about one."""
+        """Return the size of the messages' records, in bytes; 0 if a message needs further checks."""
         longest = self.unchecked_size
         topic, queue_id, around = "", -1, 0
         total = 0
@@ -206,7 +206,7 @@ class PlainRecordBatch:
         return total
 
     def total_size_alike(self, appends: Sequence[Append]) -> int:
-        """The same of messages that differ in body, properties and flag only."""
+        """Return the same for messages that differ only in body, properties and flag."""
         first = appends[0]
         queue = self._queues.get((first.topic, first.queue_id))
         if queue is None:
@@ -217,16 +217,16 @@ class PlainRecordBatch:
         return sum(sizes) if fits and max(sizes) <= self.unchecked_size else 0
 
     def data(self, padding: int = 0) -> memoryview:
-        """The records since the last `open`, and so many zeros. To be released before the next call here."""
+        """Return the records since the last `open`, then `padding` zeros. Release the view before the next call."""
         return memoryview(b"".join((*self._parts, bytes(padding))))
 
     def restart(self) -> None:
-        """What `data` gave is taken care of; the next record opens a segment, or a batch."""
+        """Drop the records that `data` returned. The next record needs `open` first."""
         self._parts = []
-        self._room_end = _CLOSED
+        self._capacity_end = _CLOSED
 
     def close(self) -> list[Append]:
-        """The batch is written, or given up; who was in."""
+        """End the batch, whether it was written or not. Return its appends."""
         self.restart()
         appends, self.appends = self.appends, []
         return appends
@@ -235,8 +235,8 @@ class PlainRecordBatch:
         return f"<RecordBatch messages={len(self.appends)} at={self.at}>"
 
 
-_leaf = compiled.load("record")
+_compiled = compiled.load("record")
 if TYPE_CHECKING:
     RecordBatch = PlainRecordBatch
 else:
-    RecordBatch = PlainRecordBatch if _leaf is None else _leaf.RecordBatch
+    RecordBatch = PlainRecordBatch if _compiled is None else _compiled.RecordBatch

@@ -1,18 +1,18 @@
-"""Which records may enter the log, and which of those in it belong to a queue. The one definition of both.
+"""The rules for records that may enter the log, and for records that belong to a queue. The only definition of both.
 
-A message that a client, a service of the broker or a copy of a stored message brings becomes a record only if
+A message (from a client, from a service of the broker, or a copy of a stored one) becomes a record only if
 
     topic        is storable (protocol.message.is_storable_topic): at most 127 bytes, 255 for `%RETRY%`
     queue id     is 0 to 2^31 - 1
-    properties   have at most 32,767 bytes; body and record keep the store's limits (CommitLog)
+    properties   have at most 32,767 bytes; body and record are within the store's limits (CommitLog)
     other ints   fit their fields: `fits_fields`
 
-Topic and queue id are checked once for each queue, when the log makes its object: no record is put without one. Bits of
-sysFlag that have no meaning for a client's message are cleared as the record is packed (`RECORD_FLAGS`).
+Topic and queue id are checked once per queue, when the log creates its object: no record is put without a queue object.
+Bits of sysFlag without a meaning for a client's message are cleared when the record is packed (`RECORD_FLAGS`).
 
-Logs hold other records too: those of older versions and of other brokers, and heads that a power cut tore, because only
-the body of a record has a checksum. Recovery, `store verify` and `store repair` therefore ask the same questions
-(`has_unit`, `may_have_queue`) and the order of queue offsets (broker.store.recovery.queue_order).
+Logs contain other records too: records of older versions and of other brokers, and heads torn by a power cut, because
+only the body of a record has a checksum. So recovery, `store verify` and `store repair` apply the same rules
+(`has_unit`, `may_have_queue`) and the same order of queue offsets (broker.store.recovery.queue_order).
 
 Source: docs/formats.md, "Checks before the log", "Dispatch".
 """
@@ -28,7 +28,7 @@ MAX_RETRY_TOPIC_BYTES: Final = 255
 RECORD_FLAGS: Final = int(
     SysFlag.COMPRESSED | SysFlag.MULTI_TAGS | SysFlag.TRANSACTION_MASK | SysFlag.COMPRESSION_TYPE_MASK
 )
-"""The bits of a client's sysFlag that a record keeps. The store adds those of the hosts."""
+"""The bits of a client's sysFlag that a record keeps. The store adds the bits of the hosts."""
 
 INNER_BATCH: Final = 0x80
 _TRANSACTION: Final = int(SysFlag.TRANSACTION_MASK)
@@ -36,7 +36,7 @@ _COMMIT: Final = int(SysFlag.TRANSACTION_COMMIT)
 
 
 class Fields(Protocol):
-    """The numbers of a message that its record stores as they are."""
+    """The numeric fields of a message that its record stores unchanged."""
 
     @property
     def queue_id(self) -> int: ...
@@ -73,13 +73,13 @@ def fits_fields(message: Fields) -> bool:
 
 
 def has_unit(sys_flag: int) -> bool:
-    """Return whether a record of this sysFlag takes an offset of its queue: plain and committed ones do."""
+    """Return whether a record of this sysFlag gets a queue offset: non-transactional and committed ones do."""
     kind = sys_flag & _TRANSACTION
     return not kind or kind == _COMMIT
 
 
 def is_inner_batch(record: Record) -> bool:
-    """Return whether a record holds several messages of another kind of queue (RocketMQ's batch queues)."""
+    """Return whether a record holds several messages (an inner batch of RocketMQ's batch queues)."""
     if not record.sys_flag & INNER_BATCH:
         return False
     return property_value(record.properties.decode("utf-8", "replace"), PropertyName.INNER_NUM) is not None

@@ -1,13 +1,13 @@
-"""The transient store pool: appends go to locked memory first, and a thread writes them into the file.
+"""The transient store pool: appends go to locked memory first, and a thread writes them to the file.
 
     put ─▶ buffer ─▶ committer: pwrite ─▶ file, mapping ─▶ dispatch, flusher
 
-It takes the file system out of the way of the append. What it costs: nobody sees a message before the committer has
-written it, and under ASYNC_FLUSH an acknowledged message that still stands in a buffer is lost with the process.
+This keeps the file system out of the append. The costs: a message is invisible until the committer has written it, and
+under ASYNC_FLUSH an acknowledged message that is still in a buffer is lost if the process dies.
 
-A segment gets a buffer when the log turns to it, and gives it back once it is full and written to its end. While none
-is left, segments do without: they are written as always. Only the two ends of the way differ from that: where `write`
-puts the bytes, and up to where they may be seen, which is the committer's `done`.
+A segment gets a buffer when it is created, and returns it once it is full and completely written. While no buffer is
+free, new segments have none and are written directly. The path differs only at its two ends: `write` puts the bytes
+into the buffer, and the committer's `done` is the end of the visible log.
 
 Source: docs/formats.md, "Flush".
 """
@@ -29,32 +29,32 @@ log = logging.getLogger(__name__)
 
 
 class TransientPoolStatistics(msgspec.Struct, frozen=True):
-    """Buffers now; `bare_segments`: how many had to do without one since the start."""
+    """Current buffers; `unbuffered_segments`: segments created without a buffer since the start."""
 
     buffers: int
     free: int
-    bare_segments: int
+    unbuffered_segments: int
 
 
 class TransientPool:
-    """`count` buffers of `size` bytes, and the segments that have one, oldest first."""
+    """`count` buffers of `size` bytes, and the segments that use one, oldest first."""
 
     def __init__(self, count: int, size: int) -> None:
         self._count = count
         self._size = size
         self._free: list[memoryview] = []
         self._lent: deque[PooledFile] = deque()
-        self._bare_segments = 0
+        self._unbuffered_segments = 0
 
     @classmethod
     def of(cls, config: StoreConfig) -> Self | None:
-        """The pool of a store; None when it has none."""
+        """Return the pool of a store; None if it is disabled."""
         if not config.transient_store_pool_enable:
             return None
         return cls(config.transient_store_pool_size, config.mapped_file_size_commit_log)
 
     def start(self) -> None:
-        """Have the buffers. OSError: there is not that much memory."""
+        """Allocate the buffers. Raises OSError if there is not enough memory."""
         for number in range(self._count):
             buffer = memoryview(mmap.mmap(-1, self._size))
             locked_memory.lock(buffer, f"transient store pool buffer {number}")
@@ -62,37 +62,37 @@ class TransientPool:
         log.info("transient store pool ready buffers=%d bytes_each=%d", self._count, self._size)
 
     def segment(self, path: str, start: int, size: int, fd: int, disk: Disk) -> MappedFile:
-        """A new segment, with a buffer if one is free."""
+        """Create a segment, with a buffer if one is free."""
         if not self._free:
-            self._bare_segments += 1
-            log.warning("segment without a buffer, all of them wait for the disk path=%s", path)
+            self._unbuffered_segments += 1
+            log.warning("segment without a buffer, all buffers wait for the disk path=%s", path)
             return MappedFile(path, start, size, fd, disk)
         segment = PooledFile(path, start, size, fd, disk, self._free.pop())
         self._lent.append(segment)
         return segment
 
     def close(self) -> None:
-        """Give the memory up."""
+        """Release the memory."""
         self._free.clear()
         self._lent.clear()
 
-    def give_back(self, committed: int) -> None:
-        """The log is written up to byte `committed`: full segments below need their buffers no longer."""
+    def return_buffers(self, committed: int) -> None:
+        """Take back the buffers of full segments that end at or below byte `committed`, the end of the written log."""
         while self._lent and self._lent[0].end <= committed:
-            self._free.append(self._lent.popleft().without_buffer())
+            self._free.append(self._lent.popleft().detach_buffer())
 
     def uncommitted(self, end: int) -> list["BufferedRange"]:
-        """What the committer has to write for the log to stand in its files up to byte `end`."""
+        """Return the ranges that the committer must write, so that the files contain the log up to byte `end`."""
         return [BufferedRange(segment, end) for segment in self._lent if segment.start < end]
 
     @property
     def is_deficient(self) -> bool:
-        """No buffer is free for the next segment, and one will be once the disk has caught up."""
+        """Whether no buffer is free for the next segment, and one will be once the disk has caught up."""
         return not self._free and len(self._lent) > 1
 
     def statistics(self) -> TransientPoolStatistics:
-        """A snapshot."""
-        return TransientPoolStatistics(self._count, len(self._free), self._bare_segments)
+        """Return a snapshot."""
+        return TransientPoolStatistics(self._count, len(self._free), self._unbuffered_segments)
 
     def __repr__(self) -> str:
         return f"<TransientPool free={len(self._free)} lent={len(self._lent)}>"
@@ -110,7 +110,7 @@ class PooledFile(MappedFile):
         self.committed = 0
 
     def write(self, data: Data, at: int) -> None:
-        """Into the buffer, at byte `at`."""
+        """Write to the buffer, at byte `at`."""
         if self._buffer is None:
             super().write(data, at)
         else:
@@ -118,26 +118,27 @@ class PooledFile(MappedFile):
             self._buffer[at : self._wrote] = data
 
     def zero(self, begin: int, end: int | None = None) -> int:
-        """As if [begin, end), the end of what was written, had not been."""
+        """Undo the writes to [begin, end), where `end` is the end of the written bytes."""
         self._wrote = min(self._wrote, begin)
         return super().zero(begin, end)
 
     def commit(self, end: int) -> None:
-        """Write what the buffer holds below byte `end` of the segment. OSError. Called by the committer's thread."""
+        """Write the buffer up to byte `end` of the segment to the file. Raises OSError. The committer's thread calls
+        this."""
         end = min(end, self._wrote)
         if self._buffer is not None and end > self.committed:
             self._disk.pwrite(self.fd, self._buffer[self.committed : end], self.committed)
             self.committed = end
 
-    def without_buffer(self) -> memoryview:
-        """Its buffer, which it needs no longer."""
+    def detach_buffer(self) -> memoryview:
+        """Take the buffer away from a segment that no longer needs it."""
         buffer, self._buffer = self._buffer, None
-        assert buffer is not None  # given back once
+        assert buffer is not None  # detached only once
         return buffer
 
 
 class BufferedRange:
-    """What a segment's buffer holds below byte `end` of the log, on its way into the file."""
+    """The part of a segment's buffer below byte `end` of the log, to be written to the file."""
 
     __slots__ = ("_end", "_segment")
 
@@ -146,17 +147,17 @@ class BufferedRange:
         self._end = end
 
     def sync(self) -> None:
-        """It is in the file afterwards (and not yet on disk)."""
+        """Write the range to the file. It is not yet durable."""
         self._segment.commit(self._end - self._segment.start)
 
 
 def committer_of(config: StoreConfig, written: int) -> Flusher:
-    """The thread that writes buffers into files: a flusher of another kind, whose `done` is what may be seen."""
+    """Return the thread that writes buffers to files: a flusher whose `done` is the end of the visible log."""
     return Flusher("log-committer", written, commit_pace_of(config))
 
 
 def commit_pace_of(config: StoreConfig) -> Pace:
-    """Its rhythm."""
+    """Return the committer's intervals."""
     return Pace(
         config.commit_interval_commit_log,
         config.commit_commit_log_least_pages,

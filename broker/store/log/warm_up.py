@@ -1,10 +1,10 @@
-"""Warm segments: the one that is appended to is kept in memory, so that its reader never waits for the disk.
+"""Warm segments: the newest segment is kept in memory, so that reads of it never wait for the disk.
 
-A new segment was written beforehand (`broker/store/log/allocation.py`), so its pages are in the page cache; here its
-mapping is locked, and that of the segment before, which is full now, unlocked. A gigabyte takes its time, so a
-short-lived thread does it; nobody waits for that.
+The pages of a new segment are in the page cache, because the allocator has written them
+(`broker/store/log/allocation.py`). This module locks its mapping, and unlocks the mapping of the previous, full
+segment. Locking a gigabyte takes long, so a short-lived thread does it, and the caller does not wait.
 
-With a transient pool the memory that is appended to is locked already, and there is nothing to do here.
+With a transient pool the memory that receives appends is locked already, so this module is not used.
 
 Source: docs/formats.md, "Mapped files".
 """
@@ -27,11 +27,11 @@ class WarmUp:
 
     @classmethod
     def of(cls, config: StoreConfig) -> Self | None:
-        """The warm-up of a store; None when it does without."""
+        """Return the warm-up of a store; None if it is disabled."""
         return cls() if config.warm_maped_file_enable else None
 
     def segment(self, path: str, start: int, size: int, fd: int, disk: Disk) -> MappedFile:
-        """A new segment, on its way into memory."""
+        """Return a new segment and start to lock it in memory."""
         segment = MappedFile(path, start, size, fd, disk)
         before, self._locked = self._locked, segment.view[:]
         self._thread = threading.Thread(
@@ -41,7 +41,7 @@ class WarmUp:
         return segment
 
     def close(self) -> None:
-        """Unlock what is locked; the segment is free to be closed then."""
+        """Unlock the locked segment, so that it can be closed."""
         if self._thread is not None and self._locked is not None:
             self._thread.join()
             _turn_over(self._locked, None, "")

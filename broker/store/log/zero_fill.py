@@ -1,20 +1,20 @@
-"""Zeros behind the end of a SYNC_FLUSH log, so that its syncs find blocks that were written before.
+"""Zero fill after the end of a SYNC_FLUSH log, so that its syncs find blocks that were written before.
 
-A segment is reserved, and as much of it as there was time for is written beforehand (allocate.py). Blocks that are only
-reserved become written ones by an entry in the file system's journal, and a sync that has to wait for one takes twice
-as long (tests/bench/bench_sync.py). So a batch that comes to the end of what is stored takes a stretch of zeros with
-it, and one sync in six pays for all of them.
+The allocator reserves a segment and writes zeros into as much of it as time allows (allocation.py). The first write to
+a reserved block needs an entry in the file system's journal, and a sync that waits for one takes twice as long
+(tests/bench/bench_sync.py). So a batch that reaches the end of the written blocks also writes a stretch of zeros. One
+sync in six pays for all of them.
 
     records ... records | rest of the block | ... rest of the stretch |      only reserved
                         ^ the log's end                               ^ stored_end
 
-While nobody appends, a thread goes on with zeros to the end of the segment, and gives way to the next batch: that waits
-for the stretch under way at most (`IdleZeros`).
+While no producer appends, a thread continues with zeros to the end of the segment. It stops for the next batch, which
+waits for at most one stretch (`IdleZeroFill`).
 
-Up to the end of its last block a batch has zeros in any case, where blocks are written already: if the block's page is
-no longer in memory, what is not overwritten would have to be read from the disk, and everybody would wait for that.
+A batch is padded with zeros to the end of its last block even where blocks were written before. If the block's page is
+no longer in memory, the kernel would have to read the rest of the block from the disk, and the event loop would wait.
 
-Nothing counts as written that is not a record: recovery finds zeros, as behind every end of a log.
+Zeros do not count as log: recovery finds zeros there, as after the end of every log.
 Source: docs/formats.md, "Mapped files".
 """
 
@@ -26,75 +26,78 @@ from skylarkmq.broker.store.config import StoreConfig
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 
 IDLE_MS: Final = 500
-"""Without an append, after which nobody is expected soon."""
+"""After this time without an append the idle fill starts."""
 
 _BLOCK_BYTES: Final = 4_096
 _STRETCH: Final = memoryview(bytes(256 << 10))
-"""More hold the loop and one sync up for longer, less come too often."""
+"""Larger stretches delay the loop and one sync for longer; smaller ones come too often."""
 _UNLIMITED: Final = 1 << 62
 
 log = logging.getLogger(__name__)
 
 
-class ZerosAhead:
-    """Of one log. Positions are bytes of the log."""
+class ZeroFill:
+    """The zero fill of one log. Positions are byte offsets of the log."""
 
     def __init__(self, config: StoreConfig) -> None:
         self._is_padded = config.written_beforehand_bytes > 0
         self._has_stretches = config.is_sync_flush and not config.transient_store_pool_enable
-        self.stored_end = _UNLIMITED  # from here on the segment is only reserved
-        self._idle: IdleZeros | None = None
+        self.stored_end = _UNLIMITED  # from this offset on the segment is only reserved
+        self._idle: IdleZeroFill | None = None
         self._seen_end = -1
-        self._seen_ms = 0  # when the log first ended there
+        self._seen_ms = 0  # when the log's end was first seen at `_seen_end`
 
-    def turn_to(self, segment: MappedFile, end: int) -> None:
-        """The log, which ends there, goes on in this segment."""
-        self.give_way()
+    def switch_to(self, segment: MappedFile, end: int) -> None:
+        """Continue in `segment`; the log ends at `end`."""
+        self.stop_idle_fill()
         if self._has_stretches:
             self.stored_end = segment.start + segment.stored_end(end - segment.start)
 
     def padding(self, segment: MappedFile, end: int) -> int:
-        """How many zeros are written with a batch that ends there, and is about to be written."""
+        """Return how many zeros to write with a batch that ends at `end`. Called right before that write."""
         if self._idle is not None:
-            self.give_way()
+            self.stop_idle_fill()
         return min((segment.start - end) % _BLOCK_BYTES, segment.end - end) if self._is_padded else 0
 
-    def follow(self, segment: MappedFile, end: int) -> None:
-        """A batch and its padding, up to there, are written. OSError: the zeros are not."""
+    def extend(self, segment: MappedFile, end: int) -> None:
+        """Write the next stretch if the batch and its padding, which end at `end`, have passed the written blocks.
+
+        Raises OSError if the zeros could not be written.
+        """
         if end > self.stored_end:
             size = _to_next_stretch(end - segment.start, segment.size)
             segment.write(_STRETCH[:size], end - segment.start)
             self.stored_end = end + size
 
     def step(self, segment: MappedFile, end: int, now_ms: int) -> None:
-        """The log ends there, in that segment: nobody may have appended for a while."""
+        """Start the idle fill if the log has not grown for a while. The log ends at `end`, in `segment`."""
         if end != self._seen_end:
             self._seen_end, self._seen_ms = end, now_ms
         elif self._idle is None and self.stored_end < segment.end and now_ms - self._seen_ms >= IDLE_MS:
-            self._idle = IdleZeros(segment, self.stored_end - segment.start)
+            self._idle = IdleZeroFill(segment, self.stored_end - segment.start)
 
-    def give_way(self) -> None:
-        """Somebody appends, or the segment is left: no zeros are written but by us."""
+    def stop_idle_fill(self) -> None:
+        """Stop the idle thread, before an append or a switch to another segment."""
         idle, self._idle = self._idle, None
         if idle is not None:
             self.stored_end = max(self.stored_end, idle.stop())
 
     def close(self) -> None:
-        """No zeros are written any more."""
+        """Stop writing zeros and wait for the thread."""
         idle = self._idle
-        self.give_way()
+        self.stop_idle_fill()
         if idle is not None:
             idle.join()
 
     def __repr__(self) -> str:
-        return f"<ZerosAhead stored_end={self.stored_end}>"
+        return f"<ZeroFill stored_end={self.stored_end}>"
 
 
-class IdleZeros:
-    """A thread that fills a segment from byte `at` on, until it is told to stop, or cannot.
+class IdleZeroFill:
+    """A thread that zero-fills a segment from byte `at` on, until it is stopped or fails.
 
-    It syncs by a descriptor of its own: the kernel tells each descriptor once of what it could not write, and what it
-    has to tell of records is for the flusher.
+    It syncs through a descriptor of its own. The kernel reports a write error once to each descriptor, and errors of
+    record writes must reach the flusher.
     """
 
     def __init__(self, segment: MappedFile, at: int) -> None:
@@ -106,13 +109,13 @@ class IdleZeros:
         self._thread.start()
 
     def stop(self) -> int:
-        """Write nothing more; returns up to which byte of the log there are zeros."""
+        """Stop writing. Return the offset of the log up to which zeros are written."""
         with self._lock:
             self._is_stopped = True
         return self._segment.start + self._at
 
     def join(self) -> None:
-        """Wait for the thread, which was stopped."""
+        """Wait for the thread after `stop`."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -127,10 +130,10 @@ class IdleZeros:
         except OSError as problem:
             log.warning("segment not filled path=%s at=%d error=%s", self._segment.path, self._at, problem)
         level = logging.INFO if self._at == self._segment.size else logging.DEBUG
-        log.log(level, "segment filled while nobody sent path=%s from=%d to=%d", self._segment.path, began, self._at)
+        log.log(level, "idle segment zero-filled path=%s from=%d to=%d", self._segment.path, began, self._at)
 
     def _write_stretch(self, file: MappedFile) -> bool:
-        """Write as far as the next stretch begins; False: there is no more to write."""
+        """Write zeros up to the start of the next stretch. False: stopped, or at the end of the segment."""
         with self._lock:
             size = 0 if self._is_stopped else _to_next_stretch(self._at, file.size)
             if size:
@@ -139,9 +142,9 @@ class IdleZeros:
         return size > 0
 
     def __repr__(self) -> str:
-        return f"<IdleZeros {self._segment.path} at={self._at}>"
+        return f"<IdleZeroFill {self._segment.path} at={self._at}>"
 
 
 def _to_next_stretch(at: int, size: int) -> int:
-    """How many bytes there are up to where the next stretch of a segment of that size begins; 0 at its end."""
+    """Return how many bytes lie between `at` and the next stretch of a segment of `size` bytes; 0 at its end."""
     return min(len(_STRETCH) - at % len(_STRETCH), size - at)

@@ -106,7 +106,7 @@ class Recovery:
         self._queues = queues
         self._reput = reput
         self._check_body = check_body and not check_seal
-        self._check_seal = check_seal
+        self._check_record_checksums = check_seal
         self._check_stop = check_stop
         self._progress_at = 0
         self._progress_s = monotonic()
@@ -190,7 +190,7 @@ class Recovery:
         limit = min(checkpoint.physic_timestamp, checkpoint.logics_timestamp) - CHECKPOINT_MARGIN_MS
         for segment in reversed(self._log.files.segments):
             self._check_stop()
-            segment.distrust_cache()
+            segment.drop_page_cache()
             first = parse(segment.view, 0, check_body=False)
             if isinstance(first, Record) and 0 < first.store_timestamp <= limit:
                 return segment.start
@@ -210,7 +210,7 @@ class Recovery:
                     previous = self._log.files.before(start)
                     if previous is None:
                         break
-                    previous.distrust_cache()
+                    previous.drop_page_cache()
                     start = previous.start
                 segments *= 2
                 start = max(start, self._log.files.min_offset)
@@ -275,7 +275,7 @@ class Recovery:
             queue = self._queues.make(record.topic, record.queue_id)
             if hole < record.queue_offset:
                 self._dispatch()
-                queue.fill_gap(hole, record.queue_offset)
+                queue.leave_hole(hole, record.queue_offset)
             self._pend(record, queue)
         else:
             self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
@@ -328,7 +328,7 @@ class Recovery:
             if blank.size != segment.size - at:  # torn; its magic is all that a reader goes by
                 log.warning("blank mended path=%s position=%d size=%d", segment.path, at, blank.size)
                 segment.write(BLANK.pack(segment.size - at, MAGIC_BLANK), at)
-            segment, at = self._log.files.at_or_behind(segment.end), 0
+            segment, at = self._log.files.at_or_after(segment.end), 0
         self._reason = "last segment is closed"
 
     def _records_of(self, segment: MappedFile, at: int) -> Iterator[Record]:
@@ -348,7 +348,7 @@ class Recovery:
     def _parse(self, segment: MappedFile, at: int) -> Parsed:
         found = parse(segment.view, at, check_body=self._check_body)
         record = found.record if isinstance(found, UnreadableTopic) else found
-        if self._check_seal and isinstance(record, Record) and not has_valid_checksum(record):
+        if self._check_record_checksums and isinstance(record, Record) and not has_valid_checksum(record):
             return Damaged("record checksum")
         return found
 
@@ -367,7 +367,7 @@ class Recovery:
             chain = chains.get((queue.topic, queue.queue_id))
             removed += queue.cut(self._end_by_records(queue, start, end) if chain is None else chain.next)
             queue.clear_tail()
-            queue.mark_unsynced(queue.end if chain is None else chain.first)
+            queue.distrust(queue.end if chain is None else chain.first)
         return removed
 
     def _end_by_records(self, queue: ConsumeQueue, start: int, log_end: int) -> int:

@@ -146,7 +146,7 @@ def test_gives_way_to_any_log_that_moves_if_told_to(tmp_path: Path) -> None:
         looks.release()
         return next(ends, 3)
 
-    allocator = Allocator(disk, piece_bytes=256 << 10, appended=appended, hurry_bytes=1)
+    allocator = Allocator(disk, piece_bytes=256 << 10, appended=appended, busy_bytes=1)
     path = str(tmp_path / "log" / "0")
     allocator.request(path, 512 << 10)
     made(allocator, path)

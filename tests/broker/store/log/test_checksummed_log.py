@@ -21,7 +21,7 @@ def log_of(root: Path) -> Path:
     return root / "commitlog" / ("0" * 20)
 
 
-def test_every_record_is_sealed(tmp_path: Path) -> None:
+def test_every_record_has_a_valid_checksum(tmp_path: Path) -> None:
     """Single messages, batches and rolled ones; the client's own checksum does not survive."""
     with opened(tmp_path, enabled_append_prop_crc=True) as it:
         it.put(message(b"one", tag="A"), message(b"two", properties=b"__CRC32#\x01mine\x02A\x01b"))

@@ -21,7 +21,7 @@ class Transfer:
         self.was_told = False
         segment.hold(self)
 
-    def let_go(self) -> None:
+    def abort_transfer(self) -> None:
         self.was_told = True
         self.segment.release(self)
 

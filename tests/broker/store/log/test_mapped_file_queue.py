@@ -50,10 +50,10 @@ def test_find_after_removals(files: MappedFileQueue, removed: int) -> None:
 def test_neighbours(files: MappedFileQueue) -> None:
     """From segment to segment, either way, and to nothing at the ends."""
     first, last = files.segments[0], files.segments[-1]
-    assert files.at_or_behind(first.start) is files.at_or_behind(0) is first
-    assert files.at_or_behind(first.end) is files.segments[1]
-    assert files.at_or_behind(last.end - 1) is last
-    assert files.at_or_behind(last.end) is None
+    assert files.at_or_after(first.start) is files.at_or_after(0) is first
+    assert files.at_or_after(first.end) is files.segments[1]
+    assert files.at_or_after(last.end - 1) is last
+    assert files.at_or_after(last.end) is None
     assert files.before(last.start) is files.segments[-2]
     assert files.before(first.start) is None
 
@@ -85,7 +85,7 @@ def test_a_forced_gap(files: MappedFileQueue, tmp_path: Path, caplog: pytest.Log
         assert all(segment and segment.start <= offset < segment.end for offset, segment in found.items())
         assert all(files.find(offset) is None for offset in (0, 3 * SIZE, 4 * SIZE - 1, 6 * SIZE))
         before, behind = files.segments[:2]
-        assert files.at_or_behind(before.end) is behind
+        assert files.at_or_after(before.end) is behind
         assert [files.is_missing(offset) for offset in (3 * SIZE - 1, 3 * SIZE, 4 * SIZE - 1, 4 * SIZE)] == [
             False,
             True,
@@ -118,15 +118,16 @@ def test_gaps(starts: list[int], expected: list[tuple[int, int]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stale_at", "look_at", "cleared"), [(10, None, 3), (10, 100, 3), (300, None, 3), (300, 100, 0), (4093, 4096, 3)]
+    ("stale_at", "probe_bytes", "cleared"),
+    [(10, None, 3), (10, 100, 3), (300, None, 3), (300, 100, 0), (4093, 4096, 3)],
 )
 def test_truncate_looks_as_far_as_it_is_told(
-    files: MappedFileQueue, stale_at: int, look_at: int | None, cleared: int
+    files: MappedFileQueue, stale_at: int, probe_bytes: int | None, cleared: int
 ) -> None:
     """What stands near the end has all of the tail cleared; with nothing there, the rest is not read."""
     last = files.segments[-1]
     last.write(b"old", stale_at)
-    assert files.truncate(last.start + 1, look_at) == cleared
+    assert files.truncate(last.start + 1, probe_bytes) == cleared
     assert bytes(last.view[1:]).count(0) == SIZE - 1 - (3 - cleared)
     if cleared:
         last.write(b"old", 200)

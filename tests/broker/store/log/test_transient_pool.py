@@ -126,7 +126,7 @@ def test_buffers_come_back(tmp_path: Path) -> None:
             it.put(message(b"%d" % number + BIG))
             wait_committed(it)
         statistics = pool_of(it).statistics()
-        assert (statistics.buffers, statistics.free, statistics.bare_segments) == (2, 1, 0)
+        assert (statistics.buffers, statistics.free, statistics.unbuffered_segments) == (2, 1, 0)
         (append,) = it.put(message(b"s" * 500))
         wait_committed(it)
         last = it.store._log.files.segments[-1]
@@ -149,7 +149,7 @@ def test_no_buffer_left(tmp_path: Path, fails_fast: bool) -> None:
             assert not it.store.is_writable
         else:
             assert append.status is PutStatus.PUT_OK
-            assert pool_of(it).statistics().bare_segments == 1
+            assert pool_of(it).statistics().unbuffered_segments == 1
         assert it.bodies() == []
         disk.go.set()
         wait_committed(it)

@@ -88,11 +88,11 @@ def test_after_a_crash_the_disk_is_asked_and_not_the_cache(tmp_path: Path, crash
         it.crash()
     else:
         it.store.close()
-    distrusted: list[int] = []
-    with patch.object(MappedFile, "distrust_cache", lambda segment: distrusted.append(segment.start)), opened(tmp_path):
+    dropped: list[int] = []
+    with patch.object(MappedFile, "drop_page_cache", lambda segment: dropped.append(segment.start)), opened(tmp_path):
         pass
-    assert distrusted == (sorted(distrusted, reverse=True) if crashed else [])
-    assert (0 in distrusted) is crashed
+    assert dropped == (sorted(dropped, reverse=True) if crashed else [])
+    assert (0 in dropped) is crashed
 
 
 def test_checkpoint_shortens_the_scan(tmp_path: Path) -> None:

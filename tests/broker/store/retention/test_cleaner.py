@@ -266,7 +266,7 @@ class Transfer:
         self.is_cut = False
         segment.hold(self)
 
-    def let_go(self) -> None:
+    def abort_transfer(self) -> None:
         self.is_cut = True
         self.segment.release(self)
 
