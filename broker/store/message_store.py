@@ -141,7 +141,7 @@ class MessageStore:
         checkpoint = CheckpointFile(root, disk)
         self._durability = Durability(config, self._log, self._reput, self._queue_files, checkpoint, steady_ms, pool)
         self._log_flush = self._durability.log
-        self.show: Callable[[], None] = self._log_flush.show
+        self.make_visible: Callable[[], None] = self._log_flush.make_visible
         """Let be seen what is decided, before anybody else is served."""
         self.is_settled: Callable[[], bool] = self._log_flush.is_settled
         """Whether every append committed so far is decided."""
@@ -255,7 +255,7 @@ class MessageStore:
     def commit(self) -> list[Append]:
         """Write the batch and return its appends as `write` does, and show what is decided."""
         batch = self.write()
-        self.show()
+        self.make_visible()
         return batch
 
     def when_settled(self, callback: Settled) -> None:
@@ -272,21 +272,21 @@ class MessageStore:
         """Whether the thread that flushes each commit waits for the interpreter meanwhile: it had better be free."""
         return self._log_flush.is_interpreted
 
-    def when_decided(self, callback: Callable[[], None]) -> None:
+    def after_each_flush(self, callback: Callable[[], None]) -> None:
         """Call back each time that a flush was announced: when all have been called who waited for it, and before what
         it decided is shown."""
-        self._log_flush.on_decided = callback
+        self._log_flush.on_settled = callback
 
-    def stay_awake(self, limit_us: int) -> None:
+    def keep_spinning(self, limit_us: int) -> None:
         """Someone sends one by one: the next commit comes soon after this one is flushed."""
-        self._log_flush.stay_awake(limit_us)
+        self._log_flush.keep_spinning(limit_us)
 
     @property
     def is_flush_behind(self) -> bool:
         """More than `flushLagLimit` is written and not flushed: senders should wait until it has ended."""
         return self._log_flush.is_behind
 
-    def when_flush_behind(self, begun: Callable[[], None], ended: Callable[[], None]) -> None:
+    def on_flush_lag(self, begun: Callable[[], None], ended: Callable[[], None]) -> None:
         """Call back each time that `is_flush_behind` begins and has ended."""
         self._log_flush.on_behind = begun
         self._log_flush.on_caught_up = ended
@@ -316,7 +316,7 @@ class MessageStore:
 
         This and the other lookups raise ColdRead, in a store with a loop, for what is not in memory: see `fetch`.
         """
-        if self._log.batch or self._log_flush.unseen:
+        if self._log.batch or self._log_flush.undispatched:
             self.commit()
         queue = self._queues.by_key.get((topic, queue_id))
         if queue is not None:
@@ -366,7 +366,7 @@ class MessageStore:
         look like one. A record that is appended and not visible yet counts. ColdRead."""
         queue = self._queues.get(record.topic, record.queue_id)
         if queue is not None and record.queue_offset >= queue.end:
-            self.show()
+            self.make_visible()
         return queue is not None and self._reader.has_unit_of(queue, record)
 
     def fetch(self, cold: ColdRead) -> asyncio.Future[None]:
@@ -494,7 +494,7 @@ class MessageStore:
         if now_ms // _LOOK_MS != self._looked_at:
             self._looked_at = now_ms // _LOOK_MS
             self._log.files.check_for_lost_bytes()
-        self._cleaner.step(now_ms, self.disk_usage, lambda: self._durability.settled)
+        self._cleaner.step(now_ms, self.disk_usage, lambda: self._durability.deletable_offset)
 
     def traffic(self) -> Mapping[str, TopicTraffic]:
         """What came into each topic that has queues, to look at."""

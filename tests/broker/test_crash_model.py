@@ -218,7 +218,7 @@ class State:
 
     def __init__(self, store: MessageStore) -> None:
         store.commit()
-        store.show()
+        store.make_visible()
         assert store._index is not None
         store._index.index.put_waiting()
         self.log = log_of(store)

@@ -1,7 +1,7 @@
-"""The checkpoint file: what is known to be on disk, so that a recovery need not begin at the first record.
+"""The checkpoint file: how far the store is known to be on disk, so that recovery need not begin at the first record.
 
-Its fields only ever speak of what was synced before they are written: the log's timestamp is that of a finished
-sync, the queues' timestamp is written by the same flusher round that has synced every queue first.
+Its fields only cover data that was synced before they are written. The log's timestamp is that of a completed sync. The
+queues' timestamp is written by the same flusher round that has synced every queue first.
 
 Source: docs/formats.md, "Checkpoint".
 """
@@ -14,14 +14,14 @@ from skylarkmq.protocol.disk import CHECKPOINT_FILE, CHECKPOINT_SIZE, Checkpoint
 
 
 class CheckpointFile:
-    """Replaced in place: its 40 bytes lie in one sector."""
+    """The file is overwritten in place: its 40 bytes lie in one sector."""
 
     def __init__(self, root: Path, disk: Disk) -> None:
         self._path = str(root / CHECKPOINT_FILE)
         self._disk = disk
 
     def load(self) -> Checkpoint:
-        """What the file says; zeros when there is none."""
+        """Return the content of the file; zeros if it does not exist."""
         try:
             with open(self._path, "rb") as file:
                 return Checkpoint.decode(file.read(CHECKPOINT_SIZE))
@@ -29,7 +29,7 @@ class CheckpointFile:
             return Checkpoint()
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Replace the fields and sync them. Called by the flusher's thread, and by a stop after that has ended."""
+        """Overwrite the fields and sync them. The flusher's thread calls this, and the stop after that thread ended."""
         if not os.path.exists(self._path):
             os.close(self._disk.create(self._path, CHECKPOINT_SIZE))
         fd = self._disk.open(self._path)
@@ -44,7 +44,7 @@ class CheckpointFile:
 
 
 class CheckpointWrite:
-    """One value of the checkpoint on its way to disk, behind the files that it speaks of."""
+    """One value of the checkpoint to be written after the files that it covers."""
 
     __slots__ = ("_checkpoint", "_file")
 
@@ -53,5 +53,5 @@ class CheckpointWrite:
         self._checkpoint = checkpoint
 
     def sync(self) -> None:
-        """Write and sync it."""
+        """Write and sync the checkpoint."""
         self._file.write(self._checkpoint)

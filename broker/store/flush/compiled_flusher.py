@@ -1,13 +1,13 @@
-"""The flusher of a SYNC_FLUSH log as a compiled leaf runs it: without the interpreter, as long as one segment grows.
+"""The flusher of a SYNC_FLUSH log in a compiled module: it needs no interpreter while the log grows in one segment.
 
-    submit ─▶ leaf: fdatasync, done, announced ─▶ submit ...      one segment, no Python in the thread
-    submit of another segment ─▶ the thread: every file of the target, as any flusher ─▶ leaf, with the new one
+    submit ─▶ compiled: fdatasync, done, announce ─▶ submit ...      one segment, no Python in the thread
+    submit of another segment ─▶ Python: sync every file of the target, as in Flusher ─▶ compiled, with the new segment
 
-A thread that needs the interpreter for each step waits for the event loop at each of them, and the event loop for it:
-under load that takes longer than the sync. What holds of a flusher holds here too: the target is taken before the
-sync, and after a failed sync nothing is done any more. `done` is what the loop has taken note of.
+A thread that needs the interpreter for each step waits for the event loop at each step, and the loop waits for the
+thread. Under load that takes longer than the sync. The invariants of Flusher hold here too: the target is read before
+the sync, and after a failed sync no target becomes durable. `done` is the state that the loop has acknowledged.
 
-Only for a real disk, a sync of which is an fdatasync and nothing else. Source: docs/formats.md, "Flush".
+Only for a real disk, where a sync is an fdatasync and nothing else. Source: docs/formats.md, "Flush".
 """
 
 import os
@@ -18,85 +18,85 @@ from skylarkmq.broker.store.flush.flusher import Flusher, Syncable, Target
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.protocol import compiled
 
-_leaf = compiled.load("syncs")
-is_available: Final = _leaf is not None
+_compiled = compiled.load("syncs")
+is_available: Final = _compiled is not None
 
 _SEVERAL: Final = -1
 _NONE: Final = -2
 
 
-class BareFlusher(Flusher):
-    """An eager flusher of segments."""
+class CompiledFlusher(Flusher):
+    """An eager flusher of segments, whose thread runs compiled code."""
 
     def __init__(self, name: str, durable: int = 0) -> None:
         super().__init__(name, durable)
-        self._leaf = _leaf.Syncs(self._wake_fd, self.event_fd, durable)
+        self._compiled_syncs = _compiled.Syncs(self._wake_fd, self.event_fd, durable)
 
     @property
     def is_idle(self) -> bool:
-        """Everything submitted is durable."""
+        """Whether everything submitted is durable."""
         return self.done.end >= self._submitted.end
 
     def submit(self, target: Target) -> None:
-        """Make this durable; it replaces a target that the thread has not taken yet."""
+        """Request a sync of this target. It replaces a target that the thread has not taken yet."""
         self._submitted = target
-        self._leaf.submit(target.end, target.timestamp, _descriptor(target.files))
+        self._compiled_syncs.submit(target.end, target.timestamp, _descriptor(target.files))
 
-    def stay_awake(self, limit_us: int) -> None:
-        """As Flusher's."""
-        self._leaf.stay_awake(limit_us)
+    def keep_spinning(self, limit_us: int) -> None:
+        """Spin for the next target, as in Flusher."""
+        self._compiled_syncs.stay_awake(limit_us)
 
     def acknowledge(self) -> None:
-        """Take note of the announcement."""
+        """Take over the results of the announced syncs."""
         super().acknowledge()
-        end, timestamp, self._syncs, took_ns = self._leaf.done()
+        end, timestamp, self._syncs, took_ns = self._compiled_syncs.done()
         if end > self.done.end:
             self.done = Target(end, timestamp, ())
             self.sync_s = took_ns / 1e9
 
     def stop(self) -> None:
-        """Sync what was submitted and end the thread; `done` and `failure` are final then."""
+        """Sync everything submitted and end the thread. `done` and `failure` are final afterwards."""
         self._stopping = True
-        self._leaf.leave()
+        self._compiled_syncs.leave()
         super().stop()
         self.acknowledge()
 
     # the thread
 
     def _run_eagerly(self) -> None:
-        leaf = self._leaf
+        syncs = self._compiled_syncs
         while self.failure is None:
             stopping = self._stopping
             target = self._submitted
             fd = _descriptor(target.files)
-            is_done = target.end <= leaf.done()[0]
+            is_done = target.end <= syncs.done()[0]
             if not is_done and (stopping or fd < 0):
                 self._sync(target)
             elif stopping:
                 return
             else:
-                self._run_leaf(target, fd)
+                self._run_compiled(target, fd)
 
-    def _run_leaf(self, target: Target, fd: int) -> None:
-        """Until something else than that file is to be synced; without one, until anything is."""
-        self._leaf.turn_to(fd if fd >= 0 else _NONE)
-        newest = self._submitted  # what is submitted from here on, the leaf sees
+    def _run_compiled(self, target: Target, fd: int) -> None:
+        """Sync file `fd` in compiled code until another file is submitted. Without a file, wait for any submit."""
+        self._compiled_syncs.turn_to(fd if fd >= 0 else _NONE)
+        newest = self._submitted  # compiled code sees every later submit
         if self._stopping or (newest is not target and (fd < 0 or _descriptor(newest.files) != fd)):
             return
-        problem = self._leaf.run()
+        problem = self._compiled_syncs.run()
         if not problem:
             return
         if all(file.is_deleted for file in newest.files if isinstance(file, MappedFile)):
-            self._sync(self._submitted)  # of a deleted segment nothing needs to last
+            self._sync(self._submitted)  # a deleted segment needs no durability
         else:
             self._fail(OSError(problem, os.strerror(problem)))
 
     def _publish(self, target: Target) -> None:
-        self._leaf.synced(target.end, target.timestamp)
+        self._compiled_syncs.synced(target.end, target.timestamp)
 
 
 def _descriptor(files: Sequence[Syncable]) -> int:
-    """Of the one segment that must be synced; less than 0 if it is not one."""
+    """Return the descriptor of the only segment to be synced; a negative number if there is not exactly one."""
     if len(files) == 1 and isinstance(files[0], MappedFile):
         return files[0].fd
     return _SEVERAL

@@ -1,15 +1,15 @@
-"""From written to durable: the log first, then what is derived from it, then the checkpoint that speaks of both.
+"""Durability: the log is synced first, then the files derived from it, then the checkpoint that covers both.
 
     commit ─▶ LogFlush ─▶ dispatch, statuses, waiters
-    dispatch ─▶ queue flusher ─▶ checkpoint, behind everything that it speaks of
+    dispatch ─▶ queue flusher ─▶ checkpoint, after all files that it covers
 
-Queues are flushed every `flushIntervalConsumeQueue`: those with enough new pages, and every thorough interval all of
-them, once their units are written that stood in memory when it began. The checkpoint is written behind each round that
-has something new to say, and says no more than what is on disk: of the log up to the last sync, of the queues only when
-a round left none of them out. After one failed sync, of whichever file, the store gives up: nothing is acknowledged any
-more.
+Queues are flushed every `flushIntervalConsumeQueue`: the queues with enough new pages, and once per thorough interval
+all queues, after the units that were in memory at the start of the round have been written. The checkpoint is written
+after each round that changes it, and covers only data on disk: the log up to the last sync, and the queues only after a
+round that left no queue out. After one failed sync of any file, the store becomes read-only and acknowledges no more
+messages.
 
-A stop: the log first, then the queues, then the checkpoint, and only if all of that went well is the stop a clean one.
+A stop flushes the log, then the queues, then the checkpoint. The stop is clean only if all of that succeeded.
 
 Source: docs/formats.md, "Flush", "Checkpoint".
 """
@@ -39,8 +39,11 @@ log = logging.getLogger(__name__)
 
 
 class _Round(msgspec.Struct, frozen=True):
-    """One round over the queues. Units of everything below byte `offset` of the log, the newest of which is of
-    `timestamp` (ms), are in files when it ends; zeros: no such thing is said. `least_pages` 0: all files are synced."""
+    """One flush round over the queues.
+
+    When it ends, the files contain the units of all records below byte `offset` of the log. `timestamp` (ms) is the
+    store time of the newest of them. Zeros: the round covers no such range. `least_pages` 0: all files are synced.
+    """
 
     least_pages: int
     offset: int
@@ -48,7 +51,7 @@ class _Round(msgspec.Struct, frozen=True):
 
 
 class Durability:
-    """The flushers of one store and those who wait for them; only the event loop's thread calls in here."""
+    """The flushers of one store and their waiters. Only the event loop's thread calls these methods."""
 
     def __init__(
         self,
@@ -70,19 +73,21 @@ class Durability:
         self._next_queue_flush_ms = 0
         self._next_thorough_ms = 0
         self._round: _Round | None = None
-        self._vouched = Checkpoint()  # what the next checkpoint may say
+        self._vouched = Checkpoint()  # the content that the next checkpoint may have
 
     # life
 
     def load(self) -> Checkpoint:
-        """What the checkpoint vouches for."""
+        """Read and return the checkpoint."""
         self._vouched = self._checkpoint.load()
         return self._vouched
 
     def open_index(self, feed: IndexFeed, *, clean: bool, check_stop: Callable[[], None]) -> None:
-        """Bring the index up to what is dispatched; from then on dispatch goes to it too. StoreError: the disk refuses.
+        """Bring the index up to the dispatched end of the log. From then on dispatch also feeds the index.
 
-        Before files are made again that the checkpoint vouches for, it has to stop doing so.
+        If index files that the checkpoint covers must be rebuilt, the checkpoint is lowered first.
+
+        Raises StoreError if the disk fails.
         """
         try:
             feed.open(trusted_to=None if clean else self._vouched.index_timestamp)
@@ -96,12 +101,12 @@ class Durability:
         self._reput.index = feed
 
     def configure(self, config: StoreConfig) -> None:
-        """Go by these settings from now on."""
+        """Apply these settings from now on."""
         self._config = config
         self.log.configure(config)
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Start the threads. With a loop their answers arrive by themselves, else at each `step`."""
+        """Start the threads. With a loop, their results arrive as events; without one, at each `step`."""
         self._reput.writes.limit = self._config.queue_units_in_memory
         self.log.start(loop)
         self._queue_flusher = Flusher("queue-flusher")
@@ -110,7 +115,7 @@ class Durability:
             self._reput.index.start(loop)
 
     def finish(self) -> bool:
-        """Flush everything that was committed and end the threads. False: something of it cannot be vouched for."""
+        """Flush all commits and end the threads. False: some of it is not durable."""
         queue_flusher = self._queue_flusher
         if queue_flusher is None:
             return False
@@ -129,29 +134,31 @@ class Durability:
         return is_good
 
     def abandon(self) -> None:
-        """End the threads and forget them; what was submitted is still flushed, nothing is said about it."""
+        """End the threads and drop them. Submitted targets are still flushed; the results are ignored."""
         self.log.abandon()
         if self._queue_flusher is not None:
             self._queue_flusher.close()
             self._queue_flusher = None
 
-    # what is seen
+    # dispatch
 
     def _dispatch(self, appends: Sequence[Append]) -> None:
-        """Let appends be seen. While a queue cannot be written, new messages are refused."""
+        """Make appends visible to consumers. While a queue cannot be written, new messages are refused."""
         self._reput.dispatch(appends)
         if self._reput.failed:
             self._log.flags.set(RunningFlag.QUEUE_ERROR, self._reput.writes.failure)
 
     @property
-    def settled(self) -> int:
-        """Everything below that byte of the log is flushed, and so are its queues, which without their units would be
-        numbered anew: nobody needs its segment any more."""
+    def deletable_offset(self) -> int:
+        """The log below this byte may be deleted: it is flushed, and so are its queues.
+
+        A queue whose units are lost would be numbered anew.
+        """
         flusher = self._queue_flusher
         return 0 if self._reput.failed or flusher is None else min(self.log.done.end, flusher.done.end)
 
     def step(self, now_ms: int) -> None:
-        """What is due by now: answers of the flusher, overdue waiters, queues to flush or to try again."""
+        """Run what is due: results of the flushers, overdue waiters, flushes and retries of the queues."""
         self.log.step(now_ms)
         if self._reput.failed:
             self._reput.retry()
@@ -191,14 +198,14 @@ class Durability:
         return self._begin_round(0, is_whole=True)
 
     def _begin_round(self, least_pages: int, *, is_whole: bool) -> "_Round":
-        """`is_whole`: what waits in memory is written before queues are synced."""
+        """Begin a round. `is_whole`: units in memory are written before the queues are synced."""
         if is_whole:
             self._reput.writes.begin_round()
             return _Round(least_pages, self._reput.offset, self._reput.last_store_timestamp)
         return _Round(least_pages, 0, 0)
 
     def _submit_queues(self, found: "_Round", vouched: Checkpoint, index_files: Sequence[IndexFile]) -> None:
-        """Sync queue files and index files, then what the checkpoint may say about them by then."""
+        """Sync queue files and index files, then write the checkpoint that covers them."""
         if self._queue_flusher is None:
             return
         files: list[Syncable] = [*self._queue_files.take_dirty(found.least_pages), *index_files]

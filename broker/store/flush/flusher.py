@@ -1,16 +1,16 @@
-"""Making written bytes durable, in a thread that never waits for the event loop.
+"""The flusher: makes written bytes durable, in a thread that never waits for the event loop.
 
-The loop submits a `Target`: an end, and the files that must be synced for it. The thread takes the newest target,
-syncs its files, and only then publishes it as `done`, announcing that by an eventfd that the loop watches. The
-target is read *before* the sync: whatever is written meanwhile belongs to the next one. So one sync serves everyone
-who arrived during the one before (group commit), and nobody is answered by a sync that did not cover him.
+The loop submits a `Target`: an end, and the files that must be synced for it. The thread takes the newest target, syncs
+its files, and only then publishes it as `done`, signaled by an eventfd that the loop watches. The target is read
+*before* the sync, so bytes written meanwhile belong to the next target. One sync thus serves all commits that arrived
+during the previous sync (group commit), and no commit is acknowledged by a sync that did not cover it.
 
-Eager (SYNC_FLUSH): a submit wakes the thread. Paced (ASYNC_FLUSH): it looks every `interval_ms`, or as soon as a
-submit wakes it if the pace allows that, and skips a round with fewer than `least_pages` dirty pages unless
-`thorough_interval_ms` have passed since the last one that it did not skip.
+Eager (SYNC_FLUSH): a submit wakes the thread. Paced (ASYNC_FLUSH): the thread runs every `interval_ms`, or at each
+submit if the pace allows that. It skips a round with fewer than `least_pages` dirty pages, unless
+`thorough_interval_ms` have passed since the last round with a sync.
 
-After one failed sync the kernel counts the lost pages as clean, so another sync would succeed and mean nothing: the
-thread stops for good, `failure` says why, and the store turns read-only. Source: docs/formats.md, "Flush".
+After one failed sync the kernel counts the lost pages as clean, so another sync would succeed without meaning. The
+thread therefore ends, `failure` holds the error, and the store becomes read-only. Source: docs/formats.md, "Flush".
 """
 
 import logging
@@ -33,14 +33,14 @@ _OPEN_PAUSE_S: Final = 0.1
 
 
 class Syncable(Protocol):
-    """A file, as the flusher sees it."""
+    """A file for the flusher."""
 
     def sync(self) -> None:
-        """Everything written before the call is on disk after it. OSError: nobody knows."""
+        """Make everything written before the call durable. After an OSError the state is unknown."""
 
 
 class Target(msgspec.Struct, frozen=True):
-    """`end` is durable once `files` are synced; `timestamp` (ms) is the newest message's below it."""
+    """`end` is durable once `files` are synced. `timestamp` (ms) is that of the newest message below `end`."""
 
     end: int
     timestamp: int
@@ -48,7 +48,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """When a paced flusher syncs. Milliseconds and 4 KiB pages; `is_woken`: a submit ends the interval."""
+    """When a paced flusher syncs, in milliseconds and pages of 4 KiB. `is_woken`: a submit ends the interval."""
 
     interval_ms: int
     least_pages: int = 0
@@ -57,7 +57,7 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class FlusherStatistics(msgspec.Struct, frozen=True):
-    """`lag` in bytes: submitted and not yet durable."""
+    """`lag`: bytes submitted and not yet durable."""
 
     syncs: int
     lag: int
@@ -65,7 +65,7 @@ class FlusherStatistics(msgspec.Struct, frozen=True):
 
 
 class Flusher:
-    """One thread for one family of files. `pace` None: eager."""
+    """One thread for one family of files. `pace` None: an eager flusher."""
 
     def __init__(self, name: str, durable: int = 0, pace: Pace | None = None) -> None:
         self._name = name
@@ -74,12 +74,12 @@ class Flusher:
         self._submitted = self.done = Target(durable, 0, ())
         self.failure: OSError | None = None
         self.sync_s = 0.0
-        """How long the last sync took, and what held the thread up behind it."""
+        """Duration of the last sync, including delays of the thread after it."""
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable: `done` or `failure` changed
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | (os.EFD_NONBLOCK if pace else 0))
         self._stopping = False
         self._is_urgent = False
-        self._is_asleep = pace is not None  # an eager thread tells; then a submit need not wake it when it is not
+        self._is_asleep = pace is not None  # an eager thread updates this, which saves wake-ups while it runs
         self._syncs = 0
         self._thread: threading.Thread | None = None
 
@@ -90,50 +90,50 @@ class Flusher:
 
     @property
     def is_idle(self) -> bool:
-        """Everything submitted is durable."""
+        """Whether everything submitted is durable."""
         return self.done is self._submitted
 
-    def keep_pace(self, pace: Pace) -> None:
-        """Sync to another rhythm from the next round on. One that is eager stays so."""
+    def set_pace(self, pace: Pace) -> None:
+        """Change the pace, from the next round on. An eager flusher stays eager."""
         if self._pace is not None:
             self._pace = pace
             self._is_woken = pace.is_woken
 
     def submit(self, target: Target) -> None:
-        """Make this durable; it replaces a target that the thread has not taken yet, so it must cover it."""
+        """Request a sync of this target. It replaces a target that the thread has not taken, so it must cover that."""
         self._submitted = target
         if self._is_woken and self._is_asleep:
             os.eventfd_write(self._wake_fd, 1)
 
     def sync_here(self, target: Target) -> bool:
-        """Make this durable in the caller's thread, which waits for the disk; whether it is. Only while `is_idle`."""
-        self._submitted = target  # first: a thread that looks now syncs it once more, and takes nothing back
+        """Sync this target in the caller's thread. Return whether it is durable. Only while `is_idle`."""
+        self._submitted = target  # first: if the thread reads it now, it syncs once more, which is harmless
         is_synced = self._is_synced(target)
         if is_synced:
             self._syncs += 1
             self.done = target
         return is_synced
 
-    def hurry(self) -> None:
-        """Have a paced flusher sync what there is now, however little: somebody waits for it."""
+    def expedite(self) -> None:
+        """Make a paced flusher sync at once, however little there is, because a caller waits for it."""
         self._is_urgent = True
         os.eventfd_write(self._wake_fd, 1)
 
-    def stay_awake(self, limit_us: int) -> None:
-        """The next target is near: a thread that keeps nobody from running may wait so long for it without sleep."""
+    def keep_spinning(self, limit_us: int) -> None:
+        """Spin up to `limit_us` for the next target instead of sleeping. Only the compiled flusher does."""
 
     def acknowledge(self) -> None:
-        """Take note of the announcement: `event_fd` is readable again only after the next one."""
+        """Reset `event_fd`: it becomes readable again at the next announcement."""
         _drain(self.event_fd)
 
     def wait_idle(self) -> None:
-        """Wait until what was submitted is durable, or the thread has given up. Only for a stop."""
+        """Wait until everything submitted is durable, or the thread has failed. Only for a stop."""
         while not self.is_idle and self.failure is None and self._thread is not None:
             select.select([self.event_fd], [], [])
             self.acknowledge()
 
     def stop(self) -> None:
-        """Sync what was submitted and end the thread; `done` and `failure` are final then."""
+        """Sync everything submitted and end the thread. `done` and `failure` are final afterwards."""
         self._stopping = True
         os.eventfd_write(self._wake_fd, 1)
         if self._thread is not None:
@@ -172,7 +172,7 @@ class Flusher:
     def _sleep(self, target: Target) -> None:
         self._is_asleep = True
         if self._submitted is target and not self._stopping:
-            os.eventfd_read(self._wake_fd)  # one call, and one wait for the interpreter, fewer than a poll
+            os.eventfd_read(self._wake_fd)  # one call, and one wait for the interpreter, less than a poll
         self._is_asleep = False
 
     def _run_paced(self, pace: Pace) -> None:
@@ -221,7 +221,7 @@ class Flusher:
         os.eventfd_write(self.event_fd, 1)
 
     def _fail(self, problem: OSError) -> None:
-        log.critical("sync failed, nothing is acknowledged any more flusher=%s error=%s", self._name, problem)
+        log.critical("sync failed, no more messages are acknowledged flusher=%s error=%s", self._name, problem)
         self.failure = problem
         os.eventfd_write(self.event_fd, 1)
 
@@ -230,7 +230,7 @@ class Flusher:
 
 
 def _sync(file: Syncable) -> None:
-    """Sync a file. One that cannot even be opened, for want of descriptors, has lost nothing: it is tried again."""
+    """Sync a file. A file that cannot be opened for lack of descriptors has lost no data, so the sync is retried."""
     for _ in range(_OPEN_TRIES):
         try:
             file.sync()
@@ -248,4 +248,4 @@ def _drain(fd: int) -> None:
     try:
         os.eventfd_read(fd)
     except BlockingIOError:
-        pass  # nothing was announced since
+        pass  # no announcement since

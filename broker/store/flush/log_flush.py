@@ -1,23 +1,24 @@
-"""The log's way to the disk: when a commit may be acknowledged and seen, and how far the disk may be behind.
+"""The flush of the log: when a commit may be acknowledged and made visible, and how far the disk may lag.
 
-    ASYNC_FLUSH              written ─▶ acknowledged, seen          the flusher follows in its rhythm
-    SYNC_FLUSH               written ─▶ flushed ─▶ acknowledged, seen
+    ASYNC_FLUSH              written ─▶ acknowledged, visible          the flusher follows at its own pace
+    SYNC_FLUSH               written ─▶ flushed ─▶ acknowledged, visible
     with a transient pool    in a buffer (─▶ acknowledged if ASYNC_FLUSH) ─▶ written by the committer ─▶ as above
 
-What has to wait waits in the `SyncQueue`. What is decided is seen by the next `show`: who acknowledges it may do so
-before, and calls that before anybody else is served. Who is shown a message may ask for what comes next, and so have
-the open batch written, and find more flushed, while those that go with it are still being shown: the later ones wait.
+Commits that wait for a sync are held in `SyncQueue`. Settled messages become visible at the next `make_visible`. The
+caller may acknowledge them before, and calls `make_visible` before it serves other requests. A notified consumer may
+read on at once, which writes the open batch and may find more commits flushed while the earlier
+messages are still being dispatched. The later messages then wait their turn.
 
-When a flush has been announced, all who waited for it are called, then `on_decided`, and then what it decided is shown.
-While syncs are quick and more waits behind one, every other of them is passed over: who waited for it is told with
-those of the next one, or at the next step. So senders come in larger groups, each of which takes one turn, one sync and
-one write of answers.
+After a flush announcement all its waiters are called, then `on_settled`, and then its messages are dispatched. While
+syncs are quick and more commits wait after one, every second announcement is skipped: its waiters are called with those
+of the next announcement, or at the next step. So producers form larger groups, each of which costs one event-loop
+iteration, one sync and one write of responses.
 
-After one failed write or sync of these threads nothing is acknowledged any more. While more than `flushLagLimit` is
-written and not flushed (`is_behind`), those who send are not read from: `on_behind` is called when that begins,
-`on_caught_up` when it has ended. The page cache must not be filled faster than the disk empties it, or everybody waits
-for it at once. From a part of it on the flusher does not wait for its rhythm: half a second of fast senders would be
-the limit before the disk has begun.
+After one failed write or sync of these threads no more messages are acknowledged. While more than `flushLagLimit` bytes
+are written and not flushed (`is_behind`), the broker does not read from producers: `on_behind` is called when that
+begins, `on_caught_up` when it has ended. The page cache must not fill faster than the disk empties it, or all requests
+wait for the disk at once. From a quarter of the limit on, the flusher does not wait for its pace: half a second of fast
+producers would reach the limit before the disk has begun.
 
 Source: docs/formats.md, "Flush".
 """
@@ -38,17 +39,17 @@ from skylarkmq.broker.store.log.commit_log import CommitLog
 from skylarkmq.broker.store.log.transient_pool import TransientPool, commit_pace_of, committer_of
 from skylarkmq.broker.store.running_flags import RunningFlag
 
-_LONG_S: Final = 0.005  # a sync by which the loop was held up
-_REST: Final = 20  # for so many times as long it tries none
+_LONG_S: Final = 0.005  # a sync of this duration delays the loop too much
+_REST: Final = 20  # after such a sync the loop makes none for this many times its duration
 
-_QUICK_S: Final = 0.001  # a sync that others may wait for, too
-_EARLY: Final = 4  # that part of `flushLagLimit`
+_QUICK_S: Final = 0.001  # up to this duration of a sync, waiters may also wait for the next one
+_EARLY: Final = 4  # the flusher is expedited from 1/4 of `flushLagLimit` on
 
 
 class LogFlushStatistics(msgspec.Struct, frozen=True):
-    """`lag` in bytes: written (or in a buffer) and not yet flushed; `waiting` commits that nobody may see yet.
+    """`lag`: bytes written (or in a buffer) and not yet flushed. `waiting`: commits that are not visible yet.
 
-    `commit_lag`: of those bytes, the ones that stand in buffers only; `free_buffers` None: there is no pool.
+    `commit_lag`: the part of `lag` that is only in buffers. `free_buffers`: None without a pool.
     """
 
     flusher: FlusherStatistics
@@ -60,7 +61,7 @@ class LogFlushStatistics(msgspec.Struct, frozen=True):
 
 
 class LogFlush:
-    """The flusher of the log, with a pool its committer, and those who wait for them."""
+    """The flusher of the log, the committer of a transient pool, and the callers that wait for them."""
 
     def __init__(
         self,
@@ -75,41 +76,43 @@ class LogFlush:
         self._log = commit_log
         self._dispatch = dispatch
         self._pool = pool
-        self.unseen: list[Append] = []
-        """What is decided and not shown yet, in the order of the log."""
-        self._is_showing = False
-        self._waiting = SyncQueue(self.unseen, config.sync_flush_timeout)
+        self.undispatched: list[Append] = []
+        """Messages that are settled and not yet visible, in the order of the log."""
+        self._is_dispatching = False
+        self._waiting = SyncQueue(self.undispatched, config.sync_flush_timeout)
         self._is_sync = config.is_sync_flush
-        self._is_seen_at_once = not self._is_sync and pool is None
+        self._is_visible_at_once = not self._is_sync and pool is None
         self._lag_limit = config.flush_lag_limit
         self._flusher: Flusher | None = None
         self._committer: Flusher | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._left_until_s = 0.0  # until then, syncs are not for the loop
-        self._is_put_off = False  # what the last announcement was about
-        self._hasty: list[tuple[int, Settled]] = []  # who waits for the disk, up to that byte
-        self.is_interpreted = False  # the thread of a SYNC_FLUSH
-        self._hurried_behind: Target | None = None  # what was on disk when the flusher was told not to wait
+        self._loop_syncs_after_s = 0.0  # until this time the loop leaves all syncs to the thread
+        self._is_deferred = False  # whether the last announcement was skipped
+        self._flush_waiters: list[tuple[int, Settled]] = []  # (end, callback): call it once `end` is on disk
+        self.is_interpreted = False  # whether the thread of a SYNC_FLUSH store runs Python code
+        self._expedited_at: Target | None = None  # `done` of the flusher when it was last expedited
         self.is_behind = False
         self.on_behind: Callable[[], None] = lambda: None
         self.on_caught_up: Callable[[], None] = lambda: None
-        self.on_decided: Callable[[], None] = lambda: None
+        self.on_settled: Callable[[], None] = lambda: None
 
     def configure(self, config: StoreConfig) -> None:
-        """Go by these settings from now on."""
+        """Apply these settings from now on."""
         self._config = config
         self._lag_limit = config.flush_lag_limit
-        self._waiting.limit(config.sync_flush_timeout)
+        self._waiting.set_timeout(config.sync_flush_timeout)
         if self._flusher is not None:
-            self._flusher.keep_pace(pace_of(config))
+            self._flusher.set_pace(pace_of(config))
         if self._committer is not None:
-            self._committer.keep_pace(commit_pace_of(config))
+            self._committer.set_pace(commit_pace_of(config))
 
     # life
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Start the threads. With a loop their answers arrive by themselves, else at each `step`. OSError: no memory
-        for the pool."""
+        """Start the threads. With a loop, their results arrive as events; without one, at each `step`.
+
+        Raises OSError if there is no memory for the pool.
+        """
         self._loop = loop
         if self._pool is not None:
             self._pool.start()
@@ -122,7 +125,7 @@ class LogFlush:
         if not self._is_sync:
             return Flusher(name, durable, pace_of(self._config))
         self.is_interpreted = not (compiled_flusher.is_available and self._log.files.is_on_real_disk)
-        return Flusher(name, durable) if self.is_interpreted else compiled_flusher.BareFlusher(name, durable)
+        return Flusher(name, durable) if self.is_interpreted else compiled_flusher.CompiledFlusher(name, durable)
 
     def _run(self, flusher: Flusher, announced: Callable[[], None]) -> None:
         flusher.start()
@@ -130,7 +133,7 @@ class LogFlush:
             self._loop.add_reader(flusher.event_fd, announced)
 
     def finish(self) -> bool:
-        """Write and flush everything that was committed and end the threads. False: it could not be done."""
+        """Write and flush all commits and end the threads. False: that failed."""
         flusher = self._flusher
         if flusher is None:
             return False
@@ -143,7 +146,7 @@ class LogFlush:
         return flusher.failure is None and flusher.done.end >= self._log.written
 
     def abandon(self) -> None:
-        """End the threads and forget them; what was submitted is still done, nothing is said about it."""
+        """End the threads and drop them. Submitted targets are still flushed; the results are ignored."""
         for flusher in (self._committer, self._flusher):
             if flusher is not None:
                 if self._loop is not None:
@@ -154,15 +157,15 @@ class LogFlush:
     # commits
 
     def committed(self, batch: list[Append], is_lone: bool = False) -> None:
-        """Appends just put into the log: decide them now, or when the threads have passed them.
+        """Handle appends that were just put into the log: settle them now, or after the threads have passed them.
 
-        `is_lone`: there is nothing else to do until they are flushed.
+        `is_lone`: the caller has nothing else to do until they are flushed.
         """
         is_flushed = is_lone and self._flush_here()
         if not is_flushed:
             self._submit()
-        if is_flushed or self._is_seen_at_once:
-            self.unseen += batch
+        if is_flushed or self._is_visible_at_once:
+            self.undispatched += batch
         else:
             self._waiting.add(self._log.written, batch, self._steady_ms())
             if self._is_sync:
@@ -170,60 +173,62 @@ class LogFlush:
         settle(batch, PutStatus.PUT_OK)
 
     def is_settled(self) -> bool:
-        """Whether every append committed so far is decided."""
+        """Return whether every append committed so far is settled."""
         return not self._is_sync or not self._waiting
 
-    def show(self) -> None:
-        """Let everything be seen that is decided."""
-        if self._is_showing:
-            return  # whoever is at it goes on with these
-        self._is_showing = True
+    def make_visible(self) -> None:
+        """Dispatch all settled messages to their queues and consumers."""
+        if self._is_dispatching:
+            return  # the outer call dispatches these too
+        self._is_dispatching = True
         try:
-            while appends := self.unseen[:]:
-                self.unseen.clear()
+            while appends := self.undispatched[:]:
+                self.undispatched.clear()
                 self._dispatch(appends)
         finally:
-            self._is_showing = False
+            self._is_dispatching = False
 
     def _flush_here(self) -> bool:
-        """Have the loop sync what only one sender waits for: a thread that needs the interpreter would be woken for it,
-        and the loop by the thread, which takes longer than the sync. A disk that is slow is left to the thread, and so
-        is what stands behind others that wait. False: it is not flushed."""
+        """Sync in the loop's thread a commit for which only one producer waits. False: it is not flushed.
+
+        A flusher that needs the interpreter would be woken by the loop and then wake the loop, which takes longer than
+        the sync. The flusher still syncs slow disks, and commits that follow other waiting commits.
+        """
         flusher = self._flusher
         if flusher is None or not self.is_interpreted or self._committer is not None:
             return False
-        if self._waiting or not flusher.is_idle or (begun_s := monotonic()) < self._left_until_s:
+        if self._waiting or not flusher.is_idle or (begun_s := monotonic()) < self._loop_syncs_after_s:
             return False
         end, timestamp = self._log.written, self._log.last_store_timestamp
         is_flushed = flusher.sync_here(Target(end, timestamp, self._log.files.from_offset(flusher.done.end)))
         ended_s = monotonic()
         if ended_s - begun_s > _LONG_S:
-            self._left_until_s = ended_s + _REST * (ended_s - begun_s)
+            self._loop_syncs_after_s = ended_s + _REST * (ended_s - begun_s)
         return is_flushed
 
     def when_settled(self, callback: Settled) -> None:
-        """Call back once every append committed so far is decided; at once if it is."""
+        """Call back once every append committed so far is settled; at once if it already is."""
         if self._is_sync:
             self._waiting.when_settled(callback)
         else:
             callback()
 
-    def stay_awake(self, limit_us: int) -> None:
-        """The next commit comes soon after the last one is flushed."""
+    def keep_spinning(self, limit_us: int) -> None:
+        """Make the flusher spin for the next commit, which comes soon after the last one is flushed."""
         if self._flusher is not None:
-            self._flusher.stay_awake(limit_us)
+            self._flusher.keep_spinning(limit_us)
 
     def when_flushed(self, callback: Settled) -> None:
-        """Call back once all that is written is on disk, or never will be; the threads hurry."""
+        """Call back once everything written is on disk, or cannot be any more. The threads are expedited."""
         flusher = self._flusher
         if flusher is None or flusher.failure is not None or not self.lag:
             callback()
         else:
-            self._hasty.append((self._log.written, callback))
-            self._hurry(flusher)
+            self._flush_waiters.append((self._log.written, callback))
+            self._expedite(flusher)
 
     def step(self, now_ms: int) -> None:
-        """What is due by now: answers of the threads, overdue waiters."""
+        """Run what is due: results of the threads, overdue waiters."""
         self._on_committed()
         if (flusher := self._flusher) is not None:
             flusher.acknowledge()
@@ -237,7 +242,7 @@ class LogFlush:
 
     @property
     def done(self) -> Target:
-        """What is on disk: everything below `end`, the newest message of which is of `timestamp`."""
+        """The flushed part of the log: everything below `end`; `timestamp` is that of its newest message."""
         return self._flusher.done if self._flusher is not None else Target(0, 0, ())
 
     def _submit(self) -> None:
@@ -255,15 +260,15 @@ class LogFlush:
             if not self.is_behind:
                 self.is_behind = True
                 self.on_behind()
-            self._hurry(flusher)
-        elif lag > self._lag_limit // _EARLY and flusher.done is not self._hurried_behind:
-            self._hurried_behind = flusher.done
-            self._hurry(flusher)
+            self._expedite(flusher)
+        elif lag > self._lag_limit // _EARLY and flusher.done is not self._expedited_at:
+            self._expedited_at = flusher.done
+            self._expedite(flusher)
 
     def _submit_flush(self, flusher: Flusher, end: int, timestamp: int) -> None:
         flusher.submit(Target(end, timestamp, self._log.files.from_offset(flusher.done.end)))
 
-    # answers of the threads
+    # results of the threads
 
     def _on_committed(self) -> None:
         committer, flusher, pool = self._committer, self._flusher, self._pool
@@ -277,11 +282,11 @@ class LogFlush:
         pool.return_buffers(done.end)
         self._refuse_while_deficient(pool)
         self._submit_flush(flusher, done.end, done.timestamp)
-        if self.is_behind or self._hasty:
-            flusher.hurry()
+        if self.is_behind or self._flush_waiters:
+            flusher.expedite()
         if not self._is_sync:
             self._waiting.flushed(done.end)
-            self.show()
+            self.make_visible()
 
     def _refuse_while_deficient(self, pool: TransientPool) -> None:
         flags = self._log.flags
@@ -296,53 +301,53 @@ class LogFlush:
             return
         flusher.acknowledge()
         is_more_to_come = self._is_sync and flusher.failure is None and self._waiting.end > flusher.done.end
-        if is_more_to_come and not self._is_put_off and flusher.sync_s < _QUICK_S:
-            self._is_put_off = True
+        if is_more_to_come and not self._is_deferred and flusher.sync_s < _QUICK_S:
+            self._is_deferred = True
         else:
             self._on_flushed(flusher)
 
     def _on_flushed(self, flusher: Flusher) -> None:
-        self._is_put_off = False
+        self._is_deferred = False
         if self._is_sync:
             self._waiting.flushed(flusher.done.end)
-            self.on_decided()
-            self.show()
+            self.on_settled()
+            self.make_visible()
         if flusher.failure is not None:
             self._give_up(flusher.failure)
         if self.is_behind:
-            self._look_behind(flusher)
-        if self._hasty:
-            self._tell_hasty(flusher.done.end)
+            self._check_caught_up(flusher)
+        if self._flush_waiters:
+            self._call_flush_waiters(flusher.done.end)
 
-    def _tell_hasty(self, flushed: int) -> None:
-        ready = [callback for end, callback in self._hasty if end <= flushed]
-        self._hasty = [waiter for waiter in self._hasty if waiter[0] > flushed]
+    def _call_flush_waiters(self, flushed: int) -> None:
+        ready = [callback for end, callback in self._flush_waiters if end <= flushed]
+        self._flush_waiters = [waiter for waiter in self._flush_waiters if waiter[0] > flushed]
         for callback in ready:
             callback()
 
-    def _look_behind(self, flusher: Flusher) -> None:
-        """Producers go on once the disk has caught up, or will never: then each is told so."""
+    def _check_caught_up(self, flusher: Flusher) -> None:
+        """Resume producers once the disk has caught up, or after a failure: then each send gets an error."""
         if flusher.failure is None and self._log.written - flusher.done.end > self._lag_limit:
-            self._hurry(flusher)
+            self._expedite(flusher)
         else:
             self.is_behind = False
             self.on_caught_up()
 
-    def _hurry(self, flusher: Flusher) -> None:
+    def _expedite(self, flusher: Flusher) -> None:
         if self._committer is not None and not self._committer.is_idle:
-            self._committer.hurry()
-        flusher.hurry()
+            self._committer.expedite()
+        flusher.expedite()
 
     def _give_up(self, problem: OSError) -> None:
         self._log.flags.set(RunningFlag.SYNC_FAILED, problem)
         self._waiting.fail()
-        self._tell_hasty(self._log.written)
+        self._call_flush_waiters(self._log.written)
         if self.is_behind:
             self.is_behind = False
             self.on_caught_up()
 
     def statistics(self) -> LogFlushStatistics:
-        """A snapshot."""
+        """Return a snapshot."""
         flusher = self._flusher
         return LogFlushStatistics(
             flusher=flusher.statistics() if flusher is not None else FlusherStatistics(0, 0, False),
@@ -358,7 +363,7 @@ class LogFlush:
 
 
 def pace_of(config: StoreConfig) -> Pace:
-    """The rhythm of ASYNC_FLUSH."""
+    """Return the pace of ASYNC_FLUSH."""
     return Pace(
         config.flush_interval_commit_log,
         config.flush_commit_log_least_pages,

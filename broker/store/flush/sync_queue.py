@@ -1,11 +1,11 @@
-"""When what was written may be acknowledged and seen: the line between the log and those who wait for it.
+"""Commits between the write and the acknowledgment: when a written message may be acknowledged and made visible.
 
-ASYNC_FLUSH: at once; the flusher follows at its own pace. SYNC_FLUSH: commits queue up here until the flusher has
-passed their end; then their appends are decided, in order, join those that are to be seen (log_flush.py), and every
-waiter is called once. A message with WAIT=false is acknowledged at once, but seen like the others. A waiter that is
-overdue is told FLUSH_DISK_TIMEOUT: its message is stored and will be seen.
+ASYNC_FLUSH: at once; the flusher follows at its own pace. SYNC_FLUSH: commits wait here until the flusher has passed
+their end. Then their appends are settled in order and added to the messages that become visible next (log_flush.py),
+and every waiter is called once. A message with WAIT=false is acknowledged at once and made visible with the others. An
+overdue waiter gets FLUSH_DISK_TIMEOUT: its message is stored and will become visible.
 
-A failed sync decides everything that waits as SERVICE_NOT_AVAILABLE, and nobody sees any of it.
+A failed sync settles all waiting commits as SERVICE_NOT_AVAILABLE. Their messages never become visible.
 
 Source: docs/formats.md, "Flush", "Put results".
 """
@@ -21,7 +21,7 @@ Settled = Callable[[], None]
 
 
 class _Commit(msgspec.Struct, gc=False):
-    """Appends written together, waiting for the sync that covers `end`."""
+    """Appends that were written together and wait for the sync that covers `end`."""
 
     end: int
     deadline_ms: int
@@ -30,20 +30,22 @@ class _Commit(msgspec.Struct, gc=False):
 
 
 class SyncQueue:
-    """The commits of a SYNC_FLUSH store that are written and not yet flushed, oldest first; `unseen` gets those that
-    are decided."""
+    """The commits of a SYNC_FLUSH store that are written and not yet flushed, oldest first.
 
-    def __init__(self, unseen: list[Append], timeout_ms: int) -> None:
-        self._unseen = unseen
+    Appends of flushed commits are added to `undispatched`.
+    """
+
+    def __init__(self, undispatched: list[Append], timeout_ms: int) -> None:
+        self._undispatched = undispatched
         self._timeout_ms = timeout_ms
         self._commits: deque[_Commit] = deque()
 
-    def limit(self, timeout_ms: int) -> None:
-        """Let those who come from now on wait for so long."""
+    def set_timeout(self, timeout_ms: int) -> None:
+        """Set the timeout of commits that are added from now on."""
         self._timeout_ms = timeout_ms
 
     def add(self, end: int, appends: list[Append], now_ms: int) -> None:
-        """Appends just written; `end` is the log's end behind them."""
+        """Add appends that were just written. `end` is the end of the log after them."""
         for append in appends:
             if not append.wait_flush:
                 append.status = PutStatus.PUT_OK
@@ -51,33 +53,33 @@ class SyncQueue:
 
     @property
     def end(self) -> int:
-        """Where the newest of them ends in the log; 0: none waits."""
+        """Log offset where the newest waiting commit ends; 0 if none waits."""
         return self._commits[-1].end if self._commits else 0
 
     def when_settled(self, callback: Settled) -> None:
-        """Call back once everything added so far is decided; now, if it is."""
+        """Call back once everything added so far is settled; at once if it already is."""
         if self._commits:
             self._commits[-1].waiters.append(callback)
         else:
             callback()
 
     def flushed(self, durable: int) -> None:
-        """The log is on disk up to `durable`: everything below is decided, and everyone told."""
+        """Settle all commits up to `durable`, the flushed end of the log, and call their waiters."""
         commits = self._commits
         while commits and commits[0].end <= durable:
             commit = commits.popleft()
-            self._unseen += commit.appends
+            self._undispatched += commit.appends
             self._settle(commit, PutStatus.PUT_OK)
 
     def expire(self, now_ms: int) -> None:
-        """Answer those who have waited too long; their records stay in line to be seen."""
+        """Settle overdue commits as timed out. Their records stay queued until they become visible."""
         for commit in self._commits:
             if commit.deadline_ms > now_ms:
                 return
             self._settle(commit, PutStatus.FLUSH_DISK_TIMEOUT)
 
     def fail(self) -> None:
-        """Nothing that waits will ever be flushed."""
+        """Settle all waiting commits as failed: they will never be flushed."""
         while self._commits:
             self._settle(self._commits.popleft(), PutStatus.SERVICE_NOT_AVAILABLE)
 

@@ -8,9 +8,9 @@ A segment is reserved (fallocated), so that a full disk fails here. Under SYNC_F
 to end: syncing blocks that were written before is cheaper than converting reserved blocks to written ones. But a log
 that writes at full speed shares the disk with the zero fill and loses more than it gains (tests/bench/bench_sync.py).
 So zeros are written in pieces, each synced at once, and the fill yields to appends: full speed while the log stands
-still, one piece every 20 ms while it grows, none while it is busy. Under SYNC_FLUSH, where producers wait for each sync,
-a log that grows at all is busy. A segment that is needed before its fill ends is handed out as it is; the rest of it is
-only reserved.
+still, one piece every 20 ms while it grows, none while it is busy. Under SYNC_FLUSH, where producers wait for each
+sync, a log that grows at all is busy. A segment that is needed before its fill ends is handed out as it is; the rest of
+it is only reserved.
 
 Source: docs/formats.md, "Mapped files".
 """

@@ -242,7 +242,7 @@ async def test_the_loop_stays_awake_for_a_flush_that_does_not_need_the_interpret
     assert flusher is not None
     awake_us: list[int] = []
     monkeypatch.setattr(sends.store._durability.log, "is_interpreted", is_interpreted)
-    monkeypatch.setattr(flusher, "stay_awake", awake_us.append)
+    monkeypatch.setattr(flusher, "keep_spinning", awake_us.append)
     for _ in range(2):  # at the first one the topic is looked at
         selector.busy_polling = BusyPolling(400, selector)
         sends.peer.send(send(properties=PLAIN))

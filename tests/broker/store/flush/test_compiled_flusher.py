@@ -8,7 +8,7 @@ import pytest
 
 from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.flush import compiled_flusher
-from skylarkmq.broker.store.flush.compiled_flusher import BareFlusher
+from skylarkmq.broker.store.flush.compiled_flusher import CompiledFlusher
 from skylarkmq.broker.store.flush.flusher import Target
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 
@@ -35,14 +35,14 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 @pytest.fixture
-def flusher() -> Iterator[BareFlusher]:
-    flusher = BareFlusher("test")
+def flusher() -> Iterator[CompiledFlusher]:
+    flusher = CompiledFlusher("test")
     flusher.start()
     yield flusher
     flusher.close()
 
 
-def test_targets_become_durable_in_their_order(flusher: BareFlusher, make: Make) -> None:
+def test_targets_become_durable_in_their_order(flusher: CompiledFlusher, make: Make) -> None:
     """Each end that was waited for is done, with its timestamp, and nothing beyond it."""
     segment = make(0)
     for end in range(1, 500):
@@ -53,29 +53,29 @@ def test_targets_become_durable_in_their_order(flusher: BareFlusher, make: Make)
     assert flusher.statistics().lag == 0
 
 
-def test_who_is_awaited_is_synced_like_any_other(flusher: BareFlusher, make: Make) -> None:
+def test_who_is_awaited_is_synced_like_any_other(flusher: CompiledFlusher, make: Make) -> None:
     """Whether the thread is awake when a target comes, or has waited in vain and sleeps, nothing is lost. One that is
     awake may take an end before its timestamp is there; then that is the one before."""
     segment = make(0)
     for end in range(1, 300):
         flusher.submit(Target(end, end, [segment]))
-        flusher.stay_awake((end % 3) * 400)
+        flusher.keep_spinning((end % 3) * 400)
         flusher.wait_idle()
         assert flusher.done.end == end
         assert flusher.done.timestamp in {end - 1, end}
     assert flusher.statistics().syncs == 299
 
 
-def test_a_thread_that_is_awake_can_be_stopped(flusher: BareFlusher, make: Make) -> None:
+def test_a_thread_that_is_awake_can_be_stopped(flusher: CompiledFlusher, make: Make) -> None:
     """However long it was to wait."""
     flusher.submit(Target(1, 1, [make(0)]))
-    flusher.stay_awake(60_000_000)
+    flusher.keep_spinning(60_000_000)
     flusher.wait_idle()
     flusher.stop()
     assert flusher.done.end == 1
 
 
-def test_newest_target_wins(flusher: BareFlusher, make: Make) -> None:
+def test_newest_target_wins(flusher: CompiledFlusher, make: Make) -> None:
     """However fast targets come, the last one gets done, with no more syncs than targets."""
     segment = make(0)
     for end in range(1, 2000):
@@ -85,7 +85,7 @@ def test_newest_target_wins(flusher: BareFlusher, make: Make) -> None:
     assert flusher.statistics().syncs <= 1999
 
 
-def test_segments_follow_each_other(flusher: BareFlusher, make: Make) -> None:
+def test_segments_follow_each_other(flusher: CompiledFlusher, make: Make) -> None:
     """A target that spans segments syncs all of them, and the thread goes on with the last."""
     old, new = make(0), make(1)
     for begin in range(0, 400, 4):
@@ -99,7 +99,7 @@ def test_segments_follow_each_other(flusher: BareFlusher, make: Make) -> None:
         old, new = new, old
 
 
-def test_failure_is_final(flusher: BareFlusher, make: Make) -> None:
+def test_failure_is_final(flusher: CompiledFlusher, make: Make) -> None:
     """After a failed sync nothing becomes durable any more, however often it is asked for."""
     segment = make(0)
     flusher.submit(Target(1, 0, [segment]))
@@ -119,7 +119,7 @@ def test_failure_is_final(flusher: BareFlusher, make: Make) -> None:
     assert flusher.done.end == 1
 
 
-def test_a_deleted_segment_fails_nobody(flusher: BareFlusher, make: Make) -> None:
+def test_a_deleted_segment_fails_nobody(flusher: CompiledFlusher, make: Make) -> None:
     """Of a segment that is deleted nothing needs to last."""
     segment = make(0)
     reading, writing = os.pipe()
@@ -134,7 +134,7 @@ def test_a_deleted_segment_fails_nobody(flusher: BareFlusher, make: Make) -> Non
     assert flusher.done.end == 1
 
 
-def test_close_syncs_what_was_submitted(flusher: BareFlusher, make: Make) -> None:
+def test_close_syncs_what_was_submitted(flusher: CompiledFlusher, make: Make) -> None:
     """A stop does what was submitted, and is the end of the thread."""
     segment = make(0)
     for end in range(1, 100):
@@ -144,7 +144,7 @@ def test_close_syncs_what_was_submitted(flusher: BareFlusher, make: Make) -> Non
     assert flusher.is_idle
 
 
-def test_a_thread_that_has_nothing_to_do_ends(flusher: BareFlusher) -> None:
+def test_a_thread_that_has_nothing_to_do_ends(flusher: CompiledFlusher) -> None:
     """A stop without any target waits for nothing."""
     flusher.stop()
     assert flusher.failure is None

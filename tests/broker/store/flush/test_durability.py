@@ -24,7 +24,7 @@ def a_second_later(it: Opened) -> None:
 def flushed_log(it: Opened) -> None:
     flusher = it.store._durability.log._flusher
     assert flusher is not None
-    flusher.hurry()
+    flusher.expedite()
     flusher.wait_idle()
 
 

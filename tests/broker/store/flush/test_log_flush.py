@@ -24,7 +24,7 @@ def wait_flushed(it: Opened) -> None:
 def listen(it: Opened) -> list[bool]:
     """What the remoting layer would hear."""
     heard: list[bool] = []
-    it.store.when_flush_behind(lambda: None, lambda: heard.append(it.store.is_flush_behind))
+    it.store.on_flush_lag(lambda: None, lambda: heard.append(it.store.is_flush_behind))
     return heard
 
 

@@ -251,7 +251,7 @@ def put_alone(it: Opened) -> Append:
     append = message()
     it.store.put(append)
     it.store.write(is_lone=True)
-    it.store.show()
+    it.store.make_visible()
     return append
 
 

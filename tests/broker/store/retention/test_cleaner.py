@@ -34,7 +34,7 @@ def filled(root: Path, segments: int = SEGMENTS, **settings: Any) -> Opened:
 
 def settle(it: Opened) -> None:
     """Let the flushers catch up; time does not pass."""
-    while it.store._durability.settled < it.store.max_physical_offset:
+    while it.store._durability.deletable_offset < it.store.max_physical_offset:
         it.store._durability._next_queue_flush_ms = it.store._durability._next_thorough_ms = 0
         it.store._durability.step(it.clock.now_ms)
 
