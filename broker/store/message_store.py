@@ -40,7 +40,7 @@ from skylarkmq.broker.store.queue.offset_by_time import Boundary
 from skylarkmq.broker.store.queue.table import QueueTable
 from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.broker.store.read.property_filters import PropertyTest, Wanted
-from skylarkmq.broker.store.read.queue_reads import Ahead, GetResult
+from skylarkmq.broker.store.read.queue_reads import GetResult, ReadAhead
 from skylarkmq.broker.store.read.store_reader import StoreReader
 from skylarkmq.broker.store.recovery.lock_and_abort import RunningFiles
 from skylarkmq.broker.store.recovery.recovery import Recovered, Recovery
@@ -328,12 +328,14 @@ class MessageStore:
         queue = self._queues.by_key.get((topic, queue_id))
         return 0 if queue is None else queue.end - offset
 
-    def ahead(self, topic: str, queue_id: int, offset: int, count: int) -> Ahead | None:
+    def read_ahead(self, topic: str, queue_id: int, offset: int, count: int) -> ReadAhead | None:
         """Up to `count` messages of a queue from `offset`, to be read one after the other; None if they are not of the
         usual kind, or not in memory: `get` sees to all."""
         queue = self._queues.by_key.get((topic, queue_id))
         try:
-            return None if queue is None else self._reader.ahead(self._reader.corrected(queue), offset, count)
+            if queue is None:
+                return None
+            return self._reader.read_ahead(self._reader.with_current_min_offset(queue), offset, count)
         except (ColdRead, LostBytesError):
             return None
 
@@ -345,7 +347,7 @@ class MessageStore:
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if it ever had a message, with its smallest offset as the log's start has it now."""
         queue = self._queues.by_key.get((topic, queue_id))
-        return None if queue is None else self._reader.corrected(queue)
+        return None if queue is None else self._reader.with_current_min_offset(queue)
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The record that begins at that byte of the log; None when none does."""
@@ -357,9 +359,9 @@ class MessageStore:
         """A copy of the record that begins there, if it was written before this turn: its batch stays open."""
         return self._reader.copied_record_at(physical_offset)
 
-    def known_record(self, physical_offset: int, size: int) -> Record | None:
+    def record_of_size_at(self, physical_offset: int, size: int) -> Record | None:
         """A copy of a record of which more is known; what stands in this turn's batch is not there."""
-        return self._reader.known_record(physical_offset, size)
+        return self._reader.record_of_size_at(physical_offset, size)
 
     def is_queued(self, record: Record) -> bool:
         """Return whether the queue that a record names has a message where the record lies: bytes inside a body may

@@ -109,7 +109,7 @@ class Profile:
         """What plain pulls come to."""
         feed = CommandDecoder().feed_commands
         pieces = found_pieces(self._admitted.topic, self._admitted.group)
-        ahead = [self._parts.store.ahead(TOPIC, number, 0, PULLS // QUEUES * WANTED) for number in range(QUEUES)]
+        ahead = [self._parts.store.read_ahead(TOPIC, number, 0, PULLS // QUEUES * WANTED) for number in range(QUEUES)]
         units = [it.units for it in ahead if it is not None]
         places = [(units[header.queue_id], header.queue_offset) for _, header in self._asked]
         numbers = [(it.max_offset, it.min_offset, it.next_begin_offset, 1, it.total_bytes) for it in self._results]

@@ -154,7 +154,7 @@ class SlotDelivery:
         cold: list[ColdRead] = []
         for offset, size in places:
             try:
-                record = self._store.known_record(offset, size)
+                record = self._store.record_of_size_at(offset, size)
             except ColdRead as missed:
                 cold.append(missed)
                 continue

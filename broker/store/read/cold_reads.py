@@ -1,17 +1,18 @@
-"""Reading without waiting for a disk, and the threads that wait instead.
+"""Reads that do not wait for a disk, and the threads that wait instead.
 
-A page fault on a cold mapping stops the event loop, and every connection with it, until the disk has answered. So what
-may be cold is asked for by `preadv(RWF_NOWAIT)`: the kernel gives the bytes if it has them in memory, and says so if it
-has not. Then `read` raises `ColdRead`; whoever runs the request fetches it and runs the request again from the start:
+A page fault on a cold mapping stops the event loop, and every connection with it, until the disk has delivered the
+page. So bytes that may be cold are read with `preadv(RWF_NOWAIT)`: the kernel returns them if they are in memory, and
+an error if they are not. Then `read` raises `ColdRead`. The caller fetches the range and runs the request again from
+the start:
 
-    try: answer = handler()                     a plain call, as long as everything is in memory
-    except ColdRead as cold: await fetch(cold)  a thread brings the bytes into the page cache; others go on meanwhile
+    try: result = handler()                     a plain call, as long as everything is in memory
+    except ColdRead as cold: await fetch(cold)  a thread reads the bytes into the page cache; other requests go on
 
-So whatever reads through here must be free to start over: it changes nothing before it has read everything.
+Code that reads through this module must be repeatable: it changes nothing before it has read everything.
 
-A range that was fetched and is cold again when it is read belongs to a machine without memory to spare: it is waited
-for then, so that every request ends. At most `threads` fetches are under way, each with a buffer of 256 KiB; a range
-that several requests wait for is fetched once. Until `start`, and on file systems without RWF_NOWAIT, reads wait.
+A range that was fetched and is cold again when it is read means that memory is short. The loop then waits for it, so
+that every request ends. At most `threads` fetches run at a time, each with a buffer of 256 KiB. A range that several
+requests need is fetched once. Until `start`, and on file systems without RWF_NOWAIT, reads wait.
 """
 
 import asyncio
@@ -29,15 +30,15 @@ from skylarkmq.broker.store.errors import LostBytesError
 log = logging.getLogger(__name__)
 
 READ_AHEAD_BYTES: Final = 1 << 20
-"""What the kernel is asked for at a cold place: a consumer that catches up finds its next pulls in memory."""
+"""Bytes requested from the kernel at a cold offset: a consumer that catches up finds its next pulls in memory."""
 
 _SCRATCH_BYTES: Final = 256 << 10
-_FETCHED_FOR_S: Final = 1.0  # how long a fetched range that is cold again is read at any price
+_FETCHED_FOR_S: Final = 1.0  # for how long a fetched range that is cold again is read in the loop
 _FETCHED_KEPT: Final = 1_024
 
 
 class Range(NamedTuple):
-    """`size` bytes of a file from byte `at`."""
+    """`size` bytes of a file from byte `at` on."""
 
     path: str
     at: int
@@ -53,7 +54,7 @@ class ColdRead(Exception):
 
 
 class ColdReadStatistics(msgspec.Struct, frozen=True):
-    """`under_way` now; totals since the start: ranges found cold, fetched by a thread, waited for in the loop."""
+    """`under_way`: current fetches. Totals since the start: cold ranges, fetched ranges, ranges read in the loop."""
 
     under_way: int
     cold: int
@@ -62,7 +63,7 @@ class ColdReadStatistics(msgspec.Struct, frozen=True):
 
 
 class ColdReads:
-    """Reads of files that may be cold. Everything but the fetching itself happens in the event loop's thread."""
+    """Reads of files that may be cold. Everything except the fetch runs in the event loop's thread."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -76,19 +77,22 @@ class ColdReads:
         self._waited = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait no more: from now on `read` raises ColdRead."""
+        """Stop waiting: from now on `read` raises ColdRead."""
         self._loop = loop
         self._flags = os.RWF_NOWAIT
 
     def close(self) -> None:
-        """End the threads, after what they are reading. Reads wait again."""
+        """End the threads after their current reads. Later reads wait again."""
         self._flags = 0
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
     def read(self, fd: int, path: str, at: int, count: int) -> bytearray:
-        """`count` bytes of `path`, open as `fd`. ColdRead: not now; OSError: not at all, EIO when there are fewer."""
+        """Read `count` bytes at `at` of `path`, open as `fd`.
+
+        Raises ColdRead if they are not in memory, LostBytesError if the file is too short, OSError if the disk fails.
+        """
         buffer = bytearray(count)
         try:
             got = os.preadv(fd, (buffer,), at, self._flags)
@@ -97,7 +101,7 @@ class ColdReads:
         except OSError as problem:
             if problem.errno != errno.EOPNOTSUPP or not self._flags:
                 raise
-            log.warning("file system cannot tell what is in memory, cold reads stop everybody path=%s", path)
+            log.warning("file system does not support RWF_NOWAIT, cold reads block the event loop path=%s", path)
             self._flags = got = 0
         if got != count:
             self._read_rest(fd, Range(path, at, count), buffer, got)
@@ -117,14 +121,17 @@ class ColdReads:
             got += more
 
     def fetch(self, cold: ColdRead) -> asyncio.Future[None]:
-        """Done once the bytes are in memory, or cannot be had: read again. Not to be cancelled, others may wait too."""
+        """Return a future that is done once the range is in memory or has failed: then read again.
+
+        Do not cancel it: other requests may share it.
+        """
         wanted = cold.range
         future = self._under_way.get(wanted)
         if future is None:
             loop = self._loop or asyncio.get_running_loop()
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._threads, "skylark-cold-read")
-            future = self._under_way[wanted] = loop.run_in_executor(self._pool, _bring_in, wanted)
+            future = self._under_way[wanted] = loop.run_in_executor(self._pool, _load_into_page_cache, wanted)
             future.add_done_callback(partial(self._note_fetched, wanted))
         return future
 
@@ -138,15 +145,15 @@ class ColdReads:
             del fetched_at[next(iter(fetched_at))]
 
     def statistics(self) -> ColdReadStatistics:
-        """The figures now."""
+        """Return a snapshot."""
         return ColdReadStatistics(len(self._under_way), self._cold, self._fetched, self._waited)
 
     def __repr__(self) -> str:
         return f"<ColdReads under_way={len(self._under_way)} fetched={self._fetched}>"
 
 
-def _bring_in(wanted: Range) -> None:
-    """Read a range into the page cache, in a thread. What goes wrong here shows when the range is read again."""
+def _load_into_page_cache(wanted: Range) -> None:
+    """Read a range into the page cache, in a thread. The next read of the range reports its errors."""
     try:
         fd = os.open(wanted.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as problem:

@@ -1,9 +1,9 @@
-"""How bytes of the log are had: the hot tail through the mapping, everything else by reads that do not wait.
+"""Access to bytes of the log: the hot tail through the mapping, everything else by reads that do not wait.
 
-What was written last is in memory, and a view of the mapping costs nothing. Further back nobody knows, and looking at a
-cold page through the mapping would stop the loop. So the kernel is asked (`residency.py`); what it has, and what was
-appended or checked since the start, goes out through the mapping or from the file. A long run of such records that is
-not in memory goes out as a region all the same: it is marked, and whoever sends it knows what to do. All else is copied
+The bytes written last are in memory, so a view of the mapping is free. Older bytes may be cold, and reading a cold page
+through the mapping would stop the loop. So the kernel reports which pages are resident (`residency.py`). Resident bytes
+that were appended or checked since the start are sent through the mapping or from the file. A long verified run that is
+not resident is also sent as a region, marked with `is_hot=False`, and the sender handles it. All other bytes are copied
 by `ColdReads`, which raises ColdRead instead of waiting. Records that lie close together are copied by one call.
 
 Source: docs/architecture.md, "Hot and cold".
@@ -24,34 +24,34 @@ from skylarkmq.protocol.record_fields import claimed_size
 from skylarkmq.protocol.unit_runs import Records
 
 HOT_TAIL_BYTES: Final = 64 << 20
-"""Written so recently that it is in memory, unless it is from before the start."""
+"""Bytes at the end of the log that count as in memory, unless they are from before the start."""
 
 LONG_RUN_BYTES: Final = 32 << 10
-"""Below that a run costs less by copying than by a call of its own: docs/performance.md, "Zero-copy pulls"."""
+"""Shorter runs cost less by copying than by a call of their own: docs/performance.md, "Zero-copy pulls"."""
 
-_WORTH_COPYING_BYTES: Final = 16 << 10  # copying what is between two records costs less than another system call
-_NEAR_BYTES: Final = 2 << 20  # between records of one get
+_WORTH_COPYING_BYTES: Final = 16 << 10  # copying such a gap between two records costs less than another system call
+_NEAR_BYTES: Final = 2 << 20  # from the first to the last record of one get
 _LARGE: Final = 1 << 20
 
 Chosen = tuple[int, int]
-"""A record that a get wants: physical offset, size."""
+"""A record that a get has selected: physical offset, size."""
 
 
 class Region(msgspec.Struct, frozen=True, gc=False):
-    """Whole records, one behind the other: `size` bytes of `file` from byte `position` of it."""
+    """Consecutive whole records: `size` bytes of `file` from its byte `position` on."""
 
     file: MappedFile
     position: int
     size: int
-    is_hot: bool = True  # in memory
+    is_hot: bool = True  # whether it is in memory
 
     @property
     def view(self) -> memoryview:
-        """The bytes, through the mapping; keep it no longer than the turn, or hold the region."""
+        """The bytes, through the mapping. Valid within the event-loop iteration, or while the region is held."""
         return self.file.view[self.position : self.position + self.size]
 
     def parts_behind(self, head: bytes) -> Sequence[bytes | memoryview]:
-        """`head` and the same, as pieces to gather."""
+        """Return `head` and the records' bytes, as buffers to gather."""
         return (head, self.view)
 
     @property
@@ -64,14 +64,14 @@ class Region(msgspec.Struct, frozen=True, gc=False):
         self.file.hold(holder)
 
     def release(self, holder: Holder) -> None:
-        """Take one hold back."""
+        """Remove one hold."""
         self.file.release(holder)
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
-    """Whole records, one behind the other, as they were read: `size` bytes in memory of their own.
+    """Copied consecutive whole records: `size` bytes in a buffer of their own.
 
-    Quacks like a region, of no file: nothing needs to be held.
+    Has the interface of a region, without a file: it needs no hold.
     """
 
     view: memoryview
@@ -81,25 +81,25 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Number of bytes."""
         return len(self.view)
 
     def parts_behind(self, head: bytes) -> Sequence[bytes | memoryview]:
-        """`head` and the bytes, as pieces to gather."""
+        """Return `head` and the records' bytes, as buffers to gather."""
         return (head, self.view)
 
     def hold(self, _holder: Holder) -> None:
-        """Nothing to keep."""
+        """Do nothing: there is no file."""
 
     def release(self, _holder: Holder) -> None:
-        """Nothing was kept."""
+        """Do nothing: there is no file."""
 
 
 Piece = Region | Copy | Records
 
 
 class LogReads:
-    """Bytes of one log."""
+    """Access to the bytes of one log."""
 
     def __init__(
         self, commit_log: CommitLog, reads: ColdReads, verified: VerifiedRanges, hot_tail_bytes: int = HOT_TAIL_BYTES
@@ -113,11 +113,14 @@ class LogReads:
 
     @property
     def hot_from(self) -> int:
-        """From that byte of the log on everything is in memory."""
+        """The log offset from which everything is in memory."""
         return max(self._log.written - self._hot_tail_bytes, self._verified.tail)
 
     def bytes_at(self, offset: int, size: int) -> memoryview | None:
-        """[offset, offset + size) if that lies in one segment and is written. ColdRead when it is not in memory."""
+        """Return [offset, offset + size) if that range lies in one segment and is written, else None.
+
+        Raises ColdRead if it is not in memory.
+        """
         segment = self._files.find(offset)
         if segment is None or size <= 0 or offset + size > min(segment.end, self._log.written):
             return None
@@ -128,7 +131,7 @@ class LogReads:
         return memoryview(self._reads.read(segment.fd, segment.path, at, size))
 
     def hot_window(self, offset: int) -> tuple[int, int, memoryview]:
-        """What is in memory of the segment around `offset`: from which byte of the log, to which, and these bytes."""
+        """Return the hot part of the segment that contains `offset`: begin and end in the log, and its bytes."""
         segment = self._files.find(offset)
         if segment is None:
             return 0, 0, memoryview(b"")
@@ -137,8 +140,8 @@ class LogReads:
             segment.check(begin - segment.start, end - segment.start)
         return begin, end, segment.view[begin - segment.start : max(begin, end) - segment.start]
 
-    def may_hold_record(self, offset: int, size: int) -> bool:
-        """Whether a record of that size fits there; one of a MiB and more has to claim so much itself."""
+    def may_contain_record(self, offset: int, size: int) -> bool:
+        """Return whether a record of `size` bytes fits there. From 1 MiB on, its head must state the same size."""
         segment = self._files.find(offset)
         if segment is None or not SMALLEST_RECORD <= size <= segment.end - offset:
             return False
@@ -148,7 +151,7 @@ class LogReads:
         return head is not None and claimed_size(head) == size
 
     def regions(self, records: Sequence[Chosen]) -> list[Region]:
-        """The records' places in their files, which must exist; neighbours become one."""
+        """Return the regions of existing records. Adjacent records become one region."""
         regions: list[Region] = []
         file: MappedFile | None = None
         file_start = file_end = begin = end = 0
@@ -167,7 +170,7 @@ class LogReads:
         return regions
 
     def pieces(self, records: Sequence[Chosen]) -> Sequence[Piece]:
-        """The records' bytes, in order, as the module's story says. ColdRead: what is to be copied is not in memory."""
+        """Return the records' bytes in order, as the module docstring describes. ColdRead: bytes to copy are cold."""
         regions = self.regions(records)
         if records[0][0] >= self.hot_from or self._is_near(regions):
             for region in regions:
@@ -182,29 +185,29 @@ class LogReads:
             pieces += self.copies(short)
             short.clear()
             region.file.check_length(region.position + region.size)
-            is_hot = self._residency.holds(region.file, region.position, region.size)
+            is_hot = self._residency.is_resident(region.file, region.position, region.size)
             pieces.append(region if is_hot else msgspec.structs.replace(region, is_hot=False))
         pieces += self.copies(short)
         return pieces
 
     def _is_near(self, regions: Sequence[Region]) -> bool:
-        """Whether records that stand close together are all in memory, and may go out unseen."""
+        """Return whether the records lie close together, verified and in memory, so that they need no check."""
         first, last = regions[0], regions[-1]
         file, position, end = first.file, first.position, last.position + last.size
         is_verified = self._verified.covers(file.start + position, file.start + end)
         is_near = file is last.file and 0 < end - position <= _NEAR_BYTES
-        return is_near and is_verified and self.is_at_hand(file, position, end)
+        return is_near and is_verified and self.is_in_memory(file, position, end)
 
-    def is_at_hand(self, file: MappedFile, position: int, end: int) -> bool:
-        """Whether [position, end) of a file is in memory."""
-        return self._residency.holds(file, position, end - position)
+    def is_in_memory(self, file: MappedFile, position: int, end: int) -> bool:
+        """Return whether [position, end) of a file is in memory."""
+        return self._residency.is_resident(file, position, end - position)
 
     def _is_verified(self, region: Region) -> bool:
         begin = region.file.start + region.position
         return self._verified.covers(begin, begin + region.size)
 
     def copies(self, regions: Sequence[Region]) -> list[Copy]:
-        """The bytes of each region. ColdRead when any of them is not in memory."""
+        """Return a copy of each region. Raises ColdRead if one of them is not in memory."""
         copies: list[Copy] = []
         at = 0
         while at < len(regions):
@@ -223,7 +226,7 @@ class LogReads:
         return copies
 
     def statistics(self) -> ResidencyStatistics:
-        """What was asked about the memory."""
+        """Return the figures of the residency queries."""
         return self._residency.statistics()
 
     def __repr__(self) -> str:

@@ -1,11 +1,11 @@
-"""Choosing messages by their properties: what a tags code in a queue unit cannot tell, and the records have to.
+"""Selects messages by their properties, for filters that a tags code in a queue unit cannot decide.
 
-A get with such a test looks at every record that it passes, so it is bounded by the work, not only by the number of
-units: it stops when the told costs come to WORK_NS, and the consumer goes on from there. One unit is always decided, so
-that it does go on. A record that is not in memory ends a get that has decided something, too; one that has not raises
-ColdRead, as every lookup does.
+A get with such a test reads every record that it passes, so its work is limited, not only its number of units. It stops
+when the estimated costs reach WORK_NS, and the consumer continues from there. A get always decides at least one unit,
+so that the consumer makes progress. A record that is not in memory ends a get that has decided a unit. A get that has
+decided none raises ColdRead, as every lookup does.
 
-What cannot be read is chosen: whoever delivers it finds out what is the matter. Source: docs/formats.md, "getMessage".
+Unreadable records pass the test: the delivery reports the error. Source: docs/formats.md, "getMessage".
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from skylarkmq.protocol.record_fields import properties_of
 
 WORK_NS: Final = 800_000
 AT_ONCE: Final = 64
-"""Units that are tested before it is known how many of them are wanted."""
+"""Number of units that are tested at once, before it is known how many are needed."""
 
 _RECORD_NS: Final = 1_500
 _COLD_RECORD_NS: Final = 5_000
@@ -27,19 +27,19 @@ _COLD_NS_PER_KIB: Final = 150
 
 
 class PropertyTest(Protocol):
-    """A test of property strings, which says what a call may cost."""
+    """A test of property strings, with an estimate of its cost."""
 
     @property
     def matches(self) -> Callable[[bytes | memoryview], bool]:
-        """Whether a message with these properties is wanted."""
+        """Return whether a message with these properties is wanted."""
 
     @property
     def cost_ns(self) -> int:
-        """Of a call."""
+        """Cost of a call, in ns."""
 
     @property
     def cost_ns_per_kib(self) -> int:
-        """And for each KiB of properties."""
+        """Additional cost per KiB of properties, in ns."""
 
 
 Matches = Callable[[int], bool]
@@ -48,12 +48,12 @@ Wanted = Matches | PropertyTest
 
 
 class PropertyTests:
-    """The tests of one get."""
+    """Runs the tests of one get within its budget."""
 
-    __slots__ = ("_has_decided", "_left_ns", "_places", "_test")
+    __slots__ = ("_has_decided", "_left_ns", "_log_reads", "_test")
 
-    def __init__(self, places: LogReads, test: PropertyTest) -> None:
-        self._places = places
+    def __init__(self, log_reads: LogReads, test: PropertyTest) -> None:
+        self._log_reads = log_reads
         self._test = test
         self._left_ns = WORK_NS
         self._has_decided = False
@@ -62,12 +62,12 @@ class PropertyTests:
         return f"<PropertyTests left_ns={self._left_ns} of {self._test!r}>"
 
     @property
-    def are_over(self) -> bool:
+    def is_over_budget(self) -> bool:
         """Whether no more units may be tested."""
         return self._left_ns <= 0
 
     def verdicts(self, units: bytes | bytearray | memoryview) -> list[bool]:
-        """Which of the first units are wanted; of as many as may be looked at. ColdRead: of none, as yet."""
+        """Return for each of the first units whether it is wanted, up to the budget. ColdRead: none is decided yet."""
         verdicts: list[bool] = []
         matches, cost_ns, per_kib_ns = self._test.matches, self._test.cost_ns + _RECORD_NS, self._test.cost_ns_per_kib
         begin = end = 0
@@ -76,7 +76,7 @@ class PropertyTests:
             if self._left_ns <= 0:
                 break
             if not begin <= physical_offset < end:
-                begin, end, view = self._places.hot_window(physical_offset)
+                begin, end, view = self._log_reads.hot_window(physical_offset)
             if begin <= physical_offset <= end - size:
                 at = physical_offset - begin
                 properties = properties_of(view[at : at + size])
@@ -98,31 +98,31 @@ class PropertyTests:
         return verdicts
 
     def _cold_properties(self, physical_offset: int, size: int) -> memoryview | None:
-        """Of a record that may not be in memory, or not be there."""
-        places = self._places
-        if not places.may_hold_record(physical_offset, size):
+        """Return the properties of a record that may be cold; None if there is no record."""
+        log_reads = self._log_reads
+        if not log_reads.may_contain_record(physical_offset, size):
             return None
         self._left_ns -= _COLD_RECORD_NS + (size * _COLD_NS_PER_KIB >> 10)
-        record = places.bytes_at(physical_offset, size)
+        record = log_reads.bytes_at(physical_offset, size)
         return None if record is None else properties_of(record)
 
 
 def as_matches(verdicts: list[bool]) -> Matches:
-    """The verdicts on units, one behind the other, as a test of their tags codes."""
+    """Return the verdicts on consecutive units as a test of their tags codes."""
     following: Iterator[bool] = iter(verdicts)
     return lambda _tags_code: next(following)
 
 
 def has_wanted(
-    queue: ConsumeQueue, offset: int, count: int, test: PropertyTest, places: LogReads, reads: ColdReads
+    queue: ConsumeQueue, offset: int, count: int, test: PropertyTest, log_reads: LogReads, reads: ColdReads
 ) -> bool:
-    """Whether one of `count` units from `offset` is wanted; also if that cannot be found out at once."""
-    tests = PropertyTests(places, test)
+    """Return True if one of `count` units from `offset` is wanted, or if that is not known at once."""
+    tests = PropertyTests(log_reads, test)
     end = offset + count
     try:
         while offset < end and (units := queue.read_nowait(offset, min(end - offset, AT_ONCE), reads)):
             verdicts = tests.verdicts(units)
-            if any(verdicts) or tests.are_over:
+            if any(verdicts) or tests.is_over_budget:
                 return True
             offset += len(units) // UNIT_SIZE
     except (ColdRead, OSError):

@@ -1,16 +1,15 @@
-"""Reading a queue: which records a pull gets, and where the next one should begin.
+"""Reads of a queue: which records a pull gets, and where the next pull begins.
 
-`get` walks the units from an offset. A unit is tested by its tags code without touching the log, or by the properties
-of its record (`PropertyTests`); the record behind a chosen one becomes part of a region: adjacent records merge, so
-that a run of one queue leaves as one piece of the file. Units and records from before the start are checked before
-they go out (`RecordChecks`); what is not in memory is not waited for (`ColdReads`): a get changes nothing, and is
-simply run again.
+`get` walks the units from an offset. It tests a unit by its tags code without reading the log, or by the properties of
+its record (`PropertyTests`). Records of selected units become regions. Adjacent records merge, so that a run of one
+queue is sent as one piece of the file. Units and records from before the start are checked before they are sent
+(`RecordChecks`). A get does not wait for cold bytes (`ColdReads`): it changes nothing, so it is simply run again.
 
-Limits, per unit, judged by where its record lies: within 40 % of RAM behind the log's end it counts as memory (32
-messages, 256 KiB), else as disk (8 messages, 64 KiB). The first message always fits. At most 800 units are
-inspected, or as many as the larger of these counts if an operator has raised it: asking for more messages than a get
-may return does not make it longer. A get goes on to the next queue segment only while it has found nothing, and only
-with travelCqFileNumWhenGetMessage above 1: one get never brings messages of two queue segments.
+The limits per unit depend on where its record lies. Within 40 % of RAM before the log's end it counts as in memory (32
+messages, 256 KiB), else as on disk (8 messages, 64 KiB). The first message always fits. At most 800 units are
+inspected, or as many as the larger of these counts if an operator has raised it: a request for more messages than a get
+may return does not inspect more units. A get continues in the next queue segment only while it has found no message,
+and only with travelCqFileNumWhenGetMessage above 1: one get never returns messages of two queue segments.
 
 Source: docs/formats.md, "getMessage".
 """
@@ -31,18 +30,18 @@ from skylarkmq.broker.store.read.cold_reads import ColdReads
 from skylarkmq.broker.store.read.log_reads import LONG_RUN_BYTES, Chosen, Copy, LogReads, Piece, Region
 from skylarkmq.broker.store.read.property_filters import AT_ONCE, Matches, PropertyTests, Wanted, as_matches
 from skylarkmq.broker.store.read.record_checks import ChosenUnit, RecordChecks
-from skylarkmq.broker.store.read.residency import BELIEVED_FOR_S
+from skylarkmq.broker.store.read.residency import RESIDENCY_TTL_S
 from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
 from skylarkmq.protocol.unit_runs import MOST_UNITS, Records, Stretch
 
 MAX_PULL_BYTES = 128 << 20
-_STRETCH_BYTES = 8 << 20  # that somebody has to ask about whether they are in memory
+_STRETCH_BYTES = 8 << 20  # largest stretch of records whose residency is checked
 _OFFSET = Struct(">q").unpack_from
 _FALLBACK_RAM_BYTES = 24 << 30
 
 
 class GetStatus(IntEnum):
-    """How a get ended; docs/formats.md says what a client makes of each."""
+    """Result of a get. docs/formats.md lists what a client does for each."""
 
     FOUND = auto()
     NO_MATCHED_MESSAGE = auto()
@@ -53,15 +52,18 @@ class GetStatus(IntEnum):
     OFFSET_TOO_SMALL = auto()
     NO_MATCHED_LOGIC_QUEUE = auto()
     NO_MESSAGE_IN_QUEUE = auto()
-    OFFSET_RESET = auto()  # no get ends so: a pull does, of a group that was moved elsewhere
+    OFFSET_RESET = auto()  # never the result of a get: a pull of a group whose offset was reset elsewhere
 
 
 _FOUND = GetStatus.FOUND
 
 
 class GetResult(msgspec.Struct):
-    """`regions` in queue order; offsets in units. `fall_behind_bytes`: what of the log lies behind the last unit looked
-    at, -1 if none was; `behind_memory`: that is more than counts as memory."""
+    """`regions` in queue order; offsets in units.
+
+    `fall_behind_bytes`: bytes of the log after the last inspected unit, -1 if none was inspected. `behind_memory`: that
+    is more than counts as in memory.
+    """
 
     status: GetStatus
     next_begin_offset: int
@@ -74,9 +76,11 @@ class GetResult(msgspec.Struct):
     behind_memory: bool = False
 
 
-class Ahead(msgspec.Struct, frozen=True):
-    """Units of a queue whose records may go out as they are until `until_s` of time.monotonic: what is believed of
-    memory may not be so for longer. At most `most` at once, and `most_bytes`."""
+class ReadAhead(msgspec.Struct, frozen=True):
+    """Units of a queue whose records may be sent unchecked until `until_s` of time.monotonic.
+
+    Residency of the memory is not reliable for longer. One pull gets at most `most` messages and `most_bytes` bytes.
+    """
 
     queue: ConsumeQueue
     units: "Stretch[MappedFile]"
@@ -85,8 +89,8 @@ class Ahead(msgspec.Struct, frozen=True):
     until_s: float
 
 
-def piece_of(records: Records, stretch: "Stretch[MappedFile]") -> Piece:
-    """Records of a stretch as their sender likes them best: what stands in one piece can leave without being copied."""
+def as_piece(records: Records, stretch: "Stretch[MappedFile]") -> Piece:
+    """Return records of a stretch in the cheapest form to send: one contiguous run can be sent without a copy."""
     if not records.is_run:
         return records
     file = stretch.segment
@@ -94,7 +98,7 @@ def piece_of(records: Records, stretch: "Stretch[MappedFile]") -> Piece:
 
 
 def memory_window_bytes(ratio_percent: int) -> int:
-    """How far behind the log's end a record still counts as being in memory."""
+    """Return up to which distance from the log's end, in bytes, a record counts as in memory."""
     try:
         ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -103,20 +107,20 @@ def memory_window_bytes(ratio_percent: int) -> int:
 
 
 class Reader:
-    """Gets from queues of one log."""
+    """Reads from the queues of one log."""
 
     def __init__(
-        self, config: StoreConfig, commit_log: CommitLog, places: LogReads, checks: RecordChecks, reads: ColdReads
+        self, config: StoreConfig, commit_log: CommitLog, log_reads: LogReads, checks: RecordChecks, reads: ColdReads
     ) -> None:
         self._log = commit_log
         self._files = commit_log.files
-        self._places = places
+        self._log_reads = log_reads
         self._checks = checks
         self._reads = reads
         self.configure(config)
 
     def configure(self, config: StoreConfig) -> None:
-        """Go by these settings from the next get on."""
+        """Apply these settings from the next get on."""
         self._memory_bytes = memory_window_bytes(config.access_message_in_memory_max_ratio)
         self._inspected_bytes = config.max_filter_message_size
         self._most_segments = config.travel_cq_file_num_when_get_message
@@ -129,11 +133,11 @@ class Reader:
     def get(
         self, queue: ConsumeQueue | None, offset: int, max_count: int, matches: Wanted | None, max_total_bytes: int
     ) -> GetResult:
-        """Up to `max_count` messages from queue offset `offset`, those whose tags code or properties `matches` accepts.
+        """Return up to `max_count` messages from queue offset `offset` on that pass the filter `matches`.
 
-        ColdRead when what it needs is not in memory.
+        Raises ColdRead if bytes that it needs are not in memory.
         """
-        if queue is None:  # RocketMQ makes a queue when it is first asked for, so it is there and empty
+        if queue is None:  # RocketMQ creates a queue at the first request, so the result is that of an empty queue
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         low, high = queue.min_offset, queue.end
         if low <= offset < high:
@@ -151,8 +155,10 @@ class Reader:
         return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
 
     def _all(self, queue: ConsumeQueue, offset: int, max_count: int, max_total_bytes: int) -> GetResult | None:
-        """What most gets come to: the next units, all of them, without a look at each. None if there is anything to
-        choose, to check, to mend or to copy: then it is `_scan`'s."""
+        """Return the next units as a whole, without an inspection of each. This is the path of most gets.
+
+        None if units or records need a selection, a check, a repair or a copy: then `_scan` handles the get.
+        """
         most, most_bytes = self._limits[0]
         count = min(max_count, most, MOST_UNITS, queue.end - offset)
         stretch = self._stretch(queue, offset, count)
@@ -160,15 +166,15 @@ class Reader:
         if stretch is None or records is None:
             return None
         next_offset, behind = offset + records.count, self._log.written - records.last
-        pieces = (piece_of(records, stretch),)
+        pieces = (as_piece(records, stretch),)
         return GetResult(
             _FOUND, next_offset, queue.min_offset, queue.end, pieces, records.count, records.size, behind, False
         )
 
-    def ahead(self, queue: ConsumeQueue, offset: int, count: int) -> Ahead | None:
-        """Up to `count` units from `offset` on, to be taken from one by one; None if there are none of that kind.
+    def read_ahead(self, queue: ConsumeQueue, offset: int, count: int) -> ReadAhead | None:
+        """Return up to `count` units from `offset` on, to be taken one by one; None if they need more than that.
 
-        ColdRead when what it needs is not in memory.
+        Raises ColdRead if bytes that it needs are not in memory.
         """
         if not queue.min_offset <= offset < queue.end:
             return None
@@ -176,13 +182,15 @@ class Reader:
         if stretch is None:
             return None
         most, most_bytes = self._limits[0]
-        return Ahead(queue, stretch, min(most, MOST_UNITS), most_bytes, monotonic() + BELIEVED_FOR_S)
+        return ReadAhead(queue, stretch, min(most, MOST_UNITS), most_bytes, monotonic() + RESIDENCY_TTL_S)
 
     def _stretch(self, queue: ConsumeQueue, offset: int, count: int) -> "Stretch[MappedFile] | None":
-        """Up to `count` of the units from `offset` on, whose records are sound and in memory, and no long ones."""
+        """Return up to `count` units from `offset` on whose records are valid, in memory and short; else None."""
         if self._files.gaps:
             return None
-        if offset < queue.verified_from and not self._checks.knows_units(queue, offset, min(offset + count, queue.end)):
+        if offset < queue.sound_from and not self._checks.has_checked_units(
+            queue, offset, min(offset + count, queue.end)
+        ):
             return None
         units = queue.read_nowait(offset, count, self._reads)
         if not units:
@@ -191,10 +199,10 @@ class Reader:
         file, written = self._files.find(begin), self._log.written
         if file is None or begin < written - self._memory_bytes:
             return None
-        start, is_hot = file.start, begin >= self._places.hot_from
+        start, is_hot = file.start, begin >= self._log_reads.hot_from
         most_span = file.size if is_hot else _STRETCH_BYTES
         stretch = Stretch(offset, units, file, min(file.end, written), most_span, LONG_RUN_BYTES)
-        if not stretch.count or not (is_hot or self._places.is_at_hand(file, begin - start, stretch.end - start)):
+        if not stretch.count or not (is_hot or self._log_reads.is_in_memory(file, begin - start, stretch.end - start)):
             return None
         file.check(begin - start, stretch.end - start)
         return stretch
@@ -202,9 +210,9 @@ class Reader:
     def _scan(
         self, queue: ConsumeQueue, offset: int, max_count: int, matches: Wanted | None, max_total_bytes: int
     ) -> GetResult:
-        scan = _Scan(offset, self._log.files.min_offset, offset >= queue.verified_from)
+        scan = _Scan(offset, self._log.files.min_offset, offset >= queue.sound_from)
         if matches is not None and not callable(matches):
-            scan.tests = PropertyTests(self._places, matches)
+            scan.tests = PropertyTests(self._log_reads, matches)
             matches = None
         max_count = min(max_count, self._most)
         limits = [(min(count, max_count), min(size, max_total_bytes, MAX_PULL_BYTES)) for count, size in self._limits]
@@ -220,7 +228,7 @@ class Reader:
         records = scan.records
         regions: Sequence[Piece] = scan.copies
         if records and not scan.copies:
-            regions = self._places.pieces(records)
+            regions = self._log_reads.pieces(records)
         behind = self._log.written - scan.newest
         return GetResult(
             GetStatus.FOUND if records else scan.status,
@@ -243,7 +251,7 @@ class Reader:
         max_count: int,
         units_left: int,
     ) -> None:
-        """Look at up to `units_left` units, those of one segment."""
+        """Inspect up to `units_left` units of one segment."""
         wanted = max(max_count, 1)
         most_units = units_left if scan.tests is None else AT_ONCE
         chunk_units = max(1, min(max_count, units_left, most_units))
@@ -251,7 +259,7 @@ class Reader:
         while units_left > 0 and scan.next_offset < section_end and not scan.is_full and len(scan.records) < wanted:
             first = scan.next_offset
             units = queue.read_nowait(first, chunk_units, self._reads)
-            if not units:  # nothing where units should be
+            if not units:  # no units where some should be
                 if not scan.records:
                     scan.next_offset = queue.next_segment_offset(first)
                     scan.status = GetStatus.OFFSET_FOUND_NULL
@@ -264,18 +272,18 @@ class Reader:
                 self._drop_missing(scan, known)
             if not scan.is_sound and len(scan.records) > known:
                 chosen = list(_with_offsets(scan.records[known:], first, units))
-                is_checked = self._checks.knows(queue, chosen)
-                if known and is_checked is bool(scan.copies):  # either all of a get is copied or nothing: enough
+                is_checked = self._checks.has_checked(queue, chosen)
+                if known and is_checked is bool(scan.copies):  # a get is copied as a whole or not at all: end here
                     scan.keep(known, ())
                     scan.next_offset, scan.newest, scan.is_full = first, newest, True
                     return
                 if not is_checked:
-                    self._sift(queue, scan, known, chosen)
+                    self._drop_damaged(queue, scan, known, chosen)
             units_left -= chunk_units
             chunk_units = min(units_left, most_units)
 
     def _drop_missing(self, scan: "_Scan", known: int) -> None:
-        """Take back what was chosen since there were `known` records and lies in a gap of the log."""
+        """Drop the records selected after the first `known` ones that lie in a gap of the log."""
         is_missing = self._log.files.is_missing
         there = [record for record in scan.records[known:] if not is_missing(record[0])]
         if len(there) < len(scan.records) - known:
@@ -283,9 +291,9 @@ class Reader:
             scan.status = GetStatus.MESSAGE_WAS_REMOVING
             scan.is_full = False
 
-    def _sift(self, queue: ConsumeQueue, scan: "_Scan", known: int, chosen: list[ChosenUnit]) -> None:
-        """Take back what was chosen since there were `known` records and is not what its unit says."""
-        good = self._checks.sift(queue, chosen)
+    def _drop_damaged(self, queue: ConsumeQueue, scan: "_Scan", known: int, chosen: list[ChosenUnit]) -> None:
+        """Drop the records selected after the first `known` ones that do not match their units."""
+        good = self._checks.select_valid(queue, chosen)
         scan.copies += [copy for _, copy in good]
         if len(good) < len(chosen):
             scan.keep(known, [(physical_offset, size) for (physical_offset, size, _), _ in good])
@@ -300,7 +308,7 @@ class Reader:
         limits: list[tuple[int, int]],
         matches: Matches | None,
     ) -> None:
-        """Choose among `units` until the limits are reached; the loop that every message read goes through."""
+        """Select among `units` until the limits are reached. This loop handles every delivered message."""
         written = self._log.written
         memory_from = written - self._memory_bytes
         in_memory, on_disk = limits
@@ -327,7 +335,7 @@ class Reader:
         scan.total_bytes = total
 
     def _note_gone(self, queue: ConsumeQueue, scan: "_Scan", offset: int, physical_offset: int, size: int) -> None:
-        """A unit without its record. If the log has begun behind it, so it has behind the rest of that segment."""
+        """Handle a unit without its record. If the log begins after it, skip the rest of that segment."""
         if physical_offset < scan.skip_below:
             return
         scan.status = GetStatus.MESSAGE_WAS_REMOVING
@@ -337,26 +345,26 @@ class Reader:
             scan.skip_below = self._log.next_segment_start(physical_offset)
             scan.readable_from = max(scan.readable_from, scan.skip_below)
         else:
-            fault = f"its queue unit says {size} bytes, beyond the log's end"
+            fault = f"its queue unit states {size} bytes, beyond the log's end"
             self._checks.note_damaged(queue, physical_offset, offset, fault)
 
 
 def _with_offsets(chosen: Sequence[Chosen], first: int, units: bytes | bytearray) -> Iterator[ChosenUnit]:
-    """Chosen records with their queue offsets: they follow each other as their units do, which begin at `first`."""
+    """Yield selected records with their queue offsets, in the order of their units, which begin at `first`."""
     offsets = enumerate(UNIT.iter_unpack(units), first)
     for record in chosen:
         yield *record, next(offset for offset, unit in offsets if unit[:2] == record)
 
 
 class _Scan(msgspec.Struct, gc=False):
-    """How far a get has come. Records below byte `readable_from` are gone, those below `skip_below` passed over."""
+    """State of a get. Records below byte `readable_from` no longer exist; units below `skip_below` are skipped."""
 
     next_offset: int
     readable_from: int
     is_sound: bool  # units and records need no checks
     status: GetStatus = GetStatus.NO_MATCHED_MESSAGE  # as long as there is no record
     records: list[Chosen] = []
-    copies: list[Copy] = []  # their bytes, if they were checked
+    copies: list[Copy] = []  # bytes of the records, if they were checked
     total_bytes: int = 0
     newest: int = 0
     is_full: bool = False
@@ -364,12 +372,12 @@ class _Scan(msgspec.Struct, gc=False):
     tests: PropertyTests | None = None
 
     def tested(self, units: bytes | bytearray, tests: PropertyTests) -> tuple[bytes | bytearray, Matches]:
-        """As many of these units as may be tested by their records' properties, and what came of that."""
+        """Test as many of these units as the budget allows by their records' properties. Return them and a test."""
         verdicts = tests.verdicts(units)
         self.is_full = not verdicts
         return units[: len(verdicts) * UNIT_SIZE], as_matches(verdicts)
 
     def keep(self, known: int, chosen: Sequence[Chosen]) -> None:
-        """Of what was chosen since there were `known` records, only these count."""
+        """Replace the records selected after the first `known` ones by `chosen`."""
         self.records[known:] = chosen
         self.total_bytes = sum(size for _, size in self.records)

@@ -1,19 +1,19 @@
-"""Records from before the start are checked before they go out.
+"""Checks of records from before the start, before they are delivered.
 
-A disk may give back other bytes than it was given. What was appended since the start, or scanned by the recovery, is
-known to be good; an older unit, and the record behind it, is not: a flipped bit in a unit would hand out the middle of
-some record as a message. So such a record must
+A disk may return other bytes than were written. Bytes that were appended since the start, or scanned by recovery, are
+verified. An older unit and its record are not: a flipped bit in a unit would deliver the middle of some record as a
+message. So such a record must
 
-    stand where its unit says, with the size that its unit says, and be a record        parse
-    carry its own physical offset, and the topic, queue id and queue offset asked for   the header has no checksum
-    have the body that its CRC was made of                                              once; then its range is verified
+    parse as a record at the offset and with the size that its unit states
+    carry its own physical offset, and the requested topic, queue id and queue offset   the header has no checksum
+    have a body that matches its CRC                                                    once; then its range is verified
 
-A unit that was found to be right is not looked at again.
+A unit that passed these checks is not checked again.
 
-One that does not is damaged: it is not delivered, the log says so once, and the messages around it go out as ever.
+A record that fails is damaged: it is skipped and logged once, and the messages around it are delivered.
 
-RocketMQ can leave queues whose units stand some places further on than their records say ("Dispatch"): a record with
-another queue offset is good if its neighbour in the queue is off by as much.
+RocketMQ can leave queues whose units lie at higher queue offsets than their records state ("Dispatch"). A record with
+another queue offset is valid if its neighbor in the queue is shifted by the same amount.
 
 Source: docs/formats.md, "Checking one record".
 """
@@ -36,16 +36,16 @@ from skylarkmq.protocol.record_fields import queue_offset_at
 
 log = logging.getLogger(__name__)
 
-_REMEMBERED: Final = 10_000  # damaged records that are not logged again
-_MOST_QUEUES: Final = 10_000  # whose checked units are remembered
+_LOGGED_LIMIT: Final = 10_000  # damaged records that are not logged again
+_QUEUES_LIMIT: Final = 10_000  # queues whose checked units are kept
 
 
 ChosenUnit = tuple[int, int, int]
-"""A unit that a get wants the record of: physical offset, size, queue offset."""
+"""A unit that a get has selected: physical offset, size, queue offset."""
 
 
 class RecordChecksStatistics(msgspec.Struct, frozen=True):
-    """Totals since the start: records looked at, and those that were not delivered because they are damaged."""
+    """Totals since the start: checked records, and damaged ones, which were not delivered."""
 
     checked: int
     damaged: int
@@ -53,20 +53,20 @@ class RecordChecksStatistics(msgspec.Struct, frozen=True):
 
 
 class RecordChecks:
-    """Checks what gets choose among old units."""
+    """Checks the records that gets select among old units."""
 
-    def __init__(self, commit_log: CommitLog, places: LogReads, reads: ColdReads, verified: VerifiedRanges) -> None:
+    def __init__(self, commit_log: CommitLog, log_reads: LogReads, reads: ColdReads, verified: VerifiedRanges) -> None:
         self._log = commit_log
-        self._places = places
+        self._log_reads = log_reads
         self._reads = reads
         self._verified = verified
         self._units: dict[ConsumeQueue, VerifiedRanges] = {}  # offsets of checked units
-        self._known: dict[int, None] = {}
+        self._logged: dict[int, None] = {}
         self._checked = 0
         self._damaged = 0
 
-    def knows(self, queue: ConsumeQueue, records: Sequence[ChosenUnit]) -> bool:
-        """Whether all of these units and their records were checked before."""
+    def has_checked(self, queue: ConsumeQueue, records: Sequence[ChosenUnit]) -> bool:
+        """Return whether all of these units and their records were checked before."""
         units = self._units.get(queue)
         if units is None:
             return False
@@ -75,16 +75,16 @@ class RecordChecks:
             return units.covers(first, last + 1)
         return all(units.covers(offset, offset + 1) for _, _, offset in records)
 
-    def knows_units(self, queue: ConsumeQueue, begin: int, end: int) -> bool:
-        """Whether the units [begin, end) of a queue, and their records, were checked before."""
+    def has_checked_units(self, queue: ConsumeQueue, begin: int, end: int) -> bool:
+        """Return whether the units [begin, end) of a queue, and their records, were checked before."""
         units = self._units.get(queue)
         return units is not None and units.covers(begin, end)
 
-    def _remember(self, queue: ConsumeQueue, records: Sequence[ChosenUnit]) -> None:
-        """These units, in order, are right."""
+    def _note_valid(self, queue: ConsumeQueue, records: Sequence[ChosenUnit]) -> None:
+        """Store that these units, in order, are valid."""
         units = self._units.get(queue)
         if units is None:
-            if len(self._units) >= _MOST_QUEUES:
+            if len(self._units) >= _QUEUES_LIMIT:
                 self._units.clear()
             units = self._units[queue] = VerifiedRanges(tail=queue.verified_from)
         begin = end = records[0][2]
@@ -95,11 +95,11 @@ class RecordChecks:
             end = offset + 1
         units.add(begin, end)
 
-    def sift(self, queue: ConsumeQueue, records: Sequence[ChosenUnit]) -> list[tuple[ChosenUnit, Copy]]:
-        """Those of a queue's records that are what their units say, with their bytes. After ColdRead: call again."""
-        believable = [record for record in records if self._is_believable(queue, record)]
+    def select_valid(self, queue: ConsumeQueue, records: Sequence[ChosenUnit]) -> list[tuple[ChosenUnit, Copy]]:
+        """Return the valid ones of a queue's records, with their bytes. After ColdRead: call again."""
+        plausible = [record for record in records if self._is_plausible(queue, record)]
         good: list[tuple[ChosenUnit, Copy]] = []
-        for record, view in self._views(believable):
+        for record, view in self._views(plausible):
             physical_offset, size, queue_offset = record
             self._checked += 1
             end = physical_offset + size
@@ -111,22 +111,22 @@ class RecordChecks:
             else:
                 self.note_damaged(queue, physical_offset, queue_offset, fault)
         if good:
-            self._remember(queue, [record for record, _ in good])
+            self._note_valid(queue, [record for record, _ in good])
         return good
 
-    def _is_believable(self, queue: ConsumeQueue, record: ChosenUnit) -> bool:
-        """Whether there can be such a record at all: only then are its bytes asked for."""
+    def _is_plausible(self, queue: ConsumeQueue, record: ChosenUnit) -> bool:
+        """Return whether such a record can exist. Only then are its bytes read."""
         physical_offset, size, queue_offset = record
-        if self._places.may_hold_record(physical_offset, size):
+        if self._log_reads.may_contain_record(physical_offset, size):
             return True
-        if self._log.files.find(physical_offset) is not None:  # else it is missing, with its whole segment
-            self.note_damaged(queue, physical_offset, queue_offset, f"its queue unit says {size} bytes")
+        if self._log.files.find(physical_offset) is not None:  # else its whole segment is missing
+            self.note_damaged(queue, physical_offset, queue_offset, f"its queue unit states {size} bytes")
         return False
 
     def _views(self, records: Sequence[ChosenUnit]) -> Iterator[tuple[ChosenUnit, memoryview]]:
-        """Every record with its bytes."""
-        regions = self._places.regions([(physical_offset, size) for physical_offset, size, _ in records])
-        copies = iter(self._places.copies(regions))
+        """Yield every record with its bytes."""
+        regions = self._log_reads.regions([(physical_offset, size) for physical_offset, size, _ in records])
+        copies = iter(self._log_reads.copies(regions))
         rest = memoryview(b"")
         for record in records:
             rest = rest or next(copies).view
@@ -137,12 +137,12 @@ class RecordChecks:
     def _fault(self, queue: ConsumeQueue, record: ChosenUnit, found: Record) -> str | None:
         physical_offset, size, queue_offset = record
         if found.size != size:
-            return f"it has {found.size} bytes, its queue unit says {size}"
+            return f"it has {found.size} bytes, its queue unit states {size}"
         if found.physical_offset != physical_offset:
             return f"it carries the offset {found.physical_offset}"
         if has_wrong_checksum(found):
             return "record checksum"
-        if queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # its units stand for records of other topics
+        if queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # its units refer to records of other topics
             return None
         if (found.topic, found.queue_id) != (queue.topic, queue.queue_id):
             return f"it belongs to {found.topic!r} queue {found.queue_id}"
@@ -154,16 +154,16 @@ class RecordChecks:
 
     def _is_shifted(self, queue: ConsumeQueue, queue_offset: int, shift: int) -> bool:
         unit = queue.unit_nowait(queue_offset, self._reads) if queue.min_offset <= queue_offset < queue.end else None
-        head = self._places.bytes_at(unit[0], SMALLEST_RECORD) if unit is not None else None
+        head = self._log_reads.bytes_at(unit[0], SMALLEST_RECORD) if unit is not None else None
         return head is not None and queue_offset_at(head, 0) - queue_offset == shift
 
     def note_damaged(self, queue: ConsumeQueue, physical_offset: int, queue_offset: int, fault: str) -> None:
         """Log a damaged record, once."""
-        if physical_offset in self._known:
+        if physical_offset in self._logged:
             return
         self._damaged += 1
-        if len(self._known) < _REMEMBERED:
-            self._known[physical_offset] = None
+        if len(self._logged) < _LOGGED_LIMIT:
+            self._logged[physical_offset] = None
         segment = self._log.files.find(physical_offset)
         log.error(
             "damaged record is not delivered file=%s at=%d topic=%s queue_id=%d queue_offset=%d reason=%s",
@@ -173,7 +173,7 @@ class RecordChecks:
         )
 
     def statistics(self) -> RecordChecksStatistics:
-        """The figures now."""
+        """Return a snapshot."""
         return RecordChecksStatistics(self._checked, self._damaged, self._verified.statistics())
 
     def __repr__(self) -> str:
@@ -181,4 +181,4 @@ class RecordChecks:
 
 
 def _reason(found: object) -> str:
-    return found.reason if isinstance(found, Damaged) else "no record stands there"
+    return found.reason if isinstance(found, Damaged) else "no record there"

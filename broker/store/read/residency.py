@@ -1,11 +1,12 @@
-"""What of a segment is in memory, as the kernel says (mincore).
+"""Which parts of a segment are in memory, according to the kernel (mincore).
 
-Before a long run of records is sent from a file, somebody has to know whether that waits for a disk. Asking costs a few
-microseconds however long the run, so whole windows are asked about, and the answer is believed for a moment: a
-consumer that catches up asks once for many pulls. Where a window is not whole in memory, the run itself is asked about.
+Before a long run of records is sent from a file, the broker checks whether that would wait for a disk. A query costs a
+few microseconds whatever the length, so the query covers a whole window, and a positive result is cached for a moment:
+a consumer that catches up needs one query for many pulls. If a window is not wholly in memory, the run itself is
+queried.
 
-What is believed and was evicted meanwhile is waited for: one read of a disk, on a machine whose memory goes away while
-its consumers read.
+Bytes that are evicted while their result is cached cost one blocking disk read. That happens on machines that run out
+of memory while consumers read.
 """
 
 import ctypes
@@ -18,7 +19,7 @@ import msgspec
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 
 WINDOW_BYTES: Final = 4 << 20
-BELIEVED_FOR_S: Final = 0.05
+RESIDENCY_TTL_S: Final = 0.05
 MOST_WINDOWS: Final = 256
 
 _PAGE: Final = 4096
@@ -29,7 +30,7 @@ _IS_ABSENT: Final = bytes(not value & 1 for value in range(256))  # the other bi
 
 
 def in_memory(file: MappedFile, position: int, size: int) -> bool:
-    """Whether all of [position, position + size) is in the page cache now, at most a window; False if nobody knows."""
+    """Return whether [position, position + size), at most a window, is in the page cache; False if unknown."""
     begin = position & -_PAGE
     count = -(-(position + size - begin) // _PAGE)
     if _mincore(file.address + begin, count * _PAGE, _pages):
@@ -38,23 +39,23 @@ def in_memory(file: MappedFile, position: int, size: int) -> bool:
 
 
 class ResidencyStatistics(msgspec.Struct, frozen=True):
-    """Totals since the start: runs asked for, and how often the kernel was."""
+    """Totals since the start: checked runs, and queries to the kernel."""
 
     runs: int
     calls: int
 
 
 class Residency:
-    """Remembers for a moment which windows are in memory."""
+    """Caches for a moment which windows are in memory."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._windows: dict[tuple[int, int], float] = {}  # (segment's start, window) -> believed until
+        self._windows: dict[tuple[int, int], float] = {}  # (segment's start, window) -> valid until
         self._runs = 0
         self._calls = 0
 
-    def holds(self, file: MappedFile, position: int, size: int) -> bool:
-        """Whether [position, position + size) of a segment can be read without waiting for the disk."""
+    def is_resident(self, file: MappedFile, position: int, size: int) -> bool:
+        """Return whether [position, position + size) of a segment can be read without waiting for the disk."""
         self._runs += 1
         now_s = self._now_s()
         last = (position + size - 1) // WINDOW_BYTES
@@ -73,11 +74,11 @@ class Residency:
             return False
         if len(self._windows) >= MOST_WINDOWS:
             self._windows.clear()
-        self._windows[file.start, window] = now_s + BELIEVED_FOR_S
+        self._windows[file.start, window] = now_s + RESIDENCY_TTL_S
         return True
 
     def statistics(self) -> ResidencyStatistics:
-        """The figures now."""
+        """Return a snapshot."""
         return ResidencyStatistics(self._runs, self._calls)
 
     def __repr__(self) -> str:

@@ -1,11 +1,11 @@
-"""Everything that is looked up in a store, and what the lookups share.
+"""All lookups in a store, and the parts that they share.
 
-    Reader          gets: which records, where the next one begins
-    RecordChecks    what is from before the start is checked before it goes out
+    Reader          gets: which records, and where the next get begins
+    RecordChecks    checks records from before the start before they are delivered
     LogReads        bytes of the log, hot or cold
     ColdReads       reads that do not wait
 
-Every method may raise ColdRead once the store has a loop: fetch what it names, then ask again.
+Once the store has a loop, every method may raise ColdRead: fetch its range, then call again.
 
 Source: docs/formats.md, "getMessage", "Offset by time", "Queries".
 """
@@ -30,13 +30,13 @@ from skylarkmq.broker.store.read.residency import ResidencyStatistics
 from skylarkmq.broker.store.read.verified_ranges import VerifiedRanges
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
 from skylarkmq.protocol.record import BLANK, BLANK_SIZE, Record, parse
-from skylarkmq.protocol.unit_search import first_at_or_after
+from skylarkmq.protocol.unit_search import first_at_or_behind
 
 Get = Callable[[ConsumeQueue | None, int, int, Wanted | None, int], GetResult]
 
 
 class StoreReaderStatistics(msgspec.Struct, frozen=True):
-    """What was checked, and what was not in memory."""
+    """Checked records, and reads that missed the memory."""
 
     checks: RecordChecksStatistics
     cold: ColdReadStatistics
@@ -50,24 +50,24 @@ class StoreReader:
         self._log = commit_log
         self._reads = self.reads = ColdReads(config.cold_read_threads)
         self._verified = VerifiedRanges()
-        self._places = LogReads(commit_log, self._reads, self._verified)
-        self._checks = RecordChecks(commit_log, self._places, self._reads, self._verified)
-        self._by_time = OffsetByTime(commit_log, self._places, self._reads)
-        self._reader = Reader(config, commit_log, self._places, self._checks, self._reads)
+        self._log_reads = LogReads(commit_log, self._reads, self._verified)
+        self._checks = RecordChecks(commit_log, self._log_reads, self._reads, self._verified)
+        self._by_time = OffsetByTime(commit_log, self._log_reads, self._reads)
+        self._reader = Reader(config, commit_log, self._log_reads, self._checks, self._reads)
         self.configure = self._reader.configure
-        """As Reader.configure: nothing else here has settings that may change."""
+        """As Reader.configure: no other part has settings that may change."""
         self.get: Get = self._reader.get
-        """As Reader.get; no frame of ours between, since every pull comes through here."""
+        """As Reader.get. Bound directly, without a call in between, because every pull uses it."""
 
-        self.ahead = self._reader.ahead
-        """As Reader.ahead."""
+        self.read_ahead = self._reader.read_ahead
+        """As Reader.read_ahead."""
 
     def begin(self, verified_from: int) -> None:
-        """After the recovery: from that byte on the log was checked."""
+        """Set the end of recovery: the log is verified from this byte on."""
         self._verified.tail = verified_from
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on nothing here waits for a disk."""
+        """From now on raise ColdRead instead of waiting for a disk."""
         self._reads.start(loop)
 
     def close(self) -> None:
@@ -75,47 +75,47 @@ class StoreReader:
         self._reads.close()
 
     def fetch(self, cold: ColdRead) -> asyncio.Future[None]:
-        """Done once it is worth asking again. Not to be cancelled: others may wait for the same."""
+        """Return a future that is done once the call can be repeated. Do not cancel it: other requests may share it."""
         return self._reads.fetch(cold)
 
-    def corrected(self, queue: ConsumeQueue) -> ConsumeQueue:
-        """The same queue, its smallest offset as the log's start has it now."""
+    def with_current_min_offset(self, queue: ConsumeQueue) -> ConsumeQueue:
+        """Update the queue's smallest offset to the current start of the log, and return the queue."""
         queue.correct_min_offset(self._log.files.min_offset, self._reads)
         return queue
 
     def units(self, queue: ConsumeQueue, offset: int, count: int) -> list[tuple[int, int, int]]:
-        """`(physical offset, size, tags code)` of up to `count` messages from `offset` on, in one segment."""
+        """Return `(physical offset, size, tags code)` of up to `count` messages from `offset` on, in one segment."""
         return list(UNIT.iter_unpack(queue.read_nowait(offset, count, self._reads)))
 
     def has_wanted(self, queue: ConsumeQueue, offset: int, count: int, test: PropertyTest) -> bool:
-        """Whether one of `count` messages from `offset` passes the test, or that cannot be told at once."""
-        return has_wanted(queue, offset, count, test, self._places, self._reads)
+        """Return whether one of `count` messages from `offset` passes the test, or the result is not known at once."""
+        return has_wanted(queue, offset, count, test, self._log_reads, self._reads)
 
     def record_at(self, physical_offset: int) -> memoryview | None:
-        """The record that begins at that byte of the log; None when no sound one does."""
-        head = self._places.bytes_at(physical_offset, BLANK_SIZE)
+        """Return the record that begins at this byte of the log, or None if there is no valid one."""
+        head = self._log_reads.bytes_at(physical_offset, BLANK_SIZE)
         size = BLANK.unpack(head)[0] if head is not None else 0
-        if not self._places.may_hold_record(physical_offset, size):
+        if not self._log_reads.may_contain_record(physical_offset, size):
             return None
-        source = self._places.bytes_at(physical_offset, size)
+        source = self._log_reads.bytes_at(physical_offset, size)
         found = parse(source) if source is not None else None
         return source if isinstance(found, Record) and found.physical_offset == physical_offset else None
 
     def copied_record_at(self, physical_offset: int) -> Record | None:
-        """A copy of the same."""
+        """Return a copy of the record that begins at this byte of the log, or None if there is no valid one."""
         try:
-            head = self._places.bytes_at(physical_offset, BLANK_SIZE)
+            head = self._log_reads.bytes_at(physical_offset, BLANK_SIZE)
         except LostBytesError:
             return None  # logged
         size = BLANK.unpack(head)[0] if head is not None else 0
-        return self.known_record(physical_offset, size)
+        return self.record_of_size_at(physical_offset, size)
 
-    def known_record(self, physical_offset: int, size: int) -> Record | None:
-        """A copy of the record of that size which begins at that byte of the log; None when no sound one does."""
+    def record_of_size_at(self, physical_offset: int, size: int) -> Record | None:
+        """Return a copy of the record of `size` bytes at this byte of the log, or None if there is no valid one."""
         try:
-            if not self._places.may_hold_record(physical_offset, size):
+            if not self._log_reads.may_contain_record(physical_offset, size):
                 return None
-            source = self._places.bytes_at(physical_offset, size)
+            source = self._log_reads.bytes_at(physical_offset, size)
         except LostBytesError:
             return None  # logged
         found = None if source is None else parse(memoryview(bytes(source)))
@@ -123,33 +123,33 @@ class StoreReader:
         return found if isinstance(found, Record) and is_it else None
 
     def has_unit_of(self, queue: ConsumeQueue, record: Record) -> bool:
-        """Return whether one of the queue's units points at the record, or it is appended and has none yet."""
+        """Return whether a unit of the queue points at the record, or the record is appended and has no unit yet."""
         if queue.end <= record.queue_offset < queue.next_offset:
             return True
         if self._points_at(queue, record.queue_offset, record):
             return True
-        read = partial(queue.read_nowait, reads=self._reads)  # RocketMQ can leave units some places further on
-        found = first_at_or_after(read, queue.min_offset, queue.end, record.physical_offset)
+        read = partial(queue.read_nowait, reads=self._reads)  # RocketMQ can write units at higher queue offsets
+        found = first_at_or_behind(read, queue.min_offset, queue.end, record.physical_offset)
         return self._points_at(queue, found, record)
 
     def _points_at(self, queue: ConsumeQueue, offset: int, record: Record) -> bool:
-        if queue.written <= offset < queue.end:  # it is in memory still
+        if queue.written <= offset < queue.end:  # still in memory
             begin: int = UNIT.unpack_from(queue.pending, (offset - queue.written) * UNIT_SIZE)[0]
             return begin == record.physical_offset
         unit = queue.unit_nowait(offset, self._reads) if queue.min_offset <= offset < queue.end else None
         return unit is not None and unit[0] == record.physical_offset
 
     def offset_by_time(self, queue: ConsumeQueue, timestamp: int, boundary: Boundary) -> int:
-        """The queue offset that belongs to a store timestamp (ms)."""
+        """Return the queue offset for a store timestamp (ms)."""
         return self._by_time.find(queue, timestamp, boundary)
 
     def store_time_at(self, queue: ConsumeQueue, offset: int) -> int | None:
-        """The store timestamp (ms) of a queue's message; None when it is not there."""
+        """Return the store timestamp (ms) of a queue's message, or None if it does not exist."""
         return self._by_time.store_time_at(queue, offset)
 
     def statistics(self) -> StoreReaderStatistics:
-        """The figures now."""
-        return StoreReaderStatistics(self._checks.statistics(), self._reads.statistics(), self._places.statistics())
+        """Return a snapshot."""
+        return StoreReaderStatistics(self._checks.statistics(), self._reads.statistics(), self._log_reads.statistics())
 
     def __repr__(self) -> str:
         return f"<StoreReader {self._checks!r} {self._reads!r}>"

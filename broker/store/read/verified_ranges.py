@@ -1,9 +1,9 @@
-"""Which bytes of the log are known to be what was written.
+"""The ranges of the log that are verified: their bytes are known to be those that were written.
 
-Everything from `tail` on: it was appended since the start, or checked by the recovery's scan. Below it, what was read
-and checked once: a sorted list of ranges that do not touch. A consumer that catches up reads in order, and its range
-just grows; readers of many queues side by side leave holes, so the list is bounded. A range that is dropped costs a
-second check, nothing else.
+Everything from `tail` on is verified: it was appended since the start, or checked by recovery. Below `tail`, ranges
+that were read and checked once are kept in a sorted list, disjoint and not adjacent. A consumer that catches up reads
+in order, so its range just grows. Readers of many interleaved queues leave gaps, so the list is bounded. Dropping a
+range only costs a second check.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,7 +15,7 @@ MOST_RANGES: Final = 4_096
 
 
 class VerifiedStatistics(msgspec.Struct, frozen=True):
-    """`ranges` below the tail and their bytes; `tail`: the byte of the log that everything behind is verified from."""
+    """`ranges` below the tail and their bytes. `tail`: the offset from which the whole log is verified."""
 
     tail: int
     ranges: int
@@ -23,7 +23,7 @@ class VerifiedStatistics(msgspec.Struct, frozen=True):
 
 
 class VerifiedRanges:
-    """Ranges of bytes of the log, each [begin, end); or of units of a queue."""
+    """Verified ranges [begin, end), of bytes of the log or of units of a queue."""
 
     def __init__(self, most_ranges: int = MOST_RANGES, tail: int = 0) -> None:
         self.tail = tail
@@ -32,16 +32,16 @@ class VerifiedRanges:
         self._ends: list[int] = []
 
     def covers(self, begin: int, end: int) -> bool:
-        """Whether all of [begin, end) is verified."""
+        """Return whether all of [begin, end) is verified."""
         if begin >= self.tail:
             return True
         at = bisect_right(self._begins, begin) - 1
         return at >= 0 and end <= self._ends[at]
 
     def add(self, begin: int, end: int) -> None:
-        """[begin, end) was checked."""
-        first = bisect_left(self._ends, begin)  # the first range that it touches
-        last = bisect_right(self._begins, end)  # the first one behind it that it does not
+        """Mark [begin, end) as verified."""
+        first = bisect_left(self._ends, begin)  # the first range that touches it
+        last = bisect_right(self._begins, end)  # the first later range that does not touch it
         if first < last:
             begin, end = min(begin, self._begins[first]), max(end, self._ends[last - 1])
         if end >= self.tail:
@@ -54,7 +54,7 @@ class VerifiedRanges:
             del self._begins[0], self._ends[0]
 
     def statistics(self) -> VerifiedStatistics:
-        """The figures now."""
+        """Return a snapshot."""
         return VerifiedStatistics(self.tail, len(self._begins), sum(self._ends) - sum(self._begins))
 
     def __repr__(self) -> str:

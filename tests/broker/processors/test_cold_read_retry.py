@@ -71,7 +71,7 @@ async def test_what_is_verified_and_cold_waits_too(parts: BrokerParts) -> None:
     """A record that was checked before may have left memory meanwhile."""
     peer = parts.peer()
     parts.put(b"new")
-    parts.store._reader._places._hot_tail_bytes = 0
+    parts.store._reader._log_reads._hot_tail_bytes = 0
     assert len(bodies(peer.ask(pull()))) == COUNT + 1
     assert bodies(peer.ask(pull(queue_offset=COUNT))) == [b"new"]
     with ColdFiles() as cold:
@@ -94,7 +94,7 @@ async def test_a_cold_pull_commits_once(parts: BrokerParts) -> None:
 
 async def test_a_woken_pull_may_be_cold(parts: BrokerParts) -> None:
     """A pull that was parked and meets a cold place when it is woken is answered all the same."""
-    parts.store._reader._places._hot_tail_bytes = 0
+    parts.store._reader._log_reads._hot_tail_bytes = 0
     peer = parts.peer()
     peer.send(pull(queue_offset=COUNT, suspend_ms=1_000))
     assert parts.pool.pending == 1

@@ -132,7 +132,7 @@ async def test_a_client_gets_the_message_that_it_is_to_consume(parts: Relaying) 
 async def test_a_message_that_is_not_in_memory_is_waited_for(parts: Relaying, tmp_path: Path) -> None:
     """The client gets it all the same."""
     [append] = parts.put(b"cold")
-    parts.store._reader._places._hot_tail_bytes = 0
+    parts.store._reader._log_reads._hot_tail_bytes = 0
     parts.store._reader.start(asyncio.get_running_loop())
     member, operator = parts.member(), parts.peer()
     place = encode_offset_id(encode_host("127.0.0.1", 10911), append.physical_offset)

@@ -150,7 +150,7 @@ async def test_a_time_that_is_not_in_memory_is_waited_for(tmp_path: Path) -> Non
     """Nothing is changed before every queue has been looked at, and the loop does not wait for the disk."""
     Resetting(tmp_path).store.close()
     parts = Resetting(tmp_path)
-    parts.store._reader._places._hot_tail_bytes = 0
+    parts.store._reader._log_reads._hot_tail_bytes = 0
     parts.store._reader.start(asyncio.get_running_loop())
     with ColdFiles() as cold:
         cold.freeze(*(path for path in tmp_path.glob("co*/**/*") if path.is_file()))

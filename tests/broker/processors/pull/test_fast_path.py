@@ -11,7 +11,7 @@ from skylarkmq.broker.processors.pull import fast_path
 from skylarkmq.broker.processors.pull.fast_path import BACKLOG_FACTOR
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.store.read import queue_reads
-from skylarkmq.broker.store.read.queue_reads import Ahead
+from skylarkmq.broker.store.read.queue_reads import ReadAhead
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.codes import PullSysFlag
@@ -221,15 +221,15 @@ async def test_memory_is_believed_in_for_a_moment(
     parts: BrokerParts, monkeypatch: pytest.MonkeyPatch, believed_for_s: float, looked_for: list[int]
 ) -> None:
     """What was used up is made longer; what is old is looked for anew."""
-    monkeypatch.setattr(queue_reads, "BELIEVED_FOR_S", believed_for_s)
+    monkeypatch.setattr(queue_reads, "RESIDENCY_TTL_S", believed_for_s)
     asked: list[int] = []
-    ahead = parts.store.ahead
+    ahead = parts.store.read_ahead
 
-    def noted(topic: str, queue_id: int, offset: int, count: int) -> Ahead | None:
+    def noted(topic: str, queue_id: int, offset: int, count: int) -> ReadAhead | None:
         asked.append(count)
         return ahead(topic, queue_id, offset, count)
 
-    monkeypatch.setattr(parts.store, "ahead", noted)
+    monkeypatch.setattr(parts.store, "read_ahead", noted)
     peer = parts.peer()
     for offset in range(0, 8 * WANTED, WANTED):
         assert bodies(peer.ask(pull(queue_offset=offset, max_msg_nums=WANTED)))[0] == offset

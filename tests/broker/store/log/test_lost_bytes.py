@@ -46,8 +46,8 @@ def test_what_was_appended_behind_the_cut_is_there(tmp_path: Path, caplog: pytes
                 it.store.get("T", 0, offset, 1)
         with pytest.raises(LostBytesError):
             it.store.record_at(3 * PAGE)
-        assert it.store.known_record(3 * PAGE, 1_100) is None
-        assert it.store.ahead("T", 0, 12, 4) is None
+        assert it.store.record_of_size_at(3 * PAGE, 1_100) is None
+        assert it.store.read_ahead("T", 0, 12, 4) is None
     (error,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert error.getMessage().endswith(f"file={log_of(tmp_path)} at={2 * PAGE} reason=file truncated")
 

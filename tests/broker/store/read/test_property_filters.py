@@ -126,7 +126,7 @@ def test_a_cold_place(store: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_damaged_records_are_chosen(store: Opened) -> None:
     """What cannot be read is for whoever delivers it to find out."""
-    places = store.store._reader._places
+    places = store.store._reader._log_reads
     tests = PropertyTests(places, Sql92Filter.compile("FALSE"))
     units = bytearray(store.store._queues.by_key["T", 0].read(0, 3))
     assert tests.verdicts(units) == [False] * 3

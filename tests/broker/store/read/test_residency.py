@@ -9,7 +9,7 @@ import pytest
 from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.read import residency
-from skylarkmq.broker.store.read.residency import BELIEVED_FOR_S, WINDOW_BYTES, Residency
+from skylarkmq.broker.store.read.residency import RESIDENCY_TTL_S, WINDOW_BYTES, Residency
 
 SIZE = 3 * WINDOW_BYTES
 
@@ -53,10 +53,10 @@ def test_the_kernel_knows(segment: MappedFile) -> None:
 def test_a_window_is_asked_about_once(segment: MappedFile, kernel: Kernel) -> None:
     """Many runs of it cost one question, until what was said is too old."""
     asked = Residency(lambda: kernel.now_s)
-    assert all(asked.holds(segment, position, 40_000) for position in range(0, 900_000, 40_000))
+    assert all(asked.is_resident(segment, position, 40_000) for position in range(0, 900_000, 40_000))
     assert kernel.asked == [(0, WINDOW_BYTES)]
-    kernel.now_s += BELIEVED_FOR_S * 1.1
-    assert asked.holds(segment, 0, 40_000)
+    kernel.now_s += RESIDENCY_TTL_S * 1.1
+    assert asked.is_resident(segment, 0, 40_000)
     assert asked.statistics() == residency.ResidencyStatistics(24, 2)
 
 
@@ -64,17 +64,17 @@ def test_a_window_that_is_not_whole_is_asked_about_by_run(segment: MappedFile, k
     """What of it is there can be sent, the rest cannot."""
     kernel.cold = {500_000}
     asked = Residency(lambda: kernel.now_s)
-    assert asked.holds(segment, 0, 40_000)
-    assert not asked.holds(segment, 490_000, 40_000)
+    assert asked.is_resident(segment, 0, 40_000)
+    assert not asked.is_resident(segment, 490_000, 40_000)
     assert kernel.asked[1::2] == [(0, 40_000), (490_000, 40_000)]
 
 
 def test_a_run_may_reach_over_windows(segment: MappedFile, kernel: Kernel) -> None:
     """All of them have to be in memory."""
     asked = Residency(lambda: kernel.now_s)
-    assert asked.holds(segment, WINDOW_BYTES - 10, WINDOW_BYTES + 20)
+    assert asked.is_resident(segment, WINDOW_BYTES - 10, WINDOW_BYTES + 20)
     assert [position for position, _ in kernel.asked] == [0, WINDOW_BYTES, 2 * WINDOW_BYTES]
     kernel.cold = {2 * WINDOW_BYTES + 5}
     kernel.now_s += 1.0
-    assert not asked.holds(segment, WINDOW_BYTES - 10, WINDOW_BYTES + 20)
+    assert not asked.is_resident(segment, WINDOW_BYTES - 10, WINDOW_BYTES + 20)
     assert kernel.asked[-1] == (2 * WINDOW_BYTES, 10)
