@@ -1,1 +1,1 @@
-"""Storage: the commit log, its consume queues and their files, behind one door, MessageStore."""
+"""Storage: the commit log, its consume queues and their files. `MessageStore` is the entry point."""

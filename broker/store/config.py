@@ -7,24 +7,24 @@ import msgspec
 
 
 class FlushDiskType(Enum):
-    """When a send is answered: after the write, or after the sync."""
+    """When a send is acknowledged: after the write, or after the sync."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
-_WRITTEN_AT_ONCE = 256 << 10  # bytes that a sync of the log may have to wait for
+_ZERO_FILL_PIECE = 256 << 10  # zeros between two syncs: a sync of the log waits for at most one such piece
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """Milliseconds of each level, level 1 first, from "1s 5s 1m ...". ValueError on anything else."""
+    """Return the milliseconds of each level, level 1 first, from "1s 5s 1m ...". Raises ValueError if malformed."""
     levels = []
     for part in text.split():
         number, unit = part[:-1], part[-1]
         if unit not in _UNIT_MS or not number.isdecimal():
-            raise ValueError(f"a delay level is a number and one of s m h d, not {part!r}")
+            raise ValueError(f"a delay level is a number with a unit (s, m, h, d), not {part!r}")
         levels.append(int(number) * _UNIT_MS[unit])
     return tuple(levels)
 
@@ -67,86 +67,86 @@ LIVE = (
     "redelete_hanged_file_interval",
     "max_msgs_num_batch",
 )
-"""Fields that a store takes over while it runs (`MessageStore.configure`)."""
+"""Fields that can change while the store runs (`MessageStore.configure`)."""
 
 
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One store. Sizes in bytes, intervals in ms; the comment says what moves when it is changed."""
+    """Settings of one store. Sizes in bytes, intervals in ms. Settings marked (ours) do not exist in RocketMQ."""
 
     store_path_root_dir: Path
-    store_host: bytes = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")  # goes into every record and message id
+    store_host: bytes = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")  # part of every record and message id
 
     mapped_file_size_commit_log: int = 1 << 30  # bytes of a log segment; fixed for the life of a store
     mapped_file_size_consume_queue: int = 6_000_000  # bytes of a queue segment: 300,000 units
-    max_message_size: int = 4 << 20  # bytes of a body; its record may have 64 KiB more
+    max_message_size: int = 4 << 20  # bytes of a body; its record may be 64 KiB larger
 
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
-    flush_interval_commit_log: int = 500  # ms between rounds under ASYNC_FLUSH: what a power cut may take
-    flush_commit_log_least_pages: int = 4  # 4 KiB pages below which a round is skipped
-    flush_commit_log_thorough_interval: int = 10_000  # ms after which a round is never skipped
-    flush_commit_log_timed: bool = True  # rounds keep their interval; off: a put may end it early
-    wake_flush_when_put_message: bool = False  # ... which it does if this is on too
-    flush_lag_limit: int = 256 << 20  # bytes written and not flushed, beyond which producers are not read from (ours)
-    flush_interval_consume_queue: int = 1_000  # ms between rounds over the queues
-    flush_consume_queue_least_pages: int = 2  # 4 KiB pages below which a queue is left for the thorough round
-    flush_consume_queue_thorough_interval: int = 60_000  # ms; also how often `logics` of the checkpoint moves
-    sync_flush_timeout: int = 5_000  # ms a SYNC_FLUSH sender waits before FLUSH_DISK_TIMEOUT
+    flush_interval_commit_log: int = 500  # ms between syncs under ASYNC_FLUSH; a power cut loses up to this much
+    flush_commit_log_least_pages: int = 4  # a sync is skipped with fewer dirty pages (4 KiB)
+    flush_commit_log_thorough_interval: int = 10_000  # ms after which a sync is never skipped
+    flush_commit_log_timed: bool = True  # syncs keep their interval; off: a put may end it early
+    wake_flush_when_put_message: bool = False  # a put ends the interval early if the previous setting is off
+    flush_lag_limit: int = 256 << 20  # bytes written and not flushed; above it the broker stops reading sends (ours)
+    flush_interval_consume_queue: int = 1_000  # ms between flush rounds over the queues
+    flush_consume_queue_least_pages: int = 2  # queues with fewer dirty pages (4 KiB) wait for the thorough round
+    flush_consume_queue_thorough_interval: int = 60_000  # ms; also the interval of the checkpoint's queue timestamp
+    sync_flush_timeout: int = 5_000  # ms that a SYNC_FLUSH producer waits before FLUSH_DISK_TIMEOUT
 
-    warm_maped_file_enable: bool = False  # new log segments are written beforehand and locked in memory
-    flush_least_pages_when_warm_maped_file: int = 4_096  # 4 KiB pages written beforehand between two syncs
+    warm_maped_file_enable: bool = False  # new log segments are zero-filled and locked in memory
+    flush_least_pages_when_warm_maped_file: int = 4_096  # 4 KiB pages of the zero fill between two syncs
 
-    transient_store_pool_enable: bool = False  # appends go to a locked buffer first, a thread writes them
+    transient_store_pool_enable: bool = False  # appends go to a locked buffer first, and a thread writes them
     transient_store_pool_size: int = 5  # buffers, each as large as a log segment
-    fast_fail_if_no_buffer_in_store_pool: bool = False  # refuse sends as busy while every buffer waits for the disk
-    commit_interval_commit_log: int = 200  # ms between rounds from the buffer to the file: what a kill -9 may take
-    commit_commit_log_least_pages: int = 4  # 4 KiB pages below which a round is skipped
-    commit_commit_log_thorough_interval: int = 200  # ms after which a round is never skipped
+    fast_fail_if_no_buffer_in_store_pool: bool = False  # refuse sends as busy while all buffers wait for the disk
+    commit_interval_commit_log: int = 200  # ms between writes of buffers to files; a kill -9 loses up to this much
+    commit_commit_log_least_pages: int = 4  # a write is skipped with fewer pages (4 KiB)
+    commit_commit_log_thorough_interval: int = 200  # ms after which a write is never skipped
     wake_commit_when_put_message: bool = True  # a put ends the interval early
 
     enabled_append_prop_crc: bool = False  # a checksum over the whole record as its last property, 20 bytes
-    force_verify_prop_crc: bool = False  # recovery checks it, and takes a record without it for none
+    force_verify_prop_crc: bool = False  # recovery verifies it, and rejects records without it
 
-    max_transfer_bytes_on_message_in_memory: int = 262_144  # bytes of one get while the log is hot there
+    max_transfer_bytes_on_message_in_memory: int = 262_144  # bytes of one get from the part of the log in memory
     max_transfer_count_on_message_in_memory: int = 32
-    max_transfer_bytes_on_message_in_disk: int = 65_536  # bytes of one get that must come from disk
+    max_transfer_bytes_on_message_in_disk: int = 65_536  # bytes of one get that must be read from disk
     max_transfer_count_on_message_in_disk: int = 8
-    access_message_in_memory_max_ratio: int = 40  # percent of RAM behind the log's end that counts as memory
+    access_message_in_memory_max_ratio: int = 40  # percent of RAM before the log's end that counts as in memory
     max_filter_message_size: int = 16_000  # bytes of queue units inspected per get: 800 units
-    travel_cq_file_num_when_get_message: int = 1  # queue segments that a get may look through for its first message
-    disk_fall_recorded: bool = True  # keep how many bytes of the log each group is behind
-    cold_read_threads: int = 4  # reads under way of what is not in memory, each with 256 KiB (ours)
+    travel_cq_file_num_when_get_message: int = 1  # queue segments that a get may search for its first message
+    disk_fall_recorded: bool = True  # record how many bytes of the log each group is behind
+    cold_read_threads: int = 4  # concurrent reads of bytes that are not in memory, 256 KiB each (ours)
 
-    message_index_enable: bool = True  # off: nothing is found by key, and a send is a microsecond cheaper
-    message_index_safe: bool = False  # a start waits until the whole index is rebuilt, not just a gigabyte of it
-    max_hash_slot_num: int = 5_000_000  # of an index file; fixed for the life of a store, else all are rebuilt
-    max_index_num: int = 20_000_000  # keys of an index file, which has 420 MB then; the same
-    max_msgs_num_batch: int = 64  # messages that a query by key answers at most
-    default_query_max_num: int = 32  # those that a query by unique key answers
+    message_index_enable: bool = True  # off: no queries by key, and a send is a microsecond cheaper
+    message_index_safe: bool = False  # a start rebuilds the whole index first, not just one gigabyte of it
+    max_hash_slot_num: int = 5_000_000  # slots of an index file; a change rebuilds all index files
+    max_index_num: int = 20_000_000  # keys of an index file (420 MB); a change rebuilds all index files
+    max_msgs_num_batch: int = 64  # most messages of a query by key
+    default_query_max_num: int = 32  # most messages of a query by unique key
 
     message_delay_level: str = DEFAULT_DELAY_LEVELS
-    timer_wheel_enable: bool = True  # messages that ask for a time; off: they are refused
-    timer_precision_ms: int = 1_000  # ms of a slot: so much later a message may come; fixed for the life of a store
-    timer_max_delay_sec: int = 259_200  # seconds ahead that may be asked for
-    timer_roll_window_slot: int = 172_800  # slots ahead that a message waits before it is looked at again
-    timer_flush_interval_ms: int = 1_000  # ms between two writes of the wheel: what a kill may have delivered twice
+    timer_wheel_enable: bool = True  # messages with a delivery time; off: they are refused
+    timer_precision_ms: int = 1_000  # ms of a slot: a delivery may be late by this; fixed for the life of a store
+    timer_max_delay_sec: int = 259_200  # longest delay that a message may request, in seconds
+    timer_roll_window_slot: int = 172_800  # slots that a message waits at most before it is rescheduled
+    timer_flush_interval_ms: int = 1_000  # ms between writes of the wheel; a kill redelivers up to this much
     timer_congest_num_each_slot: int = 2_147_483_647  # messages of a slot above which some are refused
     mapped_file_size_timer_log: int = 100 << 20  # bytes of a timer log segment; fixed for the life of a store
-    check_crc_on_recover: bool = True  # off: faster, and damaged bodies come back as messages
+    check_crc_on_recover: bool = True  # off: faster, but damaged bodies are recovered as messages
     open_queue_files: int = 1_024  # descriptors of queue segments kept open at once (ours)
-    queue_units_in_memory: int = 1 << 20  # units of all queues that may wait to be written; 0: each turn writes (ours)
+    queue_units_in_memory: int = 1 << 20  # units of all queues that may wait for a write; 0: write at once (ours)
 
     file_reserved_time: int = 72  # hours that a segment is kept after its last change
-    delete_when: tuple[int, ...] = (4,)  # local hours in which what is older is deleted
-    disk_max_used_space_ratio: int = 75  # percent used above which it is deleted at any hour
-    disk_space_clean_forcibly_ratio: int = 85  # percent above which the oldest segments go, due or not
-    disk_space_warning_level_ratio: int = 90  # percent above which new messages are refused, too
-    clean_file_forcibly_enable: bool = True  # off: nothing goes before its time, however full the disk is
-    clean_resource_interval: int = 10_000  # ms between two looks at disk and segments
-    delete_file_batch_max: int = 10  # segments of one look
-    delete_commit_log_files_interval: int = 100  # ms between two of them
-    delete_consume_queue_files_interval: int = 100  # ms behind a queue that lost segments
-    destroy_maped_file_interval_forcibly: int = 120_000  # ms after which transfers of a deleted segment are cut off
-    redelete_hanged_file_interval: int = 120_000  # ms between two tries to unlink a file
+    delete_when: tuple[int, ...] = (4,)  # local hours in which expired segments are deleted
+    disk_max_used_space_ratio: int = 75  # percent used above which they are deleted at any hour
+    disk_space_clean_forcibly_ratio: int = 85  # percent above which the oldest segments are deleted, expired or not
+    disk_space_warning_level_ratio: int = 90  # percent above which new messages are also refused
+    clean_file_forcibly_enable: bool = True  # off: no segment is deleted before it expires, however full the disk is
+    clean_resource_interval: int = 10_000  # ms between checks of disk and segments
+    delete_file_batch_max: int = 10  # most segments deleted after one check
+    delete_commit_log_files_interval: int = 100  # ms between two of these deletions
+    delete_consume_queue_files_interval: int = 100  # ms after a queue that lost segments
+    destroy_maped_file_interval_forcibly: int = 120_000  # ms after which transfers of a deleted segment are aborted
+    redelete_hanged_file_interval: int = 120_000  # ms between attempts to unlink a file
     force_gap: bool = False  # start although segments of the log are missing in the middle (ours)
 
     def __post_init__(self) -> None:
@@ -157,13 +157,13 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
         parse_delay_levels(self.message_delay_level)
 
     @property
-    def written_beforehand_bytes(self) -> int:
-        """How much of a new log segment is filled with zeros between two syncs; 0: segments are only reserved."""
+    def zero_fill_bytes(self) -> int:
+        """Bytes of zeros written to a new log segment between two syncs; 0: segments are only reserved."""
         if self.warm_maped_file_enable:
-            return max(self.flush_least_pages_when_warm_maped_file * 4096, _WRITTEN_AT_ONCE)
-        return _WRITTEN_AT_ONCE if self.is_sync_flush else 0
+            return max(self.flush_least_pages_when_warm_maped_file * 4096, _ZERO_FILL_PIECE)
+        return _ZERO_FILL_PIECE if self.is_sync_flush else 0
 
     @property
     def is_sync_flush(self) -> bool:
-        """Answers wait for the sync, and consumers see only what was synced."""
+        """Whether acknowledgments wait for the sync, and consumers only see synced messages."""
         return self.flush_disk_type is FlushDiskType.SYNC_FLUSH

@@ -1,14 +1,14 @@
-"""The one door through which the store changes anything on disk.
+"""The only module through which the store changes files.
 
-Every create, write, sync, rename and unlink of mapped files, queue files and state files is a method here: first
-what the store asks for, each a short fixed order of calls; then, below "system calls", those calls themselves, one
-each. Tests replace the latter by a disk that fails, or loses what was not synced. Reading goes past this door: it
-changes nothing.
+Every create, write, sync, rename and unlink of mapped files, queue files and state files is a method here. The first
+methods are the store's operations, each a short fixed sequence of calls. Below "system calls" are those calls, one per
+method. Tests replace these with a disk that fails or loses what was not synced. Reads do not need this module, because
+they change nothing.
 
-A file counts only once its directory was synced, so `create` makes it under a temporary name, at full size, syncs it,
-renames it and syncs the directory: a power cut leaves it whole or not at all.
+A file exists reliably only after its directory was synced. So `create` creates it under a temporary name at full size,
+syncs it, renames it and syncs the directory: after a power cut it is complete or does not exist.
 
-All calls release the GIL while they wait; none of them may be made on a table's behalf from another thread.
+All calls release the GIL while they wait. Other threads may make them only if they change no table of the event loop.
 """
 
 import errno
@@ -20,7 +20,7 @@ from typing import Final
 from skylarkmq.protocol.disk import parse_offset_file_name
 
 NO_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE))
-"""Errors of an open, and of nothing else: this process, or the machine, has too many files open."""
+"""Errors of an open only: this process, or the machine, has too many open files."""
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 _ZEROS: Final = bytes(1 << 16)
@@ -29,10 +29,10 @@ Data = bytes | bytearray | memoryview
 
 
 def temporary_path(path: str) -> str:
-    """Where a file is made before it has its name.
+    """Return the path of a file before it gets its final name.
 
-    RocketMQ does not start on a directory of segments with anything else in it, and a process may be killed at any
-    time: so that of a segment lies beside the directory, `commitlog.00000000000000000000.tmp`.
+    RocketMQ does not start on a directory of segments with any other file in it, and a process may be killed at any
+    time. So the temporary file of a segment is beside the directory: `commitlog.00000000000000000000.tmp`.
     """
     directory, name = os.path.split(path)
     separator = "/" if parse_offset_file_name(name) is None else "."
@@ -40,10 +40,10 @@ def temporary_path(path: str) -> str:
 
 
 class Disk:
-    """Real system calls. Every method raises OSError as the kernel gives it."""
+    """Real system calls. Every method raises the kernel's OSError."""
 
     def create_sparse(self, path: str, size: int) -> int:
-        """A new file of `size` zero bytes without blocks, for what can be rebuilt: nothing is synced here."""
+        """Create a file of `size` zero bytes without blocks, for data that can be rebuilt. Nothing is synced."""
         fd = self.make(path)
         try:
             self.resize(fd, size)
@@ -53,7 +53,7 @@ class Disk:
         return fd
 
     def create_new(self, path: str, size: int) -> int:
-        """The same, never in the place of another file: FileExistsError. What cannot get its size is removed again."""
+        """Do the same, but raise FileExistsError if the file exists. If the resize fails, the file is removed."""
         fd = self.make_new(path)
         try:
             self.resize(fd, size)
@@ -64,17 +64,17 @@ class Disk:
         return fd
 
     def create(self, path: str, size: int, prepare: Callable[[int], None] | None = None) -> int:
-        """A new file of `size` zero bytes, safe against a cut; an old one of that name is replaced.
+        """Create a file of `size` zero bytes, safe against a power cut. An existing file is replaced.
 
-        Its blocks are taken now, so that a full disk shows here and not at a later write. `prepare` may do something
-        with the descriptor before anybody knows the file.
+        Its blocks are reserved now, so that a full disk fails here and not at a later write. `prepare` may write to the
+        descriptor before the file gets its name.
         """
         try:
             return self._create_as(temporary_path(path), path, size, prepare)
         except OSError as problem:
             if problem.errno != errno.EXDEV:
                 raise
-        return self._create_as(path + TEMPORARY_SUFFIX, path, size, prepare)  # its directory is a mount of its own
+        return self._create_as(path + TEMPORARY_SUFFIX, path, size, prepare)  # its directory is a mount point
 
     def _create_as(self, temporary: str, path: str, size: int, prepare: Callable[[int], None] | None) -> int:
         fd = self.make(temporary)
@@ -92,15 +92,15 @@ class Disk:
         return fd
 
     def pwrite(self, fd: int, data: Data, at: int) -> None:
-        """Write all of `data` at byte `at`; a short write is an ENOSPC, which is what it announces."""
+        """Write all of `data` at byte `at`. A short write raises ENOSPC, because that is its cause."""
         written = self.write_some(fd, data, at)
         if written != len(data):
             raise OSError(errno.ENOSPC, f"short write: {written} of {len(data)} bytes")
 
     def clear(self, fd: int, begin: int, end: int) -> int:
-        """Zero bytes [begin, end) wherever something else is stored; what was never written stays unwritten.
+        """Clear bytes [begin, end) where data is stored. Unwritten blocks stay unwritten.
 
-        Returns how many bytes were not zero.
+        Return how many bytes were not zero before.
         """
         cleared = 0
         for chunk_begin, chunk_end in _stored_chunks(fd, begin, end):
@@ -111,19 +111,19 @@ class Disk:
         return cleared
 
     def link(self, source: str, target: str) -> None:
-        """A second name for a file; an older `target` is replaced."""
+        """Create a second name for a file. An existing `target` is replaced."""
         temporary = target + TEMPORARY_SUFFIX
         self._discard(temporary)
         self.hard_link(source, temporary)
         self.rename(temporary, target)
 
     def make_directory(self, path: str) -> None:
-        """`path` and its missing parents, each safe against a cut."""
+        """Create `path` and its missing parents, each safe against a power cut."""
         for parent in self.make_directory_unsynced(path):
             self.sync_directory(parent)
 
     def make_directory_unsynced(self, path: str) -> list[str]:
-        """`path` and its missing parents; returns the directories to be synced for them to last, outermost first."""
+        """Create `path` and its missing parents. Return the directories to sync afterwards, outermost first."""
         if os.path.isdir(path):
             return []
         parent = os.path.dirname(path)
@@ -132,7 +132,7 @@ class Disk:
         return [*changed, parent]
 
     def write_file(self, path: str, data: Data) -> None:
-        """A file that holds exactly `data`, synced; replaced in place, so for temporary names and markers only."""
+        """Write and sync a file with exactly `data`. Not atomic, so only for temporary files and markers."""
         fd = self.make(path)
         try:
             self.pwrite(fd, data, 0)
@@ -147,7 +147,10 @@ class Disk:
             pass
 
     def used_percent(self, path: str) -> int:
-        """How full the file system of `path` is, of what we may use; rounded up. A method for tests to fill it."""
+        """Return how full the file system of `path` is, in percent of the usable space, rounded up.
+
+        Tests override it.
+        """
         space = os.statvfs(path)
         used = space.f_blocks - space.f_bfree
         usable = used + space.f_bavail
@@ -156,70 +159,70 @@ class Disk:
     # system calls
 
     def open(self, path: str) -> int:
-        """A descriptor of an existing file, for reading and writing."""
+        """Return a descriptor of an existing file, for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def make(self, path: str) -> int:
-        """A descriptor of a new, empty file; an old one of that name is emptied. Nothing is synced."""
+        """Create an empty file and return its descriptor. An existing file is truncated. Nothing is synced."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
 
     def make_new(self, path: str) -> int:
-        """A descriptor of a new, empty file; FileExistsError if there is anything of that name. Nothing is synced."""
+        """Create an empty file and return its descriptor. Raises FileExistsError. Nothing is synced."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
 
     def open_or_make(self, path: str) -> int:
-        """A descriptor of a file as it is, or of a new, empty one."""
+        """Return a descriptor of an existing file, or create it empty."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def resize(self, fd: int, size: int) -> None:
-        """The file has `size` bytes from now on, new ones zero and without blocks."""
+        """Set the file's size. New bytes are zero and have no blocks."""
         os.ftruncate(fd, size)
 
     def reserve(self, fd: int, size: int) -> None:
-        """The first `size` bytes have blocks; new ones are zero."""
+        """Reserve blocks for the first `size` bytes. New bytes are zero."""
         os.posix_fallocate(fd, 0, size)
 
     def map(self, fd: int, size: int) -> mmap.mmap:
-        """A mapping that is stored through: what changes in it between two syncs of `fd` is written by the second.
+        """Return a writable mapping. The next sync of `fd` writes changes made in it.
 
-        Only where blocks are reserved: a store into a hole of a full disk would end the process.
+        Use it only where blocks are reserved: a store into a hole would end the process if the disk is full.
         """
         return mmap.mmap(fd, size)
 
     def write_some(self, fd: int, data: Data, at: int) -> int:
-        """Write at byte `at`; returns how many bytes were taken."""
+        """Write at byte `at`. Return the number of bytes written."""
         return os.pwrite(fd, data, at)
 
     def fdatasync(self, fd: int) -> None:
-        """The file's bytes are on disk afterwards."""
+        """Make the file's bytes durable."""
         os.fdatasync(fd)
 
     def fsync(self, fd: int) -> None:
-        """The file's bytes and its size are on disk afterwards."""
+        """Make the file's bytes and size durable."""
         os.fsync(fd)
 
     def rename(self, source: str, target: str) -> None:
-        """`target` becomes `source`, at once; lasting only after `sync_directory`."""
+        """Atomically rename `source` to `target`. Durable only after `sync_directory`."""
         os.replace(source, target)
 
     def hard_link(self, source: str, target: str) -> None:
-        """A second name for a file; FileExistsError if there is a `target`."""
+        """Create a second name for a file. Raises FileExistsError if `target` exists."""
         os.link(source, target)
 
     def unlink(self, path: str) -> None:
-        """The name goes; lasting only after `sync_directory`."""
+        """Remove the name. Durable only after `sync_directory`."""
         os.unlink(path)
 
     def make_one_directory(self, path: str) -> None:
-        """A new directory in one that exists."""
+        """Create a directory in an existing one."""
         os.mkdir(path, 0o755)
 
     def remove_directory(self, path: str) -> None:
-        """An empty directory goes; lasting only after `sync_directory` of its parent."""
+        """Remove an empty directory. Durable only after `sync_directory` of its parent."""
         os.rmdir(path)
 
     def sync_directory(self, path: str) -> None:
-        """Creations, renames and removals in `path` are on disk afterwards."""
+        """Make creations, renames and removals in `path` durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -228,16 +231,16 @@ class Disk:
 
 
 def _stored_chunks(fd: int, begin: int, end: int) -> list[tuple[int, int]]:
-    """Where [begin, end) may hold anything, in pieces of 64 KiB.
+    """Return where [begin, end) may contain data, in pieces of 64 KiB.
 
-    All of it is found before any of it is read: what a read brings into the page cache counts as stored from then on.
+    All pieces are found before any is read, because pages that a read brings into the page cache count as data.
     """
     chunks: list[tuple[int, int]] = []
     while begin < end:
         try:
             begin = os.lseek(fd, begin, os.SEEK_DATA)
         except OSError as problem:
-            if problem.errno == errno.ENXIO:  # only holes from here on
+            if problem.errno == errno.ENXIO:  # only holes follow
                 break
             raise
         range_end = min(os.lseek(fd, begin, os.SEEK_HOLE), end)

@@ -1,4 +1,4 @@
-"""What can stop a store from opening, or a read of it."""
+"""Errors that stop a store from opening, or a read of it."""
 
 import errno
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 class StoreError(Exception):
-    """The store directory cannot be served as it is; the message is one line for an operator."""
+    """The store directory cannot be served. The message is one line for an operator."""
 
 
 class StoreLockedError(StoreError):
@@ -14,14 +14,14 @@ class StoreLockedError(StoreError):
 
 
 class LoadStopped(StoreError):
-    """The start was called off while the store was loaded; the next start recovers it again."""
+    """The start was canceled while the store was loading. The next start recovers the store again."""
 
     def __init__(self) -> None:
-        super().__init__("the start was called off, the next one recovers the store again")
+        super().__init__("the start was canceled; the next start recovers the store again")
 
 
 class LostBytesError(OSError):
-    """Bytes of the log that were written and cannot be read: their file was truncated, or its disk fails."""
+    """Bytes of the log that were written cannot be read: their file was truncated, or its disk fails."""
 
     def __init__(self, path: str, at: int, reason: str) -> None:
         super().__init__(errno.EIO, f"{reason}, bytes from {at} on are lost", path)
@@ -29,7 +29,7 @@ class LostBytesError(OSError):
 
 @contextmanager
 def refused_by_disk(what: str) -> Iterator[None]:
-    """A disk's OSError becomes the StoreError of a start that `what` describes: "the store cannot be opened"."""
+    """Raise a disk's OSError as a StoreError with the prefix `what`, for example "the store cannot be opened"."""
     try:
         yield
     except OSError as problem:

@@ -1,4 +1,4 @@
-"""The thread for system calls that may take long and that nobody waits for: unlinking, closing what was unlinked."""
+"""The thread for slow system calls whose results are not awaited: unlinking and closing deleted files."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,15 +10,15 @@ NAME: Final = "skylark-cleaner"
 
 
 class Helper(Protocol):
-    """Makes calls one after the other, in the order of their submission."""
+    """Runs calls one after the other, in the order of their submission."""
 
     def submit(self, call: Callable[[], Result], /) -> "Future[Result]":
-        """Have `call` made."""
+        """Submit a call."""
 
     def shutdown(self) -> None:
-        """Wait until all calls are made, and stop."""
+        """Wait until all calls have run, and stop."""
 
 
 def helper_thread() -> Helper:
-    """One thread, started by its first call."""
+    """Return an executor of one thread, started by the first call."""
     return ThreadPoolExecutor(1, NAME)

@@ -1,15 +1,15 @@
-"""The only door to a store directory.
+"""The entry point to a store directory.
 
-A turn: `put` and `put_batch` gather what one read brought; `write` writes it with one pwrite, and under ASYNC_FLUSH
-decides every status in the same step. Under SYNC_FLUSH statuses stay PENDING until the flusher has passed them:
-`when_settled` calls back then. `show` lets be seen what is decided: it comes behind the answers, which need not wait
-for it, and before anything else is done. `commit` is both; whatever reads commits first, so a pull behind a send of
-the same turn sees it.
+Within an event-loop iteration, `put` and `put_batch` collect the messages that one read brought. `write` writes them
+with one pwrite. Under ASYNC_FLUSH that also settles every status. Under SYNC_FLUSH statuses stay PENDING until the
+flusher has passed them; `when_settled` calls back then. `make_visible` dispatches settled messages: after the responses
+are written, which need not wait for it, and before other requests are served. `commit` does both. Lookups commit first,
+so that a pull sees the sends before it in the same iteration.
 
-Life: `load` (lock, segments, queues, recovery), `start` (threads, `abort`), `close` (flush, `abort` goes only after
-a good end). `step` is called every 100 ms or so by whoever owns the clock.
+Life cycle: `load` (lock, segments, queues, recovery), `start` (threads, `abort` file), `close` (flush; `abort` is
+removed only after a clean stop). The owner of the clock calls `step` about every 100 ms.
 
-Only the event loop's thread comes in here. Source: docs/formats.md, "Store directory".
+Only the event loop's thread calls these methods. Source: docs/formats.md, "Store directory".
 """
 
 import asyncio
@@ -47,7 +47,7 @@ from skylarkmq.broker.store.recovery.recovery import Recovered, Recovery
 from skylarkmq.broker.store.reput import Arrival, Reput
 from skylarkmq.broker.store.retention.cleaner import Cleaner, Follower
 from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
-from skylarkmq.broker.store.retention.manual_cleanup import ManualCleanup
+from skylarkmq.broker.store.retention.manual_cleanup import Tidying
 from skylarkmq.broker.store.retention.queue_cleaner import QueueCleaner
 from skylarkmq.broker.store.retention.removal import Removal
 from skylarkmq.broker.store.retention.rules import DiskUsage, measure
@@ -60,15 +60,15 @@ from skylarkmq.protocol.record import Record
 log = logging.getLogger(__name__)
 
 _UNLIMITED = 1 << 62
-_LOOK_MS = 1_000  # how often segments are looked at for lost bytes
+_LOST_BYTES_CHECK_MS = 1_000  # interval of the check for lost bytes
 
 
 class MessageStore:
-    """One store. `on_arrival(topic, queue_id, max_offset, tags_codes)` is called for new units that may be seen, in the
-    `topics` of which somebody wants to hear; None: in all.
+    """One store. `on_arrival(topic, queue_id, max_offset, tags_codes)` is called for new visible units of `topics`, or
+    of all topics if that is None.
 
-    `now_ms` gives Unix time, for what is stored; `steady_ms` a clock that is never set, for intervals and for `step`.
-    Without it, `now_ms` is both.
+    `now_ms` returns Unix time, for stored timestamps. `steady_ms` is a monotonic clock, for intervals and `step`; the
+    default is `now_ms`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class MessageStore:
         self._allocator = Allocator(
             disk,
             pool or WarmUp.of(config),
-            config.written_beforehand_bytes,
+            config.zero_fill_bytes,
             lambda: self._log.written,
             1 if config.is_sync_flush else BUSY_BYTES,
         )
@@ -107,16 +107,16 @@ class MessageStore:
         make_log = ChecksummedCommitLog if config.enabled_append_prop_crc else CommitLog
         self._log = make_log(config, segments, self._queues, now_ms)
         self.put: Callable[[Append], None] = self._log.put
-        """Add a message to this turn's batch; refused ones have their status at once. (The log's own method: the
-        hottest call of all goes through no frame of ours.)"""
+        """Add a message to the current batch; a refused one gets its status at once. Bound directly to the log's
+        method, because it is the hottest call of all."""
         self.put_run: Callable[[Sequence[Append]], None] = self._log.put_run
-        """The same with many messages, each of them for itself."""
+        """Do the same for many messages, each on its own."""
         self.put_batch: Callable[[Sequence[Append]], None] = self._log.put_all
-        """Add messages that stay contiguous in the log: all of them, or none."""
+        """Add messages that stay contiguous in the log: all, or none."""
         self.put_alike: Callable[[Sequence[Append]], None] = self._log.put_alike
-        """The same of messages that differ in body, properties and flag only."""
+        """Do the same for messages that differ only in body, properties and flag."""
         self.put_columns: Callable[[AppendColumns], bool] = self._log.put_columns
-        """Add messages that are columns; False: none, they are to be put one by one."""
+        """Add messages in columns. False: none was added; put them one by one."""
         self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival, topics)
         self._reader = StoreReader(config, self._log)
         self._helper = helper_thread()
@@ -132,28 +132,27 @@ class MessageStore:
         if self._index is not None:
             followers.append(self._index)
         self._cleaner = Cleaner(config, segments, self._log.flags, self._removal, followers, now_ms)
-        self.manual_cleanup = ManualCleanup(self._cleaner, self._queue_cleaner, self._queues)
+        self.tidying = Tidying(self._cleaner, self._queue_cleaner, self._queues)
         self._is_started = False
         self._recovery: Recovery | None = None  # while it runs
         self._was_clean = True
         self._skipped_records = 0
-        self._looked_at = 0
+        self._checked_at = 0
         checkpoint = CheckpointFile(root, disk)
         self._durability = Durability(config, self._log, self._reput, self._queue_files, checkpoint, steady_ms, pool)
         self._log_flush = self._durability.log
         self.make_visible: Callable[[], None] = self._log_flush.make_visible
-        """Let be seen what is decided, before anybody else is served."""
+        """Dispatch settled messages, before other requests are served."""
         self.is_settled: Callable[[], bool] = self._log_flush.is_settled
-        """Whether every append committed so far is decided."""
+        """Return whether every append committed so far is settled."""
 
     # life
 
     def load(self, should_stop: Callable[[], bool] | None = None) -> Recovered:
-        """Take the lock, open everything, recover. StoreError when the directory cannot be served as it is.
+        """Take the lock, open all files, recover. Raises StoreError if the directory cannot be served.
 
-        It may take minutes, and may run in another thread than the event loop's, which then does nothing with the store
-        but read `load_progress`. `should_stop` is called several times a second; once it returns True, LoadStopped is
-        raised.
+        This may take minutes, and may run in another thread than the event loop's, which may then only read
+        `load_progress`. `should_stop` is called several times a second; once it returns True, LoadStopped is raised.
         """
 
         def check_stop() -> None:
@@ -177,7 +176,7 @@ class MessageStore:
                 self._reput,
                 self._deleted,
                 check_body=is_checked,
-                check_seal=is_checked and self._config.force_verify_prop_crc,
+                check_record_checksums=is_checked and self._config.force_verify_prop_crc,
                 check_stop=check_stop,
             )
             recovered = recovery.run(self._durability.load(), clean=was_clean)
@@ -196,19 +195,19 @@ class MessageStore:
 
     @property
     def load_progress(self) -> str:
-        """How far `load` is, for operators: "recovering 37 %"; "" while it does not read the log."""
+        """Progress of `load`, for operators: "recovering 37 %"; "" while it does not read the log."""
         recovery = self._recovery
         return "" if recovery is None else f"recovering {recovery.percent} %"
 
     def configure(self, config: StoreConfig) -> None:
-        """Go by other settings from now on: those in `LIVE`; the others have to be what they were."""
+        """Apply new settings. Only those in `LIVE` may differ from the current ones."""
         self._config = config
         for part in (self._log, self._durability, self._reader, self._cleaner, self._removal, self._queue_cleaner):
             part.configure(config)
         self._key_query.limit(config.max_msgs_num_batch)
 
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Accept messages. With a loop the flusher's answers arrive by themselves, else at each `step`."""
+        """Accept messages. With a loop, results of the flusher arrive as events; without one, at each `step`."""
         with refused_by_disk("the store cannot be started"):
             self._running.write_abort()
             self._durability.start(loop)
@@ -219,7 +218,7 @@ class MessageStore:
         self._is_started = True
 
     def close(self) -> None:
-        """Write and flush what was put, stop the threads, give up the lock; what cannot be finished keeps `abort`."""
+        """Write and flush all messages, stop the threads, release the lock. If that fails, the `abort` file stays."""
         if self._is_started:
             self._is_started = False
             self.commit()
@@ -240,54 +239,54 @@ class MessageStore:
         self._queue_files.close()
         self._running.unlock()
 
-    # putting
+    # put
 
     def write(self, is_lone: bool = False) -> list[Append]:
-        """Write the batch and return its appends: decided under ASYNC_FLUSH, else PENDING until `when_settled`.
+        """Write the batch and return its appends: settled under ASYNC_FLUSH, else PENDING until `when_settled`.
 
-        `is_lone`: somebody sends one by one and nobody else does, so there is time to wait for the disk.
+        `is_lone`: a single producer sends one message at a time, so the loop has time to wait for the disk.
         """
         batch = self._log.commit()
-        if batch and batch[0].status is PutStatus.PENDING:  # else it was taken back
+        if batch and batch[0].status is PutStatus.PENDING:  # else it was rolled back
             self._log_flush.committed(batch, is_lone)
         return batch
 
     def commit(self) -> list[Append]:
-        """Write the batch and return its appends as `write` does, and show what is decided."""
+        """Write the batch, make settled messages visible, and return the appends as `write` does."""
         batch = self.write()
         self.make_visible()
         return batch
 
     def when_settled(self, callback: Settled) -> None:
-        """Call back once every append committed so far is decided; at once if it is."""
+        """Call back once every append committed so far is settled; at once if it already is."""
         self._log_flush.when_settled(callback)
 
     @property
     def is_sync(self) -> bool:
-        """Whether appends stay PENDING until the disk has them."""
+        """Whether appends stay PENDING until they are on disk."""
         return self._config.is_sync_flush
 
     @property
     def is_flush_interpreted(self) -> bool:
-        """Whether the thread that flushes each commit waits for the interpreter meanwhile: it had better be free."""
+        """Whether the thread that flushes each commit needs the interpreter, so that the loop should not spin."""
         return self._log_flush.is_interpreted
 
     def after_each_flush(self, callback: Callable[[], None]) -> None:
-        """Call back each time that a flush was announced: when all have been called who waited for it, and before what
-        it decided is shown."""
+        """Register a callback for every flush announcement. It is called after all waiters of that flush, and before
+        the flushed messages are dispatched."""
         self._log_flush.on_settled = callback
 
     def keep_spinning(self, limit_us: int) -> None:
-        """Someone sends one by one: the next commit comes soon after this one is flushed."""
+        """Make the flusher spin up to `limit_us` for the next commit of a lone producer."""
         self._log_flush.keep_spinning(limit_us)
 
     @property
     def is_flush_behind(self) -> bool:
-        """More than `flushLagLimit` is written and not flushed: senders should wait until it has ended."""
+        """Whether more than `flushLagLimit` bytes are written and not flushed. Producers should wait until it ends."""
         return self._log_flush.is_behind
 
     def on_flush_lag(self, begun: Callable[[], None], ended: Callable[[], None]) -> None:
-        """Call back each time that `is_flush_behind` begins and has ended."""
+        """Register callbacks for the begin and the end of `is_flush_behind`."""
         self._log_flush.on_behind = begun
         self._log_flush.on_caught_up = ended
 
@@ -301,7 +300,7 @@ class MessageStore:
         """`flushLagLimit`."""
         return self._config.flush_lag_limit
 
-    # reading
+    # lookups
 
     def get(
         self,
@@ -312,9 +311,10 @@ class MessageStore:
         matches: Wanted | None = None,
         max_total_bytes: int = _UNLIMITED,
     ) -> GetResult:
-        """Messages of a queue from `offset`, with every status and correction of docs/formats.md, "getMessage".
+        """Return messages of a queue from `offset` on, with the statuses and corrections of docs/formats.md,
+        "getMessage".
 
-        This and the other lookups raise ColdRead, in a store with a loop, for what is not in memory: see `fetch`.
+        In a store with a loop, this and the other lookups raise ColdRead for bytes that are not in memory: see `fetch`.
         """
         if self._log.batch or self._log_flush.undispatched:
             self.commit()
@@ -324,13 +324,13 @@ class MessageStore:
         return self._reader.get(queue, offset, max_count, matches, max_total_bytes)
 
     def messages_from(self, topic: str, queue_id: int, offset: int) -> int:
-        """How many messages of a queue may be seen from `offset` on; no more than none where there are none."""
+        """Return how many messages of a queue are visible from `offset` on; 0 or less if there are none."""
         queue = self._queues.by_key.get((topic, queue_id))
         return 0 if queue is None else queue.end - offset
 
     def read_ahead(self, topic: str, queue_id: int, offset: int, count: int) -> ReadAhead | None:
-        """Up to `count` messages of a queue from `offset`, to be read one after the other; None if they are not of the
-        usual kind, or not in memory: `get` sees to all."""
+        """Return up to `count` messages of a queue from `offset` on, to be taken one by one. None if they need checks
+        or are not in memory: then use `get`."""
         queue = self._queues.by_key.get((topic, queue_id))
         try:
             if queue is None:
@@ -340,91 +340,92 @@ class MessageStore:
             return None
 
     def has_wanted(self, topic: str, queue_id: int, test: PropertyTest, offset: int, count: int) -> bool:
-        """Whether one of `count` messages from `offset` passes a test of properties, or that cannot be told at once."""
+        """Return whether one of `count` messages from `offset` passes a test of properties, or that is not known at
+        once."""
         queue = self._queues.by_key.get((topic, queue_id))
         return queue is not None and self._reader.has_wanted(queue, offset, count, test)
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if it ever had a message, with its smallest offset as the log's start has it now."""
+        """Return the queue with its current smallest offset, or None if it never had a message."""
         queue = self._queues.by_key.get((topic, queue_id))
         return None if queue is None else self._reader.with_current_min_offset(queue)
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """The record that begins at that byte of the log; None when none does."""
+        """Return the record that begins at this byte of the log, or None."""
         self.commit()
         record = self._reader.record_at(physical_offset)
         return None if record is None else bytes(record)
 
     def written_record_at(self, physical_offset: int) -> Record | None:
-        """A copy of the record that begins there, if it was written before this turn: its batch stays open."""
+        """Return a copy of the record at this offset if it is written. The open batch stays open."""
         return self._reader.copied_record_at(physical_offset)
 
     def record_of_size_at(self, physical_offset: int, size: int) -> Record | None:
-        """A copy of a record of which more is known; what stands in this turn's batch is not there."""
+        """Return a copy of the record of `size` bytes at this offset if it is written. The open batch stays open."""
         return self._reader.record_of_size_at(physical_offset, size)
 
     def is_queued(self, record: Record) -> bool:
-        """Return whether the queue that a record names has a message where the record lies: bytes inside a body may
-        look like one. A record that is appended and not visible yet counts. ColdRead."""
+        """Return whether the record's queue has a unit at the record's offset: bytes inside a body may look like a
+        record. A record that is appended and not visible yet counts. Raises ColdRead."""
         queue = self._queues.get(record.topic, record.queue_id)
         if queue is not None and record.queue_offset >= queue.end:
             self.make_visible()
         return queue is not None and self._reader.has_unit_of(queue, record)
 
     def fetch(self, cold: ColdRead) -> asyncio.Future[None]:
-        """Done once what a lookup missed is in memory, so that it is worth asking again. Not to be cancelled."""
+        """Return a future that is done once a lookup that raised `cold` can be repeated. Do not cancel it."""
         return self._reader.fetch(cold)
 
     def min_offset(self, topic: str, queue_id: int) -> int | None:
-        """The first offset of a queue that still has its record; None when there is no such queue."""
+        """Return the first offset of a queue that still has its record; None without such a queue."""
         queue = self._queue(topic, queue_id)
         return None if queue is None else queue.min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int | None:
-        """One past the last offset that may be read; None when there is no such queue."""
+        """Return the offset after the last readable one; None without such a queue."""
         self.commit()
         queue = self._queues.get(topic, queue_id)
         return None if queue is None else queue.end
 
     def units(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]]:
-        """`(physical offset, size, tags code)` of messages from `offset` on: up to `count` that are there, and in one
-        segment of the queue."""
+        """Return `(physical offset, size, tags code)` of up to `count` messages from `offset` on, in one segment of the
+        queue."""
         self.commit()
         queue = self._queue(topic, queue_id)
         return [] if queue is None or offset < queue.min_offset else self._reader.units(queue, offset, count)
 
     def lost_topics(self, is_known: Callable[[str], bool]) -> dict[str, int]:
-        """Return the topics with messages that are not known, with the number of queues that these need.
+        """Return the topics with messages for which `is_known` is False, with the number of queues that each needs.
 
-        Only a process that did not stop in order loses topics so; RocketMQ leaves the queues of deleted topics behind.
+        Only a process that was not stopped cleanly loses topics; RocketMQ leaves the queues of deleted topics behind.
         """
         if self._was_clean:
             return {}
         return {topic: count for topic, count in self._queues.queues_needed().items() if not is_known(topic)}
 
     def queue_ids(self, topic: str) -> list[int]:
-        """The queues of a topic that ever had a message."""
+        """Return the queues of a topic that ever had a message."""
         return list(self._queues.by_topic.get(topic, ()))
 
     async def query_by_key(self, topic: str, key: str, max_num: int, begin: int, end: int) -> Found:
-        """The newest messages of a topic with that key (or unique key) that were stored in [begin, end] (ms)."""
+        """Return the newest messages of a topic with this key or unique key, stored in [begin, end] (ms)."""
         self.commit()
         return await self._key_query.run(topic, key, max_num, begin, end)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """The queue offset that belongs to a store timestamp (ms); 0 when there is no such queue."""
+        """Return the queue offset for a store timestamp (ms); 0 without such a queue."""
         self.commit()
         queue = self._queue(topic, queue_id)
         return 0 if queue is None else self._reader.offset_by_time(queue, timestamp, boundary)
 
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """The store timestamp (ms) of a queue's message; None when it is not there."""
+        """Return the store timestamp (ms) of a queue's message; None if there is no such message."""
         self.commit()
         queue = self._queues.get(topic, queue_id)
         return None if queue is None else self._reader.store_time_at(queue, offset)
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int | None:
-        """The store timestamp (ms) of a queue's first message; None when it has none."""
+        """Return the store timestamp (ms) of a queue's first message; None if it has none."""
         first = self.min_offset(topic, queue_id)
         return None if first is None else self.store_time_at(topic, queue_id, first)
 
@@ -435,12 +436,12 @@ class MessageStore:
 
     @property
     def max_physical_offset(self) -> int:
-        """The byte behind the last record."""
+        """The end of the log, after the last record."""
         return self._log.written
 
     @property
     def flushed_offset(self) -> int:
-        """The log is on disk up to that byte."""
+        """The end of the part of the log that is on disk."""
         return self._log.written - self.flush_lag
 
     @property
@@ -454,18 +455,19 @@ class MessageStore:
         return self._log.flags.lacks_descriptors
 
     def refusal_reasons(self) -> str:
-        """Why puts are refused, for operators; "" when they are accepted."""
+        """Return why puts are refused, for operators; "" if they are accepted."""
         return self._log.flags.reasons()
 
     def disk_usage(self) -> DiskUsage:
-        """How full the file systems are that hold the store. OSError."""
+        """Return how full the file systems of the store are. Raises OSError."""
         return measure(self._config.store_path_root_dir, self._disk)
 
     async def delete_topic(self, topic: str, *, may_have_delayed: bool = False) -> int:
-        """Remove a topic's queues and their offsets; the log keeps its records. Returns how many queues there were.
+        """Remove a topic's queues and their offsets; the log keeps its records. Return the number of removed queues.
 
-        No recovery brings back what was there when this was called, and `is_deleted` tells what waits elsewhere: of a
-        topic without queues, only with `may_have_delayed`. OSError: that cannot be promised, nothing went.
+        Recovery does not restore messages from before this call, and `is_deleted` reports them where they wait
+        elsewhere (delayed messages); for a topic without queues only with `may_have_delayed`. Raises OSError if the
+        deletion cannot be made durable; then nothing is removed.
         """
         if not self._queues.has_topic(topic) and not may_have_delayed:
             return 0
@@ -473,48 +475,48 @@ class MessageStore:
         await self._deleted.add(topic, self._log.written)
         self.commit()
         removed = self._queues.remove_topic(topic)
-        await self._deleted.add(topic, self._log.written)  # with what came while the disk was waited for
+        await self._deleted.add(topic, self._log.written)  # with messages that arrived during the disk access
         log.info("topic removed from store topic=%s queues=%d", topic, removed)
         return removed
 
     def is_deleted(self, topic: str, physical_offset: int) -> bool:
-        """Whether a message for that topic, which lies at that byte of the log, went with the topic."""
+        """Return whether a message for this topic, at this byte of the log, was deleted with the topic."""
         return self._deleted.covers(topic, physical_offset)
 
-    # flushing
+    # flush
 
     def when_flushed(self, callback: Settled) -> None:
-        """Write the batch, and call back once the log is on disk as far as it goes now, or never will be."""
+        """Write the batch, and call back once the log up to its current end is on disk, or cannot be any more."""
         self.commit()
         self._log_flush.when_flushed(callback)
 
     def step(self, now_ms: int) -> None:
-        """What is due by now, by the steady clock: answers of the flusher, overdue waiters, queues to flush or to try
-        again, segments that have been kept long enough."""
+        """Run what is due, by the steady clock: results of the flusher, overdue waiters, flushes and retries of queues,
+        removal of expired segments."""
         self._durability.step(now_ms)
         self._log.step(now_ms)
-        if now_ms // _LOOK_MS != self._looked_at:
-            self._looked_at = now_ms // _LOOK_MS
+        if now_ms // _LOST_BYTES_CHECK_MS != self._checked_at:
+            self._checked_at = now_ms // _LOST_BYTES_CHECK_MS
             self._log.files.check_for_lost_bytes()
         self._cleaner.step(now_ms, self.disk_usage, lambda: self._durability.deletable_offset)
 
     def traffic(self) -> Mapping[str, TopicTraffic]:
-        """What came into each topic that has queues, to look at."""
+        """Return the traffic of each topic that has queues; read-only."""
         self._reput.writes.note_units()
         return self._queues.traffic
 
     def messages_into(self, topics: Iterable[str]) -> int:
-        """How many messages came into these topics since the start; no other's queues are looked at."""
-        return sum(self._queues.topic_traffic(topic).sizes.count for topic in topics if topic in self._queues.traffic)
+        """Return how many messages these topics received since the start. Queues of other topics are not read."""
+        return sum(self._queues.noted(topic).sizes.count for topic in topics if topic in self._queues.traffic)
 
-    def note_special(self, topic: str, kind: str, size: int) -> None:
-        """A message that was put is of a special kind; unless its topic is gone already."""
+    def note_message_type(self, topic: str, message_type: str, size: int) -> None:
+        """Count a put message of a type other than normal, unless its topic was removed."""
         traffic = self._queues.traffic.get(topic)
         if traffic is not None:
-            traffic.note_special(kind, size)
+            traffic.note_message_type(message_type, size)
 
     def statistics(self) -> MessageStoreStatistics:
-        """A snapshot."""
+        """Return a snapshot."""
         durability = self._log_flush.statistics()
         return MessageStoreStatistics(
             log=self._log.statistics(),

@@ -1,11 +1,11 @@
-"""From the log to what is read by consumers: queue units, arrivals, index. The same code live and in recovery.
+"""Dispatch from the log to the data that consumers read: queue units, arrivals, index. Used live and in recovery.
 
-`dispatch` takes appends in log order. Live they are the very objects that were put; recovery makes them from parsed
-records. Units gather per queue, and when they are written is broker.store.queue.unit_writes' business; then each
-queue's arrival is told once, with the tags codes of what came, so that a parked pull can decide without reading.
+`dispatch` takes appends in log order. Live, these are the objects that were put; recovery builds them from parsed
+records. Units collect per queue; broker.store.queue.unit_writes decides when they are written. Then each queue's
+arrival is announced once, with the tags codes of its new units, so that a parked pull can be matched without a read.
 
-Under SYNC_FLUSH the caller passes only what is flushed. A queue that cannot be written keeps its units and is tried
-again by `retry`; meanwhile the store refuses new messages.
+Under SYNC_FLUSH the caller passes only flushed appends. A queue that cannot be written keeps its units, and `retry`
+writes them later; until then the store refuses new messages.
 
 Source: docs/formats.md, "Dispatch", "tagsCode".
 """
@@ -38,7 +38,7 @@ _UNKNOWN_LEVEL_DELAY_MS: Final = 1_000
 
 
 class ReputStatistics(msgspec.Struct, frozen=True):
-    """`offset`: everything below that byte of the log is in its queue."""
+    """`offset`: all records below this byte of the log are dispatched."""
 
     offset: int
     dispatched: int
@@ -48,10 +48,11 @@ class ReputStatistics(msgspec.Struct, frozen=True):
 def plain_gather_units(
     appends: Sequence[Append], deliver_time: Callable[[Append], int], jumped: Callable[[ConsumeQueue], None]
 ) -> list[ConsumeQueue]:
-    """Give every append its unit, in log order; the queues that got one, each to be asked to `take_turn`.
+    """Append the unit of every append to its queue, in log order. Return the queues that got one; call `take_turn` on
+    each.
 
-    `deliver_time`: the tags code of a message in the schedule topic. `jumped`: what is called, before a unit that does
-    not follow the one before it, to have that one and all before it written.
+    `deliver_time` returns the tags code of a message in the schedule topic. `jumped` is called before a unit that does
+    not follow the previous one, and writes the earlier units.
     """
     touched: list[ConsumeQueue] = []
     for append in appends:
@@ -79,10 +80,10 @@ def plain_publish(
     topics: Container[str] | None,
     on_arrival: Arrival | None,
 ) -> tuple[int, list[ConsumeQueue]]:
-    """Let the new units of queues be seen that may wait in memory; how many they are, and the queues of which they may
-    not. With thousands of queues this loop runs once a message.
+    """Make the new units of queues visible if they may wait in memory. Return their number, and the queues whose units
+    may not. With thousands of queues this loop runs once per message.
 
-    `topics`: whose arrivals somebody wants to hear of; None: all.
+    `topics`: the topics whose arrivals are announced; None: all.
     """
     units = 0
     others: list[ConsumeQueue] = []
@@ -91,7 +92,7 @@ def plain_publish(
         if queue.is_removed or size >= FULL_BYTES:
             others.append(queue)
             continue
-        if size == turn * UNIT_SIZE:  # else it waits already
+        if size == turn * UNIT_SIZE:  # else it is waiting already
             waiting[queue] = None
         units += turn
         queue.unnoted += turn
@@ -108,7 +109,7 @@ publish = plain_publish if _compiled is None else partial(_compiled.publish, FUL
 
 
 class Reput:
-    """`offset` is how far the log is dispatched. `topics`: those of which `on_arrival` wants to hear, None: all."""
+    """`offset`: the dispatched end of the log. `topics`: the topics whose arrivals are announced; None: all."""
 
     def __init__(
         self, delay_levels: Sequence[int], on_arrival: Arrival | None = None, topics: Container[str] | None = None
@@ -116,11 +117,11 @@ class Reput:
         self._delay_levels = delay_levels
         self.on_arrival = on_arrival
         self._topics = topics
-        self.index: IndexFeed | None = None  # once it has what was dispatched before
+        self.index: IndexFeed | None = None  # set once it has caught up with what was dispatched before
         self.offset = 0
         self.writes = UnitWrites()
         self.last_store_timestamp = 0
-        self._unseen: dict[ConsumeQueue, list[int]] = {}  # of failed ones: tags codes
+        self._unannounced: dict[ConsumeQueue, list[int]] = {}  # tags codes of failed queues
         self._dispatched = 0
 
     def dispatch(self, appends: Sequence[Append]) -> None:
@@ -135,7 +136,7 @@ class Reput:
                 self.index.add(appends, self.offset)
 
     def _publish(self, queues: Sequence[ConsumeQueue]) -> None:
-        """Let the new units of queues be seen, and say so."""
+        """Make the new units of queues visible, and announce them."""
         writes = self.writes
         if writes.limit:
             units, queues = publish(queues, writes.waiting, self._topics, self.on_arrival)
@@ -146,12 +147,12 @@ class Reput:
             if writes.add(queue, len(codes)):
                 self._announce(queue, codes)
             else:
-                self._unseen.setdefault(queue, []).extend(codes)  # told when they are written
+                self._unannounced.setdefault(queue, []).extend(codes)  # announced when they are written
         if writes.limit and writes.units > writes.limit:
             writes.write_oldest()
 
     def _write_before_jump(self, queue: ConsumeQueue) -> None:
-        """Only in recovery does a unit not follow the one before it; an OSError ends the load there."""
+        """Write the pending units. A unit follows no other only in recovery, where an OSError ends the load."""
         queue.take_turn()
         if queue.pending:
             queue.write_pending()
@@ -166,17 +167,17 @@ class Reput:
         return self.writes.failed
 
     def retry(self) -> None:
-        """Try the failed queues again."""
+        """Write the failed queues again."""
         for queue in self.writes.retry():
-            if queue in self._unseen:
-                self._announce(queue, self._unseen.pop(queue))
+            if queue in self._unannounced:
+                self._announce(queue, self._unannounced.pop(queue))
 
     def deliver_time(self, append: Append) -> int:
-        """The tags code of a message in the schedule topic: when it is due, ms. docs/formats.md, "tagsCode"."""
+        """Return the tags code of a message in the schedule topic: its due time in ms. docs/formats.md, "tagsCode"."""
         return schedule_tags_code(append.properties, append.store_timestamp, append.tags_code, self._delay_levels)
 
     def append_of(self, record: Record, queue: ConsumeQueue | None) -> Append:
-        """A parsed record in the form that dispatch takes; `queue` None when it gets no unit."""
+        """Return a parsed record in the form that `dispatch` takes. `queue`: None if it gets no unit."""
         properties = record.properties
         return Append(
             topic=record.topic,
@@ -198,7 +199,7 @@ class Reput:
         )
 
     def statistics(self) -> ReputStatistics:
-        """Counts since the start."""
+        """Return the counts since the start."""
         return ReputStatistics(self.offset, self._dispatched, len(self.writes.failed))
 
     def __repr__(self) -> str:
@@ -206,7 +207,7 @@ class Reput:
 
 
 def schedule_tags_code(properties: bytes, store_timestamp: int, tag_hash: int, delays_ms: Sequence[int]) -> int:
-    """Deliver time of a record in the schedule topic; its tag's hash when it carries no delay level."""
+    """Return the delivery time (ms) of a record in the schedule topic; its tag's hash if it has no delay level."""
     level = decimal(property_value(properties.decode("utf-8", "replace"), PropertyName.DELAY), 1, INT32_MAX)
     if level is None:
         return tag_hash

@@ -1,7 +1,7 @@
-"""Why new messages are refused, if they are: every reason that holds at present, set and cleared by whoever knows.
+"""The reasons for which new messages are refused. The part that detects a reason sets and clears it.
 
-A reason goes when its cause does; those of two causes never clear each other. Only a failed sync stays until a restart:
-nobody but a recovery knows what is on the disk then. Reading goes on under all of them.
+A reason is cleared when its cause ends; two causes never share a reason. Only a failed sync lasts until a restart,
+because only recovery can determine what is on the disk then. Reads continue under all reasons.
 
 Source: docs/formats.md, "Failures", "Retention".
 """
@@ -18,25 +18,25 @@ log = logging.getLogger(__name__)
 
 
 class RunningFlag(Enum):
-    """A reason to refuse; the value is what operators read."""
+    """A reason to refuse messages. The value is shown to operators."""
 
     CLOSED = "the store is not open"
-    SYNC_FAILED = "a sync failed, only a restart knows what is on the disk"
+    SYNC_FAILED = "a sync failed, a restart is needed to recover the state of the disk"
     DISK_FULL = "the disk is too full"
     LOG_ERROR = "the log cannot be written"
-    NO_SEGMENT = "the log's next segment cannot be made"
+    NO_SEGMENT = "the log's next segment cannot be created"
     QUEUE_ERROR = "queue units cannot be written"
     INDEX_ERROR = "the index cannot be written"
-    NO_BUFFER = "every buffer of the transient store pool waits for the disk"
+    NO_BUFFER = "all buffers of the transient store pool wait for the disk"
 
 
-_PARTIAL: Final = frozenset((RunningFlag.NO_SEGMENT,))  # the current segment may still have room
-_PASSING: Final = frozenset((RunningFlag.NO_BUFFER,))  # worth another try at once
+_PARTIAL: Final = frozenset((RunningFlag.NO_SEGMENT,))  # the current segment may have space left
+_PASSING: Final = frozenset((RunningFlag.NO_BUFFER,))  # short: clients should retry at once
 _LASTING: Final = frozenset((RunningFlag.SYNC_FAILED,))
 
 
 class RunningFlags:
-    """The flags of one store. `changed` is called behind each change."""
+    """The flags of one store. `changed` is called after each change."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -47,7 +47,7 @@ class RunningFlags:
         return flag in self._set
 
     def set(self, flag: RunningFlag, detail: object = "") -> None:
-        """Refuse from now on. `detail` is for operators: the error, the measured value."""
+        """Refuse messages from now on. `detail` is for operators: the error, or the measured value."""
         is_new = flag not in self._set
         self._set[flag] = str(detail)
         if isinstance(detail, OSError) and detail.errno in NO_DESCRIPTORS:
@@ -60,17 +60,17 @@ class RunningFlags:
             self._changed()
 
     def clear(self, flag: RunningFlag) -> None:
-        """This reason holds no longer."""
+        """Remove this reason."""
         if flag in self._set and flag not in _LASTING:
             del self._set[flag]
             self._without_descriptors.discard(flag)
             if flag is not RunningFlag.CLOSED:
-                log.info("reason to refuse messages is gone reason=%s left=%d", flag.value, len(self._set))
+                log.info("reason to refuse messages cleared reason=%s left=%d", flag.value, len(self._set))
             self._changed()
 
     @property
     def refusal(self) -> PutStatus | None:
-        """What every put is answered; None: it is accepted, if there is room for it."""
+        """The status of every refused put; None: puts are accepted if the segment has space."""
         refusing = self._set.keys() - _PARTIAL
         if refusing and refusing <= _PASSING:
             return PutStatus.SYSTEM_BUSY
@@ -82,7 +82,7 @@ class RunningFlags:
         return bool(self._set) and self._without_descriptors >= self._set.keys()
 
     def reasons(self) -> str:
-        """Every reason with its detail, for /readyz; "" when there is none."""
+        """Return every reason with its detail, for /readyz; "" if there is none."""
         return "; ".join(f"{flag.value} ({detail})" if detail else flag.value for flag, detail in self._set.items())
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
 """A small file that is replaced as a whole: the JSON tables under config/.
 
-Order of a save: write `<name>.tmp`, sync it; the current file becomes `<name>.bak` (a second name for the same
-bytes, so that no moment is without a current file); rename the temporary one over it; sync the directory. After a
-cut at any point one of the two files is whole: the new state, or the one before.
+Order of a save: write `<name>.tmp` and sync it; make the current file `<name>.bak` (a second name for the same bytes,
+so that a current file exists at any time); rename the temporary file over the current one; sync the directory. After a
+power cut at any point one of the two files is complete, with the new state or the previous one.
 
 Source: docs/formats.md, "State files".
 """
@@ -21,16 +21,16 @@ BACKUP_SUFFIX = ".bak"
 
 
 class StateFile:
-    """One file and its `.bak`. `validate` raises ValueError on content that its owner cannot use."""
+    """One file and its `.bak`. `validate` raises ValueError on content that the owner cannot use."""
 
     def __init__(self, path: Path, *, validate: Callable[[bytes], object], disk: Disk | None = None) -> None:
         self._path = str(path)
         self._validate = validate
         self._disk = disk or Disk()
-        self._current: bytes | None = None  # what the file itself holds, if that is known to be good
+        self._current: bytes | None = None  # content of the file itself, if it is known to be valid
 
     def load(self) -> bytes | None:
-        """The newest usable content; None when there never was a file. StoreError when both are damaged."""
+        """Return the newest usable content; None if no file exists. Raises StoreError if both files are damaged."""
         problems = []
         for path in (self._path, self._path + BACKUP_SUFFIX):
             try:
@@ -52,7 +52,7 @@ class StateFile:
         return None
 
     def _make_lasting(self) -> None:
-        """What was read may be a save that ended with its process, before its directory was synced."""
+        """Sync the directory: the file may come from a save whose process died before that sync."""
         directory = os.path.dirname(self._path)
         try:
             self._disk.sync_directory(directory)
@@ -69,7 +69,7 @@ class StateFile:
         return data
 
     def save(self, data: bytes) -> None:
-        """Replace the content; a no-op when nothing changed. Blocks for two syncs. OSError leaves the old content."""
+        """Replace the content, unless it is unchanged. Blocks for two syncs. An OSError leaves the old content."""
         if data == self._current:
             return
         directory = os.path.dirname(self._path)

@@ -1,4 +1,4 @@
-"""What an operator asks of a store first."""
+"""The main statistics of a store."""
 
 import msgspec
 
@@ -10,19 +10,19 @@ from skylarkmq.broker.store.retention.cleaner import CleanerStatistics
 
 
 class MessageStoreStatistics(msgspec.Struct, frozen=True):
-    """One moment of a store. Offsets in bytes of the log."""
+    """A snapshot of a store. Offsets in bytes of the log."""
 
     log: CommitLogStatistics
     flusher: FlusherStatistics
     queues: int
-    skipped_records: int  # that recovery found and gave no queue unit
+    skipped_records: int  # records without a queue unit, found by recovery
     dispatched: int
     dispatch_lag: int
     flush_lag: int
     waiting_for_flush: int
     commit_lag: int
-    free_buffers: int | None  # of the transient store pool; None: there is none
+    free_buffers: int | None  # of the transient store pool; None without a pool
     is_writable: bool
     reader: StoreReaderStatistics
     cleaner: CleanerStatistics
-    index: IndexStatistics | None  # None: messageIndexEnable is off
+    index: IndexStatistics | None  # None if messageIndexEnable is off

@@ -1,14 +1,14 @@
-"""What came into a topic since the start: messages and bytes of records, by their sizes.
+"""Messages and bytes of records that a topic received since the start, by record size.
 
-All queues of a topic share one. Sizes are noted when units are written, those of many units in one call, or when
-somebody asks for the figures; recovery counts nothing. Messages of a special kind (fifo, delay, transaction) are noted
-once more by whoever knows their properties, so that plain ones cost nothing: what is not special is normal. The figures
-go with the topic.
+All queues of a topic share one object. Sizes are counted when units are written, many units in one call, or when the
+figures are read. Recovery counts nothing. The parts that read a message's properties also count messages of other types
+than normal (fifo, delay, transaction), so that normal ones cost nothing: their figures are the difference. The figures
+are dropped with the topic.
 """
 
 from typing import TYPE_CHECKING, Final
 
-from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.histogram import Buckets
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
 
@@ -20,7 +20,7 @@ NORMAL: Final = "normal"
 
 
 def plain_note_units(queue: "QueueTail") -> None:
-    """Note the sizes of a queue's units of which that was not done yet."""
+    """Count the sizes of a queue's units that are not counted yet."""
     pending = queue.pending
     unnoted = pending[len(pending) - UNIT_SIZE * queue.unnoted :]
     queue.unnoted = 0
@@ -33,28 +33,28 @@ note_units = plain_note_units if _compiled is None else _compiled.note_units
 
 
 class TopicTraffic:
-    """`sizes` are those of all messages, `special` those of each kind but the normal one."""
+    """`sizes`: sizes of all messages. `special`: sizes of each message type except normal."""
 
     __slots__ = ("sizes", "special")
 
     def __init__(self) -> None:
-        self.sizes = Histogram(SIZE_BOUNDS)
-        self.special: dict[str, Histogram] = {}
+        self.sizes = Buckets(SIZE_BOUNDS)
+        self.special: dict[str, Buckets] = {}
 
     def __repr__(self) -> str:
         return f"<TopicTraffic messages={self.sizes.count} bytes={self.sizes.total}>"
 
-    def note_special(self, kind: str, size: int) -> None:
-        """One of the messages was of this kind."""
-        buckets = self.special.get(kind)
+    def note_message_type(self, message_type: str, size: int) -> None:
+        """Count a message of this type."""
+        buckets = self.special.get(message_type)
         if buckets is None:
-            buckets = self.special[kind] = Histogram(SIZE_BOUNDS)
+            buckets = self.special[message_type] = Buckets(SIZE_BOUNDS)
         buckets.note(size)
 
-    def by_kind(self) -> dict[str, Histogram]:
-        """The sizes of each kind; normal ones are there if there are any, or no others."""
+    def by_message_type(self) -> dict[str, Buckets]:
+        """Return the sizes of each message type. Normal is included if it has messages, or is the only type."""
         normal = self.sizes.plus(self.special.values(), -1)
-        normal.counts = [max(count, 0) for count in normal.counts]  # what stands in a buffer is counted when written
+        normal.counts = [max(count, 0) for count in normal.counts]  # messages in a buffer are counted when written
         kinds = dict(self.special)
         if not kinds or any(normal.counts):
             kinds[NORMAL] = normal

@@ -142,7 +142,7 @@ async def test_a_failed_sync(start: Open, disk: TestDisk, tmp_path: Path) -> Non
         status, checks = await broker.ready()
         assert (status, checks["store"]) == (
             503,
-            "a sync failed, only a restart knows what is on the disk ([Errno 5] Input/output error)",
+            "a sync failed, a restart is needed to recover the state of the disk ([Errno 5] Input/output error)",
         )
         assert await broker.pull() == [b"safe"]
     assert (tmp_path / "store" / "abort").exists()
@@ -199,7 +199,7 @@ async def test_no_room_for_another_segment(start: Open, disk: TestDisk) -> None:
         assert (await broker.send(b"small")).code == ResponseCode.SUCCESS
         status, checks = await broker.ready()
         assert status == 503
-        assert checks["store"].startswith("the log's next segment cannot be made")
+        assert checks["store"].startswith("the log's next segment cannot be created")
         assert await broker.pull(stored) == [b"small"]
         heal(disk)
         await broker.back()

@@ -180,7 +180,7 @@ class CheckRound:
     def _conclude(self, half: Half, verdict: Verdict, append: Append, producer: Connection | None) -> None:
         """Update state and counters, and send the check request, after the message is in the log."""
         if append.topic != SystemTopic.TRANSACTION_OP:
-            self._store.note_special(append.topic, TRANSACTION, append.size)
+            self._store.note_message_type(append.topic, TRANSACTION, append.size)
         transactions, totals = self._transactions, self._totals
         if append.topic != _HALF:
             state = HalfState.DECIDED if verdict is Verdict.DROP else HalfState.DISCARDED

@@ -159,7 +159,7 @@ class Endings:
             self._transactions.ended(ending.half, is_commit=ending.is_commit, now_ms=self._now_ms())
             if ending.is_commit:
                 final = ending.appends[0]
-                self._store.note_special(final.topic, TRANSACTION, final.size)
+                self._store.note_message_type(final.topic, TRANSACTION, final.size)
         for waiting in self._transactions.under_way.pop(ending.half.root):
             if not waiting.done():
                 waiting.set_result(None)

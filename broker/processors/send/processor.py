@@ -198,7 +198,7 @@ class SendProcessor:
             for append in batch or (last,):
                 kind = special_type(append.properties)
                 if kind is not None and append.status in STORED:
-                    self._store.note_special(append.topic, kind, append.size)
+                    self._store.note_message_type(append.topic, kind, append.size)
 
     def _note_latencies(self, waiting: list[Waiting], arrived_s: float) -> None:
         """Note the latencies. The first case covers nearly all calls: one code, and all stored."""

@@ -40,7 +40,7 @@ class ZeroFill:
     """The zero fill of one log. Positions are byte offsets of the log."""
 
     def __init__(self, config: StoreConfig) -> None:
-        self._is_padded = config.written_beforehand_bytes > 0
+        self._is_padded = config.zero_fill_bytes > 0
         self._has_stretches = config.is_sync_flush and not config.transient_store_pool_enable
         self.stored_end = _UNLIMITED  # from this offset on the segment is only reserved
         self._idle: IdleZeroFill | None = None

@@ -97,7 +97,7 @@ class Recovery:
         deleted: DeletedTopics,
         *,
         check_body: bool = True,
-        check_seal: bool = False,
+        check_record_checksums: bool = False,
         check_stop: Callable[[], None] = lambda: None,
     ) -> None:
         """`check_stop` is called every few thousand records and raises what ends the run early."""
@@ -105,8 +105,8 @@ class Recovery:
         self._deleted = deleted
         self._queues = queues
         self._reput = reput
-        self._check_body = check_body and not check_seal
-        self._check_record_checksums = check_seal
+        self._check_body = check_body and not check_record_checksums
+        self._check_record_checksums = check_record_checksums
         self._check_stop = check_stop
         self._progress_at = 0
         self._progress_s = monotonic()

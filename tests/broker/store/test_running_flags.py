@@ -63,4 +63,4 @@ def test_without_another_segment_there_may_be_room() -> None:
     it, _ = flags()
     it.set(RunningFlag.NO_SEGMENT)
     assert not refused(it)
-    assert it.reasons() == "the log's next segment cannot be made"
+    assert it.reasons() == "the log's next segment cannot be created"

@@ -63,12 +63,12 @@ def test_what_a_recovery_finds_is_not_traffic(tmp_path: Path) -> None:
 def test_what_is_not_special_is_normal() -> None:
     """Special messages are noted once more, with their kind."""
     traffic = TopicTraffic()
-    assert traffic.by_kind()[NORMAL].count == 0
+    assert traffic.by_message_type()[NORMAL].count == 0
     traffic.sizes.note_all([100, 200, 300])
-    traffic.note_special("fifo", 200)
-    kinds = traffic.by_kind()
+    traffic.note_message_type("fifo", 200)
+    kinds = traffic.by_message_type()
     assert {kind: (sizes.count, sizes.total) for kind, sizes in kinds.items()} == {NORMAL: (2, 400), "fifo": (1, 200)}
-    traffic.note_special("fifo", 100)
-    traffic.note_special("delay", 300)
-    assert NORMAL not in traffic.by_kind()
+    traffic.note_message_type("fifo", 100)
+    traffic.note_message_type("delay", 300)
+    assert NORMAL not in traffic.by_message_type()
     assert "messages=3" in repr(traffic)

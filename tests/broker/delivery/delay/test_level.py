@@ -348,5 +348,5 @@ def test_delivered_messages_count_as_delayed_ones(it: Opened) -> None:
     it.put(message(b"normal"), delayed(b"late"))
     it.clock.now_ms += 1_000
     level_of(it).step(it.clock.now_ms)
-    kinds = it.store.traffic()["T"].by_kind()
+    kinds = it.store.traffic()["T"].by_message_type()
     assert {kind: sizes.count for kind, sizes in kinds.items()} == {"normal": 1, "delay": 1}

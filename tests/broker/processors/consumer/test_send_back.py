@@ -237,7 +237,7 @@ async def test_what_was_sent_back_is_counted(parts: SendBacks) -> None:
         await parts.send_back(parts.original(), level)
     assert parts.processor.sent_back.table()[TOPIC][GROUP].messages == 3
     assert repr(parts.processor) == "<SendBackProcessor retries=2 dead_letters=1>"
-    assert parts.store.traffic()[SCHEDULE].by_kind()["delay"].count == 2
+    assert parts.store.traffic()[SCHEDULE].by_message_type()["delay"].count == 2
 
 
 async def test_what_javas_client_sends_back_is_what_a_real_broker_made_of_it(parts: SendBacks) -> None:

@@ -428,7 +428,7 @@ async def test_a_delayed_send_waits_in_the_queue_of_its_level(sends: Sends, code
         "UNIQ_KEY": "U", "TAGS": "a", "DELAY": "3", "CLUSTER": "C", "REAL_TOPIC": "T", "REAL_QID": "2",
     }  # fmt: skip
     assert sends.store.max_offset("T", 2) is None
-    assert sends.store.traffic()["SCHEDULE_TOPIC_XXXX"].by_kind().keys() == {"delay"}
+    assert sends.store.traffic()["SCHEDULE_TOPIC_XXXX"].by_message_type().keys() == {"delay"}
 
 
 @pytest.mark.parametrize(
