@@ -1,6 +1,6 @@
-"""`lock` and `abort`: who runs on this directory, and whether the last one ended well.
+"""The files `lock` and `abort`: whether a broker runs on this directory, and whether the last one stopped cleanly.
 
-    lock     the four bytes `lock`; a POSIX lock on its first byte is held while a broker runs
+    lock     contains the four bytes `lock`; a running broker holds a POSIX lock on the first byte
     abort    the process id as text; exists while a broker runs, and after one that did not stop cleanly
 
 Source: docs/formats.md, "abort and lock".
@@ -30,7 +30,7 @@ class RunningFiles:
         self._lock_fd = -1
 
     def lock(self) -> None:
-        """Make the root directory and take the lock. StoreLockedError: another process has it."""
+        """Create the root directory and take the lock. Raises StoreLockedError if another process has it."""
         path = f"{self._root}/{LOCK_FILE}"
         try:
             self._make_root(os.path.abspath(self._root))
@@ -50,30 +50,30 @@ class RunningFiles:
 
     def _make_root(self, root: str) -> None:
         self._disk.make_directory(root)
-        if not os.listdir(root):  # perhaps made by a process that ended before it could sync it
+        if not os.listdir(root):  # perhaps created by a process that died before it could sync it
             self._disk.sync_directory(os.path.dirname(root))
 
     def unlock(self) -> None:
-        """Give the lock up."""
+        """Release the lock."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
     def is_abort_present(self) -> bool:
-        """The last broker here did not stop cleanly."""
+        """Return whether the last broker here did not stop cleanly."""
         return os.path.exists(self._abort)
 
     def write_abort(self) -> None:
-        """From now on a stop that is not clean is known to be one."""
+        """Mark the store as running. If the file remains, the stop was not clean."""
         self._disk.write_file(self._abort, str(os.getpid()).encode())
         self._disk.sync_directory(self._root)
 
     def remove_abort(self) -> bool:
-        """A clean stop: everything written is on disk and dispatched. False: the disk refuses to say so."""
+        """Mark the stop as clean: everything written is on disk and dispatched. False: the disk refuses."""
         try:
             self._disk.unlink(self._abort)
         except FileNotFoundError:
-            log.warning("abort file was gone before the stop path=%s", self._abort)
+            log.warning("abort file already removed before the stop path=%s", self._abort)
         except OSError as problem:
             log.error("stop counts as a crash path=%s error=%s", self._abort, problem)
             return False

@@ -1,26 +1,27 @@
-"""Which records of the log get a unit in their queue: one rule for recovery, `store verify` and `store repair`.
+"""Decides which records of the log get a unit in their queue: one rule for recovery, `store verify`, `store repair`.
 
-Only the body of a record has a checksum. A power cut can tear the head of a record that was never acknowledged: then
-the record is whole, but its queue offset, topic, queue id or flags are not those that were written. What stands behind
-it in the log of the same life was not acknowledged either, because a sync covers all that was written before; what
-later lives append counts on from where the recovery between them left each queue. So a queue's records are judged in
-the order of the log. With `next`, the offset behind its last record:
+Only the body of a record has a checksum. A power cut can tear the head of a record that was never acknowledged: the
+record looks whole, but its queue offset, topic, queue id or flags are not those that were written. Later records of the
+same process life were not acknowledged either, because a sync covers everything written before it. Later lives continue
+each queue where the recovery in between left it. So a queue's records are judged in the order of the log. Let `next` be
+the offset after the queue's last record:
 
-    offset = next   gets its unit. A record that older versions gave an offset and no unit (sysFlag 0x80) may have been
-                    counted or not: it is undecided until the queue's next record shows it
+    offset = next   gets its unit. Older versions gave some records (sysFlag 0x80) an offset and no unit. Such a record
+                    may have been counted or not: it is undecided until the queue's next record
     offset > next   is undecided. It gets its unit if the queue's next record in the log has offset + 1, or if the
-                    queue's own unit at that offset is already that of this record. Between the two records there must
-                    be room for all records that are missing (91 bytes each). What lies between becomes a hole
-    offset < next   gets none, but for 0: its topic was deleted and made again if a record #1 follows, or if the queue's
-                    unit 0 was that of this record. After a record #0 alone, a record #1 belongs to the older #0
+                    queue's unit at that offset already is that of this record. The log between the two records must
+                    have space for all missing records (91 bytes each). The offsets between them become a gap
+    offset < next   gets no unit. Exception, offset 0: the topic was deleted and created again if a record with offset 1
+                    follows, or if the queue's unit 0 was that of this record. After a single record with offset 0, a
+                    record with offset 1 belongs to the older one
 
-An undecided record that is followed by no record of its queue is left out (an old 0x80 record is counted). The next
-life then appends with `next`, which decides it in the same way for all later recoveries.
+An undecided record without a later record of its queue is skipped (an old 0x80 record is counted). The next life then
+appends with `next`, which leads all later recoveries to the same decision.
 
-A record that is left out is `skipped`: it stays in the log, gets no unit, and is counted and named. No acknowledged
-record is skipped: all before it is intact, so it continues its queue.
+A skipped record stays in the log and gets no unit; it is counted and logged. No acknowledged record is ever skipped:
+everything before it is intact, so it continues its queue.
 
-What a queue has before the first record that is judged comes from `Evidence`. Without any, that record is believed.
+`Evidence` supplies the state of a queue before its first judged record. Without evidence, that record is accepted.
 
 Source: docs/formats.md, "Recovery".
 """
@@ -36,15 +37,18 @@ from skylarkmq.protocol.record import SMALLEST_RECORD, Record
 Key: TypeAlias = tuple[str, int]
 """Topic and queue id."""
 
-_BATCH: Final = "a batch in one record, of a topic that has other queues"
+_BATCH: Final = "a batch in one record, of a topic with queues of another type"
 
 Skipped: TypeAlias = Callable[[Record, str], None]
-"""Called with each record that is left out, and why."""
+"""Called with each record that gets no unit, and the reason."""
 
 
-class Front(msgspec.Struct, frozen=True):
-    """What a queue has before the first record judged: `next` is behind its last record, which ends at byte `log_end`;
-    up to `window` its units are of nobody. Not `is_sure`: its last units may be torn ones of later records."""
+class QueuePrefix(msgspec.Struct, frozen=True):
+    """The state of a queue before its first judged record.
+
+    `next`: the offset after its last record, which ends at byte `log_end`. Units from `next` up to `window` have no
+    record. Not `is_sure`: its last units may be torn units of later records.
+    """
 
     next: int
     window: int
@@ -52,43 +56,43 @@ class Front(msgspec.Struct, frozen=True):
     is_sure: bool = True
 
 
-NO_FRONT: Final = Front(0, 0, 0)
-"""Of every queue of a log that begins at its byte 0."""
+EMPTY_PREFIX: Final = QueuePrefix(0, 0, 0)
+"""The prefix of every queue of a log that begins at byte 0."""
 
 
 class Evidence(Protocol):
-    """What the queues' files show."""
+    """The evidence in the files of queues."""
 
     def unit(self, key: Key, offset: int) -> tuple[int, int] | None:
-        """Physical offset and size in a queue's unit; None when it has no such unit."""
+        """Return physical offset and size in a queue's unit, or None without such a unit."""
 
-    def front(self, record: Record) -> Front | None:
-        """What the queue of a record has before the first byte judged; None when nothing shows it."""
+    def prefix(self, record: Record) -> QueuePrefix | None:
+        """Return the state of a record's queue before the first judged byte; None without evidence."""
 
 
-class BeginsTooLateError(Exception):
-    """A queue lacks units of records from before the first byte judged."""
+class ScanStartTooLateError(Exception):
+    """A queue lacks units of records from before the first judged byte."""
 
 
 class Chain(msgspec.Struct, gc=False):
-    """The records of one queue: those with a unit have the offsets [`first`, `next`); `first` -1: none has one yet."""
+    """The records of one queue: those with a unit have offsets [`first`, `next`). `first` -1: there are none yet."""
 
     first: int
     next: int
     window: int  # a record with an offset up to this one continues the queue
-    log_end: int  # of the last record
-    first_unit: int = -1  # where the unit of offset 0, as it was found, says its record is
-    odd: Record | None = None  # undecided
-    may_lack: bool = False  # units of records from before the first byte judged
-    is_by_unit: bool = False  # the last record counts because its unit says so
+    log_end: int  # end of the last record in the log
+    first_unit: int = -1  # physical offset in the original unit of offset 0
+    undecided: Record | None = None
+    may_lack_units: bool = False  # units of records from before the first judged byte
+    is_confirmed_by_unit: bool = False  # the last record was accepted because of its unit
 
 
 class QueueOrder:
-    """Fed with the records of the log in their order. `accept` is called with each record that gets a unit and the
-    first offset of the hole in front of it; records of one queue come in their order.
+    """Judges the records of the log, fed in order.
 
-    `may_go_back`: the log has records before those judged. BeginsTooLateError is raised when a queue lacks theirs;
-    with `trusts_units` only of a queue that has no units at all.
+    `accept` is called with each record that gets a unit and the first offset of the gap before it; records of one queue
+    arrive in order. `may_go_back`: the log has records before the judged ones. ScanStartTooLateError is raised if a
+    queue lacks their units; with `trusts_units` only for a queue that has no units at all.
     """
 
     def __init__(
@@ -110,36 +114,36 @@ class QueueOrder:
         self._has_gap = False
 
     def pass_gap(self) -> None:
-        """Bytes of the log are missing here: the next record of each queue may have any later offset."""
+        """Handle a gap in the log: the next record of each queue may have any later offset."""
         self._may_jump.update(self.chains)
         self._has_gap = True
         self._may_go_back = False
 
     def add(self, record: Record) -> None:
-        """Judge the next record that belongs to a queue of ours by its flags and topic."""
+        """Judge the next record that belongs to a queue, by its flags and topic."""
         chain = self.chains.get((record.topic, record.queue_id))
         if chain is None:
             self._begin(record)
-        elif record.queue_offset == chain.next and chain.odd is None and not record.sys_flag & INNER_BATCH:
+        elif record.queue_offset == chain.next and chain.undecided is None and not record.sys_flag & INNER_BATCH:
             self._take(chain, record)
         else:
             self._continue(chain, record)
 
     def finish(self) -> None:
-        """No record follows: decide what is undecided."""
+        """Decide all undecided records at the end of the log."""
         for chain in self.chains.values():
-            odd, chain.odd = chain.odd, None
-            if odd is None:
+            undecided, chain.undecided = chain.undecided, None
+            if undecided is None:
                 continue
-            if odd.queue_offset == chain.next:
-                self._take(chain, odd)
-            elif chain.may_lack and odd.queue_offset > chain.window:
-                raise BeginsTooLateError(_lacks(odd, chain))
+            if undecided.queue_offset == chain.next:
+                self._take(chain, undecided)
+            elif chain.may_lack_units and undecided.queue_offset > chain.window:
+                raise ScanStartTooLateError(_lack_message(undecided, chain))
             else:
-                self._skip(chain, odd)
+                self._skip(chain, undecided)
 
     def accepted(self) -> Iterator[tuple[Key, Chain]]:
-        """The queues that have a record with a unit."""
+        """Return the queues that have a record with a unit."""
         return ((key, chain) for key, chain in self.chains.items() if chain.first >= 0)
 
     # the first record of a queue
@@ -147,42 +151,42 @@ class QueueOrder:
     def _begin(self, record: Record) -> None:
         key = record.topic, record.queue_id
         if not may_have_queue(*key):
-            self._skipped(record, "no queue may have this topic and queue id")
+            self._skipped(record, "invalid topic or queue id")
             return
         if record.queue_offset < 0 or record.queue_offset * SMALLEST_RECORD > record.physical_offset:
-            self._skipped(record, f"queue offset {record.queue_offset} needs more records than the log had by then")
+            self._skipped(record, f"queue offset {record.queue_offset} exceeds the number of records before it")
             return
         if is_inner_batch(record):
             self._skipped(record, _BATCH)
             return
         unit = self._evidence.unit(key, record.queue_offset)
-        front = None if unit == (record.physical_offset, record.size) or self._has_gap else self._front(record)
+        prefix = None if unit == (record.physical_offset, record.size) or self._has_gap else self._prefix(record)
         chain = Chain(-1, record.queue_offset, record.queue_offset, record.physical_offset)
         self.chains[key] = chain
-        if front is not None:
-            chain.may_lack = self._may_go_back and (front is NO_FRONT or not self._trusts_units)
-            chain.next, chain.window, chain.log_end = front.next, front.window, front.log_end
+        if prefix is not None:
+            chain.may_lack_units = self._may_go_back and (prefix is EMPTY_PREFIX or not self._trusts_units)
+            chain.next, chain.window, chain.log_end = prefix.next, prefix.window, prefix.log_end
             self._continue(chain, record)
         else:
             self._take(chain, record)
         if record.queue_offset == 0 and unit is not None:
             chain.first_unit = unit[0]
 
-    def _front(self, record: Record) -> Front | None:
-        front = self._evidence.front(record)
-        if front is not None and not front.is_sure and record.queue_offset < front.next:
+    def _prefix(self, record: Record) -> QueuePrefix | None:
+        prefix = self._evidence.prefix(record)
+        if prefix is not None and not prefix.is_sure and record.queue_offset < prefix.next:
             return None
-        if front is None and self._may_go_back and record.queue_offset:
-            return NO_FRONT  # its units may be lost, and be made again from earlier records
-        return front
+        if prefix is None and self._may_go_back and record.queue_offset:
+            return EMPTY_PREFIX  # its units may be lost, and are rebuilt from earlier records
+        return prefix
 
-    # the records behind it
+    # later records of a queue
 
     def _continue(self, chain: Chain, record: Record) -> None:
-        """Decide what is undecided, now that this record follows it; then judge this record."""
-        odd, chain.odd = chain.odd, None
-        if odd is not None:
-            self._decide(chain, odd, record)
+        """Decide the undecided record, then judge `record`, which follows it."""
+        undecided, chain.undecided = chain.undecided, None
+        if undecided is not None:
+            self._decide(chain, undecided, record)
         offset = record.queue_offset
         if is_inner_batch(record):
             if chain.next <= offset <= chain.window:
@@ -190,31 +194,31 @@ class QueueOrder:
             self._skipped(record, _BATCH)
         elif chain.next <= offset <= chain.window:
             if record.sys_flag & INNER_BATCH and offset == chain.next:
-                chain.odd = record
+                chain.undecided = record
             else:
                 self._take(chain, record)
         elif offset > chain.window:
-            self._jump(chain, record)
+            self._judge_higher(chain, record)
         else:
-            self._restart(chain, record)
+            self._judge_lower(chain, record)
 
-    def _decide(self, chain: Chain, odd: Record, following: Record) -> None:
-        is_confirmed = following.queue_offset == odd.queue_offset + 1
-        if odd.queue_offset == chain.next:
+    def _decide(self, chain: Chain, undecided: Record, following: Record) -> None:
+        is_confirmed = following.queue_offset == undecided.queue_offset + 1
+        if undecided.queue_offset == chain.next:
             if following.queue_offset == chain.next:
-                self._skip(chain, odd)
+                self._skip(chain, undecided)
             else:
-                self._take(chain, odd)
-        elif odd.queue_offset > chain.next and is_confirmed:
-            if chain.may_lack:
-                raise BeginsTooLateError(_lacks(odd, chain))
-            self._take(chain, odd)
+                self._take(chain, undecided)
+        elif undecided.queue_offset > chain.next and is_confirmed:
+            if chain.may_lack_units:
+                raise ScanStartTooLateError(_lack_message(undecided, chain))
+            self._take(chain, undecided)
         elif is_confirmed and chain.next != 1:
-            self._start_anew(chain, odd)
+            self._restart_queue(chain, undecided)
         else:
-            self._skip(chain, odd)
+            self._skip(chain, undecided)
 
-    def _jump(self, chain: Chain, record: Record) -> None:
+    def _judge_higher(self, chain: Chain, record: Record) -> None:
         key = record.topic, record.queue_id
         missing = record.queue_offset - chain.next
         if missing * SMALLEST_RECORD > record.physical_offset - chain.log_end:
@@ -223,42 +227,42 @@ class QueueOrder:
             self._take(chain, record)
         elif self._evidence.unit(key, record.queue_offset) == (record.physical_offset, record.size):
             self._take(chain, record)
-            chain.is_by_unit = True
+            chain.is_confirmed_by_unit = True
         else:
-            chain.odd = record
+            chain.undecided = record
 
-    def _restart(self, chain: Chain, record: Record) -> None:
+    def _judge_lower(self, chain: Chain, record: Record) -> None:
         if record.queue_offset != 0:
             self._skip(chain, record)
         elif chain.first == 0 and chain.first_unit == record.physical_offset:
-            self._start_anew(chain, record)
-            chain.is_by_unit = True
+            self._restart_queue(chain, record)
+            chain.is_confirmed_by_unit = True
         else:
-            chain.odd = record
+            chain.undecided = record
 
-    def _start_anew(self, chain: Chain, record: Record) -> None:
-        """Its topic was deleted and made again: the queue begins with this record."""
+    def _restart_queue(self, chain: Chain, record: Record) -> None:
+        """Restart the queue with this record: its topic was deleted and created again."""
         chain.next = chain.window = 0
         chain.first = -1
         self._take(chain, record)
 
     def _take(self, chain: Chain, record: Record) -> None:
-        offset, hole = record.queue_offset, chain.next
+        offset, gap_begin = record.queue_offset, chain.next
         if chain.first < 0:
             chain.first = offset
         chain.next = chain.window = offset + 1
         chain.log_end = record.physical_offset + record.size
-        chain.is_by_unit = chain.may_lack = False
+        chain.is_confirmed_by_unit = chain.may_lack_units = False
         if self._may_jump:
             self._may_jump.discard((record.topic, record.queue_id))
-        self._accept(record, hole)
+        self._accept(record, gap_begin)
 
     def _skip(self, chain: Chain, record: Record) -> None:
-        self._skipped(record, f"queue offset {record.queue_offset} where {chain.next} is next")
+        self._skipped(record, f"queue offset {record.queue_offset}, expected {chain.next}")
 
     def __repr__(self) -> str:
         return f"<QueueOrder queues={len(self.chains)}>"
 
 
-def _lacks(record: Record, chain: Chain) -> str:
+def _lack_message(record: Record, chain: Chain) -> str:
     return f"queue {record.topic}/{record.queue_id} ends at {chain.next}, record #{record.queue_offset} follows"

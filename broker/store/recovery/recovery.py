@@ -1,21 +1,21 @@
-"""Opening what a stop or a crash left: where the log ends, and queues that agree with it.
+"""Recovery after a stop or a crash: finds the end of the log and makes the queues agree with it.
 
-    clean stop      begin at the record of the newest queue unit; if it is sound, only what lies behind is scanned
-    anything else   begin at the last segment whose first message is older, by 3 s, than what the checkpoint vouches for
+    clean stop      begin at the record of the newest queue unit; if it is valid, only later bytes are scanned
+    anything else   begin at the last segment whose first message is at least 3 s older than the checkpoint's timestamps
 
-From there every record is checked: it is whole if its magic is known, its parts add up to its size, it stands where it
-says it stands, and its body has the CRC that it was stored with (with `forceVerifyPropCRC`, the record as well). The
-log ends at the first bytes that are not a whole record. What lies behind is cleared, not just forgotten: stale records
-could come back to life behind a later append. A whole record is never cleared. One that cannot be its queue's next
+Every record from there on is checked. It is whole if its magic is valid, its parts add up to its size, it lies at the
+physical offset that it states, and its body matches its CRC (with `forceVerifyPropCRC`, the record as well). The log
+ends at the first bytes that are not a whole record. All later bytes are cleared: stale records could otherwise become
+valid again after a later append. A whole record is never cleared. A record that cannot continue its queue
 (broker.store.recovery.queue_order) is skipped: it stays in the log and gets no unit.
 
-Queues lose their units at or behind the log's end, and get those of every record scanned that is not skipped; a record
-that is dispatched twice writes the same unit to the same place, so a recovery may itself be cut and run again. If a
-queue turns out to end before its first scanned record, units from before the scan are missing: the scan starts over
-one segment earlier, then two, four and so on.
+Queues lose their units at or after the log's end, and get the units of all scanned records that are not skipped. A
+record that is dispatched twice writes the same unit to the same offset, so a recovery may be interrupted and repeated.
+If a queue ends before its first scanned record, units from before the scan are missing: the scan starts over one
+segment earlier, then two, four and so on.
 
-A log that did not end cleanly is read from the disk and not from the page cache, which after a failed sync shows what
-never got there.
+After a crash the log is read from the disk and not from the page cache, because after a failed sync the page cache
+contains bytes that never reached the disk.
 
 Source: docs/formats.md, "Recovery".
 """
@@ -35,7 +35,7 @@ from skylarkmq.broker.store.log.record_rules import has_unit
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.table import QueueTable
 from skylarkmq.broker.store.recovery.queue_evidence import QueueEvidence
-from skylarkmq.broker.store.recovery.queue_order import BeginsTooLateError, Key, QueueOrder
+from skylarkmq.broker.store.recovery.queue_order import Key, QueueOrder, ScanStartTooLateError
 from skylarkmq.broker.store.reput import Reput
 from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
 from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT_SIZE, Checkpoint
@@ -45,17 +45,16 @@ from skylarkmq.protocol.record_checksum import has_valid_checksum
 log = logging.getLogger(__name__)
 
 CHECKPOINT_MARGIN_MS: Final = 3_000
-_DISPATCH_AT_ONCE: Final = 4_096  # records gathered before their units are written
-_LOOK_BEHIND_CLEAN_END: Final = 16 << 20  # stale records behind the end show within the length of the longest record
-_PROGRESS_BYTES: Final = 1 << 28  # a line for an operator every 256 MiB
-_PROGRESS_S: Final = 5.0  # or after that many seconds
-_NAMED_SKIPPED: Final = 20  # records that are named in the log one by one
-_LOOK_UP_EVERY: Final = 2_048  # records between two looks at the clock and two calls of `check_stop`
+_DISPATCH_BATCH: Final = 4_096  # records collected before their units are written
+_PROBE_BYTES: Final = 16 << 20  # longer than any record, so stale records after a clean end are found within it
+_PROGRESS_BYTES: Final = 1 << 28  # a log line every 256 MiB
+_PROGRESS_S: Final = 5.0  # or after this many seconds
+_LOGGED_SKIPPED: Final = 20  # skipped records that are logged one by one
+_PROGRESS_EVERY: Final = 2_048  # records between two progress checks and calls of `check_stop`
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What a recovery found. Offsets in bytes of the log. `skipped`: whole records that get no unit in the queue that
-    they name."""
+    """Result of a recovery. Offsets in bytes of the log. `skipped`: whole records that get no unit in their queue."""
 
     scanned_from: int
     end: int
@@ -69,7 +68,7 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 class _OpenUnits:
-    """The units of a queue that is open, for QueueEvidence."""
+    """The units of an open queue, for QueueEvidence."""
 
     __slots__ = ("_queue", "read")
 
@@ -87,7 +86,7 @@ class _OpenUnits:
 
 
 class Recovery:
-    """One run over one store, before it serves anybody."""
+    """One recovery of one store, before it serves requests."""
 
     def __init__(
         self,
@@ -100,7 +99,7 @@ class Recovery:
         check_record_checksums: bool = False,
         check_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        """`check_stop` is called every few thousand records and raises what ends the run early."""
+        """`check_stop` is called every few thousand records; its exception ends the recovery."""
         self._log = commit_log
         self._deleted = deleted
         self._queues = queues
@@ -111,7 +110,7 @@ class Recovery:
         self._progress_at = 0
         self._progress_s = monotonic()
         self.percent = 0
-        """How much of the log to be scanned was scanned, for other threads."""
+        """Scanned part of the log to be scanned; other threads read it."""
         self._records = 0
         self._last: Record | None = None
         self._reason = ""
@@ -125,7 +124,7 @@ class Recovery:
         self._order = QueueOrder(self._evidence, self._accept, self._skip)
 
     def run(self, checkpoint: Checkpoint, *, clean: bool) -> Recovered:
-        """Bring log and queues into agreement. StoreError when the disk refuses."""
+        """Make log and queues agree. Raises StoreError if the disk fails."""
         segments = self._log.files.segments
         self._is_clean = clean
         dispatched_to = max((queue.physical_end for queue in self._queues.truncatable()), default=0)
@@ -136,13 +135,13 @@ class Recovery:
         try:
             end, start = self._scan_back_from(start) if segments else (0, 0)
             removed = self._truncate_queues(end) if clean else self._cut_queues(start, end)
-            cleared = self._log.files.truncate(end, _LOOK_BEHIND_CLEAN_END if clean else None)
+            cleared = self._log.files.truncate(end, _PROBE_BYTES if clean else None)
             if clean:
-                self._log.files.sync_names()  # a start that was killed may have made the segment that is next
+                self._log.files.sync_names()  # a killed start may have created the next segment
             else:
                 self._log.files.sync_from(start)
-            if any(chain.is_by_unit for _, chain in self._order.accepted()):
-                self._queues.sync()  # nothing but these units shows the next recovery what this one decided
+            if any(chain.is_confirmed_by_unit for _, chain in self._order.accepted()):
+                self._queues.sync()  # only these units lead the next recovery to the same decision
         except OSError as problem:
             raise StoreError(f"recovery cannot write: {problem}") from problem
         if self._reput.failed:
@@ -173,7 +172,7 @@ class Recovery:
     # where to begin
 
     def _clean_start(self, dispatched_to: int) -> int:
-        """The newest record that a queue knows, if it is sound; else the segment it ought to be in."""
+        """Return the offset of the newest record with a unit if it is valid, else the start of its segment."""
         newest = max(self._queues.truncatable(), key=lambda queue: queue.physical_end, default=None)
         unit = newest.unit(newest.end - 1) if newest is not None and newest.physical_end else None
         if unit is not None and (segment := self._log.files.find(unit[0])) is not None:
@@ -186,7 +185,7 @@ class Recovery:
         return segment.start if segment is not None else self._log.files.min_offset
 
     def _crash_start(self, checkpoint: Checkpoint) -> int:
-        """The last segment whose first record is older than everything the checkpoint vouches for."""
+        """Return the last segment whose first record is older than everything that the checkpoint covers."""
         limit = min(checkpoint.physic_timestamp, checkpoint.logics_timestamp) - CHECKPOINT_MARGIN_MS
         for segment in reversed(self._log.files.segments):
             self._check_stop()
@@ -197,14 +196,14 @@ class Recovery:
         return self._log.files.min_offset
 
     def _scan_back_from(self, start: int) -> tuple[int, int]:
-        segments = 1  # to go back; doubled each time, so that no log is read more than a few times
+        segments = 1  # to go back; doubled each time, so that the log is read only a few times
         while True:
             try:
                 end = self._scan(start)
                 if self._records or start <= self._log.files.min_offset:
                     return end, start
-                raise BeginsTooLateError(f"no record at {start}")
-            except BeginsTooLateError as gap:
+                raise ScanStartTooLateError(f"no record at {start}")
+            except ScanStartTooLateError as gap:
                 self._check_stop()
                 for _ in range(segments):
                     previous = self._log.files.before(start)
@@ -220,7 +219,7 @@ class Recovery:
     # the scan
 
     def _scan(self, start: int) -> int:
-        """Check every record from `start`, dispatch those from `_dispatch_from`; returns the last whole one's end."""
+        """Check every record from `start` and dispatch those from `_dispatch_from` on. Return the end of the last."""
         self._records = self._skipped = self._last_timestamp = 0
         self._last = None
         self._pending.clear()
@@ -243,16 +242,16 @@ class Recovery:
                 order.add(record)
             else:
                 self._note(record)
-            if self._records % _LOOK_UP_EVERY == 0:
-                self._look_up(end)
+            if self._records % _PROGRESS_EVERY == 0:
+                self._report_progress(end)
         order.finish()
         self._dispatch()
         if self._skipped:
-            log.warning("records of no queue stay in the log records=%d; store verify names them", self._skipped)
+            log.warning("records without a queue stay in the log records=%d; store verify lists them", self._skipped)
         return end
 
-    def _look_up(self, at: int) -> None:
-        """Log how far the scan is, by bytes and by time, and end it when the start was called off."""
+    def _report_progress(self, at: int) -> None:
+        """Log the progress of the scan, by bytes and by time. End the scan if the start was canceled."""
         self._check_stop()
         now_s = monotonic()
         start, log_end = self._evidence.start, self._log.files.segments[-1].end
@@ -269,27 +268,27 @@ class Recovery:
         is_ours = has_unit(record.sys_flag) and record.topic not in self._queues.batch_topics
         return is_ours and not self._deleted.covers(record.topic, record.physical_offset)
 
-    def _accept(self, record: Record, hole: int) -> None:
-        """This record gets its unit; the offsets from `hole` up to its own have no records."""
+    def _accept(self, record: Record, gap_begin: int) -> None:
+        """Give this record its unit. The offsets from `gap_begin` up to its own have no records."""
         if record.physical_offset >= self._dispatch_from:
             queue = self._queues.make(record.topic, record.queue_id)
-            if hole < record.queue_offset:
+            if gap_begin < record.queue_offset:
                 self._dispatch()
-                queue.leave_hole(hole, record.queue_offset)
+                queue.leave_hole(gap_begin, record.queue_offset)
             self._pend(record, queue)
         else:
             self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
 
     def _skip(self, record: Record, reason: str) -> None:
         self._skipped += 1
-        if self._skipped <= _NAMED_SKIPPED:
+        if self._skipped <= _LOGGED_SKIPPED:
             log.warning(
                 "record gets no queue unit offset=%d topic=%r queue_id=%d queue_offset=%d reason=%s",
                 *(record.physical_offset, record.topic, record.queue_id, record.queue_offset, reason),
             )
 
     def _note(self, record: Record) -> None:
-        """A record that has no queue of ours: it is dispatched all the same."""
+        """Dispatch a record that belongs to no queue."""
         if record.physical_offset >= self._dispatch_from:
             self._pend(record, None)
         else:
@@ -298,7 +297,7 @@ class Recovery:
     def _pend(self, record: Record, queue: ConsumeQueue | None) -> None:
         self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
         self._pending.append(self._reput.append_of(record, queue))
-        if len(self._pending) >= _DISPATCH_AT_ONCE:
+        if len(self._pending) >= _DISPATCH_BATCH:
             self._dispatch()
 
     def _dispatch(self) -> None:
@@ -315,7 +314,7 @@ class Recovery:
         return found if isinstance(found, Record) and found.physical_offset == physical_offset else None
 
     def _records_from(self, start: int) -> Iterator[Record]:
-        """Records in order, each at its own physical offset; `_reason` tells why they ended."""
+        """Yield records in order, each at its own physical offset. `_reason` is then why they ended."""
         segment = self._log.files.find(start)
         at = start - segment.start if segment is not None else 0
         while segment is not None:
@@ -325,8 +324,8 @@ class Recovery:
             blank = parse(segment.view, at)
             if not isinstance(blank, Blank):
                 return
-            if blank.size != segment.size - at:  # torn; its magic is all that a reader goes by
-                log.warning("blank mended path=%s position=%d size=%d", segment.path, at, blank.size)
+            if blank.size != segment.size - at:  # torn; readers only check its magic
+                log.warning("blank repaired path=%s position=%d size=%d", segment.path, at, blank.size)
                 segment.write(BLANK.pack(segment.size - at, MAGIC_BLANK), at)
             segment, at = self._log.files.at_or_after(segment.end), 0
         self._reason = "last segment is closed"
@@ -335,12 +334,12 @@ class Recovery:
         while True:
             found = self._parse(segment, at)
             if isinstance(found, UnreadableTopic) and found.record is not None:
-                found = found.record  # its escaped topic has no queue: it is skipped
+                found = found.record  # a topic that is not valid UTF-8 has no queue: the record is skipped
             if not isinstance(found, Record):
-                self._reason = found.reason if isinstance(found, Damaged) else "nothing more written"
+                self._reason = found.reason if isinstance(found, Damaged) else "end of the written part"
                 return
             if found.physical_offset != segment.start + at:
-                self._reason = f"record of offset {found.physical_offset} stands at {segment.start + at}"
+                self._reason = f"record with offset {found.physical_offset} found at {segment.start + at}"
                 return
             at += found.size
             yield found
@@ -352,14 +351,16 @@ class Recovery:
             return Damaged("record checksum")
         return found
 
-    # afterwards
+    # after the scan
 
     def _truncate_queues(self, end: int) -> int:
         return sum(queue.truncate(end) for queue in self._queues.truncatable())
 
     def _cut_queues(self, start: int, end: int) -> int:
-        """After a crash any unit that was not synced may be missing, stale or torn, so positions alone say nothing:
-        a queue ends behind the last of its scanned records, or, if there is none, with a unit that has its record."""
+        """Cut the queues after a crash: units that were not synced may be missing, stale or torn.
+
+        A queue ends after its last scanned record. Without one, it ends with the last unit that has its record.
+        """
         removed = 0
         chains = dict(self._order.accepted())
         for queue in self._queues.truncatable():
@@ -377,7 +378,7 @@ class Recovery:
         return kept
 
     def _has_record(self, queue: ConsumeQueue, offset: int, start: int, log_end: int) -> bool:
-        """Whether a unit is that of a record in front of the scan, or older than the log."""
+        """Return whether the unit is that of a record before the scan, or older than the log."""
         unit = queue.unit(offset)
         if unit is None or unit[1] == FILLER_RECORD_SIZE:
             return unit is not None
@@ -385,7 +386,7 @@ class Recovery:
             before = queue.unit(offset - 1) if offset else None
             return unit[1] > 0 and (before is None or before[1] == FILLER_RECORD_SIZE or sum(before[:2]) <= unit[0])
         if self._log.files.is_missing(unit[0]):
-            return True  # its offset was given away
+            return True  # its offset is in use
         if unit[0] >= start or unit[0] + unit[1] > log_end:
             return False
         found = self._record_at(unit[0])

@@ -168,7 +168,7 @@ def test_record_at_a_wrong_place_ends_the_log(tmp_path: Path) -> None:
     data = log_path(tmp_path).read_bytes()
     overwrite(log_path(tmp_path), 10 * SIZE, data[:SIZE])
     with opened(tmp_path) as it:
-        assert it.recovered.reason == f"record of offset 0 stands at {10 * SIZE}"
+        assert it.recovered.reason == f"record with offset 0 found at {10 * SIZE}"
         assert numbers(it) == list(range(10))
 
 
