@@ -81,7 +81,7 @@ def test_damage_is_exit_code_1_with_file_and_offset(store: Path) -> None:
     assert done.exit_code == 1
     lines = done.stdout.splitlines()
     expected = (
-        "damage  commitlog/00000000000000000000:0  no sound record from 0 to 359: body CRC; its messages are lost; "
+        "damage  commitlog/00000000000000000000:0  no valid record from 0 to 359: body CRC; its messages are lost; "
     )
     assert lines[0].startswith(expected)
     assert all(line.startswith("damage ") for line in lines)
@@ -178,7 +178,7 @@ def test_repair_cannot_mend_the_log(store: Path) -> None:
     damage(store)
     done = run("repair", store, "--yes")
     assert done.exit_code == 1
-    assert done.stdout.startswith("damage  commitlog/00000000000000000000:0  no sound record from 0 to 359: body CRC")
+    assert done.stdout.startswith("damage  commitlog/00000000000000000000:0  no valid record from 0 to 359: body CRC")
 
 
 @pytest.mark.daemon

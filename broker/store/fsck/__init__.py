@@ -1,4 +1,4 @@
-"""Every invariant of a store directory, checked and told; records shown; queues and index rebuilt from the log.
+"""Checks every invariant of a store directory, dumps records, and rebuilds queues and index from the log.
 
 for finding in check(Path("store")):
     print(finding.severity, finding.file, finding.offset, finding.what)

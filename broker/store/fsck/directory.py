@@ -1,18 +1,18 @@
-"""Every invariant of a store directory, without opening it for writing and without a running broker.
+"""Checks every invariant of a store directory, read-only and without a running broker.
 
     small files      checkpoint, abort, lock, JSON tables
     queue files      lengths, gaps, where the units end
     index files      headers, chains
     timer files      units point at messages, slots at units
-    log              record by record; with each some thousand, what queues and index have of them
-    and then         what queues and index have beyond, committed offsets beyond the queues' ends, and the checkpoint
-                     against the newest message
+    log              record by record; after each few thousand, their queue units and index items
+    at the end       remaining units and items, committed offsets beyond the queues' ends, and the checkpoint against
+                     the newest message
 
-The log is read once, in a stream, and everything else is set against it in its order, so that memory depends on the
+The log is read once as a stream, and all other files are compared in the order of the log. So memory use depends on the
 number of queues and slots and not on the number of messages.
 
-After a crash (`abort` is there) what lags behind the log, and its torn end, are warnings: the next start sees to them.
-On a store that a broker is writing to, the same holds for what is written during the check.
+After a crash (`abort` exists), files that lag behind the log and the torn end of the log are warnings, because the next
+start repairs them. The same holds for data that a running broker writes during the check.
 
 Source: docs/formats.md, "Store directory".
 """
@@ -46,10 +46,10 @@ def check(
     is_indexed: bool = True,
     progress: OnProgress = no_progress,
 ) -> Iterator[Finding]:
-    """What is wrong with the store at `root`, as it is found; nothing for a good one.
+    """Yield the problems of the store at `root` as they are found; none for a consistent store.
 
-    Without `sizes` they are guessed from the files. `delay_levels` in ms, level 1 first. Not `is_indexed`: messages may
-    lack their keys in the index (messageIndexEnable is off). OSError when something cannot be read.
+    Without `sizes` they are inferred from the files. `delay_levels` in ms, level 1 first. Not `is_indexed`: messages
+    may lack index items (messageIndexEnable is off). Raises OSError if a file cannot be read.
     """
     sizes = sizes or Sizes.of(root)
     found = Findings()
@@ -84,9 +84,9 @@ def check(
     check_committed(root, queues.ends(), found)
     check_checkpoint(root, log.newest, index.newest, bool(log.records_read), found)
     yield from found.take()
-    yield from found.rest()
+    yield from found.summaries()
 
 
 def deleted_topics(root: Path) -> dict[str, int]:
-    """Topic -> the log's end when it was deleted; records before that count as gone."""
+    """Return for each deleted topic the log's end at its deletion. Its records before that are deleted too."""
     return {topic: end for topic, end in read_table(root, DELETED_TOPICS_FILE).items() if isinstance(end, int)}

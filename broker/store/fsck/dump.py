@@ -1,7 +1,7 @@
-"""The records of a store, for people and scripts.
+"""Dumps the records of a store, for people and scripts.
 
-A queue's records are looked for from where its unit says the first one stands; if that is not to be believed, or no
-queue is asked for, from the log's first byte. What is no sound record is passed over: the check tells of it.
+The records of a queue are read from the offset in its first selected unit on. Without a valid unit, or without a queue,
+they are read from the log's first byte on. Invalid records are skipped; the check reports them.
 
 Source: docs/formats.md, "CommitLog record", "Properties".
 """
@@ -26,15 +26,15 @@ PREVIEW_CHARACTERS: Final = 80
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records. `first` is a queue offset with a queue id, else a byte of the log; None: no limit."""
+    """Selects records. `first` is a queue offset if a queue id is given, else a byte of the log. None: no limit."""
 
     topic: str | None = None
     queue_id: int | None = None
     first: int = 0
 
 
-class Shown(msgspec.Struct, frozen=True, rename="camel"):
-    """A record. Times in ms; `body` is the beginning of its text, inflated, with U+FFFD for what is none."""
+class DumpedRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """A record. Times in ms. `body` is the beginning of its inflated text, with U+FFFD for invalid bytes."""
 
     physical_offset: int
     size: int
@@ -55,22 +55,22 @@ class Shown(msgspec.Struct, frozen=True, rename="camel"):
     body: str
 
 
-def dump(root: Path, selection: Selection, sizes: Sizes | None = None) -> Iterator[Shown]:
-    """The selected records in the order of the log."""
+def dump(root: Path, selection: Selection, sizes: Sizes | None = None) -> Iterator[DumpedRecord]:
+    """Yield the selected records in the order of the log."""
     sizes = sizes or Sizes.of(root)
     log = LogCheck(root, sizes.commit_log, Findings(), crashed=True, progress=no_progress)
     of_queue = selection.topic is not None and selection.queue_id is not None
-    begin = _place_of(root, selection, sizes) if of_queue else selection.first
+    begin = _first_byte_of(root, selection, sizes) if of_queue else selection.first
     for records in log.records(begin):
         for record in records:
             if selection.topic not in {None, record.topic} or selection.queue_id not in {None, record.queue_id}:
                 continue
             if (record.queue_offset if of_queue else record.physical_offset) >= selection.first:
-                yield shown(to_message(record))
+                yield to_dumped_record(to_message(record))
 
 
-def _place_of(root: Path, selection: Selection, sizes: Sizes) -> int:
-    """The byte of the log at which the selected queue's first record begins, or an earlier one."""
+def _first_byte_of(root: Path, selection: Selection, sizes: Sizes) -> int:
+    """Return the byte of the log at which the selected queue's first record begins, or an earlier one."""
     assert selection.topic is not None
     assert selection.queue_id is not None
     queue = QueueOnDisk(root, selection.topic, selection.queue_id, sizes.consume_queue)
@@ -81,11 +81,11 @@ def _place_of(root: Path, selection: Selection, sizes: Sizes) -> int:
     return int(physical_offset) if 0 < size < FILLER_RECORD_SIZE and physical_offset >= 0 else 0
 
 
-def shown(message: MessageExt) -> Shown:
-    """A message as it is shown."""
+def to_dumped_record(message: MessageExt) -> DumpedRecord:
+    """Return a message as a dumped record."""
     properties: dict[str, Any] = dict(message.properties)
     host, port = message.born_host
-    return Shown(
+    return DumpedRecord(
         physical_offset=message.physical_offset,
         size=message.size,
         topic=message.topic,
@@ -115,7 +115,7 @@ def _preview(message: MessageExt) -> str:
 
 
 def _beginning(message: MessageExt) -> bytes:
-    """Return what the preview needs of a body, which may inflate to a thousand times its size. PayloadError."""
+    """Return enough of a body for the preview; it may inflate to a thousand times its size. Raises PayloadError."""
     if not message.sys_flag & SysFlag.COMPRESSED:
         return message.body
     return next(inflate_steps(message.body, message.sys_flag), b"")

@@ -1,11 +1,11 @@
-"""What a check has to say: findings, and how far it has come.
+"""The results of a check: findings, and progress.
 
-Damage is what a start, a read or a query would trip over, and no start repairs by itself. A warning is what is not as
-it should be and harms nobody, or what the next start sets right: after a crash that is the torn end of the log and
-whatever lags behind it. A note is what an operator may wonder about.
+Damage makes a start, a read or a query fail, and no start repairs it. A warning is an irregularity that does no harm,
+or that the next start repairs: after a crash, the torn end of the log and files that lag behind it. A note is a fact
+that an operator may want to know.
 
-Findings of one kind come in crowds (a queue file lost its last block). `Findings.add` passes the first ten of a kind
-and file on, and counts the rest into one more finding at the end.
+Findings of one kind come in large numbers (for example if a queue file lost its last block). `Findings.add` reports the
+first ten per kind and file, and sums up the others in one more finding at the end.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-_TOLD_ONE_BY_ONE: Final = 10
+_REPORTED_EACH: Final = 10
 
 
 class Severity(Enum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     DAMAGE = "damage"
     WARNING = "warning"
@@ -26,7 +26,7 @@ class Severity(Enum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`file` is relative to the store's root, `offset` a byte of that file; None where it concerns no single byte."""
+    """`file` is relative to the store's root. `offset` is a byte of that file; None if no single byte is concerned."""
 
     severity: Severity
     file: str
@@ -47,42 +47,42 @@ OnProgress: TypeAlias = Callable[[Progress], None]
 
 
 def no_progress(_: Progress) -> None:
-    """Nobody watches."""
+    """Ignore the progress."""
 
 
 class Findings:
-    """Gathers what the parts of a check find, until `take` passes it on."""
+    """Collects the findings of the parts of a check until `take` returns them."""
 
     def __init__(self) -> None:
-        self._gathered: list[Finding] = []
+        self._collected: list[Finding] = []
         self._counts: dict[tuple[str, str], int] = {}
-        self._first_untold: dict[tuple[str, str], Finding] = {}
+        self._first_unreported: dict[tuple[str, str], Finding] = {}
 
     def add(self, kind: str, finding: Finding) -> None:
-        """`kind` is one word for what several findings of a file have in common."""
+        """Add a finding. `kind` is one word that groups similar findings of a file."""
         key = kind, finding.file
         count = self._counts[key] = self._counts.get(key, 0) + 1
-        if count <= _TOLD_ONE_BY_ONE:
-            self._gathered.append(finding)
+        if count <= _REPORTED_EACH:
+            self._collected.append(finding)
         else:
-            self._first_untold.setdefault(key, finding)
+            self._first_unreported.setdefault(key, finding)
 
     def take(self) -> list[Finding]:
-        """What came since the last time."""
-        taken, self._gathered = self._gathered, []
+        """Return the findings since the last call."""
+        taken, self._collected = self._collected, []
         return taken
 
-    def rest(self) -> list[Finding]:
-        """At the end: one finding for each kind and file of which not all were told."""
+    def summaries(self) -> list[Finding]:
+        """Return, at the end, one finding for each kind and file with findings that were not reported."""
         return [
             Finding(
                 first.severity,
                 first.file,
                 first.offset,
-                f"{self._counts[key] - _TOLD_ONE_BY_ONE} more of the same kind, the first: {first.what}",
+                f"{self._counts[key] - _REPORTED_EACH} more of the same kind, the first: {first.what}",
                 first.follows,
             )
-            for key, first in self._first_untold.items()
+            for key, first in self._first_unreported.items()
         ]
 
     def __repr__(self) -> str:

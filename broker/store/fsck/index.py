@@ -1,10 +1,10 @@
-"""The index against the log: every item has its record, every key of every message has its item.
+"""Checks the index against the log: every item has its record, and every key of every message has its item.
 
-Both lie in the order of the log. For each stretch of it, the pairs (physical offset, key hash) that its messages ought
-to have are set against those of the items that point there, file by file, as numbers of 64 bits.
+Items and log are both in log order. For each stretch of the log, the expected pairs (physical offset, key hash) of its
+messages are compared with those of the items that point there, file by file, as 64-bit numbers.
 
-Records of deleted topics may have items or not. What is not told: a second item for the same key, which only makes an
-answer longer (a recovery of RocketMQ leaves such).
+Records of deleted topics may have items or not. A second item for the same key is not reported, because it only makes a
+result longer (recovery of RocketMQ leaves such items).
 
 Source: docs/formats.md, "IndexFile".
 """
@@ -25,11 +25,11 @@ from skylarkmq.protocol.record import Record
 
 _PENDING_PAIRS: Final = 1 << 13
 _HASH_BITS: Final = 31
-_MOST_BYTES: Final = 1 << 31  # of the log in one comparison: more would not fit beside the hash
+_MOST_BYTES: Final = 1 << 31  # of the log in one comparison: a larger offset would not fit beside the hash
 
 
 class IndexCheck:
-    """Fed with the log's records in order."""
+    """The check of the index, fed with the log's records in order."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class IndexCheck:
     # before the log
 
     def check_files(self, progress: OnProgress) -> None:
-        """Every file for itself."""
+        """Check each file by itself."""
         directory = self._root / INDEX_DIRECTORY
         names = sorted(os.listdir(directory)) if directory.is_dir() else []
         for name in names:
@@ -74,10 +74,10 @@ class IndexCheck:
         file = f"{INDEX_DIRECTORY}/{name}"
         length = (self._root / file).stat().st_size
         if parse_index_file_name(name) is None:
-            self._add("stranger", Severity.NOTE, file, None, "no index file's name", "nobody reads it")
+            self._add("stranger", Severity.NOTE, file, None, "not the name of an index file", "the file is not used")
         elif length != self._layout.size:
-            what = f"the file has {length} bytes, {self._layout.size} are right"
-            self._add("length", Severity.DAMAGE, file, 0, what, "the next start builds the index anew")
+            what = f"the file has {length} bytes, expected {self._layout.size}"
+            self._add("length", Severity.DAMAGE, file, 0, what, "the next start rebuilds the index")
         else:
             index = IndexOnDisk(self._root, name, self._layout)
             index.check(self._found, self._repairable)
@@ -90,7 +90,7 @@ class IndexCheck:
     # with the log
 
     def add(self, records: Sequence[Record]) -> None:
-        """The next records of the log."""
+        """Add the next records of the log."""
         keys, offsets, times, optional = self._keys, self._offsets, self._times, self._optional
         for record in records:
             found = index_keys(record.properties) if is_indexed(record.sys_flag) else ()
@@ -108,7 +108,7 @@ class IndexCheck:
             self._compare(self._log.end)
 
     def _compare(self, end: int) -> None:
-        """The gathered pairs against the items of the same stretch, which ends before byte `end` of the log."""
+        """Compare the collected pairs with the items of the same stretch, which ends before byte `end` of the log."""
         keys, offsets, times = self._keys[:], int64_array(self._offsets), int64_array(self._times)
         optional = np.array(self._optional, bool)
         for gathered in (self._keys, self._offsets, self._times, self._optional):
@@ -125,7 +125,7 @@ class IndexCheck:
             if len(numbers):
                 self._compare_items(index, numbers, items, base, pairs[order], times[order], order, has_item)
         for number in np.flatnonzero(~has_item).tolist() if self._is_complete else ():
-            self._missing(int(offsets[number]), keys[number])
+            self._report_missing(int(offsets[number]), keys[number])
 
     def _compare_items(
         self,
@@ -143,13 +143,13 @@ class IndexCheck:
         at = np.minimum(np.searchsorted(pairs, of_items), max(len(pairs) - 1, 0))
         agrees = (pairs[at] == of_items) if len(pairs) else np.zeros(len(items), bool)
         for left in np.flatnonzero(~agrees).tolist():
-            self._astray(index, int(numbers[left]), int(offsets[left]))
+            self._report_dangling(index, int(numbers[left]), int(offsets[left]))
         places = at[agrees]
         has_item[order[_equal_ones(pairs, pairs[places])]] = True
         self._check_seconds(index, numbers[agrees], items[agrees], times[places])
 
     def _check_seconds(self, index: IndexOnDisk, numbers: Numbers, items: Items, times: Numbers) -> None:
-        """Item 1 may count from another beginning, that of the file before; without a beginning all say 0."""
+        """Check the times of items. Item 1 may count from the begin of the previous file. Without a begin all are 0."""
         begin = index.header.begin_timestamp
         expected = np.clip((times - begin) // 1000, 0, (1 << 31) - 1 if begin > 0 else 0)
         if len(numbers) and numbers[0] == 1:
@@ -157,41 +157,41 @@ class IndexCheck:
         if len(numbers) and numbers[-1] == index.count:
             index.last_time = int(times[-1])
         for wrong in np.flatnonzero((items["seconds"] != expected) & (numbers != 1)).tolist():
-            what = f"item {numbers[wrong]} says {items['seconds'][wrong]} s, its record {expected[wrong]} s"
-            at = index.place_of(int(numbers[wrong]))
+            what = f"item {numbers[wrong]} has {items['seconds'][wrong]} s, its record {expected[wrong]} s"
+            at = index.offset_of(int(numbers[wrong]))
             self._add("seconds", self._repairable, index.name, at, what, "queries by key and time miss the message")
 
-    def _missing(self, physical_offset: int, key: bytes) -> None:
-        file, at = self._log.place_of(physical_offset)
+    def _report_missing(self, physical_offset: int, key: bytes) -> None:
+        file, at = self._log.location_of(physical_offset)
         what = f"record {physical_offset} is not in the index by its key {key.decode('utf-8', 'replace')}"
-        follows = "the next start puts it there" if self._crashed else "queries by that key miss the message"
+        follows = "the next start adds it" if self._crashed else "queries by that key miss the message"
         self._add("unindexed", self._repairable, file, at, what, follows)
 
-    def _astray(self, index: IndexOnDisk, number: int, physical_offset: int) -> None:
+    def _report_dangling(self, index: IndexOnDisk, number: int, physical_offset: int) -> None:
         if 0 <= physical_offset < self._log.start:
             self._first_expired = physical_offset if not self._expired else self._first_expired
             self._expired += 1
             return
-        what = f"item {number} points at {physical_offset}: no sound record with that key there"
-        follows = "queries by key pass over it"
-        self._add("item", self._repairable, index.name, index.place_of(number), what, follows)
+        what = f"item {number} points at {physical_offset}: no valid record with that key there"
+        follows = "queries by key skip it"
+        self._add("item", self._repairable, index.name, index.offset_of(number), what, follows)
 
-    # behind the log
+    # after the log
 
     def finish(self) -> None:
-        """What the records of the log do not account for, and the headers."""
+        """Check the items beyond the records of the log, and the headers."""
         self._compare(1 << 62)
         for index in self._files:
             if index.count:
                 self._check_header(index)
         if self._expired:
             what = f"{self._expired} index entries without a record, first at {self._first_expired}"
-            follows = "they are of messages that retention took; queries pass over them"
+            follows = "their messages were deleted by retention; queries skip them"
             self._add("note", Severity.NOTE, INDEX_DIRECTORY, None, what, follows)
         if self._keyed and not self._files and self._is_complete:
-            follows = "queries by key find nothing; right only where messageIndexEnable is false"
+            follows = "queries by key find no messages; correct only if messageIndexEnable is false"
             self._add(
-                "none", Severity.WARNING, INDEX_DIRECTORY, None, "messages have keys, and there is no index", follows
+                "none", Severity.WARNING, INDEX_DIRECTORY, None, "messages have keys, but there is no index", follows
             )
 
     def _check_header(self, index: IndexOnDisk) -> None:
@@ -203,8 +203,8 @@ class IndexCheck:
             ("ends at offset", 24, header.end_offset, last),
         ):
             if said != is_right:
-                what = f"the header {name} {said}, its items {is_right}"
-                self._add("header", self._repairable, index.name, at, what, "recovery and queries pass over items")
+                what = f"the header {name} {said}, its items at {is_right}"
+                self._add("header", self._repairable, index.name, at, what, "recovery and queries skip items")
         for name, at, said, is_right in (
             ("first", 0, header.begin_timestamp, index.first_time),
             ("last", 8, header.end_timestamp, index.last_time),
@@ -221,5 +221,5 @@ class IndexCheck:
 
 
 def _equal_ones(pairs: Numbers, values: Numbers) -> Numbers:
-    """Places in the sorted `pairs` of everything that equals one of `values`."""
+    """Return the positions in the sorted `pairs` of all elements that equal one of `values`."""
     return np.flatnonzero(np.isin(pairs, values))

@@ -1,8 +1,8 @@
-"""One index file as it lies there: its header, its chains, and its items in the order of the log.
+"""One index file on disk: its header, its chains, and its items in the order of the log.
 
-Chains are checked without walking them: an item's predecessor must be the item before it in the same slot, and a slot
-must name the newest of its items. So every chain descends and ends, and every item is in the chain of its hash. Items
-are looked through some hundred thousand at a time, with one number for each slot.
+Chains are checked without following them: an item's predecessor must be the item before it in the same slot, and a slot
+must contain the newest of its items. So every chain descends and ends, and every item is in the chain of its hash.
+Items are processed some hundred thousand at a time, with one number per slot.
 
 Source: docs/formats.md, "IndexFile".
 """
@@ -19,14 +19,14 @@ from skylarkmq.broker.store.fsck.segments import written
 from skylarkmq.protocol.disk import INDEX_DIRECTORY, INDEX_HEADER_SIZE, IndexHeader, IndexLayout
 
 ITEM_DTYPE: Final = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
-_AT_ONCE: Final = 1 << 18
+_BATCH: Final = 1 << 18
 
 Items = npt.NDArray[np.void]
 Numbers = npt.NDArray[np.int64]
 
 
 class IndexOnDisk:
-    """An index file of the right length. Items are numbered from 1."""
+    """An index file of the correct length. Items are numbered from 1."""
 
     def __init__(self, root: Path, name: str, layout: IndexLayout) -> None:
         self.name = f"{INDEX_DIRECTORY}/{name}"
@@ -38,43 +38,43 @@ class IndexOnDisk:
         item_bytes = layout.item_at(0)
         self._items = np.memmap(self._path, ITEM_DTYPE, "r", item_bytes, shape=(layout.items,))
         self._slots = np.memmap(self._path, ">i4", "r", INDEX_HEADER_SIZE, shape=(layout.slots,))
-        self._order: Numbers | None = None  # of items that do not lie in the order of the log
+        self._order: Numbers | None = None  # item numbers in log order, if the file is not in that order
         self._taken = 1
-        self.first_time: int | None = None  # store times of the first and last item's messages, once they are known
+        self.first_time: int | None = None  # store times of the first and last item's messages, once known
         self.last_time: int | None = None
 
     def items(self, begin: int, end: int) -> Items:
-        """Items [begin, end)."""
+        """Return items [begin, end)."""
         return self._items[begin:end]
 
-    def place_of(self, item: int) -> int:
-        """The byte at which an item stands."""
+    def offset_of(self, item: int) -> int:
+        """Return the byte at which an item begins."""
         return self.layout.item_at(item)
 
     def check(self, found: Findings, severity: Severity) -> None:
-        """Header, chains, and zeros behind the last item."""
+        """Check header, chains, and the zeros after the last item."""
         header = self.header
         if header.next_item > self.layout.items:
-            what = f"the header counts {header.next_item - 1} items, the file has room for {self.layout.items - 1}"
+            what = f"the header counts {header.next_item - 1} items, the file has space for {self.layout.items - 1}"
             self._add(found, "count", severity, 36, what, "queries by key may find nothing in this file")
         newest = self._check_chains(found, severity)
         wrong = np.flatnonzero(np.asarray(self._slots) != newest)
         for slot in wrong.tolist():
-            what = f"slot {slot} says {self._slots[slot]}, the newest item of its chain is {newest[slot]}"
+            what = f"slot {slot} contains {self._slots[slot]}, the newest item of its chain is {newest[slot]}"
             self._add(found, "slot", severity, self.layout.slot_at(slot), what, "queries by key miss messages")
         used = int(np.count_nonzero(newest))
         if header.used_slots != used:
             what = f"the header counts {header.used_slots} slots in use, there are {used}"
-            self._add(found, "used", Severity.WARNING, 32, what, "nobody reads that number")
-        rest = written(str(self._path), self.place_of(self.count + 1), self.layout.size)
+            self._add(found, "used", Severity.WARNING, 32, what, "the number is not used")
+        rest = written(str(self._path), self.offset_of(self.count + 1), self.layout.size)
         if rest is not None:
-            what = f"{rest[1]} bytes behind the last item, number {self.count}, are not zero"
+            what = f"{rest[1]} bytes after the last item, number {self.count}, are not zero"
             self._add(
-                found, "rest", severity, rest[0], what, "items are missing from the count, or were taken back by halves"
+                found, "rest", severity, rest[0], what, "items are missing from the count, or were partly rolled back"
             )
 
     def _check_chains(self, found: Findings, severity: Severity) -> npt.NDArray[np.int32]:
-        """Returns the newest item of each slot."""
+        """Check all chains. Return the newest item of each slot."""
         newest = np.zeros(self.layout.slots, np.int32)
         last_offset = -1
         for begin, items in self._pieces():
@@ -102,25 +102,25 @@ class IndexOnDisk:
         is_last[:-1] = is_first[1:]
         newest[in_order[is_last]] = order[is_last] + begin
         for number in np.flatnonzero((items["previous"] != previous) | (hashes < 0)).tolist():
-            goes_on = f"goes on at {items['previous'][number]}, not {previous[number]}"
-            what = f"item {begin + number} of hash {hashes[number]} {goes_on}"
+            link = f"links to {items['previous'][number]}, expected {previous[number]}"
+            what = f"item {begin + number} of hash {hashes[number]} {link}"
             follows = "queries by key miss messages, or never end"
-            self._add(found, "chain", severity, self.place_of(begin + number), what, follows)
+            self._add(found, "chain", severity, self.offset_of(begin + number), what, follows)
 
     def _pieces(self) -> Iterator[tuple[int, Items]]:
-        for begin in range(1, self.count + 1, _AT_ONCE):
-            yield begin, self.items(begin, min(begin + _AT_ONCE, self.count + 1))
+        for begin in range(1, self.count + 1, _BATCH):
+            yield begin, self.items(begin, min(begin + _BATCH, self.count + 1))
 
     def _sort(self) -> None:
-        """Only for a file that is damaged: an item number for each place in the order of the log."""
+        """Sort the item numbers by log offset, for a damaged file only."""
         self._order = np.argsort(self._items["offset"][1 : self.count + 1].astype(np.int64), kind="stable") + 1
 
     def take_up_to(self, physical_offset: int) -> tuple[Numbers, Items]:
-        """Numbers and items not taken yet whose record begins before that byte of the log."""
+        """Return numbers and items not yet taken whose record begins before this byte of the log."""
         begin = self._taken
         numbers = []
         while self._taken <= self.count:
-            piece = self._numbers(self._taken, min(self._taken + _AT_ONCE, self.count + 1))
+            piece = self._numbers(self._taken, min(self._taken + _BATCH, self.count + 1))
             inside = int(np.searchsorted(self._items["offset"][piece].astype(np.int64), physical_offset, "left"))
             numbers.append(piece[:inside])
             self._taken += inside

@@ -1,12 +1,12 @@
-"""The log, record by record, from its first byte to its last.
+"""Checks the log, record by record, from its first byte to its last.
 
-A record is sound if its magic, lengths and body CRC agree, it stands at its own physical offset, and, if it carries a
-checksum of the whole (`enabledAppendPropCRC`), that agrees too. Where none stands, the next sound one is searched for:
-a record elsewhere cannot pass for one here, as it says where it stands. So one bad record does not hide those behind
-it, and what is bad is told as a range.
+A record is valid if its magic, lengths and body CRC agree, it lies at the physical offset that it states, and its
+record checksum matches if it has one (`enabledAppendPropCRC`). After an invalid record, the next valid one is searched.
+A record from elsewhere cannot match, because it states its own offset. So a bad record does not hide the ones after it,
+and bad bytes are reported as a range.
 
-The end of the log is where records cease for good. Zeros up to the end of the segment are as it should be; anything
-else there is a torn end if the last broker crashed, else damage.
+The log ends where no more records follow. Zeros up to the end of the segment are normal. Other bytes are a torn end if
+the last broker crashed, else damage.
 
 Source: docs/formats.md, "CommitLog record", "Checking one record", "End-of-file blank".
 """
@@ -20,7 +20,13 @@ from typing import Final
 from isal.isal_zlib import crc32
 
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
-from skylarkmq.broker.store.fsck.segments import SegmentFile, check_segments, check_strangers, segment_files, written
+from skylarkmq.broker.store.fsck.segments import (
+    SegmentFile,
+    check_foreign_files,
+    check_segments,
+    segment_files,
+    written,
+)
 from skylarkmq.broker.store.log.record_rules import has_unit
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
 from skylarkmq.protocol.message import PropertyName
@@ -36,7 +42,7 @@ from skylarkmq.protocol.record import (
     parse,
 )
 
-_AT_ONCE: Final = 2_048  # records given to the other checks at a time
+_BATCH: Final = 2_048  # records passed to the other checks at a time
 _DROPPED_BYTES: Final = 1 << 24
 _MAGICS: Final = tuple(struct.pack(">i", magic) for magic in (MAGIC_V1, MAGIC_V2))
 _CRC_SIZE: Final = 20
@@ -44,8 +50,8 @@ _CRC_START: Final = f"{PropertyName.CRC32}\x01".encode()
 
 
 class LogCheck:
-    """Reads the log of `root`. After `records`: [`start`, `end`) is what is left of it, `newest` its last store time
-    (ms), `damages` how many places in it are bad."""
+    """Reads the log of `root`. After `records`: [`start`, `end`) is the valid log, `newest` its last store time (ms),
+    `damages` the number of bad ranges."""
 
     def __init__(self, root: Path, size: int, found: Findings, *, crashed: bool, progress: OnProgress) -> None:
         self.segments = segment_files(root, COMMIT_LOG_DIRECTORY)
@@ -58,13 +64,13 @@ class LogCheck:
         self._found = found
         self._tail = Severity.WARNING if crashed else Severity.DAMAGE
         self._progress = progress
-        self._open: tuple[SegmentFile, int, str] | None = None  # where records ceased, perhaps for good
-        check_strangers(root, COMMIT_LOG_DIRECTORY, found)
+        self._open: tuple[SegmentFile, int, str] | None = None  # where records end, unless a later segment has some
+        check_foreign_files(root, COMMIT_LOG_DIRECTORY, found)
         check_segments(self.segments, size, found)
 
     def records(self, begin: int = 0) -> Iterator[list[Record]]:
-        """The sound records from byte `begin` of the log, in order, some thousands at a time; they are gone with the
-        next ones."""
+        """Yield the valid records from byte `begin` of the log, in order, some thousands at a time. A batch is valid
+        until the next one."""
         total = sum(segment.length for segment in self.segments)
         done = 0
         for segment in self.segments:
@@ -90,24 +96,24 @@ class LogCheck:
                 break
             batch.append(record)
             at += record.size
-            if len(batch) == _AT_ONCE:
+            if len(batch) == _BATCH:
                 yield batch
                 batch = []
-                if at - dropped >= _DROPPED_BYTES:  # what was read need not stay mapped
+                if at - dropped >= _DROPPED_BYTES:  # pages that were read need not stay mapped
                     whole.madvise(mmap.MADV_DONTNEED, dropped, _DROPPED_BYTES)
                     dropped += _DROPPED_BYTES
         if batch:
             yield batch
 
     def _next(self, segment: SegmentFile, view: memoryview, whole: mmap.mmap, at: int) -> tuple[Record | None, int]:
-        """The record at `at`, or the next one behind what is bad there; None at the end of the segment."""
+        """Return the record at `at`, or the next valid one after bad bytes; None at the end of the segment."""
         parsed = parse(view, at)
         while isinstance(parsed, UnreadableTopic) and (unreadable := parsed.record) is not None:
             if _problem(unreadable, segment.start + at):
                 break
             self._take(unreadable, segment)
             what = f"record {unreadable.physical_offset} ({unreadable.topic!r}) gets no queue unit: {parsed.reason}"
-            self._add("skipped", Severity.WARNING, segment, at, what, "no consumer gets it; it stays in the log")
+            self._add("skipped", Severity.WARNING, segment, at, what, "it is not delivered; it stays in the log")
             at += unreadable.size
             parsed = parse(view, at)
         if isinstance(parsed, Record):
@@ -118,15 +124,15 @@ class LogCheck:
         elif isinstance(parsed, Blank):
             problem = "" if parsed.size == self._size - at else f"a blank of {parsed.size} bytes"
             if not problem:
-                self._check_behind_blank(segment, at)
+                self._check_after_blank(segment, at)
                 return None, at
         else:
             problem = parsed.reason if isinstance(parsed, Damaged) else ""
-        following = _next_sound(whole, view, segment.start, at + 1)
+        following = _next_valid(whole, view, segment.start, at + 1)
         if following is None:
-            self._cease(segment, at, problem)
+            self._note_end(segment, at, problem)
             return None, at
-        self._bad(segment, at, problem or "zeros where a record should be", following.physical_offset)
+        self._report_bad_range(segment, at, problem or "zeros where a record should be", following.physical_offset)
         self._take(following, segment)
         return following, following.position
 
@@ -134,61 +140,61 @@ class LogCheck:
         if self._open is not None:
             before, at, problem = self._open
             self._open = None
-            self._bad(before, at, problem or "neither a record nor a blank", record.physical_offset)
+            self._report_bad_range(before, at, problem or "neither a record nor a blank", record.physical_offset)
         if record.store_timestamp < self.newest:
             what = (
                 f"stored at {record.store_timestamp}, {self.newest - record.store_timestamp} ms before an earlier one"
             )
-            follows = "a search by time, and where a recovery begins, may be wrong"
+            follows = "searches by time and the start of a recovery may be wrong"
             self._add("time", Severity.WARNING, segment, record.position, what, follows)
         if record.queue_offset and not has_unit(record.sys_flag):
             what = f"a transaction's record with queue offset {record.queue_offset}, not 0"
-            self._add("transaction", Severity.WARNING, segment, record.position, what, "nobody reads that field")
+            self._add("transaction", Severity.WARNING, segment, record.position, what, "the field is not used")
         self.newest = max(self.newest, record.store_timestamp)
         self.end = record.physical_offset + record.size
         self.records_read += 1
 
-    def _cease(self, segment: SegmentFile, at: int, problem: str) -> None:
-        """Nothing sound follows in this segment. Whether the log ends here, later segments tell."""
+    def _note_end(self, segment: SegmentFile, at: int, problem: str) -> None:
+        """Note that no valid record follows in this segment. Later segments decide whether the log ends here."""
         if self._open is None:
             self._open = segment, at, problem
 
     def _finish(self) -> None:
-        """Where records ceased for good: zeros are right, anything else is torn."""
+        """Check the bytes after the last record: zeros are correct, other bytes are torn."""
         if self._open is None:
             return
         segment, at, problem = self._open
         rest = written(segment.path, at, segment.length)
         if problem:
-            follows = "a start after a crash ends the log here" + ("" if rest is None else " and clears what follows")
+            follows = "a start after a crash ends the log here" + ("" if rest is None else " and clears the rest")
             self.damages += 1
-            self._add("end", self._tail, segment, at, f"no sound record: {problem}", follows)
+            self._add("end", self._tail, segment, at, f"no valid record: {problem}", follows)
         elif rest is not None:
-            what = f"{rest[1]} bytes behind the log's end at {segment.start + at} are not zero"
-            self._add("rest", self._tail, segment, rest[0], what, "they could come back to life behind a later record")
+            what = f"{rest[1]} bytes after the log's end at {segment.start + at} are not zero"
+            self._add("rest", self._tail, segment, rest[0], what, "they could become valid again after a later record")
         for later in self.segments[self.segments.index(segment) + 1 :]:
             behind = written(later.path, 0, later.length)
             if behind is not None:
-                what = f"{behind[1]} bytes behind the log's end at {segment.start + at} are not zero"
+                what = f"{behind[1]} bytes after the log's end at {segment.start + at} are not zero"
                 self._add("rest", self._tail, later, behind[0], what, "the next start after a crash removes the file")
 
-    def _check_behind_blank(self, segment: SegmentFile, at: int) -> None:
+    def _check_after_blank(self, segment: SegmentFile, at: int) -> None:
         rest = written(segment.path, at + BLANK_SIZE, segment.length)
         if rest is not None:
-            what = f"{rest[1]} bytes behind the blank are not zero"
-            self._add("blank", Severity.WARNING, segment, rest[0], what, "nobody reads them")
+            what = f"{rest[1]} bytes after the blank are not zero"
+            self._add("blank", Severity.WARNING, segment, rest[0], what, "they are not used")
 
-    def _bad(self, segment: SegmentFile, at: int, problem: str, following: int) -> None:
+    def _report_bad_range(self, segment: SegmentFile, at: int, problem: str, following: int) -> None:
         self.damages += 1
-        what = f"no sound record from {segment.start + at} to {following}: {problem}"
-        follows = f"its messages are lost; a start after a crash may end the log here, and lose all from {following} on"
+        what = f"no valid record from {segment.start + at} to {following}: {problem}"
+        follows = f"its messages are lost; a start after a crash may end the log here and lose all from {following} on"
         self._add("record", Severity.DAMAGE, segment, at, what, follows)
 
     def _add(self, kind: str, severity: Severity, segment: SegmentFile, at: int, what: str, follows: str) -> None:
         self._found.add(kind, Finding(severity, segment.name, at, what, follows))
 
-    def place_of(self, physical_offset: int) -> tuple[str, int]:
-        """File and byte in it of a byte of the log."""
+    def location_of(self, physical_offset: int) -> tuple[str, int]:
+        """Return the file, and the byte in it, of a byte of the log."""
         for segment in reversed(self.segments):
             if segment.start <= physical_offset:
                 return segment.name, physical_offset - segment.start
@@ -199,32 +205,32 @@ class LogCheck:
 
 
 def _problem(record: Record, position: int) -> str:
-    """What is wrong with a record that parses; "" if nothing."""
+    """Return the problem of a record that parses; "" if there is none."""
     if record.physical_offset != position:
-        return f"a record that says it stands at {record.physical_offset}"
-    return "" if _whole_crc_agrees(record) else "checksum of the whole record"
+        return f"a record that states the offset {record.physical_offset}"
+    return "" if _record_checksum_matches(record) else "record checksum"
 
 
-def _whole_crc_agrees(record: Record) -> bool:
-    """True as well for a record without one. docs/formats.md, "CommitLog record"."""
+def _record_checksum_matches(record: Record) -> bool:
+    """Return whether the record checksum matches; True without one. docs/formats.md, "CommitLog record"."""
     end = record.position + record.size
     tail = bytes(record.source[end - _CRC_SIZE : end])
     name, digits = tail[: len(_CRC_START)], tail[len(_CRC_START) : -1]
     agrees = digits.isdigit() and (
         int(digits[::-1]) == crc32(record.source[record.position : end - _CRC_SIZE]) & CRC_MASK
     )
-    if name != _CRC_START and not agrees:  # a number that agrees is a checksum whose name has suffered
+    if name != _CRC_START and not agrees:  # if the digits agree, they are a checksum with a damaged name
         return True
     return agrees and name == _CRC_START and tail.endswith(b"\x02")
 
 
-def _next_sound(whole: mmap.mmap, view: memoryview, start: int, at: int) -> Record | None:
-    """The first sound record at or behind byte `at` of a segment that begins at `start`."""
-    places = {magic: whole.find(magic, at + 4) for magic in _MAGICS}
-    while any(place >= 0 for place in places.values()):
-        magic, place = min(((m, p) for m, p in places.items() if p >= 0), key=lambda pair: pair[1])
-        parsed = parse(view, place - 4)
-        if isinstance(parsed, Record) and not _problem(parsed, start + place - 4):
+def _next_valid(whole: mmap.mmap, view: memoryview, start: int, at: int) -> Record | None:
+    """Return the first valid record at or after byte `at` of a segment that begins at `start`."""
+    candidates = {magic: whole.find(magic, at + 4) for magic in _MAGICS}
+    while any(candidate >= 0 for candidate in candidates.values()):
+        magic, candidate = min(((m, p) for m, p in candidates.items() if p >= 0), key=lambda pair: pair[1])
+        parsed = parse(view, candidate - 4)
+        if isinstance(parsed, Record) and not _problem(parsed, start + candidate - 4):
             return parsed
-        places[magic] = whole.find(magic, place + 1)
+        candidates[magic] = whole.find(magic, candidate + 1)
     return None

@@ -1,8 +1,7 @@
-"""Committed offsets against the queues: a group cannot have consumed more than its queue ever had.
+"""Checks committed offsets against the queues: a group cannot have consumed more than its queue ever had.
 
-An offset above a queue's end is the trace of messages that were there and are gone: a power cut under ASYNC_FLUSH, or a
-recovery of an earlier version that cut the log before acknowledged messages. Offsets of queues that have no files are
-left out: their topic may be deleted.
+An offset above a queue's end shows that messages are lost: a power cut under ASYNC_FLUSH, or recovery by an earlier
+version that truncated acknowledged messages. Offsets of queues without files are ignored: their topic may be deleted.
 
 Source: docs/formats.md, "Recovery", "Consumer offsets".
 """
@@ -27,5 +26,5 @@ def check_committed(root: Path, ends: Mapping[Key, int], found: Findings) -> Non
             end = ends.get((topic, int(queue_id))) if str(queue_id).isdecimal() else None
             if end is not None and isinstance(offset, int) and offset > end:
                 what = f"group {group!r} has committed {offset} of {topic!r}-{queue_id}, which ends at {end}"
-                follows = "messages that were consumed are gone from the log; its consumers go on at the queue's end"
+                follows = "consumed messages are lost from the log; its consumers continue at the queue's end"
                 found.add("committed", Finding(Severity.WARNING, f"config/{OFFSETS_FILE}", None, what, follows))

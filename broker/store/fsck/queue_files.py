@@ -1,9 +1,9 @@
-"""One consume queue's files as they lie there: where its units begin and end, read without keeping anything open.
+"""The files of one consume queue: where its units begin and end, read without open descriptors.
 
-A queue is taken for what its files say, in three steps: the files themselves; then units from the first byte on, up to
-the first that is none (size or offset not positive); then nothing but zeros. Units of nobody belong to the front.
+The state of a queue is derived from its files in three steps: the files themselves; the units from the first byte on,
+up to the first invalid one (size or offset not positive); then only zeros. Filler units at the front count as units.
 
-Light queues (%LMQ%) have units like any other, of records that belong to other topics.
+Light queues (%LMQ%) have normal units, of records that belong to other topics.
 
 Source: docs/formats.md, "ConsumeQueue".
 """
@@ -16,7 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, Severity
-from skylarkmq.broker.store.fsck.segments import SegmentFile, check_segments, check_strangers, segment_files, written
+from skylarkmq.broker.store.fsck.segments import (
+    SegmentFile,
+    check_foreign_files,
+    check_segments,
+    segment_files,
+    written,
+)
 from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX
 from skylarkmq.protocol.disk import CONSUME_QUEUE_DIRECTORY, FILLER_RECORD_SIZE, UNIT_SIZE, offset_file_name
 from skylarkmq.protocol.unit_search import UNIT_DTYPE
@@ -28,7 +34,7 @@ Units = npt.NDArray[np.void]
 
 
 class QueueOnDisk:
-    """Offsets in units: the files hold units [`begin`, `end`), of which `fillers` at the front are nobody's."""
+    """Offsets in units: the files hold units [`begin`, `end`), of which the first `fillers` are filler units."""
 
     __slots__ = ("_directory", "_root", "_size", "begin", "end", "fillers", "queue_id", "topic")
 
@@ -42,20 +48,20 @@ class QueueOnDisk:
 
     @property
     def is_light(self) -> bool:
-        """Its records belong to other topics."""
+        """Whether its records belong to other topics."""
         return self.topic.startswith(LIGHT_QUEUE_PREFIX)
 
-    def place_of(self, offset: int) -> tuple[str, int]:
-        """File (relative to the root) and byte in it of a unit, whether or not it exists."""
+    def location_of(self, offset: int) -> tuple[str, int]:
+        """Return the file (relative to the root) and the byte in it of a unit, even if it does not exist."""
         at = offset * UNIT_SIZE
         start = at - at % self._size
         return f"{self._directory}/{offset_file_name(start)}", at - start
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` units from `offset`, over the ends of files; fewer where a file ends or is missing."""
+        """Return up to `count` units from `offset` on, across files; fewer if a file ends or is missing."""
         parts = []
         while count > 0:
-            name, at = self.place_of(offset)
+            name, at = self.location_of(offset)
             part = _read(f"{self._root}/{name}", at, min(count * UNIT_SIZE, self._size - at))
             parts.append(part)
             offset += len(part) // UNIT_SIZE
@@ -65,8 +71,8 @@ class QueueOnDisk:
         return b"".join(parts)
 
     def check(self, found: Findings, rest: Severity) -> None:
-        """Look through the files. `rest`: how bad something behind the last unit is."""
-        check_strangers(self._root, self._directory, found)
+        """Check the files. `rest`: severity of bytes after the last unit."""
+        check_foreign_files(self._root, self._directory, found)
         segments = segment_files(self._root, self._directory)
         check_segments(segments, self._size, found)
         if not segments:
@@ -79,11 +85,11 @@ class QueueOnDisk:
             self._check_rest(segment, count * UNIT_SIZE, found, rest)
         last = segments[-1]
         if self.end * UNIT_SIZE == last.start and len(segments) > 1 and last.length:
-            what, follows_from_it = "the last file holds no unit", "RocketMQ would take it for one unit of nothing"
+            what, follows_from_it = "the last file holds no unit", "RocketMQ would read it as one empty unit"
             found.add("empty", Finding(Severity.WARNING, last.name, 0, what, follows_from_it))
 
     def _count(self, segment: SegmentFile, found: Findings) -> int:
-        """Units at the beginning of a file."""
+        """Return the number of units at the beginning of a file."""
         count, at_once = 0, _FIRST_UNITS
         limit = min(segment.length, self._size) // UNIT_SIZE
         while count < limit:
@@ -110,16 +116,16 @@ class QueueOnDisk:
         for run in np.split(fillers, np.flatnonzero(np.diff(fillers) != 1) + 1) if len(fillers) else ():
             begin, end = first + int(run[0]), first + int(run[-1])
             name = f"{self.topic}-{self.queue_id}@{begin}" + (f" to @{end}" if end > begin else "")
-            what = f"{name}: {len(run)} units of nobody behind units of messages"
+            what = f"{name}: {len(run)} filler units after units of messages"
             offset = (at + int(run[0])) * UNIT_SIZE
-            follows = "a hole: consumers step over it; those offsets have no messages"
+            follows = "a gap: consumers skip these offsets, which have no messages"
             found.add("filler", Finding(Severity.WARNING, segment.name, offset, what, follows))
 
     def _check_rest(self, segment: SegmentFile, at: int, found: Findings, severity: Severity) -> None:
         rest = written(segment.path, at, segment.length)
         if rest is not None:
-            what = f"{rest[1]} bytes behind the last unit, {self.topic}-{self.queue_id}@{self.end - 1}, are not zero"
-            follows = "they may be read as units behind the next one"
+            what = f"{rest[1]} bytes after the last unit, {self.topic}-{self.queue_id}@{self.end - 1}, are not zero"
+            follows = "they may be read as units after the next one"
             found.add("rest", Finding(severity, segment.name, rest[0], what, follows))
 
     def __repr__(self) -> str:

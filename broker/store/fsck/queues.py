@@ -1,14 +1,14 @@
-"""Consume queues against the log: a unit for every record, and a record behind every unit.
+"""Checks consume queues against the log: every record has its unit, and every unit its record.
 
-The log says where each unit must be, and what it must say; so expected units gather for each queue and are compared
-with the file in whole runs, as bytes. What the queue offsets of the log's records cover is thereby known to be right;
-the rest of a queue's units are of nobody, of records that retention took, or point nowhere.
+The log determines where each unit must be and what it must contain. So expected units are collected per queue and
+compared with the files in whole runs, as bytes. Offsets covered by the log's records are thereby verified. The rest of
+a queue's units are fillers, belong to records that retention deleted, or point nowhere.
 
-Which records of a queue get a unit is judged as a recovery does (broker.store.recovery.queue_order); one that is
-skipped is named, and so are the holes that a queue has.
+Recovery's rule decides which records get a unit (broker.store.recovery.queue_order). Skipped records and gaps of queues
+are reported.
 
-Left out: prepared and rolled-back transactions, which get no unit; batches in one record and topics with a queue under
-batchconsumequeue/, which have another kind of queue; records of a topic that was deleted behind them.
+Not checked: prepared and rolled-back transactions, which get no unit; batches in one record and topics with a queue
+under batchconsumequeue/, which use another type of queue; records from before the deletion of their topic.
 
 Source: docs/formats.md, "ConsumeQueue", "tagsCode", "Dispatch".
 """
@@ -40,14 +40,14 @@ from skylarkmq.protocol.message import PropertyName, property_value, tags_code
 from skylarkmq.protocol.record import Record
 from skylarkmq.protocol.unit_search import UNIT_DTYPE
 
-_PENDING_UNITS: Final = 1 << 16  # expected units gathered before they are compared
+_PENDING_UNITS: Final = 1 << 16  # expected units collected before they are compared
 _UNITS_AT_ONCE: Final = 1 << 16
 _LEVEL_STEP_MS: Final = 1_000
 _EXTENSION_ADDRESS: Final = -(1 << 31) - 1  # tags codes up to here point into consumequeue_ext/
 
 
 class _Covered:
-    """What the log says of one queue: its records have the offsets of `ranges`, the last of which is growing."""
+    """The records of one queue in the log: their offsets are `ranges`, and the growing range [first, next)."""
 
     __slots__ = ("fields", "first", "next", "queue", "ranges")
 
@@ -59,7 +59,7 @@ class _Covered:
 
 
 class QueueCheck:
-    """Fed with the log's records in order."""
+    """The check of the queues, fed with the log's records in order."""
 
     def __init__(
         self,
@@ -91,12 +91,12 @@ class QueueCheck:
         evidence = QueueEvidence(self._units_of, lambda _: None, lambda _: False, log.start)
         evidence.start = log.start
         self._order = QueueOrder(evidence, self._expect, self._skip)
-        self._damages = 0  # of the log when the last records came
+        self._damages = 0  # of the log at the last records
 
     # before the log
 
     def check_files(self, progress: OnProgress) -> None:
-        """Every queue's own files."""
+        """Check the files of each queue by themselves."""
         topics = directories(self._root / CONSUME_QUEUE_DIRECTORY)
         for number, topic in enumerate(topics):
             for name in directories(self._root / CONSUME_QUEUE_DIRECTORY / topic):
@@ -109,7 +109,7 @@ class QueueCheck:
     # with the log
 
     def add(self, records: Sequence[Record]) -> None:
-        """The next records of the log."""
+        """Add the next records of the log."""
         if self._log.damages != self._damages:
             self._damages = self._log.damages
             self._order.pass_gap()
@@ -126,38 +126,38 @@ class QueueCheck:
 
     def _skip(self, record: Record, reason: str) -> None:
         what = f"record {record.physical_offset} ({record.topic!r}-{record.queue_id}) gets no queue unit: {reason}"
-        file, at = self._log.place_of(record.physical_offset)
-        follows = "no consumer gets it; it stays in the log"
+        file, at = self._log.location_of(record.physical_offset)
+        follows = "it is not delivered; it stays in the log"
         self._found.add("skipped", Finding(Severity.WARNING, file, at, what, follows))
 
-    def _expect(self, record: Record, _hole: int = 0) -> None:
+    def _expect(self, record: Record, _gap_begin: int = 0) -> None:
         key = record.topic, record.queue_id
         covered = self._covered.get(key)
         if covered is None:
             queue = self._queues.get(key) or QueueOnDisk(self._root, *key, self._size)
             covered = self._covered[key] = _Covered(queue, record.queue_offset)
         elif record.queue_offset != covered.next:
-            self._jump(covered, record)
+            self._begin_range(covered, record)
         covered.fields += (record.physical_offset, record.size, self.tags_code_of(record))
         covered.next += 1
         self._pending += 1
 
     def tags_code_of(self, record: Record) -> int:
-        """What the unit of a record says of its tags."""
+        """Return the tags code in the unit of a record."""
         properties = record.properties
         code = tags_code(property_value(properties.decode("utf-8", "replace"), PropertyName.TAGS))
         if record.topic == SystemTopic.SCHEDULE:
             return schedule_tags_code(properties, record.store_timestamp, code, self._delay_levels)
         return code
 
-    def _jump(self, covered: _Covered, record: Record) -> None:
-        """Queue offsets that do not follow each other: a hole, or the topic was deleted and made again."""
+    def _begin_range(self, covered: _Covered, record: Record) -> None:
+        """Begin a new range of offsets: after a gap, or because the topic was deleted and created again."""
         self._compare(covered)
         covered.ranges.append((covered.first, covered.next))
         if record.queue_offset < covered.next:
             what = f"{_name(record)} follows offset {covered.next - 1} of its queue"
             follows = "consumers get messages twice, out of order, or not at all"
-            file, at = self._log.place_of(record.physical_offset)
+            file, at = self._log.location_of(record.physical_offset)
             self._found.add("sequence", Finding(Severity.DAMAGE, file, at, what, follows))
         covered.first = covered.next = record.queue_offset
 
@@ -182,34 +182,34 @@ class QueueCheck:
     def _compare_unit(self, queue: QueueOnDisk, offset: int, expected: tuple[int, int, int], unit: bytes) -> None:
         name = f"{queue.topic}-{queue.queue_id}@{offset}"
         if offset >= queue.end or len(unit) < UNIT_SIZE:
-            self._missing(queue, name, expected[0])
+            self._report_missing(queue, name, expected[0])
             return
         there = UNIT.unpack(unit)
         if there == expected or (there[:2] == expected[:2] and there[2] <= _EXTENSION_ADDRESS):
             return
-        file, at = queue.place_of(offset)
+        file, at = queue.location_of(offset)
         if queue.topic == SystemTopic.SCHEDULE and _is_of_another_level(there, expected):
-            what = f"the unit {name} is due at {there[2]}, by its level now at {expected[2]}"
-            follows = "messageDelayLevel was another when it was sent; it is delivered by the earlier of them"
+            what = f"the unit {name} is due at {there[2]}, by its current level at {expected[2]}"
+            follows = "messageDelayLevel was different when it was sent; it is delivered at the earlier time"
             self._found.add("level", Finding(Severity.WARNING, file, at, what, follows))
             return
-        what = f"the unit {name} says {there}, its record {expected} (offset, size, tags code)"
+        what = f"the unit {name} contains {there}, its record {expected} (offset, size, tags code)"
         follows = "consumers miss the message or get another one"
         self._found.add("unit", Finding(Severity.DAMAGE, file, at, what, follows))
 
-    def _missing(self, queue: QueueOnDisk, name: str, physical_offset: int) -> None:
+    def _report_missing(self, queue: QueueOnDisk, name: str, physical_offset: int) -> None:
         if not queue.end and self._topics is not None and queue.topic not in self._topics:
             self._of_deleted_topics[queue.topic] = self._of_deleted_topics.get(queue.topic, 0) + 1
             return
-        file, at = self._log.place_of(physical_offset)
+        file, at = self._log.location_of(physical_offset)
         what = f"record {physical_offset} ({name}) is in no queue"
-        follows = "the next start puts it there" if self._crashed else "consumers never get it"
+        follows = "the next start adds it" if self._crashed else "consumers never get it"
         self._found.add("missing", Finding(self._lagging, file, at, what, follows))
 
-    # behind the log
+    # after the log
 
     def finish(self) -> None:
-        """What the records of the log do not account for."""
+        """Check the units beyond the records of the log."""
         self._order.finish()
         self._compare_all()
         for key, queue in self._queues.items():
@@ -220,13 +220,13 @@ class QueueCheck:
                     self._check_rest(queue, begin, end)
         if self._expired:
             what = f"{self._expired} queue units point below the first log file"
-            self._note(CONSUME_QUEUE_DIRECTORY, what, "they are of messages that retention took; nobody reads them")
+            self._note(CONSUME_QUEUE_DIRECTORY, what, "their messages were deleted by retention; they are not used")
         for topic, count in self._of_deleted_topics.items():
-            what = f"{count} records of {topic}, which is no topic any more, are in no queue"
-            self._note(CONSUME_QUEUE_DIRECTORY, what, "the topic was deleted; its records go with the log's files")
+            what = f"{count} records of {topic}, which is not an existing topic, are in no queue"
+            self._note(CONSUME_QUEUE_DIRECTORY, what, "the topic was deleted; its records expire with the log's files")
 
     def ends(self) -> dict[Key, int]:
-        """One past the last offset of each queue, by its files or by the log, whichever is later."""
+        """Return the offset after the last one of each queue, by its files or by the log, whichever is later."""
         ends = {key: queue.end for key, queue in self._queues.items()}
         return ends | {key: max(ends.get(key, 0), covered.next) for key, covered in self._covered.items()}
 
@@ -244,16 +244,16 @@ class QueueCheck:
             expired = ~fillers & (offsets + sizes <= self._log.start)
             self._expired += int(np.count_nonzero(expired))
             inside = (offsets >= self._log.start) & (offsets + sizes <= self._log.end)
-            astray = ~fillers & ~expired & ~(inside if queue.is_light else np.zeros(len(units), bool))
-            for number in np.flatnonzero(astray):
-                self._astray(queue, begin + int(number), int(offsets[number]))
+            dangling = ~fillers & ~expired & ~(inside if queue.is_light else np.zeros(len(units), bool))
+            for number in np.flatnonzero(dangling):
+                self._report_dangling(queue, begin + int(number), int(offsets[number]))
             begin += len(units)
 
-    def _astray(self, queue: QueueOnDisk, offset: int, physical_offset: int) -> None:
-        file, at = queue.place_of(offset)
-        what = f"{queue.topic}-{queue.queue_id}@{offset} points at {physical_offset}: no sound record of it there"
+    def _report_dangling(self, queue: QueueOnDisk, offset: int, physical_offset: int) -> None:
+        file, at = queue.location_of(offset)
+        what = f"{queue.topic}-{queue.queue_id}@{offset} points at {physical_offset}: no valid record of it there"
         behind = self._crashed and physical_offset >= self._log.end
-        follows = "the next start takes the unit back" if behind else "consumers get nothing for it"
+        follows = "the next start removes the unit" if behind else "consumers get no message for it"
         self._found.add("astray", Finding(Severity.WARNING if behind else Severity.DAMAGE, file, at, what, follows))
 
     def __repr__(self) -> str:
@@ -261,7 +261,7 @@ class QueueCheck:
 
 
 def _is_of_another_level(there: tuple[int, int, int], expected: tuple[int, int, int]) -> bool:
-    """Whether two units differ in the time at which they are due only, and by whole seconds, as levels do."""
+    """Return whether two units differ only in the due time, by whole seconds, as delay levels do."""
     return there[:2] == expected[:2] and (there[2] - expected[2]) % _LEVEL_STEP_MS == 0
 
 
@@ -270,7 +270,7 @@ def _name(record: Record) -> str:
 
 
 def _outside(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """What of [begin, end) no range covers."""
+    """Yield the parts of [begin, end) that no range covers."""
     for covered_begin, covered_end in sorted(ranges):
         if begin < min(covered_begin, end):
             yield begin, min(covered_begin, end)

@@ -1,16 +1,16 @@
-"""Queues and index built again from the log, beside the old ones, and then put in their place.
+"""Rebuilds queues and index from the log, beside the old ones, and then replaces those.
 
-    1  the lock: no broker may run
-    2  build below <root>/repair/: for each record of the log its unit and its keys, by the parts that do so live
+    1  take the lock: no broker may run
+    2  build below <root>/repair/ the unit and the index items of each record, with the code that live dispatch uses
     3  sync all of it
     4  consumequeue -> consumequeue.before-repair-<time>, repair/consumequeue -> consumequeue; the index likewise
 
-Which records get a unit is judged as a recovery does (broker.store.recovery.queue_order); the old queues are its
-evidence.
+Recovery's rule decides which records get a unit (broker.store.recovery.queue_order); the old queues are its evidence.
 
-The log is read only: damage in it stays, and what is sound behind it keeps its units. What the log cannot tell is
-taken over: units of messages that retention took, which give a queue its numbers; light queues; queues under
-batchconsumequeue/. A cut between two renames leaves a store without queues or index, which the next start builds anew.
+The log is only read: damage in it stays, and valid records after it keep their units. Data that the log does not
+contain is copied: units of messages that retention deleted, which determine a queue's offsets; light queues; queues
+under batchconsumequeue/. A power cut between two renames leaves a store without queues or index; the next start
+rebuilds them.
 
 Source: docs/formats.md, "Dispatch", "ConsumeQueue", "IndexFile".
 """
@@ -61,7 +61,7 @@ _OPEN_QUEUE_FILES: Final = 512
 
 
 class Repaired(msgspec.Struct, frozen=True):
-    """What was built; `kept` are the directories that were replaced; `damage` of the log is still there."""
+    """Result of a repair. `kept`: the replaced directories. `damage`: findings in the log, which are not repaired."""
 
     records: int
     queues: int
@@ -73,7 +73,7 @@ class Repaired(msgspec.Struct, frozen=True):
 def repair(
     root: Path, sizes: Sizes, *, delay_levels: Sequence[int], now_ms: int, progress: OnProgress = no_progress
 ) -> Repaired:
-    """Build queues and index of `root` anew. StoreLockedError: a broker runs. OSError: nothing was replaced."""
+    """Rebuild queues and index of `root`. Raises StoreLockedError if a broker runs. OSError: nothing was replaced."""
     disk = Disk()
     running = RunningFiles(root, disk)
     running.lock()
@@ -83,11 +83,11 @@ def repair(
         found = Findings()
         log = LogCheck(root, sizes.commit_log, found, crashed=running.is_abort_present(), progress=progress)
         build = _Build(root, staging, sizes, log, disk, delay_levels, now_ms)
-        build.take_over()
+        build.copy_old_units()
         for records in log.records():
             build.add(records)
         build.finish()
-        damage = [finding for finding in (*found.take(), *found.rest()) if finding.severity is Severity.DAMAGE]
+        damage = [finding for finding in (*found.take(), *found.summaries()) if finding.severity is Severity.DAMAGE]
         kept = _replace(root, staging, now_ms, disk)
         return Repaired(log.records_read, build.queues, build.index_files, kept, damage)
     finally:
@@ -96,7 +96,7 @@ def repair(
 
 
 class _Build:
-    """Queues and index on their way into `staging`, which looks like a store root."""
+    """Builds queues and index in `staging`, which has the layout of a store root."""
 
     def __init__(
         self,
@@ -119,17 +119,17 @@ class _Build:
         self._table = QueueTable(staging, self._files, disk)
         self._reput = Reput(delay_levels)
         self._index = Index(staging, sizes.index, disk, lambda: now_ms, RunningFlags(lambda: None))
-        self._there: dict[Key, QueueOnDisk] = {}  # the queues that are replaced
+        self._old_queues: dict[Key, QueueOnDisk] = {}  # the queues that will be replaced
         self._accepted: list[Append] = []
-        evidence = QueueEvidence(self._there.get, lambda _: None, lambda _: False, log.start)
+        evidence = QueueEvidence(self._old_queues.get, lambda _: None, lambda _: False, log.start)
         evidence.start = log.start
         self._order = QueueOrder(evidence, self._accept, lambda _record, _reason: None)
         self._damages = 0
         self.queues = 0
         self.index_files = 0
 
-    def take_over(self) -> None:
-        """What the log cannot tell: queues that are not ours, and units of messages that retention took."""
+    def copy_old_units(self) -> None:
+        """Copy data that the log does not contain: foreign queues, and units of messages that retention deleted."""
         self._disk.make_directory(str(self._staging / CONSUME_QUEUE_DIRECTORY))
         for topic in directories(self._root / CONSUME_QUEUE_DIRECTORY):
             source = self._root / CONSUME_QUEUE_DIRECTORY / topic
@@ -139,13 +139,13 @@ class _Build:
             for name in directories(source):
                 queue_id = parse_queue_id(name)
                 if queue_id is not None and may_have_queue(topic, queue_id):
-                    self._take_over_expired(topic, queue_id)
+                    self._copy_expired_units(topic, queue_id)
         self._table.load()
 
-    def _take_over_expired(self, topic: str, queue_id: int) -> None:
+    def _copy_expired_units(self, topic: str, queue_id: int) -> None:
         queue = QueueOnDisk(self._root, topic, queue_id, self._sizes.consume_queue)
         queue.check(Findings(), Severity.NOTE)
-        self._there[topic, queue_id] = queue
+        self._old_queues[topic, queue_id] = queue
         per_file = self._sizes.consume_queue // UNIT_SIZE
         offset = queue.begin
         while offset < queue.end:
@@ -162,7 +162,7 @@ class _Build:
             offset += count
 
     def add(self, records: Sequence[Record]) -> None:
-        """The next records of the log."""
+        """Add the next records of the log."""
         wanted = [record for record in records if record.physical_offset >= self._deleted.get(record.topic, 0)]
         if self._log.damages != self._damages:
             self._damages = self._log.damages
@@ -175,7 +175,7 @@ class _Build:
         if self._index.is_failing:
             raise StoreError("the repaired index cannot be written")
 
-    def _accept(self, record: Record, _hole: int) -> None:
+    def _accept(self, record: Record, _gap_begin: int) -> None:
         queue = self._table.make(record.topic, record.queue_id)
         self._accepted.append(self._reput.append_of(record, queue))
 
@@ -186,7 +186,7 @@ class _Build:
             raise StoreError("the repaired queues cannot be written")
 
     def finish(self) -> None:
-        """Everything is on disk afterwards, and closed."""
+        """Sync and close all files."""
         self._order.finish()
         self._dispatch()
         for index_file in self._index.take_all():
@@ -205,7 +205,7 @@ class _Build:
 
 
 def _expired(data: bytes, log_start: int) -> int:
-    """How many units at the front are nobody's, or of records before byte `log_start` of the log."""
+    """Return how many units at the front are fillers, or of records before byte `log_start` of the log."""
     units = np.frombuffer(data, UNIT_DTYPE, len(data) // UNIT_SIZE)
     offsets, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
     is_expired = (sizes == FILLER_RECORD_SIZE) | ((sizes > 0) & (offsets >= 0) & (offsets + sizes <= log_start))

@@ -1,4 +1,4 @@
-"""The files of a log or queue: names, lengths and gaps, and what stands where nothing should.
+"""Checks the files of a log or queue: names, lengths and gaps, and bytes where zeros should be.
 
 Source: docs/formats.md, "Store directory", "Wrong-size and missing files".
 """
@@ -18,7 +18,7 @@ _PIECE_BYTES: Final = 1 << 16
 
 
 class SegmentFile(msgspec.Struct, frozen=True):
-    """A file that is named after the offset of its first byte; `length` is what it really has."""
+    """A file named after the offset of its first byte. `length` is its actual length."""
 
     path: str
     name: str
@@ -27,7 +27,7 @@ class SegmentFile(msgspec.Struct, frozen=True):
 
 
 def segment_files(root: Path, directory: str) -> list[SegmentFile]:
-    """What is named like a segment in `directory` (relative to the root), by offset; [] without the directory."""
+    """Return the files with names of segments in `directory` (relative to the root), by offset; [] without it."""
     found = []
     for name in _names(root / directory):
         start = parse_offset_file_name(name)
@@ -38,7 +38,7 @@ def segment_files(root: Path, directory: str) -> list[SegmentFile]:
 
 
 def check_segments(segments: Sequence[SegmentFile], size: int, found: Findings) -> None:
-    """Each begins at a multiple of `size`, has that length, and follows the one before."""
+    """Check that each begins at a multiple of `size`, has that length, and follows the previous one."""
     end = None
     for segment in segments:
         if segment.length == 0 and segment is segments[-1]:
@@ -47,11 +47,11 @@ def check_segments(segments: Sequence[SegmentFile], size: int, found: Findings) 
             what = f"the file has {segment.length} bytes, segments here have {size}"
             _add(found, Severity.DAMAGE, segment, what, "no broker starts on this store")
         if segment.start % size:
-            what = f"the name is no multiple of the segment size {size}"
-            _add(found, Severity.DAMAGE, segment, what, "offsets in it lead nowhere")
+            what = f"the name is not a multiple of the segment size {size}"
+            _add(found, Severity.DAMAGE, segment, what, "its offsets cannot be found")
         elif end is not None and segment.start != end:
             what = f"{segment.start - end} bytes before this file are missing"
-            _add(found, Severity.DAMAGE, segment, what, "a start is refused unless the gap is forced")
+            _add(found, Severity.DAMAGE, segment, what, "a start is refused without --force-gap")
         end = segment.start + size
 
 
@@ -59,12 +59,12 @@ def _add(found: Findings, severity: Severity, segment: SegmentFile, what: str, f
     found.add("segment", Finding(severity, segment.name, 0, what, follows))
 
 
-def check_strangers(root: Path, directory: str, found: Findings) -> None:
-    """Files that nobody reads are worth a note."""
+def check_foreign_files(root: Path, directory: str, found: Findings) -> None:
+    """Report files that are not segments, as notes."""
     for name in _names(root / directory):
         if parse_offset_file_name(name) is None and os.path.isfile(root / directory / name):
-            follows = "the next start removes it" if name.endswith(TEMPORARY_SUFFIX) else "nobody reads it"
-            found.add("stranger", Finding(Severity.NOTE, f"{directory}/{name}", None, "no segment's name", follows))
+            follows = "the next start removes it" if name.endswith(TEMPORARY_SUFFIX) else "the file is not used"
+            found.add("stranger", Finding(Severity.NOTE, f"{directory}/{name}", None, "not a segment name", follows))
 
 
 def _names(directory: Path) -> list[str]:
@@ -72,12 +72,12 @@ def _names(directory: Path) -> list[str]:
 
 
 def directories(path: Path) -> list[str]:
-    """The names of the directories in `path`, sorted; [] without it."""
+    """Return the names of the directories in `path`, sorted; [] if it does not exist."""
     return [name for name in _names(path) if os.path.isdir(path / name)]
 
 
 def written(path: str, begin: int, end: int) -> tuple[int, int] | None:
-    """`(first, count)` of the bytes of [begin, end) that are not zero; None if all are. Holes are not read."""
+    """Return `(first, count)` of the bytes of [begin, end) that are not zero; None if all are. Holes are not read."""
     first, count = -1, 0
     with open(path, "rb", buffering=0) as file:
         fd = file.fileno()
@@ -100,6 +100,6 @@ def written(path: str, begin: int, end: int) -> tuple[int, int] | None:
 def _data_from(fd: int, at: int) -> tuple[int, int] | None:
     try:
         begin = os.lseek(fd, at, os.SEEK_DATA)
-    except OSError:  # ENXIO: only holes from here on
+    except OSError:  # ENXIO: only holes follow
         return None
     return begin, os.lseek(fd, begin, os.SEEK_HOLE)

@@ -1,8 +1,8 @@
-"""The sizes that a store was written with, found by looking at it.
+"""Infers the sizes that a store was written with from its files.
 
-A segment's name and the next one's differ by the segment size. An index file's length fits many pairs of slots and
-items; its header says where the last item must stand and how many slots it uses, which only the right pair agrees with.
-What cannot be seen (one file, or none) is taken for whole: then its length is the size.
+The names of consecutive segments differ by the segment size. An index file's length fits many pairs of slots and items.
+Its header determines where the last item must be and how many slots are in use, and only the correct pair matches both.
+If there are too few files, a file counts as complete: its length is the size.
 
 Source: docs/formats.md, "Store directory", "IndexFile".
 """
@@ -32,7 +32,7 @@ from skylarkmq.protocol.disk import (
 DEFAULT_LOG_BYTES: Final = 1 << 30
 DEFAULT_QUEUE_BYTES: Final = 6_000_000
 DEFAULT_INDEX: Final = IndexLayout(5_000_000, 20_000_000)
-_LOOKED_AT: Final = 1_000  # queues; a store of one configuration has the same size in all
+_SAMPLED_QUEUES: Final = 1_000  # all queues of a store have the same segment size
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, root: Path) -> Self:
-        """What the files of `root` look like; the defaults where there are none."""
+        """Return the sizes inferred from the files of `root`; the defaults without files."""
         return cls(
             commit_log=_segment_size([segment_files(root, COMMIT_LOG_DIRECTORY)]) or DEFAULT_LOG_BYTES,
             consume_queue=_segment_size(_queues(root)) or DEFAULT_QUEUE_BYTES,
@@ -57,13 +57,13 @@ def _queues(root: Path) -> list[list[SegmentFile]]:
     for topic in directories(root / CONSUME_QUEUE_DIRECTORY):
         for queue in directories(root / CONSUME_QUEUE_DIRECTORY / topic):
             found.append(segment_files(root, f"{CONSUME_QUEUE_DIRECTORY}/{topic}/{queue}"))
-            if len(found) == _LOOKED_AT:
+            if len(found) == _SAMPLED_QUEUES:
                 return found
     return found
 
 
 def _segment_size(families: list[list[SegmentFile]]) -> int:
-    """What most files have for a length, and most neighbours for a distance. 0 without files."""
+    """Return the most frequent length of files or distance of neighbors; 0 without files."""
     votes = Counter(later.start - earlier.start for segments in families for earlier, later in pairwise(segments))
     votes.update(segment.length for segments in families for segment in segments if segment.length)
     return votes.most_common(1)[0][0] if votes else 0
@@ -80,14 +80,14 @@ def _index_layout(root: Path) -> IndexLayout:
         for path in paths:
             if path.stat().st_size == length and (layout := _layout_of(path, length)) is not None:
                 return layout
-    # Nothing to go by: as many slots for an item as RocketMQ has.
+    # No evidence: use RocketMQ's ratio of slots to items.
     length = lengths.most_common(1)[0][0] if lengths else DEFAULT_INDEX.size
     slots = max((length - INDEX_HEADER_SIZE) // 84, 1)
     return IndexLayout(slots, max((length - INDEX_HEADER_SIZE - 4 * slots) // INDEX_ITEM_SIZE, 1))
 
 
 def _layout_of(path: Path, length: int) -> IndexLayout | None:
-    """The only pair that fits the file; None if none does, or the file has no items to tell by."""
+    """Return the only pair that fits the file; None if none fits or the file has no items."""
     with path.open("rb") as file:
         header = IndexHeader.decode(file.read(INDEX_HEADER_SIZE).ljust(INDEX_HEADER_SIZE, b"\0"))
     if header.next_item <= 1 or length % 4:
@@ -105,10 +105,10 @@ def _layout_of(path: Path, length: int) -> IndexLayout | None:
 def _pairs(
     length: int, header: IndexHeader, numbers: "np.memmap[tuple[int], np.dtype[np.int32]]"
 ) -> Iterator[IndexLayout]:
-    """Pairs of that length whose last item points at the header's end offset."""
+    """Yield the pairs of this length whose last item points at the header's end offset."""
     first = (length - INDEX_HEADER_SIZE) // 4 % 5 or 5
     last = header.next_item - 1
-    low_half = IndexLayout(first, 0).item_at(last) // 4 + 2  # of the last item's offset; five further for each pair
+    low_half = IndexLayout(first, 0).item_at(last) // 4 + 2  # of the last item's offset; 5 further for each pair
     low = np.array([header.end_offset & 0xFFFF_FFFF], np.uint32).view(np.int32)[0]
     fitting = np.flatnonzero(numbers[low_half::5] == low)
     for slots in (first + 5 * fitting).tolist():

@@ -1,7 +1,7 @@
-"""The small files of a store: checkpoint, abort, lock, and the JSON tables under config/.
+"""Checks the small files of a store: checkpoint, abort, lock, and the JSON tables under config/.
 
-Only their form is looked at: that a table is there for whoever loads it. Tables in binary and those without an
-extension belong to parts that read them themselves.
+Only their form is checked, so that the parts that load a table find one. Binary tables and those without an extension
+are checked by the parts that read them.
 
 Source: docs/formats.md, "Checkpoint", "abort and lock", "State files".
 """
@@ -32,12 +32,12 @@ _LOCK_SIZE: Final = 4
 
 
 def is_crashed(root: Path) -> bool:
-    """Whether the last broker here did not stop cleanly, or still runs."""
+    """Return whether the last broker here did not stop cleanly, or still runs."""
     return (root / ABORT_FILE).exists()
 
 
 def read_table(root: Path, name: str) -> dict[str, Any]:
-    """A table under config/, or its backup; {} when neither can be read."""
+    """Return a table under config/, or its backup; {} if neither can be read."""
     for path in (root / CONFIG_DIRECTORY / name, root / CONFIG_DIRECTORY / (name + BACKUP_SUFFIX)):
         table, problem = _parse(path)
         if not problem:
@@ -46,7 +46,7 @@ def read_table(root: Path, name: str) -> dict[str, Any]:
 
 
 def _parse(path: Path) -> tuple[dict[str, Any], str]:
-    """Content and "", or {} and why there is none."""
+    """Return the content and "", or {} and the problem."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -61,13 +61,13 @@ def _parse(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def check_small_files(root: Path, found: Findings) -> None:
-    """What can be said without the log."""
+    """Check what can be checked without the log."""
     if is_crashed(root):
         what = "the last broker here was not stopped cleanly, or still runs"
         _add(found, Severity.NOTE, ABORT_FILE, None, what, "the next start recovers from the checkpoint")
     lock = root / LOCK_FILE
-    if lock.exists() and lock.stat().st_size != _LOCK_SIZE:  # opening it here could give up a broker's lock
-        _add(found, Severity.NOTE, LOCK_FILE, None, f"{lock.stat().st_size} bytes instead of 4", "nobody reads them")
+    if lock.exists() and lock.stat().st_size != _LOCK_SIZE:  # opening it here could release a broker's lock
+        _add(found, Severity.NOTE, LOCK_FILE, None, f"{lock.stat().st_size} bytes instead of 4", "they are not used")
     _check_tables(root, found)
 
 
@@ -76,11 +76,11 @@ def _check_tables(root: Path, found: Findings) -> None:
     for name in sorted(os.listdir(directory)) if directory.is_dir() else []:
         file = f"{CONFIG_DIRECTORY}/{name}"
         if name.endswith(TEMPORARY_SUFFIX):
-            _add(found, Severity.NOTE, file, None, "left over by a save that was cut", "the next save replaces it")
+            _add(found, Severity.NOTE, file, None, "left over by an interrupted save", "the next save replaces it")
         elif name.endswith(TABLE_SUFFIX + BACKUP_SUFFIX):
             problem = _parse(directory / name)[1]
             if problem:
-                _add(found, Severity.WARNING, file, 0, problem, "there is nothing to fall back to")
+                _add(found, Severity.WARNING, file, 0, problem, "there is no backup to fall back to")
         elif name.endswith(TABLE_SUFFIX):
             _check_table(root, file, found)
 
@@ -90,27 +90,25 @@ def _check_table(root: Path, file: str, found: Findings) -> None:
     if not problem:
         return
     has_backup = not _parse(root / (file + BACKUP_SUFFIX))[1]
-    follows = "a start takes the backup, which may be older" if has_backup else "no broker starts on this store"
+    follows = "a start uses the backup, which may be older" if has_backup else "no broker starts on this store"
     _add(found, Severity.DAMAGE, file, 0, problem, follows)
 
 
 def check_checkpoint(root: Path, newest: int, newest_index: int, has_log: bool, found: Findings) -> None:
-    """It must not vouch for what is newer than the data: store times (ms) of log and index."""
+    """Check that the checkpoint covers no more than the data: store times (ms) of log and index."""
     path = root / CHECKPOINT_FILE
     if not path.exists():
         if has_log:
-            _add(found, Severity.NOTE, CHECKPOINT_FILE, None, "no checkpoint", "a recovery reads the whole log")
+            _add(found, Severity.NOTE, CHECKPOINT_FILE, None, "no checkpoint", "recovery reads the whole log")
         return
     data = path.read_bytes()
     if len(data) != CHECKPOINT_SIZE:
         what = f"{len(data)} bytes instead of {CHECKPOINT_SIZE}"
-        _add(
-            found, Severity.DAMAGE, CHECKPOINT_FILE, 0, what, "what is missing counts as zero: recovery begins earlier"
-        )
+        _add(found, Severity.DAMAGE, CHECKPOINT_FILE, 0, what, "missing fields count as zero: recovery begins earlier")
     rest = written(str(path), _CHECKPOINT_FIELDS_SIZE, CHECKPOINT_SIZE)
     if rest is not None:
         _add(
-            found, Severity.NOTE, CHECKPOINT_FILE, rest[0], f"{rest[1]} unknown bytes are not zero", "nobody reads them"
+            found, Severity.NOTE, CHECKPOINT_FILE, rest[0], f"{rest[1]} unknown bytes are not zero", "they are not used"
         )
     checkpoint = Checkpoint.decode(data)
     for name, at, said, limit, severity in (
@@ -119,8 +117,8 @@ def check_checkpoint(root: Path, newest: int, newest_index: int, has_log: bool, 
         ("index", 16, checkpoint.index_timestamp, max(newest_index, newest), Severity.WARNING),
     ):
         if said > limit or said < 0:
-            what = f"vouches for the {name} up to {said}; the last message there was stored at {limit}"
-            _add(found, severity, CHECKPOINT_FILE, at, what, "a recovery may begin too late and miss messages")
+            what = f"covers the {name} up to {said}, but its last message was stored at {limit}"
+            _add(found, severity, CHECKPOINT_FILE, at, what, "recovery may begin too late and miss messages")
 
 
 def _add(found: Findings, severity: Severity, file: str, offset: int | None, what: str, follows: str) -> None:

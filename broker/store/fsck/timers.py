@@ -1,12 +1,12 @@
-"""The files of timers: the check, the log of units, the wheel, and that each points at what there is.
+"""Checks the timer files: the check file, the log of units, the wheel, and the links between them.
 
-    timercheck ─▶ how far log and wheel can be relied on
-    slot       ─▶ last unit ─▶ the one before it ... ─▶ first unit, all of the slot's time
+    timercheck ─▶ up to where log and wheel are reliable
+    slot       ─▶ last unit ─▶ previous unit ... ─▶ first unit, all of the slot's time
     unit       ─▶ record in the commit log, of the unit's size
 
-Only what the check vouches for is looked at: units behind it are put on the wheel again by a start, or cut off, and
-slots whose time is over hold whatever they held last. How long a step of the wheel is shows in the files: a unit knows
-its time in ms, its slot in steps.
+Only units that the check file covers are examined: a start puts later units on the wheel again, or truncates them.
+Slots whose time is over contain stale data. The duration of a wheel step is derived from the files: a unit contains its
+time in ms, its slot the time in steps.
 
 Source: docs/formats.md, "Timer files".
 """
@@ -38,11 +38,11 @@ from skylarkmq.protocol.timers import (
 USUAL_STEP_MS: Final = 1_000
 _PIECE_BYTES: Final = 1 << 20
 _HEAD_BYTES: Final = PHYSICAL_OFFSET_AT + 8
-_MADE_AGAIN: Final = "a start makes the wheel again from the timer log"
+_WHEEL_REBUILT: Final = "a start rebuilds the wheel from the timer log"
 
 
 class TimerFilesCheck:
-    """Looks at the timer files of a store whose commit log has these segments; `found` gets what is wrong."""
+    """The check of the timer files of a store, against its commit log. Problems are added to `found`."""
 
     def __init__(self, root: Path, found: Findings) -> None:
         self._root = root
@@ -57,7 +57,7 @@ class TimerFilesCheck:
         return f"<TimerFilesCheck {self._root} files={len(self._files)}>"
 
     def run(self) -> None:
-        """Everything; nothing if there never was a timer message."""
+        """Run all checks; none if the store never had a timer message."""
         try:
             if self._read_check():
                 check_segments(self._files, self._size, self._found)
@@ -81,31 +81,31 @@ class TimerFilesCheck:
         data = path.read_bytes()
         if len(data) != CHECK_SIZE:
             what = f"{len(data)} bytes instead of {CHECK_SIZE}"
-            self._add(Severity.WARNING, file, 0, what, "what is missing counts as zero: timers may come again")
+            self._add(Severity.WARNING, file, 0, what, "missing fields count as zero: timers may be redelivered")
         self._check = check = TimerCheck.decode(data)
         end = self._files[-1].start + self._size if self._files else 0
         if check.log_position > end or check.log_position < 0:
-            what = f"vouches for the timer log up to {check.log_position}, which ends at {end}"
-            self._add(Severity.WARNING, file, 8, what, "a start looks for what waits in what there is")
+            what = f"covers the timer log up to {check.log_position}, which ends at {end}"
+            self._add(Severity.WARNING, file, 8, what, "a start reads pending timers from the existing log")
         return True
 
     # ------------------------------------------------------------------------------------------------ units
 
     def _check_units(self) -> None:
-        """Those that the check vouches for: each is one, and its record is there."""
+        """Check the units that the check file covers: each is valid, and its record exists."""
         end = self._check.log_position
         for file in self._files:
             last = file.start + self._size - UNIT_SIZE - LOG_BLANK_SIZE
-            for position, data, at in self._places(file, min(end, last + 1)):
+            for position, data, at in self._positions(file, min(end, last + 1)):
                 unit = TimerUnit.decode(data, at)
                 if unit is None or unit.previous >= position:
-                    follows = "timers whose units stand before it in their slots are not delivered"
-                    self._add(Severity.DAMAGE, file.name, position - file.start, "no unit of the timer log", follows)
+                    follows = "timers with earlier units in the same slot are not delivered"
+                    self._add(Severity.DAMAGE, file.name, position - file.start, "not a timer log unit", follows)
                 elif (problem := self._problem_of(unit)) is not None:
                     self._add(Severity.DAMAGE, file.name, position - file.start, problem, "this timer is dropped")
 
-    def _places(self, file: SegmentFile, end: int) -> Iterator[tuple[int, bytes, int]]:
-        """Positions before `end` at which a file has units: with the bytes in which one stands, and where in them."""
+    def _positions(self, file: SegmentFile, end: int) -> Iterator[tuple[int, bytes, int]]:
+        """Yield the positions before `end` at which a file has units, with the bytes read and the index in them."""
         with open(file.path, "rb") as stream:
             position = file.start
             while position < end and (data := stream.read(_PIECE_BYTES // UNIT_SIZE * UNIT_SIZE)):
@@ -116,7 +116,7 @@ class TimerFilesCheck:
                     position += UNIT_SIZE
 
     def _problem_of(self, unit: TimerUnit) -> str | None:
-        """What is the matter with the message that a unit stands for; None: nothing, or the log has left it behind."""
+        """Return the problem of the message that a unit refers to; None if there is none or its record has expired."""
         offset = unit.physical_offset
         if self._log and offset < self._log[0].start:
             return None
@@ -125,8 +125,8 @@ class TimerFilesCheck:
             return f"its message at byte {offset} is not in the log"
         head = os.pread(self._fd(segment.path), _HEAD_BYTES, offset - segment.start)
         size, magic = BLANK.unpack_from(head.ljust(_HEAD_BYTES, b"\0"))
-        stands_at = int.from_bytes(head[PHYSICAL_OFFSET_AT:], "big")
-        if magic not in {MAGIC_V1, MAGIC_V2} or (size, stands_at) != (unit.size, offset):
+        own_offset = int.from_bytes(head[PHYSICAL_OFFSET_AT:], "big")
+        if magic not in {MAGIC_V1, MAGIC_V2} or (size, own_offset) != (unit.size, offset):
             return f"no message of {unit.size} bytes at byte {offset} of the log"
         return None
 
@@ -142,11 +142,11 @@ class TimerFilesCheck:
         path = self._root / WHEEL_FILE
         if not path.exists():
             if self._check.log_position:
-                self._add(Severity.WARNING, WHEEL_FILE, None, "no wheel", _MADE_AGAIN)
+                self._add(Severity.WARNING, WHEEL_FILE, None, "no wheel", _WHEEL_REBUILT)
             return
         length = path.stat().st_size
         if not length or length % SLOT_SIZE:
-            self._add(Severity.WARNING, WHEEL_FILE, 0, f"{length} bytes, no whole number of slots", _MADE_AGAIN)
+            self._add(Severity.WARNING, WHEEL_FILE, 0, f"{length} bytes, not a whole number of slots", _WHEEL_REBUILT)
             return
         step_ms = 0
         for number, time, first, last, count in _stored_slots(path):
@@ -163,14 +163,14 @@ class TimerFilesCheck:
         while position != NO_POSITION:
             unit = self._unit(position)
             if unit is None or unit.slot_ms != slot_ms or unit.previous >= position:
-                what = f"its chain leads to position {position}, where no unit of its time stands"
-                self._add(Severity.WARNING, WHEEL_FILE, at, what, _MADE_AGAIN)
+                what = f"its chain leads to position {position}, where there is no unit of its time"
+                self._add(Severity.WARNING, WHEEL_FILE, at, what, _WHEEL_REBUILT)
                 return
             messages += -1 if unit.magic & DELETE else 1
             position, before = unit.previous, position
         if before != first or messages != count:
-            what = f"its chain begins at {before} and counts {messages}, it says {first} and {count}"
-            self._add(Severity.NOTE, WHEEL_FILE, at, what, "nobody goes by that but for figures")
+            what = f"its chain begins at {before} and counts {messages}, the slot states {first} and {count}"
+            self._add(Severity.NOTE, WHEEL_FILE, at, what, "only used for statistics")
 
     def _unit(self, position: int) -> TimerUnit | None:
         file = next((one for one in reversed(self._files) if one.start <= position), None)
@@ -181,7 +181,7 @@ class TimerFilesCheck:
 
 
 def _stored_slots(path: Path) -> Iterator[tuple[int, int, int, int, int]]:
-    """Number, time, first and last position, and count of every slot that something was put into."""
+    """Yield number, time, first and last position, and count of every slot that was ever used."""
     piece_bytes = _PIECE_BYTES // SLOT_SIZE * SLOT_SIZE
     with path.open("rb") as stream:
         at = 0

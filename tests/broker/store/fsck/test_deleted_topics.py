@@ -35,5 +35,5 @@ def test_a_topic_that_rocketmq_deleted(tmp_path: Path) -> None:
     (note,) = findings_of(tmp_path, config_of(tmp_path))
     assert (note.severity, note.what) == (
         Severity.NOTE,
-        "3 records of T, which is no topic any more, are in no queue",
+        "3 records of T, which is not an existing topic, are in no queue",
     )

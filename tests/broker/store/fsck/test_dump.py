@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.store.fsck.dump import Selection, Shown, dump
+from skylarkmq.broker.store.fsck.dump import DumpedRecord, Selection, dump
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
 
 
@@ -14,7 +14,7 @@ def golden(tmp_path: Path) -> Golden:
     return golden_store("4.9.8", "crashed", tmp_path)
 
 
-def in_the_manifests_words(shown: Shown) -> dict[str, Any]:
+def in_the_manifests_words(shown: DumpedRecord) -> dict[str, Any]:
     return {
         "physicalOffset": shown.physical_offset,
         "size": shown.size,

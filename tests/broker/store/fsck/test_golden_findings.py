@@ -18,10 +18,10 @@ FOUND = {
     ],
     "torn": [
         CRASHED,
-        "warning commitlog/00000000000000262144:25988 no sound record: fields end at 10391, size is 10496",
-        "warning consumequeue/FixtureBulk/1/00000000000000000000:200 FixtureBulk-1@10 points at 288132: no sound",
-        "warning index/20261121010852341:3300 item 143 points at 288132: no sound record",
-        "warning index/20261121010852341:3320 item 144 points at 288132: no sound record",
+        "warning commitlog/00000000000000262144:25988 no valid record: fields end at 10391, size is 10496",
+        "warning consumequeue/FixtureBulk/1/00000000000000000000:200 FixtureBulk-1@10 points at 288132: no valid",
+        "warning index/20261121010852341:3300 item 143 points at 288132: no valid record",
+        "warning index/20261121010852341:3320 item 144 points at 288132: no valid record",
     ],
     "trimmed": [
         "note consumequeue 109 queue units point below the first log file",

@@ -20,4 +20,4 @@ def test_another_table_is_no_damage(tmp_path: Path, levels: tuple[int, ...], *, 
         return
     (finding,) = findings
     assert finding.severity is (Severity.WARNING if told else Severity.DAMAGE)
-    assert ("by its level now at" in finding.what) is told
+    assert ("by its current level at" in finding.what) is told

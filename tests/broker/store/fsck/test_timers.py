@@ -95,12 +95,12 @@ def too_much_promised(root: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "severity", "file", "what"),
     [
-        (no_unit, Severity.DAMAGE, FIRST_FILE, "no unit of the timer log"),
+        (no_unit, Severity.DAMAGE, FIRST_FILE, "not a timer log unit"),
         (another_size, Severity.DAMAGE, FIRST_FILE, "no message of 99 bytes"),
         (beyond_the_log, Severity.DAMAGE, FIRST_FILE, f"byte {1 << 40} is not in the log"),
         (shorter_log, Severity.DAMAGE, FIRST_FILE, "the file has 500 bytes"),
         (another_chain, Severity.WARNING, "timerwheel", "no unit of its time"),
-        (another_count, Severity.NOTE, "timerwheel", "it says"),
+        (another_count, Severity.NOTE, "timerwheel", "the slot states"),
         (no_wheel, Severity.WARNING, "timerwheel", "no wheel"),
         (shorter_check, Severity.WARNING, "config/timercheck", "100 bytes"),
         (too_much_promised, Severity.WARNING, "config/timercheck", f"up to {1 << 30}"),
