@@ -99,7 +99,7 @@ async def test_file_system_that_cannot_tell(
     reads = ColdReads(1)
     reads.start(asyncio.get_running_loop())
     assert [file.read(reads), file.read(reads)] == [bytes((3, 4, 5, 6))] * 2
-    assert caplog.text.count("file system cannot tell what is in memory") == 1
+    assert caplog.text.count("file system does not support RWF_NOWAIT") == 1
 
 
 async def test_what_is_not_there_at_all(file: File, cold: ColdFiles) -> None:

@@ -270,7 +270,7 @@ def test_a_store_that_an_older_recovery_has_cut(tmp_path: Path) -> None:
     repair(tmp_path, Sizes.of(tmp_path), delay_levels=[1_000], now_ms=Clock().now_ms)
     told = what_is_found(tmp_path)
     assert [what for what in told if "has committed" in what] == ["group 'g' has committed 9 of 'T'-0, which ends at 6"]
-    assert any("vouches for the log" in what for what in told), told
+    assert any("covers the log" in what for what in told), told
     again = Opened(tmp_path)
     assert numbers(again) == [0, 1, 2, 3, 4, 5]
     assert again.put(message(b"%0200d" % 6))[0].queue_offset == 6
