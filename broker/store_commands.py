@@ -34,7 +34,7 @@ from skylarkmq.broker.printable import printable, printable_json
 from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.fsck import Finding, Progress, Severity, Sizes, check
-from skylarkmq.broker.store.fsck.dump import Selection, Shown
+from skylarkmq.broker.store.fsck.dump import DumpedRecord, Selection
 from skylarkmq.broker.store.fsck.dump import dump as records_of
 from skylarkmq.broker.store.fsck.findings import OnProgress, no_progress
 from skylarkmq.broker.store.fsck.repair import repair as repaired
@@ -246,7 +246,7 @@ def line_of(finding: Finding) -> Text:
     )
 
 
-def table_of(rows: list[Shown]) -> Table:
+def table_of(rows: list[DumpedRecord]) -> Table:
     """Return records in columns; topic, keys and body are shortened on a narrow terminal."""
     table = Table(box=None, pad_edge=False, expand=True, header_style="bold")
     for heading in ("offset", "size"):

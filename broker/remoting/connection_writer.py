@@ -6,7 +6,7 @@
     flush                    write everything at once if it is bytes, or a head with one region in memory; else enqueue
     _send                    send from the front of the queue until the transport, the socket or a thread has to be
                              waited for; `resume`, `_sent` and `_read` are called afterwards
-    close, lost, let_go      the three ends: after the last byte, without a peer, without a file
+    close, lost, abort_transfer      the three ends: after the last byte, without a peer, without a file
 """
 
 import asyncio
@@ -386,7 +386,7 @@ class ConnectionWriter:
         self._forget_gathered()
         self._forget_queue()
 
-    def let_go(self) -> None:
+    def abort_transfer(self) -> None:
         """Close the connection because a file that it sends from is deleted."""
         if self._transport is not None and not self._transport.is_closing():
             self._cut(InterruptedError("the file is deleted"))

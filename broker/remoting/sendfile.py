@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class Holder(Protocol):
     """A user of a file's bytes beyond the read batch in which it found them."""
 
-    def let_go(self) -> None:
+    def abort_transfer(self) -> None:
         """Give up the transfer and release the file, at once or when the system call in progress returns."""
 
 

@@ -47,7 +47,7 @@ from skylarkmq.broker.store.recovery.recovery import Recovered, Recovery
 from skylarkmq.broker.store.reput import Arrival, Reput
 from skylarkmq.broker.store.retention.cleaner import Cleaner, Follower
 from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
-from skylarkmq.broker.store.retention.manual_cleanup import Tidying
+from skylarkmq.broker.store.retention.manual_cleanup import ManualCleanup
 from skylarkmq.broker.store.retention.queue_cleaner import QueueCleaner
 from skylarkmq.broker.store.retention.removal import Removal
 from skylarkmq.broker.store.retention.rules import DiskUsage, measure
@@ -132,7 +132,7 @@ class MessageStore:
         if self._index is not None:
             followers.append(self._index)
         self._cleaner = Cleaner(config, segments, self._log.flags, self._removal, followers, now_ms)
-        self.tidying = Tidying(self._cleaner, self._queue_cleaner, self._queues)
+        self.manual_cleanup = ManualCleanup(self._cleaner, self._queue_cleaner, self._queues)
         self._is_started = False
         self._recovery: Recovery | None = None  # while it runs
         self._was_clean = True
@@ -507,7 +507,7 @@ class MessageStore:
 
     def messages_into(self, topics: Iterable[str]) -> int:
         """Return how many messages these topics received since the start. Queues of other topics are not read."""
-        return sum(self._queues.noted(topic).sizes.count for topic in topics if topic in self._queues.traffic)
+        return sum(self._queues.topic_traffic(topic).sizes.count for topic in topics if topic in self._queues.traffic)
 
     def note_message_type(self, topic: str, message_type: str, size: int) -> None:
         """Count a put message of a type other than normal, unless its topic was removed."""

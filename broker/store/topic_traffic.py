@@ -8,7 +8,7 @@ are dropped with the topic.
 
 from typing import TYPE_CHECKING, Final
 
-from skylarkmq.broker.histogram import Buckets
+from skylarkmq.broker.histogram import Histogram
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
 
@@ -38,8 +38,8 @@ class TopicTraffic:
     __slots__ = ("sizes", "special")
 
     def __init__(self) -> None:
-        self.sizes = Buckets(SIZE_BOUNDS)
-        self.special: dict[str, Buckets] = {}
+        self.sizes = Histogram(SIZE_BOUNDS)
+        self.special: dict[str, Histogram] = {}
 
     def __repr__(self) -> str:
         return f"<TopicTraffic messages={self.sizes.count} bytes={self.sizes.total}>"
@@ -48,10 +48,10 @@ class TopicTraffic:
         """Count a message of this type."""
         buckets = self.special.get(message_type)
         if buckets is None:
-            buckets = self.special[message_type] = Buckets(SIZE_BOUNDS)
+            buckets = self.special[message_type] = Histogram(SIZE_BOUNDS)
         buckets.note(size)
 
-    def by_message_type(self) -> dict[str, Buckets]:
+    def by_message_type(self) -> dict[str, Histogram]:
         """Return the sizes of each message type. Normal is included if it has messages, or is the only type."""
         normal = self.sizes.plus(self.special.values(), -1)
         normal.counts = [max(count, 0) for count in normal.counts]  # messages in a buffer are counted when written

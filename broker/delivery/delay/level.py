@@ -215,7 +215,7 @@ class DelayLevel:
             self._lateness.note((append.store_timestamp - dues[at]) / 1000)
             message_type = special_type(append.properties)
             if message_type is not None:
-                self._store.note_special(append.topic, message_type, append.size)
+                self._store.note_message_type(append.topic, message_type, append.size)
 
 
 def _due_records(view: memoryview, positions: dict[int, int]) -> Iterator[tuple[int, Record]]:

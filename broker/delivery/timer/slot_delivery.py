@@ -245,7 +245,7 @@ class SlotDelivery:
         tally.lateness.note(max(append.store_timestamp - self._due_ms, 0) / 1000)
         message_type = special_type(append.properties)
         if message_type is not None:
-            self._store.note_special(append.topic, message_type, append.size)
+            self._store.note_message_type(append.topic, message_type, append.size)
 
 
 class _Ended(msgspec.Struct, gc=False):

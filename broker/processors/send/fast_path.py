@@ -135,7 +135,7 @@ class FastPathSends:
         """Poll for the flush without sleeping: a producer with one message in flight waits for it, and then sends the
         next."""
         if limit_us := connection.busy_poll(_FLUSH_TIMES):
-            self._store.stay_awake(limit_us)
+            self._store.keep_spinning(limit_us)
 
     def _is_single_producer(self, runs: Runs) -> bool:
         """Return whether one connection has sent messages one by one for a while, and no other has sent any."""

@@ -138,7 +138,7 @@ class IndexFeed:
 
     def _record_at(self, offset: int) -> Record | None:
         segment = self._log.files.find(offset)
-        if segment is None or offset >= self._log.written or not segment.look():
+        if segment is None or offset >= self._log.written or not segment.check_for_lost_bytes():
             return None
         found = parse(segment.view, offset - segment.start, check_body=False)
         return found if isinstance(found, Record) and found.physical_offset == offset else None
@@ -235,11 +235,11 @@ class IndexFeed:
 
     def _segment_at(self) -> MappedFile | None:
         """Return the segment at `_at`, which moves past a gap in the log or a segment with lost bytes."""
-        segment = self._log.files.at_or_behind(self._at)
-        while segment is not None and not segment.look():
+        segment = self._log.files.at_or_after(self._at)
+        while segment is not None and not segment.check_for_lost_bytes():
             log.warning("index skips a segment with lost bytes from=%d to=%d", self._at, segment.end)
             self._at = segment.end
-            segment = self._log.files.at_or_behind(self._at)
+            segment = self._log.files.at_or_after(self._at)
         if segment is not None:
             self._at = max(self._at, segment.start)
         return segment

@@ -188,7 +188,7 @@ class Reader:
         """Return up to `count` units from `offset` on whose records are valid, in memory and short; else None."""
         if self._files.gaps:
             return None
-        if offset < queue.sound_from and not self._checks.has_checked_units(
+        if offset < queue.verified_from and not self._checks.has_checked_units(
             queue, offset, min(offset + count, queue.end)
         ):
             return None
@@ -210,7 +210,7 @@ class Reader:
     def _scan(
         self, queue: ConsumeQueue, offset: int, max_count: int, matches: Wanted | None, max_total_bytes: int
     ) -> GetResult:
-        scan = _Scan(offset, self._log.files.min_offset, offset >= queue.sound_from)
+        scan = _Scan(offset, self._log.files.min_offset, offset >= queue.verified_from)
         if matches is not None and not callable(matches):
             scan.tests = PropertyTests(self._log_reads, matches)
             matches = None

@@ -30,7 +30,7 @@ from skylarkmq.broker.store.read.residency import ResidencyStatistics
 from skylarkmq.broker.store.read.verified_ranges import VerifiedRanges
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
 from skylarkmq.protocol.record import BLANK, BLANK_SIZE, Record, parse
-from skylarkmq.protocol.unit_search import first_at_or_behind
+from skylarkmq.protocol.unit_search import first_at_or_after
 
 Get = Callable[[ConsumeQueue | None, int, int, Wanted | None, int], GetResult]
 
@@ -129,7 +129,7 @@ class StoreReader:
         if self._points_at(queue, record.queue_offset, record):
             return True
         read = partial(queue.read_nowait, reads=self._reads)  # RocketMQ can write units at higher queue offsets
-        found = first_at_or_behind(read, queue.min_offset, queue.end, record.physical_offset)
+        found = first_at_or_after(read, queue.min_offset, queue.end, record.physical_offset)
         return self._points_at(queue, found, record)
 
     def _points_at(self, queue: ConsumeQueue, offset: int, record: Record) -> bool:

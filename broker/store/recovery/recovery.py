@@ -274,7 +274,7 @@ class Recovery:
             queue = self._queues.make(record.topic, record.queue_id)
             if gap_begin < record.queue_offset:
                 self._dispatch()
-                queue.leave_hole(gap_begin, record.queue_offset)
+                queue.fill_gap(gap_begin, record.queue_offset)
             self._pend(record, queue)
         else:
             self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
@@ -368,7 +368,7 @@ class Recovery:
             chain = chains.get((queue.topic, queue.queue_id))
             removed += queue.cut(self._end_by_records(queue, start, end) if chain is None else chain.next)
             queue.clear_tail()
-            queue.distrust(queue.end if chain is None else chain.first)
+            queue.mark_unsynced(queue.end if chain is None else chain.first)
         return removed
 
     def _end_by_records(self, queue: ConsumeQueue, start: int, log_end: int) -> int:

@@ -90,7 +90,7 @@ class QueueCleaner:
             if not queue.has_several_segments or queue.is_removed or queue.topic.startswith(LIGHT_QUEUE_PREFIX):
                 continue
             try:
-                self._reader.corrected(queue)
+                self._reader.with_current_min_offset(queue)
             except ColdRead as cold:
                 self._reader.fetch(cold)
                 queues.append(queue)
