@@ -202,7 +202,7 @@ class Parts:
         self.server.dispatcher.at_batch_end(sends.finish_iteration)
         self.server.dispatcher.at_batch_end(self.ends.finish_iteration)
         self.server.dispatcher.after_responses(sends.run_after_responses)
-        self.store.when_decided(self.server.selector.flush_responses)
+        self.store.after_each_flush(self.server.selector.flush_responses)
         self.backpressure = SendBackpressure(
             self.store, self.pools["send"], self.server.dispatcher.reopen, self.server.selector.resume_paused_reads
         )

@@ -62,7 +62,7 @@ class Transacted:
         for code, handler in self.processor.handlers().items():
             self.dispatcher.register([code], handler, self.pool)
         self.dispatcher.at_batch_end(self.processor.finish_iteration)
-        self.dispatcher.after_responses(it.store.show)
+        self.dispatcher.after_responses(it.store.make_visible)
         self.peer = Peer(self.dispatcher)
         self.sessions = ClientSessions()
         self.progress = Progress(self.offsets)

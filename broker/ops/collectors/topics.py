@@ -53,7 +53,7 @@ class TopicCollector:
 
     def _stored(self, name: str, queues: int, stored: TopicTraffic) -> Steps:
         is_system = bool_label(self._topics.is_system(name))
-        for kind, sizes in stored.by_kind().items():
+        for kind, sizes in stored.by_message_type().items():
             labels = (name, kind, is_system)
             yield Value("rocketmq_messages_in_total", labels, sizes.count)
             yield Value("rocketmq_throughput_in_total", labels, sizes.total)

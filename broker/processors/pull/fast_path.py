@@ -2,7 +2,7 @@
 
 A consumer with a backlog pulls the next messages of a queue again and again; only the offset changes. For such pulls a
 PullStream caches what their responses have in common, the counters that they update, and the next units of the queue,
-located for many pulls at once (`MessageStore.ahead`). A pull with a stream takes its records and fills numbers into the
+located for many pulls at once (`MessageStore.read_ahead`). A pull with a stream takes its records and fills numbers into the
 prepared head. The PullProcessor serves every other pull: near the end of a queue, with a filter, of data that is not in
 memory, or of a group that was reset.
 
@@ -33,7 +33,7 @@ from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import RunProcessor
 from skylarkmq.broker.remoting.request_latency import Latencies
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.read.queue_reads import Ahead, GetResult, GetStatus, piece_of
+from skylarkmq.broker.store.read.queue_reads import GetResult, GetStatus, ReadAhead, as_piece
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.bodies.topic import TopicConfig
@@ -80,7 +80,7 @@ class PullStream(msgspec.Struct):
     fall_behind: dict[tuple[str, int], int] | None
     delivered: DeliveryCounts
     count: int
-    ahead: Ahead | None = None
+    ahead: ReadAhead | None = None
 
 
 class FastPathPulls:
@@ -158,7 +158,7 @@ class FastPathPulls:
         else:
             result = GetResult(_FOUND, next_offset, queue.min_offset, queue.end, total_bytes=size)
             head = pull_response_head(command, _SUCCESS, result, stream.topic, stream.group, stream.suggested_broker)
-        connection.write_regions((piece_of(records, ahead.units),), head)
+        connection.write_regions((as_piece(records, ahead.units),), head)
         if flags & _COMMIT_OFFSET:
             self._offsets.commit(group, topic, queue_id, header.commit_offset)
         stream.next_pulls[queue_id] = next_offset
@@ -219,5 +219,5 @@ class FastPathPulls:
             if records is not None:
                 return records
             stream.count = min(2 * stream.count, MAX_UNITS_AHEAD)
-        stream.ahead = ahead = self._store.ahead(header.topic, header.queue_id, offset, stream.count)
+        stream.ahead = ahead = self._store.read_ahead(header.topic, header.queue_id, offset, stream.count)
         return None if ahead is None else ahead.units.take(offset, min(wanted, ahead.most), ahead.most_bytes)

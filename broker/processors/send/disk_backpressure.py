@@ -27,7 +27,7 @@ class SendBackpressure:
         self._pool = pool
         self._reopen = reopen
         self._release = release
-        store.when_flush_behind(self.pause, self.resume)
+        store.on_flush_lag(self.pause, self.resume)
 
     def __repr__(self) -> str:
         return f"<SendBackpressure {'paused' if self._pool.is_suspended else 'running'}>"

@@ -158,7 +158,7 @@ class SendProcessor:
 
     def run_after_responses(self) -> None:
         """Dispatch the messages and count the sends, after the responses have been written."""
-        self._store.show()
+        self._store.make_visible()
         self._fast_path.run_after_responses()
 
     def _respond_after_flush(self, waiting: list[Waiting], arrived_s: float) -> None:

@@ -83,7 +83,7 @@ class Sends:
         dispatcher.after_responses(self.processor.run_after_responses)
         self.dispatcher = dispatcher
         self.peer = Peer(dispatcher)
-        self.store.when_decided(self.peer.selector.flush_responses)
+        self.store.after_each_flush(self.peer.selector.flush_responses)
         self.backpressure = SendBackpressure(
             self.store, self.pool, dispatcher.reopen, self.peer.selector.resume_paused_reads
         )
