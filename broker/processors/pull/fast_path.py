@@ -2,9 +2,9 @@
 
 A consumer with a backlog pulls the next messages of a queue again and again; only the offset changes. For such pulls a
 PullStream caches what their responses have in common, the counters that they update, and the next units of the queue,
-located for many pulls at once (`MessageStore.read_ahead`). A pull with a stream takes its records and fills numbers into the
-prepared head. The PullProcessor serves every other pull: near the end of a queue, with a filter, of data that is not in
-memory, or of a group that was reset.
+located for many pulls at once (`MessageStore.read_ahead`). A pull with a stream takes its records and fills numbers
+into the prepared head. The PullProcessor serves every other pull: near the end of a queue, with a filter, of data that
+is not in memory, or of a group that was reset.
 
 Streams are dropped when topics, groups or settings change (`invalidate`). The located units are valid for a short time
 only, since the memory that holds them may be released. A stream locates twice as many each time they were used up.
