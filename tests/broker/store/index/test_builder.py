@@ -1,4 +1,4 @@
-"""Queries by key through stops, crashes, damage and full disks: what the log has is found."""
+"""Queries by key after stops, crashes, damage and full disks: all messages in the log are found."""
 
 import asyncio
 import shutil
@@ -16,7 +16,7 @@ from skylarkmq.protocol.record import Record, iterate
 from tests.harness.stores import INDEX_ITEMS, INDEX_SLOTS, Opened, TestDisk, message, opened
 from tests.harness.waiting import until
 
-COUNT = 600  # messages, of three keys each: nine index files and a bit
+COUNT = 600  # messages with three keys each: nine index files and a part
 
 
 def keyed(number: int, **fields: Any) -> Append:
@@ -25,10 +25,10 @@ def keyed(number: int, **fields: Any) -> Append:
 
 
 def found(it: Opened, key: str, most: int = 64) -> list[int]:
-    """The numbers of the messages that a query answers."""
+    """Return the numbers of the messages that a query finds."""
     it.store.commit()
-    answer = it.store._key_query.run_now("T", key, most, 0, 1 << 62)
-    return [int(bytes(it.body)) for it in iterate(b"".join(answer.records)) if isinstance(it, Record)]
+    result = it.store._key_query.run_now("T", key, most, 0, 1 << 62)
+    return [int(bytes(it.body)) for it in iterate(b"".join(result.records)) if isinstance(it, Record)]
 
 
 def fill(it: Opened, count: int = COUNT, first: int = 0) -> None:
@@ -38,7 +38,7 @@ def fill(it: Opened, count: int = COUNT, first: int = 0) -> None:
 
 
 def checkpointed(root: Path) -> Opened:
-    """An open store with COUNT messages, whose checkpoint covers the full index files."""
+    """Return an open store with COUNT messages, whose checkpoint covers the full index files."""
     it = Opened(root, flush_interval_commit_log=1, flush_commit_log_least_pages=0)
     fill(it)
     it.store._durability.log._flusher.wait_idle()  # type: ignore[union-attr]
@@ -58,8 +58,8 @@ def index_files(root: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((root / "index").iterdir())}
 
 
-def test_a_stop_keeps_the_index(tmp_path: Path) -> None:
-    """Files are the same after a stop and a start, and go on growing."""
+def test_the_index_is_kept_after_a_stop(tmp_path: Path) -> None:
+    """Files are equal after a stop and a start, and continue to grow."""
     with opened(tmp_path) as it:
         fill(it)
         assert_finds_all(it)
@@ -74,7 +74,7 @@ def test_a_stop_keeps_the_index(tmp_path: Path) -> None:
 
 
 def test_a_crash_loses_no_key(tmp_path: Path) -> None:
-    """Also those older than where the log's recovery begins, with the checkpoint of the last full file or none."""
+    """Also keys older than the start of the log's recovery, with the checkpoint of the last full file or without."""
     it = checkpointed(tmp_path)
     fill(it, 100, COUNT)
     it.crash()
@@ -92,7 +92,7 @@ def test_a_crash_loses_no_key(tmp_path: Path) -> None:
 
 
 def test_a_torn_index_is_not_trusted(tmp_path: Path) -> None:
-    """Whatever a power cut made of files that were not synced does not matter."""
+    """Any damage of a power cut to unsynced files is repaired."""
     it = Opened(tmp_path)
     fill(it)
     it.store.step(it.clock.now_ms)
@@ -103,12 +103,12 @@ def test_a_torn_index_is_not_trusted(tmp_path: Path) -> None:
         assert_finds_all(it)
 
 
-def test_a_torn_head_with_an_older_end(tmp_path: Path) -> None:
-    """The checkpoint vouches for files that end before its time; that time is the one of the last message."""
+def test_a_torn_header_with_an_older_end_is_not_trusted(tmp_path: Path) -> None:
+    """The checkpoint covers files that end before its time; the time of a file must be that of its last message."""
     it = checkpointed(tmp_path)
     fill(it, 400, COUNT)
     it.crash()
-    *older, torn = sorted((tmp_path / "index").iterdir())[:10]  # behind the checkpoint, and full by now
+    *older, torn = sorted((tmp_path / "index").iterdir())[:10]  # `torn` is after the checkpoint, and full by now
     end_at = 8
     head = older[0].read_bytes()[:INDEX_HEADER_SIZE]
     for path in older:
@@ -123,8 +123,8 @@ def test_a_torn_head_with_an_older_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["all", "last", "middle"])
-def test_a_missing_file_is_made_again(tmp_path: Path, missing: str) -> None:
-    """After a clean stop too."""
+def test_a_missing_file_is_rebuilt(tmp_path: Path, missing: str) -> None:
+    """Also after a clean stop."""
     with opened(tmp_path) as it:
         fill(it)
     paths = sorted((tmp_path / "index").iterdir())
@@ -134,8 +134,8 @@ def test_a_missing_file_is_made_again(tmp_path: Path, missing: str) -> None:
         assert_finds_all(it)
 
 
-def test_another_size_makes_all_again(tmp_path: Path) -> None:
-    """Files of other settings cannot be read; the log can."""
+def test_another_file_size_rebuilds_the_index(tmp_path: Path) -> None:
+    """Files of another size cannot be read; the log can."""
     with opened(tmp_path) as it:
         fill(it)
     with opened(tmp_path, max_index_num=500) as it:
@@ -143,8 +143,8 @@ def test_another_size_makes_all_again(tmp_path: Path) -> None:
     assert len(index_files(tmp_path)) == 4
 
 
-def test_a_time_without_index(tmp_path: Path) -> None:
-    """With messageIndexEnable off nothing is found and nothing written; turned on again the gap is filled."""
+def test_messages_stored_without_an_index_are_added_later(tmp_path: Path) -> None:
+    """With messageIndexEnable off nothing is found and nothing written; turned on again, the gap is filled."""
     with opened(tmp_path) as it:
         fill(it)
     before = index_files(tmp_path)
@@ -156,8 +156,8 @@ def test_a_time_without_index(tmp_path: Path) -> None:
         assert_finds_all(it, COUNT + 50)
 
 
-def test_an_index_of_another_log(tmp_path: Path) -> None:
-    """Files that name messages which this log does not have go."""
+def test_the_index_of_another_log_is_removed(tmp_path: Path) -> None:
+    """Files with messages that this log does not have are removed."""
     with opened(tmp_path) as it:
         fill(it)
     shutil.rmtree(tmp_path / "commitlog")
@@ -169,8 +169,8 @@ def test_an_index_of_another_log(tmp_path: Path) -> None:
         assert_finds_all(it, 5)
 
 
-def test_damage_in_the_log_cuts_nothing(tmp_path: Path) -> None:
-    """Making the index again passes over the rest of a damaged segment; what is behind it is found, and none goes."""
+def test_damage_in_the_log_skips_the_rest_of_its_segment(tmp_path: Path) -> None:
+    """A rebuild of the index skips the rest of a damaged segment and finds later messages; the log loses nothing."""
     with opened(tmp_path) as it:
         fill(it, 100)
         at = it.store.max_physical_offset
@@ -187,8 +187,8 @@ def test_damage_in_the_log_cuts_nothing(tmp_path: Path) -> None:
         assert it.store.max_offset("T", 0) == COUNT
 
 
-def test_messages_without_keys(tmp_path: Path) -> None:
-    """A log whose messages have no keys has no index, and no start looks for one."""
+def test_a_log_without_keys_has_no_index(tmp_path: Path) -> None:
+    """No start reads such a log to build one."""
     with opened(tmp_path) as it:
         it.put(*(message() for _ in range(10)))
     with opened(tmp_path) as it:
@@ -197,8 +197,8 @@ def test_messages_without_keys(tmp_path: Path) -> None:
     assert not (tmp_path / "index").exists()
 
 
-def test_under_sync_flush_only_what_is_flushed(tmp_path: Path) -> None:
-    """A message that a power cut could take back is not found."""
+def test_under_sync_flush_only_flushed_messages_are_found(tmp_path: Path) -> None:
+    """A message that a power cut could take is not found."""
     with opened(tmp_path, sync=True) as it:
         it.disk.syncs.clear()
         it.put(keyed(1))
@@ -211,8 +211,8 @@ def test_under_sync_flush_only_what_is_flushed(tmp_path: Path) -> None:
         assert found(it, "U1") == [1]
 
 
-def test_transactions(tmp_path: Path) -> None:
-    """Prepared messages have no queue and are found; rolled back ones are not; live and made again."""
+def test_prepared_messages_are_found_and_rolled_back_ones_are_not(tmp_path: Path) -> None:
+    """Prepared messages have no queue and are found; both live and after a rebuild."""
     with opened(tmp_path) as it:
         it.put(
             keyed(1, sys_flag=SysFlag.TRANSACTION_PREPARED), keyed(2, sys_flag=SysFlag.TRANSACTION_ROLLBACK), keyed(3)
@@ -225,8 +225,8 @@ def test_transactions(tmp_path: Path) -> None:
     assert list(index_files(tmp_path).values()) == list(before.values())
 
 
-def test_a_full_disk_at_the_start(tmp_path: Path) -> None:
-    """The store serves, takes no messages after three attempts, and has everything in the index once there is room."""
+def test_the_store_starts_with_a_full_disk(tmp_path: Path) -> None:
+    """The store serves, rejects messages after three attempts, and completes the index once the disk has space."""
     with opened(tmp_path) as it:
         fill(it)
     shutil.rmtree(tmp_path / "index")
@@ -251,8 +251,8 @@ def test_a_full_disk_at_the_start(tmp_path: Path) -> None:
         assert_finds_all(it, COUNT + 1)
 
 
-async def test_a_large_index_is_made_while_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond a limit the rest is read in slices; messages that come meanwhile are not forgotten."""
+async def test_a_large_index_is_rebuilt_while_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a limit the log is read in slices; messages that arrive in the meantime are indexed as well."""
     with opened(tmp_path) as it:
         fill(it)
     shutil.rmtree(tmp_path / "index")
@@ -270,8 +270,8 @@ async def test_a_large_index_is_made_while_serving(tmp_path: Path, monkeypatch: 
         assert it.store._index is not None
 
 
-async def test_keys_do_not_wait_for_more(tmp_path: Path) -> None:
-    """A few keys are put at the next step."""
+async def test_few_keys_are_put_at_the_next_step(tmp_path: Path) -> None:
+    """They do not wait for a complete batch."""
     with opened(tmp_path, loop=asyncio.get_running_loop()) as it:
         assert it.store._index is not None
         fill(it, 3)
@@ -281,8 +281,8 @@ async def test_keys_do_not_wait_for_more(tmp_path: Path) -> None:
         assert_finds_all(it, 3)
 
 
-async def test_many_keys_are_put_behind_their_turn(tmp_path: Path) -> None:
-    """A thousand keys do not hold up who brought them: they are put in the next turn of the loop."""
+async def test_many_keys_are_put_in_the_next_iteration(tmp_path: Path) -> None:
+    """A thousand keys do not delay the responses of their iteration."""
     with opened(tmp_path, loop=asyncio.get_running_loop()) as it:
         fill(it, BATCH_KEYS // 3 + 1)
         index = it.store._index
@@ -293,8 +293,8 @@ async def test_many_keys_are_put_behind_their_turn(tmp_path: Path) -> None:
         assert_finds_all(it, BATCH_KEYS // 3 + 1)
 
 
-async def test_a_step_leaves_keys_that_have_company(tmp_path: Path) -> None:
-    """Keys younger than a batch that was put since the last step wait for the next one."""
+async def test_a_step_leaves_keys_that_are_newer_than_the_last_batch(tmp_path: Path) -> None:
+    """Keys newer than a batch that was put since the last step wait for the next step."""
     with opened(tmp_path, loop=asyncio.get_running_loop()) as it:
         fill(it, BATCH_KEYS // 3 + 1)
         await asyncio.sleep(0)
@@ -305,8 +305,8 @@ async def test_a_step_leaves_keys_that_have_company(tmp_path: Path) -> None:
             assert it.store._index.index.waiting == waiting
 
 
-def test_files_follow_the_log(tmp_path: Path) -> None:
-    """What the log gave up is not found, and the files that only spoke of it go; a search under way finds its end."""
+def test_files_are_removed_with_the_log(tmp_path: Path) -> None:
+    """Deleted messages are not found, and files with these only are removed; a running search completes."""
     with opened(tmp_path) as it:
         fill(it)
         index = it.store._index

@@ -1,4 +1,4 @@
-"""One index file: the bytes of docs/formats.md's worked examples, and that many keys at once leave the same ones."""
+"""One index file: the worked examples in docs/formats.md, and equal bytes for single keys and batches."""
 
 import os
 from collections.abc import Iterator
@@ -38,8 +38,8 @@ def at(file: IndexFile, begin: int, size: int) -> str:
     return os.pread(file.fd, size, begin).hex(" ", 4)
 
 
-def test_first_message_of_a_store(tmp_path: Path) -> None:
-    """Header, slots and items are where RocketMQ puts them; a later message of the same key leads to the first."""
+def test_the_first_message_has_rocketmqs_bytes(tmp_path: Path) -> None:
+    """Header, slots and items are at RocketMQ's positions; a later message with the same key links to the first."""
     with new_file(tmp_path / "index", FULL_SIZE) as file:
         put(file, [UNIQ, K1], [4096, 4096], [1700000000123] * 2)
         header = "0000018bcfe5687b0000018bcfe5687b000000000000100000000000000010000000000200000003"
@@ -56,8 +56,8 @@ def test_first_message_of_a_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keys", [1, FEW_KEYS + 1])
-def test_a_rolled_file_counts_from_the_one_before(tmp_path: Path, keys: int) -> None:
-    """Item 1 has its seconds against the end of the file before, though the header then begins with its own time."""
+def test_a_rolled_file_counts_seconds_from_the_previous_file(tmp_path: Path, keys: int) -> None:
+    """The seconds of item 1 count from the end of the previous file, although the header then begins with its time."""
     before = IndexHeader(end_timestamp=1700000000000, end_offset=9000)
     with new_file(tmp_path / "index", FULL_SIZE, before) as file:
         put(file, [b"x"] * keys, [9500] * keys, [1700000007123] * keys)
@@ -79,10 +79,10 @@ KEYS = st.lists(
 
 @settings(deadline=None)
 @given(KEYS, st.integers(1, 12), st.sampled_from([0, 1_700_000_000_000]), st.data())
-def test_many_keys_leave_the_bytes_of_one_by_one(
+def test_a_batch_of_keys_writes_the_same_bytes_as_single_keys(
     tmp_path_factory: pytest.TempPathFactory, keys: list[tuple[str, int]], slots: int, time: int, data: st.DataObject
 ) -> None:
-    """However keys are cut into batches, and whatever slots they share, the file is the same."""
+    """With any split into batches, and any shared slots, the file is the same."""
     layout = IndexLayout(slots, 100)
     before = IndexHeader(end_timestamp=time, end_offset=1)
     names = [key.encode("utf-8", "replace") for key, _ in keys]
@@ -105,19 +105,19 @@ def test_many_keys_leave_the_bytes_of_one_by_one(
 
 @settings(deadline=None)
 @given(st.lists(st.one_of(st.text(max_size=70), st.text("az#0\0", max_size=300)), min_size=1, max_size=40))
-def test_hashes_of_many(texts: list[str]) -> None:
-    """They are Java's, for ASCII and anything else, short and long."""
+def test_hashes_of_many_keys_equal_java_hashes(texts: list[str]) -> None:
+    """For ASCII and other keys, short and long."""
     keys = [text.encode("utf-8", "replace") for text in texts]
     assert hash_keys(keys).tolist() == [index_hash(key.decode()) for key in keys]
 
 
-def test_a_hash_without_positive_is_0() -> None:
-    """Of the smallest number there is no absolute value."""
+def test_a_hash_without_absolute_value_is_0() -> None:
+    """The smallest integer has no absolute value."""
     assert hash_keys([b"polygenelubricants", b"a"]).tolist() == [0, 97]
 
 
-def test_garbage_in_slots_is_no_chain(tmp_path: Path) -> None:
-    """A slot that names an item that does not exist yet, or a negative one, counts as empty, for few keys and many."""
+def test_invalid_slots_count_as_empty(tmp_path: Path) -> None:
+    """A slot with the number of a future item, or a negative one, counts as empty, for single keys and batches."""
     for count in (1, FEW_KEYS + 2):
         with new_file(tmp_path / "index") as file:
             put(file, [b"a"], [1], [1])
@@ -128,8 +128,8 @@ def test_garbage_in_slots_is_no_chain(tmp_path: Path) -> None:
             assert {file.item(number)[3] for number in range(2, count + 2)} <= {0, *range(2, count + 2)}
 
 
-def test_a_full_file_takes_no_more(tmp_path: Path) -> None:
-    """What does not fit is left for the next file."""
+def test_a_full_file_accepts_no_keys(tmp_path: Path) -> None:
+    """The remaining keys are left for the next file."""
     with new_file(tmp_path / "index") as file:
         assert put(file, [b"k"] * 300, [7] * 300, [9] * 300) == 199
         assert file.is_full
@@ -137,7 +137,7 @@ def test_a_full_file_takes_no_more(tmp_path: Path) -> None:
 
 
 def test_a_reader_finishes_on_a_removed_file(tmp_path: Path) -> None:
-    """The descriptor lasts as long as somebody reads."""
+    """The descriptor stays open as long as there is a reader."""
     with new_file(tmp_path / "index") as file:
         put(file, [b"k"], [7], [9])
         file.hold()

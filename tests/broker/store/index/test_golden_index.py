@@ -1,8 +1,7 @@
-"""The index of stores that RocketMQ wrote: opened, searched, and made again from the log as RocketMQ had made it.
+"""The index of stores that RocketMQ wrote: opened, searched, and rebuilt from the log exactly as RocketMQ built it.
 
-`afterRestart` in the manifests is what RocketMQ left behind its own recovery. Ours agrees but in this: the message that
-the kept files end with gives only the keys that are missing; RocketMQ puts all of them again, so its last file has one
-more item.
+`afterRestart` in the manifests is the result of RocketMQ's own recovery. Ours differs in one point: of the last message
+in the kept files it adds only the missing keys; RocketMQ adds all of them again, so its last file has one more item.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ def index_files(root: Path) -> list[Path]:
 
 
 def described(path: Path) -> dict[str, Any]:
-    """An index file in the manifest's words."""
+    """Return an index file in the format of the manifest."""
     data = path.read_bytes()
     assert len(data) == LAYOUT.size
     header = IndexHeader.decode(data)
@@ -56,8 +55,8 @@ def expected_files(golden: Golden) -> list[dict[str, Any]]:
     return [{key: file[key] for key in ("header", "slots", "items")} for file in golden.manifest["indexFiles"]]
 
 
-def test_queries(golden: Golden) -> None:
-    """Every query by key and unique key finds what RocketMQ 5.3.3 finds, in its order."""
+def test_queries_find_what_rocketmq_finds(golden: Golden) -> None:
+    """Every query by key and unique key returns the messages of RocketMQ 5.3.3, in the same order."""
     with opened(golden.root) as it:
         for entry in golden.expected["queryByKey"]:
             found = asyncio.run(
@@ -71,8 +70,8 @@ def test_queries(golden: Golden) -> None:
             assert offsets == entry["offsets"], entry
 
 
-def test_files_after_a_stop(golden: Golden) -> None:
-    """A whole index is left as it was; one that a crash left behind becomes what the log says, without repetition."""
+def test_files_are_kept_after_a_stop_and_completed_after_a_crash(golden: Golden) -> None:
+    """A complete index stays unchanged; one left by a crash is completed from the log, without repetitions."""
     before = expected_files(golden)
     names = [path.name for path in index_files(golden.root)]
     with opened(golden.root):
@@ -87,8 +86,8 @@ def test_files_after_a_stop(golden: Golden) -> None:
     assert [file["header"] for file in after] == [{k: v for k, v in file.items() if k != "file"} for file in restarted]
 
 
-def test_an_index_made_again(golden: Golden) -> None:
-    """An index that is gone is made again from the log, item by item as RocketMQ made it."""
+def test_a_rebuilt_index_equals_rocketmqs(golden: Golden) -> None:
+    """A missing index is rebuilt from the log, with the same items as RocketMQ's."""
     before = expected_files(golden)
     for path in index_files(golden.root):
         path.unlink()

@@ -1,4 +1,4 @@
-"""The row of index files: gathered, rolled, searched, opened again."""
+"""The sequence of index files: keys are collected, put, rolled, searched, and opened again."""
 
 import os
 import tempfile
@@ -22,8 +22,8 @@ TINY = IndexLayout(10, 8)
 START = 1_700_000_000_000
 
 
-class Said(NamedTuple):
-    """A message as the index sees it."""
+class IndexedMessage(NamedTuple):
+    """A message with the fields that the index reads."""
 
     topic: str
     properties: bytes
@@ -33,10 +33,12 @@ class Said(NamedTuple):
     keys: list[bytes] | None = None
 
 
-def said(offset: int, keys: str = "", unique: str = "", topic: str = "T", flag: int = 0, after_ms: int = 0) -> Said:
+def indexed_message(
+    offset: int, keys: str = "", unique: str = "", topic: str = "T", flag: int = 0, after_ms: int = 0
+) -> IndexedMessage:
     entries = {"UNIQ_KEY": unique, "TAGS": "a", "KEYS": keys}
     properties = "".join(f"{name}\x01{value}\x02" for name, value in entries.items() if value)
-    return Said(topic, properties.encode(), flag, offset, START + after_ms)
+    return IndexedMessage(topic, properties.encode(), flag, offset, START + after_ms)
 
 
 class IndexParts:
@@ -59,11 +61,11 @@ class IndexParts:
         self.index.load(trusted_to=trusted_to)
 
     def find(self, key: str, topic: str = "T", limit: int = 99, begin: int = 0, end: int = 1 << 62) -> list[int]:
-        wanted = SearchCriteria(index_hash(f"{topic}#{key}"), limit, begin, end)
-        return run_now(self.index.search(wanted, lambda fd, path, at, size: os.pread(fd, size, at)))
+        criteria = SearchCriteria(index_hash(f"{topic}#{key}"), limit, begin, end)
+        return run_now(self.index.search(criteria, lambda fd, path, at, size: os.pread(fd, size, at)))
 
     def items(self) -> list[list[int]]:
-        """Physical offsets of the items of each file."""
+        """Return the physical offsets of the items of each file."""
         self.index.put_waiting()
         return [[file.item(number)[1] for number in range(1, file.header.next_item)] for file in self.index.files]
 
@@ -75,9 +77,15 @@ def parts(tmp_path: Path) -> Iterator[IndexParts]:
     it.index.close()
 
 
-def test_what_a_message_is_found_by(parts: IndexParts) -> None:
-    """Its unique key, and every piece of KEYS between single spaces."""
-    parts.index.add([said(0, "a  b a", "U1"), said(100, "b", "U2", "other"), said(200, unique="U3")])
+def test_a_message_is_found_by_unique_key_and_words_of_keys(parts: IndexParts) -> None:
+    """By its unique key, and by each word of KEYS between single spaces."""
+    parts.index.add(
+        [
+            indexed_message(0, "a  b a", "U1"),
+            indexed_message(100, "b", "U2", "other"),
+            indexed_message(200, unique="U3"),
+        ]
+    )
     assert parts.items() == [[0, 0, 0, 0, 100, 100, 200]]
     assert parts.find("U1") == [0]
     assert parts.find("a") == [0, 0]
@@ -96,15 +104,15 @@ def test_what_a_message_is_found_by(parts: IndexParts) -> None:
         (SysFlag.TRANSACTION_ROLLBACK, False),
     ],
 )
-def test_transactions(parts: IndexParts, flag: int, is_found: bool) -> None:
-    """Prepared messages are found, rolled back ones are not."""
-    parts.index.add([said(0, "k", flag=flag)])
+def test_rolled_back_messages_are_not_indexed(parts: IndexParts, flag: int, is_found: bool) -> None:
+    """Prepared messages are found, rolled-back ones are not."""
+    parts.index.add([indexed_message(0, "k", flag=flag)])
     assert bool(parts.find("k")) is is_found
 
 
-def test_a_message_comes_once(parts: IndexParts) -> None:
-    """Dispatching again what is in adds nothing, before and after a restart."""
-    messages = [said(offset, "a b c", "U") for offset in (0, 100, 200)]
+def test_a_message_is_indexed_once(parts: IndexParts) -> None:
+    """Dispatching indexed messages again adds nothing, before and after a restart."""
+    messages = [indexed_message(offset, "a b c", "U") for offset in (0, 100, 200)]
     parts.index.add(messages)
     before = parts.items()
     assert before == [[0, 0, 0, 0, 100, 100, 100], [100, 200, 200, 200, 200]]
@@ -115,9 +123,9 @@ def test_a_message_comes_once(parts: IndexParts) -> None:
     assert parts.items() == before
 
 
-def test_the_rest_of_a_split_message(parts: IndexParts) -> None:
-    """When the file with a message's last keys is gone, these come again, and those in the file before do not."""
-    messages = [said(offset, "a b", "U", after_ms=offset) for offset in (0, 100, 200)]
+def test_missing_keys_of_a_split_message_are_added(parts: IndexParts) -> None:
+    """If the file with the last keys of a message is gone, these are added again; those in the file before are not."""
+    messages = [indexed_message(offset, "a b", "U", after_ms=offset) for offset in (0, 100, 200)]
     parts.index.add(messages)
     assert parts.items() == [[0, 0, 0, 100, 100, 100, 200], [200, 200]]
     parts.reopen(trusted_to=START + 200)
@@ -129,29 +137,29 @@ def test_the_rest_of_a_split_message(parts: IndexParts) -> None:
 @pytest.mark.parametrize(
     ("trusted_to", "kept"), [(START + 99, 0), (START + 200, 1), (START + 500, 2), (START + 999, 2)]
 )
-def test_what_a_crash_leaves_is_trusted_as_far_as_the_checkpoint_says(
+def test_after_a_crash_only_files_that_the_checkpoint_covers_are_kept(
     parts: IndexParts, trusted_to: int, kept: int
 ) -> None:
-    """Full files up to that time stay; later ones and the unfinished one go."""
-    parts.index.add([said(offset, "a b", "U", after_ms=offset) for offset in range(0, 600, 100)])
+    """Full files up to that time stay; later ones and the incomplete one are removed."""
+    parts.index.add([indexed_message(offset, "a b", "U", after_ms=offset) for offset in range(0, 600, 100)])
     assert [len(items) for items in parts.items()] == [7, 7, 4]
     parts.reopen(trusted_to)
     assert len(parts.items()) == kept
 
 
-def test_files_of_one_millisecond(parts: IndexParts) -> None:
-    """A second file that ends in the millisecond of the checkpoint was perhaps never synced."""
-    parts.index.add([said(offset, "a b", "U") for offset in range(0, 600, 100)])
+def test_a_second_file_of_the_same_millisecond_is_removed(parts: IndexParts) -> None:
+    """A second file that ends in the millisecond of the checkpoint was possibly never synced."""
+    parts.index.add([indexed_message(offset, "a b", "U") for offset in range(0, 600, 100)])
     parts.reopen(START)
     assert [len(items) for items in parts.items()] == [7]
 
 
-def test_names(parts: IndexParts, tmp_path: Path) -> None:
-    """A file is named after the local time, and behind the one before if the clock went back; others stay."""
-    parts.index.add([said(0, " ".join("abcdefg"))])
+def test_files_are_named_after_the_local_time(parts: IndexParts, tmp_path: Path) -> None:
+    """After a clock was set back the name is one above the previous name; other files stay."""
+    parts.index.add([indexed_message(0, " ".join("abcdefg"))])
     parts.items()
     parts.clock.now_ms -= 3_600_000
-    parts.index.add([said(100, "h")])
+    parts.index.add([indexed_message(100, "h")])
     parts.items()
     first, second = sorted(os.listdir(tmp_path / "index"))
     assert len(first) == 17
@@ -164,9 +172,9 @@ def test_names(parts: IndexParts, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["length", "header", "order", "begin", "end"])
-def test_a_file_that_cannot_be(parts: IndexParts, tmp_path: Path, damage: str) -> None:
-    """It goes, with all behind it: items stay in the order of the log."""
-    parts.index.add([said(offset, "a b", "U") for offset in range(100, 900, 100)])
+def test_an_invalid_file_is_removed_with_all_later_ones(parts: IndexParts, tmp_path: Path, damage: str) -> None:
+    """Items stay in log order."""
+    parts.index.add([indexed_message(offset, "a b", "U") for offset in range(100, 900, 100)])
     assert len(parts.items()) == 4
     second = sorted((tmp_path / "index").iterdir())[1]
     if damage == "length":
@@ -175,7 +183,7 @@ def test_a_file_that_cannot_be(parts: IndexParts, tmp_path: Path, damage: str) -
         at, data = {
             "header": (36, (1 << 20).to_bytes(4, "big")),
             "order": (16, bytes(8)),
-            "begin": (23, b"\xff"),  # of fields of 8 bytes the last ones only, as a torn sector may have them
+            "begin": (23, b"\xff"),  # only the last of the 8 bytes of a field, as in a torn sector
             "end": (31, b"\xff"),
         }[damage]
         with second.open("r+b") as file:
@@ -185,9 +193,9 @@ def test_a_file_that_cannot_be(parts: IndexParts, tmp_path: Path, damage: str) -
     assert len(parts.items()) == 1
 
 
-def test_limits_of_a_search(parts: IndexParts) -> None:
-    """The newest come first, as many as asked for, within the times asked for, which count in seconds."""
-    parts.index.add([said(number, "k", after_ms=number * 1000) for number in range(20)])
+def test_a_search_is_limited_by_count_and_time(parts: IndexParts) -> None:
+    """The newest come first, up to the limit, within the given times, which count in seconds."""
+    parts.index.add([indexed_message(number, "k", after_ms=number * 1000) for number in range(20)])
     assert parts.find("k") == list(range(19, -1, -1))
     assert parts.find("k", limit=3) == [19, 18, 17]
     assert parts.find("k", limit=0) == parts.find("k", limit=-1) == []
@@ -195,9 +203,9 @@ def test_limits_of_a_search(parts: IndexParts) -> None:
     assert parts.find("k", end=START - 1) == parts.find("k", begin=START + 20_000) == []
 
 
-def test_a_damaged_chain_ends(parts: IndexParts, tmp_path: Path) -> None:
-    """Items that lead to themselves, forward, or nowhere end the search."""
-    parts.index.add([said(number, "k") for number in range(3)])
+def test_a_damaged_chain_ends_the_search(parts: IndexParts, tmp_path: Path) -> None:
+    """Items that link to themselves, to later items, or outside end the search."""
+    parts.index.add([indexed_message(number, "k") for number in range(3)])
     parts.items()
     [path] = (tmp_path / "index").iterdir()
     for previous in (3, 2, 7, -1, 1 << 30):
@@ -207,23 +215,23 @@ def test_a_damaged_chain_ends(parts: IndexParts, tmp_path: Path) -> None:
         assert parts.find("k") == [2, 1]
 
 
-def test_a_batch_leaves_when_it_is_whole(tmp_path: Path) -> None:
-    """Keys wait until there are enough; without a loop `step` puts the rest."""
+def test_keys_are_put_when_a_batch_is_complete(tmp_path: Path) -> None:
+    """Keys wait for a complete batch; without a loop `step` puts the rest."""
     parts = IndexParts(tmp_path, IndexLayout(100, 2_000))
-    parts.index.add([said(number, unique=f"U{number}") for number in range(BATCH_KEYS - 1)])
+    parts.index.add([indexed_message(number, unique=f"U{number}") for number in range(BATCH_KEYS - 1)])
     assert parts.index.waiting == BATCH_KEYS - 1
-    parts.index.add([said(BATCH_KEYS, "k")])
+    parts.index.add([indexed_message(BATCH_KEYS, "k")])
     assert parts.index.waiting == 0
-    parts.index.add([said(BATCH_KEYS + 1, "k")])
+    parts.index.add([indexed_message(BATCH_KEYS + 1, "k")])
     parts.index.step()
     assert parts.index.waiting == 0
     assert parts.index.statistics().keys == BATCH_KEYS + 1
     parts.index.close()
 
 
-def test_full_files_are_synced_behind_the_log(parts: IndexParts) -> None:
-    """They are given to the flusher once, and not before the messages that they speak of are on disk."""
-    parts.index.add([said(offset, "a b", "U") for offset in range(0, 900, 100)])
+def test_full_files_are_synced_after_the_log(parts: IndexParts) -> None:
+    """The flusher gets them once, and not before their messages are on disk."""
+    parts.index.add([indexed_message(offset, "a b", "U") for offset in range(0, 900, 100)])
     assert len(parts.items()) == 4
     assert parts.index.take_full(200) == []
     assert parts.index.take_full(401) == parts.index.files[:2]
@@ -231,9 +239,9 @@ def test_full_files_are_synced_behind_the_log(parts: IndexParts) -> None:
     assert parts.index.take_full(10_000) == []
 
 
-def test_old_files_go_with_the_log(parts: IndexParts) -> None:
-    """Those whose newest message is gone are removed, never the last one."""
-    parts.index.add([said(offset, "a b", "U") for offset in range(0, 900, 100)])
+def test_old_files_are_removed_with_the_log(parts: IndexParts) -> None:
+    """Files whose newest message is deleted are removed, except for the last one."""
+    parts.index.add([indexed_message(offset, "a b", "U") for offset in range(0, 900, 100)])
     assert [items[-1] for items in parts.items()] == [200, 400, 600, 800]
     files = list(parts.index.files)
     assert parts.index.take_before(400) == files[:1]
@@ -243,15 +251,15 @@ def test_old_files_go_with_the_log(parts: IndexParts) -> None:
     assert parts.index.last_update == (START, 800)
 
 
-def test_three_failures_refuse_messages(parts: IndexParts) -> None:
-    """One a second; what waits is put by the first attempt that succeeds, and messages are taken again."""
+def test_three_failures_reject_messages(parts: IndexParts) -> None:
+    """There is one attempt a second; the first success puts the waiting keys, and messages are accepted again."""
 
     def refuse(call: str, path: str) -> None:
         if "/index/" in path:
             raise OSError(28, "No space left on device")
 
     parts.disk.refuse = refuse
-    parts.index.add([said(0, "k")])
+    parts.index.add([indexed_message(0, "k")])
     for failures in (1, 2, 3):
         parts.index.step()
         parts.index.step()
@@ -272,10 +280,10 @@ STEPS = st.lists(st.tuples(MESSAGES, st.sampled_from(["stay", "reopen", "again"]
 
 @settings(deadline=None)
 @given(STEPS, st.integers(1, 12), st.integers(2, 20))
-def test_the_index_is_a_dict_of_lists(
+def test_the_index_equals_a_dict_of_lists(
     steps: Sequence[tuple[list[tuple[list[str], int, bool]], str]], slots: int, items: int
 ) -> None:
-    """Whatever is added, rolled, repeated and opened again: a key leads to its messages, newest first."""
+    """With any sequence of adding, rolling, repeating and opening again, a key leads to its messages, newest first."""
     with tempfile.TemporaryDirectory() as directory:
         parts = IndexParts(Path(directory), IndexLayout(slots, items))
         model: defaultdict[str, list[int]] = defaultdict(list)
@@ -286,7 +294,7 @@ def test_the_index_is_a_dict_of_lists(
                 offset += 10
                 after_ms += pause
                 flag = SysFlag.TRANSACTION_ROLLBACK if is_rolled_back else 0
-                messages.append(said(offset, " ".join(keys), flag=flag, after_ms=after_ms))
+                messages.append(indexed_message(offset, " ".join(keys), flag=flag, after_ms=after_ms))
                 for key in keys if not is_rolled_back else ():
                     model[key].insert(0, offset)
             parts.index.add(messages)
@@ -299,10 +307,10 @@ def test_the_index_is_a_dict_of_lists(
         parts.index.close()
 
 
-def test_rolling_in_the_middle_of_a_message(tmp_path: Path) -> None:
+def test_keys_of_a_message_may_be_in_two_files(tmp_path: Path) -> None:
     """Of 20 items 19 are used: the seventh message of three keys has its first in one file, the others in the next."""
     parts = IndexParts(tmp_path, IndexLayout(100, 20))
-    parts.index.add([said(number, "a b", "U") for number in range(1, 9)])
+    parts.index.add([indexed_message(number, "a b", "U") for number in range(1, 9)])
     first, second = parts.items()
     assert (len(first), first[-2:], second) == (19, [6, 7], [7, 7, 8, 8, 8])
     assert parts.find("U") == list(range(8, 0, -1))

@@ -1,4 +1,4 @@
-"""Index files that are made ahead of need: taken when they are there, waited for a while, and not needed at all."""
+"""Preallocated index files: used when they exist, waited for while they are created, and not required."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ LAYOUT = IndexLayout(5, 8)
 
 
 class Parts:
-    """An index, and the thread that makes its files."""
+    """An index, and the thread that creates its files."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -31,7 +31,7 @@ class Parts:
         self._sent = 0
 
     def add(self, count: int) -> None:
-        """Messages with a key each."""
+        """Add `count` messages with a key each."""
         appends: list[Append] = []
         for _ in range(count):
             append = message(properties=b"KEYS\x01k%d\x02" % self._sent)
@@ -42,13 +42,13 @@ class Parts:
 
     @property
     def files(self) -> list[str]:
-        """All that there is, beside and in the directory of the index."""
+        """Return all files, in the directory of the index and next to it."""
         directory = self.root / "index"
         inside = sorted(f"index/{one.name}" for one in directory.iterdir()) if directory.exists() else []
         return [one.name for one in self.root.iterdir() if one.is_file()] + inside
 
     def offsets(self) -> list[list[int]]:
-        """Where the messages of all items lie, file by file."""
+        """Return the physical offsets of all items, file by file."""
         return [[file.item(n)[1] for n in range(1, file.header.next_item)] for file in self.index.files]
 
 
@@ -59,8 +59,8 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
     it.index.close()
 
 
-def test_what_was_made_is_taken(parts: Parts) -> None:
-    """Under the name of an index file; the next one is made once this one is half full."""
+def test_a_preallocated_file_is_used(parts: Parts) -> None:
+    """It gets the name of an index file; the next one is created once this one is half full."""
     parts.index.preallocate_with(parts.helper)
     parts.helper.shutdown()
     assert parts.files == [PREALLOCATED_FILE]
@@ -78,8 +78,8 @@ def test_what_was_made_is_taken(parts: Parts) -> None:
     assert PREALLOCATED_FILE not in parts.files
 
 
-def test_keys_wait_a_while_for_a_file_that_is_being_made(parts: Parts) -> None:
-    """And are put as soon as it is there; who asks for one does not wait."""
+def test_keys_wait_for_a_file_that_is_being_created(parts: Parts) -> None:
+    """They are put as soon as it exists."""
     parts.index.preallocate_with(parts.helper)
     parts.add(2)
     parts.index.put_waiting(at_once=False)
@@ -90,8 +90,8 @@ def test_keys_wait_a_while_for_a_file_that_is_being_made(parts: Parts) -> None:
     assert (parts.index.waiting, parts.offsets()) == (0, [[0, 100]])
 
 
-def test_who_asks_does_not_wait(parts: Parts) -> None:
-    """Then the file is made on the spot, and the other is there for later."""
+def test_a_search_does_not_wait_for_a_file(parts: Parts) -> None:
+    """The file is then created at once, and the preallocated one is used later."""
     parts.index.preallocate_with(parts.helper)
     parts.add(2)
     wanted = SearchCriteria(index_hash("T#k1"), 9, 0, 1 << 62)
@@ -100,8 +100,8 @@ def test_who_asks_does_not_wait(parts: Parts) -> None:
     assert PREALLOCATED_FILE in parts.files
 
 
-def test_what_cannot_be_made_ahead_is_made_when_it_is_needed(parts: Parts) -> None:
-    """A disk that was full for a while ends nothing."""
+def test_after_a_failed_preallocation_the_file_is_created_on_demand(parts: Parts) -> None:
+    """A temporarily full disk stops nothing."""
 
     def refuse(call: str, path: str) -> None:
         if call == "create_sparse" and path.endswith(PREALLOCATED_FILE):
@@ -116,8 +116,8 @@ def test_what_cannot_be_made_ahead_is_made_when_it_is_needed(parts: Parts) -> No
 
 
 @pytest.mark.parametrize("is_made", [True, False])
-def test_nothing_is_left_over(parts: Parts, is_made: bool) -> None:
-    """A file that nobody needed goes at the end, or is never made; one of a killed process is replaced."""
+def test_an_unused_preallocated_file_is_removed(parts: Parts, is_made: bool) -> None:
+    """An unused file is removed at the end, or never created; one of a killed process is replaced."""
     (parts.root / PREALLOCATED_FILE).write_bytes(b"left over")
     parts.index.preallocate_with(parts.helper)
     if is_made:

@@ -1,4 +1,4 @@
-"""Queues on disk: their units, many of them with few descriptors, and what happens when one cannot be written."""
+"""Queues on disk: their units, many queues with few descriptors, and write errors."""
 
 import asyncio
 import errno
@@ -11,8 +11,8 @@ from skylarkmq.protocol.disk import UNIT
 from tests.harness.stores import Opened, TestDisk, message, opened
 
 
-def test_unit_bytes(tmp_path: Path) -> None:
-    """A unit is where the record begins, how long it is, and its tag's hash, sign-extended."""
+def test_a_unit_has_the_documented_bytes(tmp_path: Path) -> None:
+    """A unit contains the start of the record, its size, and the hash of its tag, sign-extended."""
     with opened(tmp_path) as it:
         it.put(message(b"before", queue_id=9))
         (append,) = it.put(message(tag="TagZZZZZZ"))
@@ -22,8 +22,8 @@ def test_unit_bytes(tmp_path: Path) -> None:
         assert not any(data[20:])
 
 
-def test_schedule_topic_holds_deliver_times(tmp_path: Path) -> None:
-    """In the schedule topic the tags code is when the message is due, live and after a rebuild."""
+def test_the_schedule_topic_stores_due_times_as_tags_codes(tmp_path: Path) -> None:
+    """In the schedule topic the tags code is the due time of the message, live and after a rebuild."""
     with opened(tmp_path) as it:
         for level, delay in (("1", 1_000), ("3", 10_000), ("18", 7_200_000), ("99", 7_200_000)):
             properties = f"DELAY\x01{level}\x02TAGS\x01a\x02".encode()
@@ -35,8 +35,8 @@ def test_schedule_topic_holds_deliver_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", ["9" * 5_000, "٣", "2147483648", "-1", "0", "x"])
-def test_a_level_that_is_no_number_stops_no_dispatch(tmp_path: Path, level: str) -> None:
-    """A message of the schedule topic without a sound level keeps its tag's hash, live and after a crash."""
+def test_an_invalid_level_does_not_stop_dispatch(tmp_path: Path, level: str) -> None:
+    """A message of the schedule topic without a valid level keeps the hash of its tag, live and after a crash."""
     properties = f"DELAY\x01{level}\x02TAGS\x01a\x02".encode()
     it = Opened(tmp_path)
     it.put(message(topic="SCHEDULE_TOPIC_XXXX", properties=properties, tags_code=97), message(b"behind"))
@@ -47,15 +47,15 @@ def test_a_level_that_is_no_number_stops_no_dispatch(tmp_path: Path, level: str)
         assert it.bodies() == [b"behind"]
 
 
-def test_arrivals(tmp_path: Path) -> None:
-    """Each queue of a turn is told once, with its new max offset and the tags codes that came."""
+def test_each_queue_is_notified_once_per_write(tmp_path: Path) -> None:
+    """Each queue of a write is notified once, with its new max offset and the tags codes of the new messages."""
     with opened(tmp_path) as it:
         it.put(message(tag="a"), message(queue_id=1), message(tag="b"), message(b"half", sys_flag=4))
         assert it.arrivals == [("T", 0, 2, (97, 98)), ("T", 1, 1, (0,))]
 
 
 def test_many_queues_few_descriptors(tmp_path: Path) -> None:
-    """However many queues there are, only so many files are open; all are written, read and synced."""
+    """With any number of queues, the number of open files is limited; all queues are written, read and synced."""
     with opened(tmp_path, open_queue_files=10) as it:
         for turn in range(3):
             it.put(*(message(b"%d" % turn, queue_id=number) for number in range(200)))
@@ -68,8 +68,8 @@ def test_many_queues_few_descriptors(tmp_path: Path) -> None:
         assert it.bodies(queue_id=199) == [b"0", b"1", b"2"]
 
 
-def test_unwritable_queue_stops_puts_until_it_is_written(tmp_path: Path) -> None:
-    """A queue that cannot be written loses nothing: puts are refused, and accepted once its units are on disk."""
+def test_an_unwritable_queue_stops_puts_until_it_is_written(tmp_path: Path) -> None:
+    """A queue that cannot be written loses nothing: puts are rejected until its units are on disk."""
     disk = TestDisk()
     with opened(tmp_path, disk=disk) as it:
         it.put(message(b"first"), message(b"other", queue_id=1))
@@ -96,8 +96,8 @@ def test_unwritable_queue_stops_puts_until_it_is_written(tmp_path: Path) -> None
         assert it.arrivals[-2:] == [("T", 0, 2, (0,)), ("T", 0, 3, (0,))]
 
 
-def test_delete_topic(tmp_path: Path) -> None:
-    """A deleted topic has neither queues nor files; made again, it starts at 0; others stay."""
+def test_a_deleted_topic_has_no_queues_and_restarts_at_0(tmp_path: Path) -> None:
+    """A deleted topic has neither queues nor files; created again, it begins at 0; other topics stay."""
     with opened(tmp_path) as it:
         it.put(*(message(queue_id=number % 3) for number in range(100)), message(topic="Other"))
         assert asyncio.run(it.store.delete_topic("T")) == 3
@@ -110,8 +110,8 @@ def test_delete_topic(tmp_path: Path) -> None:
         assert it.bodies("Other") == [b"hello"]
 
 
-def test_times(tmp_path: Path) -> None:
-    """Store times of messages lead back to their offsets."""
+def test_store_times_lead_to_offsets(tmp_path: Path) -> None:
+    """The store time of each message leads back to its offset."""
     with opened(tmp_path) as it:
         start = it.clock.now_ms
         for number in range(45):

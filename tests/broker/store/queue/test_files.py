@@ -33,8 +33,8 @@ def queue(tmp_path: Path, files: QueueFiles) -> Path:
     return queue
 
 
-def test_a_file_that_is_there_is_not_created_again(files: QueueFiles, queue: Path) -> None:
-    """It may be a live queue's: it keeps its bytes."""
+def test_an_existing_file_is_not_created_again(files: QueueFiles, queue: Path) -> None:
+    """It may belong to a live queue: it keeps its bytes."""
     files.write(f"{queue}/{FIRST}", b"unit", 0)
     with pytest.raises(FileExistsError):
         files.create(f"{queue}/{FIRST}")
@@ -42,18 +42,18 @@ def test_a_file_that_is_there_is_not_created_again(files: QueueFiles, queue: Pat
     assert files.read(f"{queue}/{FIRST}", 0, 4) == b"unit"
 
 
-def test_a_link_is_not_followed_by_a_new_file(files: QueueFiles, queue: Path, tmp_path: Path) -> None:
-    """What it points to stays away."""
+def test_creation_does_not_follow_a_link(files: QueueFiles, queue: Path, tmp_path: Path) -> None:
+    """The target of the link is not created."""
     (queue / f"{2 * SIZE:020}").symlink_to(tmp_path / "outside")
     with pytest.raises(OSError, match="File exists"):
         files.create(f"{queue}/{2 * SIZE:020}")
     assert not (tmp_path / "outside").exists()
 
 
-def test_what_could_not_get_its_size_is_gone(
+def test_a_file_that_could_not_be_resized_is_removed(
     files: QueueFiles, queue: Path, disk: TestDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So the next try can make it."""
+    """So the next attempt can create it."""
 
     def full(_fd: int, _size: int) -> None:
         raise OSError(errno.ENOSPC, "full")
@@ -67,14 +67,14 @@ def test_what_could_not_get_its_size_is_gone(
     files.create(path)
 
 
-def test_a_queue_goes_with_its_directory(files: QueueFiles, queue: Path) -> None:
-    """If nothing else is there."""
+def test_removing_a_queue_removes_its_directory(files: QueueFiles, queue: Path) -> None:
+    """The directory is removed if it contains nothing else."""
     files.remove_all(str(queue))
     assert not queue.exists()
 
 
 def test_only_segments_are_deleted(files: QueueFiles, queue: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever else lies there stays, with the directory: other files, directories and links, whatever their names."""
+    """All other files, directories and links stay, with the directory, whatever their names."""
     others = ["backup.tar", f"{FIRST}.tmp", "1", f"{2 * SIZE:020}", f"{3 * SIZE:020}"]
     (queue / others[0]).write_bytes(b"mine")
     (queue / others[1]).write_bytes(b"mine")
@@ -90,8 +90,10 @@ def test_only_segments_are_deleted(files: QueueFiles, queue: Path, caplog: pytes
 
 
 @pytest.mark.parametrize("name", ["2024", "T/../../outside/0", "outside/0"])
-def test_nothing_is_deleted_elsewhere(tmp_path: Path, files: QueueFiles, queue: Path, name: str) -> None:
-    """Neither by its path nor by a link."""
+def test_nothing_outside_consumequeue_is_created_or_deleted(
+    tmp_path: Path, files: QueueFiles, queue: Path, name: str
+) -> None:
+    """Neither by its path nor through a link."""
     outside = tmp_path / "outside" / "0"
     outside.mkdir(parents=True)
     (outside / FIRST).write_bytes(b"mine")
@@ -105,8 +107,10 @@ def test_nothing_is_deleted_elsewhere(tmp_path: Path, files: QueueFiles, queue: 
     assert [path.name for path in outside.iterdir()] == [FIRST]
 
 
-def test_what_a_failed_deletion_left_goes_before_a_new_segment(files: QueueFiles, queue: Path, disk: TestDisk) -> None:
-    """The topic was made again meanwhile: its first unit does not meet the old files."""
+def test_remains_of_a_failed_deletion_are_removed_before_a_new_segment(
+    files: QueueFiles, queue: Path, disk: TestDisk
+) -> None:
+    """If the topic was created again in the meantime, its first unit does not meet old files."""
 
     def refuse(call: str, path: str) -> None:
         if call == "unlink" and path.endswith(FIRST):

@@ -1,4 +1,4 @@
-"""Twenty thousand queues: as many as are used, but only so many open files, and no map each."""
+"""Twenty thousand queues, with a limited number of open files and without a map for each."""
 
 import os
 import tempfile
@@ -16,18 +16,18 @@ OPEN_FILES = 64
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """In memory where that is possible: it is not the file system that is tested."""
+    """Return a directory in memory if possible, because the file system is not under test."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
         yield Path(name)
 
 
 def counts() -> tuple[int, int]:
-    """Descriptors and maps of this process."""
+    """Return the numbers of descriptors and maps of this process."""
     return len(os.listdir("/proc/self/fd")), len(Path("/proc/self/maps").read_text().splitlines())
 
 
 def test_twenty_thousand_queues(directory: Path) -> None:
-    """Every queue takes messages and gives them back, before and after a restart, with a bounded number of files."""
+    """Every queue accepts and returns messages, before and after a restart, with a bounded number of files."""
     descriptors, maps = counts()
     it = Opened(directory, open_queue_files=OPEN_FILES, mapped_file_size_commit_log=16 << 20)
     for topic in range(TOPICS):

@@ -1,4 +1,4 @@
-"""Offset by time: both boundaries against a search that looks at every message, over segments, gaps and equal times."""
+"""Offset by time: both boundaries against a search of every message, over segments, gaps and equal times."""
 
 import os
 import random
@@ -10,11 +10,11 @@ from skylarkmq.broker.store.queue.offset_by_time import Boundary
 from tests.harness.stores import Opened, message, opened
 
 START_MS = 1_700_000_000_000
-UNITS = 20  # of a queue segment
+UNITS = 20  # in a queue segment
 
 
 def expected(times: list[int], timestamp: int, boundary: Boundary, first: int = 0) -> int:
-    """What docs/formats.md, "Offset by time" says, the slow way."""
+    """Return the result that docs/formats.md, "Offset by time", defines, by a linear search."""
     if boundary is Boundary.LOWER:
         return first + next((number for number, time in enumerate(times) if time >= timestamp), len(times))
     return first + max((number for number, time in enumerate(times) if time <= timestamp), default=0)
@@ -31,15 +31,17 @@ def put_at(it: Opened, times: list[int]) -> None:
     [
         [0],
         [5] * 50,
-        [0] * 19 + [5] * 22 + [9] * 9,  # a run of equal times over two ends of segments
-        [0] * 20 + [10] * 20 + [20] * 20,  # times that change just where segments do
+        [0] * 19 + [5] * 22 + [9] * 9,  # a run of equal times over two segment boundaries
+        [0] * 20 + [10] * 20 + [20] * 20,  # times that change at segment boundaries
         list(range(0, 120, 2)),
         sorted(random.Random(4).choices(range(40), k=65)),
     ],
 )
 @pytest.mark.parametrize("is_reopened", [False, True])
-def test_every_time_and_both_boundaries(tmp_path: Path, times: list[int], is_reopened: bool) -> None:
-    """Before, between, at and behind the times of a queue, the right message is found."""
+def test_both_boundaries_find_the_right_message_for_every_time(
+    tmp_path: Path, times: list[int], is_reopened: bool
+) -> None:
+    """Times before, between, at and after those of a queue find the right message."""
     with opened(tmp_path) as it:
         put_at(it, times)
         if not is_reopened:
@@ -56,8 +58,8 @@ def assert_all(it: Opened, times: list[int], first: int = 0) -> None:
             assert found == expected(times, time, boundary, first), (time, boundary)
 
 
-def test_after_the_beginning_of_the_log_is_gone(tmp_path: Path) -> None:
-    """Units without records count as older than all that is there; answers stay within what may be read."""
+def test_messages_deleted_from_the_log_count_as_older(tmp_path: Path) -> None:
+    """Units without records count as older than all others; results stay within the readable range."""
     times = list(range(40))
     with opened(tmp_path) as it:
         it.must_be_sound = False
@@ -73,8 +75,8 @@ def test_after_the_beginning_of_the_log_is_gone(tmp_path: Path) -> None:
         assert_all(it, times[7:], first=7)
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
-    """No queue: 0. A record that cannot be looked at: the queue's minimum."""
+def test_a_missing_queue_or_record_gives_the_minimum(tmp_path: Path) -> None:
+    """No queue: 0. A record that cannot be read: the minimum of the queue."""
     with opened(tmp_path) as it:
         it.must_be_sound = False
         assert it.store.offset_by_time("T", 0, START_MS) == 0

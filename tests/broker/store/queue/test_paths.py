@@ -24,8 +24,8 @@ FIRST = f"{0:020}"
         ("T" * 256, 0, False),
     ],
 )
-def test_queues_that_there_may_be(topic: str, queue_id: int, expected: bool) -> None:
-    """Of a storable topic, and with an id that a record can hold."""
+def test_which_queues_may_exist(topic: str, queue_id: int, expected: bool) -> None:
+    """Queues of a storable topic, with an id that fits into a record."""
     assert may_have_queue(topic, queue_id) is expected
 
 
@@ -36,8 +36,8 @@ def test_queues_that_there_may_be(topic: str, queue_id: int, expected: bool) -> 
         *((name, None) for name in ("2147483648", "007", "00", "", "x", "٣", "9" * 5_000, "-1", "1.tmp")),
     ],
 )
-def test_names_of_queues_directories(name: str, queue_id: int | None) -> None:
-    """Each queue has one: two queues never share a directory, nor one queue two."""
+def test_directory_names_of_queues(name: str, queue_id: int | None) -> None:
+    """Each queue has exactly one directory, and no two queues share one."""
     assert parse_queue_id(name) == queue_id
 
 
@@ -56,8 +56,8 @@ def test_names_of_queues_directories(name: str, queue_id: int | None) -> None:
         "T/0/",
     ],
 )
-def test_paths_of_other_forms_are_refused(tmp_path: Path, path: str) -> None:
-    """No descriptor is opened and no file deleted by such a path, whoever made it."""
+def test_invalid_paths_are_rejected(tmp_path: Path, path: str) -> None:
+    """No descriptor is opened and no file deleted by such a path, whatever its source."""
     paths = QueuePaths(f"{tmp_path}/consumequeue")
     paths.check(f"{tmp_path}/consumequeue/T/0/{FIRST}")
     paths.check(f"{tmp_path}/consumequeue/%LMQ%light.queue/0/{FIRST}")
@@ -66,8 +66,8 @@ def test_paths_of_other_forms_are_refused(tmp_path: Path, path: str) -> None:
 
 
 @pytest.mark.parametrize("linked", ["T", "T/0"])
-def test_a_link_that_leads_out_is_refused(tmp_path: Path, linked: str) -> None:
-    """Of a topic or of a queue; one that stays inside is followed, and consumequeue/ itself may be a link."""
+def test_a_link_out_of_the_root_is_rejected(tmp_path: Path, linked: str) -> None:
+    """A link at a topic or at a queue. One within the root is followed, and consumequeue/ itself may be a link."""
     root, outside = tmp_path / "real", tmp_path / "outside"
     (outside / "0").mkdir(parents=True)
     (root / "Other" / "0").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Queues that are not ours: light and batch queues keep every byte, whatever happens to the store around them."""
+"""Queues of other owners: light and batch queues keep every byte, whatever happens to the store around them."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.harness.stores import QUEUE_SEGMENT_BYTES, Opened, message, opened
 
 LIGHT = "%LMQ%light"
 FULL = FILLER_UNIT * (QUEUE_SEGMENT_BYTES // 20)
-STARTED = UNIT.pack(1 << 40, 200, 0).ljust(QUEUE_SEGMENT_BYTES, b"\0")  # of a record that the log does not have
+STARTED = UNIT.pack(1 << 40, 200, 0).ljust(QUEUE_SEGMENT_BYTES, b"\0")  # its record is not in the log
 
 
 def put_files(root: Path, files: dict[str, bytes]) -> None:
@@ -36,7 +36,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     ],
 )
 async def test_light_queues_keep_every_byte(tmp_path: Path, files: dict[str, bytes]) -> None:
-    """No start, crash, recovery, deletion or cleaning changes a directory of light queues, in whatever state it is."""
+    """No start, crash, recovery, deletion or cleanup changes a directory of light queues, in whatever state it is."""
     with opened(tmp_path) as it:
         it.put(message())
     light = tmp_path / "consumequeue" / LIGHT
@@ -57,31 +57,31 @@ async def test_light_queues_keep_every_byte(tmp_path: Path, files: dict[str, byt
     assert (contents(light), contents(tmp_path / "batchconsumequeue")) == before
 
 
-async def test_a_light_queue_in_order_is_there(tmp_path: Path) -> None:
-    """One that needs no tidying up has its offsets."""
+async def test_a_valid_light_queue_is_served(tmp_path: Path) -> None:
+    """A light queue that needs no cleanup has its offsets."""
     put_files(tmp_path / "consumequeue" / LIGHT / "0", {f"{0:020d}": FULL, f"{QUEUE_SEGMENT_BYTES:020d}": STARTED})
     it = Opened(tmp_path)
     assert it.store.max_offset(LIGHT, 0) == 21
     it.store.close()
 
 
-def test_no_queue_is_made_of_an_invalid_name(tmp_path: Path) -> None:
-    """Its path would lead elsewhere; a message of it is refused before it is stored."""
+def test_no_queue_is_created_for_an_invalid_name(tmp_path: Path) -> None:
+    """Its path would lead elsewhere, so a message with the name is rejected before it is stored."""
     with opened(tmp_path / "store") as it:
         it.put(message())
         topics = ("../consumequeue/T", "../../x", ".", "a\0b")
         for topic, queue_id in (*((topic, 0) for topic in topics), ("T", 2**31), ("T", -1)):
             with pytest.raises(ValueError, match="invalid topic or queue id"):
                 it.store._queues.make(topic, queue_id)
-            if queue_id < 2**31:  # an append holds no larger one
+            if queue_id < 2**31:  # an append cannot contain a larger one
                 assert it.put(message(topic=topic, queue_id=queue_id))[0].status is PutStatus.MESSAGE_ILLEGAL
         assert it.bodies() == [b"hello"]
         assert set(it.store._queues.by_key) == {("T", 0)}
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
-async def test_directories_with_other_names_are_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """They stay as they are, whatever is deleted or tidied up; one warning says how many there are."""
+async def test_directories_with_other_names_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They stay unchanged, whatever is deleted or cleaned up; one warning contains their number."""
     with opened(tmp_path) as it:
         it.put(message())
         it.must_be_sound = False
@@ -98,8 +98,8 @@ async def test_directories_with_other_names_are_passed_over(tmp_path: Path, capl
 
 
 @pytest.mark.parametrize("linked", ["T", "T/1"])
-def test_a_link_that_leads_out_of_the_store_stops_the_start(tmp_path: Path, linked: str) -> None:
-    """The operator who made it hears of it; nothing was opened there."""
+def test_a_link_out_of_the_store_stops_the_start(tmp_path: Path, linked: str) -> None:
+    """The error reports the link to the operator; nothing is opened behind it."""
     store, outside = tmp_path / "store", tmp_path / "outside"
     put_files(outside, {f"0/{0:020d}": STARTED, f"{0:020d}": STARTED})
     with opened(store) as it:
@@ -112,8 +112,8 @@ def test_a_link_that_leads_out_of_the_store_stops_the_start(tmp_path: Path, link
     assert contents(outside) == {f"0/{0:020d}": STARTED, f"{0:020d}": STARTED}
 
 
-async def test_queues_by_topic(tmp_path: Path) -> None:
-    """They are the queues by key, after a start and without those of a deleted topic too."""
+async def test_queues_by_topic_equal_queues_by_key(tmp_path: Path) -> None:
+    """Also after a start, and after a topic was deleted."""
     it = Opened(tmp_path)
     it.put(*(message(topic=topic, queue_id=queue_id) for topic, queue_id in (("T", 0), ("T", 2), ("U", 0))))
     await it.store.delete_topic("U")

@@ -1,4 +1,4 @@
-"""Units that wait in memory: seen at once, written in company, and not missed after a crash."""
+"""Units in memory: visible at once, written in batches, and rebuilt after a crash."""
 
 import errno
 from collections.abc import Callable
@@ -18,13 +18,13 @@ MINUTE_MS = 60_000
 
 
 def units_of(root: Path, queue_id: int = 0, topic: str = "T") -> int:
-    """Units in a queue's files."""
+    """Return the number of units in the files of a queue."""
     paths = (root / "consumequeue" / topic / str(queue_id)).glob("*")
     return sum(UNIT.unpack_from(path.read_bytes(), at)[1] > 0 for path in paths for at in range(0, 400, UNIT_SIZE))
 
 
-def one_round(it: Opened, milliseconds: int = MINUTE_MS) -> None:
-    """A thorough round, to its end."""
+def run_round(it: Opened, milliseconds: int = MINUTE_MS) -> None:
+    """Run a complete write round."""
     it.clock.now_ms += milliseconds
     it.store.step(it.clock.now_ms)
     flusher = it.store._durability._queue_flusher
@@ -33,14 +33,14 @@ def one_round(it: Opened, milliseconds: int = MINUTE_MS) -> None:
 
 
 def test_units_are_read_from_memory_until_a_round_writes_them(tmp_path: Path) -> None:
-    """A reader sees no difference, over the ends of segments, before, in the middle and after."""
+    """Readers see no difference, across segment boundaries, before, during and after a write."""
     with opened(tmp_path, queue_units_in_memory=MANY) as it:
-        one_round(it)
+        run_round(it)
         sent = [b"%d" % number for number in range(70)]
         it.put(*map(message, sent[:50]))
         assert (units_of(tmp_path), it.bodies()) == (0, sent[:50])
         assert it.arrivals == [("T", 0, 50, (0,) * 50)]
-        one_round(it)
+        run_round(it)
         assert units_of(tmp_path) == 50
         it.put(*map(message, sent[50:]))
         assert (units_of(tmp_path), it.bodies()) == (50, sent)
@@ -49,8 +49,8 @@ def test_units_are_read_from_memory_until_a_round_writes_them(tmp_path: Path) ->
         assert (units_of(tmp_path), it.bodies()) == (70, sent)
 
 
-def test_a_full_queue_does_not_wait(tmp_path: Path) -> None:
-    """As soon as a write is worth it, it is done."""
+def test_a_full_queue_is_written_at_once(tmp_path: Path) -> None:
+    """It is written as soon as it has FULL_UNITS units."""
     with opened(tmp_path, queue_units_in_memory=MANY, mapped_file_size_consume_queue=20_000) as it:
         it.put(*(message(b"") for _ in range(FULL_UNITS - 1)))
         assert not (tmp_path / "consumequeue").exists()
@@ -59,8 +59,8 @@ def test_a_full_queue_does_not_wait(tmp_path: Path) -> None:
         assert it.store._reput.writes.units == 0
 
 
-def test_the_queue_that_waits_longest_goes_first(tmp_path: Path) -> None:
-    """No more units wait than the limit allows."""
+def test_the_queue_that_waits_longest_is_written_first(tmp_path: Path) -> None:
+    """No more units wait than the limit permits."""
     with opened(tmp_path, queue_units_in_memory=3) as it:
         for queue_id in (0, 1, 0, 2):
             it.put(message(queue_id=queue_id))
@@ -68,8 +68,8 @@ def test_the_queue_that_waits_longest_goes_first(tmp_path: Path) -> None:
         assert it.store._reput.writes.units == 2
 
 
-def test_a_crash_takes_them_and_recovery_makes_them_again(tmp_path: Path) -> None:
-    """What stood in memory is in the log."""
+def test_recovery_rebuilds_units_that_a_crash_took(tmp_path: Path) -> None:
+    """The log has the records of all units that were in memory."""
     it = Opened(tmp_path, queue_units_in_memory=MANY)
     it.put(*(message(b"%d" % number, queue_id=number % 3) for number in range(90)))
     it.crash()
@@ -78,29 +78,29 @@ def test_a_crash_takes_them_and_recovery_makes_them_again(tmp_path: Path) -> Non
         assert it.bodies(queue_id=1) == [b"%d" % number for number in range(1, 90, 3)]
 
 
-def test_a_round_is_written_in_slices_and_says_no_more_than_its_begin(tmp_path: Path) -> None:
-    """However many queues wait, no step takes long; what comes meanwhile is vouched for by the next round."""
+def test_a_round_is_written_in_slices_and_covers_only_units_before_its_start(tmp_path: Path) -> None:
+    """With any number of waiting queues no step takes long; the next round covers units that arrive in between."""
     with opened(tmp_path, queue_units_in_memory=MANY) as it:
-        one_round(it)
+        run_round(it)
         it.put(*(message(queue_id=queue_id) for queue_id in range(200)))
         began_ms = it.clock.now_ms
         left: list[int] = []
         for _ in range(4):
-            one_round(it, MINUTE_MS if not left else 100)
+            run_round(it, MINUTE_MS if not left else 100)
             it.put(message(topic="Late"))
             left.append(sum(queue.topic == "T" for queue in it.store._reput.writes.waiting))
         assert left == [136, 72, 8, 0]
-        one_round(it, 0)
+        run_round(it, 0)
         checkpoint = Checkpoint.decode((tmp_path / "checkpoint").read_bytes())
         assert checkpoint.logics_timestamp == began_ms
         assert units_of(tmp_path, topic="Late") == 0
 
 
-def test_a_queue_that_cannot_be_written_is_read_and_tried_again(tmp_path: Path) -> None:
-    """New messages are refused meanwhile, and what waits is neither lost nor hidden."""
+def test_an_unwritable_queue_is_readable_and_written_later(tmp_path: Path) -> None:
+    """New messages are rejected in the meantime; waiting units are neither lost nor hidden."""
     disk = TestDisk()
     with opened(tmp_path, disk=disk, queue_units_in_memory=MANY) as it:
-        one_round(it)
+        run_round(it)
         it.put(message(b"first"))
         is_full = True
 
@@ -109,7 +109,7 @@ def test_a_queue_that_cannot_be_written_is_read_and_tried_again(tmp_path: Path) 
                 raise OSError(errno.ENOSPC, "told to")
 
         disk.refuse = refuse
-        one_round(it)
+        run_round(it)
         it.store.step(it.clock.now_ms)
         (refused,) = it.put(message(b"refused"))
         assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
@@ -121,19 +121,19 @@ def test_a_queue_that_cannot_be_written_is_read_and_tried_again(tmp_path: Path) 
         assert it.bodies() == [b"first", b"again"]
 
 
-async def test_units_of_a_deleted_topic_go(tmp_path: Path) -> None:
-    """They are written nowhere, and the topic's next life begins at 0."""
+async def test_units_of_a_deleted_topic_are_dropped(tmp_path: Path) -> None:
+    """They are not written, and the topic, created again, begins at 0."""
     with opened(tmp_path, queue_units_in_memory=MANY) as it:
         it.put(message(b"old"), message(b"old"))
         assert await it.store.delete_topic("T") == 1
         it.put(message(b"new"))
-        one_round(it)
+        run_round(it)
         assert it.bodies() == [b"new"]
         assert it.store._reput.writes.units == 0
 
 
-def test_a_queue_without_files_knows_its_first_offset(tmp_path: Path) -> None:
-    """When the log's start moves past units that still wait, they do not count."""
+def test_a_queue_without_files_corrects_its_first_offset(tmp_path: Path) -> None:
+    """When the start of the log moves past waiting units, these no longer count."""
     with opened(tmp_path, queue_units_in_memory=MANY) as it:
         it.put(*(message(b"x") for _ in range(5)))
         queue: Any = it.store._queues.by_key["T", 0]
@@ -144,8 +144,8 @@ def test_a_queue_without_files_knows_its_first_offset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("problem", [ValueError("embedded null byte"), OSError(errno.ENAMETOOLONG, "too long")])
-def test_a_queue_that_cannot_be_written_costs_no_other_one_anything(tmp_path: Path, problem: Exception) -> None:
-    """Whatever its write raises: the others are written, the stop ends, and the next start has all messages."""
+def test_an_unwritable_queue_does_not_affect_others(tmp_path: Path, problem: Exception) -> None:
+    """Whatever its write raises: the others are written, the store closes, and the next start has all messages."""
 
     def broken() -> None:
         raise problem
@@ -155,7 +155,7 @@ def test_a_queue_that_cannot_be_written_costs_no_other_one_anything(tmp_path: Pa
     queue = it.store._queues.by_key["T", 2]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(type(queue), "write_pending", _only_for(queue, broken, type(queue).write_pending))
-        one_round(it)
+        run_round(it)
         assert [units_of(tmp_path, queue_id) for queue_id in range(5)] == [1, 1, 0, 1, 1]
         it.store.close()
     with opened(tmp_path) as it:

@@ -1,4 +1,4 @@
-"""Retention in a store: what goes and what stays, what clients read meanwhile, and a disk that fills and empties."""
+"""Retention in a store: what is deleted, what clients can read meanwhile, and a disk that fills up and empties."""
 
 import errno
 import os
@@ -16,30 +16,30 @@ from skylarkmq.protocol.disk import offset_file_name
 from tests.harness.stores import SEGMENT_BYTES, Clock, Opened, TestDisk, message
 
 ALL_DAY = tuple(range(24))
-BODY = b"x" * 9_000  # seven to a segment
+BODY = b"x" * 9_000  # seven per segment
 SEGMENTS = 6
 
 
 def filled(root: Path, segments: int = SEGMENTS, **settings: Any) -> Opened:
-    """A store of that many segments, last changed now, in one queue of 20 units a file."""
+    """Return a store with that many segments, last modified now, in one queue of 20 units per file."""
     defaults: dict[str, Any] = {"delete_when": ALL_DAY, "flush_interval_commit_log": 1}
     it = Opened(root, **defaults | settings)
     for _ in range(7 * segments):
         it.put(message(BODY))
     for start in starts(root):
-        modify(root, start, it.clock.now_ms)
+        set_modified(root, start, it.clock.now_ms)
     settle(it)
     return it
 
 
 def settle(it: Opened) -> None:
-    """Let the flushers catch up; time does not pass."""
+    """Wait for the flushers; the clock does not advance."""
     while it.store._durability.deletable_offset < it.store.max_physical_offset:
         it.store._durability._next_queue_flush_ms = it.store._durability._next_thorough_ms = 0
         it.store._durability.step(it.clock.now_ms)
 
 
-def modify(root: Path, start: int, at_ms: int) -> None:
+def set_modified(root: Path, start: int, at_ms: int) -> None:
     os.utime(root / "commitlog" / offset_file_name(start), ns=(at_ms * 1_000_000, at_ms * 1_000_000))
 
 
@@ -47,25 +47,25 @@ def starts(root: Path, directory: str = "commitlog") -> list[int]:
     return sorted(int(name) for name in os.listdir(root / directory) if not name.endswith(".tmp"))
 
 
-def served(it: Opened) -> list[int]:
-    """Segments of the log that readers find."""
+def readable_segments(it: Opened) -> list[int]:
+    """Return the segments of the log that readers can find."""
     return [segment.start // SEGMENT_BYTES for segment in it.store._log.files.segments]
 
 
 def step(it: Opened, elapsed_ms: int) -> None:
-    """One step, and what it gave the helper to do."""
+    """Run one step, and the calls that it gave to the helper."""
     it.clock.now_ms += elapsed_ms
     it.store.step(it.clock.now_ms)
-    rest(it)
+    wait_for_helper(it)
 
 
-def rest(it: Opened) -> None:
-    """Wait until the helper has made the calls that it was given."""
+def wait_for_helper(it: Opened) -> None:
+    """Wait until the helper has completed its calls."""
     it.store._helper.submit(lambda: None).result(10)
 
 
 def run(it: Opened, rounds: int = 1) -> None:
-    """Looks at their interval, with a hundred steps each for what they decided."""
+    """Run rounds at their interval, with a hundred steps each."""
     for _ in range(rounds):
         for _ in range(100):
             step(it, 100)
@@ -73,19 +73,19 @@ def run(it: Opened, rounds: int = 1) -> None:
 
 @pytest.fixture
 def old(tmp_path: Path) -> Iterator[Opened]:
-    """Six segments of which the first four have been kept long enough in an hour from the first step."""
+    """Return six segments, the first four of which are due an hour after the first step."""
     it = filled(tmp_path)
     for number in range(4):
-        modify(tmp_path, number * SEGMENT_BYTES, it.clock.now_ms - 72 * HOUR_MS)
+        set_modified(tmp_path, number * SEGMENT_BYTES, it.clock.now_ms - 72 * HOUR_MS)
     it.store.step(it.clock.now_ms)
     yield it
     it.store.close()
 
 
-def test_what_is_due_goes_and_the_rest_stays(old: Opened, tmp_path: Path) -> None:
-    """From the oldest to the first that is not due; its file, its place in the log, and the queue's segments below."""
+def test_due_segments_are_deleted_and_others_stay(old: Opened, tmp_path: Path) -> None:
+    """From the oldest to the first that is not due: file, log segment, and the queue segments below."""
     run(old, 8)
-    assert served(old) == [4, 5]
+    assert readable_segments(old) == [4, 5]
     assert [start // SEGMENT_BYTES for start in starts(tmp_path)][:2] == [4, 5]
     assert old.store.min_physical_offset == 4 * SEGMENT_BYTES
     assert old.store.min_offset("T", 0) == 28
@@ -95,16 +95,16 @@ def test_what_is_due_goes_and_the_rest_stays(old: Opened, tmp_path: Path) -> Non
     assert old.store.statistics().cleaner.deleted == 4
 
 
-def test_nothing_goes_in_the_first_minute(old: Opened) -> None:
-    """A start under a wrong clock or setting leaves time to stop it."""
+def test_nothing_is_deleted_in_the_first_minute(old: Opened) -> None:
+    """After a start with a wrong clock or setting there is time to stop the broker."""
     for elapsed_ms, left in ((59_999, SEGMENTS), (1, SEGMENTS), (9_999, 5)):
         step(old, elapsed_ms)
-        assert len(served(old)) == left
+        assert len(readable_segments(old)) == left
 
 
 @pytest.mark.parametrize("hours", [1, 87_660])
 def test_a_clock_that_is_set_forward_expires_nothing(tmp_path: Path, hours: int) -> None:
-    """Age counts by the time that has passed since the first step; so it does when the clock is right again."""
+    """The age counts by the time that has passed since the first step, also after the clock is corrected."""
     it = filled(tmp_path, file_reserved_time=2)
     steady = Clock(5_000)
 
@@ -113,52 +113,52 @@ def test_a_clock_that_is_set_forward_expires_nothing(tmp_path: Path, hours: int)
         steady.now_ms += elapsed_ms
         for _ in range(100):
             it.store.step(steady.now_ms)
-            rest(it)
+            wait_for_helper(it)
             it.clock.now_ms += 100
             steady.now_ms += 100
 
     it.store.step(steady.now_ms)
     it.clock.now_ms += hours * HOUR_MS
     pass_ms(HOUR_MS // 2)
-    assert served(it) == list(range(SEGMENTS))
+    assert readable_segments(it) == list(range(SEGMENTS))
     it.clock.now_ms -= hours * HOUR_MS
     pass_ms(HOUR_MS // 2)
-    assert served(it) == list(range(SEGMENTS))
+    assert readable_segments(it) == list(range(SEGMENTS))
     pass_ms(2 * HOUR_MS)
     pass_ms(HOUR_MS)
-    assert len(served(it)) < SEGMENTS
+    assert len(readable_segments(it)) < SEGMENTS
     it.store.close()
 
 
 def test_a_clock_that_is_set_back_keeps_segments_for_longer(tmp_path: Path) -> None:
-    """They go when the clock says so again; a crowded disk does not wait for that."""
+    """They are deleted when they are due by the clock; a crowded disk does not wait for that."""
     it = filled(tmp_path, file_reserved_time=2)
     it.store.step(it.clock.now_ms)
     it.clock.now_ms += 3 * HOUR_MS
     it.store._cleaner._unix_ms = lambda: it.clock.now_ms - 10 * HOUR_MS
     run(it, 2)
-    assert served(it) == list(range(SEGMENTS))
+    assert readable_segments(it) == list(range(SEGMENTS))
     it.disk.used = lambda _path: 90
     run(it, 2)
-    assert len(served(it)) < SEGMENTS
+    assert len(readable_segments(it)) < SEGMENTS
     it.store.close()
 
 
-def test_one_segment_at_a_time(old: Opened) -> None:
-    """They leave `deleteCommitLogFilesInterval` apart, so that a disk is not asked for everything at once."""
+def test_segments_are_deleted_one_at_a_time(old: Opened) -> None:
+    """They are `deleteCommitLogFilesInterval` apart, so that the disk does not get all deletions at once."""
     step(old, 60_000)
     lengths = []
     for _ in range(5):
-        lengths.append(len(served(old)))
+        lengths.append(len(readable_segments(old)))
         step(old, 50)
-        lengths.append(len(served(old)))
+        lengths.append(len(readable_segments(old)))
         step(old, 50)
     assert lengths == [5, 5, 4, 4, 3, 3, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_a_round_takes_no_more_than_a_batch(tmp_path: Path, batch: int) -> None:
-    """`deleteFileBatchMax` segments go per look, the rest with the next ones."""
+def test_a_round_deletes_at_most_a_batch(tmp_path: Path, batch: int) -> None:
+    """`deleteFileBatchMax` segments are deleted per round, the others in the next rounds."""
     it = filled(tmp_path, delete_file_batch_max=batch, file_reserved_time=0)
     step(it, 0)
     sizes = []
@@ -166,19 +166,19 @@ def test_a_round_takes_no_more_than_a_batch(tmp_path: Path, batch: int) -> None:
         step(it, 60_000)
         for _ in range(20):
             step(it, 100)
-        sizes.append(len(served(it)))
+        sizes.append(len(readable_segments(it)))
     it.store.close()
     assert sizes == [max(SEGMENTS - batch * (number + 1), 1) for number in range(3)]
 
 
-def test_the_last_segment_stays(tmp_path: Path) -> None:
-    """However old it is and however full the disk: the log's end is in it."""
+def test_the_last_segment_is_never_deleted(tmp_path: Path) -> None:
+    """Regardless of its age and of the disk: it contains the end of the log."""
     disk = TestDisk()
     disk.used = lambda path: 89
     it = filled(tmp_path, disk=disk, file_reserved_time=0)
     step(it, 0)
     run(it, 9)
-    assert served(it) == [SEGMENTS - 1]
+    assert readable_segments(it) == [SEGMENTS - 1]
     (append,) = it.put(message(b"next"))
     assert append.status is PutStatus.PUT_OK
     assert it.bodies()[-1] == b"next"
@@ -189,19 +189,19 @@ def test_the_last_segment_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("used", "left"), [(75, SEGMENTS), (76, SEGMENTS), (85, SEGMENTS), (86, 1)])
-def test_space(tmp_path: Path, used: int, left: int) -> None:
-    """A crowded disk takes what is due at any hour; a very crowded one what is not due, too."""
+def test_a_crowded_disk_deletes_segments(tmp_path: Path, used: int, left: int) -> None:
+    """A crowded disk deletes due segments at any hour; a very crowded one deletes others, too."""
     disk = TestDisk()
     disk.used = lambda path: used
     it = filled(tmp_path, disk=disk, delete_when=())
     step(it, 0)
     run(it, 9)
-    assert len(served(it)) == left
+    assert len(readable_segments(it)) == left
     it.store.close()
 
 
-def test_nothing_goes_that_is_not_flushed(tmp_path: Path) -> None:
-    """A segment whose messages were not synced yet is kept, and those behind it."""
+def test_unflushed_segments_are_not_deleted(tmp_path: Path) -> None:
+    """A segment with unsynced messages is kept, and so are all later ones."""
     disk = TestDisk()
     it = filled(tmp_path, disk=disk, segments=2, file_reserved_time=0, sync=True)
     disk.syncs.clear()
@@ -209,18 +209,18 @@ def test_nothing_goes_that_is_not_flushed(tmp_path: Path) -> None:
         it.put(message(BODY))
     step(it, 0)
     run(it, 8)
-    assert served(it) == [1, 2, 3]  # the end of segment 1 is not flushed
+    assert readable_segments(it) == [1, 2, 3]  # the end of segment 1 is not flushed
     disk.syncs.set()
     settle(it)
     for start in starts(tmp_path):
-        modify(tmp_path, start, it.clock.now_ms)
+        set_modified(tmp_path, start, it.clock.now_ms)
     run(it, 2)
-    assert served(it) == [3]
+    assert readable_segments(it) == [3]
     it.store.close()
 
 
-def test_a_full_disk_refuses_messages_and_comes_back(tmp_path: Path) -> None:
-    """Above the warning ratio puts are refused, reads go on; below it everything is as before, without a restart."""
+def test_a_full_disk_rejects_messages_until_it_has_space(tmp_path: Path) -> None:
+    """Above the warning ratio puts are rejected and reads continue; below it all works again, without a restart."""
     disk = TestDisk()
     it = filled(tmp_path, segments=2, disk=disk, clean_file_forcibly_enable=False)
     disk.used = lambda path: 91
@@ -240,8 +240,8 @@ def test_a_full_disk_refuses_messages_and_comes_back(tmp_path: Path) -> None:
     assert not (tmp_path / "abort").exists()
 
 
-def test_a_disk_that_cannot_be_measured(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is a warning, and what was known is kept."""
+def test_a_failed_measurement_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The last known usage is kept."""
     disk = TestDisk()
     it = filled(tmp_path, segments=1, disk=disk)
     step(it, 0)
@@ -259,7 +259,7 @@ def test_a_disk_that_cannot_be_measured(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 class Transfer:
-    """A slow client's."""
+    """A transfer to a slow client."""
 
     def __init__(self, segment: MappedFile) -> None:
         self.segment = segment
@@ -272,11 +272,11 @@ class Transfer:
 
 
 def test_a_transfer_outlives_the_deletion(old: Opened, tmp_path: Path) -> None:
-    """The file is gone from the directory at once; its bytes go on until the transfer is over, or takes too long."""
+    """The file is unlinked at once; its bytes are sent until the transfer completes or takes too long."""
     first, second = old.store._log.files.segments[:2]
     slow, slower = Transfer(first), Transfer(second)
     run(old, 8)
-    assert served(old) == [4, 5]
+    assert readable_segments(old) == [4, 5]
     assert starts(tmp_path)[0] == 4 * SEGMENT_BYTES
     assert int.from_bytes(first.view[:4], "big") > len(BODY)  # its first record
     assert old.store.statistics().cleaner.removal.held == 2
@@ -292,8 +292,10 @@ def test_a_transfer_outlives_the_deletion(old: Opened, tmp_path: Path) -> None:
     assert old.store.statistics().cleaner.removal.held == 0
 
 
-def test_a_file_that_cannot_be_unlinked(old: Opened, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is tried again after `redeleteHangedFileInterval`, and no other goes meanwhile: no gap can come of it."""
+def test_a_failed_unlink_is_repeated_before_others(
+    old: Opened, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is repeated after `redeleteHangedFileInterval`; no other file is deleted meanwhile, so there is no gap."""
 
     def refuse(call: str, path: str) -> None:
         if call == "unlink":
@@ -301,19 +303,21 @@ def test_a_file_that_cannot_be_unlinked(old: Opened, tmp_path: Path, caplog: pyt
 
     old.disk.refuse = refuse
     run(old, 8)
-    assert served(old) == [1, 2, 3, 4, 5]
+    assert readable_segments(old) == [1, 2, 3, 4, 5]
     assert [start // SEGMENT_BYTES for start in starts(tmp_path)][:2] == [0, 1]
     assert "segment not unlinked" in caplog.text
     old.disk.refuse = lambda call, path: None
     run(old, 9)
-    assert served(old) == [1, 2, 3, 4, 5]
+    assert readable_segments(old) == [1, 2, 3, 4, 5]
     run(old, 5)
-    assert served(old) == [4, 5]
+    assert readable_segments(old) == [4, 5]
     assert starts(tmp_path)[0] == 4 * SEGMENT_BYTES
 
 
-def test_queue_segments_are_unlinked_again(old: Opened, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What of a queue cannot be unlinked is tried again as well, and read by nobody."""
+def test_a_failed_unlink_of_queue_segments_is_repeated(
+    old: Opened, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until then they are not readable."""
 
     def refuse(call: str, path: str) -> None:
         if call == "unlink" and "consumequeue" in path:
@@ -329,8 +333,8 @@ def test_queue_segments_are_unlinked_again(old: Opened, tmp_path: Path, caplog: 
     assert starts(tmp_path, "consumequeue/T/0") == [400, 800]
 
 
-def test_the_next_start_finishes_what_was_left(tmp_path: Path) -> None:
-    """Queue segments of an earlier process go with the first walk of the next one."""
+def test_the_next_start_deletes_remaining_queue_segments(tmp_path: Path) -> None:
+    """Queue segments that an earlier process left are deleted by the first pass of the next one."""
     it = filled(tmp_path, file_reserved_time=0)
     it.store.close()
     for number in range(4):
@@ -345,13 +349,13 @@ def test_the_next_start_finishes_what_was_left(tmp_path: Path) -> None:
     again.store.close()
 
 
-def test_a_queue_without_messages_is_numbered(tmp_path: Path) -> None:
-    """A queue whose messages have all gone goes on counting where it was."""
+def test_an_empty_queue_keeps_its_offsets(tmp_path: Path) -> None:
+    """A queue whose messages are all deleted continues with its next offset."""
     it = Opened(tmp_path, delete_when=ALL_DAY, flush_interval_commit_log=1)
     it.put(*(message(b"quiet", queue_id=1) for _ in range(5)))
     for _ in range(7 * 3):
         it.put(message(BODY))
-    modify(tmp_path, 0, it.clock.now_ms - 72 * HOUR_MS)
+    set_modified(tmp_path, 0, it.clock.now_ms - 72 * HOUR_MS)
     settle(it)
     step(it, 0)
     run(it, 8)
@@ -367,22 +371,22 @@ def test_a_queue_without_messages_is_numbered(tmp_path: Path) -> None:
     again.store.close()
 
 
-def test_what_the_parts_say(old: Opened) -> None:
-    """One line each, for a log or a debugger."""
+def test_reprs(old: Opened) -> None:
+    """They have one line each, for a log or a debugger."""
     store = old.store
     for part in (store._cleaner, store._removal, *store._cleaner._followers, store._log.flags):
         assert repr(part).startswith(f"<{type(part).__name__}")
         assert "\n" not in repr(part)
 
 
-def test_an_operator_may_have_due_segments_go_at_any_hour(tmp_path: Path) -> None:
-    """For some looks, and only what is due."""
+def test_an_operator_may_delete_due_segments_at_any_hour(tmp_path: Path) -> None:
+    """For a limited number of rounds, and only due segments."""
     it = filled(tmp_path, delete_when=(), file_reserved_time=1)
     step(it, 61_000)
     step(it, HOUR_MS)
-    assert served(it) == list(range(SEGMENTS))
+    assert readable_segments(it) == list(range(SEGMENTS))
     it.store.manual_cleanup.delete_due_segments()
     for _ in range(2 * SEGMENTS):
         step(it, 10_000)
-    assert served(it) == [SEGMENTS - 1]
+    assert readable_segments(it) == [SEGMENTS - 1]
     it.store.close()

@@ -1,4 +1,4 @@
-"""A deleted topic stays deleted: after a clean stop, a kill, a cut that brings its files back, and a retention."""
+"""A deleted topic stays deleted: after a stop, a kill, a power cut that restores its files, and retention."""
 
 import asyncio
 import errno
@@ -24,7 +24,7 @@ def ends(root: Path) -> dict[str, int]:
 
 
 def with_deleted(root: Path, *, sync: bool = False) -> Opened:
-    """Two topics of 60 messages over two log segments; T is deleted."""
+    """Return a store with two topics of 60 messages each over two log segments; T is deleted."""
     it = Opened(root, sync=sync)
     for number in range(60):
         it.put(message(b"%0600d" % number, queue_id=number % 2), message(b"%0600d" % number, topic="Other"))
@@ -34,8 +34,8 @@ def with_deleted(root: Path, *, sync: bool = False) -> Opened:
 
 @pytest.mark.parametrize("crashed", [True, False])
 @pytest.mark.parametrize("checkpoint_lost", [True, False])
-def test_it_stays_deleted(tmp_path: Path, *, crashed: bool, checkpoint_lost: bool) -> None:
-    """However the process ended, no recovery brings its queues back; the other topic has everything."""
+def test_a_deleted_topic_stays_deleted(tmp_path: Path, *, crashed: bool, checkpoint_lost: bool) -> None:
+    """However the process ended, no recovery restores its queues; the other topic is complete."""
     it = with_deleted(tmp_path)
     end = it.store.max_physical_offset
     if crashed:
@@ -54,8 +54,8 @@ def test_it_stays_deleted(tmp_path: Path, *, crashed: bool, checkpoint_lost: boo
 
 
 @pytest.mark.parametrize("crashed", [True, False])
-def test_a_topic_made_again_starts_at_zero(tmp_path: Path, *, crashed: bool) -> None:
-    """Old records of the same name do not come before the new ones, nor shift them."""
+def test_a_topic_created_again_starts_at_0(tmp_path: Path, *, crashed: bool) -> None:
+    """Old records of the same name neither precede the new ones nor shift them."""
     it = with_deleted(tmp_path)
     new = [b"new %d" % number for number in range(30)]
     appends = it.put(*(message(body) for body in new))
@@ -72,8 +72,8 @@ def test_a_topic_made_again_starts_at_zero(tmp_path: Path, *, crashed: bool) -> 
         assert append.queue_offset == 30
 
 
-def test_deleted_twice(tmp_path: Path) -> None:
-    """The later end counts: nothing of either life comes back."""
+def test_a_topic_can_be_deleted_twice(tmp_path: Path) -> None:
+    """The later end counts: no message from before it is restored."""
     it = with_deleted(tmp_path)
     it.put(message(b"second life"))
     assert delete(it) == 1
@@ -84,8 +84,8 @@ def test_deleted_twice(tmp_path: Path) -> None:
         assert again.bodies() == [b"third life"]
 
 
-def test_files_that_a_cut_brought_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Old queue files among the new ones, or instead of them, are removed; the new ones are made from the log."""
+def test_files_restored_by_a_power_cut_are_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Old queue files among the new ones, or instead of them, are removed; the log provides the new ones."""
     it = Opened(tmp_path)
     for number in range(60):
         it.put(message(b"%0600d" % number, queue_id=number % 2))
@@ -102,8 +102,8 @@ def test_files_that_a_cut_brought_back(tmp_path: Path, caplog: pytest.LogCapture
         assert again.store.max_offset("T", 1) is None
 
 
-def test_the_entry_is_there_before_the_queues_go(tmp_path: Path) -> None:
-    """If it cannot be written nothing is deleted, and no later deletion takes the topic along."""
+def test_the_entry_is_written_before_queues_are_deleted(tmp_path: Path) -> None:
+    """If it cannot be written nothing is deleted, and no later deletion affects the topic."""
     it = Opened(tmp_path)
     it.put(message(b"kept"), message(topic="Other"))
 
@@ -123,8 +123,8 @@ def test_the_entry_is_there_before_the_queues_go(tmp_path: Path) -> None:
         assert again.store.max_offset("Other", 0) is None
 
 
-def test_an_end_that_the_log_lost(tmp_path: Path) -> None:
-    """A cut may take back the log that the entry speaks of; what is put there afterwards is new."""
+def test_an_entry_is_lowered_to_the_end_of_the_log(tmp_path: Path) -> None:
+    """A power cut may take the end of the log; messages that are put there afterwards are new."""
     it = Opened(tmp_path)
     it.put(message(b"old", topic="Other"), message(b"old"))
     end = it.store.max_physical_offset
@@ -141,8 +141,8 @@ def test_an_end_that_the_log_lost(tmp_path: Path) -> None:
         assert again.bodies() == [b"new"]
 
 
-def test_a_message_on_its_way_goes_too(tmp_path: Path) -> None:
-    """What was written and not yet flushed when its topic was deleted is not seen later, nor after a crash."""
+def test_unflushed_messages_are_deleted_too(tmp_path: Path) -> None:
+    """A message that was written and not flushed when its topic was deleted never becomes visible."""
     it = Opened(tmp_path, sync=True)
     it.disk.syncs.clear()
     it.put(message(b"on its way"))
@@ -154,8 +154,8 @@ def test_a_message_on_its_way_goes_too(tmp_path: Path) -> None:
         assert again.arrivals == []
 
 
-def test_an_entry_goes_when_the_log_has_passed_it(tmp_path: Path) -> None:
-    """Exactly when the log begins at its end: below that nothing of the topic is left."""
+def test_an_entry_is_removed_when_the_log_start_has_passed_it(tmp_path: Path) -> None:
+    """Exactly when the log begins at its end: the log then has no message of the deleted topic."""
     with opened(tmp_path) as it:
         it.put(message(b"old"))
         delete(it)
@@ -167,11 +167,11 @@ def test_an_entry_goes_when_the_log_has_passed_it(tmp_path: Path) -> None:
         it.store._helper.submit(lambda: None).result(10)
         assert ends(tmp_path) == {}
         assert repr(it.store._deleted) == "<DeletedTopics 0>"
-        it.must_be_sound = False  # the log does not begin there
+        it.must_be_sound = False  # the log does not begin at that offset
 
 
-def test_an_entry_that_cannot_be_forgotten(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It harms nobody: a warning, and the next start forgets it."""
+def test_a_failed_removal_of_an_entry_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The next start removes it."""
     with opened(tmp_path) as it:
         it.put(message(b"old"))
         delete(it)
@@ -187,8 +187,8 @@ def test_an_entry_that_cannot_be_forgotten(tmp_path: Path, caplog: pytest.LogCap
         it.disk.refuse = lambda call, path: None
 
 
-def test_light_queues_are_not_ours(tmp_path: Path) -> None:
-    """Queues of light topics are never removed."""
+def test_light_queues_are_never_removed(tmp_path: Path) -> None:
+    """The deletion of a topic with a light queue's name has no effect."""
     (tmp_path / "consumequeue" / "%LMQ%a" / "0").mkdir(parents=True)
     with opened(tmp_path) as it:
         assert delete(it, "%LMQ%a") == 0
@@ -196,8 +196,8 @@ def test_light_queues_are_not_ours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"[]", b'{"T":"x"}', b"{"])
-def test_a_damaged_file(tmp_path: Path, data: bytes) -> None:
-    """The backup counts; without one the store does not open."""
+def test_a_damaged_file_is_replaced_by_its_backup(tmp_path: Path, data: bytes) -> None:
+    """Without a backup the store does not open."""
     with opened(tmp_path) as it:
         for topic in ("T", "U"):
             it.put(message(topic=topic))
@@ -205,15 +205,15 @@ def test_a_damaged_file(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "config" / "deletedTopics.json"
     path.write_bytes(data)
     with opened(tmp_path) as it:
-        it.must_be_sound = False  # the damaged file is still there
+        it.must_be_sound = False  # the damaged file still exists
         assert list(it.store._deleted.ends) == ["T"]
     path.with_suffix(".json.bak").write_bytes(data)
     with pytest.raises(StoreError, match="damaged"):
         Opened(tmp_path)
 
 
-def test_directories_without_files(tmp_path: Path) -> None:
-    """Queues that a cut left empty go too; what is not ours stays, and nobody minds."""
+def test_empty_queue_directories_are_removed(tmp_path: Path) -> None:
+    """Those that a power cut left empty are removed; other files stay, without an error."""
     (tmp_path / "consumequeue" / "T" / "7").mkdir(parents=True)
     (tmp_path / "consumequeue" / "U").mkdir()
     (tmp_path / "consumequeue" / "U" / "README").write_text("mine")
@@ -224,8 +224,8 @@ def test_directories_without_files(tmp_path: Path) -> None:
         assert os.listdir(tmp_path / "consumequeue" / "U") == ["README"]
 
 
-async def test_what_waits_elsewhere_is_deleted_too(tmp_path: Path) -> None:
-    """A message for the topic that lies in another queue: told by where it lies, even if the topic had no queue."""
+async def test_waiting_messages_of_the_topic_count_as_deleted(tmp_path: Path) -> None:
+    """A message for the topic in another queue: its position in the log decides, even if the topic had no queue."""
     with opened(tmp_path) as it:
         (before,) = it.put(message(topic="Elsewhere"))
         assert await it.store.delete_topic("T") == 0

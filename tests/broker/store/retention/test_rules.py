@@ -1,4 +1,4 @@
-"""The rules of retention, each at its edge."""
+"""The rules of retention, each at its threshold."""
 
 import time
 from pathlib import Path
@@ -34,8 +34,10 @@ def rules(**settings: object) -> RetentionRules:
         (NIGHT + 1, 50, 0, False, False, ""),
     ],
 )
-def test_a_look(hour: int, used: int, segments: int, is_forced: bool, is_full: bool, reason: str) -> None:
-    """Each threshold is exceeded one percent above it; only the hour deletes on an empty disk."""
+def test_a_decision_at_each_threshold(
+    hour: int, used: int, segments: int, is_forced: bool, is_full: bool, reason: str
+) -> None:
+    """Each threshold is exceeded one percent above it; with an empty disk only the hour permits deletion."""
     decided = rules().decide(hour, DiskUsage(used, 0, 0))
     assert (decided.segments, decided.is_forced, decided.is_disk_full, decided.reason) == (
         segments,
@@ -47,18 +49,18 @@ def test_a_look(hour: int, used: int, segments: int, is_forced: bool, is_full: b
 
 @pytest.mark.parametrize("usage", [DiskUsage(91, 1, 1), DiskUsage(1, 91, 1), DiskUsage(1, 1, 91)])
 def test_the_fullest_file_system_decides(usage: DiskUsage) -> None:
-    """Log, queues or index: without room for one of them no message can be stored."""
+    """Log, queues or index: if one of them has no space, no message can be stored."""
     assert rules().decide(DAY, usage).is_disk_full
 
 
-def test_forcing_can_be_forbidden() -> None:
-    """Then nothing goes before its time, and a full disk still refuses messages."""
+def test_forced_deletion_can_be_turned_off() -> None:
+    """Then nothing is deleted before it is due, and a full disk still rejects messages."""
     decided = rules(clean_file_forcibly_enable=False).decide(DAY, DiskUsage(95, 95, 95))
     assert (decided.segments, decided.is_forced, decided.is_disk_full) == (10, False, True)
 
 
 def test_limits_are_settings() -> None:
-    """Every number of the rules comes from the configuration."""
+    """All numbers of the rules come from the configuration."""
     mine = rules(
         delete_when=(1, 23),
         delete_file_batch_max=3,
@@ -80,14 +82,14 @@ def test_limits_are_settings() -> None:
 
 @pytest.mark.parametrize(("age_ms", "is_due"), [(0, False), (72 * HOUR_MS - 1, False), (72 * HOUR_MS, True)])
 def test_a_segment_is_due_after_the_reserved_time(age_ms: int, is_due: bool) -> None:
-    """To the millisecond, counted from its last change."""
+    """To the millisecond, counted from its last modification."""
     now_ms = 1_700_000_000_000
     assert rules().is_due(now_ms - age_ms, now_ms) is is_due
     assert rules(file_reserved_time=0).is_due(now_ms, now_ms)
 
 
 def test_local_hour(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hour is that of the machine's time zone, as deleteWhen means it."""
+    """The hour is in the time zone of the machine, as deleteWhen requires."""
 
     noon = Clock().now_ms // (24 * HOUR_MS) * (24 * HOUR_MS) + 12 * HOUR_MS
     for zone, hour in (("UTC", 12), ("XXX-8", 20), ("XXX+13", 23)):
@@ -98,8 +100,8 @@ def test_local_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
 
 
-def test_measuring(tmp_path: Path) -> None:
-    """Each directory is measured where it is; one that is not there yet will be on the root's file system."""
+def test_each_directory_is_measured(tmp_path: Path) -> None:
+    """A directory that does not exist yet counts as on the file system of the root."""
     disk = TestDisk()
     disk.used = lambda path: {"commitlog": 7, "consumequeue": 8}.get(Path(path).name, 50)
     assert measure(tmp_path, disk) == DiskUsage(50, 50, 50)

@@ -1,4 +1,4 @@
-"""Wheel, log and check of timers: their bytes, the order of their writes, what an opening makes of them."""
+"""Wheel, log and check file of timers: their bytes, the order of their writes, and their recovery."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ UNITS_OF_A_FILE = 20
 
 
 class Log:
-    """A commit log of so many bytes, all of them on disk unless a test says otherwise."""
+    """A commit log with a number of bytes, all of them on disk unless a test changes this."""
 
     def __init__(self) -> None:
         self.min_physical_offset = 0
@@ -47,7 +47,7 @@ class Opened:
         self.check = self.files.load(W, lambda offset: offset // 100)
 
     def put(self, slot_ms: int, offset: int) -> int:
-        """A unit for the message at that byte; its position."""
+        """Put a unit for the message at a byte of the log; return its position."""
         slot = self.files.wheel.slot(slot_ms)
         position = self.files.log.next_position(self.files.log.end)
         unit = TimerUnit(slot.last, NORMAL, W, slot_ms - W, offset, 100, 7)
@@ -56,7 +56,7 @@ class Opened:
         return position
 
     def round(self, now_ms: int) -> None:
-        """One round, to its end."""
+        """Run one complete round."""
         for _ in range(2):
             self.files.step(now_ms, TimerCheck(read_ms=W))
             if self.files._flusher is not None:
@@ -73,8 +73,8 @@ def it(tmp_path: Path) -> Iterator[Opened]:
     opened.files.close()
 
 
-def test_the_bytes_are_rocketmqs(it: Opened) -> None:
-    """A slot where its number says, units in a row, a blank where a file ends, seven numbers in the check."""
+def test_files_have_rocketmqs_bytes(it: Opened) -> None:
+    """Slots at the positions of their numbers, consecutive units, a blank at the end of a file, and the check file."""
     positions = [it.put(W + 10_000, n * 100) for n in range(UNITS_OF_A_FILE + 1)]
     it.finish(queue_offset=21)
     assert positions == [*(52 * n for n in range(20)), LOG_BYTES]
@@ -91,7 +91,7 @@ def test_the_bytes_are_rocketmqs(it: Opened) -> None:
 
 
 def test_nothing_is_written_before_the_commit_log_is_on_disk(it: Opened) -> None:
-    """A round waits for the flush of what it speaks of; the check is the last of it."""
+    """A round waits for the flush of the messages that it refers to; the check file is written last."""
     it.put(W + 10_000, 0)
     it.log.flushed_offset = 0
     it.files.step(W, TimerCheck(read_ms=W))
@@ -102,8 +102,8 @@ def test_nothing_is_written_before_the_commit_log_is_on_disk(it: Opened) -> None
     assert (it.root / "config" / "timercheck").exists()
 
 
-def test_what_waits_is_found_again(it: Opened) -> None:
-    """After a clean end: every chain, where the log ends, and where to go on."""
+def test_pending_timers_are_loaded_again(it: Opened) -> None:
+    """After a clean stop: every chain, the end of the log, and the next offset."""
     for n in range(UNITS_OF_A_FILE * 2):
         it.put(W + 1_000 * (n % 3), n * 100)
     slots = dict(it.files.wheel.slots())
@@ -122,8 +122,8 @@ def test_what_waits_is_found_again(it: Opened) -> None:
     again.files.close()
 
 
-def test_units_behind_the_check_are_counted_once(it: Opened) -> None:
-    """What no slot on disk points to is cut, and to be had from the timer topic again; what one does is kept."""
+def test_units_after_the_check_are_counted_once(it: Opened) -> None:
+    """Units without a slot on disk are cut, and their messages are read again from the timer topic; others stay."""
     it.put(W + 1_000, 0)
     it.finish(queue_offset=1)
     opened = Opened(it.root)
@@ -141,8 +141,8 @@ def test_units_behind_the_check_are_counted_once(it: Opened) -> None:
 
 
 @pytest.mark.parametrize("read_ms", [2**62, W + 10 * 365 * 86_400_000])
-def test_a_check_of_a_time_to_come_stops_nothing(tmp_path: Path, read_ms: int) -> None:
-    """A damaged file, or a clock that was ten years ahead: what waits is still there."""
+def test_a_check_with_a_future_time_does_not_stop_timers(tmp_path: Path, read_ms: int) -> None:
+    """After damage, or with a clock that was ten years ahead: pending messages are kept."""
     it = Opened(tmp_path)
     it.put(W + 10_000, 0)
     it.finish(read_ms=read_ms, queue_offset=1)
@@ -152,8 +152,8 @@ def test_a_check_of_a_time_to_come_stops_nothing(tmp_path: Path, read_ms: int) -
     again.files.close()
 
 
-def test_a_wheel_that_makes_no_sense_is_made_again(it: Opened) -> None:
-    """From the whole log; slots that were delivered stay so."""
+def test_an_inconsistent_wheel_is_rebuilt(it: Opened) -> None:
+    """From the whole log; delivered slots stay delivered."""
     for n in range(5):
         it.put(W + 1_000 * n, n * 100)
     it.finish(W + 2_000, 5)
@@ -167,8 +167,8 @@ def test_a_wheel_that_makes_no_sense_is_made_again(it: Opened) -> None:
     again.files.close()
 
 
-def test_old_log_files_go_with_their_messages(it: Opened) -> None:
-    """As soon as the commit log begins behind the last of them, but for the file that is written to."""
+def test_old_log_files_are_removed_with_their_messages(it: Opened) -> None:
+    """As soon as the commit log begins after the last of them, except for the file being written."""
     for n in range(UNITS_OF_A_FILE * 3):
         it.put(W + 1_000, n * 100)
     it.log.min_physical_offset = 19 * 100
@@ -185,12 +185,12 @@ def test_old_log_files_go_with_their_messages(it: Opened) -> None:
     assert it.files.log.unit(52) is None
     directory = it.root / "timerlog"
     assert len(list(directory.iterdir())) == 3
-    it.round(W + 60_000)  # it is the thread that unlinks them
+    it.round(W + 60_000)  # the thread unlinks them
     assert [path.name for path in directory.iterdir()] == [f"{2 * LOG_BYTES:020d}"]
 
 
-def test_what_cannot_be_removed_is_found_again(tmp_path: Path) -> None:
-    """An old file that stays ends nothing, and leaves no gap behind it."""
+def test_a_failed_removal_is_repeated_after_a_restart(tmp_path: Path) -> None:
+    """An old file that remains stops nothing, and leaves no gap after it."""
     disk = TestDisk()
     it = Opened(tmp_path, disk)
     for n in range(UNITS_OF_A_FILE * 3):
@@ -207,8 +207,8 @@ def test_what_cannot_be_removed_is_found_again(tmp_path: Path) -> None:
     again.files.close()
 
 
-def test_a_slot_of_another_turn_of_the_wheel_counts_for_nothing(tmp_path: Path) -> None:
-    """What is in the file of a time that is over is not there, and is overwritten."""
+def test_a_slot_of_another_revolution_is_ignored(tmp_path: Path) -> None:
+    """A slot of a past time in the file does not count, and is overwritten."""
     wheel = TimerWheel(str(tmp_path / "timerwheel"), 1_000, Disk(), WHEEL_SLOTS)
     wheel.make_file()
     wheel.put(W, Slot(0, 0, 1))
@@ -225,7 +225,7 @@ def test_a_slot_of_another_turn_of_the_wheel_counts_for_nothing(tmp_path: Path) 
 
 
 def full(call: str, name: str, problem: int = errno.ENOSPC) -> Callable[[str, str], None]:
-    """A disk that refuses one kind of call on files of one kind."""
+    """Return a disk that refuses one kind of call on files of one kind."""
 
     def refuse(made: str, path: str) -> None:
         if made == call and name in path:
@@ -235,8 +235,8 @@ def full(call: str, name: str, problem: int = errno.ENOSPC) -> Callable[[str, st
 
 
 @pytest.mark.parametrize("name", ["timerwheel", "timercheck"])
-def test_a_round_that_a_full_disk_refuses_is_made_again(tmp_path: Path, name: str) -> None:
-    """Whatever it refuses, the check stays behind; said while it lasts, and nothing is missing afterwards."""
+def test_a_round_refused_by_a_full_disk_is_repeated(tmp_path: Path, name: str) -> None:
+    """Whatever it refuses, the check file stays old; the problem is reported, and nothing is missing afterwards."""
     disk = TestDisk()
     it = Opened(tmp_path, disk)
     it.put(W + 1_000, 0)
@@ -259,8 +259,8 @@ def test_a_round_that_a_full_disk_refuses_is_made_again(tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize(("call", "name"), [("create_sparse", "timerwheel"), ("pwrite", "timerlog")])
-def test_units_that_a_full_disk_refuses_do_not_count(tmp_path: Path, call: str, name: str) -> None:
-    """They have no place in the log; the next ones get it, once there is room, and that ends the problem."""
+def test_units_refused_by_a_full_disk_do_not_count(tmp_path: Path, call: str, name: str) -> None:
+    """They have no position in the log; the next ones get it once there is space, and the problem ends."""
     disk = TestDisk()
     it = Opened(tmp_path, disk)
     disk.refuse = full(call, name)
@@ -276,8 +276,8 @@ def test_units_that_a_full_disk_refuses_do_not_count(tmp_path: Path, call: str, 
 
 
 @pytest.mark.parametrize("name", ["timerlog", "timerwheel"])
-def test_a_failed_sync_is_told_until_a_restart(tmp_path: Path, name: str) -> None:
-    """Nobody knows what is on disk: the check stays as it is, whatever the disk says later."""
+def test_a_failed_sync_is_reported_until_a_restart(tmp_path: Path, name: str) -> None:
+    """The state of the disk is unknown: the check file stays unchanged, whatever the disk accepts later."""
     disk = TestDisk()
     it = Opened(tmp_path, disk)
     it.put(W + 1_000, 0)
@@ -297,8 +297,8 @@ def test_a_failed_sync_is_told_until_a_restart(tmp_path: Path, name: str) -> Non
     again.files.close()
 
 
-def test_pages_that_are_being_written_do_not_change(tmp_path: Path) -> None:
-    """What was taken is what is written, whatever happens to the wheel meanwhile; taking it costs no copies."""
+def test_pages_being_written_do_not_change(tmp_path: Path) -> None:
+    """The pages as taken are written, whatever happens to the wheel meanwhile; taking them costs no copies."""
     wheel = TimerWheel(str(tmp_path / "timerwheel"), 1_000, Disk(), WHEEL_SLOTS)
     wheel.make_file()
     wheel.put(W, Slot(0, 0, 1))
@@ -315,8 +315,8 @@ def test_pages_that_are_being_written_do_not_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_check_kept", [True, False])
-def test_a_load_can_be_called_off(tmp_path: Path, *, is_check_kept: bool) -> None:
-    """Wherever it is, in the wheel or in a log that is replayed; the next load finds everything."""
+def test_a_load_can_be_stopped(tmp_path: Path, *, is_check_kept: bool) -> None:
+    """At any point, in the wheel or in the replay of a log; the next load finds everything."""
     it = Opened(tmp_path)
     for number in range(2 * STOP_CHECK_ITEMS):
         it.put(W + 1_000 * (number % (WHEEL_SLOTS // 2 - 1)), number * 100)
