@@ -1,4 +1,4 @@
-"""Lookups of the broker's own that meet what is not in memory."""
+"""The broker's own lookups that meet cold bytes."""
 
 import asyncio
 from pathlib import Path
@@ -10,8 +10,8 @@ from skylarkmq.broker.store.read.cold_reads import ColdRead, Range
 from tests.harness.stores import message, opened
 
 
-async def test_a_lookup_is_run_again_once_it_can_be(tmp_path: Path) -> None:
-    """As often as it misses something; each time what it missed is fetched first."""
+async def test_a_lookup_is_run_again_after_each_cold_read(tmp_path: Path) -> None:
+    """The missing bytes are fetched before each further run."""
     with opened(tmp_path, loop=asyncio.get_running_loop()) as it:
         it.put(message(b"one"))
         path = str(next((tmp_path / "commitlog").iterdir()))
@@ -26,8 +26,8 @@ async def test_a_lookup_is_run_again_once_it_can_be(tmp_path: Path) -> None:
         assert it.store.statistics().reader.cold.fetched == 2
 
 
-async def test_what_is_in_memory_is_not_waited_for(tmp_path: Path) -> None:
-    """And what a lookup raises is raised."""
+async def test_a_lookup_in_memory_does_not_wait(tmp_path: Path) -> None:
+    """Exceptions other than ColdRead are raised."""
     with opened(tmp_path) as it:
         assert await with_cold_read_retry(it.store, lambda: it.store.max_offset("T", 0)) is None
         with pytest.raises(ZeroDivisionError):

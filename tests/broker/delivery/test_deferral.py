@@ -1,4 +1,4 @@
-"""Which messages do not go straight to their topic, and what becomes of them."""
+"""Which messages do not go straight to their topic, and how they are rewritten."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def made(properties: dict[str, str], **fields: Any) -> tuple[Append, dict[str, s
     return message(properties=encode_properties(properties).encode(), queue_id=2, **fields), dict(properties)
 
 
-def test_a_level_goes_to_its_queue_and_remembers_where_it_belongs() -> None:
+def test_a_level_moves_the_message_and_stores_its_destination() -> None:
     """The schedule topic, the queue of its level, REAL_TOPIC and REAL_QID."""
     append, properties = made({"KEYS": "k", "WAIT": "true", "DELAY": "2", "CLUSTER": "C"})
     assert Deferral(DELAYS).defer(append, properties, NOW) is None
@@ -29,16 +29,16 @@ def test_a_level_goes_to_its_queue_and_remembers_where_it_belongs() -> None:
 
 
 @pytest.mark.parametrize("asked", ["3", "4", "30", "+3", "0000000003"])
-def test_a_level_above_the_last_is_the_last(asked: str) -> None:
-    """And it is stored as a plain number."""
+def test_a_level_above_the_last_counts_as_the_last(asked: str) -> None:
+    """It is stored as a plain number."""
     append, properties = made({"DELAY": asked})
     assert Deferral(DELAYS).defer(append, properties, NOW) is None
     assert (append.queue_id, properties["DELAY"]) == (2, "3")
 
 
 @pytest.mark.parametrize("asked", ["0", "-1", "-0", "+0"])
-def test_level_0_and_below_is_no_delay(asked: str) -> None:
-    """The message is not touched."""
+def test_level_0_and_below_do_not_delay(asked: str) -> None:
+    """The message is unchanged."""
     append, properties = made({"DELAY": asked})
     before = append.properties
     assert Deferral(DELAYS).defer(append, properties, NOW) is None
@@ -46,28 +46,28 @@ def test_level_0_and_below_is_no_delay(asked: str) -> None:
 
 
 @pytest.mark.parametrize("asked", ["x", "1.5", "1 ", "٣", "99999999999"])
-def test_what_is_no_number_is_refused(asked: str) -> None:
-    """Rather than delivered at once."""
+def test_a_level_that_is_not_a_number_is_rejected(asked: str) -> None:
+    """It must not be delivered at once."""
     append, properties = made({"DELAY": asked})
     assert Deferral(DELAYS).defer(append, properties, NOW) is PutStatus.MESSAGE_ILLEGAL
     assert append.topic == "T"
 
 
 def test_without_levels_nothing_can_be_delayed() -> None:
-    """An empty messageDelayLevel."""
+    """With an empty messageDelayLevel."""
     assert Deferral(()).defer(*made({"DELAY": "1"}), NOW) is PutStatus.MESSAGE_ILLEGAL
 
 
-def test_a_level_wins_over_timers() -> None:
-    """What asked for a timer goes, so that nobody looks at it again."""
+def test_a_level_takes_precedence_over_timers() -> None:
+    """The timer request is removed, so that it has no effect later."""
     append, properties = made({"DELAY": "1", "TIMER_DELAY_SEC": "9", "TIMER_DELAY_MS": "9", "TIMER_DELIVER_MS": "9"})
     assert Deferral(DELAYS).defer(append, properties, NOW) is None
     assert properties == {"DELAY": "1", "REAL_TOPIC": "T", "REAL_QID": "2"}
 
 
 @pytest.mark.parametrize("kind", [4, 12])
-def test_prepared_and_rolled_back_messages_are_left_alone(kind: int) -> None:
-    """They have no unit, so nothing could deliver them; a committed one is delayed."""
+def test_prepared_and_rolled_back_messages_are_not_deferred(kind: int) -> None:
+    """They have no queue unit and could not be delivered; a committed message is delayed."""
     append, properties = made({"DELAY": "1"}, sys_flag=kind)
     assert Deferral(DELAYS).defer(append, properties, NOW) is None
     assert append.topic == "T"
@@ -76,8 +76,8 @@ def test_prepared_and_rolled_back_messages_are_left_alone(kind: int) -> None:
     assert append.topic == "SCHEDULE_TOPIC_XXXX"
 
 
-class Elsewhere:
-    """Somebody who takes messages."""
+class Handler:
+    """A Defer that records the messages it gets."""
 
     def __init__(self, answer: PutStatus | None = None) -> None:
         self.taken: list[tuple[str, int]] = []
@@ -89,9 +89,9 @@ class Elsewhere:
 
 
 @pytest.mark.parametrize("name", ["TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
-def test_timers_are_handed_on(name: str) -> None:
-    """Whoever serves them decides."""
-    timers = Elsewhere(PutStatus.MESSAGE_ILLEGAL)
+def test_timer_messages_are_passed_to_the_timers(name: str) -> None:
+    """The timers decide."""
+    timers = Handler(PutStatus.MESSAGE_ILLEGAL)
     assert Deferral(DELAYS, timers).defer(*made({name: "9"}), NOW) is PutStatus.MESSAGE_ILLEGAL
     assert timers.taken == [("T", NOW)]
     assert Deferral(DELAYS, timers).defer(*made({name: "0"}), NOW) is None
@@ -99,9 +99,9 @@ def test_timers_are_handed_on(name: str) -> None:
     assert len(timers.taken) == 1
 
 
-def test_half_messages_are_handed_on_before_anything_else() -> None:
-    """Whatever delay they want applies once they are committed."""
-    half = Elsewhere()
+def test_half_messages_are_passed_to_transactions_first() -> None:
+    """A requested delay takes effect at the commit."""
+    half = Handler()
     for kind in (0, 4):
         append, properties = made({"TRAN_MSG": "True", "DELAY": "1"}, sys_flag=kind)
         assert Deferral(DELAYS, half=half).defer(append, properties, NOW) is None
@@ -110,16 +110,16 @@ def test_half_messages_are_handed_on_before_anything_else() -> None:
     assert len(half.taken) == 2
 
 
-def test_a_half_message_that_is_tried_again_is_an_ordinary_one() -> None:
-    """A consumer sent it back: it was committed long ago."""
+def test_a_redelivered_half_message_is_an_ordinary_one() -> None:
+    """A consumer negatively acknowledged it, so it was committed long ago."""
     append, properties = made({"TRAN_MSG": "true", "DELAY": "1"}, reconsume_times=1)
-    assert Deferral(DELAYS, half=Elsewhere()).defer(append, properties, NOW) is None
+    assert Deferral(DELAYS, half=Handler()).defer(append, properties, NOW) is None
     assert append.topic == "SCHEDULE_TOPIC_XXXX"
 
 
 @pytest.mark.parametrize("properties", [{"TIMER_DELAY_MS": "9"}, {"TRAN_MSG": "true", "PGROUP": "g"}])
-def test_what_is_not_served_is_refused_rather_than_delivered(properties: dict[str, str]) -> None:
-    """The remark names the property."""
+def test_unserved_messages_are_rejected(properties: dict[str, str]) -> None:
+    """The remark contains the property."""
     with pytest.raises(RequestError) as refusal:
         Deferral(DELAYS).defer(*made(properties), NOW)
     assert refusal.value.code is ResponseCode.MESSAGE_ILLEGAL
@@ -139,13 +139,13 @@ def test_what_is_not_served_is_refused_rather_than_delivered(properties: dict[st
         ({"TIMER_DELIVER_MS": "1", "TIMER_OUT_MS": "1"}, False),
     ],
 )
-def test_most_messages_need_no_look(properties: dict[str, str], *, needs: bool) -> None:
-    """Only what may be deferred is offered."""
+def test_which_properties_need_a_deferral(properties: dict[str, str], *, needs: bool) -> None:
+    """All other messages skip the deferral."""
     assert needs_deferral(properties) is needs
 
 
-def test_what_was_wished_for_is_counted_by_topic() -> None:
-    """For the histogram of delays; a deleted topic's figures go with it."""
+def test_requested_delays_are_counted_by_topic() -> None:
+    """For the histogram of delays; the figures of a deleted topic are removed."""
     deferral = Deferral(DELAYS)
     for level in ("1", "3", "3"):
         deferral.defer(*made({"DELAY": level}), NOW)

@@ -1,4 +1,4 @@
-"""What each group was given: counted with each answered pull, gone with the topic."""
+"""Delivery counters: incremented by each pull that finds messages, removed with topic and group."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
 from tests.harness.broker_parts import GROUP, TOPIC, broker_parts, pull
 
 
-async def test_an_answered_pull_counts_its_messages_and_bytes(tmp_path: Path) -> None:
-    """Totals are by topic and group; a pull that finds nothing makes no row."""
+async def test_a_pull_counts_its_messages_and_bytes(tmp_path: Path) -> None:
+    """Totals are by topic and group; a pull that finds nothing creates no row."""
     with broker_parts(tmp_path) as parts:
         appends = parts.put(b"a", b"bb")
         peer = parts.peer()
@@ -21,8 +21,8 @@ async def test_an_answered_pull_counts_its_messages_and_bytes(tmp_path: Path) ->
         assert parts.pulls.deliveries.statistics().rows == 1
 
 
-async def test_a_deleted_topic_takes_its_figures_along(tmp_path: Path) -> None:
-    """Whoever consumes a topic made again begins at 0."""
+async def test_counters_of_a_deleted_topic_are_removed(tmp_path: Path) -> None:
+    """A topic that is created again begins at 0."""
     with broker_parts(tmp_path) as parts:
         parts.put(b"a")
         parts.peer().ask(pull())
@@ -31,7 +31,7 @@ async def test_a_deleted_topic_takes_its_figures_along(tmp_path: Path) -> None:
         assert "topics=0" in repr(parts.pulls.deliveries)
 
 
-def test_a_deleted_group_takes_its_figures_along() -> None:
+def test_counters_of_a_deleted_group_are_removed() -> None:
     """A topic without groups has no row either."""
     deliveries = DeliveryCounters()
     for topic, group in (("t", "g"), ("t", "h"), ("u", "g")):

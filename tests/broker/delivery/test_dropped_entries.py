@@ -1,4 +1,4 @@
-"""DroppedEntries entries: counted, and logged within limits."""
+"""Dropped entries: counted, and logged within limits."""
 
 import logging
 
@@ -7,8 +7,8 @@ import pytest
 from skylarkmq.broker.delivery.dropped_entries import MOST_LOGGED, DroppedEntries
 
 
-def test_the_first_have_a_line_each_and_then_powers_of_ten(caplog: pytest.LogCaptureFixture) -> None:
-    """However many there are, the log stays readable; the count is exact."""
+def test_the_first_entries_are_logged_and_then_powers_of_ten(caplog: pytest.LogCaptureFixture) -> None:
+    """With any number of entries the log stays readable; the count is exact."""
     dropped = DroppedEntries(logging.getLogger("tests"), "timer message")
     for number in range(12_345):
         dropped.note(f"offset={number}", "no time")

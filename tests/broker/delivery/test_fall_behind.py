@@ -3,8 +3,8 @@
 from skylarkmq.broker.delivery.fall_behind import FallBehind
 
 
-def test_figures_go_with_their_topic() -> None:
-    """The last figure counts; a topic that is gone takes its figures along."""
+def test_figures_are_removed_with_their_topic() -> None:
+    """The last figure counts."""
     figures = FallBehind()
     for group, topic, queue_id, size in (("g", "t", 0, 5), ("g", "t", 0, 3), ("h", "t", 0, 9), ("g", "u", 1, 4)):
         figures.note(group, topic, queue_id, size)
@@ -17,8 +17,8 @@ def test_figures_go_with_their_topic() -> None:
     assert figures.statistics().worst_bytes == 0
 
 
-def test_figures_go_with_their_group() -> None:
-    """Of every topic, and nobody else's."""
+def test_figures_are_removed_with_their_group() -> None:
+    """In all topics, and only those of the group."""
     figures = FallBehind()
     for group, topic in (("g", "t"), ("h", "t"), ("g", "u")):
         figures.note(group, topic, 0, 5)

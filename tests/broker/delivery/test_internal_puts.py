@@ -1,4 +1,4 @@
-"""Messages that the broker itself puts: their ends, and how few writes they take."""
+"""Messages that the broker itself puts: their statuses, and how few writes they take."""
 
 import asyncio
 from pathlib import Path
@@ -18,8 +18,8 @@ def log_writes(disk: TestDisk) -> int:
     return sum(LOG in path for path, _, _ in disk.writes)
 
 
-async def test_a_put_is_stored_when_it_comes_back(tmp_path: Path) -> None:
-    """One message, and its place."""
+async def test_a_put_returns_after_the_message_is_stored(tmp_path: Path) -> None:
+    """One message, and its offset."""
     with opened(tmp_path) as it:
         puts = InternalPuts(it.store)
         append = message(b"one")
@@ -28,8 +28,8 @@ async def test_a_put_is_stored_when_it_comes_back(tmp_path: Path) -> None:
         assert repr(puts) == "<InternalPuts puts=1 refused=0>"
 
 
-async def test_what_many_put_in_one_turn_is_one_write(tmp_path: Path) -> None:
-    """Twenty tasks, one write; each is told its own end."""
+async def test_puts_of_one_iteration_are_one_write(tmp_path: Path) -> None:
+    """Twenty tasks, one write; each gets its own status."""
     with opened(tmp_path) as it:
         puts = InternalPuts(it.store)
         before = log_writes(it.disk)
@@ -40,8 +40,8 @@ async def test_what_many_put_in_one_turn_is_one_write(tmp_path: Path) -> None:
         assert it.bodies() == [b"%d" % n for n in range(20)]
 
 
-async def test_each_of_several_has_its_own_end(tmp_path: Path) -> None:
-    """What the store refuses, and what was refused before, does not keep the others from being stored."""
+async def test_each_message_has_its_own_status(tmp_path: Path) -> None:
+    """A message that the store rejects, or that was rejected before, does not prevent the others from being stored."""
     with opened(tmp_path) as it:
         puts = InternalPuts(it.store)
         refused = message(b"no", status=PutStatus.PROPERTIES_SIZE_EXCEEDED)
@@ -58,7 +58,7 @@ async def test_each_of_several_has_its_own_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("waits", [True, False])
 async def test_under_sync_flush_a_put_waits_for_the_flush(tmp_path: Path, *, waits: bool) -> None:
-    """Unless it does not want to."""
+    """Unless its `wait_flush` is off."""
     with opened(tmp_path, sync=True, loop=asyncio.get_running_loop()) as it:
         puts = InternalPuts(it.store)
         it.disk.syncs.clear()
@@ -71,8 +71,8 @@ async def test_under_sync_flush_a_put_waits_for_the_flush(tmp_path: Path, *, wai
         assert await task is PutStatus.PUT_OK
 
 
-async def test_a_cancelled_put_disturbs_no_other(tmp_path: Path) -> None:
-    """The turn is everybody's."""
+async def test_a_canceled_put_does_not_affect_others(tmp_path: Path) -> None:
+    """The other puts of the iteration are stored."""
     with opened(tmp_path) as it:
         puts = InternalPuts(it.store)
         first = asyncio.create_task(puts.put(message(b"one")))
@@ -83,8 +83,8 @@ async def test_a_cancelled_put_disturbs_no_other(tmp_path: Path) -> None:
         assert it.bodies() == [b"one", b"two"]
 
 
-async def test_a_read_in_between_has_a_time_of_its_own(tmp_path: Path) -> None:
-    """What is put waits for the turn's end, so a batch of a read never began before what it brings was sent."""
+async def test_a_read_in_between_has_its_own_store_time(tmp_path: Path) -> None:
+    """Puts wait for the end of the iteration, so the batch of a read never begins before its messages were sent."""
     with opened(tmp_path) as it:
         puts = InternalPuts(it.store)
         task = asyncio.create_task(puts.put(message(b"one")))
@@ -98,8 +98,8 @@ async def test_a_read_in_between_has_a_time_of_its_own(tmp_path: Path) -> None:
         assert it.bodies() == [b"two", b"one"]
 
 
-async def test_what_fails_fails_alone(tmp_path: Path) -> None:
-    """Whoever else puts in the same turn hears nothing of it."""
+async def test_a_failing_put_does_not_affect_others(tmp_path: Path) -> None:
+    """The other puts of the iteration succeed."""
     with opened(tmp_path) as it:
         puts = InternalPuts(it.store)
         nothing: Any = None

@@ -1,4 +1,4 @@
-"""Of which kind a stored message is."""
+"""The message type of a stored message."""
 
 import pytest
 
@@ -22,6 +22,6 @@ from skylarkmq.broker.delivery.message_type import special_type
         (b"TRAN_MSG\x01false\x02DELAY\x013\x02", "delay"),
     ],
 )
-def test_a_name_among_its_properties_makes_the_kind(properties: bytes, kind: str | None) -> None:
-    """By its name, not by whatever contains that."""
+def test_a_property_name_determines_the_type(properties: bytes, kind: str | None) -> None:
+    """The name of a property counts, not other text that contains it."""
     assert special_type(properties) == kind

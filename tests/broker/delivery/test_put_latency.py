@@ -1,4 +1,4 @@
-"""Put times: every range at its edges, and the minute that is shown."""
+"""Put latency: every range at its limits, and the minute of the statistics."""
 
 from bisect import bisect_left
 
@@ -30,7 +30,7 @@ def note(times: PutLatency, took_ms: float, count: int = 1) -> None:
         (10_000.1, "10s~"), (1e9, "10s~"),
     ],
 )  # fmt: skip
-def test_a_put_falls_into_its_range(times: PutLatency, took_ms: float, name: str) -> None:
+def test_a_put_is_counted_in_its_range(times: PutLatency, took_ms: float, name: str) -> None:
     """In whole ms, as RocketMQ counts."""
     times.step(0)
     note(times, took_ms, 7)
@@ -39,8 +39,8 @@ def test_a_put_falls_into_its_range(times: PutLatency, took_ms: float, name: str
     assert sum(times.statistics().spread) == 7
 
 
-def test_what_is_shown_is_the_last_whole_minute(times: PutLatency) -> None:
-    """Not what has passed of this one; a minute without puts is shown as such."""
+def test_statistics_are_of_the_last_complete_minute(times: PutLatency) -> None:
+    """The current minute does not count; a minute without puts has zeros."""
     times.step(30_000)
     note(times, 5)
     times.step(59_999)
@@ -54,8 +54,8 @@ def test_what_is_shown_is_the_last_whole_minute(times: PutLatency) -> None:
     assert sum(times.statistics().spread) == 0
 
 
-def test_nearly_all_puts_of_the_minute_stayed_within(times: PutLatency) -> None:
-    """The 99th and the 99.9th hundredth, to the step: a millisecond at first, less than a tenth of the time later."""
+def test_percentiles_of_the_last_minute(times: PutLatency) -> None:
+    """99 % and 99.9 %, with a resolution of a millisecond at first, and less than a tenth of the time later."""
     times.step(0)
     times.step(60_000)
     assert (times.statistics().within_99_ms, times.statistics().within_999_ms) == (0, 0)
@@ -70,14 +70,14 @@ def test_nearly_all_puts_of_the_minute_stayed_within(times: PutLatency) -> None:
 
 
 @pytest.mark.parametrize("took_ms", [*range(200), *range(200, 10_000, 37)])
-def test_a_step_is_less_than_a_tenth(took_ms: int) -> None:
-    """What is told is never less than what it took, and hardly more."""
+def test_a_percentile_exceeds_the_latency_by_less_than_a_tenth(took_ms: int) -> None:
+    """The value is never less than the latency."""
     range_end = put_latency._LAST_MS[bisect_left(put_latency._LAST_MS, took_ms)]
     assert took_ms <= range_end <= max(took_ms, 20) * 1.1
 
 
-def test_the_longest_is_that_since_the_start(times: PutLatency) -> None:
-    """However many minutes ago."""
+def test_the_longest_put_is_since_the_start(times: PutLatency) -> None:
+    """However many minutes ago it was."""
     note(times, 1_234.5)
     note(times, 3)
     times.step(0)
@@ -86,8 +86,8 @@ def test_the_longest_is_that_since_the_start(times: PutLatency) -> None:
     assert repr(times) == "<PutLatency longest_ms=1234>"
 
 
-def test_the_text_is_what_the_exporter_splits() -> None:
-    """Names in brackets, a colon, a number, a space, as a real broker answered."""
+def test_the_text_has_rocketmqs_format() -> None:
+    """Names in brackets, a colon, a number, a space, as a real broker returns it."""
     counts = (29, *(0 for _ in SPREAD[1:]))
     assert spread_text(counts) == (
         "[<=0ms]:29 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:0 [500ms~1s]:0 [1~2s]:0 [2~3s]:0 "
@@ -95,8 +95,8 @@ def test_the_text_is_what_the_exporter_splits() -> None:
     )
 
 
-def test_all_latencies_hear_of_puts(times: PutLatency) -> None:
-    """One call a turn for both."""
+def test_puts_are_added_to_all_latencies(times: PutLatency) -> None:
+    """One call per iteration does both."""
     latencies = Latencies()
     it = PutLatency(latencies)
     it.note(310, 0, NOW_S - 1, 5)

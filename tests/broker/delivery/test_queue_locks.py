@@ -1,4 +1,4 @@
-"""Locks of queues: one owner at a time, for as long as it asks again."""
+"""Queue locks: one owner at a time, as long as it renews its lock."""
 
 import logging
 
@@ -12,15 +12,15 @@ A, B, C = (MessageQueue("T", "b", queue_id) for queue_id in range(3))
 
 
 def test_a_queue_has_one_owner() -> None:
-    """Who asks later gets what is left; groups do not meet."""
+    """A later client gets the remaining queues; groups are independent."""
     locks = QueueLocks(LIVE_MS)
     assert locks.lock("G", "one", [A, B], 0) == [A, B]
     assert locks.lock("G", "two", [A, B, C], 1) == [C]
     assert locks.lock("H", "two", [A], 1) == [A]
 
 
-def test_a_lock_that_is_asked_for_again_does_not_run_out(caplog: pytest.LogCaptureFixture) -> None:
-    """One that is not may be taken by another member, a millisecond after its time; the log says from whom."""
+def test_a_renewed_lock_does_not_expire(caplog: pytest.LogCaptureFixture) -> None:
+    """Another member may take an expired lock a millisecond after its time; the log contains both owners."""
     locks = QueueLocks(LIVE_MS)
     locks.lock("G", "one", [A, B], 0)
     locks.lock("G", "one", [B], 30_000)
@@ -33,7 +33,7 @@ def test_a_lock_that_is_asked_for_again_does_not_run_out(caplog: pytest.LogCaptu
 
 
 def test_only_the_owner_unlocks() -> None:
-    """What others hold, and what nobody holds, stays as it is."""
+    """Queues of other owners, and free ones, stay unchanged."""
     locks = QueueLocks(LIVE_MS)
     locks.lock("G", "one", [A], 0)
     locks.unlock("G", "two", [A, B])
@@ -44,7 +44,7 @@ def test_only_the_owner_unlocks() -> None:
 
 
 def test_a_group_is_orderly_while_it_holds_a_queue() -> None:
-    """Until the last of its locks has run out or is given up."""
+    """Until the last of its locks has expired or is released."""
     locks = QueueLocks(LIVE_MS)
     assert not locks.is_orderly("G", 0)
     locks.lock("G", "one", [A, B], 0)
@@ -58,8 +58,8 @@ def test_a_group_is_orderly_while_it_holds_a_queue() -> None:
     assert not locks.is_orderly("G", 0)
 
 
-def test_what_has_run_out_is_dropped() -> None:
-    """Some at each step, and nothing that lives."""
+def test_expired_locks_are_dropped() -> None:
+    """A limited number at each step, and no valid one."""
     locks = QueueLocks(LIVE_MS)
     many = [MessageQueue("T", "b", queue_id) for queue_id in range(700)]
     locks.lock("G", "one", many, 0)
@@ -75,8 +75,8 @@ def test_what_has_run_out_is_dropped() -> None:
     assert repr(locks) == "<QueueLocks groups=0 locks=0>"
 
 
-def test_there_are_not_more_than_a_certain_number(caplog: pytest.LogCaptureFixture) -> None:
-    """What is locked can still be renewed; what is refused is counted, and told once."""
+def test_the_number_of_locks_is_limited(caplog: pytest.LogCaptureFixture) -> None:
+    """Locked queues can still be renewed; rejections are counted, and logged once."""
     locks = QueueLocks(LIVE_MS, most=2)
     assert locks.lock("G", "one", [A, B, C], 0) == [A, B]
     assert locks.lock("G", "one", [A, B, C], 1) == [A, B]
@@ -86,7 +86,7 @@ def test_there_are_not_more_than_a_certain_number(caplog: pytest.LogCaptureFixtu
     assert locks.lock("G", "one", [C], 2) == [C]
 
 
-def test_a_deleted_groups_locks_go_with_it() -> None:
+def test_locks_are_removed_with_their_group() -> None:
     """Whatever their age."""
     locks = QueueLocks(LIVE_MS)
     locks.lock("G", "one", [A, B], 0)
@@ -97,8 +97,8 @@ def test_a_deleted_groups_locks_go_with_it() -> None:
     assert locks.statistics().locks == 1
 
 
-def test_how_long_locks_live_can_be_changed() -> None:
-    """It holds for those that there are, too."""
+def test_the_lifetime_of_locks_can_be_changed() -> None:
+    """Existing locks are affected, too."""
     locks = QueueLocks(LIVE_MS)
     locks.lock("G", "one", [A], 0)
     locks.configure(10)

@@ -1,4 +1,4 @@
-"""Windows over counters: what they say after ten seconds, an hour, a day, and of counters that come and go."""
+"""Windows over counters: their values after ten seconds, an hour, a day; counters that appear and disappear."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from skylarkmq.broker.delivery.stats_windows import DAY, HOUR, MINUTE, Growth, S
 
 
 class Counters:
-    """A source that tests count in, and windows over it that are stepped ten times a second."""
+    """A source of counters, and windows over it that are stepped ten times a second."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Sums] = {}
@@ -24,8 +24,8 @@ class Counters:
         before = self.rows.get(name, Sums(0))
         self.rows[name] = Sums(before.messages + messages, before.bytes + size, before.calls + 1)
 
-    def passes(self, seconds: int) -> None:
-        """Time passes, as far as walks are concerned."""
+    def advance(self, seconds: int) -> None:
+        """Advance the clock and step the windows every ten seconds."""
         for _ in range(seconds // 10):
             self.now_ms += 10_000
             self.windows.step(self.now_ms)
@@ -39,56 +39,56 @@ def counters() -> Counters:
     return Counters()
 
 
-def test_the_first_minute_is_told_after_one_sample(counters: Counters) -> None:
-    """A counter that was not there before was 0: sum, rate per second and average per call follow."""
+def test_the_first_minute_is_complete_after_one_sample(counters: Counters) -> None:
+    """A counter that did not exist before was 0: sum, rate per second and average per call follow from that."""
     counters.add("T", 50, 5_000)
     counters.add("T", 30, 3_000)
     assert counters.growth() is None
-    counters.passes(10)
+    counters.advance(10)
     growth = counters.growth()
     assert growth == Growth(Sums(80, 8_000, 2), 10_000)
     assert (growth.per_second(80), growth.per_call(8_000)) == (8.0, 4_000.0)
 
 
-def test_a_minute_is_forgotten_behind_a_minute(counters: Counters) -> None:
-    """Seven samples, ten seconds apart: what came before the oldest no longer counts."""
+def test_growth_before_the_last_minute_does_not_count(counters: Counters) -> None:
+    """There are seven samples, ten seconds apart: growth before the oldest no longer counts."""
     counters.add("T", 100)
-    counters.passes(10)
+    counters.advance(10)
     counters.add("T", 7)
-    counters.passes(50)
+    counters.advance(50)
     assert counters.growth() == Growth(Sums(107, 0, 2), 60_000)
-    counters.passes(10)
+    counters.advance(10)
     assert counters.growth() == Growth(Sums(7, 0, 1), 60_000)
-    counters.passes(10)
+    counters.advance(10)
     assert counters.growth() == Growth(Sums(0, 0, 0), 60_000)
     assert counters.growth().per_call(0) == 0.0  # type: ignore[union-attr]
 
 
 def test_hours_and_days_have_coarser_samples(counters: Counters) -> None:
-    """Seven ten minutes apart, twenty-five an hour apart; both say nothing before their second sample."""
-    counters.passes(100)
+    """Seven samples ten minutes apart, twenty-five an hour apart; both have no growth before their second sample."""
+    counters.advance(100)
     counters.add("T", 1)
-    counters.passes(400)
+    counters.advance(400)
     assert counters.growth(window=HOUR) == Growth(Sums(0), 0)
-    counters.passes(100)
+    counters.advance(100)
     assert counters.growth(window=HOUR) == Growth(Sums(1, 0, 1), 600_000)
     assert counters.growth(window=DAY) == Growth(Sums(0), 0)
-    counters.passes(3_000)
+    counters.advance(3_000)
     assert counters.growth(window=HOUR) == Growth(Sums(1, 0, 1), 3_600_000)
     assert counters.growth(window=DAY) == Growth(Sums(1, 0, 1), 3_600_000)
-    counters.passes(600)
+    counters.advance(600)
     assert counters.growth(window=HOUR) == Growth(Sums(0), 3_600_000)
-    counters.passes(24 * 3_600)
+    counters.advance(24 * 3_600)
     assert counters.growth(window=DAY) == Growth(Sums(0), 24 * 3_600_000)
 
 
-def test_what_is_no_longer_there_is_forgotten(counters: Counters) -> None:
-    """At the next walk, or at once when a topic is deleted, with the groups in it."""
+def test_counters_that_no_longer_exist_are_removed(counters: Counters) -> None:
+    """At the next walk; at once, with the groups in it, when a topic is deleted."""
     counters.add("T", 1)
     counters.add("U", 1)
-    counters.passes(10)
+    counters.advance(10)
     del counters.rows["U"]
-    counters.passes(10)
+    counters.advance(10)
     assert counters.growth("U") is None
     assert counters.windows.growth("out", "T@g") is not None
     counters.windows.remove_topic("T")
@@ -97,44 +97,44 @@ def test_what_is_no_longer_there_is_forgotten(counters: Counters) -> None:
     assert counters.windows.statistics().series == 0
 
 
-def test_a_counter_that_became_smaller_has_begun_again(counters: Counters) -> None:
-    """A topic that was deleted and made again tells its new life only."""
+def test_a_counter_that_became_smaller_is_restarted(counters: Counters) -> None:
+    """A topic that was deleted and created again shows only its new messages."""
     counters.add("T", 100)
-    counters.passes(20)
+    counters.advance(20)
     counters.rows["T"] = Sums(3, 0, 1)
-    counters.passes(10)
+    counters.advance(10)
     assert counters.growth() == Growth(Sums(3, 0, 1), 10_000)
 
 
-def test_a_walk_is_shared_out_over_steps(counters: Counters, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step takes so many counters and no more."""
+def test_a_walk_is_divided_into_steps(counters: Counters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step processes a limited number of counters."""
     monkeypatch.setattr(stats_windows, "ROWS_PER_STEP", 4)
     for number in range(9):
         counters.add(f"T{number}", 1)
-    counters.passes(10)
+    counters.advance(10)
     assert counters.windows.statistics().series == 1 + 4
     counters.windows.step(counters.now_ms)
     counters.windows.step(counters.now_ms)
     assert counters.windows.statistics().series == 1 + 9
 
 
-def test_there_is_a_most_of_series(
+def test_the_number_of_series_is_limited(
     counters: Counters, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those beyond it are not kept, which the log says once."""
+    """Counters beyond the limit are not sampled, which is logged once."""
     monkeypatch.setattr(stats_windows, "MOST_SERIES", 3)
     for number in range(5):
         counters.add(f"T{number}", 1)
-    counters.passes(30)
+    counters.advance(30)
     assert counters.windows.statistics().series == 3
     assert counters.windows.statistics().left_out == 3
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_a_deleted_groups_counters_go_at_once(counters: Counters) -> None:
+def test_counters_of_a_deleted_group_are_removed_at_once(counters: Counters) -> None:
     """Its own, and those within topics."""
     for name in ("T@g", "T@h", "g"):
         counters.add(name, 1)
-    counters.passes(20)
+    counters.advance(20)
     counters.windows.remove_group("g")
     assert [counters.growth(name) is None for name in ("T@g", "T@h", "g")] == [True, False, True]

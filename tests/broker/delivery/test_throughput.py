@@ -1,4 +1,4 @@
-"""Throughput: rates over windows, and counters at the beginning of days."""
+"""Throughput: rates over windows, and counters at the start of days."""
 
 import time
 
@@ -30,8 +30,8 @@ def source() -> Source:
     return Source()
 
 
-def test_there_are_three_rates_from_the_beginning(source: Source) -> None:
-    """Readers divide by three numbers: without samples they are 0, with two they are the growth between these."""
+def test_there_are_three_rates_from_the_start(source: Source) -> None:
+    """Tools divide by three numbers: without samples they are 0, with two samples the growth between these."""
     assert source.put_rates() == (0.0, 0.0, 0.0)
     source.step(NOON_MS, 0)
     assert source.put_rates() == (0.0, 0.0, 0.0)
@@ -39,8 +39,8 @@ def test_there_are_three_rates_from_the_beginning(source: Source) -> None:
     assert source.put_rates() == (5.0, 5.0, 5.0)
 
 
-def test_each_window_looks_back_as_far_as_it_is_long(source: Source) -> None:
-    """A burst ten seconds ago has left the first window and not the others."""
+def test_each_window_covers_its_length(source: Source) -> None:
+    """A burst ten seconds ago is no longer in the first window, but in the others."""
     for second in range(700):
         source.step(NOON_MS + second * 1000, 600 if second >= 600 else 0)
     assert source.put_rates() == (0.0, 0.0, 1.0)
@@ -49,22 +49,22 @@ def test_each_window_looks_back_as_far_as_it_is_long(source: Source) -> None:
     assert source.put_rates() == (5.0, 50 / 60, 650 / 600)
 
 
-def test_samples_are_a_second_apart_however_often_it_is_stepped(source: Source) -> None:
+def test_samples_are_a_second_apart(source: Source) -> None:
     """Steps within a second take no sample."""
     for ms in range(0, 3000, 100):
         source.step(NOON_MS + ms, ms)
     assert source.put_rates() == (1000.0, 1000.0, 1000.0)
 
 
-def test_a_clock_that_is_set_back_does_no_harm(source: Source) -> None:
-    """Rates are 0 rather than negative or infinite while time seems to run backwards."""
+def test_a_clock_set_back_gives_rates_of_0(source: Source) -> None:
+    """Rates are 0, not negative or infinite, while time seems to run backwards."""
     source.step(NOON_MS, 0)
     source.step(NOON_MS - HOUR_MS, 10)
     assert source.put_rates() == (0.0, 0.0, 0.0)
 
 
-def test_counters_are_remembered_at_midnight(source: Source) -> None:
-    """Today's and yesterday's beginnings move at each local midnight; before the first they are 0."""
+def test_counters_are_stored_at_midnight(source: Source) -> None:
+    """The counters at the start of today and yesterday move at each local midnight; before the first they are 0."""
     source.step(NOON_MS, 5)
     assert source.traffic.days == Days()
     source.step(NOON_MS + 13 * HOUR_MS, 8)
@@ -73,6 +73,6 @@ def test_counters_are_remembered_at_midnight(source: Source) -> None:
     assert source.traffic.days == Days(Counters(puts=8, delivered=16), Counters(puts=20, delivered=40))
 
 
-def test_messages_on_their_way_through_system_topics_are_told_apart() -> None:
-    """A delayed message is stored twice, and came once."""
+def test_messages_in_system_topics_count_separately() -> None:
+    """A delayed message is stored twice and sent once."""
     assert Counters(puts=5, system_puts=2).user_puts == 3

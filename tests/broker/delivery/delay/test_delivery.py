@@ -1,4 +1,4 @@
-"""All levels together: who wakes them, whose turn it is, starts and stops. Time passes when the test says so."""
+"""All levels together: their wake-ups, their turns, starts and stops. Tests control the clock."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tests.harness.waiting import until
 
 
 class Running:
-    """A delivery that runs over a store, in a loop that is stepped."""
+    """A delivery over a store, in a loop that is stepped."""
 
     def __init__(self, it: Opened, offsets: DelayOffsetTable | None = None) -> None:
         self.it = it
@@ -28,7 +28,7 @@ class Running:
         self.delivery.start(self.loop)
 
     def put(self, *levels: int) -> None:
-        """A message to each of these levels, and its arrival."""
+        """Put a message to each of these levels, and notify the delivery."""
         for level in levels:
             self.it.put(delayed(b"%d" % level, level))
             queue_id, end, tags_codes = self.it.arrivals[-1][1:]
@@ -68,8 +68,8 @@ def all_records(it: Opened) -> Iterator[Record]:
         offset = found.next_begin_offset
 
 
-def test_who_has_nothing_to_deliver_does_nothing(running: Running) -> None:
-    """No level is looked at before its message is due, nor without one: nobody polls."""
+def test_levels_without_due_messages_do_not_run(running: Running) -> None:
+    """No level runs before its message is due, or without a message: there is no polling."""
     running.loop.pass_ms(5_000)
     assert (running.loop.turns, running.loop.pending()) == (0, 0)
     running.put(1)
@@ -79,9 +79,9 @@ def test_who_has_nothing_to_deliver_does_nothing(running: Running) -> None:
     assert (running.loop.turns, running.loop.pending()) == (1, 0)
 
 
-def test_a_stream_is_delivered_in_few_turns(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two messages each millisecond for half a second: on time to the pace, in no more turns than that has."""
-    monkeypatch.setattr("skylarkmq.broker.delivery.delay.level.SLICE_S", 60)  # a slow machine is not what this is about
+def test_a_stream_is_delivered_in_few_iterations(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two messages each millisecond for half a second: at most PACE_MS late, with one iteration per pace."""
+    monkeypatch.setattr("skylarkmq.broker.delivery.delay.level.SLICE_S", 60)  # so that a slow machine does not matter
     for _ in range(500):
         running.put(1, 1)
         running.loop.pass_ms(1)
@@ -92,8 +92,8 @@ def test_a_stream_is_delivered_in_few_turns(running: Running, monkeypatch: pytes
     assert sum(running.delivery.lateness.counts[:3]) == 1_000  # within 10 ms
 
 
-def test_what_waited_at_the_start_is_delivered(tmp_path: Path) -> None:
-    """Due meanwhile or not yet; from where the last process was."""
+def test_messages_that_waited_at_the_start_are_delivered(tmp_path: Path) -> None:
+    """Messages that came due meanwhile, and later ones; delivery continues where the last process stopped."""
     with opened(tmp_path) as it:
         it.put(*(delayed(b"%d" % n) for n in range(3)), delayed(b"later", 2))
         it.clock.now_ms += 2_000
@@ -106,8 +106,8 @@ def test_what_waited_at_the_start_is_delivered(tmp_path: Path) -> None:
         assert it.bodies() == [b"1", b"2", b"later"]
 
 
-def test_levels_take_turns(running: Running) -> None:
-    """One with many messages does not hold up another: a slice each."""
+def test_levels_run_one_slice_in_turn(running: Running) -> None:
+    """A level with many messages does not delay another: each gets a slice."""
     running.it.put(*(delayed(b"many", 1) for _ in range(300)))
     running.it.put(delayed(b"one", 2))
     running.it.clock.now_ms += 10_000
@@ -119,8 +119,8 @@ def test_levels_take_turns(running: Running) -> None:
     assert len(running.it.bodies()) == 301
 
 
-def test_who_is_behind_may_do_more_in_a_turn(running: Running) -> None:
-    """Four slices instead of one, until the first message is hardly late any more."""
+def test_a_late_level_runs_more_slices_per_iteration(running: Running) -> None:
+    """Four slices instead of one, until its first message is hardly late."""
     running.it.put(*(delayed(b"many", 1) for _ in range(300)))
     running.it.clock.now_ms += 1_010
     running.delivery.start(running.loop)
@@ -132,17 +132,17 @@ def test_who_is_behind_may_do_more_in_a_turn(running: Running) -> None:
     assert 64 < running.delivery.statistics().delivered - before <= 128
 
 
-def test_a_level_beyond_the_table_is_emptied(running: Running, caplog: pytest.LogCaptureFixture) -> None:
-    """And told about once."""
+def test_a_level_that_is_not_in_the_table_is_delivered(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged once."""
     running.put(7, 7)
     assert caplog.text.count("level not in messageDelayLevel") == 1
-    running.loop.pass_ms(10_000)  # the store gave it the longest delay that there is
+    running.loop.pass_ms(10_000)  # the store gave it the longest existing delay
     assert running.it.bodies() == [b"7", b"7"]
     assert running.delivery.progress() == {7: (2, 2)}
 
 
-def test_a_clock_that_is_set_forward_is_noticed(running: Running) -> None:
-    """Nobody sleeps through it."""
+def test_a_clock_set_forward_is_noticed(running: Running) -> None:
+    """No level sleeps through it."""
     running.put(3)
     running.it.clock.now_ms += 9_500
     running.loop.pass_ms(999)
@@ -151,10 +151,10 @@ def test_a_clock_that_is_set_forward_is_noticed(running: Running) -> None:
     assert running.it.bodies() == [b"3"]
 
 
-def test_a_level_that_fails_goes_on_later(
+def test_a_failing_level_continues_later(
     running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Told with its traceback; the others go on meanwhile."""
+    """It is logged with its traceback; the others continue meanwhile."""
     step = DelayLevel.step
 
     def fail_once(level: DelayLevel, now_ms: int) -> int | None:
@@ -173,7 +173,7 @@ def test_a_level_that_fails_goes_on_later(
 
 
 async def test_after_a_stop_nothing_is_delivered(tmp_path: Path) -> None:
-    """What was delivered counts as such, for it is on disk; what arrives is left for the next start."""
+    """Delivered messages count as delivered, because they are on disk; arrivals are left for the next start."""
     with opened(tmp_path, loop=asyncio.get_running_loop(), flush_interval_commit_log=600_000) as it:
         running = Running(it)
         running.put(1, 2)
@@ -190,10 +190,10 @@ async def test_after_a_stop_nothing_is_delivered(tmp_path: Path) -> None:
         assert sorted(it.bodies()) == [b"1", b"1", b"2"]
 
 
-async def test_a_stop_does_not_wait_for_a_dead_disk(
+async def test_a_stop_does_not_wait_for_a_hanging_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Then what was delivered does not count, and comes again."""
+    """The delivered messages do not count as delivered then, and are delivered again."""
     monkeypatch.setattr("skylarkmq.broker.delivery.delay.delivery.FLUSH_LIMIT_S", 0.01)
     with opened(tmp_path, loop=asyncio.get_running_loop(), flush_interval_commit_log=600_000) as it:
         running = Running(it)
@@ -205,8 +205,8 @@ async def test_a_stop_does_not_wait_for_a_dead_disk(
         assert "log not flushed in time" in caplog.text
 
 
-async def test_what_is_cold_is_fetched_and_holds_up_no_other_level(tmp_path: Path) -> None:
-    """A thread reads it, and the level goes on."""
+async def test_a_cold_read_does_not_delay_other_levels(tmp_path: Path) -> None:
+    """A thread reads the bytes, and the level continues."""
     with opened(tmp_path) as it:
         it.put(delayed(b"x" * 40_000, 1), delayed(b"y" * 40_000, 1))
         it.put(delayed(b"warm", 2))

@@ -1,4 +1,4 @@
-"""One delay level, stepped by hand: when it delivers, what, and what happens when it cannot."""
+"""One delay level, stepped by hand: when it delivers, what, and how it handles failures."""
 
 import errno
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def it(tmp_path: Path) -> Iterator[Opened]:
 
 
 def step_until_idle(it: Opened, level: DelayLevel) -> list[int]:
-    """Step at the times that the level asks for; these times, since the begin."""
+    """Step at the times that the level returns; return these times, relative to the start."""
     begin = it.clock.now_ms
     times = []
     while (next_ms := level.step(it.clock.now_ms)) is not None:
@@ -33,7 +33,7 @@ def step_until_idle(it: Opened, level: DelayLevel) -> list[int]:
 
 
 def test_a_message_is_delivered_when_due_and_not_before(it: Opened) -> None:
-    """To the millisecond; then there is nothing until something comes."""
+    """To the millisecond; then the level sleeps until an arrival."""
     level = level_of(it)
     assert level.step(it.clock.now_ms) is None
     it.put(delayed(b"one"))
@@ -49,7 +49,7 @@ def test_a_message_is_delivered_when_due_and_not_before(it: Opened) -> None:
     assert level.statistics().delivered == 1
 
 
-def test_what_is_delivered_is_what_was_sent(it: Opened) -> None:
+def test_a_delivered_message_equals_the_sent_one(it: Opened) -> None:
     """Topic, queue, tag, flags, born fields and reconsume times; the stored properties are the same bytes."""
     fields: dict[str, Any] = {"flag": 7, "sys_flag": 8 | 1, "born_timestamp": 5, "reconsume_times": 3}
     (sent,) = it.put(delayed(b"one", queue_id=3, tag="TagA", **fields))
@@ -64,8 +64,8 @@ def test_what_is_delivered_is_what_was_sent(it: Opened) -> None:
     assert it.arrivals[-1] == ("T", 3, 1, (2598919,))
 
 
-def test_messages_come_in_their_order_each_at_its_time(it: Opened) -> None:
-    """A hundred messages over a second; those of a moment together, none early, none later than the pace."""
+def test_messages_are_delivered_in_order_and_on_time(it: Opened) -> None:
+    """A hundred messages over a second; those due together are delivered together, none early, none late."""
     begin = it.clock.now_ms
     for n in range(100):
         it.clock.now_ms = begin + n * 10
@@ -85,8 +85,8 @@ def all_records(it: Opened) -> list[Any]:
     return [record for offset in range(end) for record in records_of(it.store.get("T", 0, offset, 1))]
 
 
-def test_a_slice_is_bounded_and_the_rest_follows_at_once(it: Opened) -> None:
-    """Whoever has more to deliver says so, instead of holding everybody up."""
+def test_a_slice_is_limited_and_the_rest_follows_at_once(it: Opened) -> None:
+    """A level with more due messages returns the current time, so that other work can run in between."""
     it.put(*(delayed(b"x" * 100) for _ in range(150)))
     it.clock.now_ms += 1_000
     level = level_of(it)
@@ -98,7 +98,7 @@ def test_a_slice_is_bounded_and_the_rest_follows_at_once(it: Opened) -> None:
 
 
 def test_a_slice_is_one_write(it: Opened) -> None:
-    """Of the log; the units of the queue are another."""
+    """One write to the log; the units of the queue are another one."""
     it.put(*(delayed(b"%d" % n) for n in range(8)))
     it.clock.now_ms += 1_000
     before = len(it.disk.writes)
@@ -107,8 +107,8 @@ def test_a_slice_is_one_write(it: Opened) -> None:
     assert len(it.bodies()) == 8
 
 
-def test_what_comes_due_behind_a_delivery_waits_for_the_pace(it: Opened) -> None:
-    """A stream costs a write for each pace and not one for each message."""
+def test_a_message_due_after_a_delivery_waits_for_the_pace(it: Opened) -> None:
+    """A stream takes one write per pace and not one per message."""
     it.put(delayed(b"first"))
     it.clock.now_ms += 1
     it.put(delayed(b"second"))
@@ -119,20 +119,20 @@ def test_what_comes_due_behind_a_delivery_waits_for_the_pace(it: Opened) -> None
 # ------------------------------------------------------------------------------------------------------- tables, clocks
 
 
-def test_a_shorter_delay_holds_for_what_waits_already(it: Opened) -> None:
-    """A level of 5 s that becomes one of 1 s: everything waits for a second from the start on, not for its rest."""
+def test_a_shorter_delay_applies_to_waiting_messages(it: Opened) -> None:
+    """A level of 5 s that becomes one of 1 s: all messages wait one second from the start on."""
     it.put(*(delayed(b"%d" % n, level=3) for n in range(3)))
     it.clock.now_ms += 10
     start = it.clock.now_ms
-    level = level_of(it, number=3, delay_ms=1_000)  # its messages wait for 10 s
+    level = level_of(it, number=3, delay_ms=1_000)  # its messages have a delay of 10 s
     assert level.step(start) == start + 1_000
     it.clock.now_ms = start + 1_000
     assert level.step(it.clock.now_ms) is None
     assert it.bodies() == [b"0", b"1", b"2"]
 
 
-def test_a_clock_that_is_set_back_delivers_nothing_early_and_nothing_late(it: Opened) -> None:
-    """An hour back: what waits is due a delay after that is noticed."""
+def test_with_a_clock_set_back_no_message_is_early_or_late(it: Opened) -> None:
+    """An hour back: waiting messages are due one delay after the change is noticed."""
     it.put(delayed(b"one"))
     it.clock.now_ms += 900
     level = level_of(it)
@@ -144,8 +144,8 @@ def test_a_clock_that_is_set_back_delivers_nothing_early_and_nothing_late(it: Op
     assert it.bodies() == [b"one"]
 
 
-def test_a_level_that_the_table_lost_is_emptied(it: Opened) -> None:
-    """Its messages keep the times that they were given."""
+def test_a_level_removed_from_the_table_is_delivered(it: Opened) -> None:
+    """Its messages keep their due times."""
     it.put(delayed(b"one", level=2))
     level = level_of(it, number=2, delay_ms=None)
     assert level.step(it.clock.now_ms) == it.clock.now_ms + 5_000
@@ -157,8 +157,8 @@ def test_a_level_that_the_table_lost_is_emptied(it: Opened) -> None:
 # ------------------------------------------------------------------------------------------------------------- offsets
 
 
-def test_an_offset_behind_the_queue_goes_to_its_end(it: Opened) -> None:
-    """After a power cut, or another store's file: what comes next is delivered."""
+def test_an_offset_after_the_queue_moves_to_its_end(it: Opened) -> None:
+    """After a power cut, or with the file of another store: later messages are delivered."""
     offsets = offsets_of(it)
     offsets.load(b'{"offsetTable":{1:7}}')
     it.put(delayed(b"passed over"))
@@ -171,8 +171,8 @@ def test_an_offset_behind_the_queue_goes_to_its_end(it: Opened) -> None:
     assert it.bodies() == [b"next"]
 
 
-def test_an_offset_before_the_queue_goes_to_its_begin(tmp_path: Path) -> None:
-    """What expired before it was due is gone."""
+def test_an_offset_before_the_queue_moves_to_its_start(tmp_path: Path) -> None:
+    """Messages that expired before they were due are gone."""
     with opened(tmp_path, mapped_file_size_commit_log=4_096, file_reserved_time=0) as it:
         it.put(*(delayed(b"x" * 500) for _ in range(12)))
         queue = it.store._queues.by_key[SCHEDULE, 0]
@@ -184,8 +184,8 @@ def test_an_offset_before_the_queue_goes_to_its_begin(tmp_path: Path) -> None:
         assert level.statistics().delivered == 7
 
 
-def test_nothing_counts_as_delivered_before_it_is_flushed(tmp_path: Path) -> None:
-    """The file's offsets follow the disk, the process's own do not wait for it."""
+def test_offsets_are_settled_after_the_flush(tmp_path: Path) -> None:
+    """The offsets in the file follow the disk; those of the process do not wait for it."""
     with opened(tmp_path, sync=True) as it:
         offsets = offsets_of(it)
         it.put(delayed(b"one"))
@@ -203,7 +203,7 @@ def test_nothing_counts_as_delivered_before_it_is_flushed(tmp_path: Path) -> Non
 
 
 def flush(it: Opened) -> None:
-    """The disk has all that is written, and the store knows."""
+    """Flush all that is written, and let the store process this."""
     flusher = it.store._durability.log._flusher
     assert flusher is not None
     flusher.wait_idle()
@@ -233,10 +233,8 @@ BAD_QUEUE_IDS = (b"2147483648", b"9" * 5_000, "٣".encode(), b"1e3", b"0x1", b" 
         *(b"DELAY\x011\x02REAL_TOPIC\x01T\x02REAL_QID\x01" + number + b"\x02" for number in BAD_QUEUE_IDS),
     ],
 )
-def test_what_can_never_be_delivered_is_dropped(
-    it: Opened, properties: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Without a destination, half messages, topics that the store refuses: told in the log, and the next one comes."""
+def test_undeliverable_messages_are_dropped(it: Opened, properties: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """Without a destination, half messages, topics that the store rejects: logged; the next message is delivered."""
     it.put(delayed(b"never", properties=properties), delayed(b"next"))
     it.clock.now_ms += 1_000
     level = level_of(it)
@@ -247,8 +245,8 @@ def test_what_can_never_be_delivered_is_dropped(
     assert len(caplog.text) < 1_000
 
 
-def test_bad_entries_stop_nothing_after_a_restart_either(tmp_path: Path) -> None:
-    """A store that another version filled with them: what lies between them is delivered, each once."""
+def test_after_a_restart_bad_entries_do_not_stop_delivery(tmp_path: Path) -> None:
+    """In a store that another version filled with them, the messages between them are delivered, each once."""
     bad = [b"DELAY\x011\x02REAL_TOPIC\x01" + topic + b"\x02REAL_QID\x010\x02" for topic in BAD_TOPICS]
     with opened(tmp_path) as it:
         it.put(delayed(b"first"), *(delayed(b"bad", properties=each) for each in bad), delayed(b"last"))
@@ -267,8 +265,8 @@ def test_bad_entries_stop_nothing_after_a_restart_either(tmp_path: Path) -> None
     assert sorted(path.name for path in (tmp_path / "consumequeue").iterdir()) == ["SCHEDULE_TOPIC_XXXX", "T"]
 
 
-async def test_a_message_goes_with_its_topic(it: Opened) -> None:
-    """One that was sent before the deletion is dropped, even if the topic was made again; a later one is delivered."""
+async def test_messages_of_a_deleted_topic_are_dropped(it: Opened) -> None:
+    """A message sent before the deletion is dropped, even if the topic was created again; a later one is delivered."""
     it.put(delayed(b"before"))
     await it.store.delete_topic("T", may_have_delayed=True)
     it.put(delayed(b"behind"))
@@ -279,8 +277,8 @@ async def test_a_message_goes_with_its_topic(it: Opened) -> None:
     assert level.statistics().dropped == 1
 
 
-def test_a_full_disk_delays_and_loses_nothing(it: Opened) -> None:
-    """A write that fails is tried again, from the same message on; meanwhile nothing moves."""
+def test_a_full_disk_delays_delivery_and_loses_nothing(it: Opened) -> None:
+    """A failed write is repeated from the same message on; the offset does not move meanwhile."""
     it.put(*(delayed(b"%d" % n) for n in range(5)))
     it.clock.now_ms += 1_000
     level = level_of(it)
@@ -291,7 +289,7 @@ def test_a_full_disk_delays_and_loses_nothing(it: Opened) -> None:
 
     it.disk.refuse = refuse
     assert level.step(it.clock.now_ms) == it.clock.now_ms + RETRY_MS
-    assert level.step(it.clock.now_ms) == it.clock.now_ms + RETRY_MS  # not even tried: the store says no
+    assert level.step(it.clock.now_ms) == it.clock.now_ms + RETRY_MS  # without an attempt: the store is read-only
     assert (level.statistics().next_offset, level.statistics().refused) == (0, 1)
     it.disk.refuse = lambda call, path: None
     it.clock.now_ms += 1_100
@@ -300,8 +298,8 @@ def test_a_full_disk_delays_and_loses_nothing(it: Opened) -> None:
     assert it.bodies() == [b"%d" % n for n in range(5)]
 
 
-def test_what_was_put_before_a_refusal_is_delivered_once(it: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next segment cannot be made: those before it are there, and are not put again."""
+def test_messages_put_before_a_rejection_are_delivered_once(it: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next segment cannot be created: earlier messages are stored, and not put again."""
     it.put(*(delayed(b"%d" % n) for n in range(5)))
     it.clock.now_ms += 1_000
     level = level_of(it)
@@ -322,9 +320,9 @@ def test_what_was_put_before_a_refusal_is_delivered_once(it: Opened, monkeypatch
     assert it.bodies() == [b"%d" % n for n in range(5)]
 
 
-def test_units_of_nobody_are_stepped_over(it: Opened) -> None:
-    """A queue that begins with them, or a record that is damaged: the others come."""
-    it.put(message(bytes(300), "Before"))  # a record #3 has had three others before it
+def test_filler_units_are_skipped(it: Opened) -> None:
+    """A queue that begins with filler units, or has a damaged record: the other messages are delivered."""
+    it.put(message(bytes(300), "Before"))  # three other records precede record #3
     queue = it.store._queues.make(SCHEDULE, 0)
     queue.next_offset = 3
     it.put(delayed(b"one"))
@@ -336,7 +334,7 @@ def test_units_of_nobody_are_stepped_over(it: Opened) -> None:
 
 
 def test_a_message_without_a_body_is_delivered(it: Opened) -> None:
-    """Nothing is a body too."""
+    """An empty body is valid."""
     it.put(delayed(b""))
     it.clock.now_ms += 1_000
     assert level_of(it).step(it.clock.now_ms) is None

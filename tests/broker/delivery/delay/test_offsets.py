@@ -1,4 +1,4 @@
-"""How far delay levels are delivered, and what of that is on disk."""
+"""The progress of delivery of delay levels, and which part of it is saved."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ def table(interval_ms: int = 10_000) -> DelayOffsetTable:
 
 
 def test_a_new_store_begins_at_0() -> None:
-    """No file, no offsets."""
+    """Without a file there are no offsets."""
     offsets = table()
     offsets.load(None)
     assert (offsets.next_of(1), offsets.encode()) == (
@@ -24,7 +24,7 @@ def test_a_new_store_begins_at_0() -> None:
 
 
 def test_files_of_both_versions_of_rocketmq_are_read() -> None:
-    """4.9 writes no version; level numbers come without quotes."""
+    """4.9 writes no version; level numbers have no quotes."""
     offsets = table()
     offsets.load(b'{\n\t"offsetTable":{1:3,2:1,3:2\n\t}\n}')
     assert dict(offsets.table()) == {1: 3, 2: 1, 3: 2}
@@ -32,7 +32,7 @@ def test_files_of_both_versions_of_rocketmq_are_read() -> None:
     assert (dict(offsets.table()), offsets.version.counter) == ({17: 4}, 5)
 
 
-def test_the_file_is_rocketmqs() -> None:
+def test_the_file_has_rocketmqs_format() -> None:
     """Level numbers without quotes, in order, under a new version."""
     offsets = table()
     for level in (10, 2):
@@ -44,8 +44,8 @@ def test_the_file_is_rocketmqs() -> None:
     assert DelayOffsets.decode(text).offset_table == {2: 6, 10: 30}
 
 
-def test_only_what_is_flushed_is_said() -> None:
-    """Deliveries behind the disk's end are said later; the answer to 45 is about now."""
+def test_the_file_contains_only_flushed_progress() -> None:
+    """Deliveries after the flushed end are saved later; GET_ALL_DELAY_OFFSET (45) returns current offsets."""
     offsets = table()
     offsets.advance(1, 1, 100)
     offsets.advance(2, 5, 150)
@@ -60,8 +60,8 @@ def test_only_what_is_flushed_is_said() -> None:
     assert repr(offsets) == "<DelayOffsetTable {1: 4, 2: 5} unsettled=1>"
 
 
-def test_a_save_is_asked_for_once_per_interval() -> None:
-    """As long as offsets move."""
+def test_offsets_are_saved_once_per_interval() -> None:
+    """As long as offsets change."""
     offsets = table(interval_ms=100)
     asked: list[int] = []
     offsets.on_change(lambda: asked.append(1))
@@ -85,7 +85,7 @@ def test_a_save_is_asked_for_once_per_interval() -> None:
     assert len(asked) == 4
 
 
-async def test_a_saver_keeps_it(tmp_path: Path) -> None:
+async def test_a_saver_stores_the_table(tmp_path: Path) -> None:
     """As any other table, through a restart."""
     path = tmp_path / "config" / "delayOffset.json"
     offsets = table()

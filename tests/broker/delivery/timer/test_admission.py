@@ -1,4 +1,4 @@
-"""What timer messages may ask for, and how they are rewritten."""
+"""Which times timer messages may request, and how they are rewritten."""
 
 import pytest
 
@@ -23,7 +23,7 @@ DAY_MS = 86_400_000
 
 
 def out_of(properties: dict[str, str], **config: int | bool) -> int | None:
-    """The slot that such a message gets, ms behind the begin of this second; None: none."""
+    """Return the slot of such a message, in ms after the start of this second; None if it does not wait."""
     append = message(b"one", "T", 3)
     entry = TimerAdmission(TimerConfig(**config), lambda _out_ms: 0)  # type: ignore[arg-type] # fields of that struct
     assert entry.defer(append, properties, NOW) is None
@@ -52,12 +52,12 @@ def out_of(properties: dict[str, str], **config: int | bool) -> int | None:
     ],
 )
 def test_a_time_is_rounded_to_the_slot_before_it(properties: dict[str, str], slot: int | None) -> None:
-    """Its step is over at that time or later; the first property counts; what is over goes straight on."""
+    """Its step ends at that time or later; the first property counts; a message that is due is not deferred."""
     assert out_of(properties) == slot
 
 
-def test_another_precision() -> None:
-    """Steps of 100 ms."""
+def test_a_precision_of_100_ms() -> None:
+    """Slots are 100 ms apart."""
     assert out_of({"TIMER_DELAY_MS": "600"}, precision_ms=100) == 900
     assert out_of({"TIMER_DELAY_MS": "601"}, precision_ms=100) == 1_000
 
@@ -71,8 +71,8 @@ def test_another_precision() -> None:
         {"TIMER_DELIVER_MS": str(NOW), DELETES: "T+k"},
     ],
 )
-def test_what_is_no_time_is_refused(properties: dict[str, str]) -> None:
-    """No number, too far ahead, a deletion of what is over; nothing of the message has changed."""
+def test_invalid_times_are_rejected(properties: dict[str, str]) -> None:
+    """Not a number, too far ahead, a deletion of a past time; the message is unchanged."""
     append = message(b"one")
     entry = TimerAdmission(TimerConfig(), lambda _out_ms: 0)
     with pytest.raises(RequestError) as refused:
@@ -82,8 +82,8 @@ def test_what_is_no_time_is_refused(properties: dict[str, str]) -> None:
     assert (append.topic, entry.statistics().refused) == ("T", 1)
 
 
-def test_a_crowded_slot_refuses_the_likelier_the_more_it_has() -> None:
-    """None up to its limit, all from twice that on, by chance in between."""
+def test_a_crowded_slot_rejects_with_growing_probability() -> None:
+    """None up to its limit, all from twice the limit on, at random in between."""
     waiting = 0
     entry = TimerAdmission(TimerConfig(congested=100), lambda _out_ms: waiting, lambda: 0.5)
     verdicts = {}
@@ -97,31 +97,31 @@ def test_a_crowded_slot_refuses_the_likelier_the_more_it_has() -> None:
     assert verdicts == dict.fromkeys((0, 100, 101, 149), "") | dict.fromkeys((150, 199, 200, 1_000), remark)
 
 
-def test_timers_may_be_off() -> None:
-    """Then nothing is accepted."""
+def test_without_timers_nothing_is_accepted() -> None:
+    """With timerWheelEnable=false."""
     entry = TimerAdmission(TimerConfig(is_enabled=False), lambda _out_ms: 0)
     with pytest.raises(RequestError, match="timerWheelEnable is false") as refused:
         entry.defer(message(b"one"), {"TIMER_DELAY_SEC": "5"}, NOW)
     assert (refused.value.code, refused.value.remark) == (ResponseCode.SYSTEM_ERROR, DISABLED)
 
 
-def test_properties_leave_room_for_those_of_the_delivery() -> None:
-    """Else it could be stored and never delivered."""
+def test_properties_must_leave_space_for_those_of_the_delivery() -> None:
+    """Otherwise a message could be stored and never delivered."""
     entry = TimerAdmission(TimerConfig(), lambda _out_ms: 0)
     properties = {"TIMER_DELAY_SEC": "5", "x": "y" * (MAX_PROPERTIES_BYTES - 150)}
     assert entry.defer(message(b"one"), properties, NOW) is PutStatus.PROPERTIES_SIZE_EXCEEDED
 
 
-def test_nothing_is_diverted_that_goes_to_the_timer_topic_anyway() -> None:
-    """It would go round for ever."""
+def test_messages_of_the_timer_topic_are_not_deferred() -> None:
+    """It would pass through the topic forever."""
     append = message(b"one", SystemTopic.TIMER)
     assert TimerAdmission(TimerConfig(), lambda _out_ms: 0).defer(append, {"TIMER_DELAY_SEC": "5"}, NOW) is None
     assert append.properties == b""
 
 
 @pytest.mark.parametrize("properties", [{"TIMER_DELAY_SEC": "x"}, {"TIMER_DELIVER_MS": str(NOW + 4 * DAY_MS)}])
-def test_what_can_never_be_granted_is_known_before(properties: dict[str, str]) -> None:
-    """A half message that asks for it is refused, and not its commit; what is over by now is no such thing."""
+def test_half_messages_with_invalid_times_are_rejected(properties: dict[str, str]) -> None:
+    """The half message itself is rejected, not its commit; a time that is over is valid."""
     entry = TimerAdmission(TimerConfig(), lambda _out_ms: 0)
     deferral = Deferral((1_000,), entry.defer, lambda *_: None, check_timer=entry.check)
     half = {"TRAN_MSG": "true", "UNIQ_KEY": "K"}

@@ -1,4 +1,4 @@
-"""Timers of a store, stepped by hand: when they come, what may hold them up, what a restart leaves of them."""
+"""Timers of a store, stepped by hand: when they are delivered, what delays them, and what a restart keeps."""
 
 import asyncio
 import errno
@@ -38,7 +38,7 @@ def loaded(it: Opened, **fields: Any) -> Timers:
 
 
 def run(it: Opened, timers: Timers, until_ms: int) -> None:
-    """Step until a time comes; time passes as fast as nothing is to be done."""
+    """Step until a time, and advance the clock whenever nothing is due."""
     while True:
         next_ms = timers.delivery.step(it.clock.now_ms)
         if next_ms is None or next_ms > until_ms:
@@ -48,7 +48,7 @@ def run(it: Opened, timers: Timers, until_ms: int) -> None:
 
 
 def test_a_slot_is_delivered_when_its_step_is_over(it: Opened) -> None:
-    """Not a millisecond before; everything of it in the order of its arrival."""
+    """Not a millisecond before; all messages of the slot in the order of their arrival."""
     timers = loaded(it)
     it.put(*(timed(b"%d" % n, BEGIN + 4_000) for n in range(100)), timed(b"later", BEGIN + 5_000))
     run(it, timers, BEGIN + 4_999)
@@ -63,8 +63,8 @@ def test_a_slot_is_delivered_when_its_step_is_over(it: Opened) -> None:
     stop(it, timers)
 
 
-def test_what_is_delivered_is_what_was_sent(it: Opened) -> None:
-    """With the times of its waiting added to its properties; nothing else has changed."""
+def test_a_delivered_message_equals_the_sent_one(it: Opened) -> None:
+    """Its properties get the times of its wait; nothing else has changed."""
     timers = loaded(it)
     fields: dict[str, Any] = {"flag": 7, "sys_flag": 1, "born_timestamp": 5, "reconsume_times": 3}
     (sent,) = it.put(timed(b"one", BEGIN + 1_000, queue_id=3, more={"TAGS": "TagA"}, **fields))
@@ -79,7 +79,7 @@ def test_what_is_delivered_is_what_was_sent(it: Opened) -> None:
 
 
 def test_a_deletion_drops_the_message_of_its_key(it: Opened) -> None:
-    """Wherever they stand in their slot; and no message of another topic, or of another slot."""
+    """At any position in their slot, and no message of another topic or of another slot."""
     timers = loaded(it)
     out = BEGIN + 3_000
     it.put(deletion(out, "a"), timed(b"gone", out, key="a"), timed(b"too", out, key="b"), deletion(out, "b"))
@@ -91,8 +91,8 @@ def test_a_deletion_drops_the_message_of_its_key(it: Opened) -> None:
     stop(it, timers)
 
 
-def test_what_is_beyond_the_window_is_rolled(it: Opened) -> None:
-    """Once more through the timer topic from the window's end, or its half if too little remains; and comes in time."""
+def test_a_message_beyond_the_window_is_rolled(it: Opened) -> None:
+    """It returns to the timer topic at the end of the window, or at half if too little remains; it is on time."""
     timers = loaded(it, window_slots=30)
     it.put(timed(b"far", BEGIN + 70_000), timed(b"near", BEGIN + 31_000), deletion(BEGIN + 70_000, "k"))
     it.put(timed(b"gone", BEGIN + 70_000, key="k"))
@@ -109,8 +109,8 @@ def test_what_is_beyond_the_window_is_rolled(it: Opened) -> None:
     stop(it, timers)
 
 
-def test_a_message_that_comes_too_late_waits_for_the_next_slot(it: Opened) -> None:
-    """Its own is over: it is delivered one step later, and not lost."""
+def test_a_late_message_waits_for_the_next_slot(it: Opened) -> None:
+    """Its own slot is over: it is delivered one step later, and not lost."""
     timers = loaded(it)
     it.put(timed(b"one", BEGIN))
     run(it, timers, BEGIN + 1_000)
@@ -123,7 +123,7 @@ def test_a_message_that_comes_too_late_waits_for_the_next_slot(it: Opened) -> No
 
 
 def test_nothing_is_written_before_the_first_message(it: Opened) -> None:
-    """No wheel, no log, no check."""
+    """No wheel, no log, no check file."""
     timers = loaded(it)
     run(it, timers, BEGIN + 10_000)
     timers.step(it.clock.now_ms)
@@ -131,8 +131,8 @@ def test_nothing_is_written_before_the_first_message(it: Opened) -> None:
     assert not list(it.root.rglob("*timer*"))
 
 
-def test_a_stop_keeps_what_waits_and_what_was_delivered(it: Opened) -> None:
-    """Behind it each message comes once, those of a slot that was over meanwhile at once, and deletions hold."""
+def test_after_a_stop_each_message_is_delivered_once(it: Opened) -> None:
+    """Messages of a slot that was over meanwhile are delivered at once, and deletions take effect."""
     timers = loaded(it)
     it.put(timed(b"before", BEGIN + 1_000), timed(b"behind", BEGIN + 5_000), timed(b"gone", BEGIN + 5_000, key="k"))
     run(it, timers, BEGIN + 3_000)
@@ -149,8 +149,8 @@ def test_a_stop_keeps_what_waits_and_what_was_delivered(it: Opened) -> None:
     assert (check.read_ms, check.queue_offset) == (BEGIN + 6_000, 4)
 
 
-def test_strange_messages_are_dropped(it: Opened) -> None:
-    """Without a time or a destination, for topics that nothing is delivered to, and of a topic that was deleted."""
+def test_invalid_messages_are_dropped(it: Opened) -> None:
+    """Without a time or a destination, for topics that get no deliveries, and of a deleted topic."""
     timers = loaded(it)
     it.put(message(b"none", SystemTopic.TIMER, 0), timed(b"loop", BEGIN, SystemTopic.TIMER))
     it.put(timed(b"half", BEGIN, SystemTopic.TRANSACTION_HALF), timed(b"x", BEGIN, more={"REAL_QID": "x"}))
@@ -174,8 +174,8 @@ BAD: list[dict[str, Any]] = [
 ]
 
 
-def test_bad_entries_stop_nothing_after_a_restart_either(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A store that another version filled with them: what lies between them is delivered once, on time."""
+def test_after_a_restart_bad_entries_do_not_stop_delivery(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In a store that another version filled with them, the messages between them are delivered once, on time."""
     bad = [timed(b"bad", BEGIN + 1_000, **fields) for fields in BAD]
     sizes: Any = {"mapped_file_size_commit_log": 1 << 20}
     with opened(tmp_path, **sizes) as it:
@@ -198,9 +198,9 @@ def test_bad_entries_stop_nothing_after_a_restart_either(tmp_path: Path, caplog:
     assert max(len(record.message) for record in lines) < 1_000
 
 
-def test_a_time_of_long_ago_takes_no_slot_of_a_later_one(it: Opened) -> None:
-    """Slots of times that are a turn of the wheel apart share a place: what comes so late is put into a younger slot,
-    and is delivered at once, and so is what lies so far back that a unit could not say it."""
+def test_a_time_in_the_distant_past_does_not_use_the_slot_of_a_later_one(it: Opened) -> None:
+    """Times that are a revolution of the wheel apart share a position, so such a late message is put into a younger
+    slot and delivered at once, and so is one whose age would not fit into a unit."""
     timers = loaded(it)
     run(it, timers, now_ms := BEGIN + 2_000_000)
     it.put(timed(b"waits", now_ms + 100_000))
@@ -214,7 +214,7 @@ def test_a_time_of_long_ago_takes_no_slot_of_a_later_one(it: Opened) -> None:
 
 
 class Running:
-    """Timers that run over a store, in a loop that is stepped."""
+    """Timers over a store, in a loop that is stepped."""
 
     def __init__(self, it: Opened) -> None:
         self.it = it
@@ -223,13 +223,13 @@ class Running:
         self.timers.delivery.start(self.loop)
 
     def put(self, *appends: Append) -> None:
-        """One turn, and its arrival."""
+        """Put messages in one iteration, and notify the delivery."""
         self.it.put(*appends)
         self.timers.arrived(*self.it.arrivals[-1][1:])
 
 
-def test_who_has_nothing_to_deliver_does_nothing(it: Opened) -> None:
-    """Nobody polls; an arrival wakes it, and it wakes itself when the slot is over."""
+def test_delivery_does_not_run_without_due_messages(it: Opened) -> None:
+    """There is no polling; an arrival wakes the delivery, and a timer does when the slot is over."""
     running = Running(it)
     running.loop.pass_ms(3_000)
     assert (running.loop.turns, running.loop.pending()) == (1, 0)
@@ -247,8 +247,8 @@ def test_who_has_nothing_to_deliver_does_nothing(it: Opened) -> None:
     stop(it, running.timers)
 
 
-def test_a_store_that_refuses_is_asked_again(it: Opened) -> None:
-    """Nothing is lost and nothing comes twice; what is behind is told."""
+def test_a_put_that_the_store_rejects_is_repeated(it: Opened) -> None:
+    """No message is lost or delivered twice; the delay is reported."""
     running = Running(it)
     running.put(*(timed(b"%d" % n, BEGIN) for n in range(40)))
     running.loop.pass_ms(900)
@@ -270,8 +270,8 @@ def test_a_store_that_refuses_is_asked_again(it: Opened) -> None:
     stop(it, running.timers)
 
 
-def test_a_timer_log_that_cannot_be_written_is_tried_again(it: Opened) -> None:
-    """The message goes on the wheel once it can; meanwhile no other is taken, and who sends it is told why."""
+def test_a_failed_write_to_the_timer_log_is_repeated(it: Opened) -> None:
+    """The message is put on the wheel later; meanwhile others are rejected, with the reason."""
     running = Running(it)
     entry = running.timers.admission
 
@@ -293,8 +293,8 @@ def test_a_timer_log_that_cannot_be_written_is_tried_again(it: Opened) -> None:
     stop(it, running.timers)
 
 
-async def test_what_is_cold_is_fetched(tmp_path: Path) -> None:
-    """Messages and units alike, by threads; the loop waits for no disk."""
+async def test_cold_messages_and_units_are_fetched(tmp_path: Path) -> None:
+    """Threads fetch them; the loop waits for no disk."""
     with opened(tmp_path) as it:
         timers = loaded(it)
         it.put(*(timed(b"%d" % n + b"x" * 2_000, BEGIN + 1_000) for n in range(40)))

@@ -1,4 +1,4 @@
-"""Rounds of questions: who is asked, who not yet, and who never again."""
+"""Check rounds: which half messages are checked, which not yet, and which never again."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,25 +28,25 @@ async def parts(it: Opened) -> Transacted:
     return Transacted(it)
 
 
-def record(question: RemotingCommand) -> Record:
-    found = parse(memoryview(question.body))
+def record(request: RemotingCommand) -> Record:
+    found = parse(memoryview(request.body))
     assert isinstance(found, Record)
     return found
 
 
-def asked(parts: Transacted, *after_ms: int) -> list[int]:
-    """How many questions each round brings; somebody is there to be asked."""
+def checks_per_round(parts: Transacted, *after_ms: int) -> list[int]:
+    """Return the number of check requests in each round; there is a producer."""
     parts.producer()
     counts = []
     for ms in after_ms:
-        before = parts.totals.asked
+        before = parts.totals.checks_per_round
         parts.it.clock.now_ms += ms
         parts.round()
-        counts.append(parts.totals.asked - before)
+        counts.append(parts.totals.checks_per_round - before)
     return counts
 
 
-async def test_a_question_names_the_copy(parts: Transacted) -> None:
+async def test_a_check_request_refers_to_the_copy(parts: Transacted) -> None:
     """It is in the log by then; the body is the half message under its real topic, with flag and reconsume times."""
     half = parts.half(b"one", queue_id=3)
     half.reconsume_times = 2
@@ -54,15 +54,15 @@ async def test_a_question_names_the_copy(parts: Transacted) -> None:
     producer = parts.producer()
     parts.it.clock.now_ms += 6_000
     parts.round()
-    (question,) = questions(producer)
-    header = question.header(CheckTransactionHeader)
+    (request,) = questions(producer)
+    header = request.header(CheckTransactionHeader)
     _, copy = records_of(parts.it.store.get(HALF, 0, 0, 9))
-    assert question.is_oneway
+    assert request.is_oneway
     assert (header.tran_state_table_offset, header.commit_log_offset) == (1, copy.physical_offset)
     assert header.msg_id == header.transaction_id == "Uone"
     assert header.offset_msg_id == f"{HOST.hex().upper()}{copy.physical_offset:016X}"
     assert (header.topic, header.bname) == (HALF, "b")
-    body = record(question)
+    body = record(request)
     assert (body.topic, body.queue_id, bytes(body.body)) == ("T", 3, b"one")
     assert (body.queue_offset, body.physical_offset) == (1, copy.physical_offset)
     assert (body.flag, body.reconsume_times, copy.flag, copy.reconsume_times) == (7, 2, 7, 2)
@@ -75,8 +75,8 @@ async def test_a_question_names_the_copy(parts: Transacted) -> None:
 
 @pytest.mark.parametrize("which", ["half", "copy"])
 @pytest.mark.parametrize("decision", [8, ROLLBACK])
-async def test_ends_by_either_name(parts: Transacted, which: str, decision: int) -> None:
-    """A producer may name the half message that it sent or the copy that it was asked about: both are decided, once."""
+async def test_an_end_may_refer_to_the_half_message_or_its_copy(parts: Transacted, which: str, decision: int) -> None:
+    """A producer may refer to the half message that it sent or to the checked copy: both are decided, once."""
     half = parts.send()
     producer = parts.producer()
     parts.it.clock.now_ms += 6_000
@@ -97,52 +97,52 @@ async def test_ends_by_either_name(parts: Transacted, which: str, decision: int)
     assert parts.transactions.statistics().open == {}
 
 
-async def test_nobody_is_asked_too_early(parts: Transacted) -> None:
+async def test_no_check_is_too_early(parts: Transacted) -> None:
     """Not before transactionTimeOut after its birth; then once in each round."""
     parts.send()
-    assert asked(parts, 0, 5_999, 1, 1, 30_000) == [0, 0, 1, 1, 1]
+    assert checks_per_round(parts, 0, 5_999, 1, 1, 30_000) == [0, 0, 1, 1, 1]
 
 
-async def test_the_first_young_one_ends_the_round(parts: Transacted) -> None:
-    """Those behind it are younger."""
+async def test_the_first_young_half_message_ends_the_round(parts: Transacted) -> None:
+    """Those after it are younger."""
     parts.send(b"old")
     parts.it.clock.now_ms += 5_000
     parts.send(b"young")
-    assert asked(parts, 1_000, 5_000) == [1, 2]
+    assert checks_per_round(parts, 1_000, 5_000) == [1, 2]
 
 
-async def test_immunity_of_its_own(parts: Transacted) -> None:
-    """It is stored again meanwhile, without being asked, and holds nobody up; a count of questions does not grow."""
+async def test_a_half_message_may_have_its_own_immunity(parts: Transacted) -> None:
+    """It is stored again meanwhile without a check, does not block others, and its number of checks does not grow."""
     parts.send(b"immune", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
     parts.send(b"usual")
-    assert asked(parts, 30_000, 30_000, 30_000) == [1, 2, 2]
+    assert checks_per_round(parts, 30_000, 30_000, 30_000) == [1, 2, 2]
     assert parts.totals.kept == 1
     copies = [decode_properties(it.properties.decode()) for it in records_of(parts.it.store.get(HALF, 0, 2, 9))]
     assert [(it["UNIQ_KEY"], it["TRANSACTION_CHECK_TIMES"]) for it in copies[:2]] == [("Uimmune", "0"), ("Uusual", "1")]
 
 
-async def test_a_kept_one_is_ended_by_its_first_name(parts: Transacted) -> None:
-    """Its producer never heard of the copy."""
+async def test_a_kept_half_message_is_ended_by_its_first_offset(parts: Transacted) -> None:
+    """Its producer was never notified of the copy."""
     half = parts.send(CHECK_IMMUNITY_TIME_IN_SECONDS="60")
-    assert asked(parts, 30_000) == [0]
+    assert checks_per_round(parts, 30_000) == [0]
     assert parts.end(half).code == ResponseCode.SUCCESS
-    assert asked(parts, 60_000) == [0]
+    assert checks_per_round(parts, 60_000) == [0]
     assert len(parts.it.bodies()) == 1
 
 
-async def test_a_clock_that_is_ahead(parts: Transacted) -> None:
-    """Who was born in the future is asked, and does not hold up the others."""
+async def test_a_half_message_born_in_the_future_is_checked(parts: Transacted) -> None:
+    """It does not block others."""
     half = parts.half()
     half.born_timestamp += 3_600_000
     parts.it.put(half)
-    assert asked(parts, 1_000) == [1]
+    assert checks_per_round(parts, 1_000) == [1]
 
 
-async def test_who_was_asked_often_enough_is_discarded(it: Opened) -> None:
-    """After transactionCheckMax questions, to a topic of its own, whole; its producer may still end it."""
+async def test_a_half_message_is_discarded_after_the_maximum_of_checks(it: Opened) -> None:
+    """After transactionCheckMax checks it moves to a topic of its own, complete; its producer may still end it."""
     parts = Transacted(it, transaction_check_max=2)
     half = parts.send()
-    assert asked(parts, 30_000, 30_000, 30_000, 30_000) == [1, 1, 0, 0]
+    assert checks_per_round(parts, 30_000, 30_000, 30_000, 30_000) == [1, 1, 0, 0]
     (discarded,) = records_of(it.store.get(DISCARDED, 0, 0, 9))
     assert (bytes(discarded.body), discarded.flag) == (b"half", 7)
     assert parts.open_offsets() == []
@@ -152,8 +152,8 @@ async def test_who_was_asked_often_enough_is_discarded(it: Opened) -> None:
     assert len(it.bodies()) == 1
 
 
-async def test_without_producers_the_questions_count(it: Opened) -> None:
-    """As with RocketMQ: a group that is gone for good does not keep its half messages for ever."""
+async def test_without_producers_the_checks_count(it: Opened) -> None:
+    """As with RocketMQ: a group that is gone for good does not keep its half messages forever."""
     parts = Transacted(it, transaction_check_max=1)
     parts.send()
     for _ in range(2):
@@ -162,16 +162,16 @@ async def test_without_producers_the_questions_count(it: Opened) -> None:
     assert (parts.totals.without_producer, parts.totals.discarded) == (1, 1)
 
 
-async def test_what_is_as_old_as_messages_become_is_discarded(it: Opened) -> None:
+async def test_a_half_message_is_discarded_after_the_reserved_time(it: Opened) -> None:
     """fileReservedTime after its birth."""
     parts = Transacted(it, file_reserved_time=1)
     parts.send()
-    assert asked(parts, 3_600_001) == [0]
+    assert checks_per_round(parts, 3_600_001) == [0]
     assert len(it.bodies(DISCARDED)) == 1
 
 
-async def test_producers_take_turns(parts: Transacted) -> None:
-    """Of the same group; one that is gone, or does not read, is passed over."""
+async def test_producers_of_a_group_are_checked_in_turn(parts: Transacted) -> None:
+    """A producer that is disconnected or does not read is skipped."""
     producers = [parts.producer(port=port) for port in (1, 2, 3)]
     producers[2].connection.paused = True
     for n in range(6):
@@ -182,8 +182,8 @@ async def test_producers_take_turns(parts: Transacted) -> None:
     assert [len(questions(producer)) for producer in producers] == [3, 3, 0]
 
 
-async def test_who_does_not_read_is_not_asked_more(it: Opened) -> None:
-    """The half message is stored again, and the question that was not asked does not count."""
+async def test_a_producer_that_does_not_read_gets_no_more_checks(it: Opened) -> None:
+    """The half message is stored again, and a check that was not sent does not count."""
     parts = Transacted(it, transaction_check_max=1)
     parts.send()
     producer = parts.producer()
@@ -198,8 +198,8 @@ async def test_who_does_not_read_is_not_asked_more(it: Opened) -> None:
     assert len(questions(producer)) == 1
 
 
-async def test_decided_ones_are_passed_over(parts: Transacted) -> None:
-    """However many; of those between them each is asked about, in order."""
+async def test_decided_half_messages_are_skipped(parts: Transacted) -> None:
+    """Any number of them; each open one between them is checked, in order."""
     halves = [parts.send(b"%d" % n) for n in range(5 * SLICE_MESSAGES)]
     for n, half in enumerate(halves):
         if n % 7:
@@ -207,25 +207,25 @@ async def test_decided_ones_are_passed_over(parts: Transacted) -> None:
     producer = parts.producer()
     parts.it.clock.now_ms += 6_000
     parts.round()
-    bodies = [bytes(record(question).body) for question in questions(producer)]
+    bodies = [bytes(record(request).body) for request in questions(producer)]
     assert bodies == [b"%d" % n for n in range(0, 5 * SLICE_MESSAGES, 7)]
 
 
 async def test_half_messages_of_a_deleted_topic_are_dropped(parts: Transacted) -> None:
-    """Nobody is asked; an op message says that they are done with."""
+    """They are not checked; an op message marks them as decided."""
     parts.send()
     await parts.it.store.delete_topic("T", may_have_delayed=True)
-    assert asked(parts, 30_000) == [0]
+    assert checks_per_round(parts, 30_000) == [0]
     assert parts.it.bodies(OP) == [b"0"]
     assert parts.open_offsets() == []
 
 
-async def test_a_store_that_takes_nothing_ends_the_round(parts: Transacted) -> None:
-    """Nobody is asked about what is not stored again; the next round does it."""
+async def test_a_store_that_rejects_puts_ends_the_round(parts: Transacted) -> None:
+    """A half message that is not stored again is not checked; the next round checks it."""
     parts.send()
     flags = parts.it.store._log.flags
     flags.set(RunningFlag.DISK_FULL)
-    assert asked(parts, 6_000) == [0]
+    assert checks_per_round(parts, 6_000) == [0]
     flags.clear(RunningFlag.DISK_FULL)
 
     def refuse(call: str, _path: str) -> None:
@@ -233,34 +233,34 @@ async def test_a_store_that_takes_nothing_ends_the_round(parts: Transacted) -> N
             raise OSError(5, "broken")
 
     parts.it.disk.refuse = refuse
-    assert asked(parts, 1_000) == [0]
+    assert checks_per_round(parts, 1_000) == [0]
     parts.it.disk.refuse = lambda call, path: None
     assert parts.open_offsets() == [0]
-    assert asked(parts, 1_000) == [1]
+    assert checks_per_round(parts, 1_000) == [1]
 
 
-async def test_who_is_being_ended_is_left_alone(parts: Transacted) -> None:
-    """Its end is under way."""
+async def test_a_half_message_that_is_being_ended_is_not_checked(parts: Transacted) -> None:
+    """Its end is in progress."""
     half = parts.send()
     parts.transactions.under_way[0] = []
-    assert asked(parts, 30_000) == [0]
+    assert checks_per_round(parts, 30_000) == [0]
     del parts.transactions.under_way[0]
     assert parts.end(half).code == ResponseCode.SUCCESS
 
 
-async def test_a_copy_that_would_be_too_long_is_discarded(parts: Transacted) -> None:
-    """There is no room for how often it was asked about: it must not hold up those behind it."""
+async def test_a_half_message_whose_copy_would_be_too_long_is_discarded(parts: Transacted) -> None:
+    """Its properties have no space for the number of checks, and it must not block others."""
     parts.send(b"long", filler="x" * 32_640)
     parts.send(b"short")
     producer = parts.producer()
     parts.it.clock.now_ms += 6_000
     parts.round()
-    assert [bytes(record(question).body) for question in questions(producer)] == [b"short"]
+    assert [bytes(record(request).body) for request in questions(producer)] == [b"short"]
     assert parts.it.bodies(DISCARDED) == [b"long"]
 
 
-async def test_a_round_goes_in_slices(parts: Transacted) -> None:
-    """Each asks about no more than SLICE_MESSAGES; what comes meanwhile is for the next round."""
+async def test_a_round_runs_in_slices(parts: Transacted) -> None:
+    """Each checks at most SLICE_MESSAGES; messages that arrive meanwhile are left for the next round."""
     for n in range(3 * SLICE_MESSAGES):
         parts.send(b"%d" % n)
     parts.it.clock.now_ms += 30_000

@@ -1,4 +1,4 @@
-"""The background of transactions: starts, rounds in time, stops, and what fails on the way."""
+"""The background work of transactions: starts, scheduled rounds, stops, and failures."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,8 +25,8 @@ async def started(parts: Transacted) -> Transacted:
     return parts
 
 
-async def pass_ms(parts: Transacted, ms: int) -> None:
-    """Time passes, and what that begins comes to its end."""
+async def advance(parts: Transacted, ms: int) -> None:
+    """Advance the clock, and complete the work that begins."""
     parts.it.clock.now_ms += ms
     parts.checks.step(parts.it.clock.now_ms)
     task = parts.checks._task
@@ -34,14 +34,14 @@ async def pass_ms(parts: Transacted, ms: int) -> None:
     await task
 
 
-async def test_rounds_come_at_their_interval(it: Opened) -> None:
-    """The first one an interval after the start; a changed interval counts at once."""
+async def test_rounds_begin_at_their_interval(it: Opened) -> None:
+    """The first one begins an interval after the start; a changed interval applies at once."""
     parts = await started(Transacted(it, is_loaded=False))
     producer = parts.producer()
     parts.send()
     counts = []
     for ms in (29_999, 1, 29_999, 1):
-        await pass_ms(parts, ms)
+        await advance(parts, ms)
         counts.append(len(questions(producer)))
     assert counts == [0, 1, 0, 1]
     parts.transactions.configure(
@@ -49,15 +49,15 @@ async def test_rounds_come_at_their_interval(it: Opened) -> None:
             broker_ip="", broker_name="b", store_host=parts.config.store_host, transaction_check_interval=1_000
         )
     )
-    await pass_ms(parts, 1_000)
+    await advance(parts, 1_000)
     assert len(questions(producer)) == 1
     assert parts.checks.statistics().asked == 3
     assert repr(parts.checks) == "<TransactionChecks rounds=3 asked=3>"
     await parts.checks.stop()
 
 
-async def test_a_stop_leaves_what_the_next_start_needs(it: Opened) -> None:
-    """The offsets of that moment, and the log on disk."""
+async def test_a_stop_saves_what_the_next_start_needs(it: Opened) -> None:
+    """The current offsets, and the log on disk."""
     parts = await started(Transacted(it, is_loaded=False))
     halves = [parts.send(b"%d" % n) for n in range(3)]
     parts.end(halves[0])
@@ -72,8 +72,8 @@ async def test_a_stop_leaves_what_the_next_start_needs(it: Opened) -> None:
     assert (parts.offsets.committed(GROUP, HALF, 0), parts.offsets.committed(GROUP, OP, 0)) == (3, 3)
 
 
-async def test_a_stopped_one_asks_nobody(it: Opened) -> None:
-    """Whoever still calls."""
+async def test_no_checks_are_sent_after_a_stop(it: Opened) -> None:
+    """Even if `step` is still called."""
     parts = await started(Transacted(it, is_loaded=False))
     producer = parts.producer()
     parts.send()
@@ -84,10 +84,10 @@ async def test_a_stopped_one_asks_nobody(it: Opened) -> None:
     assert questions(producer) == []
 
 
-async def test_what_fails_is_tried_again(
+async def test_failed_work_is_repeated(
     it: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A start, too; told with its traceback."""
+    """The load as well; failures are logged with their traceback."""
     parts = Transacted(it, is_loaded=False)
     parts.send()
 
@@ -98,12 +98,12 @@ async def test_what_fails_is_tried_again(
     with monkeypatch.context() as patched:
         patched.setattr(checks, "Loading", Broken)
         parts.checks.start(asyncio.get_running_loop())
-        await pass_ms(parts, 0)
+        await advance(parts, 0)
     assert "transactions cannot be checked" in caplog.text
     assert not parts.transactions.loaded.is_set()
-    await pass_ms(parts, checks.RETRY_MS - 1)
+    await advance(parts, checks.RETRY_MS - 1)
     assert not parts.transactions.loaded.is_set()
-    await pass_ms(parts, 1)
+    await advance(parts, 1)
     assert parts.transactions.loaded.is_set()
     await parts.checks.stop()
 
@@ -120,7 +120,7 @@ async def test_cold_half_messages_are_fetched(tmp_path: Path) -> None:
         parts = await started(Transacted(it, is_loaded=False))
         producer = parts.producer()
         assert len(parts.open_offsets()) == 40
-        await pass_ms(parts, 30_000)
+        await advance(parts, 30_000)
         assert len(questions(producer)) == 40
         assert cold.waits
         assert not any(is_loop for _, is_loop in cold.waits)

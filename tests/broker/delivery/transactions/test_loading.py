@@ -1,4 +1,4 @@
-"""After a start: what is open is what the log says, whatever was saved, and whoever wrote it."""
+"""After a start: the log determines which half messages are open, whatever was saved and whichever broker wrote it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,7 +19,7 @@ async def it(tmp_path: Path) -> AsyncIterator[Opened]:
 
 
 def saved(it: Opened, half: int, op: int) -> ConsumerOffsetTable:
-    """Offsets that an earlier process has left."""
+    """Return the offsets that an earlier process has saved."""
     table = ConsumerOffsetTable(OffsetsConfig(), it.clock)
     table.commit_own(HALF, 0, half)
     table.commit_own(OP, 0, op)
@@ -31,21 +31,21 @@ def op(body: bytes) -> Append:
 
 
 def foreign_copy(half: Append, checks: int = 1) -> Append:
-    """A copy as RocketMQ makes it: it does not say whose."""
+    """Return a copy as RocketMQ makes it, without the offset of its root."""
     properties = decode_properties(half.properties.decode()) | {"TRANSACTION_CHECK_TIMES": str(checks)}
     return message(bytes(half.body), HALF, tag="tag", properties=encode_properties(properties).encode())
 
 
-async def test_an_empty_store(it: Opened) -> None:
-    """Nothing is open, and the first half message will be."""
+async def test_an_empty_store_has_no_open_half_messages(it: Opened) -> None:
+    """The first half message will be open."""
     parts = Transacted(it)
     assert parts.transactions.loaded.is_set()
     parts.send()
     assert parts.open_offsets() == [0]
 
 
-async def test_decided_ones_are_not_open(it: Opened) -> None:
-    """By op messages alone: nothing was saved; counts of open ones are those of the log."""
+async def test_decided_half_messages_are_not_open(it: Opened) -> None:
+    """Op messages alone decide, nothing was saved; the counts of open ones agree with the log."""
     before = Transacted(it)
     halves = [before.send(b"%d" % n, topic="TU"[n % 2]) for n in range(6)]
     before.end(halves[0])
@@ -59,8 +59,8 @@ async def test_decided_ones_are_not_open(it: Opened) -> None:
 
 
 @pytest.mark.parametrize("body", [b"1,2,", b"1,2", b"2,1,1,"])
-async def test_op_messages_of_either_kind(it: Opened, body: bytes) -> None:
-    """RocketMQ 5.3 names several half messages in one, with a comma behind each; any other text is dropped."""
+async def test_op_messages_of_both_brokers_are_read(it: Opened, body: bytes) -> None:
+    """Those of RocketMQ 5.3 contain several offsets, each followed by a comma; any other text is dropped."""
     before = Transacted(it)
     for n in range(4):
         before.send(b"%d" % n)
@@ -71,8 +71,8 @@ async def test_op_messages_of_either_kind(it: Opened, body: bytes) -> None:
 
 @pytest.mark.parametrize("half", [0, 1, 2, 3, 9])
 @pytest.mark.parametrize("saved_op", [0, 1, 9])
-async def test_saved_offsets_may_be_old_or_wrong(it: Opened, half: int, saved_op: int) -> None:
-    """Between what is safe and what is there, any pair that was ever right leads to the same."""
+async def test_saved_offsets_may_be_outdated(it: Opened, half: int, saved_op: int) -> None:
+    """Any pair of offsets that was ever valid leads to the same state."""
     before = Transacted(it)
     halves = [before.send(b"%d" % n) for n in range(3)]
     before.end(halves[0])
@@ -81,16 +81,16 @@ async def test_saved_offsets_may_be_old_or_wrong(it: Opened, half: int, saved_op
         assert Transacted(it, saved(it, half, saved_op)).open_offsets() == expected
 
 
-async def test_offsets_beyond_the_queues(it: Opened) -> None:
-    """Of another store, or of one that lost its end: the queues' ends count."""
+async def test_offsets_after_the_queues_are_corrected(it: Opened) -> None:
+    """Offsets of another store, or of one that lost its end: the ends of the queues count."""
     Transacted(it).send()
     parts = Transacted(it, saved(it, 5, 5))
     parts.send(b"new")
     assert parts.open_offsets() == [1]
 
 
-async def test_copies_go_on(it: Opened) -> None:
-    """Of a half message and its copies only the last is open; the producer may still name the first."""
+async def test_only_the_last_copy_is_open(it: Opened) -> None:
+    """Of a half message and its copies only the last is open; the producer may still refer to the first."""
     before = Transacted(it)
     half = before.send()
     for _ in range(3):
@@ -107,8 +107,8 @@ async def test_copies_go_on(it: Opened) -> None:
         assert Transacted(it, table).open_offsets() == []
 
 
-async def test_a_process_that_was_killed_between_the_op_messages(it: Opened) -> None:
-    """The copy's is there, the root's is not: the copy is decided, and of the root another question is asked."""
+async def test_only_one_of_two_op_messages_is_stored(it: Opened) -> None:
+    """After a kill in between: the copy is decided, and the root is checked once more."""
     before = Transacted(it)
     before.send()
     it.clock.now_ms += 30_000
@@ -118,7 +118,7 @@ async def test_a_process_that_was_killed_between_the_op_messages(it: Opened) -> 
 
 
 async def test_a_copy_whose_root_was_decided_is_decided(it: Opened) -> None:
-    """Its own op message is not needed, even if the root's is of before the saved offset."""
+    """Its own op message is not needed, even if that of the root is before the saved offset."""
     before = Transacted(it)
     before.send()
     it.clock.now_ms += 30_000
@@ -128,8 +128,8 @@ async def test_a_copy_whose_root_was_decided_is_decided(it: Opened) -> None:
         assert Transacted(it, saved(it, half, 0)).open_offsets() == []
 
 
-async def test_half_messages_of_rocketmq(it: Opened) -> None:
-    """Copies that do not say whose they are are half messages of their own; either name ends one."""
+async def test_copies_of_rocketmq_are_half_messages_of_their_own(it: Opened) -> None:
+    """They do not contain their root; either offset ends one."""
     before = Transacted(it)
     half = before.send()
     it.put(foreign_copy(half))
@@ -143,8 +143,8 @@ async def test_half_messages_of_rocketmq(it: Opened) -> None:
     assert len(it.bodies()) == 1
 
 
-async def test_a_copy_of_rocketmq_supersedes_what_it_copies(it: Opened) -> None:
-    """By the unique key, if it was asked about: a message that was sent twice is two half messages."""
+async def test_a_copy_of_rocketmq_supersedes_the_previous_one(it: Opened) -> None:
+    """By the unique key, if it was checked: a message that was sent twice is two half messages."""
     before = Transacted(it)
     half = before.send(b"one")
     it.put(foreign_copy(half), foreign_copy(half, 2))
@@ -155,16 +155,16 @@ async def test_a_copy_of_rocketmq_supersedes_what_it_copies(it: Opened) -> None:
     assert parts.transactions.statistics().open == {"T": 3}
 
 
-async def test_what_cannot_be_read_is_passed_over(it: Opened, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever somebody has put into the topic."""
+async def test_invalid_records_are_skipped(it: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    """Any other records in the topic."""
     it.put(message(b"no half message", HALF))
     Transacted(it).send()
     assert Transacted(it).open_offsets() == [1]
     assert "half message dropped total=1 offset=0 reason=" in caplog.text
 
 
-async def test_what_was_committed_is_saved_late(it: Opened) -> None:
-    """Saved offsets and a start give the same as a start alone."""
+async def test_committed_offsets_give_the_same_state(it: Opened) -> None:
+    """A start with saved offsets gives the same state as a start without."""
     parts = Transacted(it)
     halves = [parts.send(b"%d" % n) for n in range(8)]
     for half in halves[:5]:

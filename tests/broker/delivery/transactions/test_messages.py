@@ -1,4 +1,4 @@
-"""The messages of which transactions are made."""
+"""The messages of transactions."""
 
 import pytest
 
@@ -30,8 +30,8 @@ def record(properties: dict[str, str], born_host: bytes = BORN_HOST) -> bytes:
     )  # fmt: skip
 
 
-def test_a_half_message_says_where_it_belongs() -> None:
-    """And which transaction it is of: without another word, its own."""
+def test_a_half_message_contains_its_destination_and_root() -> None:
+    """Without a root property it is its own root."""
     half = half_of(record(PROPERTIES))
     assert half is not None
     assert (half.topic, half.queue_id, half.root, half.checks, half.group, half.unique_key) == (
@@ -46,8 +46,8 @@ def test_a_half_message_says_where_it_belongs() -> None:
 @pytest.mark.parametrize(
     "changes", [{"REAL_TOPIC": ""}, {"REAL_QID": ""}, {"REAL_QID": "-1"}, {"REAL_QID": "x"}, {"REAL_QID": "1" * 30}]
 )
-def test_what_does_not_say_where_it_belongs_is_none(changes: dict[str, str]) -> None:
-    """Neither is what is no record at all."""
+def test_a_record_without_a_destination_is_not_a_half_message(changes: dict[str, str]) -> None:
+    """Bytes without a record are not one either."""
     assert half_of(record(PROPERTIES | changes)) is None
     assert half_of(b"\0" * 100) is None
     assert half_of(None) is None
@@ -56,16 +56,16 @@ def test_what_does_not_say_where_it_belongs_is_none(changes: dict[str, str]) -> 
 @pytest.mark.parametrize(
     ("seconds", "ms"), [("0", 0), ("12", 12_000), ("-1", 6_000), ("", 6_000), ("1.5", 6_000), ("x", 6_000)]
 )
-def test_immunity(seconds: str, ms: int) -> None:
-    """-1, and what is no number, is the default."""
+def test_immunity_is_parsed(seconds: str, ms: int) -> None:
+    """-1, and a value that is not a number, mean the default."""
     half = half_of(record(PROPERTIES | {"CHECK_IMMUNITY_TIME_IN_SECONDS": seconds}))
     assert half is not None
     assert half.immunity_ms(6_000) == ms
 
 
 @pytest.mark.parametrize("born_host", [BORN_HOST, bytes(range(20))])
-def test_what_becomes_of_it(born_host: bytes) -> None:
-    """Final message and copy keep body, flag, hosts and times; only the final one has a transaction's bits."""
+def test_final_message_and_copy(born_host: bytes) -> None:
+    """Final message and copy keep body, flag, hosts and times; only the final one has transaction bits."""
     half = half_of(record(PROPERTIES, born_host))
     assert half is not None
     final, copy = final_of(half), copy_of(half, 5, 1)
@@ -82,14 +82,14 @@ def test_what_becomes_of_it(born_host: bytes) -> None:
 
 
 @pytest.mark.parametrize("root", ["2", "6", "x"])
-def test_the_offset_of_the_half_message_reaches_no_client(root: str) -> None:
+def test_clients_do_not_get_the_offset_of_the_half_message(root: str) -> None:
     """Neither in the committed or discarded message nor in a check; the other properties stay byte for byte."""
     added = {"TRANSACTION_CHECK_TIMES": "1", "TRAN_PREPARED_QUEUE_OFFSET": root, "last": "TRAN_PREPARED_QUEUE_OFFSET"}
     half = half_of(record(PROPERTIES | added))
     assert half is not None
     expected = encode_properties(PROPERTIES | {"TRANSACTION_CHECK_TIMES": "1", "last": added["last"]}).encode()
     assert final_of(half).properties == discard_of(half).properties == expected
-    assert "TRAN_PREPARED_QUEUE_OFFSET" not in half.properties  # from which delayed messages are made
+    assert "TRAN_PREPARED_QUEUE_OFFSET" not in half.properties  # delayed messages are made from these
     copy = copy_of(half, half.root, 2)
     question = parse(memoryview(check_request_of(half, copy, HOST, "b").body))
     assert isinstance(question, Record)
@@ -111,21 +111,21 @@ def test_the_offset_of_the_half_message_reaches_no_client(root: str) -> None:
         {"REAL_QID": "٣"},
     ],
 )
-def test_what_no_client_could_have_sent_is_none(changes: dict[str, str]) -> None:
+def test_a_forged_record_is_not_a_half_message(changes: dict[str, str]) -> None:
     """A half message is validated as if it came from the network: other versions let clients forge them."""
     assert half_of(record(PROPERTIES | changes)) is None
 
 
 @pytest.mark.parametrize("root", ["6", "999999999999999999", "-1", "9" * 5_000, "٣"])
-def test_a_root_lies_before_its_copy(root: str) -> None:
-    """Anything else is ignored: the record is a transaction of its own, and no table grows to a forged offset."""
+def test_a_root_after_its_copy_is_ignored(root: str) -> None:
+    """The record is a transaction of its own, and no table grows to a forged offset."""
     half = half_of(record(PROPERTIES | {"TRAN_PREPARED_QUEUE_OFFSET": root, "TRANSACTION_CHECK_TIMES": "9" * 5_000}))
     assert half is not None
     assert (half.root, half.checks) == (5, 0)
 
 
-def test_a_sender_does_not_say_whose_copy_it_is() -> None:
-    """Nor how often it was asked about: both would end transactions of others, or its own too early."""
+def test_a_sender_cannot_set_the_root() -> None:
+    """Nor the number of checks: both would end transactions of others, or its own too early."""
     append = message(b"x", "T")
     make_half(append, PROPERTIES | {"TRAN_PREPARED_QUEUE_OFFSET": "2", "TRANSACTION_CHECK_TIMES": "15"})
     stored = decode_properties(append.properties.decode())
@@ -134,7 +134,7 @@ def test_a_sender_does_not_say_whose_copy_it_is() -> None:
     for forged in ("TRAN_PREPARED_QUEUE_OFFSET\x012\x02", "TRANSACTION_CHECK_TIMES\x0115\x02"):
         plain = "UNIQ_KEY\x01K1\x02TRAN_MSG\x01true\x02"
         assert completion.deferred(plain) is not None
-        assert completion.deferred(plain + forged) is None  # so all its properties are looked at
+        assert completion.deferred(plain + forged) is None  # so all its properties are decoded
 
 
 def op_record(body: bytes, properties: bytes = OP_PROPERTIES) -> Record:
@@ -147,8 +147,8 @@ def op_record(body: bytes, properties: bytes = OP_PROPERTIES) -> Record:
     return found
 
 
-def test_op_messages() -> None:
-    """Ours name one half message, RocketMQ's as many as they like."""
+def test_op_messages_contain_offsets() -> None:
+    """Ours contain one offset, RocketMQ's any number."""
     op = op_of(12, 1, HOST)
     assert (op.topic, op.queue_id, bytes(op.body), op.tags_code) == (OP, 0, b"12", 100)
     assert decided_by(op_record(bytes(op.body))) == [12]
@@ -159,14 +159,14 @@ def test_op_messages() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b",", b"x", b"-1", b"12 13", b"9" * 5_000, b"9223372036854775808", "٣".encode(), b"\xff1", b"1,,2"]
 )
-def test_bodies_that_no_broker_wrote(body: bytes) -> None:
-    """Such an op message decides nothing, and raises nothing."""
+def test_invalid_op_messages_decide_nothing(body: bytes) -> None:
+    """They raise nothing either."""
     assert decided_by(op_record(body)) is None
 
 
 @pytest.mark.parametrize(
     "properties", [b"", b"TAGS\x01e\x02", OP_PROPERTIES + b"REAL_TOPIC\x01RMQ_SYS_TRANS_OP_HALF_TOPIC\x02"]
 )
-def test_op_messages_that_came_by_another_topic(properties: bytes) -> None:
-    """A broker tags its own, and never sends them by way of a delay level or a timer."""
+def test_op_messages_from_another_topic_are_ignored(properties: bytes) -> None:
+    """A broker tags its op messages, and never sends them through a delay level or a timer."""
     assert decided_by(op_record(b"12", properties)) is None

@@ -1,4 +1,4 @@
-"""Which half messages are open, held against a dict that knows everything."""
+"""Which half messages are open, compared with a dict of all states."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,8 +8,8 @@ from skylarkmq.broker.delivery.transactions.open_halves import HalfState, OpenHa
 OPEN, DECIDED, SUPERSEDED, DISCARDED = HalfState
 
 
-def test_the_oldest_open_one_is_the_beginning() -> None:
-    """It moves over whatever is no longer open, once that is true of all before."""
+def test_begin_is_the_oldest_open_half_message() -> None:
+    """It moves past half messages that are no longer open, once no earlier one is."""
     halves = OpenHalves(10)
     assert (halves.begin, halves.next_open(0)) == (10, 10)
     halves.end(11)
@@ -21,8 +21,8 @@ def test_the_oldest_open_one_is_the_beginning() -> None:
     assert repr(halves) == "<OpenHalves from=13 copies=0>"
 
 
-def test_a_copy_goes_on_for_its_root() -> None:
-    """The one before is superseded; the end of the root is the copy's, too."""
+def test_a_copy_continues_its_root() -> None:
+    """The previous copy is superseded; the end of the root is also the end of the copy."""
     halves = OpenHalves()
     halves.renewed(0, 5)
     halves.renewed(0, 7)
@@ -33,8 +33,8 @@ def test_a_copy_goes_on_for_its_root() -> None:
     assert halves.statistics().copies == 0
 
 
-def test_decided_ones_are_remembered_for_a_while() -> None:
-    """At least `kept` of them, at most twice as many; of older ones nobody knows."""
+def test_decided_half_messages_are_recorded_for_a_while() -> None:
+    """At least `kept` of them, at most twice as many; older ones are unknown."""
     halves = OpenHalves(kept=10)
     for offset in range(100):
         halves.end(offset)
@@ -44,8 +44,8 @@ def test_decided_ones_are_remembered_for_a_while() -> None:
     assert halves.state(99) is DECIDED
 
 
-def test_a_root_from_before_the_beginning_is_remembered() -> None:
-    """Its copy was open; whoever names the root again finds what came of it; a discarded one may be resumed."""
+def test_a_root_before_begin_is_recorded() -> None:
+    """Its copy was open; a later end of the root finds the result; a discarded one may be resumed."""
     halves = OpenHalves(50)
     halves.renewed(7, 60)
     halves.renewed(8, 61)
@@ -56,8 +56,8 @@ def test_a_root_from_before_the_beginning_is_remembered() -> None:
     assert (halves.state(8), halves.latest(8)) == (OPEN, 62)
 
 
-def test_what_the_log_gives_up_is_discarded() -> None:
-    """With its copies; what was decided stays so."""
+def test_half_messages_deleted_from_the_log_are_discarded() -> None:
+    """With their copies; decided ones stay decided."""
     halves = OpenHalves()
     halves.end(1)
     halves.renewed(0, 3)
@@ -71,8 +71,8 @@ def test_what_the_log_gives_up_is_discarded() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["end", "renew", "expire"]), st.integers(0, 40)), max_size=60))
-def test_against_a_model(steps: list[tuple[str, int]]) -> None:
-    """Whatever happens in whatever order: the same are open, and the search finds the first of them."""
+def test_open_halves_equal_a_model(steps: list[tuple[str, int]]) -> None:
+    """After any sequence of operations the same ones are open, and the search finds the first of them."""
     halves, states, copies, low = OpenHalves(kept=1_000), dict[int, HalfState](), dict[int, int](), 0
     newest = 41
     for what, root in steps:

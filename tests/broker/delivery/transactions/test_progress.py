@@ -1,4 +1,4 @@
-"""Saved offsets: never ahead of what is decided, nor of the disk."""
+"""Saved offsets: never ahead of decided half messages, nor of the disk."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def saved(table: ConsumerOffsetTable) -> tuple[int | None, int | None]:
 
 
 def test_offsets_begin_within_the_queues(table: ConsumerOffsetTable) -> None:
-    """Without any, with the first message there is."""
+    """Without saved offsets, at the first existing message."""
     assert Progress(table).begin(Offsets(3, 4), Offsets(9, 9)) == (3, 4)
     table.commit_own(HALF, 0, 20)
     table.commit_own(OP, 0, 5)
@@ -27,8 +27,8 @@ def test_offsets_begin_within_the_queues(table: ConsumerOffsetTable) -> None:
     assert saved(table) == (20, 5)
 
 
-def test_op_messages_are_done_with_what_was_there_before_them(table: ConsumerOffsetTable) -> None:
-    """Once no half message of that time is open."""
+def test_op_messages_are_not_needed_after_older_half_messages_are_decided(table: ConsumerOffsetTable) -> None:
+    """Once none of the half messages before the mark is open."""
     progress = Progress(table)
     for half, op in ((10, 4), (20, 15), (20, 15), (30, 16)):
         progress.mark(Offsets(half, op))
@@ -39,8 +39,8 @@ def test_op_messages_are_done_with_what_was_there_before_them(table: ConsumerOff
     assert repr(progress) == "<Progress half=30 op=16 marks=0>"
 
 
-def test_nothing_is_saved_ahead_of_the_disk(table: ConsumerOffsetTable) -> None:
-    """The log has to be there as far as it went when the offsets were read; one pair after the other."""
+def test_offsets_are_not_saved_ahead_of_the_disk(table: ConsumerOffsetTable) -> None:
+    """The log must be flushed up to its end at the time when the offsets were read; one pair at a time."""
     progress = Progress(table)
     progress.step(1, 100, 50)
     progress.step(2, 200, 99)
