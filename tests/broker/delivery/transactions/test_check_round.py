@@ -39,10 +39,10 @@ def checks_per_round(parts: Transacted, *after_ms: int) -> list[int]:
     parts.producer()
     counts = []
     for ms in after_ms:
-        before = parts.totals.checks_per_round
+        before = parts.totals.asked
         parts.it.clock.now_ms += ms
         parts.round()
-        counts.append(parts.totals.checks_per_round - before)
+        counts.append(parts.totals.asked - before)
     return counts
 
 
