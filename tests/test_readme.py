@@ -1,4 +1,4 @@
-"""The README's examples run as they stand, and its two commands are those that the check runs."""
+"""The README's examples run unchanged, and `.ci/run` finds its two commands."""
 
 import re
 import subprocess
@@ -21,7 +21,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.daemon
 def test_the_example_sends_and_receives(tmp_path: Path) -> None:
-    """Pasted into a file and pointed at a running broker, the example does what it says."""
+    """The first example, with the address of a running broker, prints the message that it sent and received."""
     example, _ = blocks("python")
     assert NAMESRV in example
     with running(directory=tmp_path) as daemon:
@@ -34,8 +34,8 @@ def test_the_example_sends_and_receives(tmp_path: Path) -> None:
     assert re.fullmatch(r"sent [0-9A-F]{32}\nreceived \['order-1'\] one coffee\n", done.stdout)
 
 
-def test_the_test_of_another_project_passes(tmp_path: Path) -> None:
-    """The second example, in a project of its own, gets its broker from the installed plugin."""
+def test_the_pytest_example_passes_in_another_project(tmp_path: Path) -> None:
+    """The second example, in a separate project, gets its broker from the installed plugin."""
     _, example = blocks("python")
     (tmp_path / "test_orders.py").write_text(example)
     command = [sys.executable, "-m", "pytest", "--rootdir", str(tmp_path), str(tmp_path)]
@@ -45,12 +45,12 @@ def test_the_test_of_another_project_passes(tmp_path: Path) -> None:
 
 
 def test_the_examples_are_short() -> None:
-    """Twenty lines or so; more is not an example but a tutorial."""
+    """An example has at most 24 lines."""
     assert all(len(example.splitlines()) <= 24 for example in blocks("python"))
 
 
-def test_each_command_is_one_line_that_the_check_finds() -> None:
-    """One command installs and runs the daemon, one installs and runs the tests; `.ci/run` greps for them."""
+def test_each_command_is_one_line() -> None:
+    """One command installs and runs the daemon, the other the tests. `.ci/run` searches for these lines."""
     commands = [line for block in blocks("sh") for line in block.splitlines()]
     assert [command.split("/")[-1] for command in commands] == ["mqbroker", "pytest"]
     assert all(command.startswith("python3 -m venv ") for command in commands)

@@ -1,4 +1,4 @@
-"""docs/spark.md is true: its tables of options are the code's, and what it names exists."""
+"""docs/spark.md agrees with the code: the tables of options and columns, and the names of options in the text."""
 
 import re
 from pathlib import Path
@@ -19,14 +19,14 @@ TABLES: dict[str, Table[Any]] = {"source": SOURCE_OPTIONS, "sink": SINK_OPTIONS,
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_the_options_are_those_of_the_code(name: str) -> None:
-    """`python -m tests.test_spark_document` writes the tables anew."""
+def test_the_tables_of_options_match_the_code(name: str) -> None:
+    """Each table of options equals the generated one. `python -m tests.test_spark_document` writes the tables."""
     _, _, rest = TEXT.partition(f"<!-- options: {name} -->\n\n")
     assert rest.startswith(markdown(TABLES[name]) + "\n")
 
 
-def test_the_columns_are_those_of_the_code() -> None:
-    """Every column of source and sink stands in a table of the section, and no other."""
+def test_the_tables_of_columns_match_the_code() -> None:
+    """The tables contain every column of source and sink, and no others."""
     section = TEXT.split("## Columns")[1].split("## Options")[0]
     source, sink = section.split("What the sink takes")
     assert named(source) == [*SOURCE_COLUMNS, "properties"]
@@ -38,19 +38,19 @@ def named(section: str) -> list[str]:
     return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
 
 
-def test_every_option_that_is_named_exists() -> None:
-    """Words in code that look like options are options."""
+def test_every_option_in_the_text_exists() -> None:
+    """Words in code spans that have the form of an option are options."""
     known = {name for table in TABLES.values() for row in table.rows for name in row.names}
-    said = set(re.findall(r"`([a-z]+(?:[A-Z]\w+|\.[a-z]\w+)+)(?:=\w+)?`", TEXT))
+    named = set(re.findall(r"`([a-z]+(?:[A-Z]\w+|\.[a-z]\w+)+)(?:=\w+)?`", TEXT))
     columns = {*SOURCE_COLUMNS, *SINK_COLUMNS}
     brokers = {"fileReservedTime", "maxMessageSize", "brokerIP1", "flushDiskType", "readOnlyCommitLogStorePaths"}
     brokers |= {"queue.type"}  # an attribute of a topic
     sparks = {"readStream", "writeStream", "processingTime", "spark.sql.python.filterPushdown.enabled"}
-    assert said - known - columns - brokers - sparks - {"pipeline.py"} == set()
+    assert named - known - columns - brokers - sparks - {"pipeline.py"} == set()
 
 
 def rewritten(text: str) -> str:
-    """The document with the tables as they have to be."""
+    """Return the document with generated tables."""
     for name, table in TABLES.items():
         mark = f"<!-- options: {name} -->\n"
         before, _, after = text.partition(mark)

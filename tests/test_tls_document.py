@@ -1,4 +1,4 @@
-"""docs/tls.md does what it says: its command makes a certificate that its settings and its client can use."""
+"""docs/tls.md works: its command makes a certificate that its settings and its client can use."""
 
 import re
 import shutil
@@ -21,7 +21,7 @@ def block(language: str) -> str:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
-    """A directory in which somebody did what the document says."""
+    """A directory with the certificate and the settings of the document."""
     if shutil.which("openssl") is None:
         pytest.skip("the command openssl is not installed")
     subprocess.run(block("sh"), shell=True, cwd=tmp_path, check=True, capture_output=True)
@@ -30,8 +30,8 @@ def made(tmp_path: Path) -> Path:
 
 
 @pytest.mark.daemon
-async def test_the_certificate_of_the_document_serves_a_client_that_checks_it(made: Path) -> None:
-    """Command, settings and the Python line fit together, host name and all."""
+async def test_a_client_accepts_the_certificate_of_the_document(made: Path) -> None:
+    """Command, settings and the Python line work together, including the check of the host name."""
     assert 'tls=TlsSettings(trust_cert_path="server.pem")' in DOCUMENT
     with running([*MQBROKER, "-c", "broker.conf"], made) as daemon:
         tls = TlsSettings(trust_cert_path=made / "server.pem")
@@ -41,7 +41,7 @@ async def test_the_certificate_of_the_document_serves_a_client_that_checks_it(ma
 
 
 def test_every_key_of_the_document_is_a_setting() -> None:
-    """Nothing is promised by a name that does not exist."""
+    """Each `tls.` key in the document is a setting of the broker."""
     keys = {setting.key for setting in BROKER_KEYS.settings}
     named = set(re.findall(r"`(tls\.[\w.]+\w)(?:=\w+)?`", DOCUMENT))
     assert named

@@ -1,9 +1,9 @@
-"""docs/compatibility.md: written from what the tests of a run had to say, never by hand.
+"""Write docs/compatibility.md from the results of a test run.
 
-A test tells facts, each a tuple of words: it tries a client with a feature (the marks of matrix.py), or a command of
-mqadmin. A fact is as the tests say that tell it: one that failed makes it fail, one that was skipped leaves it open.
-The document is made of the plan and of these verdicts alone, and can be read back into them: so a test can tell
-without a run whether it is still what the plan makes of it.
+A test reports facts, each a tuple of words: it tries a client with a feature (the marks of matrix.py), or a command of
+mqadmin. The verdict of a fact follows from its tests: one failed test makes it fail, one skipped test makes it "not
+run". The document is a function of the plan and the verdicts, and the verdicts can be read back from it. So a test
+compares the document with the plan without running the clients.
 
     pytest tests/interop --compatibility docs/compatibility.md
 """
@@ -25,7 +25,7 @@ Verdicts: TypeAlias = Mapping[Fact, str]
 CLIENT, TRIED, OFFERED = "client", "tried", "offered"
 PASSES, FAILS, NOT_RUN, NONE = "✓", "**fails**", "not run", "–"
 FACTS: Final = "facts"
-"""The name of the property of a test's report under which its facts stand."""
+"""The name of the property of a test report that contains its facts."""
 
 OPENING: Final = """\
 # Compatibility
@@ -48,21 +48,21 @@ TOOLS: Final = """
 
 
 class Run:
-    """What tests have said so far."""
+    """The outcomes and facts of the tests so far."""
 
     def __init__(self) -> None:
         self._ends: dict[str, set[str]] = {}
         self._facts: dict[str, set[Fact]] = {}
 
     def note(self, report: pytest.TestReport) -> None:
-        """A phase of a test is over."""
+        """Record the report of one phase of a test."""
         if report.when == "call" or report.outcome != "passed":
             self._ends.setdefault(report.nodeid, set()).add(report.outcome)
-        facts = {tuple(fact) for name, told in report.user_properties if name == FACTS for fact in told}  # type: ignore[attr-defined]
+        facts = {tuple(fact) for name, value in report.user_properties if name == FACTS for fact in value}  # type: ignore[attr-defined]
         self._facts.setdefault(report.nodeid, set()).update(facts)
 
     def verdicts(self) -> dict[Fact, str]:
-        """Of every fact that a test has told."""
+        """Return the verdict of every reported fact."""
         ends: dict[Fact, set[str]] = {}
         for test, facts in self._facts.items():
             for fact in facts:
@@ -80,7 +80,7 @@ def _verdict(ends: set[str]) -> str:
 
 
 def document(verdicts: Verdicts) -> str:
-    """The page."""
+    """Return the page."""
     clients, commands = Reasons(), Reasons()
     matrix = list(_matrix(verdicts, clients))
     tried = list(_commands(verdicts, commands))
@@ -100,17 +100,17 @@ def document(verdicts: Verdicts) -> str:
 
 
 class Reasons:
-    """Remarks, numbered as they come."""
+    """Reasons, numbered in order of first use."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
     def mark(self, reason: str) -> str:
-        """The cell that points at a reason."""
+        """Return the cell that refers to a reason."""
         return f"{NONE} ({self._numbers.setdefault(reason, len(self._numbers) + 1)})"
 
     def lines(self) -> Iterator[str]:
-        """The remarks."""
+        """Return the lines of the numbered list."""
         yield ""
         yield from (f"{number}. {reason}" for reason, number in self._numbers.items())
 
@@ -148,7 +148,7 @@ def _table(heads: list[str], rows: Iterable[list[str]]) -> str:
 
 
 def read(text: str) -> dict[Fact, str]:
-    """The verdicts that a page tells. KeyError if a row or a column is none of the plan's."""
+    """Return the verdicts of a page. KeyError if a row or a column is not in the plan."""
     verdicts: dict[Fact, str] = {}
     for heads, row in _rows(text):
         if heads[0] == "":
@@ -168,7 +168,7 @@ def _names(headings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _rows(text: str) -> Iterator[tuple[list[str], list[str]]]:
-    """Rows of tables, each with the heads of its table."""
+    """Return the rows of all tables, each with the headings of its table."""
     heads: list[str] = []
     for line in text.splitlines():
         if not line.startswith("|"):

@@ -1,8 +1,8 @@
-"""What of RocketMQ each official client is tried with: the plan of docs/compatibility.md.
+"""The plan of docs/compatibility.md: the RocketMQ features that each official client is tested with.
 
-A feature is a column of the document, a client of cases.py a row. A test says with `covers` what it tries of whom, by
-`each_client` mostly, and so the plan makes the tests. What a client cannot do stands in LACKING with the reason; that
-nothing is left out, and nothing tried that cannot be, holds test_compatibility.py.
+A feature is a row of the document, a client of cases.py a column. The mark `covers` of a test names the feature and the
+clients that it tests; most tests get it from `each_client`, so the plan parametrizes the tests. LACKING gives the
+reason for each feature that a client does not have. test_compatibility.py checks that the tests cover the plan exactly.
 """
 
 from collections.abc import Iterable
@@ -69,7 +69,7 @@ LACKING: Final[dict[tuple[str, str], str]] = {
     ("ali-ons-3.12", "replies"): NO_REPLIES,
     ("ali-ons-3.12", "asked"): NO_ANSWERS,
 }
-"""Why a client is not tried with a feature: it has none such."""
+"""The reason why a client is not tested with a feature: it does not have the feature."""
 
 NO_ACL: Final = "access control, which this broker does not have"
 NO_SLAVES: Final = "replication and controllers, which this broker does not have"
@@ -98,24 +98,24 @@ LEFT_OUT: Final[dict[str, str]] = {
         for what in ("User", "Acl")
     },
 }
-"""Why a command of mqadmin is not tried."""
+"""The reason why a command of mqadmin is not tested."""
 
 
 def clients_with(feature: str) -> list[str]:
-    """The clients that have a feature."""
+    """Return the clients that have a feature."""
     return [client for client in CLIENTS if (client, feature) not in LACKING]
 
 
 def covers(feature: str, *clients: str) -> pytest.MarkDecorator:
-    """The mark of a test, or of a parameter: it tries a feature of these clients."""
+    """Return the mark of a test, or of a parameter, that tests a feature of these clients."""
     return pytest.mark.covers(feature, *clients)
 
 
 def each_client(feature: str) -> list[Any]:
-    """A parameter for each client that has the feature."""
+    """Return a parameter for each client that has the feature."""
     return [pytest.param(client, id=client, marks=covers(feature, client)) for client in clients_with(feature)]
 
 
 def pairs_of(marks: Iterable[pytest.Mark]) -> set[tuple[str, str]]:
-    """What marks say that a test tries: clients with features."""
+    """Return the (client, feature) pairs of the marks."""
     return {(client, mark.args[0]) for mark in marks if mark.name == "covers" for client in mark.args[1:]}

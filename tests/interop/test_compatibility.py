@@ -1,4 +1,4 @@
-"""docs/compatibility.md says what the plan asks for, and the tests try all of it: told without running any of them."""
+"""docs/compatibility.md matches the plan, and the tests cover the plan. No client runs for these checks."""
 
 import importlib
 import pkgutil
@@ -20,25 +20,25 @@ def planned() -> set[tuple[str, str]]:
 
 
 def report(test: str, outcome: str, *facts: tuple[str, ...], when: str = "call") -> pytest.TestReport:
-    told = [(FACTS, [list(fact) for fact in facts])]
-    return pytest.TestReport(test, ("", None, ""), {}, outcome, None, when, user_properties=told)  # type: ignore[arg-type]
+    properties = [(FACTS, [list(fact) for fact in facts])]
+    return pytest.TestReport(test, ("", None, ""), {}, outcome, None, when, user_properties=properties)  # type: ignore[arg-type]
 
 
-def test_the_page_is_what_the_plan_makes_of_its_verdicts() -> None:
-    """Clients, features, reasons: the page holds all of the plan, and nothing besides."""
+def test_the_page_matches_the_plan() -> None:
+    """The page contains all clients, features and reasons of the plan, and nothing else."""
     text = PAGE.read_text()
     verdicts = read(text)
     assert document(verdicts) == text
     assert {fact[1:] for fact in verdicts if fact[0] == CLIENT} == planned()
 
 
-def test_every_client_is_tried_with_every_feature_that_it_has() -> None:
-    """And with none that it lacks: marks and plan agree."""
-    assert {pair for module in modules() for pair in pairs_tried(module)} == planned()
+def test_the_tests_cover_the_plan() -> None:
+    """The marks of the tests name each client with each feature that it has, and no other pair."""
+    assert {pair for module in modules() for pair in pairs_of_tests(module)} == planned()
 
 
-def test_the_plan_speaks_of_what_there_is() -> None:
-    """Every reason is for a client and a feature, every feature is explained."""
+def test_the_plan_is_complete() -> None:
+    """Every reason belongs to a known client and feature, and every feature has an explanation."""
     assert MEANINGS.keys() == FEATURES.keys()
     assert {client for client, _ in LACKING} <= CLIENTS.keys()
     assert {feature for _, feature in LACKING} <= FEATURES.keys()
@@ -50,8 +50,8 @@ def modules() -> Iterator[object]:
             yield importlib.import_module(f"tests.interop.{found.name}")
 
 
-def pairs_tried(module: object) -> Iterator[tuple[str, str]]:
-    """What the marks of a module's tests, of their parameters and of its fixtures' parameters say."""
+def pairs_of_tests(module: object) -> Iterator[tuple[str, str]]:
+    """Return the pairs in the marks of a module's tests, their parameters and its fixtures' parameters."""
     for thing in vars(module).values():
         marks: list[pytest.Mark] = list(getattr(thing, "pytestmark", []))
         parameters = [parameter for mark in marks if mark.name == "parametrize" for parameter in mark.args[1]]
@@ -61,8 +61,8 @@ def pairs_tried(module: object) -> Iterator[tuple[str, str]]:
         yield from pairs_of(marks)
 
 
-def test_a_fact_is_as_all_say_who_tell_it() -> None:
-    """Passed by all: passes; failed by one, in whatever phase: fails; skipped by one: not run."""
+def test_a_verdict_follows_from_all_tests_of_a_fact() -> None:
+    """All passed: passes. One failed, in any phase: fails. One skipped: not run."""
     run = Run()
     good, bad, open_ = ("client", "a", "x"), ("client", "a", "y"), ("client", "a", "z")
     run.note(report("one", "passed", good, bad, open_))
@@ -78,7 +78,7 @@ def test_a_fact_is_as_all_say_who_tell_it() -> None:
 
 
 def test_a_page_can_be_read_back() -> None:
-    """Whatever the verdicts, the page tells them and nothing else; what is left out or not run is told as such."""
+    """Reading a page returns the verdicts from which it was written, also of commands that are left out or not run."""
     verdicts: dict[Fact, str] = {(CLIENT, client, feature): PASSES for client, feature in planned()}
     verdicts[CLIENT, "cpp-0.4.4", "retry"] = FAILS
     verdicts[CLIENT, "go-2.1.2", "sql92"] = NOT_RUN
