@@ -1,4 +1,4 @@
-"""Client sessions: the connection is the identity; what has to be told to a group, and what not."""
+"""Client sessions: the connection is the identity; which changes must be notified to a group, and which not."""
 
 from typing import cast
 
@@ -12,7 +12,7 @@ from tests.harness.broker_parts import GROUP, TOPIC, consumer
 
 
 class Named:
-    """Sessions only ask which connection it is, and name its peer in the log."""
+    """A stand-in for a connection: sessions use its identity, and its peer for the log."""
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -46,14 +46,14 @@ def topics(sessions: ClientSessions) -> dict[str, int]:
 
 
 def test_only_the_first_heartbeat_of_a_connection_is_a_change(sessions: ClientSessions) -> None:
-    """The second says nothing new; the same client id on another connection is another member."""
+    """The second has no change; the same client id on another connection is another member."""
     assert sessions.join_consumers(consumer(), member(A))
     assert not sessions.join_consumers(consumer(), member(A))
     assert sessions.join_consumers(consumer(), member(B))
     assert ids(sessions) == ["c1", "c1"]
 
 
-def test_another_client_id_on_a_connection_replaces_the_former(sessions: ClientSessions) -> None:
+def test_another_client_id_on_a_connection_replaces_the_previous_one(sessions: ClientSessions) -> None:
     """One connection is one member."""
     sessions.join_consumers(consumer(), member(A))
     sessions.join_consumers(consumer(), member(A, "c2"))
@@ -73,14 +73,14 @@ def test_another_client_id_on_a_connection_replaces_the_former(sessions: ClientS
 def test_a_groups_subscriptions_follow_its_heartbeats(
     sessions: ClientSessions, then: list[SubscriptionData], is_change: bool, known: dict[str, int]
 ) -> None:
-    """New and missing topics are a change; a newer version replaces without being one; an older one is nothing."""
+    """New and missing topics are a change; a newer version replaces without one; an older one has no effect."""
     sessions.join_consumers(consumer(subscribe("t", "*", 1)), member(A))
     assert sessions.join_consumers(consumer(*then), member(A)) is is_change
     assert topics(sessions) == known
 
 
 def test_a_subscription_carries_its_test(sessions: ClientSessions) -> None:
-    """Everything needs none; tags are tested by their hashes."""
+    """A subscription to all messages needs none; tags are tested by their hashes."""
     sessions.join_consumers(consumer(subscribe("t", "*", 1), subscribe("u", "A", 1)), member(A))
     group = sessions.consumer_group(GROUP)
     assert group is not None
@@ -91,7 +91,7 @@ def test_a_subscription_carries_its_test(sessions: ClientSessions) -> None:
 
 
 def test_a_group_ends_with_its_last_member(sessions: ClientSessions) -> None:
-    """Leaving returns the group for those who stay; a group without members is unknown."""
+    """Leaving returns the group so that the others can be notified; a group without members is unknown."""
     sessions.join_consumers(consumer(), member(A))
     sessions.join_consumers(consumer(), member(B, "c2"))
     group = sessions.leave_consumers(GROUP, A)
@@ -105,7 +105,7 @@ def test_a_group_ends_with_its_last_member(sessions: ClientSessions) -> None:
 
 
 def test_a_closed_connection_leaves_everything(sessions: ClientSessions) -> None:
-    """Its producer groups too; what comes back are the consumer groups."""
+    """Its producer groups too; the consumer groups are returned."""
     sessions.join_consumers(consumer(group="g"), member(A))
     sessions.join_consumers(consumer(group="h"), member(A))
     sessions.join_consumers(consumer(group="h"), member(B))
@@ -119,8 +119,8 @@ def test_a_closed_connection_leaves_everything(sessions: ClientSessions) -> None
     assert sessions.statistics() == type(sessions.statistics())(0, 0, 0, 0)
 
 
-def test_a_client_is_silent_after_120_s_without_a_heartbeat(sessions: ClientSessions) -> None:
-    """Of any of its groups, as consumer or producer; a heartbeat starts the time anew."""
+def test_a_client_expires_after_120_s_without_a_heartbeat(sessions: ClientSessions) -> None:
+    """In any of its groups, as consumer or producer; a heartbeat restarts the time."""
     sessions.join_consumers(consumer(), member(A, seen_ms=0))
     sessions.join_producers("p", member(B, seen_ms=0))
     assert sessions.expired(EXPIRY_MS) == []
@@ -130,8 +130,8 @@ def test_a_client_is_silent_after_120_s_without_a_heartbeat(sessions: ClientSess
     assert sessions.expired(EXPIRY_MS + 50_000) == []
 
 
-def test_a_heartbeat_without_subscriptions_keeps_those_that_are_known(sessions: ClientSessions) -> None:
-    """It is a sign of life and nothing else; from a new connection it is a new member."""
+def test_a_heartbeat_without_subscriptions_keeps_the_known_ones(sessions: ClientSessions) -> None:
+    """It only refreshes the member; from a new connection it adds a member."""
     sessions.join_consumers(consumer(), member(A, seen_ms=0), fingerprint=7)
     assert not sessions.refresh_consumers(consumer(), member(A, seen_ms=9))
     assert sessions.refresh_consumers(consumer(), member(B, seen_ms=9))
@@ -139,8 +139,8 @@ def test_a_heartbeat_without_subscriptions_keeps_those_that_are_known(sessions: 
     assert sessions.expired(EXPIRY_MS + 5) == []
 
 
-def test_a_fingerprint_differs_from_the_one_that_the_group_had(sessions: ClientSessions) -> None:
-    """Unknown is no difference, unless the subscriptions were left out: then the client should send them."""
+def test_a_fingerprint_is_compared_with_that_of_the_group(sessions: ClientSessions) -> None:
+    """Unknown is equal, unless the subscriptions were omitted: then the client must send them."""
     assert not sessions.is_other_fingerprint(GROUP, 7, without_subscriptions=False)
     assert sessions.is_other_fingerprint(GROUP, 7, without_subscriptions=True)
     sessions.join_consumers(consumer(), member(A), fingerprint=7)
@@ -149,7 +149,7 @@ def test_a_fingerprint_differs_from_the_one_that_the_group_had(sessions: ClientS
 
 
 def test_a_producer_is_found_by_its_client_id(sessions: ClientSessions) -> None:
-    """Of two connections of one id the one that came last; a new id replaces the former; nothing is left at the end."""
+    """Of two connections with one id the latest counts; a new id replaces the previous one."""
     assert sessions.producer("c1") is None
     sessions.join_producers("g", member(A))
     sessions.join_producers("h", member(A))
@@ -165,8 +165,8 @@ def test_a_producer_is_found_by_its_client_id(sessions: ClientSessions) -> None:
     assert sessions.producer("c2") is None
 
 
-def test_of_two_members_of_one_client_id_the_last_to_join_is_meant(sessions: ClientSessions) -> None:
-    """As long as it is there."""
+def test_of_two_members_with_one_client_id_the_last_to_join_is_found(sessions: ClientSessions) -> None:
+    """As long as it is a member."""
     for at in (A, B):
         sessions.join_consumers(consumer(), member(at))
     group = sessions.consumer_group(GROUP)
@@ -180,10 +180,10 @@ def test_of_two_members_of_one_client_id_the_last_to_join_is_meant(sessions: Cli
         assert list(group.members) == ([] if other is None else [other])
 
 
-def test_members_that_subscribe_to_different_things_are_told_apart(
+def test_members_with_different_subscriptions_are_logged(
     sessions: ClientSessions, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A warning names two of them and what only one has, once a minute and group; equal members are none."""
+    """A warning names two members and the difference, once a minute and group; equal members cause none."""
 
     def heard(at: Connection, client_id: str, expression: str, seen_ms: int) -> None:
         subscriptions = subscribe("t", expression, 1), subscribe("u", "*", 1)
@@ -202,8 +202,8 @@ def test_members_that_subscribe_to_different_things_are_told_apart(
     assert len(caplog.records) == 2
 
 
-def test_the_list_of_client_ids_is_made_once(sessions: ClientSessions) -> None:
-    """And again when a member comes, goes, or calls itself otherwise."""
+def test_the_list_of_client_ids_is_cached(sessions: ClientSessions) -> None:
+    """It is encoded again when a member joins, leaves, or changes its client id."""
 
     def encoded() -> bytes:
         group = sessions.consumer_group(GROUP)

@@ -1,4 +1,4 @@
-"""Committed offsets: what counts as one, what is saved, and when."""
+"""Committed offsets: which are valid, what is saved, and when."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def offsets() -> ConsumerOffsetTable:
 
 
 def test_a_committed_offset_is_found_by_group_topic_and_queue(offsets: ConsumerOffsetTable) -> None:
-    """Each has its own; what was never committed is None; going back is allowed."""
+    """Each has its own; without a commit it is None; an offset may decrease."""
     offsets.commit("g", "t", 0, 5)
     offsets.commit("g", "t", 1, 7)
     offsets.commit("g", "t", 0, 3)
@@ -29,8 +29,8 @@ def test_a_committed_offset_is_found_by_group_topic_and_queue(offsets: ConsumerO
     assert offsets.committed("g", "u", 0) is offsets.committed("h", "t", 0) is None
 
 
-def test_a_negative_offset_never_becomes_a_position(offsets: ConsumerOffsetTable) -> None:
-    """-1 says "unknown": it neither makes an entry nor changes one."""
+def test_a_negative_offset_is_not_stored(offsets: ConsumerOffsetTable) -> None:
+    """-1 means "unknown": it neither adds an entry nor changes one."""
     offsets.commit("g", "t", 0, -1)
     assert offsets.committed("g", "t", 0) is None
     offsets.commit("g", "t", 0, 4)
@@ -39,8 +39,8 @@ def test_a_negative_offset_never_becomes_a_position(offsets: ConsumerOffsetTable
     assert offsets.statistics().rows == 1
 
 
-def test_a_reset_holds_against_commits_until_it_is_taken(offsets: ConsumerOffsetTable) -> None:
-    """In its queue only; it is saved as a committed offset, and not as a reset; it is taken once."""
+def test_commits_are_ignored_until_a_reset_is_taken(offsets: ConsumerOffsetTable) -> None:
+    """In its queue only; it is saved as a committed offset, not as a reset; it is taken once."""
     offsets.commit("g", "t", 0, 9)
     offsets.reset("g", "t", 0, 4)
     offsets.commit("g", "t", 0, 9)
@@ -55,8 +55,8 @@ def test_a_reset_holds_against_commits_until_it_is_taken(offsets: ConsumerOffset
     assert (offsets.committed("g", "t", 0), offsets.statistics().resets) == (9, 0)
 
 
-def test_resets_go_with_their_group_and_topic(offsets: ConsumerOffsetTable) -> None:
-    """And with nothing else."""
+def test_resets_are_removed_with_their_group_and_topic(offsets: ConsumerOffsetTable) -> None:
+    """And with no other."""
     for group, topic in (("g", "t"), ("h", "t"), ("h", "u")):
         offsets.reset(group, topic, 0, 1)
     offsets.remove_topic("u")
@@ -65,15 +65,15 @@ def test_resets_go_with_their_group_and_topic(offsets: ConsumerOffsetTable) -> N
     assert offsets.take_reset("h", "t", 0) == 1
 
 
-def test_pull_offsets_are_apart_and_not_saved(offsets: ConsumerOffsetTable) -> None:
-    """Where a group pulls next is remembered in memory only."""
+def test_pull_offsets_are_separate_and_not_saved(offsets: ConsumerOffsetTable) -> None:
+    """The next pull offset of a group is stored in memory only."""
     offsets.note_pull("g", "t", 0, 9)
     assert (offsets.pulled("g", "t", 0), offsets.pulled("g", "t", 1), offsets.committed("g", "t", 0)) == (9, None, None)
     assert ConsumerOffsets.decode(offsets.encode()).offset_table == {}
 
 
-def test_moved_offsets_are_saved_once_per_interval(offsets: ConsumerOffsetTable) -> None:
-    """`step` asks for a save when something moved, at most every 5 s, and not when a commit repeats what is known."""
+def test_changed_offsets_are_saved_once_per_interval(offsets: ConsumerOffsetTable) -> None:
+    """`step` requests a save after a change, at most every 5 s, and not when a commit repeats the known offset."""
     saves: list[int] = []
     offsets.on_change(lambda: saves.append(now_ms))
     for now_ms, offset in ((0, None), (1000, 1), (2000, 2), (5999, 3), (6000, 3), (11_000, 3), (20_000, 4)):
@@ -83,8 +83,8 @@ def test_moved_offsets_are_saved_once_per_interval(offsets: ConsumerOffsetTable)
     assert saves == [1000, 6000, 20_000]
 
 
-def test_the_file_holds_what_was_committed_when_it_was_encoded(offsets: ConsumerOffsetTable) -> None:
-    """Bare numeric keys in order; rows that have not moved since the last encoding are there too."""
+def test_the_file_contains_all_offsets_committed_before_the_encoding(offsets: ConsumerOffsetTable) -> None:
+    """Numeric keys without quotes, in order; also rows that have not changed since the last encoding."""
     offsets.commit("g", "t", 10, 5)
     offsets.commit("g", "t", 2, 6)
     offsets.commit("h", 'q"', 0, 1)
@@ -98,14 +98,14 @@ def test_the_file_holds_what_was_committed_when_it_was_encoded(offsets: Consumer
     assert offsets.version.counter == 2
 
 
-def test_a_table_that_has_not_moved_encodes_to_the_same_bytes(offsets: ConsumerOffsetTable) -> None:
-    """So that a save of it is none."""
+def test_an_unchanged_table_encodes_to_the_same_bytes(offsets: ConsumerOffsetTable) -> None:
+    """So such a save changes nothing."""
     offsets.commit("g", "t", 0, 5)
     assert offsets.encode() == offsets.encode()
 
 
-def test_a_deleted_topic_takes_its_offsets_along(offsets: ConsumerOffsetTable) -> None:
-    """Of every group; topics that begin alike stay, and the retry topic of a group of that name too."""
+def test_offsets_are_removed_with_their_topic(offsets: ConsumerOffsetTable) -> None:
+    """Of every group; topics with the same prefix stay, and so does the retry topic of a group with that name."""
     for topic in ("t", "t2", "%RETRY%t"):
         offsets.commit("g", topic, 0, 5)
         offsets.commit("h", topic, 0, 5)
@@ -119,7 +119,7 @@ def test_a_deleted_topic_takes_its_offsets_along(offsets: ConsumerOffsetTable) -
 
 
 def test_the_file_of_4_9_8_is_read_and_written_back(tmp_path: Path) -> None:
-    """RocketMQ's own consumerOffset.json loads with every offset, and survives our writing it."""
+    """RocketMQ's own consumerOffset.json loads with every offset, and our encoding of it is equal."""
     data = (unpack_golden("4.9.8", tmp_path) / "config" / "consumerOffset.json").read_bytes()
     rows = golden_manifest("4.9.8")["config"]["consumerOffset.json"]["offsetTable"]
     expected = {key: {int(queue_id): offset for queue_id, offset in row.items()} for key, row in rows.items()}
@@ -127,7 +127,7 @@ def test_the_file_of_4_9_8_is_read_and_written_back(tmp_path: Path) -> None:
 
 
 def test_rows_are_found_by_group_and_by_topic() -> None:
-    """Those of a file and those that came later, until topic or group is deleted."""
+    """Rows from the file and later ones, until the topic or the group is deleted."""
     it = table()
     it.load(b'{"offsetTable":{"A@g":{0:1},"B@x@g":{0:2}}}')
     it.commit("g", "C", 1, 5)
@@ -142,8 +142,8 @@ def test_rows_are_found_by_group_and_by_topic() -> None:
     assert ConsumerOffsets.decode(it.encode()).offset_table == {}
 
 
-def test_the_table_for_slaves_tells_the_topics_of_each_group() -> None:
-    """What 43 answers, which readers of the file pass over."""
+def test_the_table_for_slaves_has_the_topics_of_each_group() -> None:
+    """The response to GET_ALL_CONSUMER_OFFSET (43); readers of the file ignore the addition."""
     it = table()
     it.commit("g", "A", 0, 1)
     it.commit("g", "B", 0, 2)

@@ -6,8 +6,8 @@ from skylarkmq.broker.metadata.expressions import compile_expression
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
 
 
-def test_compiled_once() -> None:
-    """The same expression is compiled for the first who subscribes by it only."""
+def test_an_expression_is_compiled_once() -> None:
+    """All later subscriptions with the same expression share the test."""
     first, fault = compile_expression("SQL92", "a > 5 AND b = 'x'")
     assert first is not None
     assert fault is None
@@ -16,23 +16,23 @@ def test_compiled_once() -> None:
     assert (subscription.sql, subscription.matches, subscription.fault) == (first, None, None)
 
 
-def test_faults_are_remembered() -> None:
-    """What does not compile, and what is of an unknown type, has no test, and says why."""
+def test_faults_are_cached() -> None:
+    """An expression that does not compile, or has an unknown type, has a reason instead of a test."""
     subscription = Subscription.of(SubscriptionData("T", "a > ", expression_type="SQL92"))
     assert subscription.sql is None
     assert (subscription.fault or "").startswith("line 1, column 5: ")
     assert compile_expression("CLASS", "x") == (None, "there are no expressions of type 'CLASS'")
 
 
-def test_tags_need_nothing_compiled() -> None:
-    """A tag expression has its own test, even if it looks like something else."""
+def test_tags_are_not_compiled() -> None:
+    """A tag expression has its own test, whatever it contains."""
     subscription = Subscription.of(SubscriptionData("T", "a > 5"))
     assert subscription.matches is not None
     assert subscription.sql is None is subscription.fault
 
 
-def test_what_is_too_long_is_not_kept() -> None:
-    """A megabyte is refused at once, and forgotten."""
+def test_long_expressions_are_not_cached() -> None:
+    """A megabyte is rejected at once, and not kept."""
     known = expressions._compiled.cache_info().currsize
     for number in range(5):
         test, fault = compile_expression("SQL92", f"a = {number} AND " * 100_000 + "b")

@@ -1,4 +1,4 @@
-"""Limits at their edges: what reaches one is kept, what would exceed it is refused, and what there is may change."""
+"""Limits at their thresholds: entries up to a limit are kept, further ones rejected, and existing ones may change."""
 
 import logging
 from collections.abc import Callable
@@ -22,7 +22,7 @@ QUEUES_AT_START = sum((8, 16, 1, 1024, 18, 1, 1, 1, 1, 1, 1))
 
 
 def refused(setting: str, request: Callable[[], object]) -> None:
-    """SYSTEM_BUSY, and the remark names the setting."""
+    """Assert that the request is rejected with SYSTEM_BUSY (2) and the setting in the remark."""
     with pytest.raises(RequestError) as refusal:
         request()
     assert refusal.value.code == ResponseCode.SYSTEM_BUSY
@@ -40,8 +40,8 @@ def topic(name: str, queues: int, write: int | None = None) -> TopicConfig:
     return TopicConfig(name, queues, queues if write is None else write)
 
 
-def test_queues_of_a_topic() -> None:
-    """The larger of both numbers counts; a refused topic is not there."""
+def test_limit_of_queues_per_topic() -> None:
+    """The larger of both numbers counts; a rejected topic does not exist."""
     table, _ = topics(max_queues_per_topic=4)
     assert table.update(topic("T", 4))
     assert table.update(topic("T", 2, 4))
@@ -51,8 +51,8 @@ def test_queues_of_a_topic() -> None:
     assert table.find("T") == topic("T", 2, 4)
 
 
-def test_queues_of_all_topics() -> None:
-    """They are counted over creation, change and deletion."""
+def test_limit_of_queues_of_all_topics() -> None:
+    """They are counted through creation, change and deletion."""
     table, limits = topics(max_queues=QUEUES_AT_START + 6)
     table.update(topic("A", 4))
     table.update(topic("B", 2))
@@ -68,8 +68,8 @@ def test_queues_of_all_topics() -> None:
     assert limits.queues.used() == QUEUES_AT_START + 6
 
 
-def test_topics() -> None:
-    """Their number is limited however they come about; those that are there may change."""
+def test_limit_of_topics() -> None:
+    """Their number is limited however they are created; existing ones may change."""
     table, limits = topics(max_topics=AT_START + 1)
     table.update(topic("A", 1))
     refused("maxTopics", lambda: table.update(topic("B", 1)))
@@ -78,8 +78,8 @@ def test_topics() -> None:
     assert limits.topics.refused == 2
 
 
-def test_a_list_of_topics_is_refused_as_a_whole() -> None:
-    """No topic of the list is made if they are too many together."""
+def test_a_list_of_topics_is_rejected_as_a_whole() -> None:
+    """No topic of the list is created if they exceed the limit together."""
     table, _ = topics(max_topics=AT_START + 2)
     refused("maxTopics", lambda: table.update_all([topic(name, 1) for name in "ABC"]))
     assert table.find("A") is None
@@ -101,16 +101,16 @@ def test_a_store_above_its_limits_works(caplog: pytest.LogCaptureFixture) -> Non
     assert table.update(topic("Wide", 9))
 
 
-def test_restored_topics_are_not_refused() -> None:
-    """What was acknowledged is served again, but with no more queues than a topic may have."""
+def test_restored_topics_are_not_rejected() -> None:
+    """Acknowledged messages are served again, but a topic gets no more queues than the limit."""
     table, _ = topics(max_topics=1, max_queues=1, max_queues_per_topic=16)
     table.restore({"Orders": 3, "Broken": 2**31})
     assert table.find("Orders") == topic("Orders", 8)
     assert table.find("Broken") == topic("Broken", 16)
 
 
-def test_groups() -> None:
-    """However they come about; system groups are there from the start."""
+def test_limit_of_groups() -> None:
+    """However they are created; system groups exist from the start."""
     limits = Limits()
     groups = SubscriptionGroups(GroupsConfig(auto_create_subscription_group=True), Clock(), limits)
     assert limits.groups.used is not None
@@ -123,8 +123,8 @@ def test_groups() -> None:
     assert groups.find_or_create("G2") is not None
 
 
-def test_committed_offsets() -> None:
-    """A group's first offset in a queue may be refused; those that are there move, and make room when they go."""
+def test_limit_of_committed_offsets() -> None:
+    """The first offset of a group in a queue may be rejected; existing ones change, and free space when removed."""
     limits = Limits(LimitsConfig(max_consumer_offsets=2))
     offsets = ConsumerOffsetTable(OffsetsConfig(), Clock(), limits)
     assert offsets.commit("G", "T", 0, 5)
@@ -142,8 +142,8 @@ def test_committed_offsets() -> None:
     assert limits.offsets.used() == 1
 
 
-def test_locks_of_a_group() -> None:
-    """A request that would exceed them changes nothing; renewals and other groups go on."""
+def test_limit_of_locks_per_group() -> None:
+    """A request that would exceed the limit changes nothing; renewals and other groups are not affected."""
     locks = QueueLocks(60_000, limits=Limits(LimitsConfig(max_locks_per_group=2)))
     queues = [MessageQueue("T", "b", queue_id) for queue_id in range(3)]
     refused("maxLocksPerGroup", lambda: locks.lock("G", "one", queues, 0))
@@ -156,7 +156,7 @@ def test_locks_of_a_group() -> None:
 
 
 def test_values_change_while_the_broker_runs() -> None:
-    """The next request obeys the new value; counts of refusals stay."""
+    """The next request uses the new value; counts of rejections stay."""
     table, limits = topics(max_queues_per_topic=4)
     refused("maxQueuesPerTopic", lambda: table.update(topic("T", 5)))
     limits.configure(LimitsConfig(max_queues_per_topic=5))

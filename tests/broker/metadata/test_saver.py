@@ -1,4 +1,4 @@
-"""Savers: changes reach the disk by themselves, together, and whoever waits learns how it went."""
+"""Savers: changes are written to disk automatically and together, and waiting tasks get the result."""
 
 import asyncio
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Number:
 
 
 class FullDisk(Disk):
-    """Writes nothing while `is_full`."""
+    """A disk that writes nothing while `is_full`."""
 
     is_full = False
 
@@ -44,8 +44,8 @@ class FullDisk(Disk):
         super().write_file(path, data)
 
 
-async def test_a_change_is_on_disk_when_it_is_said_to_be_saved(tmp_path: Path) -> None:
-    """`saved` returns after the file holds the change; a new saver loads it."""
+async def test_saved_returns_after_the_change_is_on_disk(tmp_path: Path) -> None:
+    """The file contains the change; a new saver loads it."""
     table = Number()
     saver = Saver.open(table, tmp_path / "n.json", int)
     table.set(5)
@@ -56,8 +56,8 @@ async def test_a_change_is_on_disk_when_it_is_said_to_be_saved(tmp_path: Path) -
     assert again.value == 5
 
 
-async def test_changes_of_one_turn_are_one_save(tmp_path: Path) -> None:
-    """A thousand changes in a row cost one save; what changes during a save is in the next."""
+async def test_changes_of_one_iteration_are_one_save(tmp_path: Path) -> None:
+    """A thousand changes in a row take one save; changes during a save are part of the next one."""
     table = Number()
     saver = Saver.open(table, tmp_path / "n.json", int)
     for value in range(1000):
@@ -73,15 +73,15 @@ async def test_changes_of_one_turn_are_one_save(tmp_path: Path) -> None:
     assert not saver.statistics().is_behind
 
 
-async def test_nobody_waits_for_a_table_that_has_not_changed(tmp_path: Path) -> None:
-    """`saved` is immediate then, and writes nothing."""
+async def test_saved_returns_at_once_without_a_change(tmp_path: Path) -> None:
+    """Nothing is written."""
     saver = Saver.open(Number(), tmp_path / "n.json", int)
     await saver.saved()
     assert not (tmp_path / "n.json").exists()
 
 
-async def test_closing_saves_what_never_said_that_it_changed(tmp_path: Path) -> None:
-    """At stop the table is written as it is."""
+async def test_close_saves_the_table_in_any_case(tmp_path: Path) -> None:
+    """A stop writes the table even without a change."""
     table = Number()
     saver = Saver.open(table, tmp_path / "n.json", int)
     table.value = 7
@@ -89,8 +89,8 @@ async def test_closing_saves_what_never_said_that_it_changed(tmp_path: Path) -> 
     assert (tmp_path / "n.json").read_bytes() == b"7"
 
 
-async def test_a_full_disk_fails_who_waits_and_the_next_save_catches_up(tmp_path: Path) -> None:
-    """The old file stays; the error reaches the waiter; a later change brings everything to disk."""
+async def test_a_failed_save_raises_in_waiting_tasks_and_is_caught_up(tmp_path: Path) -> None:
+    """The old file stays; waiting tasks get the error; a later change writes everything to disk."""
     table, disk = Number(), FullDisk()
     saver = Saver(StateFile(tmp_path / "n.json", validate=int, disk=disk), table.encode)
     table.on_change(saver.changed)
@@ -106,8 +106,8 @@ async def test_a_full_disk_fails_who_waits_and_the_next_save_catches_up(tmp_path
     await saver.close()
 
 
-async def test_a_failed_save_is_tried_again_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a further change, after a pause."""
+async def test_a_failed_save_is_repeated_after_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a further change."""
     monkeypatch.setattr("skylarkmq.broker.metadata.saver.RETRY_S", 0.0)
     table, disk = Number(), FullDisk()
     saver = Saver(StateFile(tmp_path / "n.json", validate=int, disk=disk), table.encode)
@@ -123,7 +123,7 @@ async def test_a_failed_save_is_tried_again_by_itself(tmp_path: Path, monkeypatc
 
 
 async def test_a_damaged_file_without_a_backup_stops_the_start(tmp_path: Path) -> None:
-    """The error names the file."""
+    """The error contains the file."""
     (tmp_path / "n.json").write_bytes(b"no number")
     with pytest.raises(StoreError, match=r"n\.json"):
         Saver.open(Number(), tmp_path / "n.json", int)

@@ -1,4 +1,4 @@
-"""The group table: predefined groups, groups made on first sight, the file."""
+"""The group table: predefined groups, groups created at first use, the file."""
 
 from pathlib import Path
 
@@ -27,15 +27,15 @@ def table(data: bytes | None = None, *, auto_create: bool = True) -> Subscriptio
     return groups
 
 
-def test_system_groups_are_there_from_the_start() -> None:
-    """RocketMQ's predefined groups, with everything permitted."""
+def test_system_groups_exist_from_the_start() -> None:
+    """RocketMQ's predefined groups, with all permissions."""
     groups = table()
     assert tuple(group.group_name for group in groups) == PREDEFINED
     assert all(group.consume_enable and group.consume_broadcast_enable for group in groups)
 
 
-def test_a_group_is_made_on_first_sight_and_stays() -> None:
-    """Default settings, one change, the same object afterwards."""
+def test_a_group_is_created_at_first_use() -> None:
+    """With default settings and one change; afterwards the same object is returned."""
     groups = table()
     changes: list[int] = []
     groups.on_change(lambda: changes.append(groups.version.counter))
@@ -47,12 +47,12 @@ def test_a_group_is_made_on_first_sight_and_stays() -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "#", "x" * 256])
-def test_what_is_no_name_makes_no_group(name: str) -> None:
-    """Blank names, strange characters and more than 255 of them are not created."""
+def test_an_invalid_name_creates_no_group(name: str) -> None:
+    """Blank names, invalid characters and more than 255 characters."""
     assert table().find_or_create(name) is None
 
 
-def test_without_auto_creation_only_system_groups_are_made() -> None:
+def test_without_auto_creation_only_system_groups_are_created() -> None:
     """autoCreateSubscriptionGroup=false leaves groups to operators, except CID_RMQ_SYS_ ones."""
     groups = table(auto_create=False)
     assert groups.find_or_create("g") is None
@@ -61,7 +61,7 @@ def test_without_auto_creation_only_system_groups_are_made() -> None:
 
 
 def test_the_file_keeps_settings_and_prohibitions() -> None:
-    """What is written is read again: settings of a group, and topics it may not read (bit 4)."""
+    """Written data is read again: settings of a group, and topics it may not read (bit 4)."""
     wrapper = SubscriptionGroupWrapper(
         forbidden_table={"g": {"closed": 4, "open": 3}},
         subscription_group_table={"g": SubscriptionGroupConfig("g", consume_enable=False, retry_max_times=3)},
@@ -77,7 +77,7 @@ def test_the_file_keeps_settings_and_prohibitions() -> None:
 
 
 def test_the_file_of_4_9_8_is_read_and_written_back(tmp_path: Path) -> None:
-    """RocketMQ's own subscriptionGroup.json loads with every group in it, and survives our writing it."""
+    """RocketMQ's own subscriptionGroup.json loads with every group, and our encoding of it is equal."""
     data = (unpack_golden("4.9.8", tmp_path) / "config" / "subscriptionGroup.json").read_bytes()
     expected = golden_manifest("4.9.8")["config"]["subscriptionGroup.json"]
     for groups in (table(data), table(table(data).encode())):
@@ -87,8 +87,8 @@ def test_the_file_of_4_9_8_is_read_and_written_back(tmp_path: Path) -> None:
             assert config.items() <= msgspec.to_builtins(group).items()
 
 
-def test_a_group_is_changed_and_deleted_by_hand() -> None:
-    """Each is a change of the table, unless it changes nothing; a deleted group takes its prohibitions along."""
+def test_an_operator_changes_and_deletes_a_group() -> None:
+    """Each is a change of the table, unless nothing changes; a deleted group's prohibitions are removed."""
     wrapper = SubscriptionGroupWrapper(forbidden_table={"g": {"closed": 4}})
     groups = table(wrapper.encode())
     gone: list[str] = []
