@@ -10,13 +10,17 @@ docs/sdk.md introduces them.
 
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.connection.client import Client, ClientStatistics
+from skylarkmq.clients.connection.connection_events import ConnectionEvent
 from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.consuming.allocation import Allocation
-from skylarkmq.clients.consuming.group_member import ConsumeFrom, Sql92
-from skylarkmq.clients.consuming.handler_calls import HandlerTimeout, MessageHandler
+from skylarkmq.clients.consuming.group_member import ConsumeFrom, Sql92, Topics
+from skylarkmq.clients.consuming.handler_calls import HandlerTimeout, InvalidResult
+from skylarkmq.clients.consuming.handlers import BlockingHandler, MessageHandler
+from skylarkmq.clients.consuming.later import LATER, Later
 from skylarkmq.clients.consuming.pull_consumer import PullConsumer
 from skylarkmq.clients.consuming.push_consumer import ConsumerStatistics, PushConsumer
-from skylarkmq.clients.consuming.send_back import LATER, Later
+from skylarkmq.clients.consuming.rebalance_callbacks import QueuesCallback
+from skylarkmq.clients.consuming.received_message import Deserializer, ReceivedMessage
 from skylarkmq.clients.errors import (
     BrokerError,
     ClientClosed,
@@ -24,6 +28,7 @@ from skylarkmq.clients.errors import (
     ConnectFailed,
     ConnectionLost,
     InvalidArgument,
+    InvalidBody,
     InvalidMessage,
     InvalidResponse,
     NoRoute,
@@ -49,6 +54,7 @@ __all__ = [
     "LATER",
     "Admin",
     "Allocation",
+    "BlockingHandler",
     "BrokerError",
     "Client",
     "ClientClosed",
@@ -56,16 +62,20 @@ __all__ = [
     "ClientSettings",
     "ClientStatistics",
     "ConnectFailed",
+    "ConnectionEvent",
     "ConnectionLost",
     "ConsumeFrom",
     "ConsumerSettings",
     "ConsumerStatistics",
     "Credentials",
+    "Deserializer",
     "HandlerTimeout",
     "Hooks",
     "InvalidArgument",
+    "InvalidBody",
     "InvalidMessage",
     "InvalidResponse",
+    "InvalidResult",
     "Later",
     "LocalTransaction",
     "Message",
@@ -79,12 +89,15 @@ __all__ = [
     "ProducerStatistics",
     "PullConsumer",
     "PushConsumer",
+    "QueuesCallback",
+    "ReceivedMessage",
     "RequestTimeout",
     "SendResult",
     "SendStatus",
     "Several",
     "Sql92",
     "TlsSettings",
+    "Topics",
     "TransactionChecker",
     "TransactionProducer",
     "TransactionResult",

@@ -15,8 +15,7 @@ An interrupt (Ctrl-C) ends the waiting call, and each object stops in order at t
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
+from concurrent.futures import Future
 from datetime import datetime
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
@@ -26,7 +25,9 @@ from skylarkmq.clients.admin import admin
 from skylarkmq.clients.background_loop import background_loop, run
 from skylarkmq.clients.connection.client import ClientStatistics
 from skylarkmq.clients.connection.participant import Participant
-from skylarkmq.clients.consuming import pull_consumer, push_consumer
+from skylarkmq.clients.consuming import pull_consumer, push_consumer, received_message
+from skylarkmq.clients.consuming.blocking_message import ReceivedMessage, blocking_message, callbacks_in_threads
+from skylarkmq.clients.consuming.handlers import BlockingHandler, MessageHandler
 from skylarkmq.clients.options import (
     ConnectOptions,
     ProducerOptions,
@@ -42,7 +43,6 @@ from skylarkmq.clients.options import (
 from skylarkmq.clients.producing import producer, transactions
 from skylarkmq.clients.producing.sends import SendResult
 from skylarkmq.clients.producing.transactions import TransactionResult, TransactionState
-from skylarkmq.clients.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import Message, MessageExt
 
@@ -166,6 +166,7 @@ class PullConsumer(Blocking[pull_consumer.PullConsumer]):
     """`clients.PullConsumer`, blocking."""
 
     def __init__(self, group: str, **options: Unpack[StandalonePullConsumerOptions]) -> None:
+        callbacks_in_threads(options)
         super().__init__(lambda: pull_consumer.PullConsumer(group, **options))
 
     subscribe = _waits(pull_consumer.PullConsumer.subscribe)
@@ -173,6 +174,7 @@ class PullConsumer(Blocking[pull_consumer.PullConsumer]):
     queues = _waits(pull_consumer.PullConsumer.queues)
     assign = _waits(pull_consumer.PullConsumer.assign)
     poll = _waits(pull_consumer.PullConsumer.poll)
+    position = _waits(pull_consumer.PullConsumer.position)
     commit = _waits(pull_consumer.PullConsumer.commit)
     committed = _waits(pull_consumer.PullConsumer.committed)
     seek = _at_once(pull_consumer.PullConsumer.seek)
@@ -186,52 +188,45 @@ class PullConsumer(Blocking[pull_consumer.PullConsumer]):
 
     @property
     def assignment(self) -> tuple[MessageQueue, ...]:
-        """What is read now."""
+        """The queues that this member reads now."""
         return self.participant.assignment
 
-    def __iter__(self) -> Iterator[MessageExt]:
+    def __iter__(self) -> Iterator[received_message.ReceivedMessage]:
         return _messages(self.participant)
 
 
 class PushConsumer(Blocking[push_consumer.PushConsumer]):
-    """`clients.PushConsumer`, blocking; `handler` is a plain function, called in threads.
+    """`clients.PushConsumer`, blocking. `handler` is a plain function, and runs in threads (`thread=True`).
 
-    A handler that takes longer than `consume_timeout_s` cannot be ended: its message goes back while it still runs.
+    A thread cannot be canceled: a handler that exceeds `consume_timeout_s` runs on while its message is sent back.
     """
 
     def __init__(
         self,
         group: str,
         *,
-        handler: Callable[[MessageExt], object] | None = None,
+        handler: MessageHandler | BlockingHandler | None = None,
         **options: Unpack[StandalonePushConsumerOptions],
     ) -> None:
-        concurrency = (options.get("settings") or ConsumerSettings()).concurrency
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"handler-{group}")
-
-        async def handle(message: MessageExt) -> object:
-            assert handler is not None
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, copy_context().run, handler, message)
-
-        super().__init__(
-            lambda: push_consumer.PushConsumer(group, handler=None if handler is None else handle, **options)
-        )
+        options.setdefault("thread", handler is not None)
+        callbacks_in_threads(options)
+        super().__init__(lambda: push_consumer.PushConsumer(group, handler=handler, **options))
 
     subscribe = _waits(push_consumer.PushConsumer.subscribe)
     unsubscribe = _waits(push_consumer.PushConsumer.unsubscribe)
+    position = _waits(push_consumer.PushConsumer.position)
+    commit = _waits(push_consumer.PushConsumer.commit)
+    committed = _waits(push_consumer.PushConsumer.committed)
     reply = _waits(push_consumer.PushConsumer.reply)
     statistics = _at_once(push_consumer.PushConsumer.statistics)
 
-    def stop(self) -> None:
-        """As the participant's; a handler that does not end in time is left to itself."""
-        try:
-            super().stop()
-        finally:
-            self._threads.shutdown(wait=False)
+    @property
+    def assignment(self) -> tuple[MessageQueue, ...]:
+        """The queues that this member reads now."""
+        return self.participant.assignment
 
-    def __iter__(self) -> Iterator[MessageExt]:
-        return _messages(self.participant)
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        return map(blocking_message, _messages(self.participant))
 
 
 class Admin(Blocking[admin.Admin]):
@@ -319,7 +314,7 @@ class MessageQueueClient:
         self,
         group: str,
         *,
-        handler: Callable[[MessageExt], object] | None = None,
+        handler: MessageHandler | BlockingHandler | None = None,
         **options: Unpack[PushConsumerOptions],
     ) -> PushConsumer:
         """Return a blocking push consumer; `handler` is a plain function, called in threads."""
@@ -342,11 +337,13 @@ def connect(namesrv: str | Sequence[str], **options: Unpack[ConnectOptions]) -> 
     return MessageQueueClient(namesrv, **options)
 
 
-def _messages(consumer: pull_consumer.PullConsumer | push_consumer.PushConsumer) -> Iterator[MessageExt]:
-    """Messages until the consumer is stopped; each is finished when the next is asked for."""
+def _messages(
+    consumer: pull_consumer.PullConsumer | push_consumer.PushConsumer,
+) -> Iterator[received_message.ReceivedMessage]:
+    """Yield the messages of the asyncio loop, until the consumer stops."""
     messages: Any = aiter(consumer)
 
-    async def following() -> MessageExt | None:
+    async def following() -> received_message.ReceivedMessage | None:
         return await anext(messages, None)
 
     try:

@@ -6,7 +6,8 @@
       ConnectFailed      no connection to an address could be opened
       ConnectionLost     the connection closed before the response arrived: the request may have been executed
       RequestTimeout     no response in time: the request may have been executed
-      InvalidResponse      the response cannot be decoded, or exceeds a limit of this client: the request was executed
+      InvalidResponse    the response cannot be decoded, or exceeds a limit of this client: the request was executed
+      InvalidBody        a received body cannot be inflated or deserialized
       InvalidArgument    an argument or option is not allowed; nothing was sent. Also a ValueError
         InvalidMessage   a message cannot be sent as it is
       UnknownOption      a constructor does not have this option. Also a TypeError
@@ -110,6 +111,10 @@ class InvalidMessage(InvalidArgument):
 
 class UnknownOption(ClientError, TypeError):
     """The called class or method does not have this keyword argument: the program has an error."""
+
+
+class InvalidBody(ClientError):
+    """A received message whose body cannot be inflated or deserialized. No handler gets it."""
 
 
 class ClientClosed(ClientError):

@@ -1,17 +1,22 @@
-"""What may look on while messages are sent, received and handled: for traces and metrics; costs nothing without.
+"""Hooks: callbacks of an application's observer, for traces, metrics and connection events. Without hooks they cost
+nothing.
 
-    Producer(..., hooks=hooks)        sending      around each send, batch and oneway send, from its begin to its end
-                                      ended        a transaction's end was told
-    PushConsumer(..., hooks=hooks)    processing   around each call of the handler
-    PullConsumer(..., hooks=hooks)    received     what `poll` returned, or a loop got
-                                      consuming    a consumer has started
+    Producer(..., hooks=hooks)        sending       around each send, batch and oneway send, from its start to its end
+                                      ended         after the end of a transaction was sent to the broker
+    PushConsumer(..., hooks=hooks)    processing    around each call of the handler
+                                      received      a message that a loop received
+    PullConsumer(..., hooks=hooks)    received      messages that `poll` returned, or that a loop received
+    both consumers                    consuming     a consumer has started
+    connect(..., hooks=hooks)         connected     a connection was opened
+    all that have a client of their   disconnected  a connection was lost or closed
+    own
 
-A subclass of `Hooks` overrides what it wants to know of. clients/telemetry has two: spans for OpenTelemetry and metrics
-for Prometheus; clients/tracing.py has RocketMQ's own traces. `Several` puts hooks together.
+Subclass `Hooks` and override the callbacks that you need. clients/telemetry has two: spans for OpenTelemetry and
+metrics for Prometheus; clients/tracing.py has the message traces of RocketMQ. `Several` combines hooks.
 
-Every send of a producer goes through `Observer.around`, also those that nobody waits for: the hook is entered when the
-send begins and left when its result is there, both in one context (contextvars), so a span may be current inside. A
-hook that fails is logged, and the send goes on.
+`Observer.around` wraps every send of a producer, also those that are not awaited: the hook is entered when the send
+starts and left when its result is there, both in the same context (contextvars), so a span can be current inside. An
+exception of a hook is logged, and the send continues.
 """
 
 import asyncio
@@ -24,6 +29,7 @@ from typing import TypeVar
 
 import msgspec
 
+from skylarkmq.clients.connection.connection_events import ConnectionEvent
 from skylarkmq.clients.producing.sends import SendResult
 from skylarkmq.protocol.message import Message, MessageExt
 
@@ -33,9 +39,9 @@ log = logging.getLogger(__name__)
 
 
 class ObservedSend(msgspec.Struct):
-    """A send on its way: one message, or those of a batch. Hooks may replace messages before it begins.
+    """A send: one message, or those of a batch. Hooks may replace messages before it starts.
 
-    `results` are there at the end, one for each request, unless it failed or is oneway.
+    `results` has one entry for each request at the end, and none if the send failed or is oneway.
     """
 
     messages: list[Message]
@@ -47,7 +53,8 @@ class ObservedSend(msgspec.Struct):
 
 
 class ObservedEnd(msgspec.Struct, frozen=True):
-    """A transaction of which a broker was told the end: `state` is COMMIT or ROLLBACK, `by_checker`: it had asked."""
+    """The end of a transaction, as it was sent to the broker. `state` is COMMIT or ROLLBACK. `by_checker`: it is the
+    result of a transaction check."""
 
     message: Message | MessageExt
     group: str
@@ -61,7 +68,7 @@ class ObservedEnd(msgspec.Struct, frozen=True):
 
 
 class ObservedProcess(msgspec.Struct):
-    """A call of a handler; `succeeded` False at its end: it raised, or the message shall come again."""
+    """A call of a handler. `succeeded` is False at the end if it raised, or the message is redelivered."""
 
     message: MessageExt
     group: str
@@ -72,7 +79,7 @@ class ObservedProcess(msgspec.Struct):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """Messages that were handed over, and when waiting for them began (Unix time, s)."""
+    """Messages that the application received, and when it began to wait for them (Unix time, s)."""
 
     messages: Sequence[MessageExt]
     group: str
@@ -82,28 +89,34 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Hooks:
-    """One observer; each method does nothing here."""
+    """An observer whose methods do nothing."""
 
-    def sending(self, send: ObservedSend) -> AbstractContextManager[None]:  # noqa: ARG002 - for those who override
-        """Around a send. An exception that passes is the send's."""
+    def sending(self, send: ObservedSend) -> AbstractContextManager[None]:  # noqa: ARG002 - for subclasses
+        """Return a context manager around a send. It sees the exception of a failed send."""
         return nullcontext()
 
     def ended(self, end: ObservedEnd) -> None:
-        """The end of a transaction was told."""
+        """The end of a transaction was sent to the broker."""
 
     def processing(self, process: ObservedProcess) -> AbstractContextManager[None]:  # noqa: ARG002 - as above
-        """Around a call of the handler. An exception that passes is the handler's."""
+        """Return a context manager around a call of the handler. It sees the exception of the handler."""
         return nullcontext()
 
     def received(self, received: Received) -> None:
-        """Messages were handed to the application, by `poll` or in a loop."""
+        """The application received messages, by `poll` or in a loop."""
 
     def consuming(self, group: str, client_id: str, cached: Callable[[], tuple[int, int]]) -> None:
-        """A consumer has started; `cached` tells at any time how many messages, and bytes of them, it holds."""
+        """A consumer has started. `cached` returns at any time how many messages it has in memory, and their bytes."""
+
+    def connected(self, event: ConnectionEvent) -> None:
+        """A connection was opened, for the first time or again."""
+
+    def disconnected(self, event: ConnectionEvent) -> None:
+        """A connection was lost, or closed by this client. It is opened again when a request needs it."""
 
 
 class Several(Hooks):
-    """Hooks one inside the other, the first outermost."""
+    """Several hooks as one. Context managers are nested, the first one outermost."""
 
     def __init__(self, *hooks: Hooks) -> None:
         self._hooks = hooks
@@ -113,44 +126,54 @@ class Several(Hooks):
 
     @contextmanager
     def sending(self, send: ObservedSend) -> Iterator[None]:
-        """All of them around a send."""
+        """Return a context manager that enters all of them."""
         with ExitStack() as stack:
             for hooks in self._hooks:
                 stack.enter_context(hooks.sending(send))
             yield
 
     def ended(self, end: ObservedEnd) -> None:
-        """All of them are told."""
+        """Call all of them."""
         for hooks in self._hooks:
             hooks.ended(end)
 
     @contextmanager
     def processing(self, process: ObservedProcess) -> Iterator[None]:
-        """All of them around a call."""
+        """Return a context manager that enters all of them."""
         with ExitStack() as stack:
             for hooks in self._hooks:
                 stack.enter_context(hooks.processing(process))
             yield
 
     def received(self, received: Received) -> None:
-        """All of them are told."""
+        """Call all of them."""
         for hooks in self._hooks:
             hooks.received(received)
 
     def consuming(self, group: str, client_id: str, cached: Callable[[], tuple[int, int]]) -> None:
-        """All of them are told."""
+        """Call all of them."""
         for hooks in self._hooks:
             hooks.consuming(group, client_id, cached)
 
+    def connected(self, event: ConnectionEvent) -> None:
+        """Call all of them."""
+        for hooks in self._hooks:
+            hooks.connected(event)
+
+    def disconnected(self, event: ConnectionEvent) -> None:
+        """Call all of them."""
+        for hooks in self._hooks:
+            hooks.disconnected(event)
+
 
 def joined(*hooks: Hooks | None) -> Hooks | None:
-    """Those that are given, as one; None if there are none."""
+    """Return the hooks that are not None, as one; None if there are none."""
     given = [each for each in hooks if each is not None]
     return Several(*given) if len(given) > 1 else given[0] if given else None
 
 
 class Observer:
-    """Hooks around the sends of one producer."""
+    """Calls the hooks of one producer."""
 
     def __init__(self, hooks: Hooks, group: str, client_id: str, namespace: str = "") -> None:
         self.hooks = hooks
@@ -164,18 +187,18 @@ class Observer:
     def around(
         self, messages: list[Message], begin: Callable[[list[Message]], "asyncio.Future[T]"], *, oneway: bool = False
     ) -> "asyncio.Future[T]":
-        """What `begin` makes of the messages as the hooks leave them, and they hear of its end."""
+        """Start a send with the messages as the hooks leave them. Return its future; at its end the hooks are left."""
         send = ObservedSend(messages, self._group, self._client_id, self._namespace, oneway)
         context = copy_context()
         return context.run(self._begin, send, begin, context)
 
     def ended(self, message: Message | MessageExt, ids: tuple[str, str, str], state: str, *, by_checker: bool) -> None:
-        """The hooks hear of a transaction's end; `ids` are those of message, place and transaction."""
+        """Call the hooks after the end of a transaction. `ids`: message id, offset message id, transaction id."""
         end = ObservedEnd(message, self._group, self._client_id, *ids, state, by_checker, self._namespace)
         try:
             self.hooks.ended(end)
         except Exception:
-            log.exception("hook failed behind a transaction")
+            log.exception("hook failed after a transaction")
 
     def _begin(
         self, send: ObservedSend, begin: Callable[[list[Message]], "asyncio.Future[T]"], context: Context
@@ -215,4 +238,4 @@ def _leave(around: AbstractContextManager[None], error: BaseException | None) ->
         around.__exit__(None if error is None else type(error), error, None if error is None else error.__traceback__)
     except Exception as failure:
         if failure is not error:
-            log.exception("hook failed behind a send")
+            log.exception("hook failed after a send")

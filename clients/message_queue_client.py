@@ -13,7 +13,7 @@ from typing import Self, Unpack
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.connection.client import Client, ClientStatistics
 from skylarkmq.clients.connection.participant import client_settings
-from skylarkmq.clients.consuming.handler_calls import MessageHandler
+from skylarkmq.clients.consuming.handlers import BlockingHandler, MessageHandler
 from skylarkmq.clients.consuming.pull_consumer import PullConsumer
 from skylarkmq.clients.consuming.push_consumer import PushConsumer
 from skylarkmq.clients.namespaces import Namespace
@@ -47,6 +47,7 @@ class MessageQueueClient:
         self.client = Client(namesrv, client_settings(options, options.get("settings")))
         self.namespace = Namespace(options.get("namespace", "")).name
         self.hooks = options.get("hooks")
+        self.client.observers.add(self.hooks)
 
     def __repr__(self) -> str:
         return f"<MessageQueueClient {self.client}>"
@@ -89,7 +90,11 @@ class MessageQueueClient:
         return TransactionProducer(group, checker=checker, client=self.client, **options)
 
     def consumer(
-        self, group: str, *, handler: MessageHandler | None = None, **options: Unpack[PushConsumerOptions]
+        self,
+        group: str,
+        *,
+        handler: MessageHandler | BlockingHandler | None = None,
+        **options: Unpack[PushConsumerOptions],
     ) -> PushConsumer:
         """Return a push consumer: it calls `handler`, or is read by `async for`. Its options: `PushConsumerOptions`."""
         check_options(options, PushConsumerOptions, "consumer")

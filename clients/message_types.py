@@ -1,4 +1,4 @@
-"""What kind of message it is, by its properties: as the broker's metrics, spans and traces name it."""
+"""The type of a message by its properties, with the names that metrics, spans and traces of the broker use."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,7 +9,7 @@ _TIMERS: Final = (PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS)
 
 
 def message_type(properties: Mapping[str, str]) -> str:
-    """normal, fifo, delay or transaction."""
+    """Return the type: normal, fifo, delay or transaction."""
     if properties.get(PropertyName.TRANSACTION_PREPARED) == "true":
         return "transaction"
     if PropertyName.SHARDING_KEY in properties:

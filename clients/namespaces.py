@@ -1,10 +1,10 @@
-"""Namespaces of RocketMQ's clients: names of topics and groups with what they belong to in front.
+"""Namespaces of RocketMQ's clients: a prefix of the names of topics and groups.
 
     Orders           <->  team-a%Orders
     %RETRY%billing   <->  %RETRY%team-a%billing
 
-An application with `namespace="team-a"` uses the short names; brokers know the long ones, and so does `Admin`. Names
-that brokers and RocketMQ reserve stay as they are. Source: docs/formats.md, "Names".
+An application with `namespace="team-a"` uses the short names. Brokers, and `Admin`, use the long ones. Names that
+brokers and RocketMQ reserve have no prefix. Source: docs/formats.md, "Names".
 """
 
 from typing import Final
@@ -38,23 +38,23 @@ class Namespace:
         return f"<Namespace {self.name or 'none'}>"
 
     def wrap(self, name: str) -> str:
-        """The name as brokers know it; one that is so already stays."""
+        """Return the name that brokers use. A name that has the prefix already is returned as it is."""
         prefix, bare = _split(name)
         if not bare or bare.startswith(self._front) or name in _RESERVED or name.startswith(_RESERVED_PREFIXES):
             return name
         return f"{prefix}{self._front}{bare}"
 
     def strip(self, name: str) -> str:
-        """The name as the application knows it."""
+        """Return the name that the application uses."""
         prefix, bare = _split(name)
         return f"{prefix}{bare.removeprefix(self._front)}"
 
     def wrap_queue(self, queue: MessageQueue) -> MessageQueue:
-        """The queue as brokers know it."""
+        """Return the queue with the topic name that brokers use."""
         return msgspec.structs.replace(queue, topic=self.wrap(queue.topic)) if self.name else queue
 
     def strip_queue(self, queue: MessageQueue) -> MessageQueue:
-        """The queue as the application knows it."""
+        """Return the queue with the topic name that the application uses."""
         return msgspec.structs.replace(queue, topic=self.strip(queue.topic)) if self.name else queue
 
 

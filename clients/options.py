@@ -19,7 +19,9 @@ from typing import TypedDict, TypeVar, cast
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.consuming.allocation import Allocation
-from skylarkmq.clients.consuming.group_member import ConsumeFrom
+from skylarkmq.clients.consuming.group_member import ConsumeFrom, Topics
+from skylarkmq.clients.consuming.rebalance_callbacks import QueuesCallback
+from skylarkmq.clients.consuming.received_message import Deserializer
 from skylarkmq.clients.errors import UnknownOption
 from skylarkmq.clients.hooks import Hooks
 from skylarkmq.clients.settings import ClientSettings, ConsumerSettings, ProducerSettings, TlsSettings
@@ -70,6 +72,10 @@ class ConsumerOptions(NamedOptions, total=False):
     settings: ConsumerSettings | None  # limits and times
     consume_from: ConsumeFrom | datetime  # where to begin in a queue without a committed offset; default: LAST
     allocation: Allocation  # how the members of a group share the queues; default: averagely
+    topics: Topics | None  # to subscribe to at the start: a name, names, or names with tags or an Sql92; default: none
+    deserializer: Deserializer | None  # makes `ReceivedMessage.value` of the body; default: the value is the body
+    on_assigned: QueuesCallback | None  # called with new queues, before their first pull
+    on_revoked: QueuesCallback | None  # called with queues that are given up, before their commit
 
 
 class PullConsumerOptions(ConsumerOptions, total=False):
@@ -81,6 +87,8 @@ class PullConsumerOptions(ConsumerOptions, total=False):
 class PushConsumerOptions(ConsumerOptions, TracedOptions, total=False):
     """Options of `PushConsumer`, besides its handler."""
 
+    thread: bool  # the handler is a plain function, and runs in a thread; default: False, it is `async def`
+    auto_ack: bool  # `async for` acknowledges a message when it asks for the next; default: False, `message.ack()`
     orderly: bool  # one message of a queue at a time, in the order of the queue; default: False
     broadcast: bool  # each member gets all messages, and keeps its offsets in a file; default: False
     instance_name: str  # distinguishes the offset files of the broadcasting members on one host; default: "DEFAULT"

@@ -17,7 +17,7 @@ from typing import Final, TypeVar, Unpack
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.connection.topic_route import MASTER, checked_cluster
 from skylarkmq.clients.consuming.queue_calls import QueueCalls
-from skylarkmq.clients.consuming.received_message import as_received, inflate_message, readdressed
+from skylarkmq.clients.consuming.stored_messages import inflate_or_keep, restore_topic
 from skylarkmq.clients.errors import BrokerError, NoRoute, invalid_response, reading_response
 from skylarkmq.clients.options import StandaloneOptions, check_options
 from skylarkmq.protocol.bodies.body import Body
@@ -232,7 +232,7 @@ class Admin(Participant):
             messages = decode(answer.body)
         if not messages:
             raise invalid_response(code, f"broker {address}", "no message")
-        return await as_received(messages[0])
+        return await _readable(messages[0])
 
     async def messages_between(self, topic: str, since: datetime, until: datetime) -> AsyncIterator[MessageExt]:
         """What was stored in [since, until), queue by queue."""
@@ -245,7 +245,7 @@ class Admin(Participant):
                     if message.store_timestamp >= until_ms:
                         offset = None
                         break
-                    yield await as_received(message)
+                    yield await _readable(message)
 
     async def earliest(self, queue: MessageQueue) -> datetime | None:
         """The store time of the first message that a queue still has."""
@@ -280,10 +280,15 @@ class Admin(Participant):
         return [route.address(name) for name in sorted(route.brokers)]
 
 
+async def _readable(message: MessageExt) -> MessageExt:
+    await inflate_or_keep(message)
+    return restore_topic(message)
+
+
 async def _inflated(messages: list[MessageExt]) -> list[MessageExt]:
     """Inflate the bodies until they have MAX_FOUND_BYTES in all; further ones stay as stored (`MessageExt.payload`)."""
     total = 0
     for message in messages:
-        await inflate_message(message, min(MAX_PAYLOAD_BYTES, max(MAX_FOUND_BYTES - total, 0)))
+        await inflate_or_keep(message, min(MAX_PAYLOAD_BYTES, max(MAX_FOUND_BYTES - total, 0)))
         total += len(message.body)
-    return [readdressed(message) for message in messages]
+    return [restore_topic(message) for message in messages]

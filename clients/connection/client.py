@@ -16,6 +16,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol, Self
 
 import msgspec
@@ -23,6 +24,7 @@ import msgspec
 from skylarkmq.clients.connection.background_tasks import Background
 from skylarkmq.clients.connection.broker_requests import Callbacks
 from skylarkmq.clients.connection.connection import Connection, ConnectionStatistics
+from skylarkmq.clients.connection.connection_events import ConnectionObservers
 from skylarkmq.clients.connection.connection_pool import Connections
 from skylarkmq.clients.connection.routes import NameServers, Routes
 from skylarkmq.clients.connection.tls import tls_context
@@ -87,6 +89,10 @@ class Client:
             tls = tls_context(self.settings.tls)
         self._name_server_connections = Connections(self.settings, {}, tls=tls)
         self.brokers = Connections(self.settings, self.callbacks.handlers(), self._greet, tls)
+        self.observers = ConnectionObservers(self.client_id)
+        for connections, is_name_server in ((self._name_server_connections, True), (self.brokers, False)):
+            connections.on_connected = partial(self.observers.connected, is_name_server=is_name_server)
+            connections.on_disconnected = partial(self.observers.disconnected, is_name_server=is_name_server)
         name_servers = NameServers(namesrv, self._name_server_connections, self.settings.request_timeout_s)
         self.routes = Routes(name_servers, self.settings.max_route_queues)
         self.running: list[Stoppable] = []  # in the order of their starts

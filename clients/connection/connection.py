@@ -115,6 +115,11 @@ class Connection(asyncio.Protocol):
         state = "closed" if self.closed else f"{len(self._pending)} in flight"
         return f"<Connection {self.peer} {state}>"
 
+    @property
+    def reason(self) -> str:
+        """Why the connection is closed."""
+        return self._reason
+
     def statistics(self) -> ConnectionStatistics:
         """The connection's figures now."""
         return ConnectionStatistics(

@@ -56,6 +56,8 @@ class Connections:
         self._backoff: dict[str, Backoff] = {}
         self._closed = False
         self._is_inherited = False
+        self.on_connected: Callable[[str], None] = lambda _: None
+        self.on_disconnected: Callable[[str, str], None] = lambda *_: None
         register(self.forked)
 
     def __repr__(self) -> str:
@@ -153,8 +155,10 @@ class Connections:
         elif not connection.closed:
             self._open[address] = connection
             log.info("connected peer=%s", address)
+            self.on_connected(address)
 
     def _ended(self, connection: Connection) -> None:
         if self._open.get(connection.peer) is connection:
             del self._open[connection.peer]
             log.log(logging.INFO if self._closed else logging.WARNING, "disconnected peer=%s", connection.peer)
+            self.on_disconnected(connection.peer, connection.reason)

@@ -18,6 +18,7 @@ from typing import Self
 import msgspec
 
 from skylarkmq.clients.connection.client import Client
+from skylarkmq.clients.connection.connection_events import ConnectionObserver
 from skylarkmq.clients.connection.fork_safety import made_before_fork, register
 from skylarkmq.clients.errors import ClientClosed, InvalidArgument
 from skylarkmq.clients.options import SecurityOptions, StandaloneOptions
@@ -77,6 +78,11 @@ class Participant(ABC):
         """Wait until somebody has stopped it: what a service does whose work is done in handlers."""
         self._check_process()
         await self._stopped.wait()
+
+    def _observe_connections(self, observer: ConnectionObserver | None) -> None:
+        """Notify the observer of the connections of this participant's own client. A shared client has its own."""
+        if self._owns_client:
+            self.client.observers.add(observer)
 
     def _check_process(self) -> None:
         """ClientClosed if this process was forked since the participant was made."""

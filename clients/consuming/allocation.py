@@ -1,20 +1,20 @@
-"""Who reads which queue: rules that all members of a consumer group apply by themselves.
+"""Allocation rules: which member of a consumer group reads which queue.
 
-Each member sorts the topic's queues (topic, broker name, queue id) and the group's client ids, text compared as Java
-compares it, by UTF-16 units; then a rule says which of the queues are its own. Nobody coordinates: members that see the
-same lists, and have the same rule, come to the same result, whatever language they are written in, so not one step may
-differ. These are the rules of RocketMQ's clients:
+Each member sorts the queues of the topic (topic, broker name, queue id) and the client ids of the group, both as Java
+compares text, by UTF-16 units. Then a rule selects its own queues. There is no coordination: members that see the same
+lists and use the same rule get the same result, in whatever language they are written. So these rules do exactly what
+those of RocketMQ's clients do:
 
-    averagely                 a row of neighbours each, by the member's place; the default here as there
-    in_turn                   queue by queue in a circle
-    consistent_hash()         by MD5 on a ring: who joins or leaves moves few queues
-    by_machine_room(rooms)    averagely, of the queues on brokers named room@broker
-    nearby(inner, ...)        `inner` within each room; rooms without members are shared by all
-    fixed(queues)             what this member was told
+    averagely                 a contiguous block for each member; the default, as in RocketMQ
+    in_turn                   queue by queue, round-robin
+    consistent_hash()         MD5 on a ring: a member that joins or leaves moves few queues
+    by_machine_room(rooms)    averagely, among the queues of brokers named room@broker
+    nearby(inner, ...)        `inner` within each room; all members share rooms without members
+    fixed(queues)             a fixed list for this member
 
     PushConsumer("billing", ..., allocation=consistent_hash())
 
-Any callable of the same shape is a rule too. Source: docs/formats.md, "Queue allocation".
+Any callable of the same signature is a rule. Source: docs/formats.md, "Queue allocation".
 """
 
 from bisect import bisect_left
@@ -24,11 +24,12 @@ from functools import lru_cache
 from hashlib import md5
 from typing import Final, TypeVar
 
+from skylarkmq.clients.errors import InvalidArgument
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 Allocation = Callable[[Sequence[MessageQueue], Sequence[str], str], Iterable[MessageQueue]]
-"""(queues of one topic, client ids of the group, own client id) -> own queues. Both lists are sorted, and the own id is
-among the others. Retry topics are shared like any other topic. If it raises, everything stays as it is."""
+"""(queues of one topic, client ids of the group, own client id) -> own queues. Both lists are sorted; the client ids
+include the own one. Retry topics are allocated like all topics. If the rule raises, the members keep their queues."""
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ VIRTUAL_NODES: Final = 10
 def share(
     rule: Allocation, queues: Iterable[MessageQueue], client_ids: Iterable[str], own_id: str
 ) -> tuple[MessageQueue, ...]:
-    """The queues of `own_id`, each once; none if it is not among the members."""
+    """Return the queues of `own_id`, each once; none if it is not a member."""
     members = sorted(client_ids, key=utf16_order)
     if own_id not in members:
         return ()
@@ -48,7 +49,8 @@ def share(
 
 
 def averagely(queues: Sequence[MessageQueue], members: Sequence[str], own_id: str) -> Sequence[MessageQueue]:
-    """A row of neighbours for each; the first members have one more if it does not come out even."""
+    """Allocate a contiguous block of queues to each member; the first members get the remainder, one each
+    (AllocateMessageQueueAveragely)."""
     size, rest = divmod(len(queues), len(members))
     index = members.index(own_id)
     start = index * size + min(index, rest)
@@ -56,21 +58,22 @@ def averagely(queues: Sequence[MessageQueue], members: Sequence[str], own_id: st
 
 
 def in_turn(queues: Sequence[MessageQueue], members: Sequence[str], own_id: str) -> Sequence[MessageQueue]:
-    """Every n-th queue for each of n members (AllocateMessageQueueAveragelyByCircle)."""
+    """Allocate every n-th queue to each of n members (AllocateMessageQueueAveragelyByCircle)."""
     return queues[members.index(own_id) :: len(members)]
 
 
 def fixed(queues: Iterable[MessageQueue]) -> Allocation:
-    """These queues, whoever else there is, as far as they exist; those of the group's retry topic must be among them if
-    this member shall read it (AllocateMessageQueueByConfig).
+    """Return a rule that allocates these queues to this member, as far as they exist, whatever other members read. It
+    must name the queues of the group's retry topic if this member is to read them (AllocateMessageQueueByConfig).
     """
     given = tuple(queues)
     return lambda *_: given
 
 
 def by_machine_room(rooms: Iterable[str]) -> Allocation:
-    """Only queues of brokers that are named `room@broker` with one of these rooms: the same number for each member,
-    what is left one by one to the first members (AllocateMessageQueueByMachineRoom). Others are read by nobody.
+    """Return a rule for queues of brokers that are named `room@broker` with one of these rooms: a block of equal size
+    for each member, the remainder one by one for the first members (AllocateMessageQueueByMachineRoom). No member
+    reads queues of other brokers.
     """
     wanted = frozenset(rooms)
 
@@ -87,8 +90,9 @@ def by_machine_room(rooms: Iterable[str]) -> Allocation:
 def nearby(
     inner: Allocation, room_of_queue: Callable[[MessageQueue], str], room_of_member: Callable[[str], str]
 ) -> Allocation:
-    """`inner` among the queues and members of each room; what is in rooms without members is shared by all
-    (AllocateMachineRoomNearby). ValueError, and nothing changes, if a queue or a member is in no room ("").
+    """Return a rule that applies `inner` to the queues and members of each room; all members share the queues of rooms
+    without members (AllocateMachineRoomNearby). It raises InvalidArgument if a queue or a member has no room (""); the
+    members then keep their queues.
     """
 
     def allocate(queues: Sequence[MessageQueue], members: Sequence[str], own_id: str) -> Sequence[MessageQueue]:
@@ -105,17 +109,19 @@ def nearby(
 
 
 def consistent_hash(virtual_nodes: int = VIRTUAL_NODES, hash_of: Callable[[str], int] | None = None) -> Allocation:
-    """Each member has places on a ring, a queue belongs to the next one (AllocateMessageQueueConsistentHash).
+    """Return a rule by consistent hashing: each member has `virtual_nodes` positions on a ring, and a queue belongs to
+    the next position (AllocateMessageQueueConsistentHash).
 
-    All members need the same number of places, at least one, and the same hash; None: the first 32 bits of MD5.
+    All members need the same number of positions, at least 1, and the same hash; None: the first 32 bits of MD5. Raises
+    InvalidArgument for fewer.
     """
     if virtual_nodes < 1:
-        raise ValueError(f"virtual_nodes={virtual_nodes}: a member needs a place on the ring to get queues")
-    place_of = hash_of or _md5_place
+        raise InvalidArgument(f"virtual_nodes={virtual_nodes}: a member needs at least 1 to get queues")
+    position_of = hash_of or _md5_position
 
-    @lru_cache(maxsize=1)  # a group has the same members in all its topics
+    @lru_cache(maxsize=1)  # the members are the same for all topics of a group
     def ring_of(members: tuple[str, ...]) -> tuple[list[int], dict[int, str]]:
-        owners = {place_of(f"{member}-{n}"): member for member in members for n in range(virtual_nodes)}
+        owners = {position_of(f"{member}-{n}"): member for member in members for n in range(virtual_nodes)}
         return sorted(owners), owners
 
     def allocate(queues: Sequence[MessageQueue], members: Sequence[str], own_id: str) -> Sequence[MessageQueue]:
@@ -123,7 +129,7 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES, hash_of: Callable[[str],
 
         def owner(queue: MessageQueue) -> str:
             name = f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
-            return owners[ring[bisect_left(ring, place_of(name)) % len(ring)]]
+            return owners[ring[bisect_left(ring, position_of(name)) % len(ring)]]
 
         return [queue for queue in queues if owner(queue) == own_id]
 
@@ -131,7 +137,7 @@ def consistent_hash(virtual_nodes: int = VIRTUAL_NODES, hash_of: Callable[[str],
 
 
 def utf16_order(text: str) -> bytes:
-    """A key that sorts text as Java's String.compareTo does."""
+    """Return a sort key that orders text as Java's String.compareTo."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
@@ -140,7 +146,7 @@ def _queue_order(queue: MessageQueue) -> tuple[bytes, bytes, int]:
 
 
 def _room_of(broker_name: str) -> str | None:
-    """What stands before the one `@` of a broker's name; Java's split forgets those at the end."""
+    """Return the room in a broker name `room@broker`; None without one. Java's split drops `@` at the end."""
     parts = broker_name.rstrip("@").split("@")
     return parts[0] if len(parts) == 2 else None
 
@@ -150,11 +156,11 @@ def _by_room(items: Collection[T], room_of: Callable[[T], str]) -> dict[str, lis
     for item in items:
         room = room_of(item)
         if not room:
-            raise ValueError(f"{item} is in no room")
+            raise InvalidArgument(f"{item} has no room")
         rooms[room].append(item)
     return rooms
 
 
-def _md5_place(text: str) -> int:
+def _md5_position(text: str) -> int:
     digest = md5(text.encode(errors="surrogatepass"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4])

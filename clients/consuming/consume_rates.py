@@ -1,8 +1,8 @@
-"""How fast a consumer reads and works, by topic, over the last minute and hour: what 307 tells of a member.
+"""Rates of a consumer by topic, over the last minute and hour, for operators (GET_CONSUMER_RUNNING_INFO, 307).
 
-Who reads or works adds to running totals. A sample of them is kept every SAMPLE_S for a minute, and every sixtieth of
-those for an hour; a rate is the difference between the totals now and the oldest sample, over the time between. What
-is asked for before there was a second sample counts from the start.
+Pulls and handler calls add to totals. A sample of the totals is taken every SAMPLE_S and kept for a minute; every
+sixtieth sample is kept for an hour. A rate is the difference between the current totals and the oldest sample, divided
+by the time between them. Before the second sample, rates count from the start.
 """
 
 import time
@@ -20,7 +20,7 @@ HOUR_EVERY: Final = 60
 
 
 class Totals(msgspec.Struct):
-    """One topic since the start: pulls that found messages, calls of the handler, times in s."""
+    """The totals of one topic since the start: pulls that returned messages, handler calls, times in s."""
 
     pulls: int = 0
     pull_s: float = 0.0
@@ -31,24 +31,24 @@ class Totals(msgspec.Struct):
     failed: int = 0
 
     def since(self, then: "Totals") -> "Totals":
-        """What has come to it."""
+        """Return the difference to earlier totals."""
         pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(then), strict=True)
         return Totals(*(now - before for now, before in pairs))
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """All topics at one time (s, of the clock)."""
+    """The totals of all topics at one time (s, of the clock)."""
 
     at_s: float
     totals: dict[str, Totals]
 
 
 class ConsumeRates:
-    """Of one consumer. `clock` counts seconds."""
+    """The rates of one consumer. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self.totals: defaultdict[str, Totals] = defaultdict(Totals)  # by topic, to be added to
+        self.totals: defaultdict[str, Totals] = defaultdict(Totals)  # by topic; callers add to them
         self._minute = deque([Sample(clock(), {})], maxlen=SAMPLES)
         self._hour = deque([Sample(clock(), {})], maxlen=SAMPLES)
         self._count = 0
@@ -57,7 +57,7 @@ class ConsumeRates:
         return f"<ConsumeRates {len(self.totals)} topics>"
 
     async def sample(self) -> None:
-        """Keep the totals of now; to be called every SAMPLE_S."""
+        """Take a sample. Called every SAMPLE_S."""
         copies = {topic: msgspec.structs.replace(totals) for topic, totals in self.totals.items()}
         sample = Sample(self._clock(), copies)
         self._minute.append(sample)
@@ -66,8 +66,8 @@ class ConsumeRates:
             self._hour.append(sample)
 
     def status(self, topic: str) -> ConsumeStatus:
-        """Times in ms and rates per second over the last minute; if nobody worked in it, times of the last hour.
-        `consume_failed_msgs`: of the last hour.
+        """Return times in ms and rates per second over the last minute. If the handler did not run in it, its time is
+        that of the last hour. `consume_failed_msgs` counts the last hour.
         """
         now = self.totals.get(topic, Totals())
         first, of_hour = self._minute[0], now.since(self._hour[0].totals.get(topic, Totals()))

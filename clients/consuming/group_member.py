@@ -1,28 +1,29 @@
-"""One member of a consumer group: what it subscribes to, which queues are its share, how far it got with them.
+"""One member of a consumer group: its subscriptions, its share of the queues, and its offsets.
 
-    subscribe / code 40 / every 20 s -> rebalance: members (38) and queues -> allocation -> release, adopt
-    every 5 s, at each release, at the stop                                              -> commit
+    subscribe / NOTIFY_CONSUMER_IDS_CHANGED (40) / every 20 s
+        -> rebalance: members (GET_CONSUMER_LIST_BY_GROUP, 38) and queues -> allocation -> release, adopt
+    every 5 s, at each release, at the stop
+        -> commit
 
-The members of the group agree without talking to each other, because all apply the same rule to what the brokers tell
-them (clients/consuming/allocation.py). If the brokers cannot be asked, everything stays as it is and is tried again
-soon. A queue that is new here is read from the group's committed offset, or from where `consume_from` points.
+The members of a group do not communicate. They agree because all apply the same rule to the same lists of the brokers
+(clients/consuming/allocation.py). If the brokers cannot be reached, the member keeps its queues and tries again after
+SOON_S. It begins to read a queue at the committed offset of the group, or where `consume_from` points.
 
-A broadcasting member reads all queues whoever else does, and keeps its offsets in a file
-(clients/consuming/local_offsets.py). An orderly one reads a queue only while its broker has locked it for this member
-(clients/consuming/queue_locks.py).
+A broadcasting member reads all queues, and keeps its offsets in a file (clients/consuming/local_offsets.py). An orderly
+member reads a queue only while the broker has locked it for this member (clients/consuming/queue_locks.py).
 
-A queue that another member may still have: an orderly newcomer asks for its lock again after LOCK_PAUSE_MIN_S, and then
-less and less often, until the owner has finished its message and given it back, or its lock has run out with it. Others
-wait `handover_pause_s` for the owner to commit: it hears of the change from its broker within 50 ms.
+Another member may still have a queue that is new here. An orderly member repeats its lock request after
+LOCK_PAUSE_MIN_S, then with growing pauses, until the owner has finished its message and unlocked the queue, or its lock
+has expired. Other members wait `handover_pause_s` for the owner to commit: the broker notifies it within 50 ms.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -30,12 +31,13 @@ from skylarkmq.clients.arguments import check_group
 from skylarkmq.clients.connection.background_tasks import Background, Repeat
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.consuming.allocation import Allocation, averagely, share
-from skylarkmq.clients.consuming.assigned_queues import OwnedQueues
+from skylarkmq.clients.consuming.assigned_queues import AssignedQueues
 from skylarkmq.clients.consuming.consume_rates import SAMPLE_S, ConsumeRates
 from skylarkmq.clients.consuming.message_buffer import Sink
 from skylarkmq.clients.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.consuming.queue_locks import QueueLocks
-from skylarkmq.clients.consuming.queue_puller import OffsetStore, QueueReader, Surroundings
+from skylarkmq.clients.consuming.queue_puller import OffsetStore, PullerContext, QueuePuller
+from skylarkmq.clients.consuming.rebalance_callbacks import NO_CALLBACKS, RebalanceCallbacks
 from skylarkmq.clients.errors import ClientClosed, ClientError, InvalidMessage, NoRoute
 from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
 from skylarkmq.clients.settings import ConsumerSettings
@@ -48,20 +50,20 @@ from skylarkmq.protocol.filters.tag import EVERYTHING, is_tag_type, subscribe
 from skylarkmq.protocol.message import check_topic_name
 
 SOON_S: Final = 1.0
-LOCK_PAUSE_MIN_S: Final = 0.1  # a broker tells the owner of a change after 50 ms; doubles up to SOON_S
+LOCK_PAUSE_MIN_S: Final = 0.1  # a broker notifies the owner of a change after 50 ms; doubles up to SOON_S
 
 log = logging.getLogger(__name__)
 
 
 class ConsumeFrom(Enum):
-    """Where a group begins in a queue of which it has no committed offset."""
+    """Where a group begins in a queue without a committed offset."""
 
     LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 class Role(msgspec.Struct, frozen=True):
-    """How a member takes part. `consume_from` may be a time: then what was stored at or after it."""
+    """How a member takes part. `consume_from` as a time selects messages that were stored at or after it."""
 
     consume_type: ConsumeType
     consume_from: ConsumeFrom | datetime
@@ -70,24 +72,28 @@ class Role(msgspec.Struct, frozen=True):
 
     @property
     def broadcasts(self) -> bool:
-        """Every member gets everything."""
+        """Whether every member receives all messages."""
         return self.model is MessageModel.BROADCASTING
 
     @property
     def retries(self) -> bool:
-        """Reads the group's retry topic too."""
+        """Whether the member also reads the retry topic of the group."""
         return self.consume_type is ConsumeType.CONSUME_PASSIVELY and not self.broadcasts
 
 
 class Sql92(msgspec.Struct, frozen=True):
-    """An expression over properties instead of tags: `a > 5 AND region = 'eu'`. The broker must have been told to
-    allow it (`enablePropertyFilter`)."""
+    """An expression over properties instead of tags: `a > 5 AND region = 'eu'`. Brokers reject it unless their setting
+    `enablePropertyFilter` is on."""
 
     expression: str
 
 
+Topics: TypeAlias = str | Iterable[str] | Mapping[str, str | Sql92]
+"""Topics to subscribe to: a name, names, or names with their expressions (tags or an `Sql92`)."""
+
+
 class GroupMember:
-    """A member of `group` on `client`; received messages go to `inbox`. `offsets` None: the brokers keep them."""
+    """A member of `group` on `client`. Received messages go to `buffer`. `offsets` None: the brokers keep them."""
 
     def __init__(
         self,
@@ -95,10 +101,11 @@ class GroupMember:
         group: str,
         role: Role,
         settings: ConsumerSettings,
-        inbox: Sink,
+        buffer: Sink,
         offsets: OffsetStore | None = None,
         allocation: Allocation = averagely,
         namespace: Namespace = NO_NAMESPACE,
+        callbacks: RebalanceCallbacks = NO_CALLBACKS,
     ) -> None:
         check_group(group)
         self.group = group
@@ -108,35 +115,38 @@ class GroupMember:
         self.namespace = namespace
         self.locks = QueueLocks(client, group, self._overtaken, life_s=settings.lock_life_s) if role.orderly else None
         self.offsets: OffsetStore = offsets or self.calls
-        self.owned = OwnedQueues(group, self.offsets, self._reader, inbox.settle, self.locks)
+        self.assigned = AssignedQueues(group, self.offsets, self._puller, buffer.settle, self.locks)
         self._client = client
         self._settings = settings
         self._allocation = allocation
+        self._callbacks = callbacks
+        self._auto_commit = True
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._background = Background(group)
         self._handovers = Background(f"{group}/handover")
         self._rebalance: Repeat | None = None
         self._lock_pause_s = LOCK_PAUSE_MIN_S / 2
-        self._surroundings = Surroundings(
+        self._context = PullerContext(
             calls=self.calls,
             offsets=self.offsets,
-            inbox=inbox,
+            buffer=buffer,
             settings=settings,
             with_subscription=role.consume_type is ConsumeType.CONSUME_ACTIVELY,
             commits_by_pull=self._commits_by_pull,
             start_offset=self._start_offset,
             beat=client.beat,
             reload_route=client.routes.reload,
-            reader_count=self.owned.__len__,
+            puller_count=self.assigned.__len__,
             rates=self.rates,
             namespace=namespace,
         )
 
     def __repr__(self) -> str:
-        return f"<GroupMember {self.group} topics={sorted(self._subscriptions)} {self.owned}>"
+        return f"<GroupMember {self.group} topics={sorted(self._subscriptions)} {self.assigned}>"
 
     async def start(self, *, auto_commit: bool = True) -> None:
-        """Join the group."""
+        """Join the group. `auto_commit` False: only the application commits."""
+        self._auto_commit = self.assigned.commits_on_release = auto_commit
         if self.role.retries:
             topic = RETRY_PREFIX + self.group
             self._subscriptions[topic] = _subscription(topic, EVERYTHING)
@@ -150,15 +160,20 @@ class GroupMember:
             self.locks.on_stale = renewal.soon
 
     async def stop_reading(self) -> None:
-        """No more rebalancing and no more pulls; what was received can still be finished."""
+        """Stop to rebalance and to pull. Received messages can still be acknowledged."""
         await self._background.stop()
-        await self.owned.stop_reading()
+        await self.assigned.stop_reading()
+
+    async def revoke_all(self) -> None:
+        """Call the application's `on_revoked` for all queues, before the last commit."""
+        for topic in sorted({queue.topic for queue in self.assigned.queues()}):
+            await self._callbacks.revoked(self._assigned_of(topic))
 
     async def leave(self, *, commit: bool = True) -> None:
-        """Commit, and tell the brokers: the others take over. Handlers have ended by now."""
+        """Commit, and unregister at the brokers: other members take over. Handlers have ended before."""
         await self._handovers.finish()
         if commit:
-            await self.owned.commit()
+            await self.assigned.commit()
         if self.locks is not None:
             await self.locks.release_all()
         await self._client.leave_as_consumer(self)
@@ -166,9 +181,10 @@ class GroupMember:
     # ------------------------------------------------------------------------------------------------- subscriptions
 
     async def subscribe(self, topic: str, expression: str | Sql92) -> None:
-        """Read `topic` from now on, or with another expression; done when the brokers were told.
+        """Read `topic` from now on, or with another expression. Returns after the heartbeat to the brokers.
 
-        BrokerError if one of them does not understand the expression, or does not allow it.
+        Raises InvalidMessage for a bad name, ClientClosed before the start, BrokerError if a broker rejects the
+        expression.
         """
         if self._rebalance is None:
             raise ClientClosed(f"consumer {self.group} is not running: use it inside `async with`, or call start()")
@@ -186,31 +202,36 @@ class GroupMember:
                 await self.calls.check(subscription)
         self._subscriptions[topic] = subscription
         await self._client.beat()
-        await self.owned.release(self._owned_of(topic))  # they are read with the old expression
+        await self._release(topic)  # its queues are read with the old expression
         self._rebalance.soon()
 
     async def unsubscribe(self, topic: str) -> None:
         """Give up a topic and its queues."""
         self._subscriptions.pop(topic, None)
-        await self.owned.release(self._owned_of(topic))
+        await self._release(topic)
         await self._client.beat()
 
+    async def subscribe_all(self, topics: Topics | None) -> None:
+        """Subscribe to the topics that the consumer was made with. Raises the errors of `subscribe`."""
+        for topic, expression in expressions_of(topics).items():
+            await self.subscribe(self.namespace.wrap(topic), expression)
+
     def subscription(self, topic: str) -> SubscriptionData:
-        """What the member wants of a topic; everything, if it never said."""
+        """Return the subscription to a topic; to all its messages, if there is none."""
         return self._subscriptions.get(topic) or subscribe(topic, EVERYTHING, 0)
 
     @property
     def name_servers(self) -> Sequence[str]:
-        """Their addresses."""
+        """The addresses of the name servers."""
         return self._client.name_servers
 
     @property
     def subscriptions(self) -> list[SubscriptionData]:
-        """What the member wants, the retry topic included."""
+        """All subscriptions, including the retry topic."""
         return list(self._subscriptions.values())
 
     def consumer_data(self) -> ConsumerData:
-        """The member in a heartbeat."""
+        """Return this member's entry of a heartbeat."""
         where = self.role.consume_from
         return ConsumerData(
             group_name=self.group,
@@ -222,18 +243,19 @@ class GroupMember:
             subscription_data_set=list(self._subscriptions.values()),
         )
 
-    def _owned_of(self, topic: str) -> list[MessageQueue]:
-        return [queue for queue in self.owned.queues() if queue.topic == topic]
+    def _assigned_of(self, topic: str) -> list[MessageQueue]:
+        return [queue for queue in self.assigned.queues() if queue.topic == topic]
 
     # ----------------------------------------------------------------------------------------------------- rebalance
 
     def group_changed(self) -> None:
-        """Somebody joined or left: look again, now."""
+        """Rebalance now: a member joined or left."""
         if self._rebalance is not None:
             self._rebalance.soon()
 
     async def rebalance(self) -> float | None:
-        """Take and give up queues until they are this member's share; returns a pause in s if that did not work."""
+        """Adopt and release queues until they are this member's share. Return the seconds until the next attempt, if
+        some are missing; None if the share is complete."""
         pause_s, waits_for_locks = None, False
         for topic, subscription in list(self._subscriptions.items()):
             try:
@@ -250,7 +272,7 @@ class GroupMember:
         return self._lock_pause_s if waits_for_locks else pause_s
 
     async def _rebalance_topic(self, topic: str, subscription: SubscriptionData) -> bool:
-        """False if this member's share is not yet its own."""
+        """Return False if other members still have queues of this member's share."""
         route = await self._client.routes.find(topic)
         members = [] if self.role.broadcasts else await self.calls.members(topic)
         queues = route.subscribe_queues
@@ -258,26 +280,36 @@ class GroupMember:
         try:
             mine = set(queues if self.role.broadcasts else share(self._allocation, queues, members, own_id))
         except Exception:
-            log.exception("the rule of allocation failed, everything stays as it is topic=%s", topic)
+            log.exception("allocation rule failed, keeping the queues topic=%s", topic)
             return True
         if self._subscriptions.get(topic) is not subscription:
-            return True  # changed meanwhile: another round follows
-        await self._give_up([queue for queue in self._owned_of(topic) if queue not in mine])
-        wanted = sorted(mine.difference(self.owned.queues()))
-        free = [queue for queue in wanted if queue not in self.owned]
+            return True  # the subscription has changed meanwhile: another rebalance follows
+        await self._revoke([queue for queue in self._assigned_of(topic) if queue not in mine])
+        wanted = sorted(mine.difference(self.assigned.queues()))
+        free = [queue for queue in wanted if queue not in self.assigned]
         if self.locks is not None and free:
             free = await self.locks.acquire(free)
         pause_s = self._settings.handover_pause_s if len(members) > 1 and self.locks is None else 0.0
         for queue in free:
-            self.owned.adopt(queue, subscription, pause_s=pause_s)
+            self.assigned.adopt(queue, subscription, pause_s=pause_s, is_waiting=True)
+        try:
+            await self._callbacks.assigned(free)
+        finally:
+            self.assigned.let_pull(free)
         return len(free) == len(wanted)
 
-    async def _give_up(self, queues: list[MessageQueue]) -> None:
-        """An orderly queue goes when its running handler is through, which nobody else waits for."""
+    async def _release(self, topic: str) -> None:
+        queues = self._assigned_of(topic)
+        await self._callbacks.revoked(queues)
+        await self.assigned.release(queues)
+
+    async def _revoke(self, queues: list[MessageQueue]) -> None:
+        """Release queues. An orderly queue is released in the background, once its running handler has ended."""
+        await self._callbacks.revoked(queues)
         if self.locks is None:
-            await self.owned.release(queues)
+            await self.assigned.release(queues)
         elif queues:
-            self._handovers.spawn("release", self.owned.release(queues))
+            self._handovers.spawn("release", self.assigned.release(queues))
 
     async def _renew_locks(self) -> None:
         assert self.locks is not None
@@ -287,23 +319,39 @@ class GroupMember:
             self._handovers.spawn("forget", self._forget(lost))
 
     async def _overtaken(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Those in which another member of the group has committed more than is finished here."""
+        """Return the queues in which another member has committed more than this member has acknowledged."""
         committed = await asyncio.gather(*map(self.offsets.committed_offset, queues))
         return {
-            queue for queue, offset in zip(queues, committed, strict=True) if self.owned.is_behind(queue, offset or 0)
+            queue
+            for queue, offset in zip(queues, committed, strict=True)
+            if self.assigned.is_behind(queue, offset or 0)
         }
 
     async def _forget(self, queues: list[MessageQueue]) -> None:
-        await self.owned.forget(queues)
+        await self.assigned.forget(queues)
+        await self._callbacks.revoked(queues)
         self.group_changed()
 
     # ------------------------------------------------------------------------------------------------------- offsets
 
+    def puller(self, queue: MessageQueue) -> QueuePuller:
+        """Return the puller of a queue. Raises ClientClosed if this member does not read the queue."""
+        puller = self.assigned.puller(queue)
+        if puller is None:
+            raise ClientClosed(f"{queue} is not read by this consumer: assign it first", topic=queue.topic)
+        return puller
+
+    async def position(self, queue: MessageQueue) -> int:
+        """Return the offset of the next message that the application receives. Raises the errors of `puller`."""
+        return await self.puller(queue).next_offset()
+
     def _commits_by_pull(self, queue: MessageQueue) -> bool:
-        return self.offsets is self.calls and (self.locks is None or self.locks.holds(queue))
+        if not self._auto_commit or self.offsets is not self.calls:
+            return False
+        return self.locks is None or self.locks.holds(queue)
 
     async def _commit_step(self) -> None:
-        await self.owned.commit()
+        await self.assigned.commit()
 
     async def _start_offset(self, queue: MessageQueue) -> int:
         committed = await self.offsets.committed_offset(queue)
@@ -315,8 +363,17 @@ class GroupMember:
             return await self.calls.offset_at(queue, int(self.role.consume_from.timestamp() * 1000))
         return await self.calls.max_offset(queue)
 
-    def _reader(self, queue: MessageQueue, subscription: SubscriptionData, start_at: int | None) -> QueueReader:
-        return QueueReader(queue, subscription, self._surroundings, start_at)
+    def _puller(self, queue: MessageQueue, subscription: SubscriptionData, start_at: int | None) -> QueuePuller:
+        return QueuePuller(queue, subscription, self._context, start_at)
+
+
+def expressions_of(topics: Topics | None) -> Mapping[str, str | Sql92]:
+    """Return each topic with its expression; without one, all messages."""
+    if topics is None:
+        return {}
+    if isinstance(topics, Mapping):
+        return topics
+    return dict.fromkeys([topics] if isinstance(topics, str) else topics, EVERYTHING)
 
 
 def _subscription(topic: str, expression: str | Sql92) -> SubscriptionData:

@@ -1,64 +1,67 @@
-"""Calls of a consumer's handler: which run, since when, and how long they may.
+"""Calls of a consumer's handler: which ones run, since when, and how long they may take.
 
-A call that runs longer than `limit_s` is cancelled, and its message has failed: it goes back to the broker when the
-handler has ended, so nobody else works on it at the same time. A handler may hold up its cancellation to clean up, and
-if it returns after all, what it returns counts. A thread cannot be cancelled: the handlers of `clients.blocking` run on
-in theirs, while the message goes back.
+A call that runs longer than `limit_s` is canceled, and its message counts as failed. The message is sent back after the
+handler has ended, so two members never work on it at the same time. A handler may delay its cancellation to clean up;
+a result that it returns then is honored. A thread cannot be canceled: a handler with `thread=True` runs on in its
+thread while its message is sent back.
 
-All calls have the same limit and are kept in the order of their begin, so the first is always the next to expire, and
-a message costs no timer. What runs is told to operators (307), with the place where it waits.
+All calls have the same limit and are kept in the order of their start. So the first one is always the next to expire,
+and a message needs no timer. Operators get the running calls with the line where each one waits
+(GET_CONSUMER_RUNNING_INFO, 307).
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from skylarkmq.clients.consuming.consume_rates import ConsumeRates
-from skylarkmq.clients.consuming.offset_tracker import Progress
-from skylarkmq.clients.consuming.send_back import Later
+from skylarkmq.clients.consuming.handlers import MessageHandler
+from skylarkmq.clients.consuming.later import Later
+from skylarkmq.clients.consuming.message_buffer import Delivery
+from skylarkmq.clients.consuming.received_message import Deserializer, receive
 from skylarkmq.clients.consuming.stack_dump import stack_of
-from skylarkmq.protocol.message import MessageExt
+from skylarkmq.clients.errors import ClientError
 
 log = logging.getLogger(__name__)
 
-MessageHandler = Callable[[MessageExt], Awaitable[object]]
-"""Works on one message. It comes again if this raises, or returns a `Later`; any other result says that it is done."""
+
+class HandlerTimeout(ClientError):
+    """The handler took too long, and was canceled."""
 
 
-class HandlerTimeout(Exception):
-    """The handler took too long, and was cancelled."""
+class InvalidResult(ClientError):
+    """The handler returned something else than None or a `Later`."""
 
 
 class Call(msgspec.Struct, eq=False):
-    """One that runs; `begun_s` is of the clock. `cancelling`: how often its task was cancelled before it expired."""
+    """A running call. `begun_s` is a time of the clock, `cancelling` the number of cancellations before it expired."""
 
     task: asyncio.Task[Any]
-    message: MessageExt
-    progress: Progress
+    delivery: Delivery
     begun_s: float
     expired: bool = False
     cancelling: int = 0
 
 
 class HandlerCalls:
-    """The calls of one consumer. `limit_s` None: they may take as long as they do. `timed_out` is a total; `clock`
-    counts seconds.
-    """
+    """The calls of one consumer. `limit_s` None: no limit. `timed_out` is a total. `clock` returns seconds."""
 
     def __init__(
         self,
         handler: MessageHandler,
         rates: ConsumeRates,
         limit_s: float | None,
+        deserializer: Deserializer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limit_s = limit_s
         self.timed_out = 0
         self._handler = handler
+        self._deserializer = deserializer
         self._totals = rates.totals
         self._clock = clock
         self._running: dict[asyncio.Task[Any], Call] = {}
@@ -66,16 +69,23 @@ class HandlerCalls:
     def __repr__(self) -> str:
         return f"<HandlerCalls {len(self._running)} running, {self.timed_out} timed out>"
 
-    async def call(self, message: MessageExt, progress: Progress, task: asyncio.Task[Any] | None = None) -> object:
-        """What the handler returns. HandlerTimeout, or what it raises. `task`: the one that runs, to who knows it."""
+    async def call(self, delivery: Delivery, task: asyncio.Task[Any] | None = None) -> Later | None:
+        """Call the handler with a message and return its result. `task`: the current task, if the caller has it.
+
+        Raises HandlerTimeout, InvalidResult, InvalidBody if the handler cannot be called, and whatever it raises.
+        """
         task = task or asyncio.current_task()
         assert task is not None
-        progress.begun_s = begun_s = self._clock()
-        call = self._running[task] = Call(task, message, progress, begun_s)
+        tracker = delivery.tracker
+        tracker.begun_s = begun_s = self._clock()
+        call = self._running[task] = Call(task, delivery, begun_s)
         succeeded = False
         try:
-            result = await self._handler(message)
-            succeeded = type(result) is not Later
+            result = await self._handler(receive(delivery, self._deserializer))
+            if result is None:
+                succeeded = True
+            elif type(result) is not Later:
+                raise invalid_result(result)
             return result
         except asyncio.CancelledError:
             if not call.expired or task.cancelling() - 1 > call.cancelling:
@@ -85,7 +95,7 @@ class HandlerCalls:
             del self._running[task]
             if call.expired:
                 task.uncancel()
-            totals = self._totals[progress.queue.topic]
+            totals = self._totals[tracker.queue.topic]
             totals.calls += 1
             totals.call_s += self._clock() - begun_s
             if succeeded:
@@ -94,7 +104,7 @@ class HandlerCalls:
                 totals.failed += 1
 
     async def enforce(self) -> float | None:
-        """Cancel what has run too long; returns how many seconds until the next may have."""
+        """Cancel the calls that exceed the limit. Return the seconds until the next one may."""
         now_s, limit_s = self._clock(), self.limit_s
         assert limit_s is not None
         for call in self._running.values():
@@ -106,19 +116,28 @@ class HandlerCalls:
         return limit_s
 
     def stacks(self) -> Iterable[str]:
-        """What runs and where it waits, a text for each call, oldest first."""
+        """Return a text for each running call, oldest first: its message, and the line where it waits."""
         now_s = self._clock()
         for call in self._running.values():
-            head = f"{call.task.get_name()} msg_id={call.message.msg_id} queue={call.progress.queue}"
+            message, queue = call.delivery.message, call.delivery.tracker.queue
+            head = f"{call.task.get_name()} msg_id={message.msg_id} queue={queue}"
             yield f"{head} running_s={now_s - call.begun_s:.3f}\n{stack_of(call.task)}"
 
     def _expire(self, call: Call) -> None:
         log.warning(
-            "handler cancelled, it took too long msg_id=%s queue=%s limit_s=%s",
-            call.message.msg_id,
-            call.progress.queue,
+            "handler canceled, it took too long msg_id=%s queue=%s limit_s=%s",
+            call.delivery.message.msg_id,
+            call.delivery.tracker.queue,
             self.limit_s,
         )
         self.timed_out += 1
         call.expired, call.cancelling = True, call.task.cancelling()
         call.task.cancel()
+
+
+def invalid_result(result: object) -> InvalidResult:
+    """Return the error for a handler's result that is neither None nor a `Later`."""
+    return InvalidResult(
+        f"the handler returned {result!r:.100}: return None to acknowledge the message, or a Later to have it "
+        "redelivered"
+    )

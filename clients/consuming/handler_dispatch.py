@@ -1,14 +1,17 @@
-"""Messages into calls of a handler: many at a time, or, in an orderly group, one of each queue.
+"""Dispatches messages to handlers: many at a time, or, in an orderly group, one of each queue.
 
-    concurrent   take a message -> handler -> finish          LATER or an exception -> send it back -> finish
-    orderly      take a lane    -> handler -> finish          LATER or an exception -> the lane rests, the same again
+    concurrent   take a message -> handler -> acknowledge    a failure -> send the message back -> acknowledge
+    orderly      take an inbox  -> handler -> acknowledge    a failure -> the inbox pauses, then the same message again
 
-A concurrent call has a limit (clients/consuming/handler_calls.py); beyond it the message has failed.
-What cannot be sent back comes again here, after a pause that doubles. Broadcast messages never come again: the failure
-is logged, and that is all. An orderly message that failed `max_reconsume_times` goes to the retry topic, which for an
-orderly group means the dead letters; then the queue goes on. `reconsume_times` of the message counts in all cases.
+A failure is an exception, a `Later`, any other result but None, or a body that cannot be read. Concurrent calls have a
+time limit (clients/consuming/handler_calls.py); a message that exceeds it has failed.
 
-A message whose queue was given up meanwhile is not this member's any more: nothing follows from how it ended.
+A message that cannot be sent back is handled again here, after a pause that doubles. A broadcast message is never
+redelivered: its failure is logged. An orderly message that failed `max_reconsume_times` times is sent to the retry
+topic, which brokers turn into a dead letter for an orderly group; then the queue goes on. `reconsume_times` of the
+message is incremented in all cases.
+
+The result for a message whose queue was revoked meanwhile has no effect: the message belongs to another member.
 """
 
 import asyncio
@@ -16,12 +19,16 @@ import logging
 from typing import Final, Protocol
 
 from skylarkmq.clients.connection.background_tasks import Background
-from skylarkmq.clients.consuming.handler_calls import HandlerCalls, MessageHandler
-from skylarkmq.clients.consuming.message_buffer import Delivery, Inbox
-from skylarkmq.clients.consuming.offset_tracker import Progress
-from skylarkmq.clients.consuming.queue_inboxes import Lane, Lanes
+from skylarkmq.clients.consuming.acknowledgement import Acknowledgement
+from skylarkmq.clients.consuming.handler_calls import HandlerCalls, InvalidResult, invalid_result
+from skylarkmq.clients.consuming.handlers import MessageHandler
+from skylarkmq.clients.consuming.later import LATER, Later
+from skylarkmq.clients.consuming.message_buffer import Delivery, MessageBuffer
+from skylarkmq.clients.consuming.queue_inboxes import QueueInbox, QueueInboxes
 from skylarkmq.clients.consuming.queue_locks import QueueLocks
-from skylarkmq.clients.consuming.send_back import LATER, Later, SendBack
+from skylarkmq.clients.consuming.received_message import ReceivedMessage
+from skylarkmq.clients.consuming.send_back import SendBack
+from skylarkmq.clients.errors import ClientError, InvalidBody
 from skylarkmq.clients.hooks import Hooks, ObservedProcess
 from skylarkmq.clients.settings import ConsumerSettings
 from skylarkmq.protocol.message import MessageExt
@@ -34,92 +41,87 @@ log = logging.getLogger(__name__)
 
 
 class Handling(Protocol):
-    """What calls the handler; `handled` and `failed` are totals."""
+    """Calls the handler. `handled` and `failed` are totals."""
 
     handled: int
-    failed: int
+
+    @property
+    def failed(self) -> int:
+        """The number of failures."""
 
     async def work(self) -> None:
-        """Handle one message after the other, until there will be no more."""
+        """Handle one message after the other, until the consumer stops."""
 
 
 def observed(
     handler: MessageHandler, hooks: Hooks, group: str, client_id: str, namespace: str = "", *, broadcast: bool = False
 ) -> MessageHandler:
-    """The handler with hooks around each call."""
+    """Return the handler with the `processing` hook around each call."""
 
-    async def handle(message: MessageExt) -> object:
+    async def handle(message: ReceivedMessage) -> Later | None:
         process = ObservedProcess(message, group, client_id, namespace, broadcast)
         with hooks.processing(process):
             result = await handler(message)
-            process.succeeded = not isinstance(result, Later)
+            if result is not None and type(result) is not Later:
+                raise invalid_result(result)
+            process.succeeded = result is None
             return result
 
     return handle
 
 
 class ConcurrentHandling:
-    """`send_back` None: a broadcasting consumer."""
+    """Handles messages in any order, up to `concurrency` at a time."""
 
-    def __init__(
-        self, calls: HandlerCalls, inbox: Inbox, send_back: SendBack | None, settings: ConsumerSettings
-    ) -> None:
-        self.handled = self.failed = 0
+    def __init__(self, calls: HandlerCalls, buffer: MessageBuffer, acknowledgement: Acknowledgement) -> None:
+        self.handled = 0
         self._calls = calls
-        self._inbox = inbox
-        self._send_back = send_back
-        self._settings = settings
+        self._buffer = buffer
+        self._acknowledgement = acknowledgement
 
     def __repr__(self) -> str:
         return f"<ConcurrentHandling handled={self.handled} failed={self.failed}>"
 
+    @property
+    def failed(self) -> int:
+        """The number of failures."""
+        return self._acknowledgement.failed
+
     async def work(self) -> None:
-        inbox, call, task = self._inbox, self._calls.call, asyncio.current_task()
-        while (delivery := inbox.take_nowait() or await inbox.take()) is not None:
+        """Handle one message after the other, until the buffer is closed."""
+        buffer, call, task = self._buffer, self._calls.call, asyncio.current_task()
+        while (delivery := buffer.take_nowait() or await buffer.take()) is not None:
             later = LATER
             try:
-                result = await call(delivery.message, delivery.progress, task)
+                result = await call(delivery, task)
+            except (InvalidBody, InvalidResult) as error:
+                log_rejected(delivery.message, error)
             except Exception:
                 log.warning(FAILED, delivery.message.msg_id, exc_info=True)
             else:
-                if type(result) is not Later:
+                if result is None:
                     self.handled += 1
                     delivery.finish()
                     continue
                 later = result
-            await self._failed(delivery, later)
-
-    async def _failed(self, delivery: Delivery, later: Later) -> None:
-        self.failed += 1
-        if delivery.progress.dropped:
-            return
-        if self._send_back is None or await self._send_back.back(delivery, later.delay_level):
-            delivery.finish()
-        else:
-            self._again(delivery)
-
-    def _again(self, delivery: Delivery) -> None:
-        settings = self._settings
-        pause_s = min(settings.retry_pause_s * (1 << min(delivery.failures, 16)), settings.retry_pause_max_s)
-        delivery.failures += 1
-        delivery.message.reconsume_times += 1
-        asyncio.get_running_loop().call_later(pause_s, self._inbox.put_back, delivery)
+            await self._acknowledgement.failure(delivery, later)
 
 
 class OrderlyHandling:
-    """`max_reconsume_times` None: a message is tried until it succeeds."""
+    """Handles the messages of each queue one by one. `max_reconsume_times` None: until each one succeeds."""
 
     def __init__(
         self,
         calls: HandlerCalls,
-        lanes: Lanes,
+        inboxes: QueueInboxes,
         locks: QueueLocks,
         send_back: SendBack,
         settings: ConsumerSettings,
     ) -> None:
-        self.handled = self.failed = 0
+        self.handled = 0
+        self._failed = 0
         self._calls = calls
-        self._lanes = lanes
+        self._inboxes = inboxes
         self._locks = locks
         self._send_back = send_back
         self._settings = settings
@@ -127,42 +129,51 @@ class OrderlyHandling:
     def __repr__(self) -> str:
         return f"<OrderlyHandling handled={self.handled} failed={self.failed}>"
 
+    @property
+    def failed(self) -> int:
+        """The number of failures."""
+        return self._failed
+
     async def work(self) -> None:
-        lanes = self._lanes
-        while (lane := await lanes.take()) is not None:
+        """Handle one message after the other, until the inboxes are closed."""
+        inboxes = self._inboxes
+        while (inbox := await inboxes.take()) is not None:
             pause_s = UNLOCKED_PAUSE_S
             try:
-                if self._locks.holds(lane.progress.queue):
-                    pause_s = await self._first_of(lane)
+                if self._locks.holds(inbox.tracker.queue):
+                    pause_s = await self._handle_first(inbox)
                 else:
                     self._locks.on_stale()
             finally:
-                lanes.give_back(lane, pause_s)
+                inboxes.put_back(inbox, pause_s)
 
-    async def _first_of(self, lane: Lane) -> float:
-        """Work on the first message; returns how long the lane rests, in seconds."""
-        message = lane.deliveries[0].message
-        if not await self._succeeds(message, lane.progress):
-            self.failed += 1
-            if not lane.progress.dropped and not await self._is_given_up(message):
-                message.reconsume_times += 1
+    async def _handle_first(self, inbox: QueueInbox) -> float:
+        """Handle the first message. Return how long the inbox pauses, in seconds."""
+        delivery = inbox.deliveries[0]
+        if not await self._succeeds(delivery):
+            self._failed += 1
+            if not inbox.tracker.dropped and not await self._is_given_up(delivery.message):
+                delivery.message.reconsume_times += 1
                 return max(self._settings.suspend_pause_s, ORDERLY_PAUSE_MIN_S)
-        self._lanes.finish_first(lane)
+        self._inboxes.finish_first(inbox)
         return 0.0
 
-    async def _succeeds(self, message: MessageExt, progress: Progress) -> bool:
+    async def _succeeds(self, delivery: Delivery) -> bool:
         try:
-            result = await self._calls.call(message, progress)
-        except Exception:
-            log.warning(FAILED, message.msg_id, exc_info=True)
+            result = await self._calls.call(delivery)
+        except (InvalidBody, InvalidResult) as error:
+            log_rejected(delivery.message, error)
             return False
-        if type(result) is Later:
+        except Exception:
+            log.warning(FAILED, delivery.message.msg_id, exc_info=True)
+            return False
+        if result is not None:
             return False
         self.handled += 1
         return True
 
     async def _is_given_up(self, message: MessageExt) -> bool:
-        """Send a message that failed too often to where it is in nobody's way."""
+        """Send a message that failed too often to the retry topic. Return False if it is to be handled again."""
         limit = self._settings.max_reconsume_times
         if limit is None or message.reconsume_times < limit:
             return False
@@ -170,7 +181,7 @@ class OrderlyHandling:
 
 
 class Workers:
-    """So many calls at a time."""
+    """The tasks that call the handler: `concurrency` of them."""
 
     def __init__(self, group: str, settings: ConsumerSettings) -> None:
         self._background = Background(group)
@@ -181,18 +192,23 @@ class Workers:
         return f"<Workers {len(self._working)}>"
 
     def start(self, handling: Handling, calls: HandlerCalls) -> None:
-        """Begin to take messages, and to cancel calls that take too long."""
+        """Begin to handle messages, and to cancel calls that exceed the limit."""
         if calls.limit_s is not None:
             self._background.repeat("limit", calls.enforce, calls.limit_s)
         for n in range(self._settings.concurrency):
             self._working.append(self._background.spawn(f"work/{n}", handling.work()))
 
     async def stop(self) -> None:
-        """Wait for what runs, when there is nothing more to take; what takes too long is cancelled."""
+        """Wait for the running calls, once there are no more messages; cancel those that exceed `stop_timeout_s`."""
         try:
             if self._working:
                 _, running = await asyncio.wait(self._working, timeout=self._settings.stop_timeout_s)
                 if running:
-                    log.warning("handlers cancelled, they did not finish in time handlers=%d", len(running))
+                    log.warning("handlers canceled, they did not finish in time handlers=%d", len(running))
         finally:
             await self._background.stop()
+
+
+def log_rejected(message: MessageExt, error: ClientError) -> None:
+    """Log a message whose body cannot be read, or for which the handler returned an invalid result."""
+    log.error("message not acknowledged msg_id=%s error=%s", message.msg_id, error)

@@ -1,14 +1,14 @@
-"""How far a queue is consumed, when messages finish in any order.
+"""The offsets of one queue while messages are acknowledged in any order.
 
     commit_offset      position
        v                  v
-       # . # . . # . . #          # received, not finished    . finished, or filtered out
+       # . # . . # . . #          # received, not acknowledged    . acknowledged, or filtered out
 
-What may be committed is the smallest offset that is not finished; everything before it is done. Offsets arrive in
-ascending order and may skip, so the first key of an insertion-ordered dict is the smallest.
+The offset to commit is the smallest one that is not acknowledged: all messages before it are done. Offsets arrive in
+ascending order, possibly with gaps, so the first key of an insertion-ordered dict is the smallest.
 
-When a queue is given up, or read again from elsewhere, its progress is dropped: messages of it that still wait are
-passed over, and what finishes late counts for nothing.
+When a queue is revoked, or read again from another offset, its tracker is dropped. Messages that still wait are then
+skipped, and late acknowledgements have no effect.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,9 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 NO_QUEUE: Final = MessageQueue()
 
 
-class Progress:
-    """The offsets of one queue. `position` is the next to ask the broker for; `on_finished` hears of each finish;
-    `begun_s` is when work on a message last began (time.monotonic), 0: never."""
+class OffsetTracker:
+    """The offsets of one queue. `position` is the next offset to pull. `on_finished` is called after each
+    acknowledgement. `begun_s` is the time at which the last handler call began (time.monotonic), 0 before the first."""
 
     __slots__ = ("_on_finished", "_unfinished", "begun_s", "dropped", "position", "queue", "unfinished_bytes")
 
@@ -38,28 +38,28 @@ class Progress:
 
     def __repr__(self) -> str:
         state = " dropped" if self.dropped else ""
-        return f"<Progress position={self.position} unfinished={len(self._unfinished)}{state}>"
+        return f"<OffsetTracker position={self.position} unfinished={len(self._unfinished)}{state}>"
 
     def received(self, offset: int, size: int) -> None:
-        """A message of `size` bytes is to be worked on; offsets ascend."""
+        """Add a received message of `size` bytes. Offsets ascend."""
         self._unfinished[offset] = size
         self.unfinished_bytes += size
 
     def finish(self, offset: int) -> None:
-        """Work on a message is over."""
+        """Remove an acknowledged message."""
         self.unfinished_bytes -= self._unfinished.pop(offset, 0)
         self._on_finished()
 
     def commit_offset(self) -> int:
-        """Where whoever reads the queue next would have to begin."""
+        """Return the offset to commit: the next owner of the queue begins there."""
         return next(iter(self._unfinished), self.position)
 
     @property
     def unfinished(self) -> int:
-        """How many messages are received and not finished."""
+        """The number of messages that are received and not acknowledged."""
         return len(self._unfinished)
 
     @property
     def span(self) -> int:
-        """Offsets from the first not finished one to the position."""
+        """The number of offsets from the first unacknowledged message to the position."""
         return self.position - self.commit_offset()

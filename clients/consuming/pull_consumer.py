@@ -1,32 +1,39 @@
-"""A consumer that fetches messages when it wants them.
+"""The pull consumer: it returns messages when the application asks for them.
 
-    await consumer.subscribe("Orders")            the group's members share the queues, as with PushConsumer
-    await consumer.assign(queues)                 or: exactly these queues, whoever else reads them
+    await consumer.subscribe("Orders")            the members of the group share the queues, as with PushConsumer
+    await consumer.assign(queues)                 or: exactly these queues, whatever other members read
 
     messages = await consumer.poll(32, timeout_s=1.0)
     async for message in consumer: ...
 
-Messages that `poll` returned are finished when `poll` is called again, or `commit`; one of a loop when the next is
-asked for. Finished messages are committed every `commit_interval_s` and at the stop, or, with `auto_commit=False`, by
-`commit` only. Queues are read ahead, up to the limits in `ConsumerSettings`; `seek` and its like go elsewhere in one,
-`pause` and `resume` hold one back.
+Messages that `poll` returned are acknowledged by the next `poll`, or by `commit`; a message of a loop when the loop
+asks for the next one. Offsets are committed every `commit_interval_s` and at the stop, or, with `auto_commit=False`, by
+`commit` only. Queues are read ahead, up to the limits in `ConsumerSettings`. `seek` and its variants continue elsewhere
+in a queue; `pause` and `resume` stop and continue the pulls of a queue.
+
+A body that cannot be inflated or deserialized is an InvalidBody, raised by `poll` and by the loop. The position stays
+before that message: `seek` to the offset after it skips it.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Unpack
 
-from skylarkmq.clients.arguments import check_group
+from skylarkmq.clients.arguments import check_group, check_number, check_queue, time_ms
 from skylarkmq.clients.connection.participant import Participant
+from skylarkmq.clients.connection.time_limit import time_limit
 from skylarkmq.clients.consuming.allocation import averagely
 from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92
-from skylarkmq.clients.consuming.member_responses import MemberAnswers
-from skylarkmq.clients.consuming.message_buffer import Delivery, Inbox
+from skylarkmq.clients.consuming.member_responses import MemberResponses
+from skylarkmq.clients.consuming.message_buffer import Delivery, MessageBuffer
+from skylarkmq.clients.consuming.message_loop import MessageLoop
 from skylarkmq.clients.consuming.push_consumer import ConsumerStatistics
-from skylarkmq.clients.consuming.queue_puller import QueueReader
-from skylarkmq.clients.errors import ClientClosed
+from skylarkmq.clients.consuming.queue_puller import QueuePuller
+from skylarkmq.clients.consuming.rebalance_callbacks import RebalanceCallbacks
+from skylarkmq.clients.consuming.received_message import ReceivedMessage, receive
+from skylarkmq.clients.errors import InvalidBody
 from skylarkmq.clients.hooks import Received
 from skylarkmq.clients.namespaces import Namespace
 from skylarkmq.clients.options import StandalonePullConsumerOptions, check_options
@@ -38,15 +45,16 @@ from skylarkmq.protocol.message import MessageExt
 
 
 class PullConsumer(Participant):
-    """A reader in the name of `group`. The options are those of `StandalonePullConsumerOptions` (clients/options.py).
+    """A member of `group`. The options are those of `StandalonePullConsumerOptions` (clients/options.py).
 
-    Reading begins with the first subscription or assignment. `stop` commits what is finished, unless that is left to
-    `commit`; loops over messages end.
+    `start` subscribes to `topics`; `subscribe` and `assign` add queues. `stop` commits, unless `auto_commit` is off;
+    loops over messages end.
 
-    `consume_from` counts for queues of which the group has no committed offset; a time means what was stored since.
-    `allocation` is the rule by which subscribers share queues, the same for all of them
-    (clients/consuming/allocation.py). Topics and group are in `namespace`, if there is one. `hooks` hear what is
-    handed over (clients/hooks.py).
+    `consume_from` applies to queues without a committed offset of the group; a time selects messages stored since then.
+    All members that subscribe need the same `allocation` rule (clients/consuming/allocation.py).
+
+    Each method takes a `timeout_s` for all its requests together, and raises RequestTimeout after it. Without one, each
+    request has the time that `ClientSettings` gives it.
     """
 
     def __init__(self, group: str, **options: Unpack[StandalonePullConsumerOptions]) -> None:
@@ -55,16 +63,24 @@ class PullConsumer(Participant):
         super().__init__(options)
         self._namespace = Namespace(options.get("namespace", ""))
         self._hooks = options.get("hooks")
+        self._observe_connections(self._hooks)
         group = self._namespace.wrap(group)
         self._auto_commit = options.get("auto_commit", True)
-        self._inbox = Inbox()
-        role = Role(ConsumeType.CONSUME_ACTIVELY, options.get("consume_from", ConsumeFrom.LAST))
+        self._topics = options.get("topics")
+        self._deserializer = options.get("deserializer")
+        self._buffer = MessageBuffer()
         settings = options.get("settings") or ConsumerSettings()
-        allocation = options.get("allocation", averagely)
         self._member = GroupMember(
-            self.client, group, role, settings, self._inbox, allocation=allocation, namespace=self._namespace
+            self.client,
+            group,
+            Role(ConsumeType.CONSUME_ACTIVELY, options.get("consume_from", ConsumeFrom.LAST)),
+            settings,
+            self._buffer,
+            allocation=options.get("allocation", averagely),
+            namespace=self._namespace,
+            callbacks=RebalanceCallbacks(options.get("on_assigned"), options.get("on_revoked"), self._namespace),
         )
-        self._answers = MemberAnswers(self._member, None, settings)
+        self._responses = MemberResponses(self._member, None, settings)
         self._polled: list[Delivery] = []
         self._handled = 0
 
@@ -72,172 +88,233 @@ class PullConsumer(Participant):
         return f"<PullConsumer {self._member}>"
 
     def statistics(self) -> ConsumerStatistics:
-        """The consumer's figures now; `handled`: messages that `poll` returned."""
-        owned = self._member.owned
+        """Return the figures of the consumer; `handled` is the number of messages that `poll` returned."""
+        assigned = self._member.assigned
         return ConsumerStatistics(
             group=self._member.group,
             queues=self.assignment,
-            waiting=len(self._inbox),
-            unfinished=owned.unfinished(),
+            waiting=len(self._buffer),
+            unfinished=assigned.unfinished(),
             handled=self._handled,
             failed=0,
         )
 
     async def _join(self) -> None:
         await self._member.start(auto_commit=self._auto_commit)
-        self.client.callbacks.consumers[self._member.group] = self._answers
+        self.client.callbacks.consumers[self._member.group] = self._responses
         if self._hooks is not None:
-            self._hooks.consuming(self._member.group, self.client.client_id, self._member.owned.cached)
+            self._hooks.consuming(self._member.group, self.client.client_id, self._member.assigned.cached)
+        try:
+            await self._member.subscribe_all(self._topics)
+        except BaseException:
+            await self._leave()
+            raise
 
     def _forked(self) -> None:
-        """As a participant's."""
+        """As in Participant."""
         super()._forked()
-        self._inbox.forked()
+        self._buffer.forked()
 
     async def _leave(self) -> None:
         self.client.callbacks.consumers.pop(self._member.group, None)
-        self._inbox.close()
-        await self._answers.stop()
+        self._buffer.close()
+        await self._responses.stop()
         await self._member.stop_reading()
-        await self._member.leave(commit=self._auto_commit)
+        try:
+            await self._member.revoke_all()
+        finally:
+            await self._member.leave(commit=self._auto_commit)
 
     # -------------------------------------------------------------------------------------------------------- queues
 
-    async def subscribe(self, topic: str, expression: str | Sql92 = "*") -> None:
-        """Read this member's share of `topic`: every message, those with one of the tags in `expression`, or those
-        whose properties match an `Sql92`. InvalidMessage, ClientClosed, or BrokerError about the expression.
+    async def subscribe(self, topic: str, expression: str | Sql92 = "*", *, timeout_s: float | None = None) -> None:
+        """Read this member's share of `topic`: all messages, those with one of the tags in `expression` (`a || b`), or
+        those whose properties match an `Sql92`.
+
+        Raises InvalidMessage for a bad name, ClientClosed before the start, BrokerError if a broker rejects the
+        expression.
         """
         self._check_process()
-        await self._member.subscribe(self._namespace.wrap(topic), expression)
+        async with time_limit(timeout_s, "subscribe"):
+            await self._member.subscribe(self._namespace.wrap(topic), expression)
 
-    async def unsubscribe(self, topic: str) -> None:
-        """Read `topic` no more."""
+    async def unsubscribe(self, topic: str, *, timeout_s: float | None = None) -> None:
+        """Stop to read `topic`, and commit."""
         self._check_process()
-        await self._member.unsubscribe(self._namespace.wrap(topic))
+        async with time_limit(timeout_s, "unsubscribe"):
+            await self._member.unsubscribe(self._namespace.wrap(topic))
 
-    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that can be read. NoRoute."""
-        queues = (await self.client.routes.find(self._namespace.wrap(topic))).subscribe_queues
+    async def queues(self, topic: str, *, timeout_s: float | None = None) -> tuple[MessageQueue, ...]:
+        """Return the readable queues of a topic. Raises NoRoute if no name server knows the topic."""
+        async with time_limit(timeout_s, "queues"):
+            queues = (await self.client.routes.find(self._namespace.wrap(topic))).subscribe_queues
         return tuple(map(self._namespace.strip_queue, queues))
 
-    async def assign(self, queues: Sequence[MessageQueue]) -> None:
-        """Read exactly these queues, from the group's offsets; queues assigned before and not named are given up.
+    async def assign(self, queues: Sequence[MessageQueue], *, timeout_s: float | None = None) -> None:
+        """Read exactly these queues, from the committed offsets of the group; give up all others.
 
-        Does not go with `subscribe`, whose rebalancing would take queues of the same topics away again. A queue that
-        does not exist, or whose broker is not there, is tried again and again, with warnings in the log.
+        Do not combine it with `subscribe`: rebalancing would revoke queues of the same topics. Pulls of a queue that
+        does not exist, or whose broker cannot be reached, are repeated, with warnings in the log. The rebalance
+        callbacks are not called.
         """
         self._check_process()
-        owned, wanted = self._member.owned, [self._namespace.wrap_queue(queue) for queue in queues]
-        await owned.release(queue for queue in owned.queues() if queue not in wanted)
+        assigned, wanted = self._member.assigned, [self._wrapped(queue) for queue in queues]
+        async with time_limit(timeout_s, "assign"):
+            await assigned.release(queue for queue in assigned.queues() if queue not in wanted)
         for queue in wanted:
-            if queue not in owned:
-                owned.adopt(queue, self._member.subscription(queue.topic))
+            if queue not in assigned:
+                assigned.adopt(queue, self._member.subscription(queue.topic))
 
     @property
     def assignment(self) -> tuple[MessageQueue, ...]:
-        """What is read now."""
-        return tuple(map(self._namespace.strip_queue, self._member.owned.queues()))
+        """The queues that this member reads now."""
+        return tuple(map(self._namespace.strip_queue, self._member.assigned.queues()))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at `offset` in a queue that is read now, and forget what was received of it.
+        """Continue at `offset` in a queue that is read now. Messages that were received ahead are dropped.
 
-        ClientClosed if it is not read here. A paused queue stays so. An offset that the queue does not have (any more)
-        leads to the nearest that it has.
+        A paused queue stays paused. An offset that the queue does not have leads to the nearest one that it has. Raises
+        ClientClosed if this member does not read the queue.
         """
-        queue = self._reader(queue).queue
-        self._polled = [delivery for delivery in self._polled if delivery.progress.queue != queue]
-        self._member.owned.adopt(queue, self._member.subscription(queue.topic), offset)
+        check_number("offset", offset, 0)
+        queue = self._puller(queue).queue
+        self._polled = [delivery for delivery in self._polled if delivery.tracker.queue != queue]
+        self._member.assigned.adopt(queue, self._member.subscription(queue.topic), offset)
 
-    async def seek_to_time(self, queue: MessageQueue, when: datetime) -> int:
-        """Go on at the first message stored at or after `when`; returns its offset, or that of the next to come.
+    async def seek_to_time(self, queue: MessageQueue, when: datetime, *, timeout_s: float | None = None) -> int:
+        """Continue at the first message stored at or after `when`. Return its offset, or the end of the queue.
 
-        ClientClosed, NoRoute, BrokerError, or an error of the transport.
+        Raises ClientClosed if this member does not read the queue, NoRoute, BrokerError, or an error of the transport.
         """
-        offset = await self._member.calls.offset_at(self._namespace.wrap_queue(queue), int(when.timestamp() * 1000))
+        wrapped = self._wrapped(queue)
+        async with time_limit(timeout_s, "seek_to_time"):
+            offset = await self._member.calls.offset_at(wrapped, time_ms("when", when))
         self.seek(queue, offset)
         return offset
 
-    async def seek_to_begin(self, queue: MessageQueue) -> int:
-        """Go on at the first message that the queue still has; returns its offset. Errors as of `seek_to_time`."""
-        offset = await self._member.calls.min_offset(self._namespace.wrap_queue(queue))
+    async def seek_to_begin(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int:
+        """Continue at the first message that the queue still has. Return its offset. Errors: see `seek_to_time`."""
+        async with time_limit(timeout_s, "seek_to_begin"):
+            offset = await self._member.calls.min_offset(self._wrapped(queue))
         self.seek(queue, offset)
         return offset
 
-    async def seek_to_end(self, queue: MessageQueue) -> int:
-        """Go on at the next message to come; returns its offset. Errors as of `seek_to_time`."""
-        offset = await self._member.calls.max_offset(self._namespace.wrap_queue(queue))
+    async def seek_to_end(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int:
+        """Continue at the end of the queue. Return the offset of its next message. Errors: see `seek_to_time`."""
+        async with time_limit(timeout_s, "seek_to_end"):
+            offset = await self._member.calls.max_offset(self._wrapped(queue))
         self.seek(queue, offset)
         return offset
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Pull no more from these queues; what was received of them, and a pull under way, still arrive.
-
-        ClientClosed if one is not read here.
+        """Pull no more from these queues. Messages that were received ahead, and those of a pull in flight, are still
+        returned. Raises ClientClosed if this member does not read one of the queues.
         """
         for queue in queues:
-            self._reader(queue).pause(paused=True)
+            self._puller(queue).pause(paused=True)
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Go on with queues that were paused. ClientClosed if one is not read here."""
+        """Continue to pull from paused queues. Raises ClientClosed if this member does not read one of them."""
         for queue in queues:
-            self._reader(queue).pause(paused=False)
+            self._puller(queue).pause(paused=False)
 
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's offset in a queue, as its broker has it; None if there is none.
+    async def position(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int:
+        """Return the offset of the next message of a queue that `poll` or the loop returns.
 
-        NoRoute, BrokerError, or an error of the transport.
-        """
-        return await self._member.calls.committed_offset(self._namespace.wrap_queue(queue))
-
-    def _reader(self, queue: MessageQueue) -> QueueReader:
-        self._check_process()
-        reader = self._member.owned.reader(self._namespace.wrap_queue(queue))
-        if reader is None:
-            raise ClientClosed(f"{queue} is not read by this consumer: assign it first", topic=queue.topic)
-        return reader
-
-    async def commit(self) -> None:
-        """Finish what `poll` returned, and write the offsets of all queues to the brokers.
-
-        What a broker does not take is logged, and written by the next commit: `committed` tells what it has.
+        Raises ClientClosed if this member does not read the queue.
         """
         self._check_process()
-        self._finish_polled()
-        await self._member.owned.commit()
+        async with time_limit(timeout_s, "position"):
+            return await self._member.position(self._wrapped(queue))
+
+    async def committed(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int | None:
+        """Return the committed offset of the group in a queue; None if there is none.
+
+        Raises NoRoute, BrokerError, or an error of the transport.
+        """
+        async with time_limit(timeout_s, "committed"):
+            return await self._member.calls.committed_offset(self._wrapped(queue))
+
+    async def commit(
+        self, offsets: Mapping[MessageQueue, int] | None = None, *, timeout_s: float | None = None
+    ) -> None:
+        """Acknowledge the messages that `poll` returned, and write the offsets of all queues to the brokers; with
+        `offsets`, write these offsets instead, and acknowledge nothing.
+
+        Raises the error of the first broker that cannot be reached or that rejects an offset.
+        """
+        self._check_process()
+        async with time_limit(timeout_s, "commit"):
+            if offsets is None:
+                self._finish_polled()
+                await self._member.assigned.commit_now()
+                return
+            wrapped = {self._wrapped(queue): offset for queue, offset in offsets.items()}
+            await self._member.assigned.commit_offsets(wrapped)
 
     # ------------------------------------------------------------------------------------------------------ messages
 
-    async def poll(self, max_messages: int = 32, timeout_s: float = 1.0) -> list[MessageExt]:
-        """Up to `max_messages`, as soon as there is one; none if nothing came within `timeout_s` (seconds, 0: at once).
+    async def poll(self, max_messages: int = 32, timeout_s: float = 1.0) -> list[ReceivedMessage]:
+        """Return up to `max_messages`, as soon as there is one; none if none arrives within `timeout_s` (0: at once).
 
-        What the last call returned is finished by this one. Failures of pulls are logged and tried again, not raised.
+        Acknowledges the messages that the last call returned. Raises InvalidBody if the next message cannot be
+        inflated or deserialized. Errors of pulls are logged, and the pulls repeated.
         """
         self._check_process()
         self._finish_polled()
         begun_s = time.time()
         try:
             async with asyncio.timeout(timeout_s):
-                delivery = await self._inbox.take()
+                delivery = await self._buffer.take()
         except TimeoutError:
             return []
+        messages: list[ReceivedMessage] = []
         while delivery is not None:
+            try:
+                messages.append(receive(delivery, self._deserializer))
+            except InvalidBody:
+                self._buffer.put_back(delivery)
+                if messages:
+                    break  # the next call raises it
+                raise
             self._polled.append(delivery)
-            delivery = self._inbox.take_nowait() if len(self._polled) < max_messages else None
-        self._handled += len(self._polled)
-        messages = [delivery.message for delivery in self._polled]
+            delivery = self._buffer.take_nowait() if len(messages) < max_messages else None
+        self._handled += len(messages)
         if self._hooks is not None and messages:
             self._received(messages, begun_s)
         return messages
 
-    async def reply(self, message: MessageExt, body: bytes, properties: dict[str, str] | None = None) -> None:
-        """Answer a message that `Producer.request` sent. InvalidMessage if it is none, or what a send fails with."""
-        await reply(self.client, self._member.group, message, body, properties)
+    async def reply(
+        self,
+        message: MessageExt,
+        body: bytes,
+        properties: dict[str, str] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Reply to a message that `Producer.request` sent.
 
-    def __aiter__(self) -> AsyncIterator[MessageExt]:
+        Raises InvalidMessage if it is not a request, or the errors of a send.
+        """
+        async with time_limit(timeout_s, "reply"):
+            await reply(self.client, self._member.group, message, body, properties)
+
+    def __aiter__(self) -> MessageLoop:
         self._check_process()
-        return self._inbox.iterate(
-            None if self._hooks is None else lambda message, at_s: self._received([message], at_s)
-        )
+        return MessageLoop(self._buffer, self._take, acknowledges=True)
+
+    async def _take(self) -> tuple[Delivery, ReceivedMessage] | None:
+        begun_s = time.time()
+        delivery = await self._buffer.take()
+        if delivery is None:
+            return None
+        try:
+            message = receive(delivery, self._deserializer)
+        except InvalidBody:
+            self._buffer.put_back(delivery)
+            raise
+        self._received([message], begun_s)
+        return delivery, message
 
     def _received(self, messages: Sequence[MessageExt], begun_s: float) -> None:
         if self._hooks is not None:
@@ -248,3 +325,11 @@ class PullConsumer(Participant):
         polled, self._polled = self._polled, []
         for delivery in polled:
             delivery.finish()
+
+    def _puller(self, queue: MessageQueue) -> QueuePuller:
+        self._check_process()
+        return self._member.puller(self._wrapped(queue))
+
+    def _wrapped(self, queue: MessageQueue) -> MessageQueue:
+        check_queue(queue)
+        return self._namespace.wrap_queue(queue)

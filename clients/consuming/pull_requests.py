@@ -1,9 +1,9 @@
-"""The pulls of one queue, as bytes.
+"""The pull requests of one queue, as bytes.
 
-A consumer that keeps up pulls for every few messages, and all that its pulls say apart from two offsets and their
-number is the same each time. So the JSON header is a template with places for those; filling it costs a tenth of
-encoding the header anew, and a test holds it to the typed header. For brokers that know it there is another in
-MessagePack (packed_requests.py). Source: docs/formats.md, "Pull".
+A consumer that keeps up pulls every few messages. Its requests differ only in two offsets and the request number. So
+the JSON header is a template with placeholders for these three: filling it costs a tenth of encoding the header, and a
+test compares it with the typed header. Brokers that support it get a header in MessagePack instead
+(clients/connection/msgpack_requests.py). Source: docs/formats.md, "Pull".
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,8 @@ _PLACES: Final = {b"queueOffset": _OFFSET, b"commitOffset": _COMMIT_OFFSET}
 
 
 class PullRequests:
-    """What a group's pulls of one queue are; `with_subscription`: the broker shall not look among the heartbeats."""
+    """The pull requests of a group for one queue. `with_subscription`: the request carries the subscription, so the
+    broker does not need the one of the heartbeat."""
 
     def __init__(
         self,
@@ -51,12 +52,12 @@ class PullRequests:
 
     @property
     def timeout_s(self) -> float:
-        """How long an answer may take."""
+        """How long a response may take, in seconds."""
         return self._settings.pull_timeout_s
 
     def frame(self, offset: int, commit_offset: int | None, opaque: int, dialect: int = JSON) -> bytes:
-        """The request, in JSON or MSGPACK, for what begins at `offset`; `commit_offset` None: nothing is committed by
-        the way."""
+        """Return the request for messages from `offset` on, in JSON or MSGPACK. The pull also commits `commit_offset`,
+        unless it is None."""
         if dialect == MSGPACK:
             packed = self._packed_reading if commit_offset is None else self._packed_committing
             return packed.frame(offset, commit_offset or 0, opaque)
@@ -65,7 +66,7 @@ class PullRequests:
         return encode_frame(JSON, self._committing % (offset, commit_offset, opaque))
 
     def header(self, offset: int, commit_offset: int | None) -> PullMessageHeader:
-        """The same request's header."""
+        """Return the header of the same request."""
         settings = self._settings
         sys_flag = PullSysFlag.SUSPEND
         sys_flag |= PullSysFlag.SUBSCRIPTION if self._with_subscription else 0
@@ -88,9 +89,9 @@ class PullRequests:
 
 
 def with_places(header: PullMessageHeader, places: Mapping[bytes, int]) -> bytes:
-    """The encoded header with a %-place for the opaque and for each field named, which holds that number.
+    """Return the encoded header as a %-template: the opaque, and each named field that holds this number, become `%d`.
 
-    Places follow each other as fields do in the header. A quote before a name cannot be of a text, which escapes it.
+    The placeholders are in the order of the fields. A quote before a name cannot be part of a value: JSON escapes it.
     """
     text = encode_header(RemotingCommand.request(RequestCode.PULL_MESSAGE, header)).replace(b"%", b"%%")
     for name, number in places.items():

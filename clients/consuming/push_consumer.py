@@ -1,42 +1,54 @@
-"""A consumer that is handed messages: by a loop, or by calls of a handler.
+"""The push consumer: it calls a handler, or is read by `async for`.
 
-    async for message in consumer: ...            one at a time; a message is finished when the next is asked for
-    PushConsumer("group", handler=handle, ...)    up to `concurrency` calls at a time; finished when a call returns
-        orderly=True                              ... but of each queue one at a time, in its order
-        broadcast=True                            every member gets everything
+    PushConsumer("group", handler=handle, ...)    up to `concurrency` calls at a time; the result acknowledges
+        orderly=True                              one message of a queue at a time, in the order of the queue
+        broadcast=True                            every member receives all messages
+        thread=True                               the handler is a plain function, and runs in a thread
 
-The members of a group share the queues, unless they broadcast. A queue's committed offset is its smallest message that
-is not finished, so after a crash some messages come again; none is lost.
+    async for message in consumer:                without a handler; each message is acknowledged by itself
+        async with message.process(): ...         (clients/consuming/received_message.py), or, with auto_ack=True,
+                                                  when the loop asks for the next one
 
-A handler that raises, or returns `LATER`, has not finished its message: it goes back to the broker and comes again
-after a while, to whichever member reads the group's retry topic then; too often, and it goes to the dead letters
+The members of a group share the queues, unless they broadcast. The committed offset of a queue is its smallest message
+that is not acknowledged. So a crash repeats some messages and loses none.
+
+A handler that raises, or returns a `Later`, has not finished its message: the broker redelivers it through the retry
+topic of the group, to any member. After `max_reconsume_times` redeliveries it becomes a dead letter
 (clients/consuming/handler_dispatch.py, clients/consuming/send_back.py).
 """
 
-from collections.abc import AsyncIterator
+import time
 from typing import Unpack
 
 import msgspec
 
-from skylarkmq.clients.arguments import check_group
+from skylarkmq.clients.arguments import check_group, check_queue
 from skylarkmq.clients.connection.client import unique_ids
 from skylarkmq.clients.connection.participant import Participant
+from skylarkmq.clients.connection.time_limit import time_limit
+from skylarkmq.clients.consuming.acknowledgement import Acknowledgement
 from skylarkmq.clients.consuming.allocation import averagely
 from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92
-from skylarkmq.clients.consuming.handler_calls import HandlerCalls, MessageHandler
+from skylarkmq.clients.consuming.handler_calls import HandlerCalls
 from skylarkmq.clients.consuming.handler_dispatch import (
     ConcurrentHandling,
     Handling,
     OrderlyHandling,
     Workers,
+    log_rejected,
     observed,
 )
+from skylarkmq.clients.consuming.handlers import BlockingHandler, HandlerThreads, MessageHandler, checked_handler
+from skylarkmq.clients.consuming.later import LATER
 from skylarkmq.clients.consuming.local_offsets import DEFAULT_INSTANCE, LocalOffsets, default_path
-from skylarkmq.clients.consuming.member_responses import MemberAnswers
-from skylarkmq.clients.consuming.message_buffer import Inbox
-from skylarkmq.clients.consuming.queue_inboxes import Lanes
+from skylarkmq.clients.consuming.member_responses import MemberResponses
+from skylarkmq.clients.consuming.message_buffer import Delivery, MessageBuffer
+from skylarkmq.clients.consuming.message_loop import MessageLoop
+from skylarkmq.clients.consuming.queue_inboxes import QueueInboxes
+from skylarkmq.clients.consuming.rebalance_callbacks import RebalanceCallbacks
+from skylarkmq.clients.consuming.received_message import ReceivedMessage, receive
 from skylarkmq.clients.consuming.send_back import SendBack
-from skylarkmq.clients.errors import InvalidArgument
+from skylarkmq.clients.errors import InvalidArgument, InvalidBody
 from skylarkmq.clients.hooks import Received, joined
 from skylarkmq.clients.namespaces import Namespace
 from skylarkmq.clients.options import PushConsumerOptions, StandalonePushConsumerOptions, check_options
@@ -52,7 +64,8 @@ ENDLESS_RECONSUME_TIMES = 2**31 - 1
 
 
 class ConsumerStatistics(msgspec.Struct, frozen=True):
-    """A consumer at one moment; totals since its start from `handled` on. `failed` holds `timed_out`."""
+    """A consumer at one moment. `handled` and all fields after it are totals since its start. `failed` includes
+    `timed_out`."""
 
     group: str
     queues: tuple[MessageQueue, ...]
@@ -67,69 +80,79 @@ class ConsumerStatistics(msgspec.Struct, frozen=True):
 class PushConsumer(Participant):
     """A member of `group`. The options are those of `StandalonePushConsumerOptions` (clients/options.py).
 
-    Reading begins with the first subscription. `stop` lets running handlers finish (at most `stop_timeout_s`), and
-    commits; loops over messages end.
+    `start` subscribes to `topics`, and `subscribe` to more. `stop` lets running handlers finish (at most
+    `stop_timeout_s`), and commits; loops over messages end. Messages of a loop that are not acknowledged by then are
+    delivered to another member.
 
-    `consume_from` counts for queues of which the group has no committed offset; a time means what was stored since.
+    `consume_from` applies to queues without a committed offset of the group; a time selects messages stored since then.
     `orderly` and `broadcast` exclude each other. A broadcasting member keeps its offsets in `offsets_path`, by default
-    below `~/.skylark_offsets/<group>/<instance_name>`: members of one group on one host need a name each. A file that
-    another member uses, or that cannot be read, is a ClientError at the start.
+    below `~/.skylark_offsets/<group>/<instance_name>`: each member of a group on one host needs a name of its own.
+    `start` raises ClientError if another member uses the file, or if it cannot be read.
 
-    `allocation` is the rule by which members share queues, the same for all of them (clients/consuming/allocation.py).
-    Topics and group are in `namespace`, if there is one. `hooks` look on (clients/hooks.py); `trace` sends RocketMQ's
-    traces of what the handler does.
+    All members of a group need the same `allocation` rule (clients/consuming/allocation.py).
+
+    Raises InvalidArgument for a handler that is not `async def` (clients/consuming/handlers.py), and for other invalid
+    options.
     """
 
     def __init__(
         self,
         group: str,
         *,
-        handler: MessageHandler | None = None,
+        handler: MessageHandler | BlockingHandler | None = None,
         **options: Unpack[StandalonePushConsumerOptions],
     ) -> None:
         check_options(options, StandalonePushConsumerOptions, "PushConsumer")
-        orderly, broadcast = options.get("orderly", False), options.get("broadcast", False)
-        if orderly and (broadcast or handler is None):
-            raise InvalidArgument("orderly=True needs a handler, and does not go with broadcast=True")
+        _check_combination(options, has_handler=handler is not None)
         check_group(group)
-        namespace = options.get("namespace", "")
-        self._namespace = Namespace(namespace)
-        super().__init__(options)
+        self._namespace = Namespace(options.get("namespace", ""))
         self._settings = settings = options.get("settings") or ConsumerSettings()
+        self._threads = HandlerThreads(handler, settings.concurrency, group) if options.get("thread") else None
+        accepted = self._threads.handle if self._threads else None if handler is None else checked_handler(handler)
+        super().__init__(options)
         group = self._namespace.wrap(group)
-        model = MessageModel.BROADCASTING if broadcast else MessageModel.CLUSTERING
-        role = Role(ConsumeType.CONSUME_PASSIVELY, options.get("consume_from", ConsumeFrom.LAST), model, orderly)
-        self._offsets = _local_offsets(group, options) if broadcast else None
+        role = _role(options)
+        self._offsets = _local_offsets(group, options) if role.broadcasts else None
         ids = unique_ids(self.client)
         self._tracing = Tracing(self.client, group, ids, self._namespace) if options.get("trace") else None
-        self._hooks = hooks = joined(options.get("hooks"), self._tracing)
-        if hooks is not None and handler is not None:
-            handler = observed(handler, hooks, group, self.client.client_id, namespace, broadcast=broadcast)
-        self._inbox = Inbox()
-        self._lanes = Lanes()
-        sink = self._lanes if orderly else self._inbox
-        allocation = options.get("allocation", averagely)
-        self._member = GroupMember(self.client, group, role, settings, sink, self._offsets, allocation, self._namespace)
+        self._hooks = joined(options.get("hooks"), self._tracing)
+        self._observe_connections(options.get("hooks"))
+        self._topics = options.get("topics")
+        self._auto_ack = options.get("auto_ack", False)
+        self._deserializer = options.get("deserializer")
+        self._buffer = MessageBuffer()
+        self._inboxes = QueueInboxes()
+        self._member = GroupMember(
+            self.client,
+            group,
+            role,
+            settings,
+            self._inboxes if role.orderly else self._buffer,
+            self._offsets,
+            options.get("allocation", averagely),
+            self._namespace,
+            RebalanceCallbacks(options.get("on_assigned"), options.get("on_revoked"), self._namespace),
+        )
         self._send_back = SendBack(self.client, group, self._max_reconsume_times(), self._namespace)
-        limit_s = None if orderly else settings.consume_timeout_s
-        self._calls = None if handler is None else HandlerCalls(handler, self._member.rates, limit_s)
+        self._acknowledgement = Acknowledgement(self._buffer, None if role.broadcasts else self._send_back, settings)
+        self._calls = None if accepted is None else self._calls_of(accepted)
         self._handling = None if self._calls is None else self._handling_of(self._calls)
         self._workers = Workers(group, settings)
-        self._answers = MemberAnswers(self._member, self._calls, settings)
+        self._responses = MemberResponses(self._member, self._calls, settings)
 
     def __repr__(self) -> str:
         return f"<PushConsumer {self._member}>"
 
     def statistics(self) -> ConsumerStatistics:
-        """The consumer's figures now."""
-        owned, handling = self._member.owned, self._handling
+        """Return the figures of the consumer."""
+        assigned, handling = self._member.assigned, self._handling
         return ConsumerStatistics(
             group=self._member.group,
-            queues=tuple(map(self._namespace.strip_queue, owned.queues())),
-            waiting=len(self._inbox) + len(self._lanes),
-            unfinished=owned.unfinished(),
+            queues=self.assignment,
+            waiting=len(self._buffer) + len(self._inboxes),
+            unfinished=assigned.unfinished(),
             handled=handling.handled if handling else 0,
-            failed=handling.failed if handling else 0,
+            failed=handling.failed if handling else self._acknowledgement.failed,
             sent_back=self._send_back.sent,
             timed_out=self._calls.timed_out if self._calls else 0,
         )
@@ -145,71 +168,176 @@ class PushConsumer(Participant):
             raise
         if self._tracing is not None:
             self._tracing.start()
-        self.client.callbacks.consumers[self._member.group] = self._answers
+        self.client.callbacks.consumers[self._member.group] = self._responses
         if self._hooks is not None:
-            self._hooks.consuming(self._member.group, self.client.client_id, self._member.owned.cached)
+            self._hooks.consuming(self._member.group, self.client.client_id, self._member.assigned.cached)
         if self._handling is not None and self._calls is not None:
             self._workers.start(self._handling, self._calls)
+        try:
+            await self._member.subscribe_all(self._topics)
+        except BaseException:
+            await self._leave()
+            raise
 
     def _forked(self) -> None:
-        """As a participant's; the file of offsets stays locked by the parent alone."""
+        """As in Participant. The offsets file stays locked by the parent alone."""
         super()._forked()
-        self._inbox.forked()
+        self._buffer.forked()
         if self._offsets is not None:
             self._offsets.forked()
 
     async def _leave(self) -> None:
         self.client.callbacks.consumers.pop(self._member.group, None)
-        self._inbox.close()
-        self._lanes.close()
-        await self._answers.stop()
+        self._buffer.close()
+        self._inboxes.close()
+        await self._responses.stop()
         await self._member.stop_reading()
         try:
             await self._workers.stop()
+            await self._member.revoke_all()
         finally:
+            self._acknowledgement.close()
+            if self._threads is not None:
+                self._threads.stop()
             await self._member.leave()
             if self._tracing is not None:
                 await self._tracing.stop()
             if self._offsets is not None:
                 await self._offsets.close()
 
-    async def subscribe(self, topic: str, expression: str | Sql92 = "*") -> None:
-        """Read `topic` from now on: every message, those with one of the tags in `expression` (`a || b`), or those
-        whose properties match an `Sql92`. InvalidMessage, ClientClosed, or BrokerError about the expression.
+    # -------------------------------------------------------------------------------------------- topics and queues
+
+    async def subscribe(self, topic: str, expression: str | Sql92 = "*", *, timeout_s: float | None = None) -> None:
+        """Read `topic` from now on: all messages, those with one of the tags in `expression` (`a || b`), or those whose
+        properties match an `Sql92`.
+
+        Raises InvalidMessage for a bad name, ClientClosed before the start, BrokerError if a broker rejects the
+        expression, and RequestTimeout after `timeout_s`.
         """
         self._check_process()
-        await self._member.subscribe(self._namespace.wrap(topic), expression)
+        async with time_limit(timeout_s, "subscribe"):
+            await self._member.subscribe(self._namespace.wrap(topic), expression)
 
-    async def unsubscribe(self, topic: str) -> None:
-        """Read `topic` no more."""
+    async def unsubscribe(self, topic: str, *, timeout_s: float | None = None) -> None:
+        """Stop to read `topic`, and commit. Raises RequestTimeout after `timeout_s`."""
         self._check_process()
-        await self._member.unsubscribe(self._namespace.wrap(topic))
+        async with time_limit(timeout_s, "unsubscribe"):
+            await self._member.unsubscribe(self._namespace.wrap(topic))
 
-    async def reply(self, message: MessageExt, body: bytes, properties: dict[str, str] | None = None) -> None:
-        """Answer a message that `Producer.request` sent. InvalidMessage if it is none, or what a send fails with."""
-        await reply(self.client, self._member.group, message, body, properties)
+    @property
+    def assignment(self) -> tuple[MessageQueue, ...]:
+        """The queues that this member reads now."""
+        return tuple(map(self._namespace.strip_queue, self._member.assigned.queues()))
 
-    def __aiter__(self) -> AsyncIterator[MessageExt]:
+    async def position(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int:
+        """Return the offset of the next message of a queue that the application receives.
+
+        Raises ClientClosed if this member does not read the queue, RequestTimeout after `timeout_s`.
+        """
         self._check_process()
-        return self._inbox.iterate(None if self._hooks is None else self._taken)
+        async with time_limit(timeout_s, "position"):
+            return await self._member.position(self._wrapped(queue))
 
-    def _taken(self, message: MessageExt, begun_s: float) -> None:
+    async def commit(self, *, timeout_s: float | None = None) -> None:
+        """Write the offsets of all queues now: up to the first message that is not acknowledged.
+
+        Raises the error of the first broker that cannot be reached or that rejects its offsets, RequestTimeout after
+        `timeout_s`. Offsets are also committed every `commit_interval_s`, and at the stop.
+        """
+        self._check_process()
+        async with time_limit(timeout_s, "commit"):
+            await self._member.assigned.commit_now()
+
+    async def committed(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int | None:
+        """Return the committed offset of the group in a queue; None if there is none.
+
+        Raises NoRoute, BrokerError, an error of the transport, or RequestTimeout after `timeout_s`.
+        """
+        async with time_limit(timeout_s, "committed"):
+            return await self._member.offsets.committed_offset(self._wrapped(queue))
+
+    # ----------------------------------------------------------------------------------------------------- messages
+
+    async def reply(
+        self,
+        message: MessageExt,
+        body: bytes,
+        properties: dict[str, str] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Reply to a message that `Producer.request` sent.
+
+        Raises InvalidMessage if it is not a request, the errors of a send, or RequestTimeout after `timeout_s`.
+        """
+        async with time_limit(timeout_s, "reply"):
+            await reply(self.client, self._member.group, message, body, properties)
+
+    def __aiter__(self) -> MessageLoop:
+        self._check_process()
+        if self._calls is not None:
+            raise InvalidArgument("a consumer with a handler is not read by `async for`: leave one of them out")
+        return MessageLoop(self._buffer, self._take, acknowledges=self._auto_ack)
+
+    async def _take(self) -> tuple[Delivery, ReceivedMessage] | None:
+        begun_s = time.time()
+        while (delivery := await self._buffer.take()) is not None:
+            message = await self._readable(delivery)
+            if message is None:
+                continue
+            if self._hooks is not None:
+                group, client_id = self._member.group, self.client.client_id
+                self._hooks.received(Received((message,), group, client_id, begun_s, self._namespace.name))
+            return delivery, message
+        return None
+
+    async def _readable(self, delivery: Delivery) -> ReceivedMessage | None:
+        """Return the message; None if its body cannot be read: it is then sent back."""
+        try:
+            return receive(delivery, self._deserializer, self._acknowledgement)
+        except InvalidBody as error:
+            log_rejected(delivery.message, error)
+        await self._acknowledgement.failure(delivery, LATER)
+        return None
+
+    def _wrapped(self, queue: MessageQueue) -> MessageQueue:
+        check_queue(queue)
+        return self._namespace.wrap_queue(queue)
+
+    def _calls_of(self, handler: MessageHandler) -> HandlerCalls:
+        role, group = self._member.role, self._member.group
         if self._hooks is not None:
-            group, client_id = self._member.group, self.client.client_id
-            self._hooks.received(Received((message,), group, client_id, begun_s, self._namespace.name))
+            client_id, namespace = self.client.client_id, self._namespace.name
+            handler = observed(handler, self._hooks, group, client_id, namespace, broadcast=role.broadcasts)
+        limit_s = None if role.orderly else self._settings.consume_timeout_s
+        return HandlerCalls(handler, self._member.rates, limit_s, self._deserializer)
 
     def _handling_of(self, calls: HandlerCalls) -> Handling:
         member, settings = self._member, self._settings
         if member.locks is not None:
-            return OrderlyHandling(calls, self._lanes, member.locks, self._send_back, settings)
-        send_back = None if member.role.broadcasts else self._send_back
-        return ConcurrentHandling(calls, self._inbox, send_back, settings)
+            return OrderlyHandling(calls, self._inboxes, member.locks, self._send_back, settings)
+        return ConcurrentHandling(calls, self._buffer, self._acknowledgement)
 
     def _max_reconsume_times(self) -> int:
         given = self._settings.max_reconsume_times
         if given is not None:
             return given
         return ENDLESS_RECONSUME_TIMES if self._member.role.orderly else CONCURRENT_RECONSUME_TIMES
+
+
+def _check_combination(options: PushConsumerOptions, *, has_handler: bool) -> None:
+    if options.get("orderly") and (options.get("broadcast") or not has_handler):
+        raise InvalidArgument("orderly=True needs a handler, and does not go with broadcast=True")
+    if options.get("thread") and not has_handler:
+        raise InvalidArgument("thread=True needs a handler")
+    if options.get("auto_ack") and has_handler:
+        raise InvalidArgument("auto_ack=True is for `async for`: the result of a handler acknowledges its message")
+
+
+def _role(options: PushConsumerOptions) -> Role:
+    model = MessageModel.BROADCASTING if options.get("broadcast") else MessageModel.CLUSTERING
+    consume_from = options.get("consume_from", ConsumeFrom.LAST)
+    return Role(ConsumeType.CONSUME_PASSIVELY, consume_from, model, options.get("orderly", False))
 
 
 def _local_offsets(group: str, options: PushConsumerOptions) -> LocalOffsets:

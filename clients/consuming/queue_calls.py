@@ -1,7 +1,7 @@
-"""What a consumer asks brokers about queues, as typed calls.
+"""The requests of a consumer about queues, as typed calls.
 
-A queue's master answers, or another member of its broker where there is none. Errors are those of `Client.ask`, with
-NoRoute for a topic or broker that no route leads to. Source: docs/formats.md, "Pull", "Queues", "Groups".
+The master of a queue's broker responds, or another member of the broker if there is no master. All raise the errors of
+`Client.ask`, and NoRoute if a topic or broker has no route. Source: docs/formats.md, "Pull", "Queues", "Groups".
 """
 
 from typing import Final
@@ -27,9 +27,9 @@ from skylarkmq.protocol.record import decode
 
 MASTER: Final = 0
 MAX_MEMBERS: Final = 10_000
-"""Of a consumer group. Rules of allocation take time and memory in proportion."""
+"""Limit of the members of a group. The time and memory of allocation rules grow with it."""
 LEAST_OFFSET: Final = -1
-"""Brokers of RocketMQ answer -1 for a queue that has no such offset."""
+"""Brokers of RocketMQ return -1 for a queue that has no such offset."""
 _ELSEWHERE: Final = (
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -38,7 +38,7 @@ _ELSEWHERE: Final = (
 
 
 class QueueCalls:
-    """The calls of one consumer group."""
+    """The requests of one consumer group."""
 
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
@@ -55,15 +55,15 @@ class QueueCalls:
         *,
         with_subscription: bool,
     ) -> PullRequests:
-        """The pulls by which the group reads a queue."""
+        """Return the pull requests of the group for a queue."""
         return PullRequests(self._group, queue, subscription, settings, with_subscription=with_subscription)
 
     async def pull(
         self, pulls: PullRequests, offset: int, commit_offset: int | None, broker_id: int = MASTER
     ) -> RemotingCommand:
-        """The answer to a pull, whatever its code; it may take as long as the broker was allowed to hold it.
+        """Return the response to a pull, whatever its code. The broker may hold the pull for `suspend_s`.
 
-        Offsets are committed on masters only. `commit_offset` None: nothing is.
+        The pull also commits `commit_offset`, unless it is None, or the broker is not the master.
         """
         queue = pulls.queue
         routes, brokers = self._client.routes, self._client.brokers
@@ -77,7 +77,7 @@ class QueueCalls:
         )
 
     async def committed_offset(self, queue: MessageQueue) -> int | None:
-        """The group's offset, None if the broker knows none: it answers "not found", or -1."""
+        """Return the committed offset; None if the broker has none: it responds QUERY_NOT_FOUND (22), or -1."""
         header = QueryConsumerOffsetHeader(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
         )
@@ -90,7 +90,7 @@ class QueueCalls:
         return offset if offset >= 0 else None
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Make `offset` the group's."""
+        """Commit `offset` for the group."""
         header = UpdateConsumerOffsetHeader(
             consumer_group=self._group,
             topic=queue.topic,
@@ -101,24 +101,24 @@ class QueueCalls:
         await self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The first offset that the queue still has."""
+        """Return the first offset that the queue still has."""
         header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
         return await self._offset(queue, RequestCode.GET_MIN_OFFSET, header)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the next message will get."""
+        """Return the offset that the next message will get."""
         header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name)
         return await self._offset(queue, RequestCode.GET_MAX_OFFSET, header)
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first offset stored at or after a time."""
+        """Return the offset of the first message stored at or after a time (Unix, ms)."""
         header = SearchOffsetHeader(
             topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, bname=queue.broker_name
         )
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
     async def read(self, queue: MessageQueue, offset: int, count: int) -> tuple[list[MessageExt], int | None]:
-        """Up to `count` messages from `offset` on, and where to go on; None: there is nothing more."""
+        """Return up to `count` messages from `offset` on, and the offset to continue at; None at the queue's end."""
         header = PullMessageHeader(
             consumer_group=self._group,
             topic=queue.topic,
@@ -164,7 +164,8 @@ class QueueCalls:
         return members
 
     async def check(self, subscription: SubscriptionData) -> None:
-        """Ask every broker of the topic whether it would understand an expression. BrokerError if one would not."""
+        """Have every broker of the topic check an expression (CHECK_CLIENT_CONFIG, 46). Raises BrokerError if one of
+        them rejects it."""
         topic = subscription.topic
         route = await self._client.routes.find(topic)
         body = CheckClientRequestBody(self._client.client_id, self._group, subscription_data=subscription).encode()

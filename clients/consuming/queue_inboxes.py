@@ -1,10 +1,11 @@
-"""Messages of an orderly consumer: a lane for each queue, and in each lane one message at a time.
+"""The message buffer of an orderly consumer: an inbox for each queue, and one message of each inbox at a time.
 
-    reader -> put -> lane of its queue -> take: a lane with nobody in it -> its first message -> give_back
+    puller -> put -> inbox of its queue -> take: an inbox that no worker has -> its first message -> put_back
 
-A worker has a lane for one message and gives it back; then the lane stands behind the others that have something to
-do. A lane may be given back with a pause, when its message shall come again. `settle` waits until nobody is in a lane,
-and keeps everybody out from then on: whoever owns the queue next must not be overtaken by what still runs here.
+A worker takes an inbox, handles one message, and puts the inbox back. The inbox is then queued after all others that
+have messages. An inbox can be put back with a pause, if its first message is to be handled again. `settle` waits until
+no worker has the inbox of a queue, and keeps workers away from then on: the next owner of the queue must not be
+overtaken by a handler that still runs here.
 """
 
 import asyncio
@@ -14,104 +15,109 @@ from collections.abc import Iterable
 import msgspec
 
 from skylarkmq.clients.consuming.message_buffer import Delivery
-from skylarkmq.clients.consuming.offset_tracker import Progress
+from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
 
 
-class Lane(msgspec.Struct, eq=False):
-    """One queue's messages; `in_line`: it waits to be taken, or is taken, or pauses."""
+class QueueInbox(msgspec.Struct, eq=False):
+    """The messages of one queue. `is_queued`: the inbox waits for a worker, or a worker has it, or it pauses."""
 
-    progress: Progress
+    tracker: OffsetTracker
     deliveries: deque[Delivery]
-    in_line: bool = False
+    is_queued: bool = False
     is_taken: bool = False
     settled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
-class Lanes:
-    """The lanes of one consumer, first come, first served."""
+class QueueInboxes:
+    """The inboxes of one consumer, served in FIFO order."""
 
     def __init__(self) -> None:
-        self._lanes: dict[Progress, Lane] = {}
-        self._line: asyncio.Queue[Lane | None] = asyncio.Queue()
+        self._inboxes: dict[OffsetTracker, QueueInbox] = {}
+        self._queued: asyncio.Queue[QueueInbox | None] = asyncio.Queue()
         self._waiting = 0
         self.closed = False
 
     def __repr__(self) -> str:
-        return f"<Lanes {len(self._lanes)} lanes, {self._waiting} messages waiting>"
+        return f"<QueueInboxes {len(self._inboxes)} inboxes, {self._waiting} messages waiting>"
 
     def __len__(self) -> int:
-        """Messages that wait."""
+        """Return the number of waiting messages."""
         return self._waiting
 
     def put(self, deliveries: Iterable[Delivery]) -> None:
-        """Add messages at the ends of their lanes."""
+        """Add messages at the ends of their inboxes."""
         for delivery in deliveries:
-            progress = delivery.progress
-            if self.closed or progress.dropped:
+            tracker = delivery.tracker
+            if self.closed or tracker.dropped:
                 continue
-            lane = self._lanes.get(progress)
-            if lane is None:
-                lane = self._lanes[progress] = Lane(progress, deque())
-            lane.deliveries.append(delivery)
+            inbox = self._inboxes.get(tracker)
+            if inbox is None:
+                inbox = self._inboxes[tracker] = QueueInbox(tracker, deque())
+            inbox.deliveries.append(delivery)
             self._waiting += 1
-            self._line_up(lane)
+            self._enqueue(inbox)
 
-    async def take(self) -> Lane | None:
-        """A lane whose first message is to be worked on, as soon as there is one; None when the lanes are closed."""
+    def next_offset(self, tracker: OffsetTracker) -> int | None:
+        """Return the offset of the first unfinished message of a queue; None if there is none."""
+        inbox = self._inboxes.get(tracker)
+        return inbox.deliveries[0].message.queue_offset if inbox is not None and inbox.deliveries else None
+
+    async def take(self) -> QueueInbox | None:
+        """Wait for an inbox with a message to handle and return it; None once the inboxes are closed."""
         while not self.closed:
-            lane = await self._line.get()
-            if lane is None:
+            inbox = await self._queued.get()
+            if inbox is None:
                 break
-            lane.in_line = False
-            if lane.deliveries and not lane.progress.dropped and lane.progress in self._lanes:
-                lane.is_taken = lane.in_line = True
-                return lane
-            self._forget(lane)
-        self._line.put_nowait(None)  # for the next one who asks
+            inbox.is_queued = False
+            if inbox.deliveries and not inbox.tracker.dropped and inbox.tracker in self._inboxes:
+                inbox.is_taken = inbox.is_queued = True
+                return inbox
+            self._forget(inbox)
+        self._queued.put_nowait(None)  # for the next taker
         return None
 
-    def finish_first(self, lane: Lane) -> None:
-        """The first message of a taken lane is done."""
+    def finish_first(self, inbox: QueueInbox) -> None:
+        """Acknowledge the first message of a taken inbox."""
         self._waiting -= 1
-        lane.deliveries.popleft().finish()
+        inbox.deliveries.popleft().finish()
 
-    def give_back(self, lane: Lane, pause_s: float = 0.0) -> None:
-        """Let the lane be taken again, after a pause."""
-        lane.is_taken = lane.in_line = False
-        lane.settled.set()
-        if self._lanes.get(lane.progress) is not lane:
-            self._forget(lane)
+    def put_back(self, inbox: QueueInbox, pause_s: float = 0.0) -> None:
+        """Let workers take the inbox again, after a pause."""
+        inbox.is_taken = inbox.is_queued = False
+        inbox.settled.set()
+        if self._inboxes.get(inbox.tracker) is not inbox:
+            self._forget(inbox)
         elif pause_s > 0:
-            lane.in_line = True
-            asyncio.get_running_loop().call_later(pause_s, self._line.put_nowait, lane)
-        elif lane.deliveries:
-            self._line_up(lane)
+            inbox.is_queued = True
+            asyncio.get_running_loop().call_later(pause_s, self._queued.put_nowait, inbox)
+        elif inbox.deliveries:
+            self._enqueue(inbox)
         else:
-            del self._lanes[lane.progress]
+            del self._inboxes[inbox.tracker]
 
-    async def settle(self, progress: Progress) -> None:
-        """Wait until nobody works on a message of this queue; nobody will from now on."""
-        lane = self._lanes.pop(progress, None)
-        if lane is None:
+    async def settle(self, tracker: OffsetTracker) -> None:
+        """Wait until no worker has the inbox of this queue. No worker takes it from now on."""
+        inbox = self._inboxes.pop(tracker, None)
+        if inbox is None:
             return
-        if lane.is_taken:
-            lane.settled.clear()
-            await lane.settled.wait()
-        self._forget(lane)
+        if inbox.is_taken:
+            inbox.settled.clear()
+            await inbox.settled.wait()
+        self._forget(inbox)
 
     def close(self) -> None:
-        """Let nobody take any more."""
+        """Let workers take no more inboxes."""
         self.closed = True
-        self._line.put_nowait(None)
+        self._queued.put_nowait(None)
 
-    def _line_up(self, lane: Lane) -> None:
-        if not lane.in_line:
-            lane.in_line = True
-            self._line.put_nowait(lane)
+    def _enqueue(self, inbox: QueueInbox) -> None:
+        if not inbox.is_queued:
+            inbox.is_queued = True
+            self._queued.put_nowait(inbox)
 
-    def _forget(self, lane: Lane) -> None:
-        """What waits in a lane that was given up is somebody else's."""
-        self._waiting -= len(lane.deliveries)
-        lane.deliveries.clear()
-        if self._lanes.get(lane.progress) is lane:
-            del self._lanes[lane.progress]
+    def _forget(self, inbox: QueueInbox) -> None:
+        """Drop the messages of a revoked queue: they belong to another member."""
+        self._waiting -= len(inbox.deliveries)
+        inbox.deliveries.clear()
+        if self._inboxes.get(inbox.tracker) is inbox:
+            del self._inboxes[inbox.tracker]

@@ -1,13 +1,16 @@
-"""Locks of queues: in an orderly group a member reads only the queues that their broker has locked for it.
+"""The queue locks of an orderly group: a member reads only queues that their broker has locked for it.
 
-    acquire (41) before a queue is read; renew (41) every `lock_renewal_s`; release (42) when its last message is done
+    acquire (LOCK_BATCH_MQ, 41) before a queue is read; renew (41) every `lock_renewal_s`; release (UNLOCK_BATCH_MQ, 42)
+    after its last message
 
-A broker forgets a lock that is not renewed for 60 s, and then another member may have the queue. So a lock counts here
-for half as long (`lock_life_s`) since it was asked for and granted; behind that no message is begun, and no offset
-committed, until it is renewed. Neither is it when the connection by which it was granted has ended: a broker that was
-started again knows no locks, and may have given the queue to whoever came back first. A lock that a broker refuses to
-renew is lost at once. So is one that had ceased to count and is granted again, if another member had the queue in
-between and went further: this one would take the group's offset back. Source: docs/formats.md, "Queue locks".
+A broker drops a lock that is not renewed for 60 s, and another member may then lock the queue. So a lock is valid here
+for half as long (`lock_life_s`), counted from the request that was granted. A lock also becomes invalid when the
+connection on which it was granted ends: a restarted broker has no locks, and may give the queue to another member.
+While a lock is invalid, no message of its queue is handled and no offset committed, until it is renewed.
+
+A lock that the broker refuses to renew is lost. So is an invalid lock that is granted again if another member has
+committed more in the meantime: a commit of this member would move the group's offset back. Source: docs/formats.md,
+"Queue locks".
 """
 
 import asyncio
@@ -31,15 +34,16 @@ log = logging.getLogger(__name__)
 
 
 class Lock(NamedTuple):
-    """When it was last asked for, and the connection by which it was granted."""
+    """When the lock was last requested, and the connection on which it was granted."""
 
     asked_s: float
     connection: Connection
 
 
 class QueueLocks:
-    """The locks of one member; they count for `life_s`. `overtaken` tells in which of some queues the group is further
-    than this member (ClientError: not known yet). `clock` counts seconds."""
+    """The locks of one member, each valid for `life_s` after its request. `overtaken` returns the queues in which
+    another member has committed more than this member has acknowledged (ClientError: not known yet). `clock` returns
+    seconds."""
 
     def __init__(
         self,
@@ -55,46 +59,46 @@ class QueueLocks:
         self._clock = clock
         self._life_s = life_s
         self._locks: dict[MessageQueue, Lock] = {}
-        self._unanswered: set[MessageQueue] = set()  # asked for, and perhaps locked
+        self._unanswered: set[MessageQueue] = set()  # requested without a response, and possibly locked
         self.on_stale: Callable[[], None] = lambda: None
-        """Called when somebody waits for a lock to be renewed."""
+        """Called when a message waits for the renewal of a lock."""
 
     def __repr__(self) -> str:
         return f"<QueueLocks {self._group} {len(self._locks)} held>"
 
     @property
     def held(self) -> list[MessageQueue]:
-        """What brokers have locked for this member, as far as they said."""
+        """The queues that brokers have locked for this member, as of their responses."""
         return sorted(self._locks)
 
     def holds(self, queue: MessageQueue) -> bool:
-        """Whether a message of this queue may be begun, and its offset committed."""
+        """Return whether a message of this queue may be handled, and its offset committed."""
         lock = self._locks.get(queue)
         return lock is not None and not lock.connection.closed and self._clock() - lock.asked_s < self._life_s
 
     def granted_ms(self, queue: MessageQueue) -> int:
-        """When the lock of a queue was last granted, Unix time; 0: it is not held."""
+        """Return when the lock of a queue was last granted (Unix, ms); 0 without a lock."""
         lock = self._locks.get(queue)
         return 0 if lock is None else int((time.time() - (self._clock() - lock.asked_s)) * 1000)
 
     async def acquire(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Those of the queues that are locked for this member now, sorted."""
+        """Lock queues. Return those that are locked for this member now, sorted."""
         granted = await self._each_broker(queues, self._lock)
         return sorted(queue for queues in granted for queue in queues)
 
     async def renew(self) -> list[MessageQueue]:
-        """Renew what is held; returns what was lost, to be released and begun anew. A broker that does not answer takes
-        nothing, yet."""
+        """Renew all locks. Return the queues whose lock was lost: they are to be released and acquired again. The locks
+        of a broker that does not respond stay until they expire."""
         lost = await self._each_broker(self._locks, self._renew)
         return sorted(queue for queues in lost for queue in queues)
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
-        """Give locks back; a broker that cannot be told forgets them after a while."""
+        """Unlock queues. If a broker cannot be reached, its locks expire there."""
         mine = [queue for queue in queues if self._locks.pop(queue, None) is not None]
         await self._each_broker(mine, self._unlock)
 
     async def release_all(self) -> None:
-        """Give everything back, also what a broker may have locked without an answer that was heard."""
+        """Unlock all queues, also those that a broker may have locked although its response was lost."""
         queues = self._unanswered.union(self._locks)
         self._locks.clear()
         self._unanswered.clear()
@@ -109,7 +113,7 @@ class QueueLocks:
         return await asyncio.gather(*(call(name, of_broker) for name, of_broker in by_broker.items()))
 
     async def _lock(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
-        """Returns those that were granted."""
+        """Lock the queues of one broker. Return those that were granted."""
         locked, lock = await self._ask_to_lock(broker_name, queues, lambda _: True)
         granted = [queue for queue in queues if queue in locked]
         if lock is not None:
@@ -117,8 +121,11 @@ class QueueLocks:
         return granted
 
     async def _renew(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
-        """Returns those that were lost. One that is released meanwhile must neither be locked again nor be kept: nobody
-        here would ever give it back. One that was overtaken stays locked until it is released."""
+        """Renew the locks of one broker. Return the queues whose lock was lost.
+
+        A queue that is released meanwhile must neither be locked again nor be kept: it would never be unlocked. A queue
+        in which another member was faster stays locked until it is released.
+        """
         locked, lock = await self._ask_to_lock(broker_name, queues, self._locks.__contains__)
         if lock is None:
             return []
@@ -128,7 +135,7 @@ class QueueLocks:
             overtaken = await self._overtaken(lapsed)
             counted |= lapsed - overtaken
         except ClientError as error:
-            log.warning("offsets not known, asking again broker=%s queues=%d error=%s", broker_name, len(lapsed), error)
+            log.warning("offsets not known, trying again broker=%s queues=%d error=%s", broker_name, len(lapsed), error)
         held = [queue for queue in queues if queue in self._locks]
         self._locks |= {queue: lock for queue in held if queue in counted}
         refused = [queue for queue in held if queue not in locked]
@@ -139,7 +146,8 @@ class QueueLocks:
     async def _ask_to_lock(
         self, broker_name: str, queues: list[MessageQueue], is_wanted: Callable[[MessageQueue], bool]
     ) -> tuple[set[MessageQueue], Lock | None]:
-        """What the broker has locked of the queues that are wanted when it is asked; None: it did not answer."""
+        """Request the locks of those queues that are wanted when the request is sent. Return the locked queues; with
+        None if the broker did not respond."""
         try:
             connection = await self._client.brokers.get(await self._address(queues))
             now_s = self._clock()
@@ -159,7 +167,7 @@ class QueueLocks:
         try:
             await self._ask(RequestCode.UNLOCK_BATCH_MQ, queues)
         except ClientError as error:
-            log.info("queues not unlocked, their locks run out broker=%s error=%s", broker_name, error)
+            log.info("queues not unlocked, their locks expire broker=%s error=%s", broker_name, error)
         return []
 
     async def _ask(self, code: int, queues: list[MessageQueue]) -> RemotingCommand:

@@ -1,18 +1,21 @@
-"""One queue that this consumer owns: pulls it, hands over what matches, knows how far it got.
+"""The puller of one queue: it pulls messages, puts those that match into the buffer, and tracks the offsets.
 
-    start offset -> [ wait for room -> pull -> react ] ...
+    start offset -> [ wait for capacity -> pull -> react ] ...
 
-The start is the group's committed offset, else where `consume_from` points. A pull that finds nothing is held by the
-broker until something comes or `suspend_s` is over, and then repeated. What an answer means:
+The start offset is the committed offset of the group, else the one that `consume_from` selects. The broker holds a pull
+that finds no message until one arrives or `suspend_s` is over; then the pull is repeated. Response codes:
 
-    0        messages         decode, drop those whose tags only share a hash, hand over, go on at nextBeginOffset
-    19, 20   nothing yet      go on at nextBeginOffset, at once
-    21       offset moved     forget what was received, commit nextBeginOffset and go on there; with a growing pause if
-                              that does not help
-    24, 25   not known yet    the broker lost or has not seen our heartbeat: send one, try again
-    others   refused          log, pause, try again; so do errors of transport, after asking for the route again
+    SUCCESS (0)                   decode the messages, drop those whose tag only shares a hash, put the others into the
+                                  buffer, continue at nextBeginOffset
+    PULL_NOT_FOUND (19),          continue at nextBeginOffset, at once
+    PULL_RETRY_IMMEDIATELY (20)
+    PULL_OFFSET_MOVED (21)        drop the received messages, commit nextBeginOffset and continue there; with a growing
+                                  pause if the broker repeats this code
+    SUBSCRIPTION_NOT_EXIST (24),  the broker does not know the heartbeat of this consumer: send one, pull again
+    SUBSCRIPTION_NOT_LATEST (25)
+    others                        log, pause, pull again; the same after transport errors, with a new route
 
-What was received and is given up (21, or the queue goes to another member) is dropped together with its `Progress`.
+Received messages are dropped together with their OffsetTracker, after code 21 or when the queue is revoked.
 """
 
 import asyncio
@@ -26,10 +29,10 @@ import msgspec
 from skylarkmq.clients.connection.routes import TRANSPORT_ERRORS
 from skylarkmq.clients.consuming.consume_rates import ConsumeRates
 from skylarkmq.clients.consuming.message_buffer import Delivery, Sink
-from skylarkmq.clients.consuming.offset_tracker import Progress
+from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
 from skylarkmq.clients.consuming.queue_calls import MASTER, QueueCalls
-from skylarkmq.clients.consuming.received_message import inflate_message, is_compressed, readdressed
-from skylarkmq.clients.errors import BrokerError, ClientError, invalid_response, printable
+from skylarkmq.clients.consuming.stored_messages import inflate_message, is_compressed, restore_topic
+from skylarkmq.clients.errors import BrokerError, ClientError, InvalidBody, invalid_response, printable
 from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
 from skylarkmq.clients.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
@@ -47,53 +50,59 @@ NOT_KNOWN_YET: Final = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseC
 PAUSE_S: Final[dict[int, float]] = {ResponseCode.FLOW_CONTROL: 0.02}
 ERROR_PAUSE_S: Final = 1.0
 MOVED_PAUSE_MAX_S: Final = 10.0
-_ANYTHING: Final = TagFilter.parse(EVERYTHING)  # the broker alone judges by properties
-HURRIED_S: Final = 0.01
-HURRIED_PULLS: Final = 10
-"""So many pulls in a row that brought nothing within HURRIED_S: the broker does not hold pulls, so they are paced."""
+_ANYTHING: Final = TagFilter.parse(EVERYTHING)  # only the broker evaluates properties
+EMPTY_PULL_S: Final = 0.01
+MAX_EMPTY_PULLS: Final = 10
+"""After so many consecutive pulls that returned no message within EMPTY_PULL_S, pulls are paced: this broker does not
+hold them."""
 
 log = logging.getLogger(__name__)
 
 
 class OffsetStore(Protocol):
-    """Where a group's offsets are: at the brokers, or in a file of this member."""
+    """Where the offsets of a group are kept: at the brokers, or in a file of this member."""
 
     async def committed_offset(self, queue: MessageQueue) -> int | None:
-        """None: there is none."""
+        """Return the committed offset; None if there is none."""
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Keep it. ClientError."""
+        """Commit an offset. Raises ClientError."""
 
 
-class Surroundings(msgspec.Struct, frozen=True):
-    """What the readers of one consumer share."""
+class PullerContext(msgspec.Struct, frozen=True):
+    """The collaborators that the pullers of one consumer share."""
 
     calls: QueueCalls
     offsets: OffsetStore
-    inbox: Sink
+    buffer: Sink
     settings: ConsumerSettings
     with_subscription: bool
     commits_by_pull: Callable[[MessageQueue], bool]
     start_offset: Callable[[MessageQueue], Awaitable[int]]
     beat: Callable[[], Awaitable[None]]
     reload_route: Callable[[str], Awaitable[object]]
-    reader_count: Callable[[], int]
+    puller_count: Callable[[], int]
     rates: ConsumeRates
     namespace: Namespace = NO_NAMESPACE
 
 
-class QueueReader:
-    """Reads one queue until its task is cancelled. `start_at` None: at the committed offset."""
+class QueuePuller:
+    """Reads one queue until its task is canceled. `start_at` None: at the committed offset.
+
+    `paused`: the application paused the queue. `is_waiting`: the queue was just assigned, and the application's
+    callback runs.
+    """
 
     def __init__(
-        self, queue: MessageQueue, subscription: SubscriptionData, shared: Surroundings, start_at: int | None = None
+        self, queue: MessageQueue, subscription: SubscriptionData, shared: PullerContext, start_at: int | None = None
     ) -> None:
         self.queue = queue
         self.subscription = subscription
         self.committed: int | None = None
         self.paused = False
+        self.is_waiting = False
         self.pulled_s = 0.0
-        self.progress: Progress | None = None
+        self.tracker: OffsetTracker | None = None
         self._pulls = shared.calls.pulls_of(
             queue, subscription, shared.settings, with_subscription=shared.with_subscription
         )
@@ -103,25 +112,25 @@ class QueueReader:
         self._start_at = start_at
         self._broker_id = MASTER
         self._moves = 0
-        self._hurried = 0  # pulls in a row that brought nothing, at once
+        self._empty_pulls = 0  # consecutive pulls that returned no message, at once
         self._asked_s = 0.0
-        self._room = asyncio.Event()
+        self._capacity = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<QueueReader {self.queue} {self.progress}>"
+        return f"<QueuePuller {self.queue} {self.tracker}>"
 
     async def run(self, pause_s: float = 0.0) -> None:
-        """Forever, after a pause in which a former owner may commit."""
+        """Pull until the task is canceled, after a pause in which the former owner may commit."""
         await asyncio.sleep(pause_s)
         while True:
             pause_s = ERROR_PAUSE_S
             try:
-                progress = self.progress or await self._start()
-                await self._wait_room()
-                pause_s = await self._pull_once(progress)
-            except TRANSPORT_ERRORS as error:  # whose connection is warned about once, not for each of its queues
+                tracker = self.tracker or await self._start()
+                await self._wait_capacity()
+                pause_s = await self._pull_once(tracker)
+            except TRANSPORT_ERRORS as error:  # the connection has logged a warning, once for all its queues
                 log.info("pull failed, trying again queue=%s error=%s", self.queue, error)
-                await self._look_for_route()
+                await self._reload_route()
             except (ClientError, ProtocolError, RequestError) as error:
                 log.warning("pull failed, trying again queue=%s error=%s", self.queue, printable(str(error)))
             except Exception:
@@ -130,81 +139,93 @@ class QueueReader:
                 await asyncio.sleep(pause_s)
 
     def drop(self) -> None:
-        """Give up the queue: what was received and not finished is somebody else's now."""
-        if self.progress is not None:
-            self.progress.dropped = True
+        """Give up the queue: unacknowledged messages belong to its next owner."""
+        if self.tracker is not None:
+            self.tracker.dropped = True
 
     def commit_offset(self) -> int | None:
-        """What should be committed and is not; None if there is nothing new."""
-        if self.progress is None or self.progress.dropped:
+        """Return the offset to commit; None if it is committed already."""
+        if self.tracker is None or self.tracker.dropped:
             return None
-        offset = self.progress.commit_offset()
+        offset = self.tracker.commit_offset()
         return None if offset == self.committed else offset
 
     @property
-    def has_room(self) -> bool:
-        """Whether the limits allow another pull."""
-        progress, settings = self.progress, self._shared.settings
-        if self.paused:
+    def has_capacity(self) -> bool:
+        """Whether the limits allow another pull. One message of a queue is always allowed."""
+        tracker, settings = self.tracker, self._shared.settings
+        if self.paused or self.is_waiting:
             return False
-        if progress is None or not progress.unfinished:
+        if tracker is None or not tracker.unfinished:
             return True
         return (
-            progress.unfinished < settings.max_queue_messages
-            and len(self._shared.inbox) < settings.max_messages
-            and progress.span < settings.max_queue_span
-            and self._has_bytes(progress)
+            tracker.unfinished < settings.max_queue_messages
+            and len(self._shared.buffer) < settings.max_messages
+            and tracker.span < settings.max_queue_span
+            and self._has_bytes(tracker)
         )
 
-    def _has_bytes(self, progress: Progress) -> bool:
-        """Whether this queue's share of the memory is not used up; bodies count as they are held, inflated."""
-        return progress.unfinished_bytes * self._shared.reader_count() < self._shared.settings.max_bytes
+    def _has_bytes(self, tracker: OffsetTracker) -> bool:
+        """Return whether this queue has not used up its share of the memory. Bodies count inflated."""
+        return tracker.unfinished_bytes * self._shared.puller_count() < self._shared.settings.max_bytes
 
     def pause(self, *, paused: bool) -> None:
-        """Pull no more, or go on; a pull that is under way still delivers."""
+        """Stop or continue to pull. The messages of a pull in flight are still delivered."""
         self.paused = paused
-        self._room.set()
+        self._capacity.set()
 
-    async def _start(self) -> Progress:
+    def let_pull(self) -> None:
+        """Begin to pull: the application's callback has ended."""
+        self.is_waiting = False
+        self._capacity.set()
+
+    async def next_offset(self) -> int:
+        """Return the offset of the next message that the application receives."""
+        if self.tracker is None:
+            return await self._shared.start_offset(self.queue) if self._start_at is None else self._start_at
+        waiting = self._shared.buffer.next_offset(self.tracker)
+        return self.tracker.position if waiting is None else waiting
+
+    async def _start(self) -> OffsetTracker:
         start = self._start_at
         if start is None:
             start = await self._shared.start_offset(self.queue)
         log.info("reading queue=%s offset=%d", self.queue, start)
         return self._begin(start)
 
-    def _begin(self, offset: int) -> Progress:
+    def _begin(self, offset: int) -> OffsetTracker:
         self.drop()
-        self.progress = Progress(offset, self._room.set, self.queue)
-        return self.progress
+        self.tracker = OffsetTracker(offset, self._capacity.set, self.queue)
+        return self.tracker
 
-    async def _wait_room(self) -> None:
-        while not self.has_room:
-            self._room.clear()
-            await self._room.wait()
+    async def _wait_capacity(self) -> None:
+        while not self.has_capacity:
+            self._capacity.clear()
+            await self._capacity.wait()
 
-    async def _pull_once(self, progress: Progress) -> float:
-        """One pull; returns how long to pause after it, in seconds."""
-        commit_offset = progress.commit_offset() if self._shared.commits_by_pull(self.queue) else 0
+    async def _pull_once(self, tracker: OffsetTracker) -> float:
+        """Pull once. Return how long to pause afterwards, in seconds."""
+        commit_offset = tracker.commit_offset() if self._shared.commits_by_pull(self.queue) else 0
         self.pulled_s, self._asked_s = time.time(), time.monotonic()
         answer = await self._shared.calls.pull(
-            self._pulls, progress.position, commit_offset if commit_offset > 0 else None, self._broker_id
+            self._pulls, tracker.position, commit_offset if commit_offset > 0 else None, self._broker_id
         )
-        return await self._react(answer, progress)
+        return await self._react(answer, tracker)
 
-    async def _react(self, answer: RemotingCommand, progress: Progress) -> float:
+    async def _react(self, answer: RemotingCommand, tracker: OffsetTracker) -> float:
         code = answer.code
         if code == ResponseCode.SUCCESS or code in NOTHING_YET:
             header = self._header(answer)
             self._broker_id = header.suggest_which_broker_id
             self._moves = 0
-            before = progress.position
+            before = tracker.position
             if code == ResponseCode.SUCCESS:
-                progress.position = await self._deliver(decode(answer.body), progress, header.next_begin_offset)
+                tracker.position = await self._deliver(decode(answer.body), tracker, header.next_begin_offset)
             else:
-                progress.position = header.next_begin_offset
-            return self._pause_of(moved=progress.position != before)
+                tracker.position = header.next_begin_offset
+            return self._pause_of(moved=tracker.position != before)
         if code == ResponseCode.PULL_OFFSET_MOVED:
-            return await self._moved(progress, self._header(answer).next_begin_offset)
+            return await self._moved(tracker, self._header(answer).next_begin_offset)
         if code in NOT_KNOWN_YET:
             await self._shared.beat()
         topic = self.queue.topic
@@ -213,7 +234,7 @@ class QueueReader:
         return PAUSE_S.get(code, ERROR_PAUSE_S)
 
     def _header(self, answer: RemotingCommand) -> PullMessageResponseHeader:
-        """Return the header of a response; InvalidResponse, RequestError, ProtocolError."""
+        """Return the header of a response. Raises InvalidResponse, RequestError, ProtocolError."""
         header = answer.header(PullMessageResponseHeader)
         if header.next_begin_offset < 0:
             reason = f"nextBeginOffset {header.next_begin_offset} of queue {self.queue.queue_id}"
@@ -221,22 +242,24 @@ class QueueReader:
         return header
 
     def _pause_of(self, *, moved: bool) -> float:
-        """Return how long to pause, in seconds, if the broker answers again and again at once that there is nothing."""
-        if moved or time.monotonic() - self._asked_s > HURRIED_S:
-            self._hurried = 0
+        """Return how long to pause, in seconds: more than 0 if the broker repeatedly returns no message, at once."""
+        if moved or time.monotonic() - self._asked_s > EMPTY_PULL_S:
+            self._empty_pulls = 0
             return 0.0
-        self._hurried += 1
-        beyond = min(self._hurried - HURRIED_PULLS, 16)
-        return 0.0 if beyond < 0 else min(HURRIED_S * (1 << beyond), ERROR_PAUSE_S)
+        self._empty_pulls += 1
+        beyond = min(self._empty_pulls - MAX_EMPTY_PULLS, 16)
+        return 0.0 if beyond < 0 else min(EMPTY_PULL_S * (1 << beyond), ERROR_PAUSE_S)
 
-    async def _deliver(self, messages: list[MessageExt], progress: Progress, following: int) -> int:
-        """Hand over what is wanted; returns the offset to go on at, which is `following` unless memory ran out.
+    async def _deliver(self, messages: list[MessageExt], tracker: OffsetTracker, following: int) -> int:
+        """Put the messages that match into the buffer. Return the offset to continue at: `following`, unless the queue
+        has used up its memory.
 
-        Compressed messages that do not fit once inflated are left for a later pull; one of a queue always fits.
+        A compressed message that would exceed the memory is left for a later pull, unless the queue has no other. A
+        body that cannot be inflated is delivered as an error: no handler gets it.
         """
         deliveries = []
         wanted, namespace, settings = self._filter, self._shared.namespace, self._shared.settings
-        position = progress.position
+        position, error = tracker.position, None
         for message in messages:
             if message.queue_offset < position:
                 continue
@@ -244,27 +267,31 @@ class QueueReader:
                 continue
             size = message.size
             if is_compressed(message):
-                if progress.unfinished and not self._has_bytes(progress):
+                if tracker.unfinished and not self._has_bytes(tracker):
                     following = message.queue_offset
                     break
                 stored_bytes = len(message.body)
-                await inflate_message(message, settings.max_inflated_bytes)
+                try:
+                    await inflate_message(message, settings.max_inflated_bytes)
+                except InvalidBody as invalid:
+                    error = invalid
                 size += len(message.body) - stored_bytes
-            deliveries.append(Delivery(readdressed(message, namespace), progress))
-            progress.received(message.queue_offset, size)
+            deliveries.append(Delivery(restore_topic(message, namespace), tracker, error=error))
+            error = None
+            tracker.received(message.queue_offset, size)
             position = message.queue_offset + 1
-        self._shared.inbox.put(deliveries)
+        self._shared.buffer.put(deliveries)
         totals = self._totals
         totals.pulls += 1
         totals.pulled += len(deliveries)
         totals.pull_s += time.time() - self.pulled_s
         return max(following, position)
 
-    async def _moved(self, progress: Progress, offset: int) -> float:
-        """Begin anew at `offset`; returns a pause that grows if the broker keeps moving us."""
-        log.warning("offset moved by the broker queue=%s from=%d to=%d", self.queue, progress.position, offset)
+    async def _moved(self, tracker: OffsetTracker, offset: int) -> float:
+        """Restart at `offset`. Return a pause in seconds, which grows if the broker repeats this."""
+        log.warning("offset moved by the broker queue=%s from=%d to=%d", self.queue, tracker.position, offset)
         self.drop()
-        await self._shared.inbox.settle(progress)
+        await self._shared.buffer.settle(tracker)
         self._begin(offset)
         await self._shared.offsets.commit(self.queue, offset)
         self.committed = offset
@@ -272,8 +299,8 @@ class QueueReader:
         self._moves += 1
         return pause_s
 
-    async def _look_for_route(self) -> None:
+    async def _reload_route(self) -> None:
         try:
             await self._shared.reload_route(self.queue.topic)
         except ClientError as error:
-            log.info("route not found anew, keeping the old one topic=%s error=%s", self.queue.topic, error)
+            log.info("route not reloaded, keeping the old one topic=%s error=%s", self.queue.topic, error)

@@ -1,11 +1,12 @@
-"""Messages that a handler could not finish: back to their broker, which delivers them again after a while.
+"""Sends messages that a handler could not finish back to their broker, which redelivers them later.
 
-    back      36 at the message's broker: it puts a copy into %RETRY%<group>, delayed by how often it came already
-    resend    where that fails, and for orderly groups: the copy is made here and sent to %RETRY%<group>
+    back      CONSUMER_SEND_MSG_BACK (36) to the broker of the message: it stores a copy in %RETRY%<group>, with a delay
+              that grows with each redelivery
+    resend    if that fails, and for orderly groups: the copy is made here and sent to %RETRY%<group>
 
-The broker counts: behind `max_reconsume_times` a message goes to %DLQ%<group>, as it does with a delay level below 0.
-A resent message has RocketMQ's properties: RETRY_TOPIC, ORIGIN_MESSAGE_ID, DELAY; how often it was consumed goes into
-the header of the send. Source: docs/formats.md, "Groups", "Send".
+The broker counts redeliveries: after `max_reconsume_times` it stores the message in %DLQ%<group>, and likewise if the
+delay level is negative. A resent message has the properties of RocketMQ: RETRY_TOPIC, ORIGIN_MESSAGE_ID, DELAY. The
+number of deliveries is in the header of the send. Source: docs/formats.md, "Groups", "Send".
 """
 
 import asyncio
@@ -14,11 +15,10 @@ import time
 import zlib
 from typing import Final
 
-import msgspec
-
+from skylarkmq.clients.compression import COMPRESSION_BITS, DEFAULT_LEVELS
 from skylarkmq.clients.connection.client import Client
+from skylarkmq.clients.consuming.later import TO_DEAD_LETTERS
 from skylarkmq.clients.consuming.message_buffer import Delivery
-from skylarkmq.clients.consuming.received_message import COMPRESSION
 from skylarkmq.clients.errors import ClientError, NoRoute
 from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
 from skylarkmq.clients.settings import ProducerSettings
@@ -29,26 +29,12 @@ from skylarkmq.protocol.headers.send_back import SendBackHeader
 from skylarkmq.protocol.message import MessageExt, PropertyName, encode_properties
 
 FIRST_LEVEL: Final = 3
-TO_DEAD_LETTERS: Final = -1
 
 log = logging.getLogger(__name__)
 
 
-class Later(msgspec.Struct, frozen=True):
-    """What a handler returns for a message that shall come again.
-
-    `delay_level` 0: after the broker's own time, which grows with each return; from 1 on: after that level's; -1: not
-    again, it goes to the dead letters. Orderly consumers hold the queue instead, and look at no level.
-    """
-
-    delay_level: int = 0
-
-
-LATER: Final = Later()
-
-
 class SendBack:
-    """What one group sends back."""
+    """Sends back the messages of one group. `sent` is a total."""
 
     def __init__(
         self, client: Client, group: str, max_reconsume_times: int, namespace: Namespace = NO_NAMESPACE
@@ -63,8 +49,8 @@ class SendBack:
         return f"<SendBack {self._group} sent={self.sent}>"
 
     async def back(self, delivery: Delivery, delay_level: int) -> bool:
-        """Give a message back to its broker, one way or the other; False: it is still this member's."""
-        message, queue = delivery.message, delivery.progress.queue
+        """Send a message back, one way or the other. Return False if both fail: this consumer still has the message."""
+        message, queue = delivery.message, delivery.tracker.queue
         header = SendBackHeader(
             offset=message.physical_offset,
             group=self._group,
@@ -80,7 +66,7 @@ class SendBack:
             address = route.address(queue.broker_name)
             await self._client.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, topic=queue.topic)
         except ClientError as error:
-            log.warning("not sent back, sending it again from here msg_id=%s error=%s", message.msg_id, error)
+            log.warning("not sent back, sending a copy to the retry topic msg_id=%s error=%s", message.msg_id, error)
             dead = delay_level == TO_DEAD_LETTERS
             times = self._max_reconsume_times if dead else message.reconsume_times
             return await self.resend(message, times + 1, delay_level)
@@ -88,7 +74,7 @@ class SendBack:
         return True
 
     async def resend(self, message: MessageExt, reconsume_times: int, delay_level: int = 0) -> bool:
-        """Send a copy to the group's retry topic, consumed so many times; False if that fails too."""
+        """Send a copy to the retry topic, with this number of deliveries. Return False if that fails."""
         topic = RETRY_PREFIX + self._group
         properties = message.properties | {
             PropertyName.RETRY_TOPIC: self._namespace.wrap(message.topic),
@@ -121,16 +107,16 @@ class SendBack:
             address = route.address(queue.broker_name)
             await self._client.ask(address, RequestCode.SEND_MESSAGE_V2, header, body, topic=topic)
         except (ClientError, RequestError, ProtocolError, ValueError) as error:
-            log.warning("not sent to the retry topic, it stays here msg_id=%s error=%s", message.msg_id, error)
+            log.warning("not sent to the retry topic, keeping the message msg_id=%s error=%s", message.msg_id, error)
             return False
         self.sent += 1
         return True
 
 
 def _packed(message: MessageExt) -> tuple[bytes, int]:
-    """Return the body as a producer would send it, and its compression bits: an inflated one may exceed a frame."""
-    compression = message.sys_flag & COMPRESSION
+    """Return the body as a producer would send it, and its compression bits. An inflated body may exceed a frame."""
+    compression = message.sys_flag & COMPRESSION_BITS
     if compression or len(message.body) < ProducerSettings().compress_above_bytes:
         return message.body, compression
-    packed = zlib.compress(message.body, ProducerSettings().compression_level)
+    packed = zlib.compress(message.body, DEFAULT_LEVELS["zlib"])
     return (packed, int(SysFlag.COMPRESSED)) if len(packed) < len(message.body) else (message.body, 0)

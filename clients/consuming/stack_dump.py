@@ -1,6 +1,7 @@
-"""Where tasks and threads are: what an operator gets who asks a consumer for its stacks (307 with jstackEnable).
+"""The stacks of tasks and threads, for operators (GET_CONSUMER_RUNNING_INFO, 307, with jstackEnable).
 
-A task that waits shows the chain of what it awaits, outermost first: asyncio itself keeps only the first frame of it.
+The stack of a waiting task shows the whole chain of awaited coroutines, outermost first. asyncio itself keeps only the
+first frame of it.
 """
 
 import asyncio
@@ -13,12 +14,12 @@ from typing import Any
 
 
 def stack_of(task: asyncio.Task[Any]) -> str:
-    """The frames of a task, outermost first."""
+    """Return the frames of a task as text, outermost first."""
     return "".join(traceback.StackSummary.extract((frame, frame.f_lineno) for frame in _frames(task)).format())
 
 
 def thread_stacks() -> Iterator[str]:
-    """A text for each thread of this process."""
+    """Yield the stack of each thread of this process as text."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for number, frame in sys._current_frames().items():
         yield f"thread {names.get(number, number)}\n{''.join(traceback.format_stack(frame))}"
@@ -29,6 +30,6 @@ def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:
     while awaited is not None:
         frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
         if frame is None:
-            return  # something of C, such as a future: there is nothing to see inside
+            return  # an object of C, such as a future, has no frame
         yield frame
         awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)

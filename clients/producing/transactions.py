@@ -17,7 +17,7 @@ from typing import Unpack
 import msgspec
 
 from skylarkmq.clients.connection.connection import Connection
-from skylarkmq.clients.consuming.received_message import inflate_message
+from skylarkmq.clients.consuming.stored_messages import inflate_message
 from skylarkmq.clients.errors import BrokerError, ClientError, invalid_response
 from skylarkmq.clients.options import StandaloneProducerOptions
 from skylarkmq.clients.producing.producer import Producer

@@ -122,7 +122,7 @@ def test_a_loop_ends_when_another_thread_stops_it(broker: InProcessBroker) -> No
     """And whoever waits for the stop goes on."""
     with blocking.Producer("p", namesrv=broker.namesrv) as producer:
         producer.send(Message("Loops", b"x"))
-    consumer = blocking.PushConsumer("looper", namesrv=broker.namesrv, consume_from=ConsumeFrom.FIRST)
+    consumer = blocking.PushConsumer("looper", namesrv=broker.namesrv, consume_from=ConsumeFrom.FIRST, auto_ack=True)
     seen: SimpleQueue[bytes] = SimpleQueue()
 
     def loop() -> None:
@@ -144,12 +144,16 @@ def test_a_loop_ends_when_another_thread_stops_it(broker: InProcessBroker) -> No
 def test_as_many_handlers_run_as_were_asked_for(broker: InProcessBroker) -> None:
     """Each in a thread, however few the processors are."""
     together = threading.Barrier(30)
+
+    def handle(_: MessageExt) -> None:
+        together.wait(timeout=20)
+
     settings = ConsumerSettings(concurrency=30, rebalance_interval_s=0.1)
     with (
         blocking.PushConsumer(
             "crowd",
             namesrv=broker.namesrv,
-            handler=lambda _: together.wait(timeout=20),
+            handler=handle,
             consume_from=ConsumeFrom.FIRST,
             settings=settings,
         ) as consumer,

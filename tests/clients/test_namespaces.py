@@ -7,6 +7,7 @@ from skylarkmq import (
     ConsumeFrom,
     ConsumerSettings,
     InvalidArgument,
+    Later,
     Message,
     MessageExt,
     MessageQueue,
@@ -60,7 +61,7 @@ async def test_an_application_uses_short_names_and_brokers_know_long_ones() -> N
     """Sends, results, queues, subscriptions, messages, retries: short here, long there."""
     seen: list[tuple[str, int]] = []
 
-    async def handler(message: MessageExt) -> object:
+    async def handler(message: MessageExt) -> Later | None:
         seen.append((message.topic, message.reconsume_times))
         return LATER if not message.reconsume_times else None
 

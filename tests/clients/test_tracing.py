@@ -9,6 +9,7 @@ from skylarkmq import (
     Client,
     ConsumeFrom,
     ConsumerSettings,
+    Later,
     Message,
     MessageExt,
     Producer,
@@ -55,7 +56,7 @@ def stored(**more: str) -> dict[str, str]:
 async def test_sends_and_calls_leave_traces() -> None:
     """Who sent what and where, how long it took; each call, before and behind; found by id and key."""
 
-    async def handler(message: MessageExt) -> object:
+    async def handler(message: MessageExt) -> Later | None:
         return LATER if message.body == b"bad" else None
 
     async with running_cluster() as cluster:

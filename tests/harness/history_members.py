@@ -83,7 +83,7 @@ class Member:
             for call in [self._got(message) for message in messages]:
                 self._journal.record(Done(call=call))
 
-    async def _handle(self, message: MessageExt) -> object:
+    async def _handle(self, message: MessageExt) -> Later | None:
         call = self._got(message)
         await self._work()
         which, plan = id_of(message.body), self._plan

@@ -14,6 +14,7 @@ from skylarkmq import (
     BrokerError,
     ConsumeFrom,
     ConsumerSettings,
+    Later,
     Message,
     MessageExt,
     Producer,
@@ -76,7 +77,7 @@ async def test_a_failed_message_comes_again_and_dies_at_last(broker: BrokerUnder
     """36, retry topic, dead letters: under its own topic, counted, and not for ever."""
     seen: list[tuple[str, int]] = []
 
-    async def handler(message: MessageExt) -> object:
+    async def handler(message: MessageExt) -> Later | None:
         seen.append((message.topic, message.reconsume_times))
         return LATER
 
@@ -118,7 +119,7 @@ async def test_orderly_members_keep_the_order_of_each_queue(broker: BrokerUnderT
     order: defaultdict[int, list[int]] = defaultdict(list)
     tried: Counter[int] = Counter()
 
-    async def handler(message: MessageExt) -> object:
+    async def handler(message: MessageExt) -> Later | None:
         number = int(message.body)
         tried[number] += 1
         if number % 10 == 0 and tried[number] == 1:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from skylarkmq import LATER, ConsumeFrom, ConsumerSettings, MessageExt, Producer, PushConsumer
+from skylarkmq import LATER, ConsumeFrom, ConsumerSettings, Later, MessageExt, Producer, PushConsumer
 from skylarkmq.protocol.bodies.client_state import (
     ConsumeDirectlyResult,
     ConsumerRunningInfo,
@@ -30,11 +30,11 @@ class Reader:
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []
-        self.result: object = None
+        self.result: Later | None = None
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def __call__(self, message: MessageExt) -> object:
+    async def __call__(self, message: MessageExt) -> Later | None:
         self.seen.append(message.body)
         await self.gate.wait()
         return self.result
@@ -172,7 +172,7 @@ async def test_an_operator_sees_how_handlers_fare() -> None:
     """307: times and rates by topic, failures of the hour, and the age of a lock."""
     outcomes = [None, LATER, None, None]
 
-    async def handler(message: MessageExt) -> object:
+    async def handler(message: MessageExt) -> Later | None:
         return outcomes.pop(0) if outcomes else None
 
     async with running_cluster() as cluster:

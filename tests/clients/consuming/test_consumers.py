@@ -48,7 +48,7 @@ async def take(consumer: PushConsumer | PullConsumer, count: int) -> list[Messag
 
 
 def push(cluster: Cluster, group: str = "g", **options: object) -> PushConsumer:
-    options = {"consume_from": ConsumeFrom.FIRST, "settings": FAST} | options
+    options = {"consume_from": ConsumeFrom.FIRST, "settings": FAST, "auto_ack": "handler" not in options} | options
     return PushConsumer(group, namesrv=cluster.namesrv, **options)  # type: ignore[arg-type]  # a test's short hand
 
 
@@ -194,7 +194,7 @@ async def test_members_share_by_the_rule_they_are_given(caplog: pytest.LogCaptur
                     lambda: sorted([q.queue_id for q in c.statistics().queues] for c in (first, second)) == shares
                 )
                 broken = True
-                await until(lambda: "the rule of allocation failed" in caplog.text)
+                await until(lambda: "allocation rule failed" in caplog.text)
                 assert len(first.statistics().queues) == 2
             broken = False
             await until(lambda: len(first.statistics().queues) == 4)

@@ -1,13 +1,31 @@
 """Calls of a handler: how long they may take, and what is told of those that run."""
 
 import asyncio
+import json
+import re
+import threading
+from contextvars import ContextVar
+from functools import partial
+from unittest.mock import AsyncMock
 
 import pytest
 
-from skylarkmq import LATER
+from skylarkmq import (
+    LATER,
+    BlockingHandler,
+    InvalidArgument,
+    InvalidBody,
+    InvalidMessage,
+    InvalidResult,
+    Later,
+    MessageHandler,
+    ReceivedMessage,
+)
 from skylarkmq.clients.consuming.consume_rates import ConsumeRates
-from skylarkmq.clients.consuming.handler_calls import HandlerCalls, HandlerTimeout, MessageHandler
-from skylarkmq.clients.consuming.offset_tracker import Progress
+from skylarkmq.clients.consuming.handler_calls import HandlerCalls, HandlerTimeout
+from skylarkmq.clients.consuming.handlers import HandlerThreads, checked_handler
+from skylarkmq.clients.consuming.message_buffer import Delivery
+from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import MessageExt
 
@@ -47,11 +65,11 @@ class Calls:
 
     def __init__(self, handler: MessageHandler) -> None:
         self.clock, self.rates = Clock(), ConsumeRates()
-        self.progress = Progress(0, queue=QUEUE)
-        self.calls = HandlerCalls(handler, self.rates, 10.0, self.clock)
+        self.tracker = OffsetTracker(0, queue=QUEUE)
+        self.calls = HandlerCalls(handler, self.rates, 10.0, clock=self.clock)
 
     async def begin(self) -> "asyncio.Task[object]":
-        task = asyncio.create_task(self.calls.call(message(), self.progress), name="work/0")
+        task = asyncio.create_task(self.calls.call(Delivery(message(), self.tracker)), name="work/0")
         await asyncio.sleep(0)
         return task
 
@@ -80,19 +98,18 @@ async def test_a_call_that_takes_too_long_is_cancelled() -> None:
 async def test_what_a_handler_returns_behind_its_time_counts() -> None:
     """It was told, finished what it did, and nobody else had the message."""
 
-    async def finishes(_: MessageExt) -> str:
+    async def finishes(_: MessageExt) -> None:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             await asyncio.sleep(0)
-        return "done"
 
     calls = Calls(finishes)
     task = await calls.begin()
     calls.clock.now_s += 11
     await calls.calls.enforce()
     await calls.calls.enforce()  # once is enough
-    assert await task == "done"
+    assert await task is None
     assert (task.cancelling(), calls.rates.totals["T"].succeeded) == (0, 1)
 
 
@@ -145,9 +162,9 @@ async def test_what_runs_is_shown_with_the_place_where_it_waits() -> None:
 
 async def test_results_are_counted_by_what_they_mean() -> None:
     """LATER and exceptions are failures; the queue knows when work on it last began."""
-    outcomes: list[object] = [None, LATER, ValueError("bad")]
+    outcomes: list[Later | Exception | None] = [None, LATER, ValueError("bad")]
 
-    async def handler(_: MessageExt) -> object:
+    async def handler(_: MessageExt) -> Later | None:
         outcome = outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
@@ -160,4 +177,89 @@ async def test_results_are_counted_by_what_they_mean() -> None:
         await (await calls.begin())
     totals = calls.rates.totals["T"]
     assert (totals.calls, totals.succeeded, totals.failed) == (3, 1, 2)
-    assert calls.progress.begun_s == calls.clock.now_s
+    assert calls.tracker.begun_s == calls.clock.now_s
+
+
+@pytest.mark.parametrize("result", [True, False, "done", Later])
+async def test_any_other_result_is_an_error_that_names_it(result: object) -> None:
+    """Neither True nor False means success or failure; the class `Later` is not a `Later`."""
+
+    async def handler(_: ReceivedMessage) -> Later | None:
+        return result  # type: ignore[return-value]  # as an untyped program does
+
+    calls = Calls(handler)
+    with pytest.raises(InvalidResult, match=rf"returned {re.escape(repr(result))}: return None"):
+        await (await calls.begin())
+    assert (calls.rates.totals["T"].succeeded, calls.rates.totals["T"].failed) == (0, 1)
+
+
+async def test_a_handler_gets_the_deserialized_value() -> None:
+    """A deserializer that raises is an InvalidBody, and the handler is not called."""
+    values: list[object] = []
+
+    async def handler(received: ReceivedMessage) -> None:
+        values.append(received.value)
+
+    calls = HandlerCalls(handler, ConsumeRates(), None, json.loads)
+    tracker = OffsetTracker(0, queue=QUEUE)
+    good, bad = message(), message()
+    good.body = b'{"price": 4}'
+    await calls.call(Delivery(good, tracker))
+    with pytest.raises(InvalidBody, match=r"queue_offset=7 .*: the deserializer failed: JSONDecodeError"):
+        await calls.call(Delivery(bad, tracker))
+    assert values == [{"price": 4}]
+
+
+async def test_a_message_of_a_handler_is_acknowledged_by_the_result_only() -> None:
+    """`ack` and `nack` are for loops."""
+
+    async def handler(received: ReceivedMessage) -> None:
+        await received.ack()
+
+    with pytest.raises(InvalidMessage, match="result of the handler"):
+        await (await Calls(handler).begin())
+
+
+def plain(_: ReceivedMessage) -> None:
+    """A plain function."""
+
+
+class AsyncHandler:
+    async def __call__(self, _: ReceivedMessage) -> None:
+        """An object with an async `__call__`."""
+
+
+@pytest.mark.parametrize("handler", [forever, partial(forever), AsyncHandler(), AsyncMock()])
+def test_async_handlers_are_accepted(handler: MessageHandler) -> None:
+    """Functions, partials, objects, and mocks."""
+    assert checked_handler(handler) is handler
+
+
+@pytest.mark.parametrize("handler", [plain, print, 5])
+def test_other_handlers_are_rejected(handler: object) -> None:
+    """The error names both remedies."""
+    with pytest.raises(InvalidArgument, match=r"not an `async def` function.*thread=True"):
+        checked_handler(handler)
+
+
+async def test_a_plain_function_runs_in_a_thread() -> None:
+    """With the context variables of the consumer; its result counts."""
+    variable: ContextVar[str] = ContextVar("variable")
+    variable.set("set")
+    seen: list[tuple[str, bool]] = []
+
+    def handler(_: ReceivedMessage) -> Later:
+        seen.append((variable.get(), threading.current_thread() is threading.main_thread()))
+        return LATER
+
+    threads = HandlerThreads(handler, 1, "g")
+    assert await (await Calls(threads.handle).begin()) is LATER
+    assert seen == [("set", False)]
+    threads.stop()
+
+
+@pytest.mark.parametrize("handler", [forever, AsyncHandler(), None])
+def test_threads_take_plain_functions_only(handler: BlockingHandler) -> None:
+    """An `async def` function in a thread would do nothing."""
+    with pytest.raises(InvalidArgument, match="not a plain function"):
+        HandlerThreads(handler, 1, "g")

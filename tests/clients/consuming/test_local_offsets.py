@@ -73,7 +73,7 @@ async def test_a_file_is_one_members(tmp_path: Path) -> None:
     )
     _, said = await other.communicate()
     assert other.returncode == 1
-    assert b"is another running member's" in said
+    assert b"belongs to another running member" in said
     await first.close()
     await opened(path).close()
 
@@ -81,7 +81,7 @@ async def test_a_file_is_one_members(tmp_path: Path) -> None:
 async def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     """With what to do."""
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(ClientError, match="cannot be made"):
+    with pytest.raises(ClientError, match="cannot be created"):
         opened(tmp_path / "file" / "offsets.json")
 
 

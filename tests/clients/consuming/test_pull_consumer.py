@@ -1,27 +1,44 @@
 """Where a PullConsumer reads on: positions, pauses, expressions. Its loops:
 tests/clients/consuming/test_consumers.py."""
 
+import json
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import Unpack
 
 import pytest
 
-from skylarkmq import ClientClosed, ConsumeFrom, ConsumerSettings, MessageQueue, PullConsumer, Sql92
-from skylarkmq.protocol.codes import PullSysFlag, RequestCode
+from skylarkmq import (
+    BrokerError,
+    ClientClosed,
+    ConsumeFrom,
+    ConsumerSettings,
+    InvalidArgument,
+    InvalidBody,
+    InvalidMessage,
+    MessageQueue,
+    PullConsumer,
+    RequestTimeout,
+    Sql92,
+)
+from skylarkmq.clients.options import PullConsumerOptions
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.pull import PullMessageHeader
 from skylarkmq.protocol.headers.queue import OffsetResponseHeader
 from tests.clients.cluster import Cluster, running_cluster
-from tests.clients.peer import PeerConnection, until
+from tests.clients.peer import PeerConnection, refuse, until
 
 FAST = ConsumerSettings(suspend_s=0.05, commit_interval_s=0.02)
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-def reader(cluster: Cluster, count: int = 9) -> PullConsumer:
+def reader(cluster: Cluster, count: int = 9, **options: Unpack[PullConsumerOptions]) -> PullConsumer:
     cluster.topics["T"] = 1
     for n in range(count):
         cluster.broker.store("T", 0, b"%d" % n)
-    return PullConsumer("g", namesrv=cluster.namesrv, settings=FAST, consume_from=ConsumeFrom.FIRST)
+    options = {"settings": FAST, "consume_from": ConsumeFrom.FIRST, **options}
+    return PullConsumer("g", namesrv=cluster.namesrv, **options)
 
 
 async def test_a_queue_is_read_on_from_a_time_its_begin_or_its_end() -> None:
@@ -44,6 +61,111 @@ async def test_a_queue_is_read_on_from_a_time_its_begin_or_its_end() -> None:
         assert [message.body for message in await consumer.poll(2, timeout_s=5)] == [b"new"]
         await consumer.commit()
         assert await consumer.committed(QUEUE) == 10
+
+
+async def test_the_position_is_the_offset_of_the_next_message() -> None:
+    """Messages that are read ahead do not count; before the first pull it is where reading begins."""
+    async with running_cluster() as cluster, reader(cluster) as consumer:
+        with pytest.raises(ClientClosed, match="assign it first"):
+            await consumer.position(QUEUE)
+        await consumer.assign([QUEUE])
+        assert await consumer.position(QUEUE) == 0
+        await until(lambda: consumer.statistics().waiting == 9)
+        assert await consumer.position(QUEUE) == 0
+        await consumer.poll(2)
+        assert await consumer.position(QUEUE) == 2
+        consumer.seek(QUEUE, 7)
+        assert await consumer.position(QUEUE) == 7
+        await consumer.poll(9)
+        assert await consumer.position(QUEUE) == 9
+
+
+async def test_chosen_offsets_are_committed() -> None:
+    """They need not be those of the position; nothing is acknowledged."""
+    async with running_cluster() as cluster, reader(cluster, auto_commit=False) as consumer:
+        await consumer.assign([QUEUE])
+        await consumer.poll(4, timeout_s=5)
+        await consumer.commit({QUEUE: 1})
+        assert await consumer.committed(QUEUE) == 1
+        await consumer.commit()
+        assert await consumer.committed(QUEUE) == 4
+
+
+async def test_without_auto_commit_only_commit_commits() -> None:
+    """Neither a pull, nor giving up the queue, nor the stop."""
+    async with running_cluster() as cluster, reader(cluster, auto_commit=False) as consumer:
+        await consumer.assign([QUEUE])
+        for _ in range(4):
+            await consumer.poll(2, timeout_s=5)
+        cluster.broker.store("T", 0, b"one more pull")
+        await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE, 3)
+        await consumer.assign([])
+        pulls = cluster.broker.asked(RequestCode.PULL_MESSAGE)
+        assert all(not pull.header(PullMessageHeader).sys_flag & PullSysFlag.COMMIT_OFFSET for pull in pulls)
+    assert cluster.broker.committed("g", "T") == {}
+
+
+async def test_a_commit_that_fails_raises() -> None:
+    """The offset is committed by the next call."""
+    async with running_cluster() as cluster, reader(cluster, auto_commit=False) as consumer:
+        await consumer.assign([QUEUE])
+        await consumer.poll(2, timeout_s=5)
+        original = cluster.broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
+        cluster.broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, refuse(ResponseCode.SYSTEM_ERROR))
+        for offsets in (None, {QUEUE: 1}):
+            with pytest.raises(BrokerError, match="UPDATE_CONSUMER_OFFSET"):
+                await consumer.commit(offsets)
+        cluster.broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = original
+        await consumer.commit()
+        assert await consumer.committed(QUEUE) == 2
+
+
+async def test_every_call_has_a_timeout() -> None:
+    """RequestTimeout names the call; a timeout of 0 is rejected."""
+    async with running_cluster() as cluster, reader(cluster) as consumer:
+        await consumer.assign([QUEUE])
+        silent = (
+            *(RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP),
+            *(RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.CHECK_CLIENT_CONFIG),
+        )
+        for code in silent:
+            cluster.broker.on(code, lambda *_: None)
+        when = datetime(2024, 1, 1, tzinfo=UTC)
+        calls: dict[str, Callable[[float], Awaitable[object]]] = {
+            "seek_to_end": lambda t: consumer.seek_to_end(QUEUE, timeout_s=t),
+            "seek_to_begin": lambda t: consumer.seek_to_begin(QUEUE, timeout_s=t),
+            "seek_to_time": lambda t: consumer.seek_to_time(QUEUE, when, timeout_s=t),
+            "committed": lambda t: consumer.committed(QUEUE, timeout_s=t),
+            "commit": lambda t: consumer.commit({QUEUE: 1}, timeout_s=t),
+            "subscribe": lambda t: consumer.subscribe("T", Sql92("a > 5"), timeout_s=t),
+        }
+        for name, call in calls.items():
+            with pytest.raises(RequestTimeout, match=f"{name} was not done within 0.02 s"):
+                await call(0.02)
+            with pytest.raises(InvalidArgument, match="timeout_s"):
+                await call(0)
+
+
+async def test_values_are_deserialized() -> None:
+    """`value` is the result, `body` stays as it is; a body that cannot be deserialized is an InvalidBody."""
+    async with running_cluster() as cluster, reader(cluster, 1, deserializer=json.loads) as consumer:
+        cluster.broker.store("T", 0, b"no JSON")
+        await consumer.assign([QUEUE])
+        (message,) = await consumer.poll(timeout_s=5)
+        assert (message.value, message.body) == (0, b"0")
+        with pytest.raises(InvalidBody, match=r"queue_offset=1 .*JSONDecodeError"):
+            await consumer.poll(timeout_s=5)
+
+
+async def test_a_topic_that_cannot_be_subscribed_to_fails_the_start() -> None:
+    """Nothing is left behind: the same client can make another consumer."""
+    async with running_cluster() as cluster:
+        consumer = PullConsumer("g", namesrv=cluster.namesrv, topics=["no such name"], settings=FAST)
+        with pytest.raises(InvalidMessage, match="illegal characters"):
+            await consumer.start()
+        async with PullConsumer("g", namesrv=cluster.namesrv, topics={"T": "a || b"}, settings=FAST):
+            (pull, *_) = await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE)
+            assert pull.header(PullMessageHeader).subscription == "a || b"
 
 
 async def test_a_paused_queue_is_not_pulled() -> None:

@@ -78,7 +78,7 @@ async def test_a_message_that_failed_goes_back_and_comes_again() -> None:
 async def test_a_handler_says_when_a_message_shall_come_again(result: Later, level: int) -> None:
     """By what it returns: after the broker's own time, a level's, or not again."""
 
-    async def handler(message: MessageExt) -> object:
+    async def handler(message: MessageExt) -> Later | None:
         return result if message.reconsume_times == 0 else None
 
     async with running_cluster() as cluster:
@@ -120,7 +120,7 @@ async def test_a_handler_that_takes_too_long_has_failed() -> None:
 async def test_where_the_broker_does_not_take_it_back_a_copy_is_sent() -> None:
     """To the retry topic, with RocketMQ's properties, its count and limit in the header."""
 
-    async def handler(message: MessageExt) -> object:
+    async def handler(message: MessageExt) -> Later | None:
         return LATER if message.reconsume_times == 0 else None
 
     async with running_cluster() as cluster:
@@ -156,7 +156,7 @@ async def test_a_copy_is_compressed_as_a_producer_would(
 ) -> None:
     """The handler has it inflated, and that might not fit into a frame."""
 
-    async def handler(message: MessageExt) -> object:
+    async def handler(message: MessageExt) -> Later | None:
         assert message.body == body
         return LATER
 
@@ -226,7 +226,7 @@ async def test_an_orderly_queue_rests_behind_a_failure() -> None:
     """The same message comes again, counted, and nothing overtakes it; the other queue does not wait."""
     seen: list[tuple[bytes, int]] = []
 
-    async def handler(message: MessageExt) -> object:
+    async def handler(message: MessageExt) -> Later | None:
         seen.append((message.body, message.reconsume_times))
         return LATER if message.body == b"bad" and message.reconsume_times < 2 else None
 

@@ -1,10 +1,10 @@
-"""Lanes of queues."""
+"""QueueInboxes of queues."""
 
 import asyncio
 
 from skylarkmq.clients.consuming.message_buffer import Delivery
-from skylarkmq.clients.consuming.offset_tracker import Progress
-from skylarkmq.clients.consuming.queue_inboxes import Lane, Lanes
+from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
+from skylarkmq.clients.consuming.queue_inboxes import QueueInbox, QueueInboxes
 from skylarkmq.protocol.message import MessageExt
 
 NUMBERS = (
@@ -14,93 +14,93 @@ NUMBERS = (
 FIELDS = dict.fromkeys(NUMBERS, 0)
 
 
-def deliveries(progress: Progress, *offsets: int) -> list[Delivery]:
+def deliveries(tracker: OffsetTracker, *offsets: int) -> list[Delivery]:
     made = []
     for offset in offsets:
         message = MessageExt(
             topic="T", queue_id=0, queue_offset=offset, body=b"", properties={}, born_host=("", 0), store_host=("", 0),
             **FIELDS,
         )  # fmt: skip
-        progress.received(offset, 1)
-        made.append(Delivery(message, progress))
+        tracker.received(offset, 1)
+        made.append(Delivery(message, tracker))
     return made
 
 
-async def take(lanes: Lanes) -> Lane:
+async def take(inboxes: QueueInboxes) -> QueueInbox:
     async with asyncio.timeout(5):
-        lane = await lanes.take()
-    assert lane is not None
-    return lane
+        inbox = await inboxes.take()
+    assert inbox is not None
+    return inbox
 
 
 async def test_a_taken_lane_is_nobody_elses() -> None:
-    """Its second message waits until the lane is given back; another queue's does not."""
-    lanes, one, two = Lanes(), Progress(0), Progress(0)
-    lanes.put(deliveries(one, 0, 1))
-    lanes.put(deliveries(two, 0))
-    first, second = await take(lanes), await take(lanes)
-    assert (first.progress, second.progress) == (one, two)
-    waiting = asyncio.ensure_future(lanes.take())
+    """Its second message waits until the inbox is given back; another queue's does not."""
+    inboxes, one, two = QueueInboxes(), OffsetTracker(0), OffsetTracker(0)
+    inboxes.put(deliveries(one, 0, 1))
+    inboxes.put(deliveries(two, 0))
+    first, second = await take(inboxes), await take(inboxes)
+    assert (first.tracker, second.tracker) == (one, two)
+    waiting = asyncio.ensure_future(inboxes.take())
     await asyncio.sleep(0)
     assert not waiting.done()
-    lanes.finish_first(first)
-    lanes.give_back(first)
+    inboxes.finish_first(first)
+    inboxes.put_back(first)
     assert (await waiting) is first
     assert one.commit_offset() == 1
 
 
 async def test_settling_waits_for_who_is_in_the_lane() -> None:
     """And nobody gets in behind."""
-    lanes, progress = Lanes(), Progress(0)
-    lanes.put(deliveries(progress, 0, 1))
-    lane = await take(lanes)
-    settling = asyncio.ensure_future(lanes.settle(progress))
+    inboxes, tracker = QueueInboxes(), OffsetTracker(0)
+    inboxes.put(deliveries(tracker, 0, 1))
+    inbox = await take(inboxes)
+    settling = asyncio.ensure_future(inboxes.settle(tracker))
     await asyncio.sleep(0)
     assert not settling.done()
-    lanes.finish_first(lane)
-    lanes.give_back(lane)
+    inboxes.finish_first(inbox)
+    inboxes.put_back(inbox)
     await settling
-    assert len(lanes) == 0
-    lanes.close()
-    assert await lanes.take() is None
+    assert len(inboxes) == 0
+    inboxes.close()
+    assert await inboxes.take() is None
 
 
 async def test_settling_an_empty_or_idle_lane_does_not_wait() -> None:
     """What waits in it is forgotten."""
-    lanes, progress = Lanes(), Progress(0)
-    await lanes.settle(progress)
-    lanes.put(deliveries(progress, 0))
-    await lanes.settle(progress)
-    assert len(lanes) == 0
+    inboxes, tracker = QueueInboxes(), OffsetTracker(0)
+    await inboxes.settle(tracker)
+    inboxes.put(deliveries(tracker, 0))
+    await inboxes.settle(tracker)
+    assert len(inboxes) == 0
 
 
 async def test_messages_of_a_dropped_queue_are_passed_over() -> None:
     """They are somebody else's."""
-    lanes, dropped, kept = Lanes(), Progress(0), Progress(0)
-    lanes.put(deliveries(dropped, 0))
-    lanes.put(deliveries(kept, 0))
+    inboxes, dropped, kept = QueueInboxes(), OffsetTracker(0), OffsetTracker(0)
+    inboxes.put(deliveries(dropped, 0))
+    inboxes.put(deliveries(kept, 0))
     dropped.dropped = True
-    assert (await take(lanes)).progress is kept
-    assert len(lanes) == 1
+    assert (await take(inboxes)).tracker is kept
+    assert len(inboxes) == 1
 
 
 async def test_a_lane_rests_before_it_is_taken_again() -> None:
     """Its message is still the first."""
-    lanes, progress = Lanes(), Progress(0)
-    lanes.put(deliveries(progress, 0))
-    lane = await take(lanes)
-    lanes.give_back(lane, 0.01)
-    waiting = asyncio.ensure_future(lanes.take())
+    inboxes, tracker = QueueInboxes(), OffsetTracker(0)
+    inboxes.put(deliveries(tracker, 0))
+    inbox = await take(inboxes)
+    inboxes.put_back(inbox, 0.01)
+    waiting = asyncio.ensure_future(inboxes.take())
     await asyncio.sleep(0)
     assert not waiting.done()
-    assert (await waiting) is lane
-    assert lane.deliveries[0].message.queue_offset == 0
+    assert (await waiting) is inbox
+    assert inbox.deliveries[0].message.queue_offset == 0
 
 
 async def test_closing_ends_all_who_wait() -> None:
     """Each of them."""
-    lanes = Lanes()
-    waiting = [asyncio.ensure_future(lanes.take()) for _ in range(3)]
+    inboxes = QueueInboxes()
+    waiting = [asyncio.ensure_future(inboxes.take()) for _ in range(3)]
     await asyncio.sleep(0)
-    lanes.close()
+    inboxes.close()
     assert await asyncio.gather(*waiting) == [None] * 3

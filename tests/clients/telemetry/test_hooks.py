@@ -12,6 +12,7 @@ from skylarkmq import (
     BrokerError,
     ConsumeFrom,
     ConsumerSettings,
+    Later,
     Message,
     MessageExt,
     Producer,
@@ -71,7 +72,7 @@ class FakeTracer:
         return span
 
 
-async def handle(message: MessageExt) -> object:
+async def handle(message: MessageExt) -> Later | None:
     return LATER if message.body == b"bad" and not message.reconsume_times else None
 
 

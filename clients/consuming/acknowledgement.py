@@ -1,0 +1,86 @@
+"""What becomes of a message once the application is done with it.
+
+    ack     the message is finished: the committed offset may advance over it
+    nack    the message goes back to its broker (CONSUMER_SEND_MSG_BACK, 36), which redelivers it later. If the broker
+            does not take it, this consumer delivers it again itself, after a pause that doubles with each failure
+
+A broadcasting consumer sends nothing back: a negatively acknowledged message is finished there. A message of a queue
+that was revoked belongs to another member: neither call has an effect on it.
+"""
+
+import asyncio
+
+from skylarkmq.clients.consuming.later import Later
+from skylarkmq.clients.consuming.message_buffer import Delivery, MessageBuffer
+from skylarkmq.clients.consuming.send_back import SendBack
+from skylarkmq.clients.errors import ClientClosed, InvalidMessage
+from skylarkmq.clients.settings import ConsumerSettings
+
+
+class Acknowledgement:
+    """Finishes the messages of one consumer. `send_back` None: the consumer broadcasts. `failed` is a total."""
+
+    def __init__(self, buffer: MessageBuffer, send_back: SendBack | None, settings: ConsumerSettings) -> None:
+        self.failed = 0
+        self._buffer = buffer
+        self._send_back = send_back
+        self._settings = settings
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Acknowledgement failed={self.failed}>"
+
+    def check(self, delivery: Delivery) -> None:
+        """Raise the errors of `ack`."""
+        message = delivery.message
+        if delivery.finished:
+            raise InvalidMessage(f"message {message.msg_id} is acknowledged already", topic=message.topic)
+        if self._closed:
+            raise ClientClosed(
+                f"message {message.msg_id} is not acknowledged: its consumer has stopped, so it is redelivered",
+                topic=message.topic,
+            )
+
+    def ack(self, delivery: Delivery) -> None:
+        """Finish a message. Raises InvalidMessage if it is finished already, ClientClosed after the consumer's stop."""
+        self.check(delivery)
+        delivery.finish()
+
+    async def nack(self, delivery: Delivery, later: Later) -> None:
+        """Send a message back to its broker, to be redelivered as `later` describes. Raises the errors of `ack`."""
+        self.check(delivery)
+        await self.failure(delivery, later)
+
+    async def failure(self, delivery: Delivery, later: Later) -> None:
+        """As `nack`, also while the consumer stops: for messages that a handler could not finish."""
+        self.failed += 1
+        if delivery.tracker.dropped:
+            delivery.finished = True
+            return
+        delivery.finished = True  # nothing else may finish it while the request is under way
+        is_back = False
+        try:
+            is_back = self._send_back is None or await self._send_back.back(delivery, later.level)
+        finally:
+            if is_back:
+                delivery.finish()
+            else:
+                delivery.finished = False
+        if not is_back:
+            self._again(delivery)
+
+    def put_back(self, delivery: Delivery) -> None:
+        """Deliver a message again, next, unless it is finished."""
+        if not delivery.finished:
+            self._buffer.put_back(delivery)
+
+    def close(self) -> None:
+        """Raise ClientClosed from now on: offsets are committed, and a later acknowledgement would be lost."""
+        self._closed = True
+
+    def _again(self, delivery: Delivery) -> None:
+        settings = self._settings
+        pause_s = min(settings.retry_pause_s * (1 << min(delivery.failures, 16)), settings.retry_pause_max_s)
+        delivery.failures += 1
+        delivery.message.reconsume_times += 1
+        asyncio.get_running_loop().call_later(pause_s, self._buffer.put_back, delivery)
