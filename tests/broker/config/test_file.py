@@ -1,4 +1,4 @@
-"""The configuration file: changed as a whole or not at all, with its mode, its backup and its links kept."""
+"""The configuration file: changed completely or not at all; its mode, its backup and its links are kept."""
 
 import os
 from pathlib import Path
@@ -16,8 +16,8 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_change_keeps_the_old_content_beside_it(path: Path) -> None:
-    """The new content has the name, the one before is `.bak`, nothing else is left behind."""
+def test_a_change_keeps_the_old_content_as_backup(path: Path) -> None:
+    """The file has the new content, `.bak` the previous one, and no other file is left behind."""
     file = ConfigFile(path)
     file.change({"a": "2"})
     file.change({"b": "3"})
@@ -26,15 +26,15 @@ def test_a_change_keeps_the_old_content_beside_it(path: Path) -> None:
     assert sorted(os.listdir(path.parent)) == ["broker.conf", "broker.conf.bak"]
 
 
-def test_a_file_that_others_may_not_read_stays_so(path: Path) -> None:
-    """It may hold passwords."""
+def test_the_mode_of_the_file_is_kept(path: Path) -> None:
+    """The file may contain passwords."""
     path.chmod(0o600)
     ConfigFile(path).change({"a": "2"})
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_link_stays_a_link(path: Path, tmp_path: Path) -> None:
-    """What it points at changes."""
+def test_a_symbolic_link_stays_a_link(path: Path, tmp_path: Path) -> None:
+    """Its target is changed."""
     link = tmp_path / "link.conf"
     link.symlink_to(path)
     ConfigFile(link).change({"a": "2"})
@@ -42,8 +42,8 @@ def test_a_link_stays_a_link(path: Path, tmp_path: Path) -> None:
     assert path.read_text() == "# mine\na=2\n"
 
 
-def test_what_cannot_be_written_stays_as_it_was(path: Path) -> None:
-    """A missing directory, a file that no longer is one of properties: an error, and nothing has changed."""
+def test_a_failed_change_leaves_the_file_unchanged(path: Path) -> None:
+    """A missing directory, or a file that is no longer a valid properties file, is an error."""
     with pytest.raises(OSError, match="No such file"):
         ConfigFile(path.parent / "none" / "broker.conf").change({"a": "2"})
     path.write_text("a=\\u12\n")
@@ -52,8 +52,8 @@ def test_what_cannot_be_written_stays_as_it_was(path: Path) -> None:
     assert path.read_text() == "a=\\u12\n"
 
 
-def test_the_same_values_write_nothing(path: Path) -> None:
-    """No new file, no backup."""
+def test_unchanged_values_write_nothing(path: Path) -> None:
+    """No new file and no backup is written."""
     before = path.stat().st_ino
     ConfigFile(path).change({"a": "1"})
     assert path.stat().st_ino == before

@@ -1,4 +1,4 @@
-"""Properties files: that what people wrote stays as they wrote it, and that what is written is read as it was meant."""
+"""Properties files: unchanged lines stay as they were written, and written values are read back."""
 
 import pytest
 
@@ -21,7 +21,8 @@ def pairs(text: str) -> dict[str, str]:
 
 
 def test_only_the_lines_of_changed_keys_change() -> None:
-    """Comments, blank lines and order stay; a key of two places changes where it counts, a long line becomes one."""
+    """Comments, blank lines and order stay; a repeated key changes at its last occurrence, a continued line becomes
+    one."""
     changed = rewritten(TEXT, {"brokerName": "c", "maxMessageSize": "5", "fileReservedTime": "1", "traceOn": "false"})
     assert changed.splitlines() == [
         "# Who it is.",
@@ -35,8 +36,8 @@ def test_only_the_lines_of_changed_keys_change() -> None:
     ]
 
 
-def test_nothing_changes_without_changes() -> None:
-    """Not a byte, whatever the lines end in."""
+def test_no_change_leaves_the_text_unchanged() -> None:
+    """Every byte stays, whatever the line ends are."""
     for text in ("", TEXT, "a=1\r\nb=2\r\n"):
         assert rewritten(text, {}) == text
 
@@ -45,16 +46,16 @@ def test_nothing_changes_without_changes() -> None:
     ("text", "expected"),
     [("", "k=v\n"), ("a=1", "a=1\nk=v\n"), ("a=1\r\n", "a=1\r\nk=v\r\n"), ("a=1\\", "a=1\\\nk=v\n")],
 )
-def test_a_new_key_goes_to_the_end(text: str, expected: str) -> None:
-    """On a line of its own, which ends as the others do."""
+def test_a_new_key_is_appended(text: str, expected: str) -> None:
+    """On a line of its own, with the line end of the others."""
     assert rewritten(text, {"k": "v"}) == expected
 
 
 @pytest.mark.parametrize(
     "value", ["", "plain", " led by a space", "a\nb=c\r\t\f", "C:\\data\\x", "#no comment", "größe=1"]
 )
-def test_what_is_written_is_read_as_it_was_meant(value: str) -> None:
-    """Nobody gets a second key in by a line end, or loses a backslash."""
+def test_written_keys_and_values_are_read_back(value: str) -> None:
+    """A line end in a value cannot add a second key, and no backslash is lost."""
     for key in ("key", "a key", "k=e:y", "#k", "k\\"):
         assert pairs(entry(key, value)) == {key: value}
         assert pairs(rewritten(TEXT, {key: value}))[key] == value

@@ -1,4 +1,4 @@
-"""Settings of a running daemon: who hears of a change, what an outsider may do, and what the file says afterwards."""
+"""Settings of a running daemon: subscriptions to changes, remote changes, and the content of the file afterwards."""
 
 import logging
 from pathlib import Path
@@ -18,151 +18,151 @@ from skylarkmq.protocol.errors import RequestError
 MACHINE = Machine(host_name="host", address="10.0.0.5", home=Path("/home/mq"), resolve=str)
 
 
-class Asked:
-    """A door to the settings that a text gives, and what followers were told."""
+class RemoteAccess:
+    """Remote access to the settings of a text, and the values that subscribers received."""
 
     def __init__(self, text: str = "", path: Path | None = None, *more: Any) -> None:
         given = [*from_file(text, "b.conf"), *more]
         self.settings = LiveSettings[DaemonConfig](load_broker(given, MACHINE)._replace(file=path), lambda: 1_000)
-        self.door = RemoteSettings(
+        self.remote = RemoteSettings(
             self.settings,
             BROKER_KEYS,
             SHOWN_TOO,
             lambda: (*ALWAYS, *self.settings.config.broker.config_black_list),
         )
-        self.told: list[Any] = []
+        self.received: list[Any] = []
 
     def shown(self) -> dict[str, str]:
-        return {key: value for _, key, value in parse_properties(self.door.text(), "26")}
+        return {key: value for _, key, value in parse_properties(self.remote.text(), "26")}
 
 
-async def test_a_follower_hears_of_what_it_looks_at_and_of_nothing_else() -> None:
-    """It is called once for a change of its own settings, with what they have become."""
-    it = Asked()
-    it.settings.subscribe(lambda config: (config.broker.trace_on, config.broker.region_id), it.told.append)
-    assert await it.door.change(b"traceOn=false\nregionId=R\nlongPollingEnable=false") == {
+async def test_a_subscriber_gets_only_changes_of_its_own_values() -> None:
+    """It is called once per change of its own values, with the new ones."""
+    it = RemoteAccess()
+    it.settings.subscribe(lambda config: (config.broker.trace_on, config.broker.region_id), it.received.append)
+    assert await it.remote.change(b"traceOn=false\nregionId=R\nlongPollingEnable=false") == {
         "traceOn",
         "regionId",
         "longPollingEnable",
     }
-    assert await it.door.change(b"slaveReadEnable=true") == {"slaveReadEnable"}
-    assert await it.door.change(b"traceOn=false") == set()
-    assert it.told == [(False, "R")]
+    assert await it.remote.change(b"slaveReadEnable=true") == {"slaveReadEnable"}
+    assert await it.remote.change(b"traceOn=false") == set()
+    assert it.received == [(False, "R")]
     assert not it.settings.config.broker.long_polling_enable
 
 
 async def test_the_log_says_when_a_change_takes_effect(caplog: pytest.LogCaptureFixture) -> None:
-    """Now, if a part follows it; else at the next start."""
-    it = Asked()
-    it.settings.subscribe(lambda config: config.broker.trace_on, it.told.append)
+    """Now, if a part subscribes to the setting; otherwise at the next start."""
+    it = RemoteAccess()
+    it.settings.subscribe(lambda config: config.broker.trace_on, it.received.append)
     with caplog.at_level(logging.INFO):
-        await it.door.change(b"traceOn=false\nbrokerName=b")
-    told = [record.getMessage() for record in caplog.records if "effect" in record.getMessage()]
-    assert told == [
+        await it.remote.change(b"traceOn=false\nbrokerName=b")
+    messages = [record.getMessage() for record in caplog.records if "effect" in record.getMessage()]
+    assert messages == [
         "setting changed key=traceOn value='false' effect=now",
         "setting changed key=brokerName value='b' effect=at the next start",
     ]
 
 
-async def test_what_nobody_can_act_on_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    """Unknown keys, bad values and values that a struct refuses change nothing, and the log names them."""
-    it = Asked()
-    before, version = it.shown(), it.door.version
-    await it.door.change(b"noSuchKey=1\nfileReservedTime=soon\ntls.server.mode=disabled\naclEnable=true")
-    assert (it.shown(), it.door.version) == (before, version)
+async def test_invalid_changes_are_ignored_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Unknown keys, invalid values and values that a struct rejects change nothing, and the log names them."""
+    it = RemoteAccess()
+    before, version = it.shown(), it.remote.version
+    await it.remote.change(b"noSuchKey=1\nfileReservedTime=soon\ntls.server.mode=disabled\naclEnable=true")
+    assert (it.shown(), it.remote.version) == (before, version)
     warnings = [record.getMessage() for record in caplog.records]
     assert any("'noSuchKey'" in text for text in warnings)
     assert any("fileReservedTime" in text and "'soon'" in text for text in warnings)
 
 
 async def test_every_change_has_a_version() -> None:
-    """Who keeps a copy sees that it is out of date."""
-    it = Asked()
-    assert it.door.version.counter == 1
-    await it.door.change(b"traceOn=false")
-    await it.door.change(b"sendMessageThreadPoolNums=4")
-    assert it.door.version.counter == 3
+    """A reader with a copy can see that it is out of date."""
+    it = RemoteAccess()
+    assert it.remote.version.counter == 1
+    await it.remote.change(b"traceOn=false")
+    await it.remote.change(b"sendMessageThreadPoolNums=4")
+    assert it.remote.version.counter == 3
     assert it.shown()["sendMessageThreadPoolNums"] == "4"
 
 
 @pytest.mark.parametrize("key", ["brokerConfigPath", "rocketmqHome", "configBlackList", "kvConfigPath", "traceOn"])
-async def test_the_black_list_refuses_the_whole_request(key: str) -> None:
-    """Nothing of it is changed; the list goes on with what an operator put there."""
-    it = Asked("configBlackList=traceOn;regionId")
+async def test_a_protected_key_refuses_the_whole_request(key: str) -> None:
+    """Nothing is changed; keys of the operator's list are protected too."""
+    it = RemoteAccess("configBlackList=traceOn;regionId")
     with pytest.raises(RequestError, match="black list") as refused:
-        await it.door.change(f"longPollingEnable=false\n{key}=x".encode())
+        await it.remote.change(f"longPollingEnable=false\n{key}=x".encode())
     assert refused.value.code == ResponseCode.NO_PERMISSION
     assert it.settings.config.broker.long_polling_enable
 
 
 @pytest.mark.parametrize("text", [b"a=\\u12", b"a=\xff"])
-async def test_a_text_that_is_none_is_refused(text: bytes) -> None:
-    """Broken escapes, bytes that are no text."""
+async def test_an_invalid_properties_text_is_refused(text: bytes) -> None:
+    """Invalid escapes, and bytes that are not UTF-8."""
     with pytest.raises(RequestError, match="string2Properties error"):
-        await Asked().door.change(text)
+        await RemoteAccess().remote.change(text)
 
 
-def test_the_tools_of_4_9_find_every_key_that_they_ask_for() -> None:
-    """Its exportConfigs fails if one of them is missing."""
+def test_the_tools_of_4_9_find_every_key_that_they_read() -> None:
+    """Their exportConfigs fails if one of them is missing."""
     wanted = """
     brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType maxMessageSize
     messageDelayLevel msgTraceTopicName slaveReadEnable traceOn traceTopicEnable useTLS autoCreateTopicEnable
     autoCreateSubscriptionGroup
     """
-    shown = Asked("unknownKey=kept\nsendMessageThreadPoolNums=16\ntls.server.keyPassword=secret").shown()
+    shown = RemoteAccess("unknownKey=kept\nsendMessageThreadPoolNums=16\ntls.server.keyPassword=secret").shown()
     assert set(wanted.split()) <= shown.keys()
     assert shown.items() >= {"brokerRole": "ASYNC_MASTER", "fileReservedTime": "72", "traceOn": "true"}.items()
     assert shown.items() >= {"unknownKey": "kept", "sendMessageThreadPoolNums": "16"}.items()
     assert not any("." in key or "secret" in value for key, value in shown.items())
 
 
-async def test_the_file_has_what_was_changed_and_a_start_reads_it(tmp_path: Path) -> None:
-    """Comments stay; after a restart the settings are those that were asked for, also those of the next start."""
+async def test_changes_are_in_the_file_and_survive_a_restart(tmp_path: Path) -> None:
+    """Comments stay; after a restart all changed settings have their new values, including those of the next start."""
     path = tmp_path / "broker.conf"
     path.write_text("# mine\ntraceOn=true\n")
-    it = Asked(path.read_text(), path)
-    await it.door.change(b"traceOn=false\nbrokerName=b\nnoSuchKey=1\nfileReservedTime=soon")
+    it = RemoteAccess(path.read_text(), path)
+    await it.remote.change(b"traceOn=false\nbrokerName=b\nnoSuchKey=1\nfileReservedTime=soon")
     assert path.read_text() == "# mine\ntraceOn=false\nbrokerName=b\n"
     again = load_broker(from_file(path.read_text(), "b.conf"), MACHINE).config
     assert (again.broker.trace_on, again.broker.broker_name) == (False, "b")
 
 
-async def test_a_file_that_cannot_be_written_is_told_and_the_change_holds(
+async def test_a_change_takes_effect_if_the_file_cannot_be_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As in RocketMQ: the setting is changed for this run."""
-    it = Asked("", tmp_path / "none" / "broker.conf")
-    await it.door.change(b"traceOn=false")
+    """As in RocketMQ: the setting is changed for this run, and an error is logged."""
+    it = RemoteAccess("", tmp_path / "none" / "broker.conf")
+    await it.remote.change(b"traceOn=false")
     assert not it.settings.config.broker.trace_on
     assert [record.levelname for record in caplog.records if "this run only" in record.getMessage()] == ["ERROR"]
 
 
-async def test_what_a_variable_or_a_flag_says_wins_again_at_a_start(caplog: pytest.LogCaptureFixture) -> None:
-    """The log warns of it."""
+async def test_a_change_of_a_key_set_by_variable_or_flag_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """The variable or the flag overrides the file at the next start."""
     more = [*from_environment({"SKYLARK_TRACE_ON": "true"}, BROKER_KEYS), *from_flags(["regionId=R"])]
-    it = Asked("longPollingEnable=true", None, *more)
-    await it.door.change(b"traceOn=false\nregionId=S\nlongPollingEnable=false")
-    told = [record.getMessage() for record in caplog.records if "overridden" in record.getMessage()]
-    assert [text.split("key=")[1] for text in told] == [
+    it = RemoteAccess("longPollingEnable=true", None, *more)
+    await it.remote.change(b"traceOn=false\nregionId=S\nlongPollingEnable=false")
+    messages = [record.getMessage() for record in caplog.records if "overridden" in record.getMessage()]
+    assert [text.split("key=")[1] for text in messages] == [
         "traceOn given=environment SKYLARK_TRACE_ON",
         "regionId given=--set",
     ]
 
 
-async def test_the_door_of_a_name_server_inside_shows_and_changes_its_own_keys_only() -> None:
-    """318 does not reach the broker's settings."""
-    it = Asked()
-    door = RemoteSettings(it.settings, EMBEDDED_NAMESRV_KEYS, {}, lambda: ALWAYS)
-    await door.change(b"orderMessageEnable=true\ntraceOn=false")
+async def test_an_embedded_name_server_gives_access_to_its_own_keys_only() -> None:
+    """UPDATE_NAMESRV_CONFIG (318) does not reach the broker's settings."""
+    it = RemoteAccess()
+    remote = RemoteSettings(it.settings, EMBEDDED_NAMESRV_KEYS, {}, lambda: ALWAYS)
+    await remote.change(b"orderMessageEnable=true\ntraceOn=false")
     assert it.settings.config.namesrv is not None
     assert it.settings.config.namesrv.order_message_enable
     assert it.settings.config.broker.trace_on
-    assert "orderMessageEnable=true\n" in door.text()
-    assert "traceOn" not in door.text()
+    assert "orderMessageEnable=true\n" in remote.text()
+    assert "traceOn" not in remote.text()
 
 
-def test_a_configuration_by_itself_will_do() -> None:
-    """Nothing needs to be known about where it came from."""
+def test_live_settings_need_only_a_configuration() -> None:
+    """The origin of the settings is optional."""
     config = load_broker((), MACHINE).config
     settings = LiveSettings(Loaded(config), lambda: 0)
     assert settings.statistics().changes == 0

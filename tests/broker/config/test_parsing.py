@@ -1,4 +1,4 @@
-"""Settings: Java's properties format, the strength of the sources, and what becomes of each class of key."""
+"""Settings: Java's properties format, the precedence of the sources, and the result of each class of key."""
 
 from typing import Any
 
@@ -72,19 +72,19 @@ def properties(text: str) -> dict[str, str]:
         ("! a comment\n\n \t\na=b", "a", "b"),
     ],
 )
-def test_a_properties_file_reads_as_java_reads_it(text: str, key: str, value: str) -> None:
+def test_a_properties_file_is_parsed_as_in_java(text: str, key: str, value: str) -> None:
     """Separators, continuations, comments and escapes are those of java.util.Properties."""
     assert properties(text)[key] == value
 
 
 def test_lines_are_numbered_by_where_they_start() -> None:
-    """A continued line carries the number of its first part, and the next line its own."""
+    """A continued line has the number of its first part, and the next line its own."""
     assert [(line, key) for line, key, _ in parse_properties("# c\na=1\\\n2\n\nb=3", "x")] == [(2, "a"), (5, "b")]
 
 
 @pytest.mark.parametrize("text", ["a=\\u12", "a=\\uXYZW", "a=\\uD83D"])
 def test_a_malformed_escape_names_file_and_line(text: str) -> None:
-    """An escape that Java would refuse stops the start."""
+    """An escape that Java rejects stops the start."""
     with pytest.raises(StartError, match=r"x\.conf:2: malformed \\u escape"):
         properties("b=1\n" + text)
 
@@ -94,8 +94,8 @@ def test_a_malformed_escape_names_file_and_line(text: str) -> None:
         st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.text(st.characters(exclude_categories=["Cs"]))
     )
 )
-def test_what_java_would_store_is_read_back(table: dict[str, str]) -> None:
-    """Keys and values escaped the way Java's `store` does come back unchanged."""
+def test_a_file_stored_by_java_is_read_back(table: dict[str, str]) -> None:
+    """Keys and values escaped as by Java's `store` are read back unchanged."""
 
     def escaped(text: str) -> str:
         units = text.encode("utf-16-be")
@@ -105,8 +105,8 @@ def test_what_java_would_store_is_read_back(table: dict[str, str]) -> None:
     assert properties(text) == table
 
 
-def test_a_stronger_source_wins_key_by_key() -> None:
-    """Flags win over the environment, the environment over the file, the file over the default."""
+def test_a_stronger_source_overrides_a_weaker_one_per_key() -> None:
+    """Flags override the environment, the environment overrides the file, the file overrides the default."""
     settled = settle(
         [
             *from_file("listenPort=1\nbrokerIP1=10.0.0.1\n", "b.conf"),
@@ -119,59 +119,59 @@ def test_a_stronger_source_wins_key_by_key() -> None:
     assert settled.origins == {"listenPort": "--set", "brokerIP1": "b.conf:2"}
 
 
-def test_an_empty_optional_value_takes_back_a_weaker_one() -> None:
-    """`--set brokerIP1=` returns to the default, whatever the file says."""
+def test_an_empty_optional_value_restores_the_default() -> None:
+    """`--set brokerIP1=` overrides the value of the file with the default."""
     settled = settle([*from_file("brokerIP1=10.0.0.1", "b.conf"), *from_flags(["brokerIP1="])], CATALOGUE)
     assert settled.of("listen") == {}
     assert settled.origins == {}
 
 
 @pytest.mark.parametrize("variable", ["SKYLARK_LISTEN_PORT", "SKYLARK_LISTENPORT", "SKYLARK_listenPort"])
-def test_a_variable_is_found_in_any_spelling_of_its_key(variable: str) -> None:
+def test_a_variable_matches_its_key_in_any_spelling(variable: str) -> None:
     """Case and underscores do not matter in the environment."""
     assert list(from_environment({variable: " 7 "}, CATALOGUE)) == [Given("listenPort", "7", f"environment {variable}")]
 
 
-def test_the_switch_of_the_compiled_leaves_is_no_key() -> None:
-    """A variable that is read elsewhere is not warned about."""
+def test_the_switch_of_the_compiled_modules_is_not_a_key() -> None:
+    """A variable that other code reads gives no warning."""
     assert list(from_environment({"SKYLARK_COMPILED": "0"}, BROKER_KEYS)) == []
 
 
-def test_dots_of_a_key_are_underscores_in_the_environment() -> None:
-    """Keys that a shell could not spell are reachable too."""
+def test_a_variable_matches_a_key_with_dots() -> None:
+    """Keys that a shell cannot spell can be set too."""
     variable = "SKYLARK_COM_ROCKETMQ_REMOTING_FRAME_MAX_LENGTH"
     assert next(from_environment({variable: "1"}, CATALOGUE)).key == "com.rocketmq.remoting.frameMaxLength"
 
 
-def test_namesrv_addr_is_the_weaker_of_two_variables() -> None:
-    """RocketMQ's own NAMESRV_ADDR counts, and SKYLARK_NAMESRV_ADDR wins over it."""
+def test_skylark_namesrv_addr_overrides_namesrv_addr() -> None:
+    """RocketMQ's own NAMESRV_ADDR is used, and SKYLARK_NAMESRV_ADDR overrides it."""
     given = list(from_environment({"NAMESRV_ADDR": "a:1", "SKYLARK_NAMESRV_ADDR": "b:2;c:3"}, CATALOGUE))
     assert settle(given[:1], CATALOGUE).of("broker") == {"namesrv": ("a:1",)}
     assert settle(given, CATALOGUE).of("broker") == {"namesrv": ("b:2", "c:3")}
 
 
-def test_a_bad_value_names_place_key_and_expectation() -> None:
-    """A known key with a bad value stops the start in one line that says everything."""
+def test_an_invalid_value_names_source_key_and_expected_values() -> None:
+    """A known key with an invalid value stops the start, with one line that contains everything."""
     with pytest.raises(StartError) as caught:
         settle(from_file("\nlistenPort=abc\n", "b.conf"), CATALOGUE)
     assert str(caught.value) == "b.conf:2: listenPort=abc: expected a whole number from 1 to 65535"
 
 
-def test_a_bad_value_counts_even_where_a_stronger_source_overrides_it() -> None:
-    """A mistake in the file does not hide behind a flag."""
+def test_an_invalid_value_is_an_error_even_if_it_is_overridden() -> None:
+    """A flag does not hide a mistake in the file."""
     with pytest.raises(StartError, match=r"^b\.conf:1: listenPort=abc"):
         settle([*from_file("listenPort=abc", "b.conf"), *from_flags(["listenPort=3"])], CATALOGUE)
 
 
 @pytest.mark.parametrize("pair", ["listenPort", "=3", " =3"])
-def test_a_flag_that_is_no_pair_is_refused(pair: str) -> None:
-    """--set wants KEY=VALUE."""
+def test_a_flag_without_key_and_value_is_rejected(pair: str) -> None:
+    """--set expects KEY=VALUE."""
     with pytest.raises(StartError, match="expected KEY=VALUE"):
         list(from_flags([pair]))
 
 
-def test_an_unknown_key_is_warned_about_with_the_nearest_name() -> None:
-    """A typing error shows in the log with what was probably meant; a strange key without."""
+def test_an_unknown_key_gives_a_warning_with_the_most_similar_key() -> None:
+    """A typing error is logged with a suggestion; a key without similar ones is logged alone."""
     settled = settle(from_file("listenprot=1\nhaListenPrt=1\nzzz=1", "b.conf"), CATALOGUE)
     assert settled.warnings == [
         "b.conf:1: unknown key listenprot, did you mean listenPort?",
@@ -180,15 +180,15 @@ def test_an_unknown_key_is_warned_about_with_the_nearest_name() -> None:
     ]
 
 
-def test_a_key_that_is_not_acted_on_is_noted() -> None:
+def test_an_ignored_key_gives_a_note() -> None:
     """RocketMQ's other keys do not stop the start, and are listed."""
     settled = settle(from_file("haListenPort=x", "b.conf"), CATALOGUE)
     assert settled.notes == ["b.conf:1: haListenPort is a key of RocketMQ that this version ignores"]
     assert settled.warnings == []
 
 
-def test_a_key_that_promises_too_much_stops_the_start() -> None:
-    """What would be unsafe to ignore is refused unless it asks for what we do anyway."""
+def test_an_unsupported_feature_stops_the_start() -> None:
+    """A key that would be unsafe to ignore is rejected, except with the value that this version supports."""
     assert settle(from_file("aclEnable=FALSE", "b.conf"), CATALOGUE).warnings == []
     with pytest.raises(StartError, match=r"^b\.conf:1: aclEnable=true: expected false, there is no access control$"):
         settle(from_file("aclEnable=true", "b.conf"), CATALOGUE)
@@ -207,8 +207,8 @@ def test_a_key_that_promises_too_much_stops_the_start() -> None:
         (several(PORT, ";"), "", ()),
     ],
 )
-def test_a_value_of_its_kind_is_taken(kind: Kind, text: str, value: Any) -> None:
-    """Each kind reads its texts."""
+def test_a_valid_value_is_accepted(kind: Kind, text: str, value: Any) -> None:
+    """Each kind parses its texts."""
     assert kind.parse(text) == value
 
 
@@ -229,13 +229,13 @@ def test_a_value_of_its_kind_is_taken(kind: Kind, text: str, value: Any) -> None
         (pattern("x", r"\S+"), "a b"),
     ],
 )
-def test_a_value_of_another_kind_is_refused(kind: Kind, text: str) -> None:
-    """Nothing is guessed: what is not clearly of the kind is an error."""
+def test_an_invalid_value_is_rejected(kind: Kind, text: str) -> None:
+    """There is no guessing: a text that does not clearly match the kind is an error."""
     with pytest.raises(ValueError):  # noqa: PT011 - the text of the error is not used
         kind.parse(text)
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, ""), (True, "true"), (7, "7"), (120.0, "120"), (("a", "b"), "a;b")])
-def test_a_value_is_shown_as_it_would_be_written(value: Any, text: str) -> None:
-    """What -p prints could stand in the file."""
+def test_a_value_is_printed_as_it_is_written_in_a_file(value: Any, text: str) -> None:
+    """The output of -p can be used in the file."""
     assert shown(value) == text

@@ -1,4 +1,5 @@
-"""The black list: 25 and 318 refuse every key that moves an address, a path or a name server, or sizes files."""
+"""Protected keys: requests 25 and 318 reject every key that changes an address, a path, a name server or a file
+size."""
 
 import re
 from pathlib import Path
@@ -31,7 +32,8 @@ HARMLESS = {
 
 
 def must_be_refused(catalogue: Catalogue) -> list[str]:
-    """Keys that can be asked for (those with dots cannot), by their kind or by their name."""
+    """Return the keys that can be changed remotely (those with dots cannot) and must be protected, by kind or by
+    name."""
     by_kind = [s.key for s in catalogue.settings if s.kind in REFUSED_KINDS or s.kind.expected.startswith("an IP")]
     known = (*catalogue.inactive, *catalogue.only, *(setting.key for setting in catalogue.settings))
     by_name = [key for key in known if REFUSED_NAMES.search(key) and key not in HARMLESS]
@@ -39,49 +41,49 @@ def must_be_refused(catalogue: Catalogue) -> list[str]:
 
 
 @pytest.mark.parametrize("catalogue", [BROKER_KEYS, NAMESRV_KEYS, EMBEDDED_NAMESRV_KEYS])
-def test_every_key_of_a_refused_kind_is_on_the_list(catalogue: Catalogue) -> None:
-    """A new key with an address, a path or a size of files has to be put on the list, or among the harmless ones."""
+def test_every_key_of_a_protected_kind_is_on_the_list(catalogue: Catalogue) -> None:
+    """A new key with an address, a path or a file size has to be added to the list, or to the harmless keys."""
     assert [key for key in must_be_refused(catalogue) if key not in (*ALWAYS, *DEFAULT)] == []
 
 
-def test_the_list_names_no_key_that_is_unknown() -> None:
-    """A key that was renamed does not drop off the list unnoticed."""
+def test_the_list_contains_only_known_keys() -> None:
+    """A renamed key cannot drop off the list unnoticed."""
     known = {*BROKER_KEYS.known().values(), *NAMESRV_KEYS.known().values()}
     assert set(DEFAULT) <= known
 
 
-def broker_door(text: str = "") -> RemoteSettings:
+def remote_settings(text: str = "") -> RemoteSettings:
     settings = LiveSettings(load_broker([*from_file(text, "b.conf")], MACHINE), lambda: 0)
     return RemoteSettings(settings, BROKER_KEYS, {}, lambda: (*ALWAYS, *settings.config.broker.config_black_list))
 
 
 @pytest.mark.parametrize("key", must_be_refused(BROKER_KEYS))
-async def test_25_refuses(key: str) -> None:
-    """The code and the remark are RocketMQ's, and nothing of the request is changed."""
-    door = broker_door()
-    before = door.text()
+async def test_update_broker_config_rejects_protected_keys(key: str) -> None:
+    """The code and the remark are RocketMQ's, and nothing is changed."""
+    remote = remote_settings()
+    before = remote.text()
     with pytest.raises(RequestError) as refused:
-        await door.change(f"traceOn=false\n{key}=1".encode())
+        await remote.change(f"traceOn=false\n{key}=1".encode())
     assert refused.value.code == ResponseCode.NO_PERMISSION
     assert str(refused.value.args[0]) == "Can not update config in black list."
-    assert door.text() == before
+    assert remote.text() == before
 
 
 @pytest.mark.parametrize("key", must_be_refused(NAMESRV_KEYS))
-async def test_318_refuses(key: str) -> None:
-    """A name server by itself has the same list."""
+async def test_update_namesrv_config_rejects_protected_keys(key: str) -> None:
+    """A stand-alone name server has the same list."""
     settings = LiveSettings(load_namesrv([], MACHINE), lambda: 0)
     black_list = (*ALWAYS, *settings.config.namesrv.config_black_list)
-    door = RemoteSettings(settings, NAMESRV_KEYS, {}, lambda: black_list)
+    remote = RemoteSettings(settings, NAMESRV_KEYS, {}, lambda: black_list)
     with pytest.raises(RequestError, match="black list"):
-        await door.change(f"orderMessageEnable=true\n{key}=1".encode())
+        await remote.change(f"orderMessageEnable=true\n{key}=1".encode())
     assert not settings.config.namesrv.order_message_enable
 
 
-async def test_an_operator_chooses_the_list() -> None:
-    """`configBlackList` replaces the default; the list itself and the paths of configuration files stay refused."""
-    door = broker_door("configBlackList=regionId")
-    assert await door.change(b"listenPort=10999") == {"listenPort"}
+async def test_an_operator_can_replace_the_list() -> None:
+    """`configBlackList` replaces the default; the list itself and the paths of configuration files stay protected."""
+    remote = remote_settings("configBlackList=regionId")
+    assert await remote.change(b"listenPort=10999") == {"listenPort"}
     for key in ("regionId", *ALWAYS):
         with pytest.raises(RequestError, match="black list"):
-            await door.change(f"{key}=x".encode())
+            await remote.change(f"{key}=x".encode())

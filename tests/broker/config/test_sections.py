@@ -1,4 +1,4 @@
-"""The configuration of the daemons: defaults, addresses, and that the tables of keys and the structs agree."""
+"""The configuration of the daemons: defaults, addresses, and the match between the key tables and the structs."""
 
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 }
 # Fields that follow from others and have no key of their own.
 DERIVED = {("listen", "advertised_ip"), ("listen", "why"), ("store", "store_host"), ("namesrv", "bind_address")}
-DERIVED |= {("namesrv", "config_black_list")}  # inside a broker that of the broker holds
+DERIVED |= {("namesrv", "config_black_list")}  # a broker's name server uses the broker's list
 # Keys that are checked and set no field.
 CHECKED = {("store", "commit_log_path")}
 
@@ -64,7 +64,7 @@ def effective(loaded: Loaded[Any]) -> dict[str, tuple[str, str]]:
     return {row.key: (row.value, row.origin) for row in loaded.effective}
 
 
-def test_every_field_has_a_key_and_every_key_a_field() -> None:
+def test_every_field_has_a_key_and_every_key_has_a_field() -> None:
     """A field that no key sets, or a key that sets no field, is a mistake in a table."""
     fields = {(name, field) for name, struct in SECTIONS.items() for field in struct.__struct_fields__}
     keys = [(setting.section, setting.field) for setting in BROKER_KEYS.settings]
@@ -73,14 +73,14 @@ def test_every_field_has_a_key_and_every_key_a_field() -> None:
 
 
 @pytest.mark.parametrize("catalogue", [BROKER_KEYS, NAMESRV_KEYS])
-def test_a_key_is_of_one_class_and_told_apart_in_the_environment(catalogue: Catalogue) -> None:
+def test_a_key_has_one_class_and_a_unique_environment_spelling(catalogue: Catalogue) -> None:
     """Settings, only-values and inactive keys do not overlap, even without case, dots and underscores."""
     keys = [setting.key for setting in catalogue.settings] + [*catalogue.only, *catalogue.inactive]
     assert len(keys) == len(set(map(bare, keys)))
 
 
-def test_without_anything_a_broker_runs_with_its_own_name_server_on_the_loopback() -> None:
-    """The first contact needs no file: broker and name server on 127.0.0.1, store in ./store."""
+def test_without_settings_a_broker_and_its_name_server_use_the_loopback_address() -> None:
+    """A first start needs no file: broker and name server on 127.0.0.1, store in ./store."""
     config, _, warnings, notes, *_ = broker()
     assert (config.listen.bind_host, config.listen.port, config.listen.advertised_host) == (
         "127.0.0.1",
@@ -109,8 +109,8 @@ def test_without_anything_a_broker_runs_with_its_own_name_server_on_the_loopback
         ("bindAddress=\nbrokerIP1=", "127.0.0.1", "127.0.0.1", "127.0.0.1", "neither bindAddress nor brokerIP1 is set"),
     ],
 )
-def test_addresses_follow_their_rule(text: str, bind: str, advertised: str, ip: str, why: str) -> None:
-    """bindAddress, else all addresses if brokerIP1 is set, else the loopback; and what is advertised goes with it."""
+def test_bind_and_advertised_addresses(text: str, bind: str, advertised: str, ip: str, why: str) -> None:
+    """bindAddress, else all addresses if brokerIP1 is set, else the loopback; the advertised address follows."""
     config = broker(text + "\nlistenPort=11000").config
     assert config.listen == ListenConfig(
         bind_host=bind, advertised_host=advertised, advertised_ip=ip, port=11000, why=why
@@ -119,21 +119,21 @@ def test_addresses_follow_their_rule(text: str, bind: str, advertised: str, ip: 
     assert config.ops.host == bind
 
 
-def test_with_name_servers_given_there_is_none_inside() -> None:
-    """namesrvAddr turns the embedded name server off."""
+def test_namesrv_addr_turns_the_embedded_name_server_off() -> None:
+    """The broker registers with the given name servers instead."""
     config = broker("namesrvAddr=ns1:9876; ns2:9876").config
     assert config.broker.namesrv_addresses == ("ns1:9876", "ns2:9876")
     assert config.namesrv is None
 
 
-def test_the_health_pages_may_stand_elsewhere() -> None:
-    """metricsPromExporterHost and -Port move them; port 0 turns them off."""
+def test_the_health_pages_can_have_another_address() -> None:
+    """metricsPromExporterHost and -Port change it; port 0 turns them off."""
     config = broker("metricsPromExporterHost=10.0.0.8\nmetricsPromExporterPort=0").config
     assert config.ops == OpsConfig(host="10.0.0.8", port=0)
 
 
-def test_settings_reach_their_fields() -> None:
-    """One key of each part, as an existing broker.conf has it."""
+def test_keys_set_their_fields() -> None:
+    """One key of each part, as in an existing broker.conf."""
     config = broker(
         "brokerName=broker-a\nbrokerPermission=4\ndefaultTopicQueueNums=4\nautoCreateTopicEnable=false\n"
         "flushDiskType=SYNC_FLUSH\nmappedFileSizeConsumeQueue=6000001\nmessageDelayLevel=1s 2d\n"
@@ -168,21 +168,21 @@ def test_settings_reach_their_fields() -> None:
         ("bindAddress=a b", "an IP address or a host name"),
     ],
 )
-def test_a_value_that_cannot_be_stops_the_start(line: str, reason: str) -> None:
-    """One line with file, line, key, value and what was expected."""
+def test_an_invalid_value_stops_the_start(line: str, reason: str) -> None:
+    """One line with file, line, key, value and the expected values."""
     with pytest.raises(StartError) as caught:
         broker(line)
     assert str(caught.value).startswith(f"b.conf:1: {line}: expected {reason}")
 
 
-def test_a_log_path_that_says_what_the_root_says_is_fine() -> None:
-    """Many files give storePathCommitLog beside the root; where it lies below it, nothing is wrong."""
+def test_a_commit_log_path_below_the_root_is_accepted() -> None:
+    """Many files set storePathCommitLog in addition to the root; the default location is accepted."""
     loaded = broker("storePathRootDir=/data/store/\nstorePathCommitLog=/data/./store/commitlog/")
     assert loaded.config.store.store_path_root_dir == Path("/data/store")
 
 
-def test_what_is_in_effect_is_listed_with_its_origin() -> None:
-    """-p shows defaults, values derived from other settings, and where the rest was given."""
+def test_effective_settings_are_listed_with_their_origin() -> None:
+    """-p shows defaults, values derived from other settings, and the source of all others."""
     rows = effective(broker("brokerIP1=203.0.113.9\nlistenPort=1234"))
     assert rows["listenPort"] == ("1234", "b.conf:2")
     assert rows["bindAddress"] == ("0.0.0.0", "default")
@@ -192,15 +192,15 @@ def test_what_is_in_effect_is_listed_with_its_origin() -> None:
     assert "embeddedNamesrvPort" not in effective(broker("namesrvAddr=ns1:9876"))
 
 
-def test_tls_is_permissive_without_a_word() -> None:
-    """RocketMQ's default: both kinds of clients are served, what we open ourselves is plain."""
+def test_tls_is_permissive_by_default() -> None:
+    """RocketMQ's default: both kinds of clients are served, outbound connections are plain."""
     config = broker().config
     assert config.tls == TlsConfig(mode=TlsMode.PERMISSIVE)
     assert not config.outbound_tls.is_on(config.tls.mode)
 
 
-def test_tls_settings_reach_their_fields() -> None:
-    """RocketMQ's names, with dots; a path that is empty is none."""
+def test_tls_keys_set_their_fields() -> None:
+    """RocketMQ's names, with dots; an empty path is no path."""
     config = broker(
         "tls.server.mode=enforcing\ntls.server.certPath=/c.pem\ntls.server.keyPath=/c.key\ntls.server.trustCertPath=\n"
         "tls.server.need.client.auth=optional\ntls.test.mode.enable=false\ntls.client.authServer=true\nuseTLS=true"
@@ -215,8 +215,8 @@ def test_tls_settings_reach_their_fields() -> None:
     assert (config.outbound_tls.auth_server, config.outbound_tls.use_tls) == (True, True)
 
 
-def test_a_password_is_shown_to_nobody() -> None:
-    """-p tells that there is one, and where it was given."""
+def test_a_password_is_hidden() -> None:
+    """-p shows that one is set, and its source."""
     loaded = broker("tls.server.keyPassword=geheim")
     assert loaded.config.tls.key_password == "geheim"
     assert effective(loaded)["tls.server.keyPassword"] == ("(hidden)", "b.conf:1")
@@ -230,15 +230,15 @@ def test_a_password_is_shown_to_nobody() -> None:
         ("tls.server.mode=enforcing\ntls.server.need.client.auth=require", "tls.client.certPath: expected"),
     ],
 )
-def test_a_broker_must_be_let_in_by_its_own_name_server(text: str, reason: str) -> None:
-    """What would never register does not start; with name servers elsewhere it is their affair."""
+def test_a_broker_must_be_able_to_register_with_its_own_name_server(text: str, reason: str) -> None:
+    """Otherwise it does not start; settings of other name servers are not known here."""
     with pytest.raises(StartError, match=reason):
         broker(text)
     assert broker(text + "\nnamesrvAddr=ns1:9876").config.namesrv is None
 
 
-def test_a_name_server_reads_past_what_is_said_of_outbound_tls() -> None:
-    """One tls.properties may serve both daemons."""
+def test_a_name_server_ignores_outbound_tls_settings() -> None:
+    """Both daemons can share one tls.properties."""
     loaded = namesrv("tls.server.mode=disabled\ntls.enable=true\ntls.client.certPath=/c.pem")
     assert loaded.config.tls.mode is TlsMode.DISABLED
     assert loaded.warnings == []
@@ -246,15 +246,15 @@ def test_a_name_server_reads_past_what_is_said_of_outbound_tls() -> None:
 
 
 def test_a_name_server_listens_on_all_addresses_without_health_pages() -> None:
-    """mqnamesrv's defaults are RocketMQ's; its health pages wait for a port."""
+    """mqnamesrv's defaults are RocketMQ's; its health pages need a port."""
     config = namesrv().config
     assert (config.namesrv.bind_address, config.namesrv.listen_port) == ("0.0.0.0", 9876)
     assert config.namesrv.kv_config_path == Path("/home/mq/namesrv/kvConfig.json")
     assert config.ops.port == 0
 
 
-def test_a_name_server_takes_its_own_keys() -> None:
-    """listenPort is the name server's here, and RocketMQ's other keys are noted."""
+def test_a_name_server_has_its_own_keys() -> None:
+    """listenPort is the name server's port here, and RocketMQ's other keys are noted."""
     loaded = namesrv(
         "listenPort=1\nbindAddress=127.0.0.1\nmetricsPromExporterPort=5558\ndefaultThreadPoolNums=3\nbrokerName=x"
     )

@@ -1,4 +1,4 @@
-"""Memory in use is gathered in huge pages, and nothing else is."""
+"""Memory in use is collapsed into huge pages, and no other memory is."""
 
 import ctypes
 import mmap
@@ -16,7 +16,7 @@ needs_huge_pages = pytest.mark.skipif(not huge_page_bytes(), reason="this kernel
 
 
 def in_huge_pages(memory: mmap.mmap) -> int:
-    """How many bytes of a mapping are in huge pages, as the kernel counts them."""
+    """Return how many bytes of a mapping are in huge pages, according to the kernel."""
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     is_here = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
@@ -25,11 +25,11 @@ def in_huge_pages(memory: mmap.mmap) -> int:
             is_here = int(begin, 16) <= address < int(end, 16)
         elif is_here and first == "AnonHugePages:":
             return int(line.split()[1]) * 1024
-    raise AssertionError("the mapping is not there")
+    raise AssertionError("the mapping is missing")
 
 
-def is_gathering_possible() -> bool:
-    """Whether the kernel has MADV_COLLAPSE, which it may refuse for want of memory in one piece."""
+def can_collapse() -> bool:
+    """Return whether the kernel has MADV_COLLAPSE, which can fail if memory is fragmented."""
     with mmap.mmap(-1, 8 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory[:] = b"x" * (8 * MIB)
         HugePages(huge_page_bytes(), pause_s=0).gather()
@@ -37,10 +37,10 @@ def is_gathering_possible() -> bool:
 
 
 @needs_huge_pages
-def test_memory_in_use_is_gathered_and_stays_what_it_is() -> None:
-    """All of a mapping that is full, but for its ends."""
-    if not is_gathering_possible():
-        pytest.skip("this kernel does not gather memory")
+def test_memory_in_use_is_collapsed_with_its_content() -> None:
+    """All of a full mapping, except its ends."""
+    if not can_collapse():
+        pytest.skip("this kernel does not collapse memory")
     with mmap.mmap(-1, 16 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         text = bytes(range(256)) * (16 * MIB // 256)
         memory[:] = text
@@ -48,12 +48,12 @@ def test_memory_in_use_is_gathered_and_stays_what_it_is() -> None:
         assert pages.gather() >= 14 * MIB
         assert in_huge_pages(memory) >= 14 * MIB
         assert memory[:] == text
-        assert pages.gather() >= 14 * MIB  # again: nothing happens
+        assert pages.gather() >= 14 * MIB  # a second pass changes nothing
 
 
 @needs_huge_pages
-def test_memory_that_nobody_touched_stays_away() -> None:
-    """As the stacks of threads, and what is only here and there in use."""
+def test_untouched_memory_is_not_collapsed() -> None:
+    """Such as thread stacks, and sparsely used memory."""
     with mmap.mmap(-1, 64 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory[: 32 * MIB : 8192] = b"x" * (32 * MIB // 8192)  # every second page
         pages = HugePages(huge_page_bytes(), pause_s=0)
@@ -64,8 +64,8 @@ def test_memory_that_nobody_touched_stays_away() -> None:
         assert anonymous_bytes() - before < 8 * MIB
 
 
-def test_the_thread_gathers_when_memory_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once for what there is, and again when there is more."""
+def test_the_thread_collapses_memory_after_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for the initial memory, and again after growth."""
     in_use = 100 * MIB
     passes: list[int] = []
 
@@ -89,15 +89,15 @@ def test_the_thread_gathers_when_memory_has_grown(monkeypatch: pytest.MonkeyPatc
 
 
 def wait_for(passes: list[int], in_use: int) -> None:
-    """Up to ten seconds for a pass over so much."""
+    """Wait up to ten seconds for a pass with this memory in use."""
     until_s = time.monotonic() + 10
     while in_use not in passes:
         assert time.monotonic() < until_s
         time.sleep(0.001)
 
 
-def test_switched_off_means_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whoever runs the machine, or because the kernel has none."""
+def test_huge_pages_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the operator, or because the kernel has none."""
     enabled = tmp_path / "enabled"
     monkeypatch.setattr(huge_pages, "_ENABLED", enabled)
     assert huge_page_bytes() == 0
@@ -110,7 +110,7 @@ def test_switched_off_means_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_ranges_are_of_this_process() -> None:
-    """The heap is among them, and no file."""
+    """They include anonymous mappings, and no mapped file."""
     with mmap.mmap(-1, 4 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         assert any(begin <= address < end for begin, end in anonymous_ranges())

@@ -1,4 +1,4 @@
-"""Processors are kept awake while bytes come, where that can be had."""
+"""Processors are kept awake while data arrives, where that is possible."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ class ReceivedBytes:
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A guest of four processors that halt; a file takes what is asked of the kernel."""
+    """A guest with four processors that halt; a file receives the requests to the kernel."""
     device, driver = tmp_path / "cpu_dma_latency", tmp_path / "current_driver"
     device.touch()
     driver.write_text("haltpoll\n")
@@ -41,7 +41,7 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def asked(device: Path) -> list[int]:
-    """The wakes that were asked for, in µs, in their order."""
+    """Return the requested wake-up latencies in µs, in order."""
     data = device.read_bytes()
     return [int.from_bytes(data[at : at + 4], sys.byteorder, signed=True) for at in range(0, len(data), 4)]
 
@@ -55,8 +55,8 @@ def opened(reads: ReceivedBytes) -> Iterator[IdleStateInhibitor]:
         cpus.close()
 
 
-def test_they_are_awake_while_enough_comes(device: Path) -> None:
-    """Asked once when it begins and once when it ends; a byte less than enough is not enough."""
+def test_processors_are_kept_awake_while_enough_data_arrives(device: Path) -> None:
+    """One request when it begins and one when it ends; one byte below the threshold is not enough."""
     reads = ReceivedBytes()
     with opened(reads) as cpus:
         for came in (0, BUSY_BYTES - 1, BUSY_BYTES, 5 * BUSY_BYTES, BUSY_BYTES - 1, 0, BUSY_BYTES):
@@ -67,8 +67,8 @@ def test_they_are_awake_while_enough_comes(device: Path) -> None:
     assert not cpus.is_active
 
 
-def test_what_came_before_the_start_does_not_count(device: Path) -> None:
-    """Nor does anything after the end: the descriptor is another file's by then."""
+def test_bytes_before_the_start_do_not_count(device: Path) -> None:
+    """Nor do bytes after the end: the descriptor may belong to another file by then."""
     reads = ReceivedBytes()
     reads.received_bytes = 1 << 30
     with opened(reads) as cpus:
@@ -79,8 +79,8 @@ def test_what_came_before_the_start_does_not_count(device: Path) -> None:
     assert asked(device) == []
 
 
-def test_a_machine_whose_processors_do_not_halt_is_left_alone(device: Path, tmp_path: Path) -> None:
-    """Another driver, none, or so many processors that it would be dear."""
+def test_other_machines_get_no_request(device: Path, tmp_path: Path) -> None:
+    """Another idle driver, or none."""
     with opened(ReceivedBytes()):
         pass
     assert device.exists()
@@ -92,10 +92,10 @@ def test_a_machine_whose_processors_do_not_halt_is_left_alone(device: Path, tmp_
 
 
 @pytest.mark.parametrize(("cpus", "is_asked"), [(1, True), (MOST_CPUS, True), (MOST_CPUS + 1, False)])
-def test_only_few_processors_are_kept_awake(
+def test_only_a_few_processors_are_kept_awake(
     device: Path, monkeypatch: pytest.MonkeyPatch, cpus: int, is_asked: bool
 ) -> None:
-    """All of them are, or none."""
+    """All processors of a machine, or none."""
     monkeypatch.setattr(os, "cpu_count", lambda: cpus)
     request = open_request()
     assert (request is not None) is is_asked
@@ -103,8 +103,8 @@ def test_only_few_processors_are_kept_awake(
         os.close(request)
 
 
-def test_who_may_not_ask_goes_on_without(device: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """And the log says so."""
+def test_without_permission_the_broker_continues(device: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log states the reason."""
     device.unlink()
     caplog.set_level("INFO")
     reads = ReceivedBytes()
@@ -117,8 +117,8 @@ def test_who_may_not_ask_goes_on_without(device: Path, caplog: pytest.LogCapture
     assert str(device) in said
 
 
-async def test_it_ends_with_the_broker(device: Path) -> None:
-    """The descriptor is closed, and so the kernel forgets what was asked."""
+async def test_the_request_ends_with_the_broker(device: Path) -> None:
+    """The descriptor is closed, so the kernel drops the request."""
     reads = ReceivedBytes()
     async with AsyncExitStack() as running:
         cpus = keep_cpus_awake(reads, running)
@@ -130,10 +130,10 @@ async def test_it_ends_with_the_broker(device: Path) -> None:
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])
-def test_a_broker_asks_while_it_is_sent_to(
+def test_a_broker_makes_the_request_while_it_receives_messages(
     device: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_wanted: bool
 ) -> None:
-    """`keepCpusAwake=false`: it never does."""
+    """With `keepCpusAwake=false` it never does."""
 
     async def made(config: DaemonConfig) -> Broker:
         return Broker(config)
@@ -150,7 +150,7 @@ def test_a_broker_asks_while_it_is_sent_to(
 
 
 def is_of(descriptor: str, file: Path) -> bool:
-    """Whether a descriptor of this process is open, and of that file."""
+    """Return whether a descriptor of this process is open, and refers to that file."""
     try:
         return Path(f"/proc/self/fd/{descriptor}").readlink() == file
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Faults in mapped files: zeros and a count in place of the end of the process."""
+"""Faults in mapped files: zeros and a count, instead of the end of the process."""
 
 import mmap
 import os
@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 
 @needs_handler
 def test_a_truncated_file_reads_as_zeros_and_is_counted(path: Path) -> None:
-    """Page by page; which bytes it was is known of each mapping."""
+    """Page by page; each mapping records its lost bytes."""
     with path.open("r+b") as file, mmap.mmap(file.fileno(), SIZE) as mapping, mmap.mmap(file.fileno(), SIZE) as other:
         watched, beside, before = page_faults.Range(mapping), page_faults.Range(other), page_faults.count()
         os.truncate(path, KEPT)
@@ -44,7 +44,7 @@ def test_a_truncated_file_reads_as_zeros_and_is_counted(path: Path) -> None:
         watched.touch(SIZE - 1)
         assert (watched.lost, page_faults.count()) == ((SIZE - mmap.PAGESIZE, SIZE), before + 1)
         assert mapping[KEPT : KEPT + 9] == bytes(9)
-        mapping[SIZE - 9 :] = b"y" * 9  # what is written there is nowhere but here
+        mapping[SIZE - 9 :] = b"y" * 9  # these bytes are not in the file
         assert watched.lost == (KEPT, SIZE)
         assert beside.lost == (0, 0)
         with pytest.raises(IndexError):
@@ -56,8 +56,8 @@ def test_a_truncated_file_reads_as_zeros_and_is_counted(path: Path) -> None:
 
 
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="AddressSanitizer reports it by itself")
-def test_a_fault_elsewhere_ends_the_process_and_is_reported(path: Path) -> None:
-    """By SIGBUS, as without a handler; stderr has the stack of the thread that read."""
+def test_an_unwatched_fault_ends_the_process_and_is_reported(path: Path) -> None:
+    """By SIGBUS, as without a handler; stderr contains the stack of the thread."""
     ended = subprocess.run((sys.executable, "-c", UNWATCHED, str(path)), capture_output=True, text=True, check=False)
     assert ended.returncode == -signal.SIGBUS
     assert "Bus error" in ended.stderr

@@ -1,4 +1,4 @@
-"""The KV configuration: what is acknowledged is in the file, and a damaged file has a backup."""
+"""The KV configuration: acknowledged changes are in the file, and a damaged file has a backup."""
 
 import os
 from pathlib import Path
@@ -22,17 +22,15 @@ def loaded(path: Path) -> KVConfig:
 
 
 async def test_a_change_is_in_the_file_when_it_is_acknowledged(path: Path) -> None:
-    """The file is RocketMQ's one line, and a new name server reads the same table from it."""
+    """The file is one line as in RocketMQ, and a new name server reads the same table from it."""
     kv = loaded(path)
     await kv.put("ORDER_TOPIC_CONFIG", "T", "a:8;b:8")
     assert path.read_bytes() == b'{"configTable":{"ORDER_TOPIC_CONFIG":{"T":"a:8;b:8"}}}'
     assert loaded(path).get("ORDER_TOPIC_CONFIG", "T") == "a:8;b:8"
 
 
-async def test_directories_that_are_made_are_synced_into_their_parents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A power cut right behind the first acknowledgement leaves the way to the file, outermost first."""
+async def test_new_directories_are_synced_into_their_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut after the first acknowledgment keeps the path of the file, outermost directory first."""
     synced: list[str] = []
     sync = os.fsync
 
@@ -50,8 +48,8 @@ async def test_directories_that_are_made_are_synced_into_their_parents(
     assert synced == [f"{path}.tmp", str(path.parent)]
 
 
-async def test_the_previous_content_stands_beside_the_file(path: Path) -> None:
-    """One change can be taken back by hand."""
+async def test_the_previous_content_is_kept_as_backup(path: Path) -> None:
+    """An operator can undo one change by hand."""
     kv = loaded(path)
     await kv.put("n", "k", "1")
     assert not path.with_name("kvConfig.json.bak").exists()
@@ -60,8 +58,8 @@ async def test_the_previous_content_stands_beside_the_file(path: Path) -> None:
     assert {entry.name for entry in path.parent.iterdir()} == {"kvConfig.json", "kvConfig.json.bak"}
 
 
-async def test_deletion_leaves_the_namespace(path: Path) -> None:
-    """An emptied namespace is a namespace; deleting what is not there is no error and writes nothing."""
+async def test_a_deletion_keeps_the_namespace(path: Path) -> None:
+    """An emptied namespace stays; deleting a missing key is not an error and writes nothing."""
     kv = loaded(path)
     await kv.put("n", "k", "1")
     await kv.delete("n", "k")
@@ -76,7 +74,7 @@ async def test_deletion_leaves_the_namespace(path: Path) -> None:
 async def test_a_damaged_file_falls_back_to_its_backup(
     path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The state before the last change is served, with a warning, and stays as the backup until a good file stands."""
+    """The state before the last change is served, with a warning; it stays the backup until a valid file is written."""
     kv = loaded(path)
     await kv.put("n", "k", "1")
     await kv.put("n", "k", "2")
@@ -90,7 +88,7 @@ async def test_a_damaged_file_falls_back_to_its_backup(
 
 
 async def test_two_damaged_files_stop_the_start(path: Path) -> None:
-    """Starting empty would forget what an operator has set."""
+    """An empty start would lose the operator's configuration."""
     path.parent.mkdir()
     for name in ("kvConfig.json", "kvConfig.json.bak"):
         path.with_name(name).write_bytes(b"{")
@@ -99,21 +97,21 @@ async def test_two_damaged_files_stop_the_start(path: Path) -> None:
 
 
 async def test_an_unreadable_file_stops_the_start(path: Path) -> None:
-    """A file that cannot be read is not a file that is not there."""
+    """A file that cannot be read is not treated as missing."""
     path.mkdir(parents=True)
     with pytest.raises(StartError, match="cannot be read"):
         loaded(path)
 
 
-async def test_a_file_as_rocketmq_writes_it_is_read(path: Path) -> None:
-    """Unknown members and nulls disturb nobody."""
+async def test_a_file_written_by_rocketmq_is_read(path: Path) -> None:
+    """Unknown members and nulls are ignored."""
     path.parent.mkdir()
     path.write_bytes(b'{"configTable":{"ORDER_TOPIC_CONFIG":{"T":"a:8"}},"other":null}\n')
     assert loaded(path).namespace("ORDER_TOPIC_CONFIG") == {"T": "a:8"}
 
 
-async def test_a_change_that_cannot_be_written_did_not_happen(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Who asked is told, and the table is as it was."""
+async def test_a_change_that_cannot_be_written_has_no_effect(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The client gets an error, and the table is unchanged."""
     kv = loaded(path)
     await kv.put("n", "k", "1")
     os.mkdir(path.with_name("kvConfig.json.tmp"))

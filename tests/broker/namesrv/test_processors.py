@@ -1,4 +1,4 @@
-"""The requests of a name server, end to end: raw frames over loopback against a name server with a clock of ours."""
+"""The requests of a name server, end to end: raw frames over loopback to a name server with a simulated clock."""
 
 import asyncio
 import json
@@ -27,8 +27,8 @@ REGISTRATION = {**BROKER, "haServerAddr": "127.0.0.1:10912"}
 SLAVE = {**REGISTRATION, "brokerAddr": "127.0.0.2:10911", "brokerId": 1}
 
 
-class Setting:
-    """A name server, its port, and the time it goes by."""
+class RunningNameServer:
+    """A name server, its port, and its clock."""
 
     def __init__(self, config: NamesrvConfig) -> None:
         self.now_ms = 1_000_000
@@ -46,21 +46,21 @@ def config(tmp_path: Path, request: pytest.FixtureRequest) -> NamesrvConfig:
 
 
 @pytest.fixture
-async def namesrv(config: NamesrvConfig) -> AsyncIterator[Setting]:
-    setting = Setting(config)
-    setting.port = await setting.server.start("127.0.0.1", 0)
-    yield setting
-    await setting.server.stop()
+async def namesrv(config: NamesrvConfig) -> AsyncIterator[RunningNameServer]:
+    running = RunningNameServer(config)
+    running.port = await running.server.start("127.0.0.1", 0)
+    yield running
+    await running.server.stop()
 
 
 @pytest.fixture
-async def peer(namesrv: Setting) -> AsyncIterator[RawPeer]:
+async def peer(namesrv: RunningNameServer) -> AsyncIterator[RawPeer]:
     async with await namesrv.peer() as peer:
         yield peer
 
 
 def body(*names: str, counter: int = 0, perm: int = 6) -> bytes:
-    """A registration of topics with four queues."""
+    """Return a registration of topics with four queues."""
     table = {name: TopicConfig(name, 4, 4, perm) for name in names}
     return RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(0, 5, counter), table)).encode()
 
@@ -79,7 +79,7 @@ async def topics(peer: RawPeer) -> list[str]:
     return listed
 
 
-# ------------------------------------------------------------------------------------------------ golden registrations
+# ------------------------------------------------------------------------------------------------- golden registrations
 
 
 def registration_frames(kind: str) -> list[GoldenFrame]:
@@ -89,12 +89,12 @@ def registration_frames(kind: str) -> list[GoldenFrame]:
 
 
 def without_opaque(answer: Received) -> dict[str, Any]:
-    """The header of an answer as 4.9.8 would have said it."""
+    """Return the header of a response with the language and version of 4.9.8."""
     return {**answer.header, "language": "JAVA", "version": 409}
 
 
 async def test_a_broker_of_4_9_8_registers_and_unregisters(peer: RawPeer) -> None:
-    """Its captured frames are taken as they come, and answered like 4.9.8 answered them."""
+    """Its captured frames are accepted, and the responses equal those of 4.9.8."""
     requests = registration_frames("request")
     expected = iter(registration_frames("response"))
     for captured in requests:
@@ -107,20 +107,21 @@ async def test_a_broker_of_4_9_8_registers_and_unregisters(peer: RawPeer) -> Non
     assert await topics(peer) == []
 
 
-async def test_a_oneway_registration_is_taken_in_silence(peer: RawPeer) -> None:
-    """4.9 brokers tell of auto-created topics by oneway registrations."""
+async def test_a_oneway_registration_gets_no_response(peer: RawPeer) -> None:
+    """4.9 brokers register auto-created topics by oneway requests."""
     peer.send(registration_frames("request")[0].raw)
     await peer.receive()
     peer.send(registration_frames("oneway")[0].raw)
-    assert "WireAutoTopic" in await topics(peer)  # asserts that the next frame answers this request
+    assert "WireAutoTopic" in await topics(peer)  # also checks that the next frame is the response to this request
 
 
 async def test_routes_equal_those_of_4_9_8(peer: RawPeer) -> None:
-    """For the same broker and topic all three forms of the route have 4.9.8's bytes, but for `enableActingMaster`."""
+    """For the same broker and topic all three forms of the route have 4.9.8's bytes, except for
+    `enableActingMaster`."""
     ext = {**REGISTRATION, "brokerName": "brokerA", "clusterName": "DefaultCluster", "brokerAddr": "127.0.0.1:30911"}
     table = {"PyTopic": TopicConfig("PyTopic", 4, 4, 6), "TBW102": TopicConfig("TBW102", 8, 8, 7)}
-    told = RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(), table)).encode()
-    await peer.call(RequestCode.REGISTER_BROKER, ext, told)
+    encoded = RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(), table)).encode()
+    await peer.call(RequestCode.REGISTER_BROKER, ext, encoded)
     forms: dict[str, tuple[str, dict[str, object], dict[str, Any]]] = {
         "route std-json ver479": ("PyTopic", {}, {"version": 479}),
         "route old ver317 (Go)": ("PyTopic", {}, {"version": 317}),
@@ -135,24 +136,24 @@ async def test_routes_equal_those_of_4_9_8(peer: RawPeer) -> None:
     assert info.body.decode().replace(',"enableActingMaster":false', "") == answers()["cluster info"]["body"]
 
 
-# ------------------------------------------------------------------------------------------------------------- brokers
+# -------------------------------------------------------------------------------------------------------------- brokers
 
 
-async def test_the_answer_to_a_registration_has_an_empty_ext_and_no_body(peer: RawPeer) -> None:
-    """A master learns nothing from a name server that has nothing to say."""
+async def test_the_response_to_a_registration_has_empty_ext_fields_and_no_body(peer: RawPeer) -> None:
+    """As in RocketMQ, for a master without ordered topics."""
     answer = await register(peer, "T", "U")
     assert (answer.code, answer.remark, answer.header["extFields"], answer.body) == (0, None, {}, b"")
 
 
-async def test_a_slave_learns_its_master(peer: RawPeer) -> None:
-    """It needs the master's address, and the one for replication."""
+async def test_a_slave_gets_the_address_of_its_master(peer: RawPeer) -> None:
+    """It needs the master's address, and the address for replication."""
     await register(peer, "T", "U")
     answer = await register(peer, "T", "U", ext=SLAVE)
     assert answer.ext == {"haServerAddr": "127.0.0.1:10912", "masterAddr": "127.0.0.1:10911"}
 
 
 async def test_a_first_registration_with_one_topic_is_refused(peer: RawPeer, caplog: pytest.LogCaptureFixture) -> None:
-    """The remark is RocketMQ's; the log says which broker it was and why."""
+    """The remark is RocketMQ's; the log names the broker and the reason."""
     answer = await register(peer, "T")
     assert (answer.code, answer.remark) == (1, "register broker failed")
     assert "broker refused broker=a id=0 cluster=C address=127.0.0.1:10911" in caplog.text
@@ -160,23 +161,23 @@ async def test_a_first_registration_with_one_topic_is_refused(peer: RawPeer, cap
 
 
 async def test_a_registration_without_a_body_has_no_topics(peer: RawPeer) -> None:
-    """The broker is known by its address alone."""
+    """Only the broker's address is registered."""
     answer = await peer.call(RequestCode.REGISTER_BROKER, REGISTRATION)
     assert answer.code == 0
     info = ClusterInfo.decode((await peer.call(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
     assert info.broker_addr_table["a"].broker_addrs == {0: "127.0.0.1:10911"}
 
 
-async def test_a_compressed_registration_is_read(peer: RawPeer) -> None:
-    """Senders before and after 5.0 write different trailers."""
+async def test_a_compressed_registration_is_decoded(peer: RawPeer) -> None:
+    """Brokers before and after 5.0 write different trailers."""
     table = {name: TopicConfig(name, 3, 2, 6) for name in ("T", "U")}
     for counter, version in enumerate((409, 479)):
         table["V"] = TopicConfig("V", version, version)
-        told = RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(counter=counter), table))
+        encoded = RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(counter=counter), table))
         answer = await peer.call(
             RequestCode.REGISTER_BROKER,
             {**REGISTRATION, "compressed": True},
-            told.encode_compressed(version),
+            encoded.encode_compressed(version),
             version=version,
         )
         assert answer.code == 0
@@ -184,7 +185,7 @@ async def test_a_compressed_registration_is_read(peer: RawPeer) -> None:
         assert queues[0]["readQueueNums"] == version
 
 
-async def test_an_old_broker_sends_its_topics_bare(peer: RawPeer) -> None:
+async def test_an_old_broker_sends_only_its_topic_table(peer: RawPeer) -> None:
     """Before version ordinal 37 the body is the topic table alone."""
     wrapper = TopicConfigSerializeWrapper(topic_config_table={"T": TopicConfig("T"), "U": TopicConfig("U")})
     await peer.call(RequestCode.REGISTER_BROKER, REGISTRATION, wrapper.encode(), version=36)
@@ -194,15 +195,15 @@ async def test_an_old_broker_sends_its_topics_bare(peer: RawPeer) -> None:
 @pytest.mark.parametrize(("crc", "code"), [("right", 0), ("none", 0), ("wrong", 1)])
 async def test_the_crc_of_a_registration_is_checked(peer: RawPeer, crc: str, code: int) -> None:
     """It has 31 bits; 0 means that it was not computed."""
-    told = next(b for n in range(99) if (b := body("T", "U", f"V{n}")) and zlib.crc32(b) > 0x7FFF_FFFF)
-    value = {"right": zlib.crc32(told) & 0x7FFF_FFFF, "none": 0, "wrong": 4711}[crc]
-    answer = await peer.call(RequestCode.REGISTER_BROKER, {**REGISTRATION, "bodyCrc32": value}, told)
+    encoded = next(b for n in range(99) if (b := body("T", "U", f"V{n}")) and zlib.crc32(b) > 0x7FFF_FFFF)
+    value = {"right": zlib.crc32(encoded) & 0x7FFF_FFFF, "none": 0, "wrong": 4711}[crc]
+    answer = await peer.call(RequestCode.REGISTER_BROKER, {**REGISTRATION, "bodyCrc32": value}, encoded)
     assert (answer.code, answer.remark) == (code, "crc32 not match" if code else None)
 
 
 @pytest.mark.parametrize(("data", "compressed"), [(b"{", False), (b"[]", False), (b"no zlib", True), (b"[]", True)])
-async def test_a_registration_that_cannot_be_read_is_refused(peer: RawPeer, data: bytes, compressed: bool) -> None:
-    """A bad body costs its sender an answer, nobody a connection."""
+async def test_an_invalid_registration_body_is_refused(peer: RawPeer, data: bytes, compressed: bool) -> None:
+    """An invalid body gives an error response, and the connection stays open."""
     answer = await peer.call(RequestCode.REGISTER_BROKER, {**REGISTRATION, "compressed": compressed}, data)
     assert answer.code == 1
     assert await topics(peer) == []
@@ -210,13 +211,13 @@ async def test_a_registration_that_cannot_be_read_is_refused(peer: RawPeer, data
 
 @pytest.mark.parametrize("code", [103, 104, 322, 904, 224])
 async def test_missing_fields_are_refused(peer: RawPeer, code: int) -> None:
-    """With and without ext fields at all."""
+    """Without some ext fields, and without any."""
     assert (await peer.call(code)).code == 1
     assert (await peer.call(code, {})).code == 1
 
 
-async def test_a_broker_is_forgotten_when_it_says_so(peer: RawPeer) -> None:
-    """104 without extFields in the answer, as RocketMQ."""
+async def test_a_broker_is_removed_when_it_unregisters(peer: RawPeer) -> None:
+    """The response to UNREGISTER_BROKER (104) has no extFields, as in RocketMQ."""
     await register(peer, "T", "U")
     answer = await peer.call(RequestCode.UNREGISTER_BROKER, BROKER)
     assert answer.code == 0
@@ -225,7 +226,7 @@ async def test_a_broker_is_forgotten_when_it_says_so(peer: RawPeer) -> None:
 
 
 async def test_a_data_version_is_compared(peer: RawPeer) -> None:
-    """322 tells a broker whether it must register, and what the name server has."""
+    """QUERY_DATA_VERSION (322) returns whether the broker must register, and the name server's version."""
     version = DataVersion(0, 5, 0).encode()
     unknown = await peer.call(RequestCode.QUERY_DATA_VERSION, BROKER, version)
     assert (unknown.ext, unknown.body) == ({"changed": "true"}, b"")
@@ -239,8 +240,10 @@ async def test_a_data_version_is_compared(peer: RawPeer) -> None:
 @pytest.mark.parametrize(
     ("code", "data"), [(RequestCode.QUERY_DATA_VERSION, b"{}"), (RequestCode.BROKER_HEARTBEAT, b"")]
 )
-async def test_signs_of_life_put_the_expiry_off(namesrv: Setting, peer: RawPeer, code: int, data: bytes) -> None:
-    """322 and 904 count as much as a registration."""
+async def test_heartbeats_postpone_the_expiry(
+    namesrv: RunningNameServer, peer: RawPeer, code: int, data: bytes
+) -> None:
+    """QUERY_DATA_VERSION (322) and BROKER_HEARTBEAT (904) count as much as a registration."""
     await register(peer, "T", "U")
     namesrv.now_ms += 120_000
     assert (await peer.call(code, BROKER, data)).code == 0
@@ -250,9 +253,9 @@ async def test_signs_of_life_put_the_expiry_off(namesrv: Setting, peer: RawPeer,
 
 
 async def test_a_silent_broker_expires_and_loses_its_connection(
-    namesrv: Setting, peer: RawPeer, caplog: pytest.LogCaptureFixture
+    namesrv: RunningNameServer, peer: RawPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it is to do is to connect and register anew."""
+    """The broker has to connect and register again."""
     async with await namesrv.peer() as broker:
         await register(broker, "T", "U")
         namesrv.now_ms += 120_001
@@ -262,8 +265,8 @@ async def test_a_silent_broker_expires_and_loses_its_connection(
     assert "broker expired broker=a" in caplog.text
 
 
-async def test_a_lost_connection_forgets_its_broker_at_once(namesrv: Setting, peer: RawPeer) -> None:
-    """Clients are not sent to a broker that died."""
+async def test_a_lost_connection_removes_its_broker_at_once(namesrv: RunningNameServer, peer: RawPeer) -> None:
+    """Clients are not sent to a broker that has died."""
     broker = await namesrv.peer()
     await register(broker, "T", "U")
     lost = asyncio.Event()
@@ -274,11 +277,11 @@ async def test_a_lost_connection_forgets_its_broker_at_once(namesrv: Setting, pe
     assert await topics(peer) == []
 
 
-# ------------------------------------------------------------------------------------------------------------- clients
+# -------------------------------------------------------------------------------------------------------------- clients
 
 
-async def test_a_missing_route_is_answered_17(peer: RawPeer, caplog: pytest.LogCaptureFixture) -> None:
-    """The remark is RocketMQ's whatever the reason; the log tells the reasons apart, once for each topic."""
+async def test_a_missing_route_gives_topic_not_exist(peer: RawPeer, caplog: pytest.LogCaptureFixture) -> None:
+    """TOPIC_NOT_EXIST (17) has RocketMQ's remark for any reason; the log has the reason, once per topic."""
     caplog.set_level("INFO")
     for _ in range(2):
         answer = await route(peer, "T")
@@ -292,9 +295,9 @@ async def test_a_missing_route_is_answered_17(peer: RawPeer, caplog: pytest.LogC
 
 
 async def test_missing_routes_do_not_flood_the_log(
-    namesrv: Setting, peer: RawPeer, caplog: pytest.LogCaptureFixture
+    namesrv: RunningNameServer, peer: RawPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A hundred topics a minute are named at most, and a topic again after a minute."""
+    """At most a hundred topics a minute are logged, and a topic again after a minute."""
     caplog.set_level("INFO")
     for number in range(150):
         await route(peer, f"T{number}")
@@ -304,8 +307,8 @@ async def test_missing_routes_do_not_flood_the_log(
     assert caplog.text.count("no route topic='T0'") == 2
 
 
-async def test_numeric_keys_are_bare_for_old_clients_only(peer: RawPeer) -> None:
-    """Version 401 and those who ask for it get standard JSON, with everything in ASCII."""
+async def test_numeric_keys_are_unquoted_for_old_clients_only(peer: RawPeer) -> None:
+    """Clients from version 401, and those that request it, get standard JSON, entirely in ASCII."""
     ext = {**REGISTRATION, "clusterName": "Körbe"}
     await register(peer, "T", "U", ext=ext)
     assert b'"brokerAddrs":{0:"127.0.0.1:10911"}' in (await route(peer, "T", version=400)).body
@@ -316,8 +319,8 @@ async def test_numeric_keys_are_bare_for_old_clients_only(peer: RawPeer) -> None
 
 
 @pytest.mark.parametrize("config", [{"need_wait_for_service": True, "wait_seconds_for_service": 45}], indirect=True)
-async def test_routes_may_wait_for_brokers_to_register(namesrv: Setting, peer: RawPeer) -> None:
-    """A name server that has just started may prefer no answer to a partial one."""
+async def test_routes_may_wait_for_brokers_to_register(namesrv: RunningNameServer, peer: RawPeer) -> None:
+    """A name server that has just started may return no routes instead of partial ones."""
     await register(peer, "T", "U")
     answer = await route(peer, "T")
     assert (answer.code, answer.remark) == (1, "name server not ready")
@@ -325,11 +328,11 @@ async def test_routes_may_wait_for_brokers_to_register(namesrv: Setting, peer: R
     assert (await route(peer, "T")).code == 0
 
 
-# ----------------------------------------------------------------------------------------------------------- operators
+# ------------------------------------------------------------------------------------------------------------ operators
 
 
-async def test_the_cluster_is_listed_with_bare_keys(peer: RawPeer) -> None:
-    """Whatever the version of who asks."""
+async def test_the_cluster_info_has_unquoted_numeric_keys(peer: RawPeer) -> None:
+    """For clients of any version."""
     await register(peer, "T", "U")
     await register(peer, "T", "U", ext=SLAVE)
     answer = await peer.call(RequestCode.GET_BROKER_CLUSTER_INFO, version=479)
@@ -347,7 +350,7 @@ async def test_the_cluster_is_listed_with_bare_keys(peer: RawPeer) -> None:
 
 
 async def test_topics_of_a_cluster_and_their_deletion(peer: RawPeer) -> None:
-    """Unknown clusters have none, and deleting is always a success."""
+    """Unknown clusters have no topics, and a deletion always succeeds."""
     await register(peer, "T", "U")
     for cluster, expected in (("C", ["T", "U"]), ("?", [])):
         answer = await peer.call(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
@@ -359,14 +362,15 @@ async def test_topics_of_a_cluster_and_their_deletion(peer: RawPeer) -> None:
 
 @pytest.mark.parametrize("config", [{"enable_all_topic_list": False, "enable_topic_list": False}], indirect=True)
 async def test_lists_can_be_switched_off(peer: RawPeer) -> None:
-    """The remark is RocketMQ's word for it."""
+    """The remark is RocketMQ's."""
     for code, ext in ((206, {}), (224, {"cluster": "C"})):
         answer = await peer.call(code, ext)
         assert (answer.code, answer.remark) == (1, "disable")
 
 
 async def test_texts_can_be_set_read_and_removed(peer: RawPeer) -> None:
-    """100, 101, 102 and 219 with every answer that RocketMQ gives."""
+    """PUT_KV_CONFIG (100), GET_KV_CONFIG (101), DELETE_KV_CONFIG (102) and GET_KVLIST_BY_NAMESPACE (219) with all
+    responses of RocketMQ."""
     item = {"namespace": "n", "key": "k"}
     missing = await peer.call(RequestCode.GET_KV_CONFIG, item)
     assert (missing.code, missing.remark) == (22, "No config item, Namespace: n Key: k")
@@ -391,8 +395,10 @@ async def test_a_text_needs_namespace_and_key(peer: RawPeer, ext: dict[str, obje
 
 
 @pytest.mark.parametrize("config", [{"order_message_enable": True}, {}], indirect=True)
-async def test_ordered_topics_are_told_to_brokers_and_maybe_to_clients(config: NamesrvConfig, peer: RawPeer) -> None:
-    """A broker hears all of them with its registration, a client that of its topic if that is enabled."""
+async def test_ordered_topics_are_returned_to_brokers_and_clients(
+    config: NamesrvConfig, peer: RawPeer
+) -> None:
+    """A broker gets all of them with its registration, a client that of its topic if this is enabled."""
     item = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "a:4"}
     await peer.call(RequestCode.PUT_KV_CONFIG, item)
     assert (await register(peer, "T", "U")).body == b'{"table":{"T":"a:4"}}'
@@ -402,20 +408,20 @@ async def test_ordered_topics_are_told_to_brokers_and_maybe_to_clients(config: N
 
 
 @pytest.mark.parametrize("config", [{"return_order_topic_config_to_broker": False}], indirect=True)
-async def test_brokers_need_not_be_told_of_ordered_topics(peer: RawPeer) -> None:
-    """returnOrderTopicConfigToBroker=false keeps them out of the answer to 103."""
+async def test_ordered_topics_can_be_withheld_from_brokers(peer: RawPeer) -> None:
+    """returnOrderTopicConfigToBroker=false removes them from the response to REGISTER_BROKER (103)."""
     await peer.call(RequestCode.PUT_KV_CONFIG, {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "a:4"})
     assert (await register(peer, "T", "U")).body == b""
 
 
-async def test_a_request_of_the_broker_is_not_supported_here(peer: RawPeer) -> None:
-    """5.3.3 says so, where 4.9.8 kept silent."""
+async def test_a_broker_request_is_not_supported(peer: RawPeer) -> None:
+    """The response is that of 5.3.3; 4.9.8 does not respond."""
     answer = await peer.call(RequestCode.SEND_MESSAGE)
     assert (answer.code, answer.remark) == (3, " request type 10 not supported")
 
 
-async def test_two_requests_in_one_write_are_answered_in_order(peer: RawPeer) -> None:
-    """A name server reads as a broker does."""
+async def test_two_requests_in_one_write_get_responses_in_order(peer: RawPeer) -> None:
+    """A name server handles reads as a broker does."""
     peer.send(frame({"code": 206, "opaque": 1}) + frame({"code": 106, "opaque": 2}))
     assert [(await peer.receive()).header["opaque"] for _ in range(2)] == [1, 2]
 
@@ -425,8 +431,9 @@ async def permissions(peer: RawPeer, topic: str) -> list[int]:
     return [row["perm"] for row in javajson.loads(answer.body)["queueDatas"]]
 
 
-async def test_a_brokers_topics_are_taken_out_of_the_writable_ones_and_back(peer: RawPeer) -> None:
-    """205 and 327 change its routes only, say how many, and a registration with another version undoes them."""
+async def test_the_write_permission_of_a_broker_is_removed_and_restored(peer: RawPeer) -> None:
+    """Requests 205 and 327 change routes only and return the number of topics; a registration with another version
+    resets them."""
     await register(peer, "T", "U")
     wiped = await peer.call(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "a"})
     assert (wiped.header["code"], wiped.header["extFields"]) == (0, {"wipeTopicCount": "2"})
@@ -444,7 +451,7 @@ async def test_a_brokers_topics_are_taken_out_of_the_writable_ones_and_back(peer
 
 
 async def test_clusters_and_brokers_are_names_of_system_topics(peer: RawPeer) -> None:
-    """304, with the address of a broker, whose own 305 tells."""
+    """GET_SYSTEM_TOPIC_LIST_FROM_NS (304) also returns the address of a broker, for its own list (305)."""
     empty = await peer.call(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
     assert json.loads(empty.body) == {"topicList": []}
     await register(peer, "T", "U")
@@ -461,7 +468,7 @@ async def test_clusters_and_brokers_are_names_of_system_topics(peer: RawPeer) ->
     ],
 )
 async def test_topics_of_units_are_listed_by_their_flag(peer: RawPeer, code: int, expected: list[str]) -> None:
-    """311: of units; 312: with subscriptions of units; 313: those that are of none."""
+    """311: topics of units; 312: topics with unit subscriptions; 313: of these, topics that belong to no unit."""
     flags = {"T": 0, "U": 1, "Sub": 2, "Both": 3}
     table = {name: TopicConfig(name, topic_sys_flag=flag) for name, flag in flags.items()}
     data = RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(0, 5, 1), table)).encode()

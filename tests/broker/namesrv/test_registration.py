@@ -1,4 +1,4 @@
-"""The registrar against name servers that are down, come up, die, refuse and keep silent."""
+"""The registrar with name servers that are down, come up, die, refuse and do not respond."""
 
 import asyncio
 import zlib
@@ -23,14 +23,14 @@ from tests.harness.waiting import until
 IDENTITY = RegisterBrokerHeader(
     broker_name="a", broker_addr="127.0.0.1:10911", cluster_name="C", ha_server_addr="127.0.0.1:10912", broker_id=0
 )
-EAGER = RegistrationTiming(
+FAST_RETRY = RegistrationTiming(
     period_s=3600, first_repeat_s=3600, retry_s=0.002, register_timeout_s=10, unregister_timeout_s=0.05
 )
 REGISTER, UNREGISTER = 103, 104
 
 
 class Topics:
-    """The broker's side: a table that changes."""
+    """The broker's topics, which change."""
 
     def __init__(self) -> None:
         self.counter = 0
@@ -56,10 +56,10 @@ Running = Callable[..., Any]
 
 @pytest.fixture
 def running(topics: Topics) -> Running:
-    """A started registrar; it has been stopped when the block ends."""
+    """A started registrar, which is stopped when the block ends."""
 
     @asynccontextmanager
-    async def run(*servers: FakeServer, timing: RegistrationTiming = EAGER) -> AsyncIterator[Registrar]:
+    async def run(*servers: FakeServer, timing: RegistrationTiming = FAST_RETRY) -> AsyncIterator[Registrar]:
         outbound = Outbound(RemotingConfig())
         registrar = Registrar(outbound, [server.address for server in servers], IDENTITY, topics.body, timing)
         registrar.start()
@@ -75,8 +75,8 @@ async def in_time(wanted: Coroutine[Any, Any, None]) -> None:
         await wanted
 
 
-async def test_it_registers_with_every_name_server_at_the_start(running: Running, topics: Topics) -> None:
-    """Each hears who the broker is, its topics, and their checksum."""
+async def test_the_broker_registers_with_every_name_server_at_start(running: Running, topics: Topics) -> None:
+    """Each gets the broker's identity, its topics, and their checksum."""
     async with FakeServer() as one, FakeServer() as two, running(one, two) as registrar:
         await in_time(registrar.register_now())
         assert registrar.registered
@@ -93,8 +93,8 @@ async def test_it_registers_with_every_name_server_at_the_start(running: Running
             }
 
 
-async def test_it_unregisters_when_it_stops(running: Running) -> None:
-    """The name server need not find out by itself."""
+async def test_the_broker_unregisters_when_it_stops(running: Running) -> None:
+    """The name server does not have to wait for the lost connection."""
     async with FakeServer() as server:
         async with running(server) as registrar:
             await in_time(registrar.register_now())
@@ -108,9 +108,9 @@ async def test_it_unregisters_when_it_stops(running: Running) -> None:
         assert not registrar.registered
 
 
-async def test_a_change_is_told_before_register_now_returns(running: Running, topics: Topics) -> None:
-    """Whoever created a topic may use it everywhere as soon as it is told so."""
-    async with FakeServer(responds=False) as server, running(server) as registrar:
+async def test_a_change_is_registered_before_register_now_returns(running: Running, topics: Topics) -> None:
+    """A created topic can be used everywhere once the client gets the response."""
+    async with FakeServer(answers=False) as server, running(server) as registrar:
         (await server.asked()).answer()
         await until(lambda: registrar.registered)
         topics.add("V")
@@ -122,8 +122,8 @@ async def test_a_change_is_told_before_register_now_returns(running: Running, to
         await in_time(asyncio.wait_for(change, 10))
 
 
-async def test_changes_of_one_turn_travel_together(running: Running, topics: Topics) -> None:
-    """A hundred topics created in one read cost one registration."""
+async def test_changes_of_one_iteration_are_registered_together(running: Running, topics: Topics) -> None:
+    """A hundred topics created in one read need one registration."""
     async with FakeServer() as server, running(server) as registrar:
         await in_time(registrar.register_now())
         await server.asked()
@@ -136,9 +136,9 @@ async def test_changes_of_one_turn_travel_together(running: Running, topics: Top
         assert registrar.statistics().name_servers[0].registrations == before + 1
 
 
-async def test_a_change_during_a_registration_is_told_by_another(running: Running, topics: Topics) -> None:
-    """What was on its way already does not count for what came after."""
-    async with FakeServer(responds=False) as server, running(server) as registrar:
+async def test_a_change_during_a_registration_causes_another_one(running: Running, topics: Topics) -> None:
+    """The registration in progress does not contain the change."""
+    async with FakeServer(answers=False) as server, running(server) as registrar:
         first = await server.asked()
         topics.add("V")
         change = asyncio.ensure_future(registrar.register_now())
@@ -152,8 +152,8 @@ async def test_a_change_during_a_registration_is_told_by_another(running: Runnin
         await in_time(asyncio.wait_for(change, 10))
 
 
-async def test_a_change_can_be_told_without_waiting(running: Running, topics: Topics) -> None:
-    """Topics made by a first send are announced on the side."""
+async def test_a_change_can_be_registered_without_waiting(running: Running, topics: Topics) -> None:
+    """Topics that a first send creates are registered in the background."""
     async with FakeServer() as server, running(server) as registrar:
         await server.asked()
         await until(lambda: registrar.registered)
@@ -162,17 +162,17 @@ async def test_a_change_can_be_told_without_waiting(running: Running, topics: To
         assert b'"V"' in (await server.asked()).body
 
 
-async def test_it_registers_again_each_period(running: Running) -> None:
-    """First after a shorter pause, then once a period."""
-    timing = msgspec.structs.replace(EAGER, first_repeat_s=0, period_s=0)
+async def test_the_broker_registers_again_each_period(running: Running) -> None:
+    """First after a shorter pause, then once per period."""
+    timing = msgspec.structs.replace(FAST_RETRY, first_repeat_s=0, period_s=0)
     async with FakeServer() as server, running(server, timing=timing):
         for _ in range(5):
             assert (await server.asked()).code == REGISTER
         assert server.connections == 1
 
 
-async def test_a_name_server_that_is_down_holds_nobody_up(running: Running, caplog: pytest.LogCaptureFixture) -> None:
-    """The broker is registered with the others, and one line says which one is missing, however often it is tried."""
+async def test_a_name_server_that_is_down_delays_nothing(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    """The broker is registered with the others, and one line names the missing one, however often it is tried."""
     down = FakeServer()
     await down.open()
     await down.close()
@@ -189,7 +189,7 @@ async def test_a_name_server_that_is_down_holds_nobody_up(running: Running, capl
 
 
 async def test_a_broker_without_any_name_server_up_is_not_registered(running: Running) -> None:
-    """Nobody could find it."""
+    """Clients cannot find it."""
     down = FakeServer()
     await down.open()
     await down.close()
@@ -198,10 +198,10 @@ async def test_a_broker_without_any_name_server_up_is_not_registered(running: Ru
         assert not registrar.registered
 
 
-async def test_a_name_server_that_comes_up_is_registered_with(
+async def test_the_broker_registers_when_a_name_server_comes_up(
     running: Running, topics: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It hears everything that happened meanwhile."""
+    """The registration contains all changes made meanwhile."""
     caplog.set_level("INFO")
     server = FakeServer()
     await server.open()
@@ -216,10 +216,10 @@ async def test_a_name_server_that_comes_up_is_registered_with(
             assert f"registered name_server={server.address}" in caplog.text
 
 
-async def test_a_name_server_that_dies_and_returns_hears_everything_again(
+async def test_the_broker_registers_again_after_a_name_server_restarts(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A lost connection is enough to notice; one line when it goes, one when it is back."""
+    """A lost connection is detected at once; one line when it goes down, one when it is back."""
     caplog.set_level("INFO")
     async with FakeServer() as server, running(server) as registrar:
         await server.asked()
@@ -239,9 +239,9 @@ async def test_a_name_server_that_dies_and_returns_hears_everything_again(
         ]
 
 
-async def test_who_waits_is_let_go_when_the_name_server_dies(running: Running) -> None:
-    """A request to create a topic does not hang on a dead name server."""
-    async with FakeServer(responds=False) as server, running(server) as registrar:
+async def test_register_now_returns_when_the_name_server_dies(running: Running) -> None:
+    """A request that creates a topic does not wait for a dead name server."""
+    async with FakeServer(answers=False) as server, running(server) as registrar:
         (await server.asked()).answer()
         await until(lambda: registrar.registered)
         change = asyncio.ensure_future(registrar.register_now())
@@ -250,10 +250,10 @@ async def test_who_waits_is_let_go_when_the_name_server_dies(running: Running) -
         await in_time(asyncio.wait_for(change, 10))
 
 
-async def test_who_waits_is_not_kept_for_the_next_attempt(running: Running) -> None:
-    """Also if the change came while an attempt was under way that then failed."""
-    timing = msgspec.structs.replace(EAGER, retry_s=3600)
-    async with FakeServer(responds=False) as server, running(server, timing=timing) as registrar:
+async def test_register_now_does_not_wait_for_the_next_attempt(running: Running) -> None:
+    """Also if the change came during an attempt that then failed."""
+    timing = msgspec.structs.replace(FAST_RETRY, retry_s=3600)
+    async with FakeServer(answers=False) as server, running(server, timing=timing) as registrar:
         first = await server.asked()
         change = asyncio.ensure_future(registrar.register_now())
         await asyncio.sleep(0)
@@ -261,9 +261,9 @@ async def test_who_waits_is_not_kept_for_the_next_attempt(running: Running) -> N
         await in_time(asyncio.wait_for(change, 10))
 
 
-async def test_a_refusal_is_told_in_the_log_and_tried_again(running: Running, caplog: pytest.LogCaptureFixture) -> None:
-    """The name server's own words stand in the one line."""
-    async with FakeServer(responds=False) as server, running(server) as registrar:
+async def test_a_refused_registration_is_logged_and_retried(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    """The log line contains the name server's remark."""
+    async with FakeServer(answers=False) as server, running(server) as registrar:
         for _ in range(3):
             (await server.asked()).answer(1, "register broker failed")
         assert not registrar.registered
@@ -272,32 +272,30 @@ async def test_a_refusal_is_told_in_the_log_and_tried_again(running: Running, ca
         await until(lambda: registrar.registered)
 
 
-async def test_a_name_server_that_never_answers_is_given_up(running: Running) -> None:
-    """Its connection may be half dead, so the next attempt makes a new one."""
-    timing = msgspec.structs.replace(EAGER, register_timeout_s=0.01)
-    async with FakeServer(responds=False) as server, running(server, timing=timing) as registrar:
+async def test_a_name_server_without_a_response_gets_a_new_connection(running: Running) -> None:
+    """Its connection may be broken, so the next attempt opens a new one."""
+    timing = msgspec.structs.replace(FAST_RETRY, register_timeout_s=0.01)
+    async with FakeServer(answers=False) as server, running(server, timing=timing) as registrar:
         for _ in range(2):
             await server.asked()
         assert "no response from" in str(registrar.statistics().name_servers[0].failure)
         assert server.connections == 2
 
 
-async def test_a_silent_name_server_does_not_hold_up_the_stop(
-    running: Running, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Unregistering is a courtesy."""
-    timing = msgspec.structs.replace(EAGER, unregister_timeout_s=0.01)
-    async with FakeServer(responds=False) as server:
+async def test_a_silent_name_server_does_not_delay_the_stop(running: Running, caplog: pytest.LogCaptureFixture) -> None:
+    """The broker stops without being unregistered there."""
+    timing = msgspec.structs.replace(FAST_RETRY, unregister_timeout_s=0.01)
+    async with FakeServer(answers=False) as server:
         async with running(server, timing=timing) as registrar:
             (await server.asked()).answer()
             await until(lambda: registrar.registered)
         assert "not unregistered" in caplog.text
 
 
-async def test_a_mistake_of_ours_is_logged_and_does_not_end_it(
+async def test_an_internal_error_is_logged_and_the_registration_retried(
     running: Running, topics: Topics, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table that cannot be encoded leaves a traceback, and the next attempt is made."""
+    """A table that cannot be encoded is logged with a traceback, and the next attempt is made."""
     bodies = iter([None])
 
     def body() -> bytes:
@@ -314,7 +312,7 @@ async def test_a_mistake_of_ours_is_logged_and_does_not_end_it(
 
 
 async def test_against_our_own_name_server(running: Running, topics: Topics, tmp_path: Path) -> None:
-    """Registered, changed and unregistered, as the route table sees it."""
+    """Registered, changed and unregistered, according to the route table."""
     config = NamesrvConfig(bind_address="127.0.0.1", kv_config_path=tmp_path / "kv.json")
     name_server = NameServer(config, RemotingConfig())
     target = FakeServer()
@@ -329,13 +327,13 @@ async def test_against_our_own_name_server(running: Running, topics: Topics, tmp
     await name_server.stop()
 
 
-def test_the_period_is_held_between_ten_seconds_and_a_minute() -> None:
-    """As RocketMQ does with registerNameServerPeriod."""
+def test_the_period_is_limited_to_10_s_to_60_s() -> None:
+    """As in RocketMQ, for registerNameServerPeriod."""
     periods = [RegistrationTiming.every(ms).period_s for ms in (1, 30_000, 600_000)]
     assert periods == [10.0, 30.0, 60.0]
 
 
-def test_a_bad_address_is_refused_before_the_start() -> None:
-    """A typing error is not tried every second."""
+def test_an_invalid_address_is_rejected_before_the_start() -> None:
+    """A typing error is not retried every second."""
     with pytest.raises(ValueError, match="host:port"):
         Registrar(Outbound.__new__(Outbound), ["nowhere"], IDENTITY, bytes)

@@ -1,4 +1,4 @@
-"""Live brokers are changed by their own host only, and the route table grows up to its limits."""
+"""Only its own host can change a live broker, and the route table has limits."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from skylarkmq.protocol.errors import RequestError
 from tests.harness.raw_peer import RawPeer
 
 T0 = 1_000_000
-HOST, THIEF = "10.0.0.1", "10.6.6.6"
+HOST, OTHER_HOST = "10.0.0.1", "10.6.6.6"
 BROKER = BrokerAddress("C", "a", 0, "10.0.0.1:10911")
 MOVED = BrokerAddress("C", "a", 0, "10.6.6.6:10911")
 
@@ -42,31 +42,31 @@ def address_of(table: RouteTable[str]) -> dict[int, str]:
 
 
 @pytest.mark.parametrize(
-    ("thief", "state"),
+    ("other", "state"),
     [
         (MOVED, 1 << 62),
         (MOVED, 0),
-        (BrokerAddress("OTHER", "a", 0, "10.6.6.6:10911"), 0),  # by another cluster name
-        (BROKER, (1 << 32) + 1),  # its own address, and a state version that nobody can follow
-        (BrokerAddress("C", "a", 7, BROKER.address), 0),  # its address under another id
-        (BrokerAddress("C", "b", 0, BROKER.address), 0),  # and under another name
+        (BrokerAddress("OTHER", "a", 0, "10.6.6.6:10911"), 0),  # with another cluster name
+        (BROKER, (1 << 32) + 1),  # the broker's address, and a state version too far ahead
+        (BrokerAddress("C", "a", 7, BROKER.address), 0),  # the broker's address with another id
+        (BrokerAddress("C", "b", 0, BROKER.address), 0),  # and with another name
     ],
 )
-def test_another_host_cannot_take_a_live_broker(table: RouteTable[str], thief: BrokerAddress, state: int) -> None:
-    """Neither its name and id nor its address; the route, its owner and its next registration are as before."""
+def test_another_host_cannot_take_a_live_broker(table: RouteTable[str], other: BrokerAddress, state: int) -> None:
+    """Neither its name and id nor its address; route, owner and further registrations are unchanged."""
     with pytest.raises(ConflictError, match="another host") as refused:
-        table.register(registration(thief, THIEF, state=state), "thief", T0)
+        table.register(registration(other, OTHER_HOST, state=state), "other", T0)
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
     assert HOST in refused.value.holder
     assert BROKER.address in refused.value.holder
     assert (address_of(table), table.statistics().refused_hosts) == ({0: BROKER.address}, 1)
-    assert table.connection_lost("thief") == []
+    assert table.connection_lost("other") == []
     table.register(registration(BROKER, HOST, "S1", "S2", "T", counter=1), "owner", T0)
     assert table.route("T") is not None
 
 
-def test_the_own_host_may_change_everything(table: RouteTable[str]) -> None:
-    """A new address after a restart, any state version, another id, and a clock that was set back."""
+def test_the_own_host_can_change_everything(table: RouteTable[str]) -> None:
+    """A new address after a restart, any state version, another id, and an earlier state version."""
     table.register(registration(MOVED, HOST, state=1 << 40), "owner", T0)
     assert address_of(table) == {0: MOVED.address}
     table.register(registration(MOVED, HOST, state=5), "owner", T0)
@@ -74,34 +74,34 @@ def test_the_own_host_may_change_everything(table: RouteTable[str]) -> None:
     assert address_of(table) == {1: MOVED.address}
 
 
-def test_another_host_may_register_what_is_no_longer_live(table: RouteTable[str]) -> None:
-    """After the broker expired, or its connection was lost: a container that comes back with another address."""
+def test_another_host_can_register_a_broker_that_is_not_live(table: RouteTable[str]) -> None:
+    """After the broker has expired, or its connection was lost: a container that restarts with another address."""
     table.expire(T0 + HEARTBEAT_TIMEOUT_MS + 1)
-    table.register(registration(MOVED, THIEF), "new", T0)
+    table.register(registration(MOVED, OTHER_HOST), "new", T0)
     assert address_of(table) == {0: MOVED.address}
     table.connection_lost("new")
     table.register(registration(BROKER, HOST), "owner", T0)
     assert address_of(table) == {0: BROKER.address}
 
 
-def test_a_small_step_of_the_state_version_is_believed(table: RouteTable[str]) -> None:
-    """The same broker may reach a name server by another way."""
-    table.register(registration(BROKER, THIEF, state=1 << 32), "owner", T0)
+def test_a_small_step_of_the_state_version_is_accepted(table: RouteTable[str]) -> None:
+    """The same broker may reach a name server through another network path."""
+    table.register(registration(BROKER, OTHER_HOST, state=1 << 32), "owner", T0)
     assert table.statistics().refused_hosts == 0
 
 
 @pytest.mark.parametrize("gone", [BROKER, BrokerAddress("OTHER", "a", 0, BROKER.address)])
 def test_another_host_cannot_unregister_a_live_broker(table: RouteTable[str], gone: BrokerAddress) -> None:
-    """104 obeys the same rule."""
+    """UNREGISTER_BROKER (104) has the same rule."""
     with pytest.raises(ConflictError):
-        table.unregister_from(THIEF, gone)
+        table.unregister_from(OTHER_HOST, gone)
     assert address_of(table) == {0: BROKER.address}
     table.unregister_from(HOST, BROKER)
     assert table.cluster_info().broker_addr_table == {}
 
 
 def test_limits_refuse_growth_only() -> None:
-    """Of broker names, addresses of one, topics and queues; what is known registers again."""
+    """Limits of broker names, addresses per broker, topics and queues; existing entries can register again."""
     table = RouteTable[str](limits=RouteLimits(brokers=1, addresses=2, topics=3, queues=4))
     table.register(registration(BROKER, HOST, "S1", "S2", "T"), "o", T0)
     table.register(registration(BrokerAddress("C", "a", 1, "x:1"), HOST), "o", T0)
@@ -131,7 +131,7 @@ def test_long_names_are_refused(wrong: BrokerAddress) -> None:
     assert table.statistics().brokers == 0
 
 
-async def test_the_configuration_grows_up_to_its_limit(tmp_path: Path) -> None:
+async def test_the_kv_configuration_has_a_limit(tmp_path: Path) -> None:
     """A larger value and a new key are refused; a smaller value and a deletion are not."""
     kv = KVConfig(tmp_path / "kv.json", max_bytes=100)
     await kv.put("n", "k", "v" * 98)
@@ -146,7 +146,7 @@ async def test_the_configuration_grows_up_to_its_limit(tmp_path: Path) -> None:
 
 
 async def test_over_sockets_both_addresses_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A second host on the loopback network cannot move the broker, nor end it; one line a second."""
+    """A second host on the loopback network cannot change or unregister the broker; one log line per second."""
     config = NamesrvConfig(bind_address="127.0.0.1", kv_config_path=tmp_path / "kv.json")
     now_ms = T0
     server = NameServer(config, RemotingConfig(), lambda: now_ms)
@@ -154,20 +154,20 @@ async def test_over_sockets_both_addresses_are_logged(tmp_path: Path, caplog: py
     header = {"clusterName": "C", "brokerName": "a", "brokerId": 0, "haServerAddr": ""}
     async with await RawPeer.connect(port) as broker:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
-        thief = RawPeer(reader, writer)
+        other = RawPeer(reader, writer)
         true, false = {**header, "brokerAddr": "127.0.0.1:10911"}, {**header, "brokerAddr": "127.0.0.2:10911"}
         assert (await broker.call(RequestCode.REGISTER_BROKER, true)).code == 0
         with caplog.at_level(logging.WARNING):
             for _ in range(3):
-                assert (await thief.call(RequestCode.REGISTER_BROKER, false)).code == ResponseCode.SYSTEM_ERROR
-                assert (await thief.call(RequestCode.UNREGISTER_BROKER, true)).code == ResponseCode.SYSTEM_ERROR
+                assert (await other.call(RequestCode.REGISTER_BROKER, false)).code == ResponseCode.SYSTEM_ERROR
+                assert (await other.call(RequestCode.UNREGISTER_BROKER, true)).code == ResponseCode.SYSTEM_ERROR
             now_ms += 1_000
-            assert (await thief.call(RequestCode.REGISTER_BROKER, false)).code == ResponseCode.SYSTEM_ERROR
+            assert (await other.call(RequestCode.REGISTER_BROKER, false)).code == ResponseCode.SYSTEM_ERROR
         lines = [record.getMessage() for record in caplog.records]
         assert len(lines) == 2
         for text in ("address=127.0.0.2:10911", "address=127.0.0.1:10911", "host=127.0.0.1"):
             assert text in lines[0]
         assert "unlogged=5" in lines[1]
         assert server.routes.any_address() == "127.0.0.1:10911"
-        await thief.close()
+        await other.close()
     await server.stop()

@@ -1,4 +1,4 @@
-"""The route table: every rule of registration, and what goes when a broker goes. Time is a number here."""
+"""The route table: every rule of registration, and the effects of removing a broker. Times are arguments."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ OTHER = BrokerAddress("C2", "b", 0, "10.0.0.3:10911")
 
 
 def topics(*names: str, **queues: int) -> dict[str, TopicConfig]:
-    """Topics of one queue, or of as many as a keyword says."""
+    """Return topics with one queue, or with the number of a keyword."""
     counts = {**dict.fromkeys(names, 1), **queues}
     return {name: TopicConfig(name, read_queue_nums=count, write_queue_nums=count) for name, count in counts.items()}
 
@@ -62,7 +62,7 @@ def addresses_of(table: RouteTable[str], name: str) -> dict[int, str]:
 
 
 def test_a_registered_topic_has_a_route(table: RouteTable[str]) -> None:
-    """A route tells the queues of the topic and the addresses of the brokers that have it."""
+    """A route contains the queues of the topic and the addresses of its brokers."""
     listed = topics("S1") | {"T": TopicConfig("T", read_queue_nums=8, write_queue_nums=4, perm=4, topic_sys_flag=1)}
     table.register(registration(MASTER, listed), "m", T0)
     route = table.route("T")
@@ -75,7 +75,7 @@ def test_a_registered_topic_has_a_route(table: RouteTable[str]) -> None:
 
 
 def test_each_broker_of_a_topic_has_its_own_permission(table: RouteTable[str]) -> None:
-    """One broker may be read-only while another takes writes."""
+    """One broker may be read-only while another accepts writes."""
     for broker, perm in ((MASTER, 6), (OTHER, 4)):
         listed = topics("S1") | {"T": TopicConfig("T", perm=perm)}
         table.register(registration(broker, listed), broker.broker_name, T0)
@@ -86,7 +86,7 @@ def test_each_broker_of_a_topic_has_its_own_permission(table: RouteTable[str]) -
 
 
 def test_a_first_registration_with_one_topic_is_refused_and_changes_nothing(table: RouteTable[str]) -> None:
-    """One changed topic must not stand for a broker's whole table."""
+    """One changed topic must not replace a broker's whole table."""
     with pytest.raises(RequestError, match="register broker failed") as refused:
         table.register(registration(MASTER, topics("T")), "m", T0)
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
@@ -97,25 +97,25 @@ def test_a_first_registration_with_one_topic_is_refused_and_changes_nothing(tabl
     assert (table.statistics().refused, table.statistics().registrations) == (1, 1)
 
 
-def test_a_single_topic_may_follow(table: RouteTable[str]) -> None:
-    """Once a broker is known, it may tell only what changed, and keeps the rest."""
+def test_a_later_registration_may_contain_a_single_topic(table: RouteTable[str]) -> None:
+    """A registered broker may register only changed topics, and keeps the others."""
     table.register(registration(MASTER), "m", T0)
     table.register(registration(MASTER, topics("T"), 1), "m", T0)
     assert table.topics() == ["S1", "S2", "T"]
 
 
 @pytest.mark.parametrize(("counter", "expected"), [(0, 1), (1, 9)])
-def test_topics_are_looked_at_only_if_the_data_version_differs(
+def test_topics_are_processed_only_if_the_data_version_differs(
     table: RouteTable[str], counter: int, expected: int
 ) -> None:
-    """The same DataVersion promises that nothing changed, and is believed."""
+    """With an equal DataVersion the topics count as unchanged."""
     table.register(registration(MASTER), "m", T0)
     table.register(registration(MASTER, topics("S2", S1=9), counter), "m", T0)
     assert queues_of(table, "S1") == {"a": expected}
 
 
-def test_a_topic_that_the_table_lacks_is_taken_whatever_the_version(table: RouteTable[str]) -> None:
-    """A topic deleted by an operator comes back with the next registration of a broker that still has it."""
+def test_a_missing_topic_is_added_whatever_the_version(table: RouteTable[str]) -> None:
+    """A topic deleted by an operator returns with the next registration of a broker that still has it."""
     table.register(registration(MASTER), "m", T0)
     table.delete_topic("S1")
     assert table.route("S1") is None
@@ -124,7 +124,7 @@ def test_a_topic_that_the_table_lacks_is_taken_whatever_the_version(table: Route
 
 
 def test_the_first_registration_of_another_address_counts_whatever_its_version(table: RouteTable[str]) -> None:
-    """The version of one address says nothing about the table of another."""
+    """The DataVersions of two addresses are not comparable."""
     table.register(registration(MASTER), "m", T0)
     moved = BrokerAddress("C", "a", 0, "10.0.0.9:10911")
     table.register(registration(moved, topics("S2", S1=9)), "m2", T0)
@@ -132,8 +132,8 @@ def test_the_first_registration_of_another_address_counts_whatever_its_version(t
 
 
 @pytest.mark.parametrize(("forgets", "expected"), [(False, ["S1", "S2", "S3"]), (True, ["S2", "S3"])])
-def test_topics_that_are_no_longer_listed_stay_unless_set_otherwise(forgets: bool, expected: list[str]) -> None:
-    """deleteTopicWithBrokerRegistration decides whether a registration also withdraws topics."""
+def test_unlisted_topics_stay_unless_the_setting_removes_them(forgets: bool, expected: list[str]) -> None:
+    """deleteTopicWithBrokerRegistration decides whether a registration removes topics that it no longer lists."""
     table = RouteTable[str](forget_unlisted_topics=forgets)
     table.register(registration(MASTER), "m", T0)
     table.register(registration(MASTER, topics("S2", "S3"), 1), "m", T0)
@@ -141,15 +141,15 @@ def test_topics_that_are_no_longer_listed_stay_unless_set_otherwise(forgets: boo
 
 
 def test_a_slave_adds_an_address_but_no_topics(table: RouteTable[str]) -> None:
-    """The topics of a broker name are what its master says."""
+    """The topics of a broker name are those of its master."""
     table.register(registration(MASTER), "m", T0)
     table.register(registration(SLAVE, topics("S1", "X")), "s", T0)
     assert table.topics() == ["S1", "S2"]
     assert addresses_of(table, "a") == {0: MASTER.address, 1: SLAVE.address}
 
 
-def test_a_slave_is_told_its_master_while_that_lives(table: RouteTable[str]) -> None:
-    """Masters are listed nothing, slaves where to replicate from."""
+def test_a_slave_gets_its_master_while_it_is_live(table: RouteTable[str]) -> None:
+    """A master gets no address, a slave the addresses for replication."""
     assert table.register(registration(SLAVE), "s", T0) is None
     assert table.register(registration(MASTER), "m", T0) is None
     assert table.register(registration(SLAVE), "s", T0) == MasterAddress(MASTER.address, "10.0.0.1:10912")
@@ -164,8 +164,8 @@ def test_an_address_that_changes_its_role_drops_the_old_id(table: RouteTable[str
     assert addresses_of(table, "a") == {0: SLAVE.address}
 
 
-def test_another_address_under_the_same_id_takes_the_place(table: RouteTable[str]) -> None:
-    """A broker that moved replaces itself, and its old address dying later takes nothing away."""
+def test_another_address_with_the_same_id_replaces_the_first(table: RouteTable[str]) -> None:
+    """A broker that moved replaces itself, and losing its old connection later removes nothing."""
     moved = BrokerAddress("C", "a", 0, "10.0.0.9:10911")
     table.register(registration(MASTER), "old", T0)
     table.register(registration(moved), "new", T0)
@@ -175,8 +175,8 @@ def test_another_address_under_the_same_id_takes_the_place(table: RouteTable[str
     assert queues_of(table, "S1") == {"a": 1}
 
 
-def test_a_newcomer_with_an_older_state_is_ignored(table: RouteTable[str]) -> None:
-    """A deposed master that comes back does not push out its successor while that is alive."""
+def test_a_registration_with_an_older_state_is_ignored(table: RouteTable[str]) -> None:
+    """A former master that returns does not replace its successor while that is live."""
     deposed = BrokerAddress("C", "a", 0, "10.0.0.9:10911")
     table.register(registration(MASTER, state=2), "m", T0)
     assert table.register(registration(deposed, state=1), "d", T0) is None
@@ -187,20 +187,20 @@ def test_a_newcomer_with_an_older_state_is_ignored(table: RouteTable[str]) -> No
 
 
 def test_addresses_are_listed_by_id(table: RouteTable[str]) -> None:
-    """Clients that take the first address get the master, whoever came first."""
+    """Clients that use the first address get the master, whichever registered first."""
     table.register(registration(SLAVE), "s", T0)
     table.register(registration(MASTER), "m", T0)
     assert list(addresses_of(table, "a")) == [0, 1]
 
 
-def test_the_zone_of_a_broker_is_told(table: RouteTable[str]) -> None:
-    """Clients may prefer brokers near them."""
+def test_the_zone_of_a_broker_is_listed(table: RouteTable[str]) -> None:
+    """Clients may prefer brokers in their zone."""
     table.register(registration(MASTER, zone="z1"), "m", T0)
     assert table.cluster_info().broker_addr_table["a"].zone_name == "z1"
 
 
-def test_the_topics_go_with_the_last_address(table: RouteTable[str]) -> None:
-    """While a slave is left its topics can still be read."""
+def test_the_topics_are_removed_with_the_last_address(table: RouteTable[str]) -> None:
+    """While a slave is left, its topics can still be read."""
     table.register(registration(MASTER), "m", T0)
     table.register(registration(SLAVE), "s", T0)
     table.register(registration(OTHER, topics("S1", "B")), "o", T0)
@@ -214,8 +214,8 @@ def test_the_topics_go_with_the_last_address(table: RouteTable[str]) -> None:
     assert (table.topics(), table.cluster_info().cluster_addr_table) == ([], {})
 
 
-def test_unregistering_what_is_not_there_is_no_error(table: RouteTable[str]) -> None:
-    """A broker may stop twice, or before it was heard of."""
+def test_unregistering_an_unknown_broker_is_not_an_error(table: RouteTable[str]) -> None:
+    """A broker may stop twice, or before it has registered."""
     table.unregister(MASTER)
     table.register(registration(MASTER), "m", T0)
     table.unregister(SLAVE)
@@ -223,7 +223,7 @@ def test_unregistering_what_is_not_there_is_no_error(table: RouteTable[str]) -> 
 
 
 def test_a_broker_expires_when_it_was_silent_for_too_long(table: RouteTable[str]) -> None:
-    """120 s of silence are allowed, unless the broker asked for another limit."""
+    """120 s of silence are allowed, unless the broker requests another limit."""
     table.register(registration(MASTER), "m", T0)
     table.register(registration(OTHER, heartbeat_timeout_ms=5_000), "o", T0)
     assert table.expire(T0 + 5_000) == []
@@ -234,8 +234,8 @@ def test_a_broker_expires_when_it_was_silent_for_too_long(table: RouteTable[str]
     assert table.statistics().expired == 2
 
 
-def test_a_sign_of_life_or_a_registration_puts_the_expiry_off(table: RouteTable[str]) -> None:
-    """Silence is counted from the last thing heard."""
+def test_a_heartbeat_or_a_registration_postpones_the_expiry(table: RouteTable[str]) -> None:
+    """The silence is counted from the last of both."""
     later = T0 + HEARTBEAT_TIMEOUT_MS
     table.register(registration(MASTER), "m", T0)
     table.register(registration(OTHER), "o", T0)
@@ -245,8 +245,8 @@ def test_a_sign_of_life_or_a_registration_puts_the_expiry_off(table: RouteTable[
     assert table.expire(later + 1) == []
 
 
-def test_a_lost_connection_takes_its_brokers_at_once(table: RouteTable[str]) -> None:
-    """Only what that connection spoke for goes, and not what has moved to another one."""
+def test_a_lost_connection_removes_its_brokers_at_once(table: RouteTable[str]) -> None:
+    """Only brokers of that connection are removed, not those that registered through another one."""
     table.register(registration(MASTER), "one", T0)
     table.register(registration(OTHER), "one", T0)
     table.register(registration(MASTER), "two", T0)
@@ -257,7 +257,7 @@ def test_a_lost_connection_takes_its_brokers_at_once(table: RouteTable[str]) -> 
 
 
 def test_topics_by_cluster_and_their_deletion(table: RouteTable[str]) -> None:
-    """A topic can be deleted in one cluster and live on in another."""
+    """A topic can be deleted in one cluster and stay in another."""
     table.register(registration(MASTER, topics("S1", "A")), "m", T0)
     table.register(registration(OTHER, topics("S1", "B")), "o", T0)
     assert table.topics_of_cluster("C") == ["S1", "A"]
@@ -271,15 +271,15 @@ def test_topics_by_cluster_and_their_deletion(table: RouteTable[str]) -> None:
     assert table.topics() == ["A", "B"]
 
 
-def test_the_reason_for_a_missing_route_is_known(table: RouteTable[str]) -> None:
-    """An operator sees whether no broker came or none has the topic."""
+def test_the_reason_for_a_missing_route(table: RouteTable[str]) -> None:
+    """An operator sees whether no broker is registered or none has the topic."""
     assert "no broker is registered" in table.missing_route_reason("T")
     table.register(registration(MASTER), "m", T0)
     assert "none of the 1 registered brokers has a topic 'T'" in table.missing_route_reason("T")
 
 
-def test_a_data_version_is_news_when_it_differs_or_the_broker_is_unknown(table: RouteTable[str]) -> None:
-    """What 322 answers."""
+def test_a_data_version_is_changed_if_it_differs_or_the_broker_is_unknown(table: RouteTable[str]) -> None:
+    """This is the result of QUERY_DATA_VERSION (322)."""
     assert table.is_changed(MASTER, DataVersion(timestamp=5))
     table.register(registration(MASTER), "m", T0)
     assert not table.is_changed(MASTER, DataVersion(timestamp=5))
@@ -288,7 +288,7 @@ def test_a_data_version_is_news_when_it_differs_or_the_broker_is_unknown(table: 
 
 
 def test_statistics_and_repr_count(table: RouteTable[str]) -> None:
-    """The table tells its size in one line and in one struct."""
+    """The table shows its size in one line and in one struct."""
     table.register(registration(MASTER), "m", T0)
     table.register(registration(SLAVE), "s", T0)
     figures = table.statistics()

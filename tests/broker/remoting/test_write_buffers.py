@@ -108,9 +108,7 @@ def parts_of(rng: random.Random, segment: memoryview, answers: int) -> list[byte
 
 @both_ways
 @pytest.mark.parametrize("answers", [1, 5, 40])
-def test_parts_are_written_without_copy(
-    write: Write, answers: int, line: tuple[socket.socket, socket.socket]
-) -> None:
+def test_parts_are_written_without_copy(write: Write, answers: int, line: tuple[socket.socket, socket.socket]) -> None:
     """Also more parts than one call takes: the peer gets every byte, in order."""
     ours, theirs = line
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
