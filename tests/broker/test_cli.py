@@ -1,4 +1,4 @@
-"""The commands as an operator meets them: processes of their own, read by stdout, stderr and exit code."""
+"""The commands as separate processes, tested through stdout, stderr and exit code."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ UNWRITABLE = "/sys/skylark-store"
 
 
 def run(directory: Path, *arguments: object, command: Sequence[str] = MQBROKER) -> subprocess.CompletedProcess[str]:
-    """A command that is expected to end by itself."""
+    """Run a command that ends by itself."""
     return subprocess.run(
         [*command, *map(str, arguments)],
         cwd=directory,
@@ -34,7 +34,7 @@ def run(directory: Path, *arguments: object, command: Sequence[str] = MQBROKER) 
 
 
 def refusal(directory: Path, *arguments: object, command: Sequence[str] = MQBROKER) -> str:
-    """The one line on stderr of a command that does not start."""
+    """Return the one line on stderr of a command that does not start."""
     done = run(directory, *arguments, command=command)
     assert done.returncode == 1, done.stdout
     assert "Traceback" not in done.stdout + done.stderr
@@ -49,7 +49,7 @@ def on_free_ports() -> list[str]:
 
 @pytest.mark.daemon
 def test_p_prints_every_setting_with_its_origin(tmp_path: Path) -> None:
-    """-p shows what the daemon would run with, one setting a line, and starts nothing."""
+    """-p prints the daemon's settings, one per line, and starts nothing."""
     (tmp_path / "b.conf").write_text("brokerName=from-file\n")
     done = run(tmp_path, "-c", "b.conf", "-n", "ns1:9876;ns2:9876", "--set", "listenPort=1234", "-p")
     assert (done.returncode, done.stderr) == (0, "")
@@ -62,8 +62,8 @@ def test_p_prints_every_setting_with_its_origin(tmp_path: Path) -> None:
 
 
 @pytest.mark.daemon
-def test_p_with_json_is_for_scripts(tmp_path: Path) -> None:
-    """--json gives the same as an object; what is odd about a key goes to stderr, out of the way."""
+def test_p_with_json_prints_an_object(tmp_path: Path) -> None:
+    """--json prints the same as an object; warnings about keys go to stderr."""
     done = run(tmp_path, "-p", "--json", "--set", "listenPrt=1", command=MQNAMESRV)
     assert json.loads(done.stdout)["listenPort"] == {"value": "9876", "origin": "default"}
     assert done.stderr == "warning: --set: unknown key listenPrt, did you mean listenPort?\n"
@@ -72,7 +72,7 @@ def test_p_with_json_is_for_scripts(tmp_path: Path) -> None:
 @pytest.mark.daemon
 @pytest.mark.parametrize(("command", "name"), [(MQBROKER, "mqbroker"), (MQNAMESRV, "mqnamesrv")])
 def test_help_has_examples_and_version_has_versions(tmp_path: Path, command: Sequence[str], name: str) -> None:
-    """--help shows how the command is used, --version what is installed."""
+    """--help shows how the command is used, --version the installed versions."""
     text = run(tmp_path, "--help", command=command).stdout
     assert f"{name} --set " in text
     assert "--config" in text
@@ -80,8 +80,8 @@ def test_help_has_examples_and_version_has_versions(tmp_path: Path, command: Seq
 
 
 @pytest.mark.daemon
-def test_a_bad_key_names_file_line_key_and_what_was_expected(tmp_path: Path) -> None:
-    """A mistake in the file is told in one line."""
+def test_an_invalid_value_names_file_line_key_and_expected_values(tmp_path: Path) -> None:
+    """A mistake in the file gives one line."""
     (tmp_path / "b.conf").write_text("# mine\nflushDiskType=NEVER\n")
     expected = "mqbroker: b.conf:2: flushDiskType=NEVER: expected ASYNC_FLUSH or SYNC_FLUSH"
     assert refusal(tmp_path, "-c", "b.conf") == expected
@@ -89,15 +89,15 @@ def test_a_bad_key_names_file_line_key_and_what_was_expected(tmp_path: Path) -> 
 
 @pytest.mark.daemon
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """A missing file, or one that is no text, stops the start."""
+    """A missing file, or one that is not text, stops the start."""
     assert refusal(tmp_path, "-c", "none.conf") == "mqbroker: cannot read none.conf: No such file or directory"
     (tmp_path / "b.conf").write_bytes(b"\xff\xfe")
     assert refusal(tmp_path, "-c", "b.conf").startswith("mqbroker: cannot read b.conf: 'utf-8' codec")
 
 
 @pytest.mark.daemon
-def test_tls_settings_may_stand_in_their_own_file(tmp_path: Path) -> None:
-    """tls.config.file wins over broker.conf, and flags win over it; one that is named must be there."""
+def test_tls_settings_can_have_their_own_file(tmp_path: Path) -> None:
+    """tls.config.file overrides broker.conf, and flags override it; a file that is set must exist."""
     (tmp_path / "b.conf").write_text("tls.config.file=tls.properties\ntls.server.mode=disabled\ntls.enable=false\n")
     assert refusal(tmp_path, "-c", "b.conf", "-p") == "mqbroker: cannot read tls.properties: No such file or directory"
     (tmp_path / "tls.properties").write_text(
@@ -122,7 +122,7 @@ def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path) -> No
 @pytest.mark.daemon
 @pytest.mark.parametrize("key", ["listenPort", "embeddedNamesrvPort", "metricsPromExporterPort"])
 def test_a_port_in_use_stops_the_start(tmp_path: Path, key: str) -> None:
-    """One line names the port, whichever of the three it is."""
+    """One line names the port, for each of the three."""
     with socket.socket() as taken:
         taken.bind((LOOPBACK, 0))
         taken.listen()
@@ -132,8 +132,8 @@ def test_a_port_in_use_stops_the_start(tmp_path: Path, key: str) -> None:
 
 
 @pytest.mark.daemon
-def test_a_name_server_s_port_in_use_stops_its_start(tmp_path: Path) -> None:
-    """mqnamesrv says the same."""
+def test_a_port_in_use_stops_the_start_of_a_name_server(tmp_path: Path) -> None:
+    """mqnamesrv prints the same line."""
     with socket.socket() as taken:
         taken.bind((LOOPBACK, 0))
         taken.listen()
@@ -144,8 +144,8 @@ def test_a_name_server_s_port_in_use_stops_its_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.daemon
-def test_a_store_of_another_broker_stops_the_start(tmp_path: Path) -> None:
-    """Two brokers never write into one store; the second says who is in the way."""
+def test_a_store_in_use_stops_the_start(tmp_path: Path) -> None:
+    """Two brokers never write into one store; the second prints the reason."""
     with running(directory=tmp_path) as first:
         line = refusal(tmp_path, *on_free_ports())
         assert first.stop() == 0
@@ -153,15 +153,15 @@ def test_a_store_of_another_broker_stops_the_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.daemon
-def test_a_directory_without_rights_stops_the_start(tmp_path: Path) -> None:
-    """A store where nobody may write, not even root, is named with the reason."""
+def test_an_unwritable_directory_stops_the_start(tmp_path: Path) -> None:
+    """A store that even root cannot write is named with the reason."""
     line = refusal(tmp_path, *on_free_ports(), "--set", f"storePathRootDir={UNWRITABLE}")
     assert line.startswith(f"mqbroker: the store directory {UNWRITABLE} cannot be used: ")
 
 
 @pytest.mark.daemon
 def test_a_store_that_is_a_file_stops_the_start(tmp_path: Path) -> None:
-    """What is in the way of the store's directory is named."""
+    """The obstacle in place of the store's directory is named."""
     (tmp_path / "store").write_text("")
     assert "store" in refusal(tmp_path, *on_free_ports())
 
@@ -169,7 +169,7 @@ def test_a_store_that_is_a_file_stops_the_start(tmp_path: Path) -> None:
 @pytest.mark.daemon
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_the_daemon_in_order(tmp_path: Path, number: signal.Signals) -> None:
-    """After SIGTERM or SIGINT the exit code is 0, the store is closed cleanly, and the log says why."""
+    """After SIGTERM or SIGINT the exit code is 0, the store is closed cleanly, and the signal is logged."""
     with running(directory=tmp_path) as daemon:
         assert daemon.page("/healthz")[0] == 200
         assert daemon.stop(number) == 0, daemon.output
@@ -179,8 +179,8 @@ def test_a_signal_stops_the_daemon_in_order(tmp_path: Path, number: signal.Signa
 
 
 @pytest.mark.daemon
-def test_a_daemon_takes_all_the_descriptors_it_may(tmp_path: Path) -> None:
-    """A shell's soft limit is no limit on connections; the hard one is."""
+def test_a_daemon_raises_its_descriptor_limit(tmp_path: Path) -> None:
+    """The soft limit of a shell is raised to the hard limit."""
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (100, 400))
@@ -195,7 +195,7 @@ def test_a_daemon_takes_all_the_descriptors_it_may(tmp_path: Path) -> None:
 
 @pytest.mark.daemon
 def test_a_name_server_runs_and_stops(tmp_path: Path) -> None:
-    """mqnamesrv is ready, takes connections at its port, and stops with exit code 0."""
+    """mqnamesrv becomes ready, accepts connections on its port, and stops with exit code 0."""
     (port,) = free_ports(1)
     settings = {"listenPort": port, "bindAddress": LOOPBACK, "kvConfigPath": tmp_path / "kv.json"}
     with running(MQNAMESRV, tmp_path, settings) as daemon:
@@ -204,8 +204,8 @@ def test_a_name_server_runs_and_stops(tmp_path: Path) -> None:
 
 
 @pytest.mark.daemon
-def test_odd_keys_are_told_in_the_log(tmp_path: Path) -> None:
-    """The start log lists unknown keys as warnings and keys that are not acted on as information."""
+def test_unknown_and_ignored_keys_are_logged(tmp_path: Path) -> None:
+    """The start log lists unknown keys as warnings and ignored keys as information."""
     (tmp_path / "b.conf").write_text("brokerNam=x\nhaListenPort=10912\n")
     with running([*MQBROKER, "-c", "b.conf"], tmp_path) as daemon:
         assert daemon.stop() == 0, daemon.output
@@ -215,7 +215,7 @@ def test_odd_keys_are_told_in_the_log(tmp_path: Path) -> None:
 
 
 async def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first signal asks, the second does not."""
+    """The first signal requests a stop, the second ends the process."""
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
     stop = asyncio.Event()

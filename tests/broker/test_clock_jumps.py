@@ -1,4 +1,4 @@
-"""The wall clock is set while a broker runs: by an hour and by ten years, back and forth. Its services go on."""
+"""The wall clock is set while a broker runs: by an hour and by ten years, forward and back. Its services continue."""
 
 import json
 import time
@@ -36,22 +36,22 @@ PULL: Final = {
 
 
 class SetClock:
-    """The module `time` as the broker sees it, with a wall clock that can be set."""
+    """The module `time` for the broker, with a wall clock that can be set."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
 
     def time_ns(self) -> int:
-        """Unix time as it was set."""
+        """Return Unix time, as set."""
         return time.time_ns() + self.ahead_ms * 1_000_000
 
     def monotonic_ns(self) -> int:
-        """The steady clock."""
+        """Return the steady clock."""
         return time.monotonic_ns()
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Ask again until it is so."""
+    """Wait until the condition is true."""
     end_s = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < end_s
@@ -59,7 +59,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 @contextmanager
 def serving(directory: Path) -> Iterator[tuple[InProcessBroker, RawClient]]:
-    """A broker that saves offsets often, and a client of it."""
+    """Yield a broker that saves offsets often, and a client."""
     settings = {"flushConsumerOffsetInterval": 50, "transactionCheckInterval": 1_000}
     with running(directory, settings) as it, RawClient("127.0.0.1", int(it.address.rpartition(":")[2]), 10.0) as client:
         yield it, client
@@ -71,8 +71,8 @@ def bodies(client: RawClient) -> list[bytes]:
 
 
 @pytest.mark.parametrize("jump_ms", JUMPS)
-def test_services_go_on_when_the_clock_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_ms: int) -> None:
-    """Sends, pulls, delays of later messages, and the saving of offsets; also once the clock is right again."""
+def test_services_continue_when_the_clock_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_ms: int) -> None:
+    """Sends, pulls, delays of later messages, and the saving of offsets; also after the clock is corrected."""
     clock = SetClock()
     monkeypatch.setattr(skylarkmq.broker.parts, "time", clock)
     with serving(tmp_path) as (it, client):
@@ -96,7 +96,7 @@ def test_services_go_on_when_the_clock_is_set(tmp_path: Path, monkeypatch: pytes
 
 
 def saved(store: Path) -> int | None:
-    """The offset of CG in queue 0 of T, as the file has it."""
+    """Return the offset of CG in queue 0 of T in the file."""
     file = store / "config" / "consumerOffset.json"
     if not file.exists():
         return None
@@ -106,8 +106,8 @@ def saved(store: Path) -> int | None:
 
 
 @pytest.mark.parametrize("jump_ms", JUMPS)
-def test_sends_wait_for_the_flush_by_the_steady_clock(tmp_path: Path, jump_ms: int) -> None:
-    """`syncFlushTimeout` is over when so much time has passed, and neither earlier nor later."""
+def test_the_sync_flush_timeout_uses_the_steady_clock(tmp_path: Path, jump_ms: int) -> None:
+    """`syncFlushTimeout` ends after exactly that time."""
     wall, steady, disk = Clock(), Clock(1_000_000), TestDisk()
     config = config_of(tmp_path, sync=True, sync_flush_timeout=5_000)
     store = MessageStore(config, wall, disk=disk, steady_ms=steady)

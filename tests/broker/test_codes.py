@@ -1,6 +1,6 @@
-"""Which requests are served, asked of a whole broker: those that docs/formats.md lists, and nothing else.
+"""The requests that a whole broker serves are exactly those that docs/formats.md lists.
 
-A request without a single field is answered with an error of its own; only what nobody serves is answered with 3.
+A request without fields gets an error of its own; only an unknown code gets REQUEST_CODE_NOT_SUPPORTED (3).
 """
 
 import re
@@ -17,18 +17,18 @@ from tests.harness.raw import RawClient
 FORMATS: Final = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
 OF_NAME_SERVER: Final = "of the name server"
 TO_CLIENTS: Final = {39, 40, 220, 221, 326}
-"""What the broker asks of clients."""
+"""Requests that the broker sends to clients."""
 OPERATORS_ASK: Final = {
     *(18, 21, 25, 26, 43, 45, 200, 201, 202, 203, 204, 207, 208, 222, 223, 225, 300, 303, 305, 306, 307, 309),
     *(315, 316, 317, 321, 323, 324, 325, 328, 329, 351, 352),
 }
-"""What mqadmin of 4.9.7 and 5.3.3 needs of a broker for topics, groups, offsets, connections, messages and figures."""
+"""Requests of mqadmin 4.9.7 and 5.3.3 for topics, groups, offsets, connections, messages and statistics."""
 OPERATORS_ASK_NAMES: Final = {205, 318, 319, 327}
 HIGHEST: Final = 1_000
 
 
 def documented() -> Iterator[tuple[int, bool]]:
-    """Codes of the table of requests, and whether a name server serves them."""
+    """Yield the codes of the table of requests, and whether a name server serves them."""
     table = FORMATS.read_text().partition("\nRequests of this version:\n")[2].partition("\nAny other code")[0]
     for line in table.splitlines():
         cells = line.split("|")
@@ -39,7 +39,7 @@ def documented() -> Iterator[tuple[int, bool]]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[set[int], set[int]]]:
-    """Codes that a broker serves, and those that its name server does."""
+    """The codes that a broker serves, and those that its name server serves."""
     with running(tmp_path_factory.mktemp("codes")) as broker:
         yield served_by(broker.address), served_by(broker.namesrv)
 
@@ -51,15 +51,15 @@ def served_by(address: str) -> set[int]:
     return {code for code, answer in answers.items() if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
 
 
-def test_served_are_the_requests_that_are_documented(served: tuple[set[int], set[int]]) -> None:
-    """By the broker and by the name server, each its own; none more, none less."""
+def test_the_served_requests_are_those_that_are_documented(served: tuple[set[int], set[int]]) -> None:
+    """For the broker and for the name server."""
     of_broker = {code for code, is_of_names in documented() if not is_of_names}
     of_names = {code for code, is_of_names in documented() if is_of_names}
     assert served[0] == of_broker - TO_CLIENTS
     assert served[1] == of_names
 
 
-def test_operators_have_an_answer_to_all_that_they_ask(served: tuple[set[int], set[int]]) -> None:
-    """The requests behind the official tools' commands."""
+def test_the_requests_of_the_official_tools_are_served(served: tuple[set[int], set[int]]) -> None:
+    """All requests of the official tools' commands."""
     assert served[0] >= OPERATORS_ASK
     assert served[1] >= OPERATORS_ASK_NAMES

@@ -1,4 +1,4 @@
-"""What an operator changes in a running daemon: it acts so from the answer on, and after a restart."""
+"""Settings that an operator changes in a running daemon: they take effect with the response, and after a restart."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ OPERATOR = "# by hand\nbrokerPermission=6\n"
 
 @contextmanager
 def started(directory: Path) -> Iterator[tuple[Daemon, RawClient]]:
-    """A daemon with a file of its own, and an operator at its port."""
+    """Yield a daemon with its own configuration file, and an operator's connection."""
     path = directory / "broker.conf"
     if not path.exists():
         path.write_text(OPERATOR)
@@ -62,8 +62,9 @@ def permission(daemon: Daemon, topic: str) -> int:
     return int(route["queueDatas"][0]["perm"])
 
 
-def test_a_broker_that_may_not_be_written_is_so_at_once(broker: tuple[Daemon, RawClient]) -> None:
-    """When 25 is answered the routes say so, and ordered topics refuse messages; as before after another change."""
+def test_a_changed_broker_permission_takes_effect_at_once(broker: tuple[Daemon, RawClient]) -> None:
+    """After the response to request 25 routes have the permission, and ordered topics refuse messages; a second change
+    undoes it."""
     daemon, operator = broker
     ordered = {"topic": "O", "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
     rest = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": True}
@@ -75,8 +76,8 @@ def test_a_broker_that_may_not_be_written_is_so_at_once(broker: tuple[Daemon, Ra
     assert (send(operator, b="O").code, permission(daemon, "O")) == (ResponseCode.SUCCESS, 6)
 
 
-def test_sends_obey_what_was_changed(broker: tuple[Daemon, RawClient]) -> None:
-    """Auto-creation, size, start time, and what answers say of region and trace; sends of the fast way too."""
+def test_changed_settings_apply_to_sends(broker: tuple[Daemon, RawClient]) -> None:
+    """Auto-creation, size, start time, and region and trace in responses; also for fast-path sends."""
     _, operator = broker
     unique: dict[str, Any] = {"i": "UNIQ_KEY\x017F0000010001000000000001\x02"}
     assert send(operator, **unique).ext["MSG_REGION"] == "DefaultRegion"
@@ -95,8 +96,8 @@ def test_sends_obey_what_was_changed(broker: tuple[Daemon, RawClient]) -> None:
     assert "unable to service" in (refused.remark or "")
 
 
-def test_pulls_obey_what_was_changed(broker: tuple[Daemon, RawClient]) -> None:
-    """Long polling, groups that come about, lite pulls, and how many messages an answer brings."""
+def test_changed_settings_apply_to_pulls(broker: tuple[Daemon, RawClient]) -> None:
+    """Long polling, creation of groups, lite pulls, and the number of messages in a response."""
     _, operator = broker
     for _ in range(4):
         send(operator)
@@ -109,8 +110,8 @@ def test_pulls_obey_what_was_changed(broker: tuple[Daemon, RawClient]) -> None:
     assert operator.call(RequestCode.LITE_PULL_MESSAGE, PULL).code == ResponseCode.NO_PERMISSION
 
 
-def test_resets_and_replies_obey_what_was_changed(broker: tuple[Daemon, RawClient]) -> None:
-    """Who resets a group, which then has to have members; and whether replies are stored."""
+def test_changed_settings_apply_to_resets_and_replies(broker: tuple[Daemon, RawClient]) -> None:
+    """Whether the broker or the group's members reset offsets, and whether replies are stored."""
     _, operator = broker
     send(operator)
     operator.call(RequestCode.PULL_MESSAGE, PULL | {"sysFlag": 4})
@@ -123,8 +124,8 @@ def test_resets_and_replies_obey_what_was_changed(broker: tuple[Daemon, RawClien
     assert operator.call(RequestCode.SEND_REPLY_MESSAGE_V2, reply).ext["msgId"] == "0"
 
 
-def test_locks_and_send_backs_obey_what_was_changed(broker: tuple[Daemon, RawClient], tmp_path: Path) -> None:
-    """How long a lock lives, and whether a message may be sent back to this broker; a group is saved at once."""
+def test_changed_settings_apply_to_locks_and_send_backs(broker: tuple[Daemon, RawClient], tmp_path: Path) -> None:
+    """The lifetime of locks, and whether messages can be sent back to this broker; a group is saved at once."""
     _, operator = broker
     queues = [{"brokerName": "b", "queueId": 0, "topic": "T"}]
 
@@ -132,7 +133,7 @@ def test_locks_and_send_backs_obey_what_was_changed(broker: tuple[Daemon, RawCli
         body = json.dumps({"clientId": client_id, "consumerGroup": "CG", "mqSet": queues}).encode()
         return bool(json.loads(operator.call(RequestCode.LOCK_BATCH_MQ, body=body).body)["lockOKMQSet"] == queues)
 
-    send(operator)  # which makes the topic: queues that do not exist cannot be locked
+    send(operator)  # creates the topic: queues that do not exist cannot be locked
     assert held("one")
     assert not held("two")
     change(operator, "rebalanceLockMaxLiveTime=1")
@@ -149,7 +150,7 @@ def test_locks_and_send_backs_obey_what_was_changed(broker: tuple[Daemon, RawCli
 
 
 def test_settings_survive_a_restart(tmp_path: Path) -> None:
-    """26 shows the new value at once; the file has it, with its comment; the next start runs with it."""
+    """Request 26 returns the new value at once; the file contains it, with its comments; the next start uses it."""
     with started(tmp_path) as (_, operator):
         version = json.loads(operator.call(RequestCode.GET_BROKER_CONFIG).ext["version"])
         change(operator, "fileReservedTime=48\nnoSuchKey=1\ndeleteWhen=whenever\nsendMessageThreadPoolNums=8")
@@ -167,8 +168,8 @@ def test_settings_survive_a_restart(tmp_path: Path) -> None:
     assert (settings["fileReservedTime"], settings["sendMessageThreadPoolNums"]) == ("48", "8")
 
 
-def test_a_name_server_inside_a_broker_has_a_door_of_its_own(broker: tuple[Daemon, RawClient]) -> None:
-    """319 shows its keys; 318 has routes tell the order of topics from then on."""
+def test_an_embedded_name_server_has_its_own_settings_requests(broker: tuple[Daemon, RawClient]) -> None:
+    """Request 319 returns its keys; after request 318 routes include the ordering configuration."""
     daemon, _ = broker
     with RawClient(LOOPBACK, daemon.namesrv_port) as operator:
         order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "TBW102", "value": "b:4"}
@@ -182,8 +183,8 @@ def test_a_name_server_inside_a_broker_has_a_door_of_its_own(broker: tuple[Daemo
         assert refused.code == ResponseCode.NO_PERMISSION
 
 
-def test_a_name_server_by_itself_obeys_too(tmp_path: Path) -> None:
-    """206 is refused once it was turned off, and the file has it."""
+def test_changed_settings_apply_to_a_stand_alone_name_server(tmp_path: Path) -> None:
+    """Request 206 is refused once it is turned off, and the file contains the setting."""
     path = tmp_path / "namesrv.conf"
     path.write_text("enableTopicList=true\n")
     command = (*MQNAMESRV, "-c", path)

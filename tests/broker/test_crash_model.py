@@ -1,11 +1,11 @@
-"""Whatever clients put, by whatever way, a crash behind it changes nothing.
+"""A crash changes nothing, whatever clients have put, by any request.
 
-A broker runs in this process, and a client sends it sequences of odd requests by every way into the log: all codes and
-dialects of sends, batches, send-backs, delayed messages, timers, half messages and their ends, replies. Then the store
-is copied between two turns, which is what kill -9 leaves. Recovery of the copy must come to what dispatch came to in
-the running broker: the same log, the same units of the same queues, the same items of the index. Nothing is skipped,
-since what may enter the log is what recovery takes for a record (docs/formats.md, "Checks before the log"). No request
-ends in an error that nobody foresaw.
+A broker runs in this process, and a client sends it sequences of unusual requests of every kind that writes into the
+log: all codes and dialects of sends, batches, send-backs, delayed messages, timers, half messages and their ends,
+replies. Then the store is copied between two event-loop iterations, which equals its state after kill -9. The recovery
+of the copy must have the same result as the dispatch in the running broker: the same log, the same units of the same
+queues, the same index items. No record is skipped, since every record that can be stored must be valid for recovery
+(docs/formats.md, "Checks before the log"). No request ends in an unexpected error.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ from tests.harness.raw import RawClient
 from tests.harness.stores import Opened
 
 EXAMPLES = int(os.environ.get("SKYLARK_CRASHES", "50"))
-SHORTEST = 8
+MIN_LENGTH = 8
 GROUP = "G"
 ROLLBACK = 12
 SEGMENT_BYTES = 1 << 18
-MOST_UNITS = 32
-MOST_SHOWN = 100
+MAX_UNITS = 32
+MAX_SHOWN = 100
 SIZES = {
     "mappedFileSizeCommitLog": SEGMENT_BYTES,
     "mappedFileSizeConsumeQueue": 20 * 100,
@@ -57,7 +57,7 @@ STORE_SIZES: dict[str, Any] = {
     "max_index_num": 200,
 }
 
-NUMBER_TEXTS = [text for text in map(str, NUMBERS) if len(text) <= MOST_SHOWN]
+NUMBER_TEXTS = [text for text in map(str, NUMBERS) if len(text) <= MAX_SHOWN]
 SHORT_NAMES = [name for name in NAMES if len(name) <= 128]
 topics = st.sampled_from(["%RETRY%G", "%DLQ%G", "TBW102", "DefaultCluster_REPLY_TOPIC", *INTERNAL, *SHORT_NAMES])
 some_topics = st.one_of(*(st.just(topic) for topic in "AAAAAB"), topics)
@@ -74,13 +74,13 @@ SEND_CODES = [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode
 
 
 class Send(NamedTuple):
-    """One message by one of the sends; `wish` makes it a delayed one, a timer, a half message."""
+    """One message by one of the sends; `kind` makes it a delayed message, a timer or a half message."""
 
     code: int
     topic: str
     header: dict[str, str]
     properties: dict[str, str]
-    wish: dict[str, str]
+    kind: dict[str, str]
     size: int
 
 
@@ -91,32 +91,32 @@ class Batch(NamedTuple):
 
 
 class SendBack(NamedTuple):
-    """Of the message that was stored so many sends ago."""
+    """Sends back the message that was stored `ago` sends before."""
 
     ago: int
     header: dict[str, str]
 
 
 class End(NamedTuple):
-    """Of the half message that was stored so many half messages ago."""
+    """Ends the half message that was stored `ago` half messages before."""
 
     ago: int
     is_commit: bool
 
 
-wishes = st.sampled_from(
+kinds = st.sampled_from(
     [{}, {}, {}, {"DELAY": "1"}, {"TIMER_DELAY_MS": "50"}, {"TIMER_DELIVER_MS": "1"}, {"TRAN_MSG": "true"}]
 )
 puts = st.one_of(
-    st.builds(Send, st.sampled_from(SEND_CODES), some_topics, odd_headers, properties, wishes, sizes),
+    st.builds(Send, st.sampled_from(SEND_CODES), some_topics, odd_headers, properties, kinds, sizes),
     st.builds(Batch, some_topics, odd_headers, st.lists(st.tuples(properties, sizes), min_size=1, max_size=5)),
     st.builds(SendBack, st.integers(0, 3), st.fixed_dictionaries({}, optional={"delayLevel": numbers})),
     st.builds(End, st.integers(0, 3), st.booleans()),
 )
 
 
-class Attacked:
-    """The broker, and what its client was told."""
+class RunningBroker:
+    """The broker, and the responses of its client."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, port: int, store: Path) -> None:
         self.loop = loop
@@ -130,11 +130,11 @@ class Attacked:
         self._halves: list[tuple[dict[str, str], str]] = []
 
     def close(self) -> None:
-        """The client leaves."""
+        """Close the client."""
         self._client.close()
 
     def put(self, one: Any) -> None:
-        """Have one request served; a broker that closes the connection has refused it."""
+        """Make one request; if the broker closes the connection, it has refused the request."""
         try:
             self._put(one)
         except ConnectionError:
@@ -155,7 +155,7 @@ class Attacked:
                 self._end(one)
 
     def _send_back(self, one: SendBack) -> None:
-        offset = _place(self._stored[-1 - one.ago % len(self._stored)])
+        offset = _physical_offset(self._stored[-1 - one.ago % len(self._stored)])
         fields: dict[str, object] = {"offset": offset, "group": GROUP, "delayLevel": "0", "originMsgId": "x"}
         fields |= {"originTopic": "A", "unitMode": "false"}
         self._client.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields | one.header)
@@ -163,18 +163,18 @@ class Attacked:
     def _end(self, one: End) -> None:
         answered, key = self._halves[-1 - one.ago % len(self._halves)]
         fields: dict[str, object] = {"producerGroup": "P", "tranStateTableOffset": answered["queueOffset"]}
-        fields |= {"commitLogOffset": _place(answered), "msgId": key, "transactionId": key}
+        fields |= {"commitLogOffset": _physical_offset(answered), "msgId": key, "transactionId": key}
         fields |= {"fromTransactionCheck": "false", "commitOrRollback": COMMIT if one.is_commit else ROLLBACK}
         self._client.call(RequestCode.END_TRANSACTION, fields)
 
     def _send(self, send: Send) -> None:
-        texts = {**send.properties, **send.wish}
+        texts = {**send.properties, **send.kind}
         if send.code == RequestCode.SEND_REPLY_MESSAGE_V2:
             texts["REPLY_TO_CLIENT"] = "nobody"
-        if "TRAN_MSG" in send.wish:
+        if "TRAN_MSG" in send.kind:
             texts |= {"PGROUP": "P", "UNIQ_KEY": f"U{len(self._stored)}"}
         header = send_header(send.topic, _text(texts), **send.header)
-        if "TRAN_MSG" in send.wish:
+        if "TRAN_MSG" in send.kind:
             header["f"] = 4
         named = header if send.code != RequestCode.SEND_MESSAGE else long_names(header | {"l": "16"})
         body = self._body(send.size)
@@ -182,11 +182,11 @@ class Attacked:
         if answer.code != ResponseCode.SUCCESS or "msgId" not in answer.ext:
             return
         self._stored.append(answer.ext)
-        if "TRAN_MSG" in send.wish:
+        if "TRAN_MSG" in send.kind:
             self._halves.append((answer.ext, texts["UNIQ_KEY"]))
         elif (
             has_unit(int(send.header.get("f", "0")))
-            and not send.wish
+            and not send.kind
             and not texts.keys() & {"DELAY", "TRAN_MSG", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"}
         ):
             place = send.topic, int(answer.ext["queueId"]), int(answer.ext["queueOffset"])
@@ -197,7 +197,7 @@ class Attacked:
         return (b"%d:" % self._count).ljust(size, b".")
 
     def crash(self, copy: Path) -> tuple["State", "State"]:
-        """What the running broker knows, and what recovery makes of a copy of its store, made in the same turn."""
+        """Return the state of the running broker, and that of a recovered copy of its store, taken at the same time."""
 
         async def take() -> State:
             state = State(self.broker.store)
@@ -214,7 +214,7 @@ class Attacked:
 
 
 class State:
-    """What a store has, as dispatch or recovery understood its log."""
+    """The state of a store according to dispatch or recovery."""
 
     def __init__(self, store: MessageStore) -> None:
         store.commit()
@@ -230,7 +230,7 @@ class State:
         }
 
     def message(self, topic: str, queue_id: int, offset: int) -> Stored:
-        """What a queue has at an offset."""
+        """Return the message of a queue at an offset."""
         at = self.units[topic, queue_id][offset][0]
         return next(record for record in self.log if record.at == at)
 
@@ -238,7 +238,7 @@ class State:
 def _units(store: MessageStore, topic: str, queue_id: int) -> Iterator[tuple[int, int, int]]:
     offset, end = 0, store.max_offset(topic, queue_id) or 0
     while offset < end:
-        found = store.units(topic, queue_id, offset, MOST_UNITS)
+        found = store.units(topic, queue_id, offset, MAX_UNITS)
         assert found, f"{topic}/{queue_id} has no unit at {offset}, its end is {end}"
         yield from found
         offset += len(found)
@@ -248,14 +248,14 @@ def _text(texts: dict[str, str]) -> str:
     return "".join(f"{name}\x01{value}\x02" for name, value in texts.items())
 
 
-def _place(answered: dict[str, str]) -> int:
-    """The physical offset in a message id."""
+def _physical_offset(answered: dict[str, str]) -> int:
+    """Return the physical offset in a message id."""
     return int(answered["msgId"].split(",")[0][16:], 16)
 
 
 @contextmanager
-def attacked(directory: Path, loop: asyncio.AbstractEventLoop) -> Iterator[Attacked]:
-    """A broker that has nothing yet, and its client."""
+def running_broker(directory: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RunningBroker]:
+    """Yield a broker with an empty store, and its client."""
     broker_port, namesrv_port = free_ports(2)
     store = directory / "store"
     own = {"listenPort": broker_port, "embeddedNamesrvPort": namesrv_port, "storePathRootDir": store}
@@ -264,14 +264,14 @@ def attacked(directory: Path, loop: asyncio.AbstractEventLoop) -> Iterator[Attac
     broker = wait(loop, made(load_broker(chosen, machine).config))
     wait(loop, broker.start())
     try:
-        with closing(Attacked(loop, broker, broker_port, store)) as it:
+        with closing(RunningBroker(loop, broker, broker_port, store)) as it:
             yield it
     finally:
         wait(loop, broker.stop())
 
 
 class Tracebacks(logging.Handler):
-    """Keeps what is logged with a traceback."""
+    """Keeps log records with a traceback."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -284,7 +284,7 @@ class Tracebacks(logging.Handler):
 
 @contextmanager
 def no_traceback() -> Iterator[None]:
-    """AssertionError if one was logged."""
+    """Raise AssertionError if a traceback is logged."""
     handler, logger = Tracebacks(), logging.getLogger("skylarkmq.broker")
     logger.addHandler(handler)
     try:
@@ -296,13 +296,13 @@ def no_traceback() -> Iterator[None]:
 
 @pytest.mark.timeout(3600)
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(sequence=st.lists(puts, min_size=SHORTEST, max_size=60))
+@given(sequence=st.lists(puts, min_size=MIN_LENGTH, max_size=60))
 def test_a_crash_changes_nothing(sequence: list[Any]) -> None:
-    """Live dispatch and recovery agree about everything that was let in."""
+    """Live dispatch and recovery have the same result for all accepted requests."""
     with (
         tempfile.TemporaryDirectory(prefix="crash-model-") as directory,
         loop_in_a_thread() as loop,
-        attacked(Path(directory), loop) as it,
+        running_broker(Path(directory), loop) as it,
         no_traceback(),
     ):
         for one in sequence:

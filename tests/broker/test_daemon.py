@@ -1,4 +1,4 @@
-"""The daemon as a whole, over its ports: what was sent is there after any end, and bad clients disturb nobody."""
+"""The whole daemon over its ports: acknowledged messages survive any end, and bad clients affect no other client."""
 
 import json
 import os
@@ -55,10 +55,10 @@ def pull_all(client: RawClient) -> list[bytes]:
 
 
 def parked(daemon: Daemon, offset: int, wait_ms: int) -> socket.socket:
-    """A connection whose pull found nothing and waits."""
+    """Return a connection with a parked pull."""
     connection = socket.create_connection((LOOPBACK, daemon.broker_port), 10)
     ext = texts(PULL | {"queueOffset": offset, "sysFlag": SUSPEND_WITH_SUBSCRIPTION, "suspendTimeoutMillis": wait_ms})
-    # the answer to a second request shows that the first one has been dealt with
+    # the response to a second request shows that the first one is handled
     connection.sendall(frame({"code": 11, "opaque": 1, "extFields": ext}) + frame({"code": 99_999, "opaque": 2}))
     assert answer_on(connection)["opaque"] == 2
     return connection
@@ -72,8 +72,8 @@ def answer_on(connection: socket.socket) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_what_was_acknowledged_is_there_after_the_process_ends(tmp_path: Path, end: signal.Signals) -> None:
-    """However the process ends, the next one has every message and goes on where it was."""
+def test_acknowledged_messages_survive_the_end_of_the_process(tmp_path: Path, end: signal.Signals) -> None:
+    """However the process ends, the next one has every message and continues at the same offset."""
     bodies = [b"%d" % n + os.urandom(n * 7) for n in range(300)]  # over several segments
     with running(directory=tmp_path, settings={"mappedFileSizeCommitLog": 65_536}) as daemon, client(daemon) as one:
         assert {send(one, body).code for body in bodies} == {0}
@@ -85,8 +85,8 @@ def test_what_was_acknowledged_is_there_after_the_process_ends(tmp_path: Path, e
 
 
 @pytest.mark.parametrize("attempt", range(4))
-def test_a_topic_made_by_a_send_outlives_a_kill(tmp_path: Path, attempt: int) -> None:
-    """A kill right behind the first acknowledgement comes before the topic is saved; its message can be pulled."""
+def test_a_topic_created_by_a_send_survives_a_kill(tmp_path: Path, attempt: int) -> None:
+    """A kill after the first acknowledgment comes before the topic is saved; its message can be pulled."""
     with running(directory=tmp_path) as daemon, client(daemon) as one:
         assert send(one, b"first").code == 0
         daemon.stop(signal.SIGKILL)
@@ -95,8 +95,9 @@ def test_a_topic_made_by_a_send_outlives_a_kill(tmp_path: Path, attempt: int) ->
         assert send(one, b"second").code == 0
 
 
-def test_the_route_of_a_new_topic_is_known_when_its_creation_is_answered(daemon: Daemon) -> None:
-    """17 registers with the name server before it answers; the broker's own topics are there from the start."""
+def test_a_new_topic_has_a_route_when_its_creation_succeeds(daemon: Daemon) -> None:
+    """UPDATE_AND_CREATE_TOPIC (17) registers with the name server before its response; the broker's own topics exist
+    from the start."""
     with client(daemon) as one, RawClient(LOOPBACK, daemon.namesrv_port) as names:
         queues = {"readQueueNums": 3, "writeQueueNums": 3, "perm": 6, "topicFilterType": "SINGLE_TAG"}
         flags = {"defaultTopic": "TBW102", "topicSysFlag": 0, "order": False}
@@ -105,12 +106,13 @@ def test_the_route_of_a_new_topic_is_known_when_its_creation_is_answered(daemon:
             assert names.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0, topic
 
 
-def test_a_deleted_topic_does_not_come_back(tmp_path: Path) -> None:
-    """After 215 and a kill its queues, offsets and messages are gone; made again, it begins at 0; retries stay."""
+def test_a_deleted_topic_stays_deleted(tmp_path: Path) -> None:
+    """After request 215 and a kill its queues, offsets and messages are gone; created again, it begins at 0; retries
+    stay."""
     retry = "%RETRY%CG"
     with running(directory=tmp_path) as daemon, client(daemon) as one:
         assert send(one, b"old 1").code == 0
-        pull_all(one)  # makes the group, and with it its retry topic
+        pull_all(one)  # creates the group and its retry topic
         assert send(one, b"old 2").code == 0
         for body in (b"again 1", b"again 2"):
             assert one.call(RequestCode.SEND_MESSAGE_V2, SEND | {"b": retry}, body).code == 0
@@ -127,7 +129,7 @@ def test_a_deleted_topic_does_not_come_back(tmp_path: Path) -> None:
 
 
 def test_a_parked_pull_is_woken_by_the_next_message(daemon: Daemon) -> None:
-    """The answer of a waiting pull arrives with the message."""
+    """The response of a waiting pull contains the message."""
     with client(daemon) as one:
         send(one, b"first")
         with parked(daemon, 1, wait_ms=60_000) as waiting:
@@ -135,8 +137,8 @@ def test_a_parked_pull_is_woken_by_the_next_message(daemon: Daemon) -> None:
             assert answer_on(waiting)["code"] == ResponseCode.SUCCESS
 
 
-def test_a_parked_pull_is_answered_when_the_daemon_stops(daemon: Daemon) -> None:
-    """Nobody is left waiting, and the exit code is 0."""
+def test_a_parked_pull_gets_a_response_when_the_daemon_stops(daemon: Daemon) -> None:
+    """No client is left waiting, and the exit code is 0."""
     with client(daemon) as one:
         send(one, b"first")
         with parked(daemon, 1, wait_ms=60_000) as waiting:
@@ -144,37 +146,37 @@ def test_a_parked_pull_is_answered_when_the_daemon_stops(daemon: Daemon) -> None
             assert answer_on(waiting)["code"] == ResponseCode.PULL_NOT_FOUND
 
 
-def test_bad_clients_disturb_nobody(daemon: Daemon) -> None:
-    """Garbage, a peer that never reads, and one that dribbles: a polite client is served all the while."""
+def test_bad_clients_affect_no_other_client(daemon: Daemon) -> None:
+    """Invalid bytes, a peer that never reads, and one that sends byte by byte: a normal client is served meanwhile."""
     with ExitStack() as stack:
-        polite = stack.enter_context(client(daemon))
+        normal = stack.enter_context(client(daemon))
         for body in (os.urandom(60_000) for _ in range(64)):
-            assert send(polite, body).code == 0
+            assert send(normal, body).code == 0
         deaf = socket.create_connection((LOOPBACK, daemon.broker_port), 10)
         stack.enter_context(deaf)
         deaf.setblocking(False)
-        dribbling = stack.enter_context(socket.create_connection((LOOPBACK, daemon.broker_port), 10))
+        slow = stack.enter_context(socket.create_connection((LOOPBACK, daemon.broker_port), 10))
         whole = frame({"code": 28, "opaque": 9})
         pull = frame({"code": 11, "opaque": 1, "extFields": texts(PULL | {"sysFlag": SUBSCRIPTION})})
         for turn in range(len(whole)):
-            dribbling.sendall(whole[turn : turn + 1])
-            shout(deaf, pull * 50)
+            slow.sendall(whole[turn : turn + 1])
+            send_without_reading(deaf, pull * 50)
             with socket.create_connection((LOOPBACK, daemon.broker_port), 10) as garbage:
                 garbage.sendall(os.urandom(64) if turn % 2 else b"GET / HTTP/1.1\r\n\r\n")
                 if turn % 2 == 0:
                     assert garbage.recv(1) == b""
-            assert send(polite, b"%d" % turn).code == 0
-        assert answer_on(dribbling)["opaque"] == 9
+            assert send(normal, b"%d" % turn).code == 0
+        assert answer_on(slow)["opaque"] == 9
         assert rss_anon_mb(daemon) < 100
         assert daemon.page("/readyz")[0] == 200
 
 
-def shout(deaf: socket.socket, data: bytes) -> None:
+def send_without_reading(deaf: socket.socket, data: bytes) -> None:
     """Send as much as the kernel takes, and never read."""
     try:
         deaf.send(data)
     except BlockingIOError:
-        pass  # its own buffers are full: that is the point
+        pass  # its own buffers are full, as intended
 
 
 def rss_anon_mb(daemon: Daemon) -> float:
@@ -182,8 +184,8 @@ def rss_anon_mb(daemon: Daemon) -> float:
     return int(status.split("RssAnon:")[1].split()[0]) / 1024
 
 
-def test_many_clients_at_once_each_get_their_own_answers(daemon: Daemon) -> None:
-    """Twenty connections in parallel: every message is stored once, every answer belongs to its request."""
+def test_many_clients_at_once_get_their_own_responses(daemon: Daemon) -> None:
+    """Twenty connections in parallel: every message is stored once, every response belongs to its request."""
     offsets: list[int] = []
 
     def work(number: int) -> None:

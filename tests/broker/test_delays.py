@@ -26,20 +26,20 @@ PULL = {
 }  # fmt: skip
 SUSPEND_WITH_SUBSCRIPTION, WITH_SUBSCRIPTION = 6, 4
 SEGMENTS = {"mappedFileSizeCommitLog": 65_536}
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 class Client(RawClient):
-    """What these tests ask."""
+    """A client with the requests of these tests."""
 
     def send(self, body: bytes, level: int, topic: str = "T") -> None:
         answer = self.call(RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic, "i": f"DELAY\x01{level}\x02"}, body)
         assert answer.code == 0, answer
 
     def received(self, count: int, topic: str = "T") -> list[MessageExt]:
-        """The topic's messages, once there are so many."""
+        """Wait for `count` messages of the topic, and return them."""
         found: list[MessageExt] = []
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while len(found) < count:
             assert time.monotonic() < deadline, f"{len(found)} of {count}"
             where = {"topic": topic, "queueOffset": len(found), "suspendTimeoutMillis": 1_000}
@@ -48,7 +48,7 @@ class Client(RawClient):
         return found
 
     def waiting(self, level: int) -> list[MessageExt]:
-        """All that ever waited in a level's queue."""
+        """Return all messages of a level's queue."""
         found: list[MessageExt] = []
         while True:
             where = {"topic": SystemTopic.SCHEDULE, "queueId": level - 1, "queueOffset": len(found)}
@@ -78,8 +78,8 @@ def started(directory: Path, **settings: Any) -> Iterator[tuple[Daemon, Client]]
         yield daemon, client
 
 
-def test_never_early_and_seen_from_outside(tmp_path: Path) -> None:
-    """A second after it was stored, to whoever waits for it; 45 and 28 tell how far each level is."""
+def test_delivery_is_never_early_and_progress_is_reported(tmp_path: Path) -> None:
+    """A second after it was stored, to a waiting consumer; requests 45 and 28 return the progress of each level."""
     with started(tmp_path) as (_, client):
         client.send(b"later", 2)
         client.send(b"one", 1)
@@ -94,8 +94,8 @@ def test_never_early_and_seen_from_outside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_a_restart_in_the_middle_loses_nothing(tmp_path: Path, end: signal.Signals) -> None:
-    """However the process ends while messages come due: all of them come; behind a clean stop each of them once."""
+def test_a_restart_during_delivery_loses_nothing(tmp_path: Path, end: signal.Signals) -> None:
+    """However the process ends during delivery: all messages are delivered; after a clean stop, each of them once."""
     bodies = [b"%d" % n + b"x" * 500 for n in range(300)]
     with started(tmp_path, messageDelayLevel="1s") as (daemon, client):
         for body in bodies:
@@ -105,7 +105,7 @@ def test_a_restart_in_the_middle_loses_nothing(tmp_path: Path, end: signal.Signa
     with started(tmp_path, messageDelayLevel="1s") as (_, client):
         messages = client.received(len(bodies))
         dues = {message.body: message.store_timestamp + 1_000 for message in client.waiting(1)}
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while client.offsets() != {1: len(bodies)}:
             assert time.monotonic() < deadline
         messages = client.received(client.end_of("T"))
@@ -114,8 +114,8 @@ def test_a_restart_in_the_middle_loses_nothing(tmp_path: Path, end: signal.Signa
     assert end is signal.SIGKILL or len(messages) == len(bodies)
 
 
-def test_a_table_that_changed_between_starts(tmp_path: Path) -> None:
-    """A shorter delay holds for what waits, and levels that went are emptied: nothing waits for ever."""
+def test_a_level_table_changed_between_starts(tmp_path: Path) -> None:
+    """A shorter delay applies to waiting messages, and removed levels are emptied: no message waits for ever."""
     with started(tmp_path, messageDelayLevel="1h 2s") as (daemon, client):
         client.send(b"an hour", 1)
         client.send(b"two seconds", 2)
@@ -129,8 +129,8 @@ def test_a_table_that_changed_between_starts(tmp_path: Path) -> None:
         assert "delayed messages are due later than their level permits" in daemon.output
 
 
-def test_delayed_messages_go_with_their_topic(tmp_path: Path) -> None:
-    """Deleted while they wait: they do not come, even if the topic had no message yet and is made again."""
+def test_delayed_messages_are_deleted_with_their_topic(tmp_path: Path) -> None:
+    """Deleted while they wait, they are not delivered, even if the topic had no message yet and is created again."""
     with started(tmp_path, messageDelayLevel="1s 3s") as (_, client):
         client.send(b"before", 1, "Gone")
         assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Gone"}).code == 0
@@ -140,9 +140,9 @@ def test_delayed_messages_go_with_their_topic(tmp_path: Path) -> None:
         assert client.offsets() == {1: 2}
 
 
-def test_levels_beyond_the_queues_that_the_topic_tells_of(tmp_path: Path) -> None:
-    """The schedule topic has 18 queues, as RocketMQ's has, however long the table of levels: the 20th level delivers,
-    also when the table became longer behind the first start."""
+def test_more_levels_than_queues_of_the_schedule_topic(tmp_path: Path) -> None:
+    """The schedule topic has 18 queues, as in RocketMQ, however long the level table: the 20th level delivers, also if
+    the table became longer after the first start."""
     with started(tmp_path) as (daemon, client):
         client.send(b"first", 1)
         client.received(1)

@@ -1,6 +1,6 @@
-"""What clients and operators see when something fails under a running daemon: docs/formats.md, "Failures".
+"""The effects of failures on clients and operators of a running daemon: docs/formats.md, "Failures".
 
-A broker in this process, with real sockets, over a disk that fails when told to.
+A broker in this process, with real sockets, on a disk that fails on demand.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ SEND = {"a": "PG", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h":
 
 
 class Outside:
-    """A broker as its clients and its operator have it."""
+    """A broker as its clients and its operator see it."""
 
     def __init__(self, broker: Broker, port: int, health_port: int) -> None:
         self.broker = broker
@@ -64,7 +64,7 @@ class Outside:
         return [message.body for message in decode(answer.body)]
 
     async def ready(self) -> tuple[int, dict[str, str]]:
-        """Status and checks of /readyz."""
+        """Return status and checks of /readyz."""
         return await asyncio.to_thread(self._ready)
 
     def _ready(self) -> tuple[int, dict[str, str]]:
@@ -76,7 +76,7 @@ class Outside:
                 return error.code, json.load(error)["checks"]
 
     async def back(self) -> None:
-        """Wait until the broker takes messages again."""
+        """Wait until the broker accepts messages again."""
         await until(lambda: self.broker.store.is_writable)
 
 
@@ -90,7 +90,7 @@ def disk() -> TestDisk:
 
 @pytest.fixture
 def start(tmp_path: Path, disk: TestDisk, monkeypatch: pytest.MonkeyPatch) -> Open:
-    """Opens a broker over the failing disk, on the same directory each time."""
+    """Start a broker on the failing disk, on the same directory each time."""
     monkeypatch.setattr(message_store, "Disk", lambda: disk)
 
     @asynccontextmanager
@@ -117,7 +117,7 @@ def start(tmp_path: Path, disk: TestDisk, monkeypatch: pytest.MonkeyPatch) -> Op
 
 
 def refuse(disk: TestDisk, code: int, *calls: str, path: str = "/commitlog/") -> None:
-    """From now on these calls fail on files of that place."""
+    """Make these calls fail on files of this path from now on."""
 
     def check(call: str, at: str) -> None:
         if call in calls and path in at:
@@ -130,8 +130,8 @@ def heal(disk: TestDisk) -> None:
     disk.refuse = lambda call, path: None
 
 
-async def test_a_failed_sync(start: Open, disk: TestDisk, tmp_path: Path) -> None:
-    """Nobody is told that a message is safe; the broker is read-only until a restart, which finds what is there."""
+async def test_after_a_failed_sync_the_store_is_read_only(start: Open, disk: TestDisk, tmp_path: Path) -> None:
+    """No unsynced message is acknowledged; the broker is read-only until a restart, which recovers from the disk."""
     async with start(flushDiskType="SYNC_FLUSH") as broker:
         assert (await broker.send(b"safe")).code == ResponseCode.SUCCESS
         refuse(disk, errno.EIO, "fdatasync")
@@ -153,8 +153,8 @@ async def test_a_failed_sync(start: Open, disk: TestDisk, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
-async def test_the_log_cannot_be_written(start: Open, disk: TestDisk, code: int) -> None:
-    """Full or read-only: refused as such, with the measured ratios; reads go on; it comes back without a restart."""
+async def test_an_unwritable_log_refuses_messages_and_recovers(start: Open, disk: TestDisk, code: int) -> None:
+    """Full or read-only: refused with the measured ratios; reads continue; the broker recovers without a restart."""
     async with start() as broker:
         assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
         refuse(disk, code, "pwrite")
@@ -173,8 +173,8 @@ async def test_the_log_cannot_be_written(start: Open, disk: TestDisk, code: int)
         assert (await broker.ready())[0] == 200
 
 
-async def test_another_error_of_a_write(start: Open, disk: TestDisk) -> None:
-    """It is that message's alone."""
+async def test_another_write_error_affects_one_message(start: Open, disk: TestDisk) -> None:
+    """Only this message fails."""
     async with start() as broker:
         assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
         refuse(disk, errno.EIO, "pwrite")
@@ -185,8 +185,9 @@ async def test_another_error_of_a_write(start: Open, disk: TestDisk) -> None:
         assert await broker.pull() == [b"before", b"after"]
 
 
-async def test_no_room_for_another_segment(start: Open, disk: TestDisk) -> None:
-    """What does not fit is refused with 1, what fits is stored, reads go on; it comes back without a restart."""
+async def test_without_space_for_another_segment(start: Open, disk: TestDisk) -> None:
+    """A message that does not fit is refused with code 1, one that fits is stored, reads continue; no restart is
+    needed."""
     async with start() as broker:
         large = b"x" * 40_000
         assert (await broker.send(large)).code == ResponseCode.SUCCESS
@@ -206,8 +207,8 @@ async def test_no_room_for_another_segment(start: Open, disk: TestDisk) -> None:
         assert (await broker.send(large)).code == ResponseCode.SUCCESS
 
 
-async def test_a_full_disk(start: Open, disk: TestDisk) -> None:
-    """Above the warning ratio: 14 with what was measured, below it all is well again."""
+async def test_a_full_disk_refuses_messages(start: Open, disk: TestDisk) -> None:
+    """Above the warning ratio: code 14 with the measured ratios; below it messages are accepted again."""
     async with start(cleanResourceInterval=50, queueUnitsInMemory=0) as broker:
         assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
         disk.used = lambda path: 97 if path.endswith("consumequeue") else 91
@@ -223,11 +224,11 @@ async def test_a_full_disk(start: Open, disk: TestDisk) -> None:
         assert (await broker.send(b"after")).code == ResponseCode.SUCCESS
 
 
-async def test_no_descriptor_for_a_queue(start: Open, disk: TestDisk) -> None:
+async def test_without_a_descriptor_for_a_queue(start: Open, disk: TestDisk) -> None:
     """Its units wait, new messages are refused, and when there is a descriptor again nothing is missing."""
     async with start(queueUnitsInMemory=0) as broker:
         assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
-        broker.broker.store._queue_files.close()  # as if others had pushed it out of the cache
+        broker.broker.store._queue_files.close()  # as if the cache had evicted it
         refuse(disk, errno.EMFILE, "open", path="/consumequeue/")
         assert (await broker.send(b"stored")).code == ResponseCode.SUCCESS
         refused = await broker.send(b"refused")
@@ -242,8 +243,8 @@ async def test_no_descriptor_for_a_queue(start: Open, disk: TestDisk) -> None:
 
 
 @pytest.mark.daemon
-def test_descriptors_are_given_up_for_others(tmp_path: Path) -> None:
-    """With few descriptors the daemon serves who is there; a client too many is closed; all is well when some leave."""
+def test_a_daemon_with_few_descriptors_serves_its_clients(tmp_path: Path) -> None:
+    """Connected clients are served; one client too many is closed; after some leave, all requests succeed."""
     with running(directory=tmp_path, settings={"defaultTopicQueueNums": 64}, preexec_fn=few_descriptors) as daemon:
         with client_of(daemon) as first:
             for number in range(64):
@@ -272,7 +273,7 @@ def client_of(daemon: Daemon) -> RawClient:
 
 
 def too_many_clients(daemon: Daemon) -> list[RawClient]:
-    """As many as the daemon keeps, and one that it closes."""
+    """Return as many clients as the daemon accepts, and one that it closes."""
     clients = []
     for _ in range(200):
         client = client_of(daemon)
@@ -281,11 +282,11 @@ def too_many_clients(daemon: Daemon) -> list[RawClient]:
             client.call(99_999)
         except ConnectionError:
             return clients
-    raise AssertionError("the daemon has descriptors for everyone")
+    raise AssertionError("the daemon accepts every client")
 
 
 def start_line(directory: Path, *flags: str) -> str:
-    """What a daemon says that does not start."""
+    """Return the line that a daemon prints when it does not start."""
     settings = dict(zip(("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort"), free_ports(3), strict=True))
     sizes = {"mappedFileSizeCommitLog": SEGMENT_BYTES, "mappedFileSizeConsumeQueue": 400}
     ended = subprocess.run(
@@ -303,15 +304,15 @@ def start_line(directory: Path, *flags: str) -> str:
 
 
 async def filled(start: Open, count: int = 20) -> None:
-    """Messages over six segments of the log: three to four in each."""
+    """Store messages in six segments of the log: three or four in each."""
     async with start() as broker:
         for number in range(count):
             assert (await broker.send(b"%d " % number + bytes(20_000))).code == ResponseCode.SUCCESS
 
 
 @pytest.mark.daemon
-async def test_a_segment_of_the_wrong_size(start: Open, tmp_path: Path) -> None:
-    """The daemon does not start, and says which file it is and which two sizes do not agree."""
+async def test_a_segment_of_the_wrong_size_stops_the_start(start: Open, tmp_path: Path) -> None:
+    """The line names the file and both sizes."""
     await filled(start)
     path = Path("store/commitlog") / offset_file_name(SEGMENT_BYTES)
     os.truncate(tmp_path / path, 5_000)
@@ -319,8 +320,8 @@ async def test_a_segment_of_the_wrong_size(start: Open, tmp_path: Path) -> None:
 
 
 @pytest.mark.daemon
-async def test_a_missing_segment(start: Open, tmp_path: Path) -> None:
-    """The daemon names the gap and does not start, unless it is told to: then it serves the rest."""
+async def test_a_missing_segment_stops_the_start_unless_forced(start: Open, tmp_path: Path) -> None:
+    """The line names the gap; with --force-gap the daemon serves the rest."""
     await filled(start)
     (tmp_path / "store" / "commitlog" / offset_file_name(SEGMENT_BYTES)).unlink()
     name = offset_file_name(SEGMENT_BYTES)
@@ -339,7 +340,7 @@ async def test_a_missing_segment(start: Open, tmp_path: Path) -> None:
 
 
 def numbers_read(client: RawClient) -> list[int]:
-    """Every message of the queue, as a consumer follows the answers."""
+    """Return every message of the queue, as a consumer that follows the responses reads them."""
     numbers: list[int] = []
     offset = "0"
     while True:
@@ -352,8 +353,10 @@ def numbers_read(client: RawClient) -> list[int]:
 
 
 @pytest.mark.daemon
-async def test_damaged_state_files(start: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The backup is taken, with a warning; without a good one the daemon says so and does not start."""
+async def test_damaged_state_files_are_restored_or_stop_the_start(
+    start: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The backup is used, with a warning; without a valid one the daemon prints the reason and does not start."""
     async with start() as broker:
         for topic in ("T", "U"):
             assert (await broker.ask(RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic})).code == ResponseCode.SUCCESS

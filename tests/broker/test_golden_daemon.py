@@ -1,7 +1,7 @@
-"""The daemon on stores that RocketMQ 4.9.8 wrote: its answers over the wire are those that 4.9.8 gave.
+"""The daemon on stores written by RocketMQ 4.9.8: its responses equal those of 4.9.8.
 
-Where 5.3.3 answers otherwise (offsets by time, minimum offsets of trimmed queues and what follows from them), ours is
-5.3.3's answer.
+Where 5.3.3 responds differently (offsets by time, minimum offsets of trimmed queues and what follows from them), the
+response of 5.3.3 is expected.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ SETTINGS: Final = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "max
 NAMES: Final = [name for version, name in GOLDEN_STORES if version == "4.9.8"]
 
 
-class Asked(NamedTuple):
-    """A daemon that serves the store, and what 4.9.8 answered."""
+class GoldenBroker(NamedTuple):
+    """A daemon that serves the store, and the responses of 4.9.8."""
 
     golden: Golden
     client: RawClient
@@ -37,7 +37,7 @@ class Asked(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoldenBroker]:
     directory = tmp_path_factory.mktemp("golden")
     golden = golden_store("4.9.8", request.param, Path(directory, "store"))
     deliver_nothing(golden)
@@ -46,18 +46,18 @@ def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         running(MQBROKER, directory, settings | {"storePathRootDir": golden.root}) as daemon,
         RawClient("127.0.0.1", daemon.broker_port) as client,
     ):
-        yield Asked(golden, client)
+        yield GoldenBroker(golden, client)
 
 
 def deliver_nothing(golden: Golden) -> None:
-    """What was delayed when the store was written is due by now, and would come into the queues that are looked at."""
+    """Mark all delayed messages as delivered: they are due by now, and would change the tested queues."""
     queues = [queue for queue in golden.manifest["consumeQueues"] if queue["topic"] == SystemTopic.SCHEDULE]
     rows = ",".join(f"{queue['queueId'] + 1}:{queue['maxOffset'] + 1}" for queue in queues)
     Path(golden.root, "config", "delayOffset.json").write_text(f'{{"offsetTable":{{{rows}}}}}')
 
 
-def test_offsets(asked: Asked) -> None:
-    """31, 30 and 32 of every queue; a queue or topic that is not there has offsets 0 and time -1."""
+def test_offsets(asked: GoldenBroker) -> None:
+    """Requests 31, 30 and 32 for every queue; an unknown queue or topic has offsets 0 and time -1."""
     by_queue = {(entry["topic"], entry["queueId"]): entry for entry in asked.answers["offsets"]}
     by_queue |= {(entry["topic"], entry["queueId"]): entry for entry in asked.golden.expected["offsets"]}
     for (topic, queue_id), entry in by_queue.items():
@@ -68,8 +68,8 @@ def test_offsets(asked: Asked) -> None:
         assert earliest.ext == {"timestamp": str(entry["earliestStoreTime"])}
 
 
-def test_offsets_by_time(asked: Asked) -> None:
-    """29, for both boundaries."""
+def test_offsets_by_time(asked: GoldenBroker) -> None:
+    """SEARCH_OFFSET_BY_TIMESTAMP (29), for both boundaries."""
     for entry in asked.golden.expected["offsetByTime"]:
         for timestamp, *offsets in entry["answers"]:
             for boundary, offset in zip(("LOWER", "UPPER"), offsets, strict=True):
@@ -78,8 +78,8 @@ def test_offsets_by_time(asked: Asked) -> None:
                 assert answer.ext == {"offset": str(offset)}, (ext, boundary)
 
 
-def test_views(asked: Asked) -> None:
-    """33 gives the very bytes of the record, and the remark where there is none."""
+def test_views(asked: GoldenBroker) -> None:
+    """VIEW_MESSAGE_BY_ID (33) returns the bytes of the record, and the remark if there is none."""
     for entry in asked.answers["viewById"]:
         answer = asked.client.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": entry["offset"]})
         assert answer.code == entry["code"], entry
@@ -87,30 +87,36 @@ def test_views(asked: Asked) -> None:
         assert "remark" not in entry or answer.remark == entry["remark"]
 
 
-def test_queries(asked: Asked) -> None:
-    """12: code, the messages found, and how far the index goes."""
+def test_queries(asked: GoldenBroker) -> None:
+    """QUERY_MESSAGE (12): code, the messages found, and the end of the index."""
     for entry in asked.answers["queryByKey"]:
         names = ("topic", "key", "maxNum", "beginTimestamp", "endTimestamp", "_UNIQUE_KEY_QUERY")
         answer = asked.client.call(RequestCode.QUERY_MESSAGE, {name: entry[name] for name in names if name in entry})
         found = [record.physical_offset for record in iterate(answer.body) if isinstance(record, Record)]
-        told = {"code": answer.code, "offsets": found} | {name: int(value) for name, value in answer.ext.items()}
-        assert told == {name: entry[name] for name in told}, entry
-        assert len(told) == 4
+        received = {"code": answer.code, "offsets": found} | {name: int(value) for name, value in answer.ext.items()}
+        assert received == {name: entry[name] for name in received}, entry
+        assert len(received) == 4
 
 
-def test_pulls(asked: Asked) -> None:
-    """11: code, remark, offsets and the very bytes of the records, by tags (SQL92 is not served yet)."""
+def test_pulls(asked: GoldenBroker) -> None:
+    """PULL_MESSAGE (11): code, remark, offsets and the bytes of the records, by tags (SQL92 is not served here)."""
     for entry in expected_pulls(asked):
         answer = pull(asked.client, entry)
-        told = {name: int(answer.ext[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset")}
-        told |= {"suggestWhichBrokerId": int(answer.ext["suggestWhichBrokerId"])}
+        received = {name: int(answer.ext[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset")}
+        received |= {"suggestWhichBrokerId": int(answer.ext["suggestWhichBrokerId"])}
         found = [record.physical_offset for record in iterate(answer.body) if isinstance(record, Record)]
-        all_told = {"code": answer.code, "remark": answer.remark, **told, "offsets": found, "sha1": sha1(answer)}
-        assert all_told == {name: entry[name] for name in all_told}, entry
+        all_received = {
+            "code": answer.code,
+            "remark": answer.remark,
+            **received,
+            "offsets": found,
+            "sha1": sha1(answer),
+        }
+        assert all_received == {name: entry[name] for name in all_received}, entry
 
 
-def expected_pulls(asked: Asked) -> Iterator[dict[str, Any]]:
-    """What 4.9.8 answered; but where 5.3.3 begins the queue later, all that is asked of it is out of its range."""
+def expected_pulls(asked: GoldenBroker) -> Iterator[dict[str, Any]]:
+    """Yield the responses of 4.9.8; where 5.3.3 begins the queue later, all requested offsets are out of range."""
     where = ("topic", "queueId", "queueOffset", "maxMsgNums")
     by_newer = {tuple(entry[name] for name in where): entry for entry in asked.golden.expected["getMessage"]}
     for entry in [*asked.answers["pull"], *asked.answers.get("pullMoved", [])]:
@@ -128,8 +134,9 @@ def pull(client: RawClient, entry: dict[str, Any]) -> Answer:
     return client.call(RequestCode.PULL_MESSAGE, {**who, **where, **how})
 
 
-def test_committed_offsets(asked: Asked) -> None:
-    """14 gives what the groups had committed; 22 instead of 4.9.8's 0 for a queue that never had a message."""
+def test_committed_offsets(asked: GoldenBroker) -> None:
+    """QUERY_CONSUMER_OFFSET (14) returns the committed offsets; 22 instead of 4.9.8's 0 for a queue without
+    messages."""
     for entry in asked.answers["committedOffsets"]:
         ext = {"consumerGroup": entry["group"], "topic": entry["topic"], "queueId": entry["queueId"]}
         answer = asked.client.call(RequestCode.QUERY_CONSUMER_OFFSET, ext)

@@ -1,6 +1,6 @@
-"""The daemon on stores that RocketMQ 4.9.8 wrote: what was delayed when they were written is delivered, as 4.9.8 would.
+"""The daemon on stores written by RocketMQ 4.9.8: their delayed messages are delivered as by 4.9.8.
 
-All of it was due long ago. What 4.9.8 had delivered by itself is not delivered again.
+All of them were due long ago. Messages that 4.9.8 had delivered are not delivered again.
 """
 
 import time
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.daemon
 
 SETTINGS: Final = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
 SUSPEND_WITH_SUBSCRIPTION: Final = 6
-PATIENCE_S: Final = 20
+TIMEOUT_S: Final = 20
 KEPT: Final = (
     "tags", "keys", "uniqKey", "flag", "sysFlag", "bodyLength", "bodySha1", "bodyCRC", "bornTimestamp", "bornHost",
     "reconsumeTimes", "otherProperties",
@@ -30,7 +30,8 @@ KEPT: Final = (
 
 @pytest.mark.parametrize("name", ["clean", "crashed"])
 def test_pending_messages_are_delivered(name: str, tmp_path: Path) -> None:
-    """Each once, to its topic and queue, unchanged; those of topics' ends and of retries; then 45 says so."""
+    """Each once, to its topic and queue, unchanged, including retries; then GET_ALL_DELAY_OFFSET (45) returns the new
+    offsets."""
     golden = golden_store("4.9.8", name, tmp_path / "store")
     pending = list(pending_of(golden))
     assert len(pending) == {"clean": 4, "crashed": 5}[name]
@@ -63,7 +64,7 @@ def by(name: str) -> Any:
 
 
 def pending_of(golden: Golden) -> Iterator[dict[str, Any]]:
-    """Records of the schedule topic that 4.9.8 had not delivered."""
+    """Yield the records of the schedule topic that 4.9.8 had not delivered."""
     delivered = golden.manifest["config"]["delayOffset.json"]["offsetTable"]
     for record in golden.records:
         is_delivered = record["queueOffset"] < delivered.get(str(record["queueId"] + 1), 0)
@@ -72,9 +73,9 @@ def pending_of(golden: Golden) -> Iterator[dict[str, Any]]:
 
 
 def pulled(client: RawClient, topic: str, queue_id: int, offset: int, count: int) -> list[Record]:
-    """The next messages of a queue, once there are so many; and no more."""
+    """Wait for `count` messages of a queue, and return them; check that there are no more."""
     found: list[Record] = []
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     who = {"consumerGroup": "golden-reader", "topic": topic, "queueId": queue_id, "subscription": "*", "subVersion": 0}
     how = {"maxMsgNums": 32, "sysFlag": SUSPEND_WITH_SUBSCRIPTION, "commitOffset": 0, "suspendTimeoutMillis": 1_000}
     while len(found) < count and time.monotonic() < deadline:

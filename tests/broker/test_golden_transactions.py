@@ -1,4 +1,4 @@
-"""The daemon on stores that RocketMQ 4.9.8 wrote: what was open then is asked about, and ends here."""
+"""The daemon on stores written by RocketMQ 4.9.8: their open transactions are checked and ended here."""
 
 import json
 from pathlib import Path
@@ -23,13 +23,13 @@ SUBSCRIPTION_IN_REQUEST: Final = 4
 
 
 def beat(client: RawClient) -> None:
-    """The client is a producer of the group from now on."""
+    """Register the client as a producer of the group."""
     body = {"clientID": "c", "producerDataSet": [{"groupName": GROUP}], "consumerDataSet": []}
     assert client.call(RequestCode.HEART_BEAT, body=json.dumps(body).encode()).code == 0
 
 
 def question(client: RawClient) -> tuple[dict[str, Any], bytes]:
-    """The next one that the broker asks: ext fields and body."""
+    """Return ext fields and body of the broker's next transaction check."""
     while True:
         header, body = client._read_frame()
         if header["code"] == RequestCode.CHECK_TRANSACTION_STATE:
@@ -51,9 +51,9 @@ def messages(client: RawClient, topic: str, queue_id: int, offset: int) -> list[
 
 @pytest.mark.parametrize("decision", [8, 12])
 @pytest.mark.parametrize(("name", "count"), [("clean", 1), ("crashed", 2)])
-def test_open_transactions_are_taken_over(name: str, count: int, decision: int, tmp_path: Path) -> None:
-    """Each is asked about, as its last copy, counted on; committed it comes once, rolled back never; a start later
-    nobody is asked any more."""
+def test_open_transactions_are_checked_and_ended(name: str, count: int, decision: int, tmp_path: Path) -> None:
+    """Each is checked with its last copy, and its check count continues; committed it is delivered once, rolled back
+    never; after another start no check is sent."""
     golden = golden_store("4.9.8", name, tmp_path / "store")
     last = {record["uniqKey"]: record for record in golden.records if record["topic"] == SystemTopic.TRANSACTION_HALF}
     settings = {name: golden.manifest["settings"][name] for name in SETTINGS} | {

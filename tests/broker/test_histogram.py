@@ -13,19 +13,19 @@ BOUNDS = (10, 100, 1_000)
 
 
 def test_a_value_belongs_to_the_first_bound_that_it_does_not_exceed() -> None:
-    """Bounds are inclusive, and what is above all of them is counted last."""
-    buckets = Histogram(BOUNDS)
+    """Bounds are inclusive, and values above all of them are counted last."""
+    histogram = Histogram(BOUNDS)
     for value in (0, 10, 11, 1_000, 1_001):
-        buckets.note(value)
-    assert buckets.counts == [2, 1, 1, 1]
-    assert (buckets.count, buckets.total) == (5, 2_022)
+        histogram.note(value)
+    assert histogram.counts == [2, 1, 1, 1]
+    assert (histogram.count, histogram.total) == (5, 2_022)
 
 
-def test_a_value_may_come_several_times_at_once() -> None:
-    """A turn's equal values are one call."""
-    buckets = Histogram(BOUNDS)
-    buckets.note(50, 128)
-    assert (buckets.counts, buckets.total) == ([0, 128, 0, 0], 6_400)
+def test_a_value_can_be_counted_several_times() -> None:
+    """Equal values of a read batch need one call."""
+    histogram = Histogram(BOUNDS)
+    histogram.note(50, 128)
+    assert (histogram.counts, histogram.total) == ([0, 128, 0, 0], 6_400)
 
 
 VARIANTS = [plain_count_up, count_up]
@@ -33,8 +33,8 @@ VARIANTS = [plain_count_up, count_up]
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=["interpreted", "as installed"])
 @given(values=st.lists(st.integers(0, 2_000) | st.integers(0, 2**40), min_size=1, max_size=40))
-def test_each_variant_counts_alike(variant: Callable[..., int], values: list[int]) -> None:
-    """The leaf and its twin find the same bounds, and the same sum."""
+def test_both_variants_count_alike(variant: Callable[..., int], values: list[int]) -> None:
+    """The compiled module and its pure-Python counterpart find the same bounds and the same sum."""
     counts = [0] * (len(BOUNDS) + 1)
     assert variant(values, BOUNDS, counts) == sum(values)
     assert counts == [
@@ -43,8 +43,8 @@ def test_each_variant_counts_alike(variant: Callable[..., int], values: list[int
 
 
 @given(st.lists(st.integers(0, 2_000), min_size=1, max_size=40))
-def test_all_at_once_is_one_after_the_other(values: list[int]) -> None:
-    """Whatever the values, noting them together counts what noting each does."""
+def test_counting_all_at_once_equals_counting_each(values: list[int]) -> None:
+    """For any values."""
     together, single = Histogram(BOUNDS), Histogram(BOUNDS)
     together.note_all(values)
     for value in values:
@@ -52,8 +52,8 @@ def test_all_at_once_is_one_after_the_other(values: list[int]) -> None:
     assert (together.counts, together.total) == (single.counts, single.total)
 
 
-def test_sums_and_differences_leave_their_terms_alone() -> None:
-    """`plus` makes a new one."""
+def test_sums_and_differences_do_not_change_their_terms() -> None:
+    """`plus` returns a new histogram."""
     first, second = Histogram(BOUNDS), Histogram(BOUNDS)
     first.note(5, 3)
     second.note(500)

@@ -1,7 +1,7 @@
-"""Internal topics and names, attacked through the daemon: nothing outside of the store changes, nothing is lost.
+"""Attacks on internal topics and names through the daemon: no file outside of the store changes, no message is lost.
 
-The directory above the store is watched: its files and their bytes are those of before, whatever is sent, killed,
-stopped, restarted and deleted by request.
+The directory above the store is watched: its files and their content stay unchanged, through forged messages, kills,
+stops, restarts and deletions by request.
 """
 
 import json
@@ -41,19 +41,19 @@ PULL: Final = {
     "sysFlag": 6, "suspendTimeoutMillis": 1_000,
 }  # fmt: skip
 BAD_TOPICS: Final = ["../../victim/2024", "a/b", ".", "a\0b", "../consumequeue/Orders", "RMQ_SYS_TRANS_OP_HALF_TOPIC"]
-PATIENCE_S: Final = 20.0
+TIMEOUT_S: Final = 20.0
 
 
 class Client(RawClient):
-    """A client that sends anything."""
+    """A client that sends any message."""
 
     def send(self, body: bytes, topic: str = "Orders", **properties: str) -> Answer:
         return self.call(RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic, "i": encode_properties(properties)}, body)
 
     def received(self, count: int, topic: str = "Orders") -> list[MessageExt]:
-        """The topic's messages, once there are so many."""
+        """Wait for `count` messages of the topic, and return them."""
         found: list[MessageExt] = []
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while len(found) < count:
             assert time.monotonic() < deadline, f"{len(found)} of {count}"
             answer = self.call(RequestCode.PULL_MESSAGE, PULL | {"topic": topic, "queueOffset": len(found)})
@@ -62,7 +62,7 @@ class Client(RawClient):
 
 
 class Watched:
-    """A directory with a store in it, and with files of others, which are to stay as they are."""
+    """A directory with a store, and with other files that must not change."""
 
     def __init__(self, parent: Path) -> None:
         self.parent = parent
@@ -99,7 +99,7 @@ def watched(tmp_path: Path) -> Watched:
 
 
 def attack(client: Client) -> None:
-    """What rows 2 to 8 sent, and the like; each is refused."""
+    """Send the messages of rows 2 to 8 of the attack table, and similar ones; each is refused."""
     now_ms = int(time.time() * 1000)
     for topic in BAD_TOPICS:
         forged = {"TIMER_OUT_MS": str(now_ms), "REAL_TOPIC": topic, "REAL_QID": "0"}
@@ -118,15 +118,15 @@ def attack(client: Client) -> None:
 
 
 def deletions(client: Client) -> None:
-    """What row 4 sent next."""
+    """Send the deletions of row 4."""
     assert client.call(RequestCode.CLEAN_UNUSED_TOPIC).code == 0
     for topic in ("../../victim/2024", "../../victim", "..", ".", "a\0b"):
         client.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_outside_changes_and_nothing_is_lost(watched: Watched, end: signal.Signals) -> None:
-    """However the process ends; timers go on, and a live queue keeps its units."""
+def test_attacks_change_no_other_file_and_lose_no_message(watched: Watched, end: signal.Signals) -> None:
+    """However the process ends; timers are delivered, and a live queue keeps its units."""
     with watched.started() as (daemon, client):
         assert client.send(b"before").code == 0
         assert client.send(b"timer", TIMER_DELAY_MS="1500").code == 0
@@ -144,7 +144,7 @@ def test_nothing_outside_changes_and_nothing_is_lost(watched: Watched, end: sign
 
 
 def put(store: Path, *appends: Append) -> None:
-    """Write records as an older version let them in."""
+    """Write records that an older version accepted."""
     sizes: Any = {"mapped_file_size_commit_log": 65_536, "mapped_file_size_consume_queue": 20_480}
     config = StoreConfig(store_path_root_dir=store, message_index_enable=False, **sizes)
     opened = MessageStore(config, lambda: int(time.time() * 1000))
@@ -161,8 +161,8 @@ def entry(body: bytes, topic: str, **properties: str) -> Append:
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_a_store_that_an_older_version_let_be_filled(watched: Watched, end: signal.Signals) -> None:
-    """The good entries before and behind the bad ones are delivered once, now and after a restart."""
+def test_forged_records_of_an_older_version_are_skipped(watched: Watched, end: signal.Signals) -> None:
+    """The valid entries before and after the forged ones are delivered once, before and after a restart."""
     now_ms = int(time.time() * 1000)
 
     def timer(body: bytes, **forged: str) -> Append:
@@ -198,8 +198,8 @@ def test_a_store_that_an_older_version_let_be_filled(watched: Watched, end: sign
     watched.check()
 
 
-def test_a_group_that_an_older_version_let_in(watched: Watched) -> None:
-    """It stays in the table, and its name becomes no topic and no path."""
+def test_an_invalid_group_of_an_older_version_is_harmless(watched: Watched) -> None:
+    """It stays in the table, and its name becomes neither a topic nor a path."""
     config = watched.store / "config"
     config.mkdir(parents=True)
     name = "CG/../../../victim/2024"
@@ -222,8 +222,8 @@ def test_a_group_that_an_older_version_let_in(watched: Watched) -> None:
     watched.check()
 
 
-def test_no_line_of_the_log_is_forged(watched: Watched) -> None:
-    """By names, keys, tags or client ids: every line begins with a time of its own, or is a traceback's."""
+def test_clients_cannot_forge_log_lines(watched: Watched) -> None:
+    """By names, keys, tags or client ids: every line begins with its own time, or belongs to a traceback."""
     forged = "x\n2026-01-01 00:00:00.000 INFO broker forged\x1b[2J"
     with watched.started() as (daemon, client):
         client.send(b"x", forged)

@@ -1,4 +1,4 @@
-"""A segment of the log that is truncated under a running daemon: only its lost messages cannot be read."""
+"""A log segment that is truncated under a running daemon: only its lost messages cannot be read."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.daemon
 KEPT_BYTES: Final = 64 << 10
 BODY: Final = b"b" * 8_000
 MESSAGES: Final = 100
-KEPT_MESSAGES: Final = 7  # of those before the cut
+KEPT_MESSAGES: Final = 7  # messages before the cut
 
 
 def call(daemon: Daemon, code: int, ext: Mapping[str, object], body: bytes = b"") -> Answer:
@@ -39,8 +39,10 @@ def pull(daemon: Daemon, topic: str, offset: int) -> Answer:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("compiled", ["1", "0"])
-def test_a_truncated_segment(tmp_path: Path, compiled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pulls of what is gone get SYSTEM_ERROR, which names file and offset; all else goes on, and so does the daemon."""
+def test_a_truncated_segment_fails_only_its_own_reads(
+    tmp_path: Path, compiled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pulls of lost messages get SYSTEM_ERROR with file and offset; everything else continues."""
     command = ("env", f"SKYLARK_COMPILED={compiled}", sys.executable, "-m", "skylarkmq.broker")
     with running(command, tmp_path, must_be_sound=False) as daemon:
         for _ in range(MESSAGES):

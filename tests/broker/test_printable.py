@@ -1,4 +1,4 @@
-"""Text of others in lines of the log and on a terminal."""
+"""Untrusted text in log lines and on a terminal."""
 
 import io
 import json
@@ -25,13 +25,13 @@ FORGED = "g\n2026-01-01 00:00:00.000 INFO broker stopping signal=SIGTERM\r\x1b[2
         ("\U000e0001\ud800", r"\U000e0001\ud800"),
     ],
 )
-def test_what_is_not_printable_is_escaped(text: str, shown: str) -> None:
+def test_unprintable_characters_are_escaped(text: str, shown: str) -> None:
     """C0, C1, DEL, bidirectional overrides, separators and lone surrogates; letters of all scripts stay."""
     assert printable(text) == shown
 
 
-def test_json_stays_json() -> None:
-    """It says the same as before, in characters that do nothing to a terminal."""
+def test_escaped_json_has_the_same_value() -> None:
+    """The document decodes to the same value, and has no effect on a terminal."""
     document = json.dumps({"name": FORGED + "\U000e0001"}, ensure_ascii=False).encode()
     shown = printable_json(document)
     assert shown.isprintable()
@@ -52,8 +52,8 @@ def lines() -> Any:
     logger.propagate = True
 
 
-def test_a_record_is_one_line(lines: Any) -> None:
-    """Whatever stands in its arguments, or in its message."""
+def test_a_log_record_is_one_line(lines: Any) -> None:
+    """Whatever its arguments or its message contain."""
     logger, shown = lines
     logger.warning("group created group=%s", FORGED)
     logger.warning("%s", {"topic": FORGED})
@@ -64,7 +64,7 @@ def test_a_record_is_one_line(lines: Any) -> None:
 
 
 def test_no_line_of_a_traceback_looks_like_a_record(lines: Any) -> None:
-    """They are indented, and what the exception says is escaped; the traceback can still be read."""
+    """Traceback lines are indented, and the exception's text is escaped; the traceback stays readable."""
     logger, shown = lines
     try:
         raise ValueError(FORGED)

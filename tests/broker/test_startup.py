@@ -1,4 +1,4 @@
-"""Loading the store beside the event loop, and stops that are asked for before a daemon is ready."""
+"""Loading the store in a thread, and stops that are requested before a daemon is ready."""
 
 import asyncio
 import signal
@@ -21,7 +21,7 @@ PROGRESS_LIMIT_S = 30.0
 
 
 class SlowStore:
-    """A store that loads until it is told how that ends."""
+    """A store that loads until the test ends the load."""
 
     def __init__(self) -> None:
         self.ending: BaseException | None = None
@@ -44,7 +44,7 @@ def loading(store: SlowStore, stop: asyncio.Event | None = None) -> asyncio.Task
 
 
 async def test_the_loop_is_free_while_a_store_is_loaded() -> None:
-    """What runs on the loop decides when the load ends: it would hang if the load held the loop."""
+    """A callback on the loop ends the load: it would hang if the load blocked the loop."""
     store = SlowStore()
     task = loading(store)
     asyncio.get_running_loop().call_later(0.01, store.may_end.set)
@@ -52,7 +52,7 @@ async def test_the_loop_is_free_while_a_store_is_loaded() -> None:
 
 
 async def test_a_stop_ends_a_load() -> None:
-    """The load is called off, and that is no failure."""
+    """The load is canceled, which is not a failure."""
     stop = asyncio.Event()
     task = loading(SlowStore(), stop)
     asyncio.get_running_loop().call_soon(stop.set)
@@ -60,8 +60,8 @@ async def test_a_stop_ends_a_load() -> None:
         await task
 
 
-async def test_a_store_that_cannot_be_served_stops_the_start() -> None:
-    """Its reason becomes the operator's line."""
+async def test_a_store_error_stops_the_start() -> None:
+    """The error's text becomes the operator's line."""
     store = SlowStore()
     store.ending = StoreError("segment 0 has 17 bytes")
     store.may_end.set()
@@ -70,7 +70,7 @@ async def test_a_store_that_cannot_be_served_stops_the_start() -> None:
 
 
 async def test_a_cancelled_start_waits_for_its_thread() -> None:
-    """No thread goes on loading behind a start that was cancelled."""
+    """No thread continues to load after a canceled start."""
     store = SlowStore()
     task = loading(store)
     await asyncio.sleep(0)
@@ -78,11 +78,11 @@ async def test_a_cancelled_start_waits_for_its_thread() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not store.may_end.is_set()
-    assert not store.is_closed  # its load gave its files up
+    assert not store.is_closed  # its load has released its files
 
 
-async def test_what_a_cancelled_start_has_loaded_is_closed() -> None:
-    """A load that ended while it was called off leaves no lock and no files behind."""
+async def test_a_store_loaded_by_a_cancelled_start_is_closed() -> None:
+    """A load that ends during the cancellation leaves no lock and no open files."""
     store = SlowStore()
     task = loading(store)
     await asyncio.sleep(0)
@@ -94,7 +94,7 @@ async def test_what_a_cancelled_start_has_loaded_is_closed() -> None:
 
 
 def killed_store(root: Path) -> None:
-    """A store of many messages whose recovery takes some seconds."""
+    """Write a store of many messages whose recovery takes some seconds."""
     it = Opened(root, mapped_file_size_commit_log=8 << 20, mapped_file_size_consume_queue=6_000_000)
     for begin in range(0, RECORDS, 500):
         for number in range(begin, begin + 500):
@@ -104,7 +104,7 @@ def killed_store(root: Path) -> None:
 
 
 def recovering(daemon: Daemon) -> str:
-    """What /readyz says once the log is being read; "" if it was ready before that was seen."""
+    """Return the progress in /readyz while the log is recovered; "" if the broker was ready before."""
     deadline = time.monotonic() + PROGRESS_LIMIT_S
     while time.monotonic() < deadline:
         try:
@@ -113,13 +113,14 @@ def recovering(daemon: Daemon) -> str:
             continue
         if status == 200 or "recovering" in body["checks"]["recovered"]:
             return "" if status == 200 else str(body["checks"]["recovered"])
-    raise AssertionError(f"never seen recovering:\n{daemon.output}")
+    raise AssertionError(f"/readyz never reported recovery:\n{daemon.output}")
 
 
 @pytest.mark.daemon
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_recovery_is_seen_and_can_be_stopped(tmp_path: Path, number: signal.Signals) -> None:
-    """While the log is read, /healthz answers and /readyz gives the progress; a signal ends it, and nothing is lost."""
+def test_a_recovery_is_reported_and_can_be_stopped(tmp_path: Path, number: signal.Signals) -> None:
+    """While the log is recovered, /healthz responds and /readyz has the progress; a signal ends it, and nothing is
+    lost."""
     killed_store(tmp_path / STORE)
     sizes = {"mappedFileSizeCommitLog": 8 << 20, "mappedFileSizeConsumeQueue": 6_000_000}
     with running(directory=tmp_path, settings=sizes, is_awaited=False, must_be_sound=False) as daemon:

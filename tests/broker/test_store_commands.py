@@ -1,4 +1,4 @@
-"""`mqbroker store` as an operator meets it: what is printed where, and the exit codes."""
+"""`mqbroker store`: its output and its exit codes."""
 
 import json
 import shutil
@@ -40,11 +40,11 @@ def damage(store: Path) -> None:
     path.write_bytes(data)
 
 
-# what others wrote
+# untrusted text
 
 
 def test_no_control_character_reaches_the_terminal(tmp_path: Path) -> None:
-    """Of tags, keys and properties, in tables and as JSON, and of the topics that findings name."""
+    """From tags, keys and properties, in tables and as JSON, and from the topics that findings name."""
     evil = "\x1b[2J\x9b31m\u202eabc\x7f\n\u2028"
     with opened(tmp_path) as it:
         properties = encode_properties({"TAGS": f"t{evil}", "KEYS": f"k{evil}", "UNIQ_KEY": "U", f"p{evil}": evil})
@@ -68,14 +68,14 @@ def test_no_control_character_reaches_the_terminal(tmp_path: Path) -> None:
 # verify
 
 
-def test_a_clean_store_is_called_clean(store: Path) -> None:
+def test_a_clean_store_is_reported_as_clean(store: Path) -> None:
     """Exit code 0, nothing on stdout, one line on stderr."""
     done = run("verify", store)
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"{store}: clean\n")
 
 
 def test_damage_is_exit_code_1_with_file_and_offset(store: Path) -> None:
-    """A line for each finding: severity, file:byte, what, what follows; however narrow the terminal."""
+    """One line per finding: severity, file:byte, problem, consequence; however narrow the terminal."""
     damage(store)
     done = run("verify", store, columns=40)
     assert done.exit_code == 1
@@ -88,7 +88,7 @@ def test_damage_is_exit_code_1_with_file_and_offset(store: Path) -> None:
     assert done.stderr == f"{store}: {len(lines)} damage\n"
 
 
-def test_what_the_next_start_sets_right_is_exit_code_0(tmp_path: Path) -> None:
+def test_damage_that_the_next_start_repairs_is_exit_code_0(tmp_path: Path) -> None:
     """A store after a crash has warnings and a note."""
     root = golden_store("4.9.8", "torn", tmp_path).root
     done = run("verify", root)
@@ -96,15 +96,15 @@ def test_what_the_next_start_sets_right_is_exit_code_0(tmp_path: Path) -> None:
 
 
 def test_findings_as_json_lines(store: Path) -> None:
-    """--json gives one object a line, for scripts."""
+    """--json prints one object per line, for scripts."""
     damage(store)
     findings = [json.loads(line) for line in run("verify", store, "--json").stdout.splitlines()]
     assert {"severity", "file", "offset", "what", "follows"} == set(findings[0])
     assert (findings[0]["severity"], findings[0]["offset"]) == ("damage", 0)
 
 
-def test_sizes_from_the_broker_s_settings(store: Path, tmp_path: Path) -> None:
-    """What -c and --set say is believed, and what else the file says does not matter."""
+def test_sizes_from_the_settings_of_the_broker(store: Path, tmp_path: Path) -> None:
+    """Sizes of -c and --set are used, and other keys of the file are ignored."""
     config = tmp_path / "broker.conf"
     config.write_text("mappedFileSizeCommitLog=131072\nbrokerName=a\n")
     done = run("verify", store, "-c", config)
@@ -119,7 +119,7 @@ def test_sizes_from_the_broker_s_settings(store: Path, tmp_path: Path) -> None:
 
 
 def test_records_as_a_table_that_fits(golden: Golden) -> None:
-    """One line a record below the headings, no wider than the terminal, and a hint that there are more."""
+    """One line per record below the headings, no wider than the terminal, and a hint if there are more."""
     for columns in (80, 120):
         done = run("dump", golden.root, columns=columns)
         lines = done.stdout.splitlines()
@@ -130,19 +130,19 @@ def test_records_as_a_table_that_fits(golden: Golden) -> None:
 
 
 def test_records_as_json_lines(golden: Golden) -> None:
-    """All of them, in the manifest's words."""
+    """All of them, with the names of the manifest."""
     lines = run("dump", golden.root, "--json").stdout.splitlines()
     assert [json.loads(line)["physicalOffset"] for line in lines] == [r["physicalOffset"] for r in golden.records]
 
 
 def test_one_queue_from_an_offset(store: Path) -> None:
-    """--topic, --queue, --from and --limit choose."""
+    """--topic, --queue, --from and --limit select records."""
     choice = ("--topic", "FixtureEvents", "--queue", 0, "--from", 10, "--limit", 3, "--json")
     lines = run("dump", store, *choice).stdout.splitlines()
     assert [json.loads(line)["queueOffset"] for line in lines] == [10, 11, 12]
 
 
-def test_a_body_does_nothing_to_the_terminal(store: Path) -> None:
+def test_a_body_has_no_effect_on_the_terminal(store: Path) -> None:
     """Control characters of binary bodies are shown as dots."""
     out = run("dump", store, "--topic", "FixtureRaw", "--limit", 100).stdout
     assert all(character.isprintable() for character in out.replace("\n", ""))
@@ -152,15 +152,15 @@ def test_a_body_does_nothing_to_the_terminal(store: Path) -> None:
 
 
 def test_repair_asks_first(store: Path) -> None:
-    """No answer and no are exit code 2, and nothing has changed."""
+    """No input and "n" give exit code 2, and nothing is changed."""
     before = sorted(path.name for path in store.iterdir())
     for answer in ("n\n", ""):
         assert run("repair", store, answer=answer).exit_code == 2
     assert sorted(path.name for path in store.iterdir()) == before
 
 
-def test_repair_builds_and_says_what_it_kept(store: Path) -> None:
-    """After a yes, queues and index are there again and the old ones beside them."""
+def test_repair_rebuilds_and_names_the_old_files(store: Path) -> None:
+    """After "y", queues and index are rebuilt, and the old ones are kept beside them."""
     shutil.rmtree(store / "consumequeue" / "FixtureOrders")
     assert run("verify", store).exit_code == 1
     done = run("repair", store, answer="y\n")
@@ -173,8 +173,8 @@ def test_repair_builds_and_says_what_it_kept(store: Path) -> None:
     assert run("verify", store).exit_code == 0
 
 
-def test_repair_cannot_mend_the_log(store: Path) -> None:
-    """Damage of the log is told, exit code 1."""
+def test_repair_cannot_repair_the_log(store: Path) -> None:
+    """Damage of the log is reported, with exit code 1."""
     damage(store)
     done = run("repair", store, "--yes")
     assert done.exit_code == 1
@@ -182,8 +182,8 @@ def test_repair_cannot_mend_the_log(store: Path) -> None:
 
 
 @pytest.mark.daemon
-def test_a_running_broker_s_store_is_verified_and_not_repaired(tmp_path: Path) -> None:
-    """verify may look; repair is refused in one line with exit code 2."""
+def test_the_store_of_a_running_broker_is_verified_but_not_repaired(tmp_path: Path) -> None:
+    """verify runs; repair is refused in one line with exit code 2."""
     with running(directory=tmp_path) as daemon:
         root = tmp_path / "store"
         assert run("verify", root).exit_code == 0
@@ -203,7 +203,7 @@ def test_help_has_examples(command: str) -> None:
 
 
 def test_mistakes_are_exit_code_2(tmp_path: Path, store: Path) -> None:
-    """No store there, an unknown option, a bad setting, a missing file: one reason on stderr, nothing on stdout."""
+    """No store, an unknown option, an invalid setting, a missing file: one reason on stderr, nothing on stdout."""
     for arguments, reason in (
         (("verify", tmp_path), f"mqbroker store verify: {tmp_path} is not a store: it has no commitlog/"),
         (("verify", store, "-x"), "No such option: -x"),
@@ -217,23 +217,23 @@ def test_mistakes_are_exit_code_2(tmp_path: Path, store: Path) -> None:
         assert reason in done.stderr
 
 
-def test_options_of_the_daemon_do_not_stand_before_store(store: Path) -> None:
-    """`mqbroker -c x store verify` would pass over the file in silence; it is refused instead."""
+def test_options_of_the_daemon_before_store_are_rejected(store: Path) -> None:
+    """`mqbroker -c x store verify` would silently ignore the file; it is rejected instead."""
     done = CliRunner().invoke(mqbroker, ["-c", "b.conf", "store", "verify", str(store)])
     assert done.exit_code == 2
     assert "put the options of store after it" in done.stderr
 
 
 def test_as_a_process(store: Path) -> None:
-    """The installed command gives the exit code to its shell, and no progress bar to a pipe."""
+    """The installed command returns the exit code to its shell, and prints no progress bar to a pipe."""
     damage(store)
     done = subprocess.run([*MQBROKER, "store", "verify", store], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [f"{store}: {len(done.stdout.splitlines())} damage"]
 
 
-def test_the_daemon_starts_without_what_only_these_commands_need() -> None:
-    """Loading the commands loads neither rich nor the check."""
+def test_the_daemon_does_not_import_modules_of_these_commands() -> None:
+    """Importing the commands imports neither rich nor the check."""
     costly = ("rich", "skylarkmq.broker.store.fsck")
     code = f"import sys, skylarkmq.broker.cli; print([m for m in sys.modules if m.startswith({costly})])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Timer messages through the daemon: in time, none lost by a restart or a kill, taken back, refused."""
+"""Timer messages through the daemon: in time, none lost by a restart or a kill, recalled, refused."""
 
 import signal
 import time
@@ -26,20 +26,20 @@ PULL = {
     "sysFlag": 6, "suspendTimeoutMillis": 1_000,
 }  # fmt: skip
 SETTINGS = {"mappedFileSizeCommitLog": 65_536, "mappedFileSizeTimerLog": 4_096, "recallMessageEnable": "true"}
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 class Client(RawClient):
-    """What these tests ask."""
+    """A client with the requests of these tests."""
 
     def send(self, body: bytes, name: str, value: int, key: str = "") -> Answer:
         properties = f"{name}\x01{value}\x02" + (f"UNIQ_KEY\x01{key}\x02" if key else "")
         return self.call(RequestCode.SEND_MESSAGE_V2, SEND | {"i": properties}, body)
 
     def received(self, count: int) -> list[MessageExt]:
-        """The topic's messages, once there are so many."""
+        """Wait for `count` messages of the topic, and return them."""
         found: list[MessageExt] = []
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while len(found) < count:
             assert time.monotonic() < deadline, f"{len(found)} of {count}"
             answer = self.call(RequestCode.PULL_MESSAGE, PULL | {"topic": "T", "queueOffset": len(found)})
@@ -67,8 +67,9 @@ def started(directory: Path, **settings: Any) -> Iterator[tuple[Daemon, Client]]
         yield daemon, client
 
 
-def test_in_time_and_seen_from_outside(tmp_path: Path) -> None:
-    """All three ways to ask; never early, at most a step late; 28 tells what waits, and there is no file before."""
+def test_delivery_is_in_time_and_reported(tmp_path: Path) -> None:
+    """All three properties; never early, at most a step late; request 28 returns the backlog; there are no files
+    before."""
     with started(tmp_path) as (daemon, client):
         assert not list(tmp_path.rglob("timer*"))
         begin = time.time() * 1000
@@ -93,8 +94,8 @@ def test_in_time_and_seen_from_outside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_a_restart_in_the_middle_loses_nothing(tmp_path: Path, end: signal.Signals) -> None:
-    """However the process ends while timers come due: all come; behind a clean stop each of them once."""
+def test_a_restart_during_delivery_loses_nothing(tmp_path: Path, end: signal.Signals) -> None:
+    """However the process ends during delivery: all messages are delivered; after a clean stop, each of them once."""
     with started(tmp_path) as (daemon, client):
         begin = int(time.time() * 1000)
         for n in range(300):
@@ -103,7 +104,7 @@ def test_a_restart_in_the_middle_loses_nothing(tmp_path: Path, end: signal.Signa
         assert daemon.stop(end) == (0 if end is signal.SIGTERM else -signal.SIGKILL)
     with started(tmp_path) as (_, client):
         assert client.send(b"last", "TIMER_DELIVER_MS", begin + 5_000).code == 0
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while (messages := client.received(client.end()))[-1].body != b"last":
             assert time.monotonic() < deadline
     assert {message.body for message in messages} == {b"%d" % n for n in range(300)} | {b"last"}
@@ -112,8 +113,8 @@ def test_a_restart_in_the_middle_loses_nothing(tmp_path: Path, end: signal.Signa
     assert end is signal.SIGKILL or len(messages) == 301
 
 
-def test_a_message_is_taken_back(tmp_path: Path) -> None:
-    """By its handle, and no other; what cannot be is refused as RocketMQ does it."""
+def test_a_message_is_recalled(tmp_path: Path) -> None:
+    """By its handle only; invalid recalls are refused as by RocketMQ."""
     with started(tmp_path) as (_, client):
         handle = client.send(b"gone", "TIMER_DELAY_MS", 2_500, "KEY").ext["recallHandle"]
         client.send(b"stays", "TIMER_DELAY_MS", 2_500, "OTHER")
@@ -139,8 +140,8 @@ def test_a_message_is_taken_back(tmp_path: Path) -> None:
         assert [message.body for message in client.received(2)] == [b"stays", b"last"]
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
-    """Too far ahead, no number, recalls unless they are turned on, and everything while timers are off."""
+def test_refused_timers_and_recalls(tmp_path: Path) -> None:
+    """Too far ahead, no number, recalls unless they are turned on, and all timers while they are off."""
     with started(tmp_path / "a", recallMessageEnable="false", timerMaxDelaySec=10) as (_, client):
         illegal = [client.send(b"far", "TIMER_DELAY_SEC", 11), client.send(b"x", "TIMER_DELAY_MS\x01x\x02A", 1)]
         assert [answer.code for answer in illegal] == [13, 13]

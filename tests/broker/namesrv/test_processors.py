@@ -395,9 +395,7 @@ async def test_a_text_needs_namespace_and_key(peer: RawPeer, ext: dict[str, obje
 
 
 @pytest.mark.parametrize("config", [{"order_message_enable": True}, {}], indirect=True)
-async def test_ordered_topics_are_returned_to_brokers_and_clients(
-    config: NamesrvConfig, peer: RawPeer
-) -> None:
+async def test_ordered_topics_are_returned_to_brokers_and_clients(config: NamesrvConfig, peer: RawPeer) -> None:
     """A broker gets all of them with its registration, a client that of its topic if this is enabled."""
     item = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T", "value": "a:4"}
     await peer.call(RequestCode.PUT_KV_CONFIG, item)
