@@ -1,1 +1,1 @@
-"""Attacks on a running daemon, and what must hold behind them."""
+"""Attacks on a running daemon, and the guarantees that must hold afterwards."""

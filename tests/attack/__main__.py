@@ -1,13 +1,13 @@
-"""Attack daemons with odd requests, one run a seed, and append a line a seed to a results file.
+"""Attack daemons with unusual requests, one run per seed, and append a line per seed to a results file.
 
     python -m tests.attack --requests 10000000 --seeds 0-199 --jobs 2 --results docs/benchmarks/attack.csv
-    python -m tests.attack --requests 25000 --seeds 17              that seed alone
+    python -m tests.attack --requests 25000 --seeds 17              only this seed
     python -m tests.attack ... --asan                               compiled modules with AddressSanitizer and UBSan
     python -m tests.attack ... --interpreted                        the daemon runs without compiled modules
 
-The requests are shared evenly among the seeds. Seeds that the results file has are skipped, so a command that was
-interrupted goes on when it is given again. Exit code 1 if a seed has findings, or a polite p99 above 200 ms on the
-ordinary build; the p99 of other builds is printed only. What is checked: tests/attack/run.py.
+The requests are distributed evenly over the seeds. Seeds that are in the results file are skipped, so an interrupted
+command continues when it is repeated. Exit code 1 if a seed has findings, or if the p99 of normal sends is above 200 ms
+on the ordinary build; the p99 of other builds is only printed. What is checked: tests/attack/run.py.
 """
 
 import argparse
@@ -32,7 +32,7 @@ INTERPRETED: Final[Mapping[str, str]] = {"SKYLARK_COMPILED": "0"}
 
 
 def main() -> int:
-    """The command; 1 if something does not hold, 2 for arguments that cannot be followed."""
+    """Run the command; return 1 if a check fails, 2 for invalid arguments."""
     options = _options()
     build, environment = _build(options)
     seeds = _todo(options.seeds, options.results)
@@ -57,7 +57,7 @@ def main() -> int:
     rate = total_requests / total_seconds if total_seconds else 0.0
     print(f"{len(seeds)} seeds, {total_requests:.0f} requests, {rate:.0f}/s a job, {len(failed)} seeds failed")
     for outcome in sorted(failed):
-        print(f"again: python -m tests.attack --requests {each} --seeds {outcome.seed}")
+        print(f"repeat with: python -m tests.attack --requests {each} --seeds {outcome.seed}")
     return 1 if failed else 0
 
 
@@ -75,7 +75,7 @@ def _build(options: argparse.Namespace) -> tuple[str, Mapping[str, str]]:
 
 
 def _todo(seeds: Iterable[int], file: Path | None) -> list[int]:
-    """Those that the results file has not."""
+    """Return the seeds that are not in the results file."""
     done = {int(row["seed"]) for row in results.rows_of(file)} if file else set[int]()
     return [seed for seed in seeds if seed not in done]
 
@@ -92,7 +92,7 @@ def _append(file: Path | None, build: str, outcome: Outcome) -> None:
 
 def _show(outcome: Outcome, is_slow: bool) -> None:
     if is_slow:
-        print(f"seed {outcome.seed}: p99 of polite sends {outcome.p99_ms:.1f} ms, limit {P99_LIMIT_MS:g}")
+        print(f"seed {outcome.seed}: p99 of normal sends {outcome.p99_ms:.1f} ms, limit {P99_LIMIT_MS:g}")
     for found in outcome.findings[:SHOWN]:
         print(f"seed {outcome.seed}: {found}")
     if len(outcome.findings) > SHOWN:
@@ -116,12 +116,12 @@ def _options() -> argparse.Namespace:
         epilog=examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--requests", type=int, default=100_000, help="in all; each seed has an equal share")
-    parser.add_argument("--seeds", type=_range, default=range(4), metavar="A-B", help="the first and the last")
-    parser.add_argument("--jobs", type=int, default=2, help="seeds that run beside each other")
+    parser.add_argument("--requests", type=int, default=100_000, help="total number; each seed gets an equal share")
+    parser.add_argument("--seeds", type=_range, default=range(4), metavar="A-B", help="the first and the last seed")
+    parser.add_argument("--jobs", type=int, default=2, help="number of seeds that run in parallel")
     parser.add_argument("--results", type=Path, help="CSV file to which each seed appends a line")
-    parser.add_argument("--asan", action="store_true", help="the daemon with sanitized compiled modules")
-    parser.add_argument("--interpreted", action="store_true", help="the daemon without compiled modules")
+    parser.add_argument("--asan", action="store_true", help="run the daemon with sanitized compiled modules")
+    parser.add_argument("--interpreted", action="store_true", help="run the daemon without compiled modules")
     return parser.parse_args()
 
 

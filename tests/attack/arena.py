@@ -3,22 +3,22 @@
     with Arena(directory, flushDiskType="SYNC_FLUSH") as arena:
         arena.client()                  a raw client of the broker
         arena.kill(), arena.start()     kill -9; start again and wait until it is ready
-        arena.finish()                  SIGTERM; AssertionError for everything that must not be
+        arena.finish()                  SIGTERM; AssertionError for every violation
 
-The directory, from outside to inside. Everything but the store and the output is watched: names, kinds, sizes, times
-of modification and contents may not change.
+The directory, from outside to inside. Everything except the store and the output is watched: names, types, sizes,
+modification times and contents must not change.
 
     watched/
         victim/2024/backup.tar          a directory with numeric names, as those of queues
         victim/0/000...000              a file with the name of a segment
         link -> victim                  a symbolic link to a directory
         home/                           the daemon's working directory
-            victim/...                  the same once more
+            victim/...                  the same again
             config.json                 a file with the name of a state file
             store/                      the store; below consumequeue only <topic>/<queue id>/<segment>
-            output.txt                  stdout and stderr of all lives
+            output.txt                  stdout and stderr of all processes
 
-`prefix` and `environment` are put in front of the daemon's command and into its environment (sanitizers, other builds).
+`prefix` and `environment` are added to the daemon's command and to its environment (sanitizers, other builds).
 """
 
 import hashlib
@@ -42,10 +42,10 @@ NAMES: Final = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
 SEGMENT: Final = "0" * 20
 CANARIES: Final = ("2024/backup.tar", f"0/{SEGMENT}", f"1/{SEGMENT}", "notes.txt")
 RSS_LIMIT_BYTES: Final = 512 << 20
-"""Anonymous memory; the mapped log does not count. An idle daemon has 60 MB, one under `bench_overload` below 300."""
+"""Anonymous memory; the mapped log does not count. An idle daemon has 60 MB, one in `bench_overload` below 300 MB."""
 
 SANITIZED_RSS_LIMIT_BYTES: Final = 2 << 30
-"""AddressSanitizer keeps shadows, and freed memory for a while: an idle daemon has 600 MB."""
+"""AddressSanitizer uses shadow memory, and delays the reuse of freed memory: an idle daemon has 600 MB."""
 READY_LIMIT_S: Final = 30.0
 SMALL: Final[Mapping[str, object]] = {
     "flushDiskType": "SYNC_FLUSH",
@@ -63,7 +63,7 @@ Snapshot = dict[str, tuple[object, ...]]
 
 
 class Arena:
-    """One store and the daemons that serve it, one after the other."""
+    """One store and the daemons that serve it, one after another."""
 
     def __init__(
         self,
@@ -103,10 +103,10 @@ class Arena:
         self.daemon.process.kill()
         self.daemon.process.wait()
 
-    # ------------------------------------------------------------------------------------------------------- lives
+    # -------------------------------------------------------------------------------------------------------- processes
 
     def start(self) -> None:
-        """Start the daemon and wait until it is ready. AssertionError if it ends or takes too long."""
+        """Start the daemon and wait until it is ready. Raises AssertionError if it ends or takes too long."""
         begun_s = time.monotonic()
         with self.output.open("ab") as out:
             process = subprocess.Popen(self._command, env=self._environment, cwd=self.home, stdout=out, stderr=out)
@@ -115,19 +115,19 @@ class Arena:
         self.starts_s.append(time.monotonic() - begun_s)
 
     def kill(self) -> None:
-        """End the process by SIGKILL."""
+        """End the process with SIGKILL."""
         self._hang_up()
         self.daemon.process.kill()
         self.daemon.process.wait()
 
     def stop(self) -> int:
-        """End the process by SIGTERM; returns its exit code. TimeoutExpired after STOP_LIMIT_S."""
+        """End the process with SIGTERM; return its exit code. Raises TimeoutExpired after STOP_LIMIT_S."""
         self._hang_up()
         self.daemon.process.send_signal(signal.SIGTERM)
         return self.daemon.process.wait(STOP_LIMIT_S)
 
     def restart(self) -> None:
-        """SIGKILL and start."""
+        """End the process with SIGKILL, and start another one."""
         self.kill()
         self.start()
 
@@ -136,17 +136,17 @@ class Arena:
         return self.daemon.broker_port
 
     def client(self, timeout_s: float = 10.0, source: str | None = None) -> RawClient:
-        """A connection to the broker; closed with the daemon."""
+        """Return a connection to the broker, which is closed with the daemon."""
         return self._connect(self.daemon.broker_port, timeout_s, source)
 
     def namesrv_client(self, timeout_s: float = 10.0, source: str | None = None) -> RawClient:
-        """A connection to the name server; closed with the daemon."""
+        """Return a connection to the name server, which is closed with the daemon."""
         return self._connect(self.daemon.namesrv_port, timeout_s, source)
 
-    # ------------------------------------------------------------------------------------------------------ watching
+    # --------------------------------------------------------------------------------------------------------- watching
 
     def rss_bytes(self) -> int:
-        """Anonymous memory of the daemon now; the largest value is kept in `max_rss_bytes`."""
+        """Return the anonymous memory of the daemon; `max_rss_bytes` keeps the maximum."""
         try:
             status = Path(f"/proc/{self.daemon.process.pid}/status").read_text()
         except (FileNotFoundError, ProcessLookupError):
@@ -157,19 +157,19 @@ class Arena:
         return rss
 
     def snapshot(self) -> Snapshot:
-        """Kind, size, time and content of everything that the daemon must leave alone."""
+        """Return type, size, time and content of everything that the daemon must not change."""
         return {str(path.relative_to(self.watched)): _state(path) for path in self._outside()}
 
     def findings(self) -> list[str]:
-        """What must not be, of files, log and memory; call it when the daemon does not run."""
+        """Return the violations in files, log and memory; call it when the daemon does not run."""
         return [*self._touched(), *self._misplaced(), *self._logged(), *self._too_large()]
 
     def store_findings(self) -> list[Finding]:
-        """What `store verify` reports."""
+        """Return the findings of `store verify`."""
         return findings_of(self.store)
 
     def finish(self) -> None:
-        """Stop the daemon by SIGTERM. AssertionError with everything that must not be."""
+        """Stop the daemon with SIGTERM. Raises AssertionError with every violation."""
         self.rss_bytes()
         code = self.stop()
         damage = [finding for finding in self.store_findings() if finding.severity is Severity.DAMAGE]
@@ -178,7 +178,7 @@ class Arena:
             found.append(f"exit code {code} after SIGTERM")
         assert not found, "\n".join(found)
 
-    # ------------------------------------------------------------------------------------------------------- details
+    # ---------------------------------------------------------------------------------------------------------- details
 
     def _connect(self, port: int, timeout_s: float, source: str | None) -> RawClient:
         client = RawClient(LOOPBACK, port, timeout_s, source=source)
@@ -221,7 +221,7 @@ class Arena:
         for path in queues.rglob("*"):
             name = str(path.relative_to(queues))
             if path.is_file() and not _QUEUE_FILE.fullmatch(name):
-                yield f"in the store: {name!r} is not the place of a queue's segment"
+                yield f"in the store: {name!r} is not the path of a queue's segment"
 
     def _logged(self) -> Iterator[str]:
         text = self.output.read_text(errors="replace")

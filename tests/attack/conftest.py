@@ -1,4 +1,4 @@
-"""What tests of single attacks begin with."""
+"""Fixtures for tests of single attacks."""
 
 from collections.abc import Iterator
 from pathlib import Path

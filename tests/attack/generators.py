@@ -1,24 +1,24 @@
-"""Odd requests without end, from a seed: valid requests of every code, and what can be wrong with them.
+"""An endless sequence of unusual requests from a seed: valid requests of every code, with mutations.
 
     generator = Generator(seed)
-    generator.request()        one frame, and whether the connection is to be closed behind it
+    generator.request()        one frame, and whether the connection is closed after it
 
-A base is a request that real clients or operators send: the transcripts under tests/golden/wire, and `BY_HAND` for
-codes that no transcript has. One to three mutations change it: fields (missing, other type, extreme, huge, control
-characters, flags), properties that mean something to the broker, the body, the dialect, the frame.
+A base is a request of real clients or operators: the transcripts under tests/golden/wire, and `BY_HAND` for codes
+without a transcript. One to three mutations change it: fields (missing, another type, extreme, huge, control
+characters, flags), properties with a meaning for the broker, the body, the dialect, the frame.
 
-What an operator without credentials may do is no finding, so it never reaches what polite clients use: every name of a
-topic, group, client or broker in a base is replaced by one of the attacker's (`OWN`), and no mutation makes up a polite
-name (`polite.KEPT`, `polite.LATER`). By code:
+Effects that an operator without credentials may cause are not findings. So requests never concern the data of normal
+clients: every name of a topic, group, client or broker in a base is replaced by a name of the attacker (`OWN`), and no
+mutation produces a name of a normal client (`KEPT`, `LATER`). By code:
 
-    code                        aimed at
-    17 18 215 216               the attacker's topics, internal topics, names that are none
-    200 225 207                 the attacker's groups, names that are none
+    code                        target
+    17 18 215 216               the attacker's topics, internal topics, invalid names
+    200 225 207                 the attacker's groups, invalid names
     15 41 42 222 223 307 309    the attacker's groups
     103 104 904 205 327         brokers that do not exist
-    25 318                      unknown and refused keys, invalid values, keys without effect (`CONFIGS`)
+    25 318                      unknown and protected keys, invalid values, keys without effect (`CONFIGS`)
     100 102                     the attacker's namespace
-    306 316 329                 everything (what is used or not due must survive)
+    306 316 329                 everything (data in use or not due must survive)
 """
 
 import json
@@ -33,7 +33,7 @@ from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.message import BatchRecord, PropertyName, encode_batch
 from skylarkmq.protocol.serialize import encode_command
 from skylarkmq.protocol.timers import DELETES, DEQUEUE_MS, ENQUEUE_MS, OUT_MS, ROLL_TIMES
-from tests.attack.polite import long_names, send_header
+from tests.attack.normal_clients import long_names, send_header
 from tests.harness.golden import transcripts
 from tests.harness.raw import frame
 
@@ -84,8 +84,8 @@ class Base(NamedTuple):
     body: bytes = b""
 
 
-class Odd(NamedTuple):
-    """A frame to send; `ends` if the connection is to be closed behind it."""
+class OddRequest(NamedTuple):
+    """A frame to send; `ends`: the connection is closed after it."""
 
     data: bytes
     ends: bool = False
@@ -151,7 +151,7 @@ BY_HAND: Final = (
 
 @cache
 def bases() -> dict[int, list[Base]]:
-    """Valid requests by code."""
+    """Return valid requests by code."""
     found: dict[int, list[Base]] = {}
     captured = [
         Base(frame.header["code"], frame.header.get("extFields") or {}, bytes(frame.body))
@@ -166,7 +166,7 @@ def bases() -> dict[int, list[Base]]:
 
 
 class Generator:
-    """`request()` after `request()`; the same seed gives the same ones."""
+    """Generates requests; the same seed gives the same requests."""
 
     def __init__(self, seed: object) -> None:
         self._rng = random.Random(repr(seed))
@@ -176,25 +176,25 @@ class Generator:
     def __repr__(self) -> str:
         return f"<Generator {self._opaque} requests>"
 
-    def request(self) -> Odd:
-        """The next one."""
+    def request(self) -> OddRequest:
+        """Return the next request."""
         rng = self._rng
         self._opaque += 1
         code = rng.choice(self._codes if rng.random() < 0.7 else SENDS)
         base = rng.choice(bases()[code])
         ext = {name: rng.choice(OWN[name]) if name in OWN else value for name, value in base.ext.items()}
-        odd = Changed(code, ext, self._own_body(base))
+        odd = MutatedRequest(code, ext, self._own_body(base))
         for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
             rng.choices(MUTATIONS, WEIGHTS)[0](rng, odd)
         return self._framed(odd)
 
     def _own_body(self, base: Base) -> bytes:
-        """Bodies of transcripts name topics and groups, too; none of them is polite."""
+        """Return the body of a base; settings are replaced by those of the attacker."""
         if base.code in (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG):
             return self._rng.choice(CONFIGS)
         return base.body
 
-    def _framed(self, odd: "Changed") -> Odd:
+    def _framed(self, odd: "MutatedRequest") -> OddRequest:
         rng = self._rng
         if odd.dialect == JSON:
             header = {"code": odd.code, "opaque": self._opaque, "flag": odd.flag, "extFields": odd.ext} | odd.members
@@ -205,15 +205,15 @@ class Generator:
             command.ext, command.body, command.dialect = texts, odd.body, odd.dialect
             try:
                 data = encode_command(command)
-            except (ValueError, OverflowError, StructError):  # it does not fit into this dialect
+            except (ValueError, OverflowError, StructError):  # cannot be encoded in this dialect
                 data = frame({"code": odd.code, "opaque": self._opaque, "extFields": texts}, odd.body)
         if odd.damage:
-            return Odd(_damaged(rng, data), ends=True)
-        return Odd(data)
+            return OddRequest(_damaged(rng, data), ends=True)
+        return OddRequest(data)
 
 
-class Changed:
-    """A request while it is changed."""
+class MutatedRequest:
+    """A request that mutations change."""
 
     def __init__(self, code: int, ext: dict[str, Any], body: bytes) -> None:
         self.code = code
@@ -225,49 +225,49 @@ class Changed:
         self.damage = False
 
     def __repr__(self) -> str:
-        return f"<Changed {self.code} {self.ext}>"
+        return f"<MutatedRequest {self.code} {self.ext}>"
 
     def field(self, rng: random.Random) -> str:
-        """One of its fields, or one that it has not."""
+        """Return one of its fields, or one that it does not have."""
         return rng.choice([*self.ext]) if self.ext and rng.random() < 0.95 else rng.choice([*OWN, "queueId", "offset"])
 
 
-def drop(rng: random.Random, odd: Changed) -> None:
+def drop(rng: random.Random, odd: MutatedRequest) -> None:
     odd.ext.pop(odd.field(rng), None)
 
 
-def retype(rng: random.Random, odd: Changed) -> None:
+def retype(rng: random.Random, odd: MutatedRequest) -> None:
     odd.ext[odd.field(rng)] = rng.choice(TYPES)
 
 
-def renumber(rng: random.Random, odd: Changed) -> None:
+def renumber(rng: random.Random, odd: MutatedRequest) -> None:
     value = rng.choice(NUMBERS)
     odd.ext[odd.field(rng)] = value if rng.random() < 0.2 else str(value)
 
 
-def rename(rng: random.Random, odd: Changed) -> None:
+def rename(rng: random.Random, odd: MutatedRequest) -> None:
     names = [name for name in odd.ext if name in OWN] or [odd.field(rng)]
     odd.ext[rng.choice(names)] = rng.choice(NAMES)
 
 
-def enlarge(rng: random.Random, odd: Changed) -> None:
+def enlarge(rng: random.Random, odd: MutatedRequest) -> None:
     if rng.random() < 0.03:
         odd.body = bytes(rng.choice((70_000, 300_000, 4_300_000)))
     else:
         odd.ext[odd.field(rng)] = rng.choice("x\x01\x02,") * rng.choice((256, 33_000, 70_000))
 
 
-def flags(rng: random.Random, odd: Changed) -> None:
+def flags(rng: random.Random, odd: MutatedRequest) -> None:
     odd.flag = rng.choice((1, 2, 3, 0x80, -1, 2**31 - 1, 2, 2))
 
 
-def sys_flags(rng: random.Random, odd: Changed) -> None:
+def sys_flags(rng: random.Random, odd: MutatedRequest) -> None:
     for name in ("sysFlag", "f"):
         if name in odd.ext:
             odd.ext[name] = str(rng.choice(SYS_FLAGS))
 
 
-def properties(rng: random.Random, odd: Changed) -> None:
+def properties(rng: random.Random, odd: MutatedRequest) -> None:
     entries = []
     for _ in range(rng.choice((1, 1, 2, 4))):
         value = rng.choice(rng.choice((NUMBERS, NAMES, ("true", "false", "k1 k2", "3", "1000"))))
@@ -276,7 +276,7 @@ def properties(rng: random.Random, odd: Changed) -> None:
     odd.ext[name] = "".join(entries) + str(odd.ext.get(name, ""))
 
 
-def bodily(rng: random.Random, odd: Changed) -> None:
+def bodily(rng: random.Random, odd: MutatedRequest) -> None:
     if odd.code in CONFIGURING:
         return
     try:
@@ -287,16 +287,16 @@ def bodily(rng: random.Random, odd: Changed) -> None:
         odd.body = json.dumps(_changed(rng, tree)).encode() if rng.random() < 0.8 else rng.choice(BODIES)
 
 
-def dialect(rng: random.Random, odd: Changed) -> None:
+def dialect(rng: random.Random, odd: MutatedRequest) -> None:
     odd.dialect = rng.choice((ROCKETMQ, MSGPACK))
 
 
-def members(rng: random.Random, odd: Changed) -> None:
+def members(rng: random.Random, odd: MutatedRequest) -> None:
     name = rng.choice(MEMBERS)
     odd.members[name] = rng.choice((*TYPES, *NUMBERS, "JAVA"))
 
 
-def frames(_rng: random.Random, odd: Changed) -> None:
+def frames(_rng: random.Random, odd: MutatedRequest) -> None:
     odd.damage = True
 
 
@@ -305,7 +305,7 @@ SENDS: Final = (10, 310, 310, 320, 36, 37, 324, 325)
 CONFIGURING: Final = (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG)
 SEPARATORS: Final = ("\x01", "\x01", "\x01", "\x01", "", "\x01\x01", "\x02")
 ENDS: Final = ("\x02", "\x02", "\x02", "", "\x01", "\x02\x02")
-_WEIGHTED: Final[Mapping[Callable[[random.Random, Changed], None], int]] = {
+_WEIGHTED: Final[Mapping[Callable[[random.Random, MutatedRequest], None], int]] = {
     drop: 4, retype: 4, renumber: 8, rename: 8, enlarge: 1, flags: 2, sys_flags: 4, properties: 10, bodily: 8,
     dialect: 6, members: 2, frames: 1,
 }  # fmt: skip
@@ -314,7 +314,7 @@ WEIGHTS: Final = list(_WEIGHTED.values())
 
 
 def _damaged(rng: random.Random, data: bytes) -> bytes:
-    """Cut, with other bytes, or with other bytes in front."""
+    """Return truncated data, or data with changed bytes, anywhere or at the beginning."""
     kind = rng.randrange(3)
     if kind == 0:
         return data[: rng.randrange(len(data) + 1)]
@@ -325,7 +325,7 @@ def _damaged(rng: random.Random, data: bytes) -> bytes:
 
 
 def _changed(rng: random.Random, tree: Any) -> Any:
-    """The same JSON with one leaf or branch replaced."""
+    """Return the JSON value with one part replaced."""
     if isinstance(tree, dict) and tree and rng.random() < 0.9:
         name = rng.choice(list(tree))
         if rng.random() < 0.1:

@@ -1,16 +1,16 @@
-"""One seed, one run: a daemon, its attacker, polite clients; kills, stops and starts; then the judge.
+"""One run of one seed: a daemon, its attacker, normal clients; kills, stops and starts; then the checks.
 
     outcome = run(seed, requests, directory)
 
-Each life of the daemon: the attacker, a process of its own, sends its share of the requests over a few connections,
-most of them pipelined, some cut off; a polite client sends, pulls, commits offsets, sends delayed messages, timers and
-transactions. The life ends by SIGKILL or SIGTERM amid that. What must hold is `Outcome.findings`:
+In each life of the daemon the attacker, a separate process, sends its share of the requests over a few connections,
+most of them pipelined, some of them cut off. A normal client sends, pulls, commits offsets, and sends delayed messages,
+timers and transactions. The life ends by SIGKILL or SIGTERM during that. `Outcome.findings` contains the violations of:
 
-    kept        behind each start, every acknowledged message is at its queue and offset with its body
-    forward     a committed offset that was answered is not behind what a clean stop saved
-    delivered   at the end, every acknowledged delayed message, timer and committed transaction arrives
-    alive       each life acknowledges polite messages; the daemon ends only when it is asked to, SIGTERM with 0 in time
-    files, log, memory: see `Arena.findings`; `store verify` finds no damage behind the last stop
+    kept        after each start, every acknowledged message is at its queue and offset with its body
+    forward     a committed offset is not below the one that a clean stop has saved
+    delivered   at the end, every acknowledged delayed message, timer and committed transaction is delivered
+    alive       each life acknowledges normal messages; the daemon ends only on request, after SIGTERM with 0 in time
+    files, log, memory: see `Arena.findings`; `store verify` finds no damage after the last stop
 """
 
 import multiprocessing
@@ -30,16 +30,16 @@ from skylarkmq.broker.store.fsck import Severity
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from tests.attack.arena import Arena
 from tests.attack.generators import Generator
-from tests.attack.polite import COMMIT, KEPT, LATER, Ledger, pull_header, read_queue, send_header
+from tests.attack.normal_clients import COMMIT, KEPT, LATER, Ledger, pull_header, read_queue, send_header
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient
 
 LIVES: Final = 4
 CONNECTIONS: Final = 6
 PIECE: Final = 40
-"""Requests that go out in one piece on one connection, at most."""
+"""Maximum number of requests that are written at once on one connection."""
 DELIVERY_LIMIT_S: Final = 20.0
-OFFSETS: Final = "polite"
+OFFSETS: Final = "normal"
 SETTINGS: Final[Sequence[Mapping[str, object]]] = (
     {},
     {},
@@ -51,7 +51,7 @@ _processes: Final = multiprocessing.get_context("fork")
 
 
 class Outcome(NamedTuple):
-    """`p99_ms`: of polite sends, under SYNC_FLUSH."""
+    """The result of a run; `p99_ms` is that of normal sends, under SYNC_FLUSH."""
 
     seed: int
     requests: int
@@ -63,7 +63,8 @@ class Outcome(NamedTuple):
 
 
 def attack(port: int, namesrv_port: int, seed: str, count: int) -> None:
-    """Send `count` odd requests; a connection that the daemon closes is replaced. Ends early if the daemon is gone."""
+    """Send `count` unusual requests; a connection that the daemon closes is replaced. Ends early if the daemon is
+    gone."""
     generator, rng = Generator(seed), random.Random(seed)
     peers: list[socket.socket] = []
     sent = 0
@@ -85,7 +86,8 @@ def attack(port: int, namesrv_port: int, seed: str, count: int) -> None:
 
 
 def _exchange(peer: socket.socket, data: bytes) -> bool:
-    """Write it all, reading what comes meanwhile; whether the connection lives. Waits for a first response, briefly."""
+    """Write all data while reading responses; return whether the connection is open. Waits briefly for a first
+    response."""
     view, limit_s = memoryview(data), time.monotonic() + 5.0
     wait_s = 0.05
     while time.monotonic() < limit_s:
@@ -105,8 +107,8 @@ def _exchange(peer: socket.socket, data: bytes) -> bool:
     return False
 
 
-class Polite:
-    """What is kept of one polite client over all lives."""
+class NormalClient:
+    """The state of one normal client over all lives."""
 
     def __init__(self) -> None:
         self.kept = Ledger(KEPT)
@@ -117,12 +119,12 @@ class Polite:
         self._number = 0
 
     def __repr__(self) -> str:
-        return f"<Polite {len(self.kept.acknowledged)} acknowledged>"
+        return f"<NormalClient {len(self.kept.acknowledged)} acknowledged>"
 
     def step(self, client: RawClient) -> None:
-        """One exchange. OSError if the connection is lost."""
+        """Make one exchange. Raises OSError if the connection is lost."""
         self._number += 1
-        body = b"polite %d " % self._number + b"x" * (self._number * 37 % 2_000)
+        body = b"normal %d " % self._number + b"x" * (self._number * 37 % 2_000)
         begun_s = time.monotonic()
         answer = self._send(client, send_header(KEPT, {"KEYS": str(self._number)}, e=self._number % 4), body)
         self.latencies_s.append(time.monotonic() - begun_s)
@@ -146,7 +148,7 @@ class Polite:
             self.owed.add(zlib.crc32(body))
 
     def _transaction(self, client: RawClient) -> None:
-        body, key = b"paid %d" % self._number, f"polite{self._number}"
+        body, key = b"paid %d" % self._number, f"normal{self._number}"
         half = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": key}
         answer = self._send(client, send_header(LATER, half, f=4), body)
         if answer.code != ResponseCode.SUCCESS:
@@ -167,19 +169,19 @@ class Polite:
         if answer.code == ResponseCode.SUCCESS:
             self.committed = offset
 
-    def judge(self, client: RawClient) -> list[str]:
-        """What does not hold behind a start."""
+    def violations(self, client: RawClient) -> list[str]:
+        """Return the violations after a start."""
         found = self.kept.missing(client)
         if self.saved:
             asked = {"consumerGroup": OFFSETS, "topic": KEPT, "queueId": 0}
             answer = client.call(RequestCode.QUERY_CONSUMER_OFFSET, asked)
             now = int(answer.ext.get("offset", -1))
             if now < self.saved:
-                found.append(f"forward: offset {now} of {KEPT}/0 is behind {self.saved}, which a clean stop saved")
+                found.append(f"forward: offset {now} of {KEPT}/0 is below {self.saved}, which a clean stop has saved")
         return found
 
     def undelivered(self, client: RawClient) -> set[int]:
-        """CRCs of what was acknowledged to come later and has not come."""
+        """Return the CRCs of messages that are acknowledged for later delivery and not delivered yet."""
         came = {zlib.crc32(record.body) for queue in range(4) for record in read_queue(client, LATER, queue)}
         return self.owed - came
 
@@ -192,77 +194,77 @@ def run(
     prefix: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Everything of one seed, in `directory`, which must be empty."""
+    """Run one seed in `directory`, which must be empty."""
     rng, begun_s = random.Random(seed), time.monotonic()
     arena = Arena(directory, prefix=prefix, environment=environment, **rng.choice(SETTINGS))
-    polite, findings = Polite(), list[str]()
+    normal, findings = NormalClient(), list[str]()
     try:
         with arena:
             for life in range(LIVES):
-                _live(arena, polite, f"{seed}/{life}", requests // LIVES, rng, findings)
+                _live(arena, normal, f"{seed}/{life}", requests // LIVES, rng, findings)
                 arena.start()
-                findings += [f"behind life {life}: {found}" for found in polite.judge(arena.client())]
-            _finish(arena, polite, findings)
+                findings += [f"after life {life}: {found}" for found in normal.violations(arena.client())]
+            _finish(arena, normal, findings)
     except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
         findings.append(f"{type(error).__name__}: {str(error)[-2_000:]}")
         findings += arena.findings()
-    waits = polite.latencies_s
+    waits = normal.latencies_s
     p99_ms = 1000 * quantiles(waits, n=100)[98] if len(waits) > 1 else 0.0
-    acknowledged = len(polite.kept.acknowledged)
+    acknowledged = len(normal.kept.acknowledged)
     seconds = time.monotonic() - begun_s
     return Outcome(seed, requests, seconds, p99_ms, arena.max_rss_bytes, acknowledged, findings)
 
 
 def run_in_scratch(seed: int, requests: int, environment: Mapping[str, str]) -> Outcome:
-    """The same in a temporary directory, for a process of its own."""
+    """Run one seed in a temporary directory, for a separate process."""
     with tempfile.TemporaryDirectory(prefix=f"attack-{seed}-", ignore_cleanup_errors=True) as directory:
         return run(seed, requests, Path(directory), environment=environment)
 
 
-def _live(arena: Arena, polite: Polite, seed: str, count: int, rng: random.Random, findings: list[str]) -> None:
-    """A life of the daemon under attack, which ends by a signal."""
-    before = len(polite.kept.acknowledged)
+def _live(arena: Arena, normal: NormalClient, seed: str, count: int, rng: random.Random, findings: list[str]) -> None:
+    """Run one life of the daemon under attack, and end it by a signal."""
+    before = len(normal.kept.acknowledged)
     client = arena.client()
-    polite.step(client)
+    normal.step(client)
     attacker = _processes.Process(target=attack, args=(arena.broker_port, arena.daemon.namesrv_port, seed, count))
     attacker.start()
     try:
         while attacker.is_alive():
-            client = _step(arena, polite, client)
+            client = _step(arena, normal, client)
             arena.rss_bytes()
             if (code := arena.daemon.process.poll()) is not None:
-                raise AssertionError(f"alive: the daemon ended by itself with {code}")
+                raise AssertionError(f"alive: the daemon ended unexpectedly with {code}")
     finally:
         attacker.kill()
         attacker.join()
-    if len(polite.kept.acknowledged) == before:
-        findings.append(f"alive: no polite message was acknowledged in life {seed}, {polite.refused} were refused")
+    if len(normal.kept.acknowledged) == before:
+        findings.append(f"alive: no normal message was acknowledged in life {seed}, {normal.refused} were refused")
     if rng.random() < 0.6:
         arena.kill()
     elif code := arena.stop():
         findings.append(f"alive: exit code {code} after SIGTERM")
     else:
-        polite.saved = polite.committed
+        normal.saved = normal.committed
 
 
-def _step(arena: Arena, polite: Polite, client: RawClient) -> RawClient:
-    """A polite exchange; on a new connection if the old one is lost."""
+def _step(arena: Arena, normal: NormalClient, client: RawClient) -> RawClient:
+    """Make one normal exchange; return another connection if the old one is lost."""
     try:
-        polite.step(client)
+        normal.step(client)
     except OSError:
-        polite.refused += 1
+        normal.refused += 1
         return arena.client()
     return client
 
 
-def _finish(arena: Arena, polite: Polite, findings: list[str]) -> None:
-    """Wait for what is owed by now, stop, and look at what is left. Meanwhile the polite client goes on."""
+def _finish(arena: Arena, normal: NormalClient, findings: list[str]) -> None:
+    """Wait for all messages that are owed by now, stop, and check the result. Meanwhile the normal client continues."""
     client, end_s = arena.client(), time.monotonic() + DELIVERY_LIMIT_S
-    due = set(polite.owed)
-    while (owed := due & polite.undelivered(client)) and time.monotonic() < end_s:
-        polite.step(client)
+    due = set(normal.owed)
+    while (owed := due & normal.undelivered(client)) and time.monotonic() < end_s:
+        normal.step(client)
     if owed:
-        findings.append(f"delivered: {len(owed)} of {len(due)} messages have not come")
+        findings.append(f"delivered: {len(owed)} of {len(due)} messages are not delivered")
     if code := arena.stop():
         findings.append(f"alive: exit code {code} after SIGTERM")
     findings += arena.findings()

@@ -1,4 +1,4 @@
-"""Odd requests by the thousand against a daemon that is killed and started: polite clients lose nothing by them."""
+"""Thousands of unusual requests to a daemon that is killed and started: normal clients lose nothing."""
 
 import os
 from pathlib import Path
@@ -9,8 +9,8 @@ import pytest
 
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from tests.attack.arena import Arena
-from tests.attack.generators import CONFIGURING, MUTATIONS, Changed, Generator, bases
-from tests.attack.polite import KEPT, LATER
+from tests.attack.generators import CONFIGURING, MUTATIONS, Generator, MutatedRequest, bases
+from tests.attack.normal_clients import KEPT, LATER
 from tests.attack.run import run
 
 REQUESTS: Final = int(os.environ.get("SKYLARK_ATTACKS", "100000"))
@@ -22,7 +22,8 @@ READ_ONLY_LIMIT_S: Final = 5.0
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_attacks(tmp_path: Path, seed: int) -> None:
-    """Nothing acknowledged is missing, no file touched, no traceback, memory bounded. SKYLARK_ATTACKS sets how many."""
+    """No acknowledged message is missing, no file changed, no traceback, memory bounded. SKYLARK_ATTACKS: the
+    number."""
     outcome = run(seed, REQUESTS // SEEDS, tmp_path)
     print(f"seed {seed}: p99 {outcome.p99_ms:.1f} ms, {outcome.requests / outcome.seconds:.0f} requests/s")
     assert outcome.acknowledged
@@ -30,7 +31,7 @@ def test_attacks(tmp_path: Path, seed: int) -> None:
 
 
 def test_every_served_code_has_a_base(tmp_path: Path) -> None:
-    """Each code that the broker or the name server does not refuse as unknown is attacked."""
+    """Each code that the broker or the name server supports is attacked."""
     served = set[int]()
     with Arena(tmp_path) as arena:
         for connect in (arena.client, arena.namesrv_client):
@@ -43,15 +44,15 @@ def test_every_served_code_has_a_base(tmp_path: Path) -> None:
 
 
 def test_a_seed_gives_the_same_requests() -> None:
-    """Runs can be repeated: generation depends on the seed only."""
+    """Runs can be repeated: the requests depend on the seed only."""
     first, second, other = Generator(7), Generator(7), Generator(8)
     data = [first.request() for _ in range(500)]
     assert data == [second.request() for _ in range(500)]
     assert data != [other.request() for _ in range(500)]
 
 
-def test_no_request_names_what_is_polite() -> None:
-    """Operators' requests never reach polite topics: no frame has one of their names."""
+def test_no_request_names_data_of_normal_clients() -> None:
+    """Operators' requests never concern topics of normal clients: no frame contains one of their names."""
     generator = Generator(0)
     for _ in range(20_000):
         data = generator.request().data
@@ -61,7 +62,7 @@ def test_no_request_names_what_is_polite() -> None:
 
 @pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda mutate: mutate.__name__)
 def test_each_mutation_changes_requests(mutate: object) -> None:
-    """No mutation is idle over a number of requests."""
+    """Every mutation changes a number of requests."""
     rng = Random(0)
     assert callable(mutate)
     changed = 0
@@ -69,7 +70,7 @@ def test_each_mutation_changes_requests(mutate: object) -> None:
         if code in CONFIGURING:
             continue
         for base in of_code:
-            one = Changed(code, dict(base.ext), base.body)
+            one = MutatedRequest(code, dict(base.ext), base.body)
             before = repr(vars(one))
             mutate(rng, one)
             changed += repr(vars(one)) != before

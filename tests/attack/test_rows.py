@@ -1,8 +1,8 @@
-"""The attacks that were found on a running daemon, each against a daemon: its required outcome, end to end.
+"""The attacks that were found on a running daemon, each against a daemon, with its required outcome, end to end.
 
 The numbers are those of the table in "Nothing that a caller sends may cost anybody a message, a file or the broker".
-Behind each: SIGTERM ends the daemon with 0, `store verify` finds no damage, nothing outside the store was touched, the
-log has no traceback, and memory stayed within its bound (`Arena.finish`).
+After each: SIGTERM ends the daemon with 0, `store verify` finds no damage, no file outside the store was changed, the
+log has no traceback, and memory stayed below its limit (`Arena.finish`).
 """
 
 import json
@@ -15,7 +15,7 @@ import pytest
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.message import BatchRecord, encode_batch
 from tests.attack.arena import Arena
-from tests.attack.polite import Ledger, await_message, long_names, read_queue, send_header
+from tests.attack.normal_clients import Ledger, await_message, long_names, read_queue, send_header
 from tests.harness.raw import Answer, RawClient
 
 pytestmark = pytest.mark.crash
@@ -26,7 +26,7 @@ BAD_TOPICS: Final = ("../../x", "../../../victim", "a/b", ".", "x\0y", "../consu
 
 
 def forge(client: RawClient, topic: str = WHEEL, body: bytes = b"forged", **properties: str) -> Answer:
-    """Send to an internal topic what only the broker writes there."""
+    """Send a message to an internal topic that only the broker writes to."""
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     return client.call(RequestCode.SEND_MESSAGE_V2, send_header(topic, text), body)
 
@@ -36,13 +36,13 @@ def past_ms() -> str:
 
 
 def send_timer(client: RawClient, topic: str) -> None:
-    """A message that is due in a second."""
+    """Send a message that is due in a second."""
     answer = client.call(RequestCode.SEND_MESSAGE_V2, send_header(topic, {"TIMER_DELAY_MS": "1000"}), b"timer")
     assert answer.code == ResponseCode.SUCCESS, answer
 
 
 def assert_kept_after_kill(arena: Arena, *ledgers: Ledger) -> None:
-    """Kill, start; everything acknowledged is there, and sends go on."""
+    """Kill and start the daemon; every acknowledged message is there, and sends continue."""
     arena.restart()
     client = arena.client()
     for ledger in ledgers:
@@ -52,7 +52,7 @@ def assert_kept_after_kill(arena: Arena, *ledgers: Ledger) -> None:
 
 
 def assert_refused_as_internal(client: RawClient, answer: Answer, topic: str) -> None:
-    """The refusal is the one of a topic in NOT_SENDABLE."""
+    """Check that the refusal is that of a topic in NOT_SENDABLE."""
     usual = client.call(RequestCode.SEND_MESSAGE_V2, send_header(OP), b"x")
     assert usual.code != ResponseCode.SUCCESS
     assert answer.remark is not None
@@ -62,7 +62,7 @@ def assert_refused_as_internal(client: RawClient, answer: Answer, topic: str) ->
 
 @pytest.mark.parametrize("code", [10, 310, 320])
 def test_1_sys_flag_of_a_send(arena: Arena, code: int) -> None:
-    """sysFlag 0x80 in an ordinary send costs no message that is acknowledged behind it."""
+    """sysFlag 0x80 in an ordinary send costs no message that is acknowledged after it."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 2)
     header, body = send_header("Orders", f=0x80), b"odd"
@@ -77,7 +77,8 @@ def test_1_sys_flag_of_a_send(arena: Arena, code: int) -> None:
 
 @pytest.mark.parametrize("real_topic", BAD_TOPICS)
 def test_2_3_5_real_topic_of_a_timer(arena: Arena, real_topic: str) -> None:
-    """A destination that is no topic name: the send is refused, no file is made, timers go on, nothing is lost."""
+    """A destination that is not a topic name: the send is refused, no file is created, timers continue, nothing is
+    lost."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 50)
     answer = forge(client, REAL_TOPIC=real_topic, REAL_QID="0", TIMER_OUT_MS=past_ms(), UNIQ_KEY="u")
@@ -90,8 +91,8 @@ def test_2_3_5_real_topic_of_a_timer(arena: Arena, real_topic: str) -> None:
     assert_kept_after_kill(arena, ledger)
 
 
-def test_3_a_clean_stop_behind_a_nul(arena: Arena) -> None:
-    """Behind a destination with NUL, SIGTERM ends with 0 and the next start has every acknowledged message."""
+def test_3_a_clean_stop_after_a_nul(arena: Arena) -> None:
+    """After a destination with NUL, SIGTERM ends with 0 and the next start has every acknowledged message."""
     client, ledger = arena.client(), Ledger("Orders")
     forge(client, REAL_TOPIC="x\0y", REAL_QID="0", TIMER_OUT_MS=past_ms(), UNIQ_KEY="u")
     send_timer(client, "Timers")
@@ -106,7 +107,7 @@ def test_3_a_clean_stop_behind_a_nul(arena: Arena) -> None:
 @pytest.mark.parametrize("code", [RequestCode.CLEAN_UNUSED_TOPIC, RequestCode.DELETE_TOPIC_IN_BROKER])
 @pytest.mark.parametrize("topic", ["../../victim", "../../../victim", "../../../link"])
 def test_4_deletion_stays_in_the_store(arena: Arena, code: int, topic: str) -> None:
-    """Deletion of topics deletes nothing outside the store, and no live queue inside."""
+    """A deletion of topics deletes no file outside the store, and no live queue inside."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 20)
     forge(client, REAL_TOPIC=topic, REAL_QID="2024", TIMER_OUT_MS=past_ms(), UNIQ_KEY="u")
@@ -114,14 +115,14 @@ def test_4_deletion_stays_in_the_store(arena: Arena, code: int, topic: str) -> N
     await_message(client, "Timers", 0)
     client.call(code, {"topic": topic})
     client.call(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
-    ledger.send(client, 3)  # behind whatever is deleted
+    ledger.send(client, 3)  # after any deletion
     assert arena.findings() == []
     assert_kept_after_kill(arena, ledger)
 
 
 @pytest.mark.parametrize("group", ["g/../../../../x", "../../../victim", "g/b", "x\0y", "x\ny"])
 def test_6_a_groups_name(arena: Arena, group: str) -> None:
-    """A group whose retry topic would be a path is refused by every request that makes groups."""
+    """A group whose retry topic would be a path is refused by every request that creates groups."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 20)
     made = client.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=json.dumps({"groupName": group}).encode())
@@ -149,8 +150,8 @@ def test_6_a_groups_name(arena: Arena, group: str) -> None:
     ],
     ids=["queue id", "digits of a queue id", "digits of a time", "digits of rolls"],
 )
-def test_7_timers_go_on(arena: Arena, odd: dict[str, str]) -> None:
-    """Numbers that do not fit end no timer, now or after a restart, and cost no response of the same read."""
+def test_7_timers_continue(arena: Arena, odd: dict[str, str]) -> None:
+    """Numbers out of range stop no timer, before or after a restart, and cost no response of the same read."""
     client = arena.client()
     usual = {"REAL_TOPIC": "Timers", "REAL_QID": "0", "TIMER_OUT_MS": past_ms(), "UNIQ_KEY": "u"}
     text = "".join(f"{name}\x01{value}\x02" for name, value in (usual | odd).items())
@@ -169,7 +170,7 @@ def test_7_timers_go_on(arena: Arena, odd: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("body", [b"0", b"9" * 5_000, b"0,1,2,", b"-1", "٣".encode(), b"\xff"])
 def test_8_forged_decisions(arena: Arena, body: bytes) -> None:
-    """What is forged as an op message through the timer topic decides nothing: a commit that is answered 0 arrives."""
+    """A forged op message through the timer topic decides nothing: a commit with response 0 is delivered."""
     client = arena.client()
     half = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "U1"}
     sent = client.call(RequestCode.SEND_MESSAGE_V2, send_header("Paid", half, f=4), b"half")
@@ -193,7 +194,7 @@ def test_8_forged_decisions(arena: Arena, body: bytes) -> None:
 
 @pytest.mark.parametrize("crc", ["", "1", "4294967295\x02", "0" * 10, "KEYS"])
 def test_11_properties_with_a_crc(tmp_path: Path, crc: str) -> None:
-    """With enabledAppendPropCRC, properties that carry a CRC of their own damage neither records nor keys."""
+    """With enabledAppendPropCRC, properties with a CRC of their own damage neither records nor keys."""
     with Arena(tmp_path, enabledAppendPropCRC="true") as arena:
         client, ledger = arena.client(), Ledger("Orders")
         for properties in (f"__CRC32#\x01{crc}\x02KEYS\x01k1 k2\x02", f"KEYS\x01k1\x02__CRC32#\x01{crc}", "__CRC32#"):
@@ -206,8 +207,8 @@ def test_11_properties_with_a_crc(tmp_path: Path, crc: str) -> None:
         assert_kept_after_kill(arena, ledger)
 
 
-def test_18_a_topic_made_by_a_send(arena: Arena) -> None:
-    """A topic that a send made is there after a kill at once, and its acknowledged message can be pulled."""
+def test_18_a_topic_created_by_a_send(arena: Arena) -> None:
+    """A topic that a send created survives an immediate kill, and its acknowledged message can be pulled."""
     ledgers = []
     for number in range(4):
         ledger = Ledger(f"New{number}")

@@ -1,4 +1,4 @@
-"""The attacks on a running daemon that took its time, memory, names or settings, end to end; as `test_rows.py`."""
+"""The attacks that used the daemon's time, memory, names or settings, end to end; as `test_rows.py`."""
 
 import json
 import re
@@ -18,15 +18,15 @@ from skylarkmq.protocol import javajson
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.message import BatchRecord, encode_batch
 from tests.attack.arena import Arena
-from tests.attack.polite import Ledger, pull_header, send_header
+from tests.attack.normal_clients import Ledger, pull_header, send_header
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Answer, RawClient, frame, texts
 
 pytestmark = pytest.mark.crash
 
 ELSEWHERE: Final = "127.0.0.2"
-LOOP_HELD_LIMIT_S: Final = 0.5
-"""What a polite client may wait while the loop works on one request; 200 ms is judged by the command."""
+WAIT_LIMIT_S: Final = 0.5
+"""The maximum wait of a normal client while the loop works on one request; the command checks 200 ms."""
 SINGLE: Final = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
 
 
@@ -43,21 +43,21 @@ def test_9_queues_of_a_topic(arena: Arena, count: int) -> None:
 
 
 def assert_at_limit(answer: Answer, setting: str) -> None:
-    """Refused, and the remark names the setting."""
+    """Check the refusal; the remark names the setting."""
     assert answer.code == ResponseCode.SYSTEM_BUSY
     assert answer.remark is not None
     assert setting in answer.remark
 
 
-def held_s(arena: Arena, attack: Any) -> float:
-    """The longest wait of a polite client while `attack()` runs, seconds."""
-    polite, longest, over = arena.client(), 0.0, threading.Event()
+def longest_wait_s(arena: Arena, attack: Any) -> float:
+    """Return the longest wait of a normal client during `attack()`, in seconds."""
+    normal, longest, over = arena.client(), 0.0, threading.Event()
 
     def ask() -> None:
         nonlocal longest
         while not over.is_set():
             begun_s = time.monotonic()
-            polite.call(RequestCode.SEND_MESSAGE_V2, send_header("Polite"), b"polite")
+            normal.call(RequestCode.SEND_MESSAGE_V2, send_header("Normal"), b"normal")
             longest = max(longest, time.monotonic() - begun_s)
             arena.rss_bytes()
 
@@ -72,9 +72,9 @@ def held_s(arena: Arena, attack: Any) -> float:
 
 
 def test_12_groups_of_a_heartbeat(arena: Arena) -> None:
-    """Many groups in a heartbeat are refused at the limit; the loop is not held, and nothing is kept of them.
+    """Many groups in a heartbeat are refused at the limit; the loop is not blocked, and nothing of them is retained.
 
-    130,000 make a body that is too large for any heartbeat.
+    130,000 groups make a body that is too large for any heartbeat.
     """
     client = arena.client(20.0)
     subscribed = [{"topic": "Orders", "subString": "*", "subVersion": 1}]
@@ -83,19 +83,19 @@ def test_12_groups_of_a_heartbeat(arena: Arena) -> None:
     for count in (130_000, 20_000):
         consumers = [{"groupName": f"g{n}", "subscriptionDataSet": subscribed if n < 10 else []} for n in range(count)]
         body = json.dumps({"clientID": "c", "producerDataSet": [], "consumerDataSet": consumers}).encode()
-        held = held_s(arena, lambda body=body: answers.append(client.call(RequestCode.HEART_BEAT, body=body)))
-        assert held < LOOP_HELD_LIMIT_S
+        held = longest_wait_s(arena, lambda body=body: answers.append(client.call(RequestCode.HEART_BEAT, body=body)))
+        assert held < WAIT_LIMIT_S
     assert answers[0].code != ResponseCode.SUCCESS
     assert_at_limit(answers[1], "maxGroupsPerClient")
     assert arena.rss_bytes() - before < 100 << 20
     new = {"topic": "New", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6} | SINGLE
-    held = held_s(arena, lambda: client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, new))
-    assert held < LOOP_HELD_LIMIT_S
+    held = longest_wait_s(arena, lambda: client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, new))
+    assert held < WAIT_LIMIT_S
     arena.finish()
 
 
 def test_13_locks_of_queues_that_do_not_exist(arena: Arena) -> None:
-    """Locks exist for queues that exist only: 100,000 others keep no group from locking its own."""
+    """Only existing queues can be locked: 100,000 others keep no group from locking its own."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 1)
     broker = javajson.loads(arena.namesrv_client().call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
@@ -114,7 +114,7 @@ def test_13_locks_of_queues_that_do_not_exist(arena: Arena) -> None:
 
 
 def test_14_slow_frames(arena: Arena) -> None:
-    """18 peers that send large frames slowly do not delay a polite 1 MB send beyond seconds."""
+    """18 peers that send large frames slowly do not delay a normal 1 MB send beyond seconds."""
     peers = [socket.create_connection((LOOPBACK, arena.broker_port)) for _ in range(18)]
     over = threading.Event()
 
@@ -137,19 +137,19 @@ def test_14_slow_frames(arena: Arena) -> None:
     try:
         begun_s = time.monotonic()
         answer = arena.client(30.0).call(RequestCode.SEND_MESSAGE_V2, send_header("Orders"), b"y" * 1_000_000)
-        took_s = time.monotonic() - begun_s
+        duration_s = time.monotonic() - begun_s
     finally:
         over.set()
         thread.join()
         for peer in peers:
             peer.close()
     assert answer.code == ResponseCode.SUCCESS
-    assert took_s < 10.0
+    assert duration_s < 10.0
     arena.finish()
 
 
 def test_16_a_hijacked_registration(arena: Arena) -> None:
-    """A registration that moves a live broker from another host is refused; the route stays, the log names both."""
+    """A registration of a live broker from another host is refused; the route stays, the log names both."""
     Ledger("Orders").send(arena.client(), 1)
     namesrv = arena.namesrv_client()
     cluster = javajson.loads(namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
@@ -187,7 +187,7 @@ def test_16_a_hijacked_registration(arena: Arena) -> None:
     ],
 )
 def test_17_settings_of_addresses_and_paths(arena: Arena, line: str) -> None:
-    """Keys that change addresses, paths, name servers or file sizes are refused; the next start is as the last."""
+    """Keys that change addresses, paths, name servers or file sizes are refused; the next start equals the last."""
     client = arena.client()
     before = client.call(RequestCode.GET_BROKER_CONFIG).body
     answer = client.call(RequestCode.UPDATE_BROKER_CONFIG, body=line.encode())
@@ -198,7 +198,7 @@ def test_17_settings_of_addresses_and_paths(arena: Arena, line: str) -> None:
 
 
 def test_19_half_open_http(arena: Arena) -> None:
-    """Half-open HTTP requests leave descriptors to the store: sends are answered, also to new topics."""
+    """Half-open HTTP requests leave descriptors to the store: sends get responses, also to new topics."""
     process = arena.daemon.process.pid
     in_use = len(list(Path(f"/proc/{process}/fd").iterdir()))
     resource.prlimit(process, resource.RLIMIT_NOFILE, (in_use + 150, in_use + 150))
@@ -218,10 +218,10 @@ def test_19_half_open_http(arena: Arena) -> None:
 
 
 def test_23_offsets_of_queues_that_do_not_exist(arena: Arena) -> None:
-    """Rows of offsets exist for queues that exist only."""
+    """Only existing queues have committed offsets."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 1)
-    assert ledger.missing(client) == []  # its pulls make the group
+    assert ledger.missing(client) == []  # its pulls create the group
     header = {"consumerGroup": "CG", "topic": "Orders", "commitOffset": 1}
     requests = [(header | {"queueId": queue_id}, b"") for queue_id in (0, *range(100, 2_100), -1, (1 << 31) - 1)]
     answers = list(client.pipeline(RequestCode.UPDATE_CONSUMER_OFFSET, requests))
@@ -234,29 +234,29 @@ def test_23_offsets_of_queues_that_do_not_exist(arena: Arena) -> None:
 
 
 def test_24_a_compressed_registration(arena: Arena) -> None:
-    """A body that inflates without measure holds neither the loop nor memory."""
+    """A body that decompresses to an excessive size uses neither the loop nor memory."""
     header = {
         "brokerName": "b", "brokerAddr": "10.0.0.9:1", "clusterName": "c", "brokerId": 0, "haServerAddr": "",
         "compressed": "true",
     }  # fmt: skip
     before = arena.rss_bytes()
     body = zlib.compress(bytes(400 << 20), 9)
-    held = held_s(arena, lambda: _try(arena.namesrv_client(), RequestCode.REGISTER_BROKER, header, body))
-    assert held < LOOP_HELD_LIMIT_S
+    held = longest_wait_s(arena, lambda: _try(arena.namesrv_client(), RequestCode.REGISTER_BROKER, header, body))
+    assert held < WAIT_LIMIT_S
     assert arena.max_rss_bytes - before < 150 << 20
     arena.finish()
 
 
 def test_24_a_malformed_heartbeat(arena: Arena) -> None:
-    """16 MB that are no heartbeat do not hold the loop."""
+    """16 MB that are not a heartbeat do not block the loop."""
     body = b"{'clientID': 'c', 'consumerDataSet': [" + b"{'groupName': 'g'}," * 830_000
-    held = held_s(arena, lambda: _try(arena.client(20.0), RequestCode.HEART_BEAT, {}, body))
-    assert held < LOOP_HELD_LIMIT_S
+    held = longest_wait_s(arena, lambda: _try(arena.client(20.0), RequestCode.HEART_BEAT, {}, body))
+    assert held < WAIT_LIMIT_S
     arena.finish()
 
 
 def _try(client: RawClient, code: int, header: dict[str, Any], body: bytes) -> None:
-    """A request that may be answered by an error or by a hang-up."""
+    """Make a request that may get an error or a closed connection."""
     try:
         client.call(code, header, body)
     except ConnectionError:
@@ -290,7 +290,7 @@ def test_26_27_control_characters(arena: Arena) -> None:
 
 
 def test_28_messages_of_a_pull(arena: Arena) -> None:
-    """A pull for 2^31-1 messages inspects a bounded number of units."""
+    """A pull for 2^31-1 messages inspects a limited number of units."""
     client = arena.client()
     batch = encode_batch([BatchRecord(0, b"x", b"TAGS\x01other\x02") for _ in range(1_000)])
     requests = [(send_header("Orders", m="true"), batch)] * 20
@@ -303,8 +303,8 @@ def test_28_messages_of_a_pull(arena: Arena) -> None:
 
 
 @pytest.mark.parametrize("member", ["(sent)", "(body)", "dialect", "_x", "raw_ext", "columns"])
-def test_29_odd_members_of_a_header(arena: Arena, member: str) -> None:
-    """A member of the header that is none of RocketMQ's is ignored, whatever its name and value."""
+def test_29_unknown_members_of_a_header(arena: Arena, member: str) -> None:
+    """A member of the header that RocketMQ does not have is ignored, whatever its name and value."""
     values: tuple[Any, ...] = (1, "x", [], {}, None)
     for value in values:
         header = {"code": 310, "opaque": 1, "extFields": texts(send_header("T")), member: value}

@@ -32,8 +32,8 @@ from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.message import BatchRecord, encode_batch
 from tests.attack.generators import INTERNAL, NAMES, NUMBERS, PROPERTIES, SYS_FLAGS
-from tests.attack.polite import COMMIT, long_names, send_header
-from tests.crash.account import Stored, items_of, log_of
+from tests.attack.normal_clients import COMMIT, long_names, send_header
+from tests.crash.expected_state import Stored, items_of, log_of
 from tests.harness.raw import RawClient
 from tests.harness.stores import Opened
 

@@ -1,1 +1,1 @@
-"""The store cut down in the middle of work: by power, by the kernel, by damage, by kill -9."""
+"""Interruptions of the store: power cuts, I/O errors, damage, kill -9."""

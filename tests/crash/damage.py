@@ -1,12 +1,13 @@
-"""Damage: a flipped bit, a zeroed, misdirected or cut-off block in any file of a store; it is seen, or does no harm.
+"""Damage: a flipped bit, a zeroed, misdirected or truncated block in any file of a store is detected or harmless.
 
-    python -m tests.crash.damage --seeds 200000 --jobs 2      a summary at the end, failing seeds as they come
-    python -m tests.crash.damage --seed 4711                  that one alone
+    python -m tests.crash.damage --seeds 200000 --jobs 2      prints failing seeds, and a summary at the end
+    python -m tests.crash.damage --seed 4711                  only this seed
 
-A seed damages one place of a copy of one of two stores (stopped cleanly, or not), opens it and reads every queue. The
-start may refuse with a StoreError; a message may be missing; what is delivered is what was sent: body, queue and queue
-offset. A query by key returns records as the log has them, those that recovery skipped too: its bodies are as sent. Of
-the rest of a record's head this format has no checksum (docs/formats.md, "Checking one record").
+A seed damages one position in a copy of one of two stores (stopped cleanly, or not), opens it and reads every queue.
+The start may fail with a StoreError, and messages may be missing; every delivered message equals the sent one: body,
+queue and queue offset. A query by key returns records as they are in the log, including those that recovery skipped:
+their bodies are as sent. The other fields of a record's head have no checksum in this format (docs/formats.md,
+"Checking one record").
 """
 
 import argparse
@@ -42,8 +43,8 @@ Place = tuple[str, int, int]  # topic, queue id, queue offset
 
 
 @cache
-def sound_store(is_clean: bool) -> tuple[Files, dict[Place, bytes]]:
-    """Every file of a store, and the body at every place of its queues."""
+def consistent_store(is_clean: bool) -> tuple[Files, dict[Place, bytes]]:
+    """Return every file of a store, and the body at every position of its queues."""
     with scratch() as root, stepped_helpers() as helpers:
         clock = Clock()
         store = MessageStore(config_of(root, **SETTINGS), clock)
@@ -73,7 +74,7 @@ def sound_store(is_clean: bool) -> tuple[Files, dict[Place, bytes]]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory for one store, in memory if there is a file system there."""
+    """Yield a directory for one store, in memory if possible."""
     root = Path(tempfile.mkdtemp(prefix="damage-", dir=MEMORY if MEMORY.is_dir() else None))
     try:
         yield root
@@ -82,7 +83,7 @@ def scratch() -> Iterator[Path]:
 
 
 def damaged(data: bytes, rng: Random) -> tuple[str, bytes]:
-    """What was done, and the file's bytes after it."""
+    """Return a description of the damage, and the damaged content of the file."""
     if not data:
         return "one byte more", b"\xff"
     used = len(data.rstrip(b"\0")) or 1
@@ -100,9 +101,9 @@ def damaged(data: bytes, rng: Random) -> tuple[str, bytes]:
 
 
 def run_seed(seed: int) -> str:
-    """Damage one place and hold what must hold; says what was damaged and how it ended."""
+    """Damage one position and run the checks; return the damage and the outcome."""
     rng = Random(seed)
-    files, bodies = sound_store(rng.random() < 0.5)
+    files, bodies = consistent_store(rng.random() < 0.5)
     kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
     path = rng.choice(sorted(path for path in files if path.startswith(kind)) or ["lock"])
     what, data = damaged(files[path], rng)
@@ -153,7 +154,7 @@ def _read_all(root: Path, bodies: dict[Place, bytes], helpers: SteppedHelpers) -
 
 
 def failure_of(seed: int) -> tuple[int, str]:
-    """The seed, and what did not hold: "" if all did."""
+    """Return the seed and its failure; "" if there is none."""
     logging.disable(logging.CRITICAL)
     try:
         run_seed(seed)
@@ -163,12 +164,12 @@ def failure_of(seed: int) -> tuple[int, str]:
 
 
 def main() -> int:
-    """The command; 1 if a seed failed."""
+    """Run the command; return 1 if a seed failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.damage", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=1_500, help="how many")
+    parser.add_argument("--seeds", type=int, default=1_500, help="number of seeds")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--seed", type=int, help="this one alone, with the log")
+    parser.add_argument("--seed", type=int, help="only this seed, with the log")
     options = parser.parse_args()
     if options.seed is None:
         return 1 if sweep(range(options.first, options.first + options.seeds), options.jobs, failure_of) else 0

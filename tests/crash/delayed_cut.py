@@ -1,15 +1,15 @@
-"""Delayed messages and power cuts: one seed is one store that delivers through a few lives, each ended as it comes.
+"""Delayed messages and power cuts: one seed is one store that delivers through several lives with different ends.
 
-    python -m tests.crash.delayed_cut --seeds 100000 --jobs 2     a summary at the end, failing seeds as they come
-    python -m tests.crash.delayed_cut --seed 4711                 that one alone, telling every step
+    python -m tests.crash.delayed_cut --seeds 100000 --jobs 2     prints failing seeds, and a summary at the end
+    python -m tests.crash.delayed_cut --seed 4711                 only this seed, with every step
 
-A life sends delayed messages, lets time pass and flushers run, delivers what is due, saves delayOffset.json, and ends
-by a clean stop, a kill, or a cut at a system call chosen by the seed. At the end everything is delivered. What must
-hold then, and on the way:
+A life sends delayed messages, lets time pass and flushers run, delivers due messages, saves delayOffset.json, and ends
+by a clean stop, a kill, or a power cut at a system call chosen by the seed. At the end everything is delivered. The
+checks then, and on the way:
 
     never early    no message is put into its topic before its delay has passed since it was stored
-    never lost     whatever was acknowledged under SYNC_FLUSH, or was flushed, is in its topic
-    not invented   nothing is delivered that was not sent
+    never lost     every message that was acknowledged under SYNC_FLUSH, or was flushed, is in its topic
+    not invented   every delivered message was sent
     not repeated   unless a process ended other than by a clean stop
 """
 
@@ -30,7 +30,7 @@ from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.state_file import StateFile
 from skylarkmq.protocol.bodies.offsets import DelayOffsets
 from skylarkmq.protocol.codes import SystemTopic
-from tests.crash.account import log_of
+from tests.crash.expected_state import log_of
 from tests.crash.lives import LivesWithOffsets
 from tests.crash.trial import Trial
 from tests.harness.delayed import delayed
@@ -41,7 +41,7 @@ TOPICS: Final = ("A", "B")
 
 
 class Sent(msgspec.Struct):
-    """A delayed message: when it is due (ms), and how that put ended."""
+    """A delayed message: its due time (ms), and the result of its put."""
 
     due_ms: int
     append: Append
@@ -49,14 +49,14 @@ class Sent(msgspec.Struct):
 
 
 class DelayedRun(LivesWithOffsets):
-    """Everything that one seed decides. `tell` gets a line per step."""
+    """One run; the seed decides everything. `log_step` gets a line per step."""
 
-    def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, tell: Callable[[str], None]) -> None:
+    def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, log_step: Callable[[str], None]) -> None:
         super().__init__(
             f"delayed {seed}",
             scratch,
             helpers,
-            tell,
+            log_step,
             message_delay_level=" ".join(f"{delay // 1000}s" for delay in DELAYS_MS),
         )
         self.sent: dict[int, Sent] = {}
@@ -75,12 +75,12 @@ class DelayedRun(LivesWithOffsets):
         self.of_this_life = []
         self.store = MessageStore(self.config, self.clock, disk=self.disk)
         found = self.store.load()
-        self.tell(f"recovered {found}")
+        self.log_step(f"recovered {found}")
         self.disk.revive()
         self.file = StateFile(self.root / "config" / DELAY_OFFSETS_FILE, validate=DelayOffsets.decode, disk=self.disk)
         self.offsets = DelayOffsetTable(0, self.clock)
         self.offsets.load(self.file.load())
-        self.tell(f"offsets {self.offsets}")
+        self.log_step(f"offsets {self.offsets}")
         self.store.start()
         put = self.store.put
 
@@ -101,18 +101,18 @@ class DelayedRun(LivesWithOffsets):
     # actions
 
     def _send(self) -> None:
-        turn = []
+        batch = []
         for _ in range(self.rng.randint(1, 4)):
             number, level = len(self.sent), self.rng.randint(1, len(DELAYS_MS))
             body = b"%d:" % number + self.rng.randbytes(self.rng.choice((0, 30, 300)))
             append = delayed(body, level, self.rng.choice(TOPICS), self.rng.randint(0, 1))
             sent = self.sent[number] = Sent(self.clock.now_ms + DELAYS_MS[level - 1], append)
             self.of_this_life.append(sent)
-            turn.append(append)
-        for append in turn:
+            batch.append(append)
+        for append in batch:
             self.store.put(append)
         self.store.commit()
-        self.tell(f"sent {[append.physical_offset for append in turn]}")
+        self.log_step(f"sent {[append.physical_offset for append in batch]}")
 
     def settle(self) -> None:
         self.store.step(self.clock.now_ms)
@@ -120,7 +120,7 @@ class DelayedRun(LivesWithOffsets):
         self.note_owed(self.store.flushed_offset)
 
     def note_owed(self, flushed: int) -> None:
-        """What was acknowledged, or is on the disk, must be delivered."""
+        """Mark the messages that were acknowledged, or are on disk: they must be delivered."""
         for sent in self.of_this_life:
             append = sent.append
             is_acknowledged = self.is_sync and append.status is PutStatus.PUT_OK
@@ -129,7 +129,7 @@ class DelayedRun(LivesWithOffsets):
 
     def _pass_time(self) -> None:
         self.clock.now_ms += self.rng.choice((1, 10, 300, 1_000, 5_000))
-        if self.rng.random() < 0.4:  # to just before something is due
+        if self.rng.random() < 0.4:  # to just before a message is due
             ahead = [sent.due_ms for sent in self.sent.values() if sent.due_ms > self.clock.now_ms]
             if ahead:
                 self.clock.now_ms = max(self.clock.now_ms, self.rng.choice(ahead) - self.rng.randint(1, 5))
@@ -140,7 +140,7 @@ class DelayedRun(LivesWithOffsets):
         for level in self.levels:
             for _ in range(self.rng.randint(0, 3)):
                 level.step(self.clock.now_ms)
-        self.tell(f"delivered up to {self.offsets}")
+        self.log_step(f"delivered up to {self.offsets}")
 
     def encode(self) -> bytes:
         return self.offsets.encode()

@@ -1,13 +1,13 @@
-"""Histories of a real broker and real clients, which are killed, stopped and paused; then judged.
+"""Histories of a real broker and real clients, which are killed, stopped and paused; then checked.
 
-    python -m tests.crash.histories --runs 10 --seconds 30 --seed 0    ten runs of seeds 0 to 9, two beside each other
-    python -m tests.crash.histories --runs 1 --seed 7 --keep runs      that one alone, telling every step; what it told
-                                                                       and logged stays in runs/7
-    python -m tests.crash.histories --judge runs/7                     judged again, from these files
+    python -m tests.crash.histories --runs 10 --seconds 30 --seed 0    ten runs with seeds 0 to 9, two in parallel
+    python -m tests.crash.histories --runs 1 --seed 7 --keep runs      only this one, with every step; its events and
+                                                                       logs are kept in runs/7
+    python -m tests.crash.histories --judge runs/7                     checked again, from these files
 
-The seed decides who takes part, with which settings, and what befalls whom when. What real processes make of it is
-theirs: the same seed fails again often, not always. So a failing run says where its history is kept.
-Exit code 1 if anything does not hold. What is checked: tests/harness/history.py.
+The seed decides the participants, their settings, and the faults with their times. Real processes are not
+deterministic: the same seed fails often again, not always. So a failing run prints where its history is kept.
+Exit code 1 if a check fails. What is checked: tests/harness/history.py.
 """
 
 import argparse
@@ -31,10 +31,10 @@ SHOWN: Final = 30
 
 
 def main() -> int:
-    """The command; 1 if something does not hold."""
+    """Run the command; return 1 if a check fails."""
     options = _options()
     if options.judge is not None:
-        return tell_of(options.judge)
+        return report_on(options.judge)
     keep = options.keep or Path(tempfile.mkdtemp(prefix="histories-"))
     if options.runs == 1:
         failed = one_run(options.seed, options.seconds, keep / str(options.seed))
@@ -46,21 +46,21 @@ def main() -> int:
 
 
 def one_run(seed: int, seconds: float, directory: Path) -> int:
-    """Run it here, and judge it; 1 if something does not hold, 2 if there is no room for it."""
+    """Run one seed in this process, and check it; return 1 if a check fails, 2 if its directory exists."""
     if directory.exists():
-        print(f"{directory} holds a history already: remove it, or keep this one elsewhere")
+        print(f"{directory} contains a history already: remove it, or use another directory")
         return 2
     directory.mkdir(parents=True)
     Run(plan_of(seed, seconds), directory, lambda line: print(f"seed {seed}: {line}", flush=True)).run()
-    failed = tell_of(directory)
+    failed = report_on(directory)
     if not failed:
         remove_store(directory)
     return failed
 
 
-def tell_of(directory: Path) -> int:
-    """Judge a history that lies there; 1 if something does not hold."""
-    report = check_history(read(directory))
+def report_on(directory: Path) -> int:
+    """Check a stored history; return 1 if a check fails."""
+    report = judge(read(directory))
     for finding in report.findings[:SHOWN]:
         print(finding)
     if len(report.findings) > SHOWN:
@@ -71,7 +71,7 @@ def tell_of(directory: Path) -> int:
 
 
 def sweep(seeds: Iterable[int], seconds: float, jobs: int, keep: Path) -> int:
-    """Run all, tell of each; 1 if one has failed."""
+    """Run all seeds, and report each; return 1 if one has failed."""
     begun_s = time.monotonic()
     done = failed = 0
     for seed, code, output in outcomes(seeds, seconds, jobs, keep):
@@ -86,7 +86,7 @@ def sweep(seeds: Iterable[int], seconds: float, jobs: int, keep: Path) -> int:
 
 
 def outcomes(seeds: Iterable[int], seconds: float, jobs: int, keep: Path) -> Iterator[tuple[int, int, str]]:
-    """Seed, exit code and output of each run, as they come."""
+    """Yield seed, exit code and output of each run, as they end."""
     with ThreadPoolExecutor(jobs) as pool:
         under_way = {pool.submit(_outcome, seed, seconds, keep): seed for seed in seeds}
         for future in as_completed(under_way):
@@ -108,11 +108,11 @@ def _options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=30.0, help="of blows and load; what follows takes about ten")
-    parser.add_argument("--seed", type=int, default=0, help="of the first run; each has one more")
-    parser.add_argument("--jobs", type=int, default=2, help="how many runs beside each other")
-    parser.add_argument("--keep", type=Path, help="directory of the histories, one below it for each seed")
-    parser.add_argument("--judge", type=Path, metavar="DIRECTORY", help="judge a history once more, and run nothing")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of faults and load; the rest takes about 10 s")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first run; each further run adds one")
+    parser.add_argument("--jobs", type=int, default=2, help="number of parallel runs")
+    parser.add_argument("--keep", type=Path, help="directory of the histories, with a subdirectory per seed")
+    parser.add_argument("--judge", type=Path, metavar="DIRECTORY", help="check a stored history again, and run nothing")
     return parser.parse_args()
 
 

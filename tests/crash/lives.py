@@ -1,10 +1,9 @@
-"""A store that lives a few times: what the trials of delayed messages, of timers and of transactions share.
+"""A store with several lives: the common part of the trials of delayed messages, timers and transactions.
 
-A life opens the store, does what chance says, and ends by a clean stop, a kill, or a power cut at a system call that
-the seed chose. Behind the last one everything is brought to its end, and checked.
+A life opens the store, runs random actions, and ends by a clean stop, a kill, or a power cut at a system call chosen by
+the seed. After the last life everything is completed and checked.
 
-`Lives` knows of a store and of nothing else; `LivesWithOffsets` also has a file for the offsets of delivery, which a
-clean stop saves.
+`Lives` only has a store; `LivesWithOffsets` also has a file for delivery offsets, which a clean stop saves.
 """
 
 from abc import ABC, abstractmethod
@@ -16,32 +15,34 @@ from typing import Any
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.state_file import StateFile
 from tests.crash.power_cut import NESTED_CUTS
-from tests.crash.trial import Tell
+from tests.crash.trial import LogStep
 from tests.harness.simulated_disk import PowerCut, SimulatedDisk
 from tests.harness.stepped_helpers import SteppedHelpers
 from tests.harness.stores import Clock, config_of
 
 
 class Lives(ABC):
-    """Everything that one seed decides. `settings`: of the store, besides the sizes that are chosen here."""
+    """One run; the seed decides everything. `settings`: store settings besides the random sizes."""
 
     store: MessageStore
 
-    def __init__(self, seed: int | str, scratch: Path, helpers: SteppedHelpers, tell: Tell, **settings: Any) -> None:
+    def __init__(
+        self, seed: int | str, scratch: Path, helpers: SteppedHelpers, log_step: LogStep, **settings: Any
+    ) -> None:
         self.rng = rng = Random(seed)
         self.helpers = helpers
-        self.tell = tell
+        self.log_step = log_step
         self.clock = Clock()
         self.disk = SimulatedDisk(scratch)
         self.root = scratch / "store"
         self.is_sync = rng.random() < 0.7
         self.config = config_of(self.root, sync=self.is_sync, **self.sizes(), **settings)
         self.may_repeat = False
-        self.actions: dict[Callable[[], None], int] = {}  # and how often each
-        tell(f"seed={seed} sync={self.is_sync} segment={self.config.mapped_file_size_commit_log}")
+        self.actions: dict[Callable[[], None], int] = {}  # with their weights
+        log_step(f"seed={seed} sync={self.is_sync} segment={self.config.mapped_file_size_commit_log}")
 
     def run(self) -> None:
-        """AssertionError, or whatever the store raises, if something does not hold."""
+        """Run all lives. Raises AssertionError, or an error of the store, if a check fails."""
         for _ in range(self.rng.randint(1, 4)):
             try:
                 self.open()
@@ -56,7 +57,7 @@ class Lives(ABC):
         self.close()
 
     def sizes(self) -> dict[str, Any]:
-        """Small ones, by chance."""
+        """Return random small sizes."""
         return {
             "mapped_file_size_commit_log": self.rng.choice((2048, 4096, 8192)),
             "mapped_file_size_consume_queue": self.rng.choice((100, 200, 2000)),
@@ -67,14 +68,14 @@ class Lives(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Begin a life: recover."""
+        """Begin a life: recover the store."""
 
     def between_lives(self) -> None:
-        """What happens while nobody is there."""
+        """Run between two lives."""
         return
 
     def open_at_last(self) -> None:
-        """Once more; the power may go while it recovers."""
+        """Open the store for the last time; the power may be cut during the recovery."""
         for _ in range(NESTED_CUTS):
             try:
                 self.open()
@@ -84,30 +85,30 @@ class Lives(ABC):
 
     @abstractmethod
     def settle(self) -> None:
-        """What the daemon does every 100 ms."""
+        """Do what the daemon does every 100 ms."""
 
     @abstractmethod
     def note_owed(self, flushed: int) -> None:
-        """What was acknowledged, or is on the disk, must not be lost; the log is flushed up to there."""
+        """Mark what was acknowledged, or is on disk, as owed; the log is flushed up to `flushed`."""
 
     @abstractmethod
     def stop(self) -> None:
-        """As the daemon does."""
+        """Stop as the daemon does."""
 
     @abstractmethod
     def bring_to_an_end(self) -> None:
-        """Nothing waits any more."""
+        """Complete everything that waits."""
 
     @abstractmethod
     def check(self) -> None:
-        """What must hold of the log then."""
+        """Check the log at the end."""
 
     def close(self) -> None:
-        """It was the last life."""
+        """Close the store after the last life."""
         self.stop()
 
     def begin(self) -> int:
-        """Choose when the power goes, if it does, and how many steps there are."""
+        """Choose whether and when the power is cut, and return the number of steps."""
         rng = self.rng
         if rng.random() < 0.8:
             self.disk.cut_at = self.disk.calls + rng.randint(1, 120)
@@ -119,53 +120,53 @@ class Lives(ABC):
             self.rng.choices(actions, weights)[0]()
         if self.rng.random() < 0.4:
             self.stop()
-            self.tell("stopped")
+            self.log_step("stopped")
         else:
             raise PowerCut
 
     def end(self) -> None:
-        """The process is gone; mostly the power too."""
+        """End the process; mostly cut the power too."""
         self.may_repeat = True
         self.forget()
         if self.rng.random() < 0.8:
-            self.tell("cut")
+            self.log_step("cut")
             self.disk.cut(self.rng)
         else:
-            self.tell("killed")
+            self.log_step("killed")
             self.disk.revive()
 
     def forget(self) -> None:
-        """Nobody holds anything of this life any more."""
+        """Release all objects of this life."""
         self.helpers.forget(self.store)
 
     def flush(self) -> None:
-        """One flusher comes by."""
+        """Run one flusher."""
         self.helpers.sync(self.rng.choice(self.helpers.flushers))
         self.settle()
 
     def flush_all(self) -> None:
-        """All of them do."""
+        """Run all flushers."""
         for flusher in self.helpers.flushers:
             self.helpers.sync(flusher)
         self.settle()
 
 
 class LivesWithOffsets(Lives):
-    """Whose deliveries keep offsets."""
+    """Lives whose deliveries keep offsets."""
 
     file: StateFile
-    """Where these are kept."""
+    """The file of the offsets."""
 
     @abstractmethod
     def encode(self) -> bytes:
-        """The offsets of delivery."""
+        """Return the encoded delivery offsets."""
 
     def save(self) -> None:
-        """The offsets go to their file."""
+        """Save the offsets."""
         self.file.save(self.encode())
 
     def stop(self) -> None:
-        """As the daemon does: deliveries end, the log is flushed, offsets are saved, the store is closed."""
+        """Stop as the daemon does: deliveries end, the log is flushed, offsets are saved, the store is closed."""
         self.helpers.sync(self.helpers.flushers[0])
         self.settle()
         self.save()

@@ -1,11 +1,11 @@
-"""Power cuts: one seed is one store that lives through a few lives, each ended by a cut, a kill or a stop.
+"""Power cuts: one seed is one store with several lives, each ended by a power cut, a kill or a stop.
 
-    python -m tests.crash.power_cut --seeds 1000000 --jobs 2      a summary at the end, failing seeds as they come
-    python -m tests.crash.power_cut --seed 4711                   that one alone, telling every step
+    python -m tests.crash.power_cut --seeds 1000000 --jobs 2      prints failing seeds, and a summary at the end
+    python -m tests.crash.power_cut --seed 4711                   only this seed, with every step
 
-A life sends, reads, lets flushers run, saves a state file, may give up old segments, and ends at a system call chosen
-by the seed, on a disk that then forgets what was not synced (tests/harness/simulated_disk.py). The next life opens what
-is left; that recovery may itself be cut, three times over. `Account` (tests/crash/account.py) says what must hold.
+A life sends, reads, lets flushers run, saves a state file, may remove old segments, and ends at a system call chosen by
+the seed, on a disk that then loses unsynced data (tests/harness/simulated_disk.py). The next life opens the result;
+that recovery may itself be cut, up to three times. `ExpectedState` (tests/crash/expected_state.py) contains the checks.
 """
 
 import json
@@ -22,7 +22,7 @@ from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.retention.cleaner import FIRST_ROUND_MS
 from skylarkmq.broker.store.state_file import StateFile
 from skylarkmq.protocol.message import tags_code
-from tests.crash.account import Account
+from tests.crash.expected_state import ExpectedState
 from tests.crash.trial import Trial
 from tests.harness.simulated_disk import PowerCut, SimulatedDisk
 from tests.harness.sound import assert_sound
@@ -31,21 +31,21 @@ from tests.harness.stores import Clock, config_of, message, older_version
 
 NESTED_CUTS: Final = 3
 QUEUES: Final = [("A", 0), ("A", 1), ("B", 0), ("B-1", 2)]
-CROWDED: Final = 88  # percent: what is not due goes too, messages are still accepted
+CROWDED: Final = 88  # percent used: segments are removed early, messages are still accepted
 _PREPARED, _ROLLBACK = 4, 12
 
 
 class Run:
-    """Everything that one seed decides. `tell` gets a line per step."""
+    """One run; the seed decides everything. `log_step` gets a line per step."""
 
-    def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, tell: Callable[[str], None]) -> None:
+    def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, log_step: Callable[[str], None]) -> None:
         self.rng = rng = Random(seed)
-        self.expiry_rng = Random(f"expiry {seed}")  # its own, so that it changes nothing in lives without an expiry
+        self.expiry_rng = Random(f"expiry {seed}")  # separate: lives without an expiry stay the same
         self.expiry_chance = 0.1 if self.expiry_rng.random() < 0.3 else 0.0
-        self.older_rng = Random(f"older {seed}")  # its own too: some seeds have records of an older version
+        self.older_rng = Random(f"older {seed}")  # separate too: some seeds have records of an older version
         self.older_chance = 0.2 if self.older_rng.random() < 0.4 else 0.0
         self.helpers = helpers
-        self.tell = tell
+        self.log_step = log_step
         self.clock = Clock()
         self.disk = SimulatedDisk(scratch)
         self.root = scratch / "store"
@@ -59,10 +59,10 @@ class Run:
             max_index_num=rng.choice((3, 8, 30)),
             queue_units_in_memory=Random(f"memory {seed}").choice((0, 3, 1 << 19)),
         )
-        self.account = Account(is_sync=self.is_sync)
+        self.expected = ExpectedState(is_sync=self.is_sync)
         self.store = self._new_store()
         self.counter = 0
-        self._actions: dict[Callable[[], None], int] = {  # and how often each
+        self._actions: dict[Callable[[], None], int] = {  # with their weights
             self._send: 16,
             self._send_batch: 4,
             self._get: 6,
@@ -72,20 +72,20 @@ class Run:
             self._allocate: 2,
             self._delete_topic: 1,
         }
-        tell(f"seed={seed} sync={self.is_sync} segment={self.config.mapped_file_size_commit_log}")
+        log_step(f"seed={seed} sync={self.is_sync} segment={self.config.mapped_file_size_commit_log}")
 
     def run(self) -> None:
-        """AssertionError, or whatever the store raises, if something does not hold."""
+        """Run all lives. Raises AssertionError, or an error of the store, if a check fails."""
         for _ in range(self.rng.randint(1, 3)):
             self._open()
             try:
                 self._live()
             except PowerCut:
-                self.tell(f"ended at call {self.disk.calls}")
+                self.log_step(f"ended at call {self.disk.calls}")
                 self._end()
         self._open()
         self.store.close()
-        self.account.stopped()
+        self.expected.stopped()
         self._open()
         self.helpers.forget(self.store)
 
@@ -101,7 +101,7 @@ class Run:
             self._end()
         else:
             self._load(False)
-        self.account.check(self.store)
+        self.expected.check(self.store)
         if self.rng.random() < 0.4:
             self._load_again()
         if self.rng.random() < 0.2:
@@ -110,40 +110,40 @@ class Run:
         self.store.start()
 
     def _load(self, cut: bool) -> bool:
-        """Whether the load was cut."""
+        """Load the store; return whether the load was cut."""
         self.store = self._new_store()
         if cut:
             self.disk.cut_at = self.disk.calls + self.rng.randint(1, 40)
         try:
             found = self.store.load()
         except PowerCut:
-            self.tell(f"recovery ended at call {self.disk.calls}")
+            self.log_step(f"recovery ended at call {self.disk.calls}")
             return True
-        self.tell(f"recovered {found}")
+        self.log_step(f"recovered {found}")
         self.disk.revive()
         return False
 
     def _load_again(self) -> None:
-        """A second recovery finds nothing to do, and does nothing."""
+        """Check that a second recovery changes nothing."""
         before = self.disk.snapshot()
         self.helpers.forget(self.store)
         self._load(False)
         after = self.disk.snapshot()
         changed = [path for path in before.keys() | after.keys() if before.get(path) != after.get(path)]
         assert not changed, f"changed by a second recovery: {changed}"
-        self.account.check(self.store)
+        self.expected.check(self.store)
 
     def _end(self) -> None:
-        """The process is gone; mostly the power too."""
+        """End the process; mostly cut the power too."""
         self.helpers.forget(self.store)
         if self.rng.random() < 0.8:
-            self.tell("cut")
+            self.log_step("cut")
             self.disk.cut(self.rng)
-            self.account.cut()
+            self.expected.cut()
         else:
-            self.tell("killed")
+            self.log_step("killed")
             self.disk.revive()
-            self.account.killed()
+            self.expected.killed()
 
     # living
 
@@ -158,8 +158,8 @@ class Run:
                 self._expire()
         if rng.random() < 0.3:
             self.store.close()
-            self.account.stopped()
-            self.tell("stopped")
+            self.expected.stopped()
+            self.log_step("stopped")
         else:
             raise PowerCut
 
@@ -181,31 +181,31 @@ class Run:
         )
 
     def _odd_flags(self) -> int:
-        """Bits that no record keeps."""
+        """Return flag bits that no record keeps."""
         is_odd = self.older_rng.random() < self.older_chance
         return self.older_rng.choice((0x40, 0x80, 0xC0, 0x1000, 1 << 30)) if is_odd else 0
 
     def _send(self) -> None:
-        turn = [self._message(*self.rng.choice(QUEUES)) for _ in range(self.rng.randint(1, 4))]
-        for append in turn:
+        batch = [self._message(*self.rng.choice(QUEUES)) for _ in range(self.rng.randint(1, 4))]
+        for append in batch:
             self.store.put(append)
-        self._commit(turn)
+        self._commit(batch)
 
     def _send_batch(self) -> None:
         queue = self.rng.choice(QUEUES)
-        turn = [self._message(*queue) for _ in range(self.rng.randint(1, 3))]
-        self.store.put_batch(turn)
-        self._commit(turn)
+        batch = [self._message(*queue) for _ in range(self.rng.randint(1, 3))]
+        self.store.put_batch(batch)
+        self._commit(batch)
 
-    def _commit(self, turn: list[Append]) -> None:
+    def _commit(self, batch: list[Append]) -> None:
         is_older = self.older_rng.random() < self.older_chance
-        accepted = [append for append in turn if append.status is PutStatus.PENDING]
-        assert len(accepted) == len(turn) or {append.status for append in turn} == {PutStatus.MESSAGE_ILLEGAL}
-        self.account.write(accepted, INNER_BATCH if is_older else 0)
+        accepted = [append for append in batch if append.status is PutStatus.PENDING]
+        assert len(accepted) == len(batch) or {append.status for append in batch} == {PutStatus.MESSAGE_ILLEGAL}
+        self.expected.write(accepted, INNER_BATCH if is_older else 0)
         with older_version() if is_older else nullcontext():
             self.store.commit()
-        self.account.written(accepted)
-        self.tell(f"sent {[(one.topic, one.queue_id, one.queue_offset, one.physical_offset) for one in accepted]}")
+        self.expected.written(accepted)
+        self.log_step(f"sent {[(one.topic, one.queue_id, one.queue_offset, one.physical_offset) for one in accepted]}")
 
     def _get(self) -> None:
         topic, queue_id = self.rng.choice(QUEUES)
@@ -213,13 +213,13 @@ class Run:
         end = self.store.max_offset(topic, queue_id)
         if end and begin != end:
             offset = self.rng.randint(begin or 0, end - 1)
-            self.account.seen(self.store.get(topic, queue_id, offset, 32), offset)
-            self.tell(f"got {topic}/{queue_id} from {offset} of {end}")
+            self.expected.seen(self.store.get(topic, queue_id, offset, 32), offset)
+            self.log_step(f"got {topic}/{queue_id} from {offset} of {end}")
 
     def _flush(self) -> None:
-        """One round of a flusher; while it waits for the disk, the loop may send."""
+        """Run one flusher once; while it waits for the disk, the loop may send."""
         flusher = self.rng.choice(self.helpers.flushers)
-        self.tell(f"flush {flusher!r}")
+        self.log_step(f"flush {flusher!r}")
 
         def send_meanwhile(call: str, path: str) -> None:
             if self.rng.random() < 0.15:
@@ -232,13 +232,13 @@ class Run:
         finally:
             self.disk.before_call = lambda call, path: None
         self._step()
-        self.account.settled(self.helpers.flushers[0].done.end)
+        self.expected.settled(self.helpers.flushers[0].done.end)
 
     def _step(self) -> None:
         try:
             self.store.step(self.clock.now_ms)
         finally:
-            self.account.expire(self.store.min_physical_offset)
+            self.expected.expire(self.store.min_physical_offset)
 
     def _allocate(self) -> None:
         self.helpers.make_segments()
@@ -249,7 +249,8 @@ class Run:
         self._step()
 
     def _expire(self) -> None:
-        """The disk is crowded for a while: the oldest segments go, one slow call at a time, and what follows them."""
+        """Fill the disk for a while: the oldest segments are removed, one slow call at a time, and what depends on
+        them."""
         rng = self.expiry_rng
         self._step()
         self.clock.now_ms += FIRST_ROUND_MS
@@ -262,16 +263,16 @@ class Run:
                 self.helpers.make_calls()
             self.clock.now_ms += self.config.delete_commit_log_files_interval
         self.disk.used = 0
-        self.account.settled(self.helpers.flushers[0].done.end)
-        self.tell(f"log begins at {self.store.min_physical_offset}: {self.store.statistics().cleaner}")
+        self.expected.settled(self.helpers.flushers[0].done.end)
+        self.log_step(f"log begins at {self.store.min_physical_offset}: {self.store.statistics().cleaner}")
 
     def _delete_topic(self) -> None:
         topic = self.rng.choice(QUEUES)[0]
         end = self.store.max_physical_offset
-        self.account.delete(topic, end)
+        self.expected.delete(topic, end)
         count = self.helpers.run(self.store.delete_topic(topic))
-        self.account.deleted(topic, end if count else 0)
-        self.tell(f"deleted {topic} below {end}: {count} queues")
+        self.expected.deleted(topic, end if count else 0)
+        self.log_step(f"deleted {topic} below {end}: {count} queues")
 
     # the state file
 
@@ -280,15 +281,15 @@ class Run:
 
     def _save(self) -> None:
         self.counter += 1
-        self.account.save(self.counter)
+        self.expected.save(self.counter)
         self.state.save(json.dumps({"number": self.counter, "filler": "x" * self.rng.choice((0, 600, 1500))}).encode())
-        self.account.saved(self.counter)
-        self.tell(f"saved {self.counter}")
+        self.expected.saved(self.counter)
+        self.log_step(f"saved {self.counter}")
 
     def _check_state(self) -> None:
         self.state = self._state_file()
         data = self.state.load()
-        self.account.loaded(None if data is None else json.loads(data)["number"])
+        self.expected.loaded(None if data is None else json.loads(data)["number"])
 
 
 TRIAL: Final = Trial("power_cut", Run, 3_000, __doc__)

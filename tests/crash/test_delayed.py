@@ -1,4 +1,4 @@
-"""Delayed messages over power cuts, kills and stops, and under kill -9 of the real daemon."""
+"""Delayed messages with power cuts, kills and stops, and with kill -9 of the real daemon."""
 
 import asyncio
 import os
@@ -35,23 +35,23 @@ PULL: Final = {
     "consumerGroup": "CG", "maxMsgNums": 32, "commitOffset": 0, "subVersion": 1, "subscription": "*", "sysFlag": 4,
     "suspendTimeoutMillis": 0,
 }  # fmt: skip
-PATIENCE_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 
 
 @pytest.mark.timeout(3600)
 def test_delayed_power_cuts() -> None:
-    """Random lives, random ends: nothing early, nothing lost, nothing repeated without need. SKYLARK_CUTS as ever."""
+    """Random lives, random ends: nothing early, nothing lost, nothing repeated needlessly. SKYLARK_CUTS: the number."""
     assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_few_seeds(seed: int) -> None:
-    """In this process, so that a debugger can follow."""
+    """In this process, for debugging."""
     TRIAL.run(seed)
 
 
 async def send_until_killed(daemon: Daemon, first: int, rng: Random) -> set[bytes]:
-    """Bodies that were acknowledged; the daemon is killed amid sends, while earlier ones come due."""
+    """Send until the daemon is killed, while earlier messages are due; return the acknowledged bodies."""
     acknowledged: set[bytes] = set()
     end_s = time.monotonic() + rng.uniform(1.2, 2.5)
     numbers = iter(range(first, first + 100_000))
@@ -82,7 +82,7 @@ def pull_all(client: RawClient, topic: str, queue_id: int) -> list[MessageExt]:
 
 @pytest.mark.timeout(600)
 async def test_kills_while_messages_come_due(tmp_path: Path) -> None:
-    """Round after round on one store: whatever was acknowledged comes, and never before its delay has passed."""
+    """Repeatedly on one store: every acknowledged message is delivered, and never before its delay has passed."""
     acknowledged: set[bytes] = set()
     for number in range(KILLS):
         with running(directory=tmp_path, settings=SETTINGS) as daemon:
@@ -91,10 +91,10 @@ async def test_kills_while_messages_come_due(tmp_path: Path) -> None:
         running(directory=tmp_path, settings=SETTINGS) as daemon,
         RawClient(LOOPBACK, daemon.broker_port, timeout=20) as client,
     ):
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         missing, messages = acknowledged, list[MessageExt]()
         while missing:
-            assert time.monotonic() < deadline, f"{len(missing)} of {len(acknowledged)} have not come"
+            assert time.monotonic() < deadline, f"{len(missing)} of {len(acknowledged)} are not delivered"
             messages = [message for queue_id in range(8) for message in pull_all(client, TOPIC, queue_id)]
             missing = acknowledged - {message.body for message in messages}
         dues = {

@@ -1,4 +1,4 @@
-"""Histories of a real broker and real clients under kills, stops and pauses: nothing that was promised is broken."""
+"""Histories of a real broker and real clients with kills, stops and pauses: every guarantee holds."""
 
 import os
 import re
@@ -19,8 +19,8 @@ ACKNOWLEDGED: Final = re.compile(r"all well: .* (\d+) acknowledged, (\d+) delive
 
 @pytest.mark.timeout(60 + RUNS * LIMIT_S)
 def test_histories(tmp_path: Path) -> None:
-    """Run after run, each of a seed of its own. SKYLARK_HISTORIES says how many; a failing one says what, and its seed
-    tries it again: `python -m tests.crash.histories --runs 1 --seed N`."""
+    """Runs with different seeds. SKYLARK_HISTORIES: the number. A failing run prints its findings; its seed repeats it:
+    `python -m tests.crash.histories --runs 1 --seed N`."""
     command = [sys.executable, "-m", "tests.crash.histories", "--runs", str(RUNS), "--seconds", str(SECONDS)]
     done = subprocess.run([*command, "--keep", str(tmp_path)], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -30,8 +30,8 @@ def test_histories(tmp_path: Path) -> None:
     assert all(int(acknowledged) and int(delivered) for acknowledged, delivered in verdicts), done.stdout
 
 
-def test_a_history_is_judged_from_its_files(tmp_path: Path) -> None:
-    """Without a run: a message that nobody has handled is found, and told."""
+def test_a_history_is_checked_from_its_files(tmp_path: Path) -> None:
+    """Without a run: a message without a handler call is found and reported."""
     begun = '{"what":"group","at":1,"group":"workers","topics":{"Plain":{}}}'
     sent = '{"what":"sending","at":2,"id":"p-1","topic":"Plain","crc":1}'
     stored = '{"what":"stored","at":3,"topic":"Plain","queue_id":0,"offset":0,"id":"p-1","crc":1}'

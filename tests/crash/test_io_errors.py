@@ -1,4 +1,4 @@
-"""An I/O error at every call of a workload, one after the other: no acknowledgement lies, and nobody falls over."""
+"""An I/O error at every call of a workload, one after another: no false acknowledgment, no unexpected error."""
 
 import errno
 import json
@@ -18,7 +18,7 @@ from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.state_file import StateFile
-from tests.crash.account import log_of
+from tests.crash.expected_state import log_of
 from tests.crash.trial import MEMORY
 from tests.harness.faulty_disk import PROBLEMS, SHORT_WRITE, FaultyDisk
 from tests.harness.simulated_disk import SimulatedDisk
@@ -28,8 +28,8 @@ from tests.harness.stores import Clock, config_of, message, records_of
 pytestmark = pytest.mark.crash
 
 TURNS: Final = 14
-STRIDE: Final = int(os.environ.get("SKYLARK_ERRORS_STRIDE", "5"))  # of calls that fail otherwise than by one EIO
-BURST: Final = 40  # calls in a row that fail when a disk is full for a while
+STRIDE: Final = int(os.environ.get("SKYLARK_ERRORS_STRIDE", "5"))  # step between tested calls, except for a single EIO
+BURST: Final = 40  # consecutive failing calls of a temporarily full disk
 REFUSALS: Final = {
     PutStatus.SERVICE_NOT_AVAILABLE,
     PutStatus.UNKNOWN_ERROR,
@@ -38,7 +38,7 @@ REFUSALS: Final = {
 
 
 class Workload:
-    """Two lives of a store: rolls of log and queues, flushes, a checkpoint, state files, a topic's end, a stop."""
+    """Two lives of a store: rolls of log and queues, flushes, a checkpoint, state files, a topic deletion, a stop."""
 
     def __init__(self, disk: FaultyDisk, scratch: Path, helpers: SteppedHelpers, *, sync: bool) -> None:
         self._disk = disk
@@ -60,7 +60,7 @@ class Workload:
         self.refused = 0
 
     def run(self) -> None:
-        """Live, stop or fall; only a StoreError may come out of a start."""
+        """Run both lives; a start may only raise StoreError."""
         for life in range(2):
             store = self._start()
             if store is None:
@@ -70,7 +70,7 @@ class Workload:
             self._note()
             self._helpers.forget(store)
             if self._disk.has_lost_pages:
-                self._disk.cut(Random(life))  # only another boot shows what is really there
+                self._disk.cut(Random(life))  # only a reboot shows the real content
                 self._was_cut = True
 
     def _start(self) -> MessageStore | None:
@@ -120,7 +120,7 @@ class Workload:
         try:
             self._helpers.run(store.delete_topic("U"))
         except OSError:
-            return  # it says so itself: nothing was promised
+            return  # the error is reported: nothing was promised
 
     def _note(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -147,7 +147,7 @@ class Workload:
         self._saved = self._tried
 
     def check(self, *, is_cut: bool) -> None:
-        """What a later process finds on the healed disk: under SYNC_FLUSH after a cut too, else after the process."""
+        """Check what a later process finds on the repaired disk: under SYNC_FLUSH also after a power cut."""
         store = MessageStore(self._config, self._clock, disk=self._disk)
         store.load()
         found = {(one.topic, one.queue_id, one.queue_offset): one.body for one in log_of(store)}
@@ -161,7 +161,7 @@ class Workload:
 
 @contextmanager
 def workload(sync: bool, fail_at: int = -1, problem: int = 0, length: int = 1) -> Iterator[tuple[Workload, FaultyDisk]]:
-    """A workload on a disk that fails there."""
+    """Yield a workload on a disk that fails at the given call."""
     scratch = Path(tempfile.mkdtemp(prefix="io-errors-", dir=MEMORY if MEMORY.is_dir() else None))
     try:
         with stepped_helpers() as helpers:
@@ -172,7 +172,7 @@ def workload(sync: bool, fail_at: int = -1, problem: int = 0, length: int = 1) -
 
 
 def calls_of(sync: bool) -> list[str]:
-    """The system calls of a workload that meets no error."""
+    """Return the system calls of a workload without errors."""
     with workload(sync) as (work, disk):
         work.run()
         assert work.refused == 0
@@ -183,7 +183,7 @@ def calls_of(sync: bool) -> list[str]:
 
 
 def attempt(sync: bool, fail_at: int, problem: int, length: int) -> None:
-    """One run with an error, and what must hold after it: cut for odd numbers, without one for even ones."""
+    """Run with an error, and check the result: with a power cut for odd call numbers, without one for even ones."""
     with workload(sync, fail_at, problem, length) as (work, disk):
         work.run()
         disk.heal()
@@ -197,7 +197,7 @@ def attempt(sync: bool, fail_at: int, problem: int, length: int) -> None:
 @pytest.mark.parametrize("problem", PROBLEMS, ids=["EIO", "ENOSPC", "EROFS", "short write"])
 @pytest.mark.parametrize("length", [1, BURST], ids=["one call", "for a while"])
 def test_every_call_fails_once(sync: bool, problem: int, length: int) -> None:
-    """Whichever call fails, alone or with those behind it: no acknowledgement lies, and a start finds it all."""
+    """Whichever call fails, alone or with those after it: no false acknowledgment, and a start finds all messages."""
     made = calls_of(sync)
     step = 1 if STRIDE == 1 or (problem == errno.EIO and length == 1) else STRIDE * (1 if length == 1 else 3)
     failed = []
@@ -206,13 +206,13 @@ def test_every_call_fails_once(sync: bool, problem: int, length: int) -> None:
             continue
         try:
             attempt(sync, number, problem, length)
-        except Exception as failure:  # noqa: BLE001 (any may come out of a store that falls over)
+        except Exception as failure:  # noqa: BLE001 (a failing store may raise any error)
             failed.append(f"call {number} ({made[number]}) of {len(made)}: {failure!r}")
     assert not failed, "\n".join(failed)
 
 
-def test_the_workload_hits_every_call() -> None:
-    """No system call of the disk is left out: what the workload does not make cannot fail in it."""
+def test_the_workload_makes_every_system_call() -> None:
+    """Every system call of the disk occurs; a call that does not occur could not fail."""
     system_calls = {
         name
         for name in vars(Disk)

@@ -1,4 +1,4 @@
-"""kill -9 of the real daemon while it acknowledges: every acknowledged message is there, once, in queue order."""
+"""kill -9 of the real daemon under load: every acknowledged message is there, once, in queue order."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ import pytest
 from skylarkmq import Message, Producer, ProducerSettings, SendResult, SendStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import RequestCode
-from tests.crash.account import log_of
+from tests.crash.expected_state import log_of
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
@@ -27,7 +27,7 @@ QUEUE_SEGMENT_BYTES: Final = 20 * 100
 
 
 async def send_until_killed(daemon: Daemon, first: int, rng: Random) -> dict[int, SendResult]:
-    """Acknowledgements by message number; the daemon is killed amid the last of them, with others under way."""
+    """Send until the daemon is killed, with requests in flight; return the acknowledgments by message number."""
     acknowledged: dict[int, SendResult] = {}
     last = rng.randint(20, 600)
     numbers = iter(range(first, first + 100_000))
@@ -48,7 +48,7 @@ async def send_until_killed(daemon: Daemon, first: int, rng: Random) -> dict[int
 
 
 def audit(root: Path, acknowledged: dict[int, SendResult]) -> None:
-    """A recovery of what the daemon left has every acknowledged message where its sender was told it is."""
+    """Check that a recovery of the store has every acknowledged message at its acknowledged offset."""
     config = config_of(
         root,
         mapped_file_size_commit_log=SEGMENT_BYTES,
@@ -64,7 +64,7 @@ def audit(root: Path, acknowledged: dict[int, SendResult]) -> None:
         place = result.queue.queue_id, result.queue_offset
         assert found[place].body.split(b".")[0] == b"%d" % number, f"message {number} is not at {place}"
         places.add(place)
-    assert len(places) == len(acknowledged), "two messages were acknowledged with one place"
+    assert len(places) == len(acknowledged), "two messages were acknowledged with one offset"
     for (topic, queue_id), queue in store._queues.by_key.items():
         offsets = [offset for owner, offset in found if owner == queue_id] if topic == TOPIC else range(queue.end)
         assert sorted(offsets) == list(range(queue.end))
@@ -73,7 +73,7 @@ def audit(root: Path, acknowledged: dict[int, SendResult]) -> None:
 
 @pytest.mark.timeout(1200)
 async def test_kill_under_load(tmp_path: Path) -> None:
-    """Round after round on one store, the daemon is killed under SYNC_FLUSH load; SKYLARK_KILLS says how often."""
+    """Repeatedly on one store, the daemon is killed under SYNC_FLUSH load; SKYLARK_KILLS: the number."""
     settings = {
         "flushDiskType": "SYNC_FLUSH",
         "mappedFileSizeCommitLog": SEGMENT_BYTES,
@@ -89,8 +89,8 @@ async def test_kill_under_load(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [0x80, 0xC0, -(1 << 31)])
-def test_flags_of_one_message_take_nothing_from_the_others(tmp_path: Path, flags: int) -> None:
-    """One send with flags that mean nothing, 1,000 acknowledged sends behind it, kill -9: all of them are there."""
+def test_invalid_flags_of_one_message_lose_no_other_message(tmp_path: Path, flags: int) -> None:
+    """One send with meaningless flags, 1,000 acknowledged sends after it, kill -9: all of them are there."""
     settings = {"flushDiskType": "SYNC_FLUSH"}
     ext = {"a": "PG", "b": TOPIC, "c": "TBW102", "d": 1, "e": 0, "g": 1, "h": 0, "m": False, "i": ""}
     with running(directory=tmp_path, settings=settings) as daemon:

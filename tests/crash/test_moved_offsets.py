@@ -1,4 +1,4 @@
-"""kill -9 right behind the answer to an operator who has moved offsets: they stay where he was told they are."""
+"""kill -9 right after the response to an operator who has moved offsets: the change survives."""
 
 import json
 import signal
@@ -21,13 +21,13 @@ SEND: Final = {"a": "PG", "b": TOPIC, "c": "TBW102", "d": 1, "e": 0, "f": 0, "g"
 
 
 def committed(client: RawClient) -> int:
-    """0 for a group that has committed nothing."""
+    """Return the committed offset; 0 for a group without one."""
     ext = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0}
     return int(client.call(RequestCode.QUERY_CONSUMER_OFFSET, ext).ext["offset"])
 
 
 def ask_and_kill(daemon: Daemon, code: int, ext: dict[str, object], messages: int = 0) -> None:
-    """Send messages, ask for what the operator wants, and kill the daemon once it has answered."""
+    """Send messages, make the operator's request, and kill the daemon after its response."""
     with RawClient(LOOPBACK, daemon.broker_port) as client:
         body = json.dumps({"groupName": GROUP}).encode()
         assert client.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body).code == 0
@@ -37,9 +37,9 @@ def ask_and_kill(daemon: Daemon, code: int, ext: dict[str, object], messages: in
         daemon.stop(signal.SIGKILL)
 
 
-def test_offsets_that_an_operator_has_moved_survive(tmp_path: Path) -> None:
-    """A reset to the end does, and so does a deletion of all that the group had committed."""
-    # A table that is saved in its own time only is not saved at all here.
+def test_offsets_moved_by_an_operator_survive(tmp_path: Path) -> None:
+    """After a reset to the end, and after a deletion of all offsets of the group."""
+    # With this interval the table is never saved periodically.
     settings = {"flushConsumerOffsetInterval": 3_600_000, "flushDiskType": "SYNC_FLUSH"}
     reset = {"group": GROUP, "topic": TOPIC, "timestamp": -1, "isForce": True}
     with running(directory=tmp_path, settings=settings) as daemon:

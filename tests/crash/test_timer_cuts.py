@@ -1,4 +1,4 @@
-"""After a power cut while timers wait: what is owed comes, in time, and what was taken back does not."""
+"""After a power cut while timers wait: owed messages are delivered in time, recalled ones are not."""
 
 import os
 
@@ -10,19 +10,19 @@ pytestmark = pytest.mark.crash
 
 CUTS = int(os.environ.get("SKYLARK_CUTS", "3000")) // 6
 
-# What these seeds found when they were first run.
+# The defects that these seeds found when they were first run.
 FOUND = {
-    933: "a log file made by a process that was killed was never synced, and vanished in the next cut",
+    933: "a log file created by a killed process was never synced, and lost in the next cut",
 }
 
 
 @pytest.mark.timeout(3600)
 def test_timer_cuts() -> None:
-    """Random lives, random cuts: no seed fails. SKYLARK_CUTS says how many, six times as many as here."""
+    """Random lives, random cuts: no seed fails. SKYLARK_CUTS: six times the number."""
     assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 
 
 @pytest.mark.parametrize("seed", FOUND)
-def test_found_before(seed: int) -> None:
-    """Seeds that once failed hold."""
+def test_seeds_that_failed_once(seed: int) -> None:
+    """Seeds that failed once pass."""
     TRIAL.run(seed)

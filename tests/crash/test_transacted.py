@@ -1,4 +1,4 @@
-"""Transactions over power cuts, kills and stops, and under kill -9 of the real daemon."""
+"""Transactions with power cuts, kills and stops, and with kill -9 of the real daemon."""
 
 import asyncio
 import os
@@ -37,24 +37,24 @@ PULL: Final = {
     "consumerGroup": "CG", "maxMsgNums": 32, "commitOffset": 0, "subVersion": 1, "subscription": "*", "sysFlag": 4,
     "suspendTimeoutMillis": 0,
 }  # fmt: skip
-PATIENCE_S: Final = 60.0
+TIMEOUT_S: Final = 60.0
 FATES: Final = (TransactionState.COMMIT, TransactionState.ROLLBACK)
 
 
 @pytest.mark.timeout(3600)
 def test_transacted_power_cuts() -> None:
-    """Random lives, random ends: nothing lost, nothing wrong, nothing repeated without need. SKYLARK_CUTS as ever."""
+    """Random lives, random ends: nothing lost, wrong or repeated needlessly. SKYLARK_CUTS: six times the number."""
     assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 
 
 @pytest.mark.parametrize("seed", [*range(10), 292, 567, 803, 931])
 def test_a_few_seeds(seed: int) -> None:
-    """In this process, so that a debugger can follow; some of these have failed once."""
+    """In this process, for debugging; some of these seeds failed once."""
     TRIAL.run(seed)
 
 
 def fate(number: int) -> TransactionState:
-    """How a transaction ends, whoever is asked."""
+    """Return how a transaction ends, for every producer."""
     return FATES[number % 3 == 0]
 
 
@@ -63,7 +63,8 @@ async def check(message: MessageExt) -> TransactionState:
 
 
 async def transact_until_killed(daemon: Daemon, first: int, rng: Random) -> set[int]:
-    """Transactions whose half messages were acknowledged; the daemon is killed amid their ends and questions."""
+    """Run transactions until the daemon is killed, during their ends and checks; return those with acknowledged half
+    messages."""
     halves: set[int] = set()
     end_s = time.monotonic() + rng.uniform(0.8, 2.0)
     numbers = iter(range(first, first + 100_000))
@@ -87,7 +88,7 @@ async def transact_until_killed(daemon: Daemon, first: int, rng: Random) -> set[
 
 
 def came(client: RawClient) -> Counter[int]:
-    """How often each transaction's message is in the topic."""
+    """Return how often each transaction's message is in the topic."""
     found: Counter[int] = Counter()
     for queue_id in range(QUEUES):
         offset = 0
@@ -104,8 +105,8 @@ def came(client: RawClient) -> Counter[int]:
 
 @pytest.mark.timeout(600)
 async def test_kills_while_transactions_end(tmp_path: Path) -> None:
-    """Round after round on one store: whatever half message was acknowledged comes if it is committed, and never if it
-    is rolled back."""
+    """Repeatedly on one store: every acknowledged half message is delivered if it is committed, and never if it is
+    rolled back."""
     halves: set[int] = set()
     for number in range(KILLS):
         with running(directory=tmp_path, settings=SETTINGS) as daemon:
@@ -116,8 +117,8 @@ async def test_kills_while_transactions_end(tmp_path: Path) -> None:
         RawClient(LOOPBACK, daemon.broker_port, timeout=20) as client,
     ):
         async with TransactionProducer("killers", checker=check, namesrv=daemon.namesrv) as producer:
-            await producer.send(Message("Another", b"so that its broker knows this producer"))
-            deadline = time.monotonic() + PATIENCE_S
+            await producer.send(Message("Another", b"registers the producer with the broker"))
+            deadline = time.monotonic() + TIMEOUT_S
             while missing := committed - (found := await asyncio.to_thread(came, client)).keys():
-                assert time.monotonic() < deadline, f"{len(missing)} of {len(committed)} have not come"
+                assert time.monotonic() < deadline, f"{len(missing)} of {len(committed)} are not delivered"
     assert [number for number in found if fate(number) is not TransactionState.COMMIT] == []

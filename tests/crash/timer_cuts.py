@@ -1,11 +1,11 @@
-"""Power cuts while timers wait: one seed is one store with its timer files, through a few lives.
+"""Power cuts while timers wait: one seed is one store with its timer files, through several lives.
 
-    python -m tests.crash.timer_cuts --seeds 100000 --jobs 2      a summary at the end, failing seeds as they come
-    python -m tests.crash.timer_cuts --seed 4711                  that one alone, telling every step
+    python -m tests.crash.timer_cuts --seeds 100000 --jobs 2      prints failing seeds, and a summary at the end
+    python -m tests.crash.timer_cuts --seed 4711                  only this seed, with every step
 
-As tests/crash/power_cut.py, on the same disk. Afterwards everything is let come due, and then: what was on disk as sent
-has come, unless it was taken back; nothing has come early; nothing comes that was taken back while it waited, if that
-was on disk; nothing was invented; and if no life ended by force, nothing came twice.
+As tests/crash/power_cut.py, on the same disk. At the end all timers become due. Then every message that was on disk is
+delivered, unless it was recalled; none is early; none is delivered whose recall was on disk in time; none is invented;
+and if all lives ended by a clean stop, none is delivered twice.
 """
 
 import asyncio
@@ -32,36 +32,36 @@ STEPS_AT_ONCE: Final = 400
 
 
 class Waiting:
-    """One message that was sent: when it is due, what stores it, and what takes it back."""
+    """A message that was sent: its due time, its append, and its recall."""
 
     def __init__(self, append: Append, out_ms: int) -> None:
         self.append = append
         self.out_ms = out_ms
         self.is_durable = False
         self.deletion: Append | None = None
-        self.is_deleted = False  # on disk so, before it was due
+        self.is_deleted = False  # the recall was on disk before the message was due
 
 
 class TimerRun(Lives):
-    """Everything that one seed decides. `tell` gets a line per step."""
+    """One run; the seed decides everything. `log_step` gets a line per step."""
 
     timers: Timers
 
-    def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, tell: Callable[[str], None]) -> None:
+    def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, log_step: Callable[[str], None]) -> None:
         super().__init__(
             seed,
             scratch,
             helpers,
-            tell,
+            log_step,
             message_index_enable=False,
-            enabled_append_prop_crc=True,  # a torn message may not pass for another
+            enabled_append_prop_crc=True,  # a torn message must not be taken for another
             force_verify_prop_crc=True,
         )
         self.window_slots = self.rng.choice((6, 100))
         self.sent: dict[bytes, Waiting] = {}
         self.actions |= {
             self._send: 10,
-            self._take_back: 3,
+            self._recall: 3,
             self._deliver: 12,
             self.flush: 14,
             self._pass_time: 8,
@@ -77,7 +77,7 @@ class TimerRun(Lives):
     # opening and ending
 
     def open(self) -> None:
-        """The power may go while it recovers."""
+        """Open the store; the power may be cut during the recovery."""
         if self.rng.random() < 0.3:
             self.disk.cut_at = self.disk.calls + self.rng.randint(1, 40)
         self.open_at_last()
@@ -101,14 +101,14 @@ class TimerRun(Lives):
         self.timers.delivery.load()
         self.disk.revive()
         self.store.start()
-        self.tell(f"opened at {self.clock.now_ms} {self.timers.delivery.check()} {self.timers!r}")
+        self.log_step(f"opened at {self.clock.now_ms} {self.timers.delivery.check()} {self.timers!r}")
 
     def _new_timers(self) -> Timers:
         fields = {"window_slots": self.window_slots, "flush_interval_ms": 300}
         return timers_on(self.root, self.store, self.clock, self.disk, **fields)
 
     def _load_timers_again(self) -> None:
-        """A second time nothing is found that the first has left."""
+        """Check that a second load of the timers finds nothing new."""
         first, check = dict(self.timers.files.wheel.slots()), self.timers.delivery.check()
         self.timers.delivery.close()
         self.timers = self._new_timers()
@@ -118,7 +118,7 @@ class TimerRun(Lives):
         assert self.timers.delivery.check() == check
 
     def forget(self) -> None:
-        for one in self.sent.values():  # of what was not on disk nothing is known any more
+        for one in self.sent.values():  # data that was not on disk is lost
             for append in (one.append, one.deletion):
                 if append is not None:
                     append.physical_offset = -1
@@ -157,9 +157,9 @@ class TimerRun(Lives):
             self.sent[body] = Waiting(append, out_ms)
             self.store.put(append)
         self.store.commit()
-        self.tell(f"sent {len(self.sent)} at {self.clock.now_ms}")
+        self.log_step(f"sent {len(self.sent)} at {self.clock.now_ms}")
 
-    def _take_back(self) -> None:
+    def _recall(self) -> None:
         open_ones = [(n, one) for n, one in enumerate(self.sent.values()) if one.is_durable and one.deletion is None]
         waiting = [(n, one) for n, one in open_ones if one.out_ms >= self.clock.now_ms]
         if waiting:
@@ -167,14 +167,14 @@ class TimerRun(Lives):
             one.deletion = deletion(one.out_ms, f"k{number}")
             self.store.put(one.deletion)
             self.store.commit()
-            self.tell(f"taken back {number}")
+            self.log_step(f"recalled {number}")
 
     def _deliver(self) -> None:
         for _ in range(self.rng.choice((1, 2, STEPS_AT_ONCE))):
             next_ms = self.timers.delivery.step(self.clock.now_ms)
             if next_ms is None or next_ms > self.clock.now_ms:
                 break
-        self.tell(f"delivered {self.timers.statistics().slots}")
+        self.log_step(f"delivered {self.timers.statistics().slots}")
 
     def settle(self) -> None:
         self.store.step(self.clock.now_ms)
@@ -187,7 +187,7 @@ class TimerRun(Lives):
         self.settle()
 
     def note_owed(self, flushed: int) -> None:
-        """What is on disk by now counts."""
+        """Mark everything that is on disk by now."""
         for one in self.sent.values():
             one.is_durable |= (
                 one.append.physical_offset >= 0 and one.append.physical_offset + one.append.size <= flushed
@@ -196,7 +196,7 @@ class TimerRun(Lives):
             if taken is not None and taken.physical_offset >= 0 and taken.physical_offset + taken.size <= flushed:
                 one.is_deleted |= self.clock.now_ms < one.out_ms + PRECISION_MS
 
-    # afterwards
+    # the end
 
     def bring_to_an_end(self) -> None:
         for _ in range(4):
@@ -217,11 +217,11 @@ class TimerRun(Lives):
             assert body in self.sent, f"invented: {body!r}"
             came[body] += 1
             due_ms = self.sent[body].out_ms + PRECISION_MS
-            assert record.store_timestamp >= due_ms, f"{body!r} came {due_ms - record.store_timestamp} ms early"
+            assert record.store_timestamp >= due_ms, f"{body!r} is delivered {due_ms - record.store_timestamp} ms early"
         for body, one in self.sent.items():
             assert came[body] or not one.is_durable or one.deletion is not None, f"lost: {body!r}"
-            assert not came[body] or not one.is_deleted, f"taken back, and came: {body!r}"
-            assert came[body] <= 1 or self.may_repeat, f"came {came[body]} times: {body!r}"
+            assert not came[body] or not one.is_deleted, f"recalled, but delivered: {body!r}"
+            assert came[body] <= 1 or self.may_repeat, f"delivered {came[body]} times: {body!r}"
 
     def _records(self) -> list[Record]:
         found: list[Record] = []

@@ -1,16 +1,16 @@
-"""Transactions and power cuts: one seed is one store that goes through a few lives, each ended as it comes.
+"""Transactions and power cuts: one seed is one store that goes through several lives with different ends.
 
-    python -m tests.crash.transacted_cut --seeds 100000 --jobs 2     a summary at the end, failing seeds as they come
-    python -m tests.crash.transacted_cut --seed 4711                 that one alone, telling every step
+    python -m tests.crash.transacted_cut --seeds 100000 --jobs 2     prints failing seeds, and a summary at the end
+    python -m tests.crash.transacted_cut --seed 4711                 only this seed, with every step
 
-Every transaction has a fate of its own, commit or rollback, which its producers know, whoever asks. A life sends half
-messages, ends some by the name of any of their copies, asks about others, lets flushers run, saves the offsets, and
-ends by a clean stop, a kill, or a cut at a system call chosen by the seed. At the end all are asked about until nothing
-is open. What must hold then:
+Every transaction has a fixed outcome, commit or rollback, which all of its producers return. A life sends half
+messages, ends some by the position of any of their copies, checks others, lets flushers run, saves the offsets, and
+ends by a clean stop, a kill, or a power cut at a system call chosen by the seed. At the end all are checked until none
+is open. Then these checks follow:
 
-    never lost     a half message that was acknowledged under SYNC_FLUSH, or flushed, comes to its topic if it is
-                   committed, even if its end was under way when the process ended
-    never wrong    what was rolled back never comes, nor what was never sent
+    never lost     a half message that was acknowledged under SYNC_FLUSH, or flushed, is delivered if it is committed,
+                   even if its end was in progress when the process ended
+    never wrong    no message is delivered that was rolled back or never sent
     not repeated   unless a process ended other than by a clean stop
 """
 
@@ -40,7 +40,7 @@ from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.message import encode_properties
 from skylarkmq.protocol.record import Buffer, Record, parse
-from tests.crash.account import log_of
+from tests.crash.expected_state import log_of
 from tests.crash.lives import LivesWithOffsets
 from tests.crash.trial import Trial
 from tests.harness.stepped_helpers import SteppedHelpers
@@ -53,38 +53,38 @@ INTERVAL_MS: Final = 10_000
 
 
 class Sent(msgspec.Struct):
-    """A transaction: how it ends, its half message, and where it and its copies lie that its producers know of."""
+    """A transaction: its outcome, its half message, and the positions of it and its copies that producers know."""
 
     is_commit: bool
     append: Append
-    places: list[int]
+    positions: list[int]
     is_owed: bool = False
-    is_ended: bool = False  # and its producer was told so
+    is_ended: bool = False  # the producer got the response
 
 
-class Listener:
-    """Stands for the connection of a producer; keeps what it is asked."""
+class FakeProducer:
+    """Replaces a producer's connection; keeps the transaction checks that it receives."""
 
     closed = paused = False
     backlog_bytes = 0
 
     def __init__(self) -> None:
-        self.questions: list[RemotingCommand] = []
-        self.push = self.questions.append
+        self.checks: list[RemotingCommand] = []
+        self.push = self.checks.append
 
 
 class TransactedRun(LivesWithOffsets):
-    """Everything that one seed decides. `tell` gets a line per step."""
+    """One run; the seed decides everything. `log_step` gets a line per step."""
 
-    def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, tell: Callable[[str], None]) -> None:
-        super().__init__(f"transacted {seed}", scratch, helpers, tell)
+    def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, log_step: Callable[[str], None]) -> None:
+        super().__init__(f"transacted {seed}", scratch, helpers, log_step)
         self.sent: dict[int, Sent] = {}
         self.of_this_life: list[Sent] = []
-        self.ending: list[Ending] = []  # of this turn
+        self.ending: list[Ending] = []  # of this batch
         self.actions |= {
             self._send: 10,
             self._end_some: 14,
-            self._ask: 5,
+            self._check_round: 5,
             self.flush: 10,
             self.save: 5,
             self.helpers.make_segments: 2,
@@ -95,10 +95,10 @@ class TransactedRun(LivesWithOffsets):
     def open(self) -> None:
         self.of_this_life, self.ending = [], []
         for sent in self.sent.values():
-            if sent.is_ended:  # within a life producers may repeat themselves, later only if they are asked
-                sent.places.clear()
+            if sent.is_ended:  # producers may repeat an end within a life, later only after a check
+                sent.positions.clear()
         self.store = MessageStore(self.config, self.clock, disk=self.disk)
-        self.tell(f"recovered {self.store.load()}")
+        self.log_step(f"recovered {self.store.load()}")
         self.disk.revive()
         path = self.root / "config" / "consumerOffset.json"
         self.file = StateFile(path, validate=ConsumerOffsets.decode, disk=self.disk)
@@ -119,7 +119,7 @@ class TransactedRun(LivesWithOffsets):
             pass
         self.progress.mark(end)
         self.transactions.loaded.set()
-        self.tell(f"open {self.transactions!r} saved {self.offsets.table()}")
+        self.log_step(f"open {self.transactions!r} saved {self.offsets.table()}")
 
     @staticmethod
     def _ends(of: Callable[[str, int], int | None]) -> Offsets:
@@ -128,7 +128,7 @@ class TransactedRun(LivesWithOffsets):
     # actions
 
     def _send(self) -> None:
-        turn = []
+        batch = []
         for _ in range(self.rng.randint(1, 4)):
             number = len(self.sent)
             body = b"%d:" % number + self.rng.randbytes(self.rng.choice((0, 30, 300)))
@@ -141,67 +141,67 @@ class TransactedRun(LivesWithOffsets):
             assert self.deferral.defer(append, properties, self.clock.now_ms) is None
             sent = self.sent[number] = Sent(self.rng.random() < 0.6, append, [])
             self.of_this_life.append(sent)
-            turn.append(append)
-        for append in turn:
+            batch.append(append)
+        for append in batch:
             self.store.put(append)
         self.store.commit()
-        self.tell(f"sent {[(bytes(append.body).split(b':')[0], append.queue_offset) for append in turn]}")
+        self.log_step(f"sent {[(bytes(append.body).split(b':')[0], append.queue_offset) for append in batch]}")
 
     def _end_some(self) -> None:
-        """Producers tell how some of the transactions that they know of ended."""
-        known = [sent for sent in self.sent.values() if sent.places]
+        """Producers end some of the transactions that they know."""
+        known = [sent for sent in self.sent.values() if sent.positions]
         for sent in self.rng.sample(known, min(len(known), self.rng.randint(1, 3))):
-            self._end_one(sent, self.rng.choice(sent.places))
+            self._end_one(sent, self.rng.choice(sent.positions))
         self._commit()
 
-    def _end_one(self, sent: Sent, place: int) -> None:
-        half = self.endings.half_at(place)
+    def _end_one(self, sent: Sent, position: int) -> None:
+        half = self.endings.half_at(position)
         if half is None or self.sent[_number(half.record.body)] is not sent:
-            return  # a cut took it, and another one lies there now: nothing in the protocol tells them apart
+            return  # lost in a cut; another message has its position, which the protocol cannot distinguish
         if self.endings.is_under_way(half) or self.endings.is_decided(half):
             return
         ending = self.endings.begin(half, is_commit=sent.is_commit)
         assert isinstance(ending, Ending)
         self.endings.put(ending)
         self.ending.append(ending)
-        self.tell(f"ended {half.unique_key} as {half.record.queue_offset} commit={sent.is_commit}")
+        self.log_step(f"ended {half.unique_key} as {half.record.queue_offset} commit={sent.is_commit}")
 
     def _commit(self) -> None:
-        turn, self.ending = self.ending, []
-        if turn and self.endings.commit(partial(self._finish, turn)):
-            self._finish(turn)
+        batch, self.ending = self.ending, []
+        if batch and self.endings.commit(partial(self._finish, batch)):
+            self._finish(batch)
 
-    def _finish(self, turn: list[Ending]) -> None:
-        for ending in turn:
+    def _finish(self, batch: list[Ending]) -> None:
+        for ending in batch:
             assert ending.status in STORED, ending
             self.endings.finish(ending)
             self.sent[_number(ending.half.record.body)].is_ended = True
 
-    def _ask(self) -> None:
-        """A round; its questions are answered at once, later, or never."""
+    def _check_round(self) -> None:
+        """Run a check round; its checks get a response at once, later, or never."""
         self.clock.now_ms += self.rng.choice((3_000, INTERVAL_MS, 40_000))
         self.settle()
-        for sent, place in self._questions():
-            sent.places.append(place)
+        for sent, position in self._checks():
+            sent.positions.append(position)
             if self.rng.random() < 0.4:
-                self._end_one(sent, place)
+                self._end_one(sent, position)
         self._commit()
 
-    def _questions(self) -> list[tuple[Sent, int]]:
-        listener: Any = Listener()
-        one = CheckRound(self.store, self.transactions, lambda _: {listener: None}, CheckTotals(), self.clock.now_ms)
+    def _checks(self) -> list[tuple[Sent, int]]:
+        producer: Any = FakeProducer()
+        one = CheckRound(self.store, self.transactions, lambda _: {producer: None}, CheckTotals(), self.clock.now_ms)
         while one.step(self.clock.now_ms):
             pass
         asked = []
-        for question in listener.questions:
-            record = parse(memoryview(question.body))
+        for check in producer.checks:
+            record = parse(memoryview(check.body))
             assert isinstance(record, Record)
             asked.append((self.sent[_number(record.body)], record.physical_offset))
-        self.tell(f"asked {len(asked)}, open from {self.transactions.halves.begin}")
+        self.log_step(f"asked {len(asked)}, open from {self.transactions.halves.begin}")
         return asked
 
     def settle(self) -> None:
-        """What the daemon does every 100 ms."""
+        """Do what the daemon does every 100 ms."""
         self.store.step(self.clock.now_ms)
         self.transactions.settle()
         self.progress.mark(self._ends(self.store.max_offset))
@@ -209,11 +209,11 @@ class TransactedRun(LivesWithOffsets):
         self.note_owed(self.store.flushed_offset)
 
     def note_owed(self, flushed: int) -> None:
-        """What was acknowledged is known to its producers; that, or what is on the disk, must not be lost."""
+        """Mark acknowledged messages as known to their producers; these, and those on disk, must not be lost."""
         for sent in self.of_this_life:
             append = sent.append
-            if append.status is PutStatus.PUT_OK and not sent.places:
-                sent.places.append(append.physical_offset)
+            if append.status is PutStatus.PUT_OK and not sent.positions:
+                sent.positions.append(append.physical_offset)
             is_acknowledged = self.is_sync and append.status is PutStatus.PUT_OK
             if is_acknowledged or (append.size and append.physical_offset + append.size <= flushed):
                 sent.is_owed = True
@@ -224,15 +224,15 @@ class TransactedRun(LivesWithOffsets):
     # the end
 
     def bring_to_an_end(self) -> None:
-        """Everything that is open is asked about, and every question answered."""
+        """Check every open transaction, and respond to every check."""
         for _ in range(100):
             self.clock.now_ms += 100_000
             self.flush_all()
-            questions = self._questions()
-            for sent, place in questions:
-                self._end_one(sent, place)
+            checks = self._checks()
+            for sent, position in checks:
+                self._end_one(sent, position)
             self._commit()
-            if not questions:
+            if not checks:
                 break
         self.flush_all()
         end = self.store.max_offset(HALF, QUEUE_ID) or 0
@@ -242,11 +242,11 @@ class TransactedRun(LivesWithOffsets):
     def check(self) -> None:
         came = Counter(_number(record.body) for record in log_of(self.store) if record.topic in TOPICS)
         strange = [number for number in came if number not in self.sent or not self.sent[number].is_commit]
-        assert not strange, f"came, and should not: {strange}"
+        assert not strange, f"delivered, but should not be: {strange}"
         owed = {number for number, sent in self.sent.items() if sent.is_owed and sent.is_commit}
         assert not owed - came.keys(), f"lost: {sorted(owed - came.keys())}"
         repeated = {number for number, times in came.items() if times > 1}
-        assert self.may_repeat or not repeated, f"came more than once: {sorted(repeated)}"
+        assert self.may_repeat or not repeated, f"delivered more than once: {sorted(repeated)}"
 
 
 def _number(body: Buffer) -> int:

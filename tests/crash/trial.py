@@ -1,7 +1,7 @@
-"""Trials: one seed is one run, which raises where something does not hold; many seeds are tried in several processes.
+"""Trials: one seed is one run, which raises if a check fails; many seeds run in several processes.
 
-A trial's program tries seeds and tells of those that fail (`--seeds`, `--first`, `--jobs`), or one alone, telling every
-step (`--seed`). With `--results FILE` each `PIECE` seeds append a line, and pieces that the file has are left out.
+A trial's program runs seeds and prints those that fail (`--seeds`, `--first`, `--jobs`), or runs one seed with every
+step (`--seed`). With `--results FILE` each `PIECE` seeds append a line, and pieces that are in the file are skipped.
 """
 
 import argparse
@@ -20,46 +20,46 @@ from typing import Final, Protocol
 from tests.harness import results
 from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers
 
-MEMORY: Final = Path("/dev/shm")  # stores of a few KiB live and die here
+MEMORY: Final = Path("/dev/shm")  # for stores of a few KiB
 
 PIECE: Final = 1_000
 COLUMNS: Final = ("date", "commit", "trial", "build", "first", "seeds", "failed", "ms_each")
-"""Of the results; the time is that of a process."""
+"""Columns of the results; the time is that of one process."""
 
-Tell = Callable[[str], None]
-"""Gets a line per step."""
+LogStep = Callable[[str], None]
+"""Receives a line per step."""
 
 
 class Run(Protocol):
-    """Everything that one seed decides."""
+    """One run; the seed decides everything."""
 
     def run(self) -> None:
-        """From the beginning to the end; raises if something does not hold."""
+        """Run to the end. Raises if a check fails."""
 
 
 class Trial:
-    """The runs of one kind: `make(seed, scratch directory, helpers, tell)`."""
+    """Runs of one kind: `make(seed, scratch directory, helpers, log_step)`."""
 
     def __init__(
-        self, name: str, make: Callable[[int, Path, SteppedHelpers, Tell], Run], seeds: int, about: str | None
+        self, name: str, make: Callable[[int, Path, SteppedHelpers, LogStep], Run], seeds: int, about: str | None
     ) -> None:
         self._name = name
         self._make = make
         self._seeds = seeds
         self._about = (about or "").split("\n")[0]
 
-    def run(self, seed: int, tell: Tell = lambda line: None) -> None:
-        """One run, in memory if there is a file system there."""
+    def run(self, seed: int, log_step: LogStep = lambda line: None) -> None:
+        """Run one seed, in memory if possible."""
         directory = MEMORY if MEMORY.is_dir() else None
         scratch = Path(tempfile.mkdtemp(prefix=f"{self._name}-", dir=directory))
         try:
             with stepped_helpers() as helpers:
-                self._make(seed, scratch, helpers, tell).run()
+                self._make(seed, scratch, helpers, log_step).run()
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def failure_of(self, seed: int) -> tuple[int, str]:
-        """The seed, and what did not hold: "" if all did."""
+        """Return the seed and its failure; "" if there is none."""
         logging.disable(logging.CRITICAL)
         try:
             self.run(seed)
@@ -68,18 +68,18 @@ class Trial:
         return seed, ""
 
     def failed(self, seeds: Iterable[int]) -> list[str]:
-        """Try all of them on what processors this process may use; a command and a reason for each that failed."""
+        """Run all seeds on all available processors; return a command and a reason for each that failed."""
         jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count() or 1
         program = f"python -m tests.crash.{self._name}"
         return [f"{program} --seed {seed}: {why}" for seed, why in failures(seeds, jobs, self.failure_of) if why]
 
     def main(self) -> int:
-        """The command; 1 if a seed failed."""
+        """Run the command; return 1 if a seed failed."""
         parser = argparse.ArgumentParser(prog=f"python -m tests.crash.{self._name}", description=self._about)
-        parser.add_argument("--seeds", type=int, default=self._seeds, help="how many")
+        parser.add_argument("--seeds", type=int, default=self._seeds, help="number of seeds")
         parser.add_argument("--first", type=int, default=0)
         parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-        parser.add_argument("--seed", type=int, help="this one alone, telling every step")
+        parser.add_argument("--seed", type=int, help="only this seed, with every step")
         parser.add_argument("--results", type=Path, help=f"CSV file to which each {PIECE:,} seeds append a line")
         options = parser.parse_args()
         if options.seed is None:
@@ -96,7 +96,7 @@ class Trial:
         return 0
 
     def _sweep_pieces(self, seeds: range, jobs: int, file: Path) -> int:
-        """The same with results."""
+        """Run all pieces that the results file does not contain."""
         build = "interpreted" if os.environ.get("SKYLARK_COMPILED") == "0" else "compiled"
         done = {(row["trial"], row["build"], int(row["first"]), int(row["seeds"])) for row in results.rows_of(file)}
         for first in range(seeds.start, seeds.stop, PIECE):
@@ -113,13 +113,13 @@ class Trial:
 
 
 def failures(seeds: Iterable[int], jobs: int, of: Callable[[int], tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """`of` every seed, in any order."""
-    with multiprocessing.Pool(jobs, maxtasksperchild=20) as pool:  # a cut process leaves descriptors behind
+    """Yield `of` every seed, in any order."""
+    with multiprocessing.Pool(jobs, maxtasksperchild=20) as pool:  # a process with power cuts leaks descriptors
         yield from pool.imap_unordered(of, seeds, chunksize=50)
 
 
 def sweep(seeds: range, jobs: int, of: Callable[[int], tuple[int, str]]) -> int:
-    """Try all seeds, tell of those that fail; returns how many."""
+    """Run all seeds, print those that fail; return their number."""
     began = time.monotonic()
     failed = done = 0
     for seed, problem in failures(seeds, jobs, of):

@@ -17,7 +17,7 @@ from skylarkmq.clients.spark.sink.ledger import (
     summary,
 )
 from skylarkmq.protocol.codes import RequestCode, SysFlag
-from tests.attack.polite import send_header
+from tests.attack.normal_clients import send_header
 from tests.harness.raw import RawClient
 
 TOPIC, GROUP = "ledger", "ledger-group"

@@ -1,17 +1,17 @@
-"""What a store owes: the account of what was sent, acknowledged and seen, held against what is there after a crash.
+"""The expected state of a store: what was sent, acknowledged and read, compared with the store after a crash.
 
-    prefix     the log holds the first n records that were written, in their order, and nothing else
-    start      of these n, only records of segments that the store gave up are missing; what was gone stays gone
-    floor      n covers everything that was acknowledged under SYNC_FLUSH, that a consumer saw under it, that a flusher
-               called durable, and that an earlier recovery found after a power cut
+    prefix     the log contains the first n records that were written, in order, and nothing else
+    start      of these n, only records of removed segments are missing; removed records stay removed
+    floor      n covers everything that was acknowledged under SYNC_FLUSH, that a consumer read under it, that a flusher
+               reported as durable, and that an earlier recovery found after a power cut
     queues     each unit is that of a record in the log, at its queue offset; below the floor each record has one. A
-               queue begins with the first of its records, and goes on behind the last that it ever had. What a record
-               above the floor became, in its queue or skipped, it stays: a hole is where such a record was
-    index      its items are the keys of the log's records, each once, in order; before them, some of records given up
-    state      a state file holds what was saved last, or a save that was under way
+               queue begins with the first of its records, and continues after the last that it ever had. A record above
+               the floor stays in its queue, or stays skipped: a gap is where such a record was
+    index      its items are the keys of the log's records, each once, in order; before them, some of removed records
+    state      a state file has the content of the last save, or of a save in progress
 
-Below the floor a record is compared whole. Above it, what tears in a record's head cannot be seen in this format
-(docs/formats.md, "Checking one record"): there, what the log says counts from then on.
+Below the floor a record is compared completely. Above it, a torn record head cannot be detected in this format
+(docs/formats.md, "Checking one record"): there, the content of the log counts from then on.
 """
 
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from tests.harness.stores import records_of
 
 
 class Stored(NamedTuple):
-    """A record as it was sent, or as the log tells it."""
+    """A record as it was sent, or as it is in the log."""
 
     at: int
     size: int
@@ -73,30 +73,30 @@ class Stored(NamedTuple):
         )
 
 
-class Account:
-    """The account of one store over all its lives. Offsets in bytes of the log."""
+class ExpectedState:
+    """The expected state of one store over all its lives. Offsets are in bytes of the log."""
 
     def __init__(self, *, is_sync: bool) -> None:
         self._is_sync = is_sync
         self._log: list[Stored] = []
-        self._gone: list[Stored] = []  # records in front of the log
-        self._start = 0  # where the log began at the last check
-        self._given_up = 0  # where it may begin by now
+        self._gone: list[Stored] = []  # records before the start of the log
+        self._start = 0  # start of the log at the last check
+        self._given_up = 0  # maximum start of the log now
         self._floor = 0
-        self._unsynced_floor = 0  # what a process may lose by its own end: nothing that was written
+        self._unsynced_floor = 0  # the end of a process alone loses nothing that was written
         self._waiting: list[Append] = []
-        self._deletions: dict[str, list[int]] = {}  # topic -> where its records may begin: that byte, or one of these
-        self._skipped: set[int] = set()  # where the records stand that have no unit, though their flags say so
-        self._saves = [0]  # possible contents of the state file; 0: none
+        self._deletions: dict[str, list[int]] = {}  # topic -> possible starts of its records
+        self._skipped: set[int] = set()  # positions of records without the unit that their flags require
+        self._saves = [0]  # possible contents of the state file; 0: no file
 
-    # what happens
+    # events
 
     def write(self, appends: list[Append], sys_flag: int = 0) -> None:
-        """These are about to be written; each record has these bits besides those of its message."""
+        """Record appends that are about to be written; `sys_flag`: bits that each record has in addition."""
         self._log += [Stored.of_append(append, sys_flag) for append in appends]
 
     def written(self, appends: list[Append]) -> None:
-        """The write came back."""
+        """Record that the write has returned."""
         if self._log:
             self._unsynced_floor = max(self._unsynced_floor, self._log[-1].end)
         self._waiting += appends
@@ -108,7 +108,8 @@ class Account:
             assert {one.status for one in appends} <= {PutStatus.PUT_OK}
 
     def settled(self, durable: int) -> None:
-        """Acknowledgements may have arrived; the flusher calls everything below `durable` safe."""
+        """Record acknowledgments that may have arrived; the flusher has reported everything below `durable` as
+        durable."""
         self._floor = max(self._floor, durable)
         waiting, self._waiting = self._waiting, []
         for append in waiting:
@@ -118,59 +119,59 @@ class Account:
                 self._floor = max(self._floor, append.physical_offset + append.size)
 
     def seen(self, result: GetResult, offset: int) -> None:
-        """A consumer got this."""
+        """Record what a consumer has read."""
         for record in records_of(result):
             stored = Stored.of_record(record)
             assert stored in self._log, f"never sent: {stored}"
-            assert stored.queue_offset >= offset  # there may be a hole
+            assert stored.queue_offset >= offset  # there may be a gap
             offset = stored.queue_offset + 1
             if self._is_sync:
                 self._floor = max(self._floor, stored.end)
 
     def stopped(self) -> None:
-        """A clean stop: everything is safe."""
+        """Record a clean stop: everything is durable."""
         self._waiting.clear()
         self._floor = self._unsynced_floor
 
     def killed(self) -> None:
-        """The process ended; the kernel still has all that was written."""
+        """Record the end of the process; the kernel still has all written data."""
         self._waiting.clear()
 
     def cut(self) -> None:
-        """The power went: what was not safe may be gone."""
+        """Record a power cut: unsynced data may be lost."""
         self._waiting.clear()
         self._unsynced_floor = self._floor
 
     def delete(self, topic: str, end: int) -> None:
-        """A topic's deletion is about to begin; the log ends there."""
+        """Record that the deletion of a topic is about to begin; `end` is the end of the log."""
         self._deletions.setdefault(topic, [0]).append(end)
 
     def deleted(self, topic: str, end: int) -> None:
-        """It came back; `end` 0: there was nothing to delete."""
+        """Record that the deletion has returned; `end` 0: there was nothing to delete."""
         tried = self._deletions[topic]
         self._deletions[topic] = [end] if end else tried[:-1]
 
     def expire(self, start: int) -> None:
-        """The store lets its log begin there; until the next start nobody says whether that lasts."""
+        """Record that the log begins at `start`; until the next start this may be undone."""
         self._given_up = max(self._given_up, start)
 
     def save(self, number: int) -> None:
-        """A save of the state file is about to begin."""
+        """Record that a save of the state file is about to begin."""
         self._saves.append(number)
 
     def saved(self, number: int) -> None:
-        """It came back."""
+        """Record that the save has returned."""
         self._saves = [number]
 
     def loaded(self, number: int | None) -> None:
-        """What the state file says at a start."""
+        """Check the content of the state file at a start."""
         assert (number or 0) in self._saves, f"the state file says {number}, not one of {self._saves}"
         self._saves = [number or 0]
 
-    # what must hold
+    # checks
 
     def check(self, store: MessageStore) -> None:
-        """AssertionError with what does not hold, for a store that was just loaded."""
+        """Check a store that was just loaded. Raises AssertionError for a violation."""
         floor = max(self._floor, self._unsynced_floor)
         records = log_of(store)
         start = store.min_physical_offset
@@ -201,7 +202,7 @@ class Account:
         self._deletions = {topic: [min(end, log_end) for end in ends] for topic, ends in self._deletions.items()}
 
     def _check_topic(self, store: MessageStore, topic: str, records: list[Stored], floor: int) -> set[int]:
-        """The queues are those of one possible end of its deletion."""
+        """Check that the queues match one of the possible ends of the topic's deletion."""
         problems = []
         for end in self._deletions.get(topic, [0]):
             try:
@@ -214,7 +215,7 @@ class Account:
         raise problems[-1]
 
     def _check_queues(self, store: MessageStore, topic: str, records: list[Stored], owed_below: int) -> set[int]:
-        """Returns where the records stand that have no unit, though their flags say so."""
+        """Return the positions of records without the unit that their flags require."""
         by_queue: dict[tuple[str, int], list[Stored]] = {}
         for record in records:
             if has_unit(record.sys_flag):
@@ -225,14 +226,15 @@ class Account:
                 skipped |= self._check_queue(queue, by_queue.pop(key, []), owed_below)
         left = [record for rest in by_queue.values() for record in rest]
         vanished = [record for record in left if record.at < self._start and record.at not in self._skipped]
-        assert not vanished, f"no queue goes on where {vanished[-1]} ended"
+        assert not vanished, f"no queue continues where {vanished[-1]} ended"
         left_over = {record.at: record for record in left if record.at >= self._start}
         lost = [record for at, record in left_over.items() if record.end <= owed_below and at not in self._skipped]
         assert not lost, f"no queue for {lost}"
         return skipped | set(left_over)
 
     def _check_queue(self, queue: ConsumeQueue, ever: list[Stored], owed_below: int) -> set[int]:
-        """Units and records agree; what is owed has its unit; a hole is where no owed record was."""
+        """Check that units and records agree, that owed records have a unit, and that gaps are only at other
+        records."""
         units = {offset: queue.unit(offset) for offset in range(queue.min_offset, queue.end)}
         of_record = {unit[0]: offset for offset, unit in units.items() if unit and unit[1] != FILLER_RECORD_SIZE}
         there = [record for record in ever if record.at >= self._start]
@@ -255,7 +257,7 @@ class Account:
 
 
 def log_of(store: MessageStore) -> list[Stored]:
-    """Every record of a loaded store's log; behind its end there is nothing."""
+    """Return every record of a loaded store's log; check that nothing follows its end."""
     records: list[Stored] = []
     end = store.min_physical_offset
     for segment in store._log.files.segments:
@@ -267,13 +269,13 @@ def log_of(store: MessageStore) -> list[Stored]:
                 end = found.physical_offset + found.size
                 last_at = found.position + found.size
         if last_at >= 0:
-            assert not any(segment.view[last_at:]), f"something stands behind the end in {segment!r}"
+            assert not any(segment.view[last_at:]), f"there is data after the end in {segment!r}"
     assert end == store.max_physical_offset, f"log ends at {end}, the store says {store.max_physical_offset}"
     return records
 
 
 def keys_of(records: list[Stored]) -> list[tuple[int, int]]:
-    """Hash and place of every key that the index owes."""
+    """Return hash and position of every key that the index must contain."""
     return [
         (index_hash(f"{record.topic}#{key.decode('utf-8', 'replace')}"), record.at)
         for record in records
@@ -283,7 +285,7 @@ def keys_of(records: list[Stored]) -> list[tuple[int, int]]:
 
 
 def items_of(store: MessageStore) -> list[tuple[int, int]]:
-    """Hash and place of every item of the index, which a loaded store has put."""
+    """Return hash and position of every item of the index of a loaded store."""
     assert store._index is not None
     index = store._index.index
     assert not index.waiting

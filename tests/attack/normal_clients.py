@@ -1,6 +1,6 @@
-"""What polite clients ask: requests as mappings of names to values, and the few exchanges that every test needs.
+"""Requests of normal clients as mappings of names to values, and the few exchanges that every test needs.
 
-`Ledger` keeps what was acknowledged, and finds what of it is missing later.
+`Ledger` records acknowledged messages, and finds those that are missing later.
 """
 
 import time
@@ -13,22 +13,22 @@ from skylarkmq.protocol.message import decode_properties, encode_properties
 from skylarkmq.protocol.record import Record, iterate
 from tests.harness.raw import RawClient
 
-KEPT: Final = "PoliteKept"
-LATER: Final = "PoliteLater"
+KEPT: Final = "NormalKept"
+LATER: Final = "NormalLater"
 BEHIND: Final = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 SUSPEND, SUBSCRIPTION = 2, 4
 COMMIT: Final = 8
 
 
 def send_header(topic: str, properties: Mapping[str, str] | str = "", **changed: object) -> dict[str, object]:
-    """Fields of SEND_MESSAGE_V2 (310); `changed` is by letter."""
+    """Return the fields of SEND_MESSAGE_V2 (310); keys of `changed` are letters."""
     text = properties if isinstance(properties, str) else encode_properties(properties)
     fields: dict[str, object] = {"a": "P", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "h": 0, "j": 0}
     return fields | {"g": int(time.time() * 1000), "i": text, "k": "false", "m": "false"} | changed
 
 
 def long_names(header: Mapping[str, object]) -> dict[str, object]:
-    """The same for SEND_MESSAGE (10)."""
+    """Return the same fields for SEND_MESSAGE (10)."""
     names = "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag properties"
     names += " reconsumeTimes unitMode maxReconsumeTimes batch"
     by_letter = dict(zip("abcdefghijklm", names.split(), strict=True))
@@ -36,7 +36,8 @@ def long_names(header: Mapping[str, object]) -> dict[str, object]:
 
 
 def pull_header(topic: str, offset: int, queue_id: int = 0, **changed: object) -> dict[str, object]:
-    """Fields of PULL_MESSAGE (11) for 32 messages, with a subscription to all; `suspendTimeoutMillis` with SUSPEND."""
+    """Return the fields of PULL_MESSAGE (11) for 32 messages, with a subscription to all; `suspendTimeoutMillis` needs
+    SUSPEND."""
     fields: dict[str, object] = {
         "consumerGroup": "CG", "topic": topic, "queueId": queue_id, "queueOffset": offset, "maxMsgNums": 32,
         "sysFlag": SUBSCRIPTION, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0, "subscription": "*",
@@ -45,7 +46,7 @@ def pull_header(topic: str, offset: int, queue_id: int = 0, **changed: object) -
 
 
 def read_queue(client: RawClient, topic: str, queue_id: int = 0) -> list[Record]:
-    """Every message of a queue. AssertionError if a pull is answered by an error."""
+    """Return every message of a queue. Raises AssertionError if a pull gets an error."""
     records: list[Record] = []
     offset = 0
     while True:
@@ -62,7 +63,7 @@ def read_queue(client: RawClient, topic: str, queue_id: int = 0) -> list[Record]
 
 
 def await_message(client: RawClient, topic: str, offset: int, limit_s: float = 15.0) -> Record:
-    """The message at `offset` of queue 0 once it is there: long polls. AssertionError after `limit_s`."""
+    """Wait for the message at `offset` of queue 0 by long polling. Raises AssertionError after `limit_s`."""
     end_s = time.monotonic() + limit_s
     wanted = pull_header(topic, offset, sysFlag=SUSPEND | SUBSCRIPTION, suspendTimeoutMillis=1_000)
     while time.monotonic() < end_s:
@@ -75,18 +76,18 @@ def await_message(client: RawClient, topic: str, offset: int, limit_s: float = 1
 
 
 class Ledger:
-    """Messages of one topic that were acknowledged: by queue and offset, the CRC of the body."""
+    """Acknowledged messages of one topic: by queue and offset, the CRC of the body."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.acknowledged: dict[tuple[int, int], int] = {}
 
     def note(self, body: bytes, answer_ext: Mapping[str, str]) -> None:
-        """An acknowledgement came."""
+        """Record an acknowledgment."""
         self.acknowledged[int(answer_ext["queueId"]), int(answer_ext["queueOffset"])] = zlib.crc32(body)
 
     def send(self, client: RawClient, count: int, **properties: str) -> None:
-        """Send messages in one piece. AssertionError if one is refused."""
+        """Send messages in one write. Raises AssertionError if one is refused."""
         bodies = [b"%s %d" % (self.topic.encode(), len(self.acknowledged) + n) for n in range(count)]
         requests = [(send_header(self.topic, properties), body) for body in bodies]
         answered = 0
@@ -97,7 +98,7 @@ class Ledger:
         assert answered == count
 
     def missing(self, client: RawClient) -> list[str]:
-        """What of the acknowledged messages cannot be pulled where it was acknowledged."""
+        """Return the acknowledged messages that cannot be pulled from their queue and offset."""
         found: dict[tuple[int, int], int] = {}
         for queue_id in sorted({queue_id for queue_id, _ in self.acknowledged}):
             for record in read_queue(client, self.topic, queue_id):
@@ -111,5 +112,5 @@ class Ledger:
 
 
 def properties_of(record: Record) -> dict[str, Any]:
-    """The properties of a record by name."""
+    """Return the properties of a record by name."""
     return decode_properties(bytes(record.properties).decode())
