@@ -60,7 +60,7 @@ def one_run(seed: int, seconds: float, directory: Path) -> int:
 
 def report_on(directory: Path) -> int:
     """Check a stored history; return 1 if a check fails."""
-    report = judge(read(directory))
+    report = check_history(read(directory))
     for finding in report.findings[:SHOWN]:
         print(finding)
     if len(report.findings) > SHOWN:

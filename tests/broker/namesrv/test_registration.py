@@ -110,7 +110,7 @@ async def test_the_broker_unregisters_when_it_stops(running: Running) -> None:
 
 async def test_a_change_is_registered_before_register_now_returns(running: Running, topics: Topics) -> None:
     """A created topic can be used everywhere once the client gets the response."""
-    async with FakeServer(answers=False) as server, running(server) as registrar:
+    async with FakeServer(responds=False) as server, running(server) as registrar:
         (await server.asked()).answer()
         await until(lambda: registrar.registered)
         topics.add("V")
@@ -138,7 +138,7 @@ async def test_changes_of_one_iteration_are_registered_together(running: Running
 
 async def test_a_change_during_a_registration_causes_another_one(running: Running, topics: Topics) -> None:
     """The registration in progress does not contain the change."""
-    async with FakeServer(answers=False) as server, running(server) as registrar:
+    async with FakeServer(responds=False) as server, running(server) as registrar:
         first = await server.asked()
         topics.add("V")
         change = asyncio.ensure_future(registrar.register_now())
@@ -241,7 +241,7 @@ async def test_the_broker_registers_again_after_a_name_server_restarts(
 
 async def test_register_now_returns_when_the_name_server_dies(running: Running) -> None:
     """A request that creates a topic does not wait for a dead name server."""
-    async with FakeServer(answers=False) as server, running(server) as registrar:
+    async with FakeServer(responds=False) as server, running(server) as registrar:
         (await server.asked()).answer()
         await until(lambda: registrar.registered)
         change = asyncio.ensure_future(registrar.register_now())
@@ -253,7 +253,7 @@ async def test_register_now_returns_when_the_name_server_dies(running: Running) 
 async def test_register_now_does_not_wait_for_the_next_attempt(running: Running) -> None:
     """Also if the change came during an attempt that then failed."""
     timing = msgspec.structs.replace(FAST_RETRY, retry_s=3600)
-    async with FakeServer(answers=False) as server, running(server, timing=timing) as registrar:
+    async with FakeServer(responds=False) as server, running(server, timing=timing) as registrar:
         first = await server.asked()
         change = asyncio.ensure_future(registrar.register_now())
         await asyncio.sleep(0)
@@ -263,7 +263,7 @@ async def test_register_now_does_not_wait_for_the_next_attempt(running: Running)
 
 async def test_a_refused_registration_is_logged_and_retried(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     """The log line contains the name server's remark."""
-    async with FakeServer(answers=False) as server, running(server) as registrar:
+    async with FakeServer(responds=False) as server, running(server) as registrar:
         for _ in range(3):
             (await server.asked()).answer(1, "register broker failed")
         assert not registrar.registered
@@ -275,7 +275,7 @@ async def test_a_refused_registration_is_logged_and_retried(running: Running, ca
 async def test_a_name_server_without_a_response_gets_a_new_connection(running: Running) -> None:
     """Its connection may be broken, so the next attempt opens a new one."""
     timing = msgspec.structs.replace(FAST_RETRY, register_timeout_s=0.01)
-    async with FakeServer(answers=False) as server, running(server, timing=timing) as registrar:
+    async with FakeServer(responds=False) as server, running(server, timing=timing) as registrar:
         for _ in range(2):
             await server.asked()
         assert "no response from" in str(registrar.statistics().name_servers[0].failure)
@@ -285,7 +285,7 @@ async def test_a_name_server_without_a_response_gets_a_new_connection(running: R
 async def test_a_silent_name_server_does_not_delay_the_stop(running: Running, caplog: pytest.LogCaptureFixture) -> None:
     """The broker stops without being unregistered there."""
     timing = msgspec.structs.replace(FAST_RETRY, unregister_timeout_s=0.01)
-    async with FakeServer(answers=False) as server:
+    async with FakeServer(responds=False) as server:
         async with running(server, timing=timing) as registrar:
             (await server.asked()).answer()
             await until(lambda: registrar.registered)
