@@ -17,7 +17,7 @@ from typing import Final
 from skylarkmq.broker.config.derived import timers_config, transactions_config
 from skylarkmq.broker.config.sections import DaemonConfig
 from skylarkmq.broker.delivery.arrivals import Arrivals
-from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Deferral
+from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Defer, Deferral
 from skylarkmq.broker.delivery.delay.delivery import DelayDelivery
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
@@ -41,6 +41,29 @@ DELAY_OFFSETS_FILE: Final = "delayOffset.json"
 
 Kept = tuple[Table, str, Callable[[bytes], object]]
 """A table, the name of its file, and the decoder that rejects a damaged file."""
+
+
+class TransactionEnds:
+    """The parts that end and check the transactions of one store. `steady_ms` is never set."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        store: MessageStore,
+        puts: InternalPuts,
+        defer: Defer,
+        offsets: ConsumerOffsetTable,
+        sessions: ClientSessions,
+        now_ms: Callable[[], int],
+        steady_ms: Callable[[], int],
+    ) -> None:
+        self.endings = Endings(store, puts, transactions, defer, now_ms)
+        self.recheck = Recheck(store, puts, transactions)
+        self.progress = Progress(offsets)
+        self.checks = TransactionChecks(store, transactions, self.progress, sessions.producers, now_ms, steady_ms)
+
+    def __repr__(self) -> str:
+        return f"<TransactionEnds {self.checks!r}>"
 
 
 class Background:
@@ -70,11 +93,10 @@ class Background:
             self.timers.admission.check,
         )
         self.timers.admission.note_request = self.deferral.note_request
-        self.endings = Endings(store, self.puts, self.transactions, self.deferral.defer, now_ms)
-        self.resumption = Recheck(store, self.puts, self.transactions)
-        self.transaction_checks = TransactionChecks(
-            store, self.transactions, Progress(offsets), sessions.producers, now_ms, steady_ms
+        ends = TransactionEnds(
+            self.transactions, store, self.puts, self.deferral.defer, offsets, sessions, now_ms, steady_ms
         )
+        self.endings, self.recheck, self.transaction_checks = ends.endings, ends.recheck, ends.checks
         self.delay_offsets = DelayOffsetTable(config.broker.flush_delay_offset_interval, now_ms)
         self.delay = DelayDelivery(store, self.delay_offsets, delays_ms, now_ms)
         arrivals.watch(SystemTopic.SCHEDULE, self.delay.arrived)

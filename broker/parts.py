@@ -9,7 +9,6 @@ import logging
 import os
 import random
 import time
-from typing import Final
 
 from skylarkmq.broker.background_delivery import Background
 from skylarkmq.broker.config.derived import (
@@ -32,18 +31,12 @@ from skylarkmq.broker.config.protected_keys import ALWAYS
 from skylarkmq.broker.config.sections import DaemonConfig, Loaded
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.client_calls import ClientCalls
-from skylarkmq.broker.delivery.group_notifications import GroupNotifications
 from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.delivery.queue_locks import QueueLocks
 from skylarkmq.broker.delivery.request_reply import Replies
 from skylarkmq.broker.delivery.stats_windows import StatsWindows
 from skylarkmq.broker.delivery.throughput import Counters, Throughput
-from skylarkmq.broker.metadata.client_sessions import ClientSessions
-from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
-from skylarkmq.broker.metadata.limits import Limits
 from skylarkmq.broker.metadata.saver import Saver
-from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
-from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.namesrv.config_requests import ConfigRequests
 from skylarkmq.broker.namesrv.registration import Registrar, RegistrationTiming
 from skylarkmq.broker.namesrv.server import NameServer
@@ -63,37 +56,26 @@ from skylarkmq.broker.processors.admin.reset_offset import ResetOffsetProcessor
 from skylarkmq.broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, StoreTimes
 from skylarkmq.broker.processors.admin.topic import TopicProcessor
 from skylarkmq.broker.processors.admin.topic_stats import TopicStatsProcessor
-from skylarkmq.broker.processors.consumer.client_manage import ClientManageProcessor
-from skylarkmq.broker.processors.consumer.offsets import ConsumerOffsetProcessor
 from skylarkmq.broker.processors.consumer.queue_locks import QueueLockProcessor
 from skylarkmq.broker.processors.consumer.send_back import SendBackProcessor
 from skylarkmq.broker.processors.end_transaction import EndTransactionProcessor
-from skylarkmq.broker.processors.pull.checks import PullChecks
-from skylarkmq.broker.processors.pull.processor import PullProcessor
-from skylarkmq.broker.processors.query import QueryProcessor
-from skylarkmq.broker.processors.send.checks import SendChecks
-from skylarkmq.broker.processors.send.disk_backpressure import SendBackpressure
-from skylarkmq.broker.processors.send.messages import SendMessages
-from skylarkmq.broker.processors.send.processor import SendProcessor
 from skylarkmq.broker.processors.send.recall import RecallProcessor
 from skylarkmq.broker.processors.send.reply import ReplyProcessor
-from skylarkmq.broker.processors.send.response import SendResponses
-from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.outbound import Outbound
 from skylarkmq.broker.remoting.tls import ServerTls, client_context
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.broker.wiring import (
+    Consumption,
+    ConsumptionConfig,
+    Production,
+    ProductionConfig,
+    Serves,
+    Tables,
+    register,
+)
 from skylarkmq.protocol.message_id import UniqueIds
-
-OWN_POOLS: Final = {
-    RequestCode.LITE_PULL_MESSAGE: "lite_pull",
-    RequestCode.HEART_BEAT: "heartbeat",
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: "admin",
-}
-"""Requests with another pool than the other requests of their processor."""
-
 
 log = logging.getLogger(__name__)
 
@@ -118,13 +100,12 @@ class Parts:
         broker = config.broker
         self.tls = ServerTls(config.tls)
         self.server = RemotingServer(config.remoting, self.tls)
-        self.limits = Limits(config.limits)
-        self.topics = TopicTable(topics_config(config), wall_ms, self.limits)
-        self.groups = SubscriptionGroups(groups_config(config), wall_ms, self.limits)
-        self.offsets = ConsumerOffsetTable(offsets_config(config), wall_ms, self.limits)
-        self.sessions = ClientSessions()
+        self.tables = tables = Tables(
+            config.limits, topics_config(config), groups_config(config), offsets_config(config), wall_ms
+        )
+        self.limits, self.topics, self.groups = tables.limits, tables.topics, tables.groups
+        self.offsets, self.sessions = tables.offsets, tables.sessions
         self.calls = ClientCalls()
-        self.notices = GroupNotifications(asyncio.get_running_loop(), self.sessions)
         self.queue_locks = QueueLocks(broker.rebalance_lock_max_live_time, limits=self.limits)
         self.pools = pools_of(config)
         self.arrivals = Arrivals(asyncio.get_running_loop(), self.pools["pull"])
@@ -151,34 +132,29 @@ class Parts:
     def _wire(self) -> None:
         """Create the processors, and register them with their pools."""
         cluster, name = self._config.broker.broker_cluster_name, self._config.broker.broker_name
-        self.pulls = self._pull_processor()
+        dispatcher, selector = self.server.dispatcher, self.server.selector
+        self.consumption = self._consumption()
+        self.pulls, self.clients = self.consumption.pulls, self.consumption.clients
+        self.notices, self.queries = self.consumption.notices, self.consumption.queries
+        self.production = self._production()
+        self.send_checks, self.send_messages = self.production.checks, self.production.messages
+        self.send_responses = self.production.responses
         self.send_backs = self._send_back_processor()
         sent_back = self.send_backs.sent_back
         self.windows = StatsWindows(sources_of(cluster, self.store, self.pulls.deliveries, sent_back, self.traffic))
-        self.clients = ClientManageProcessor(
-            notices_config(self._config), self.sessions, self.groups, self.topics, self.notices, steady_ms, self.limits
-        )
         self.runtime = self._runtime_processor()
-        sends = self._send_processor()
         address = address_text(self._config.listen.advertised_ip, self._config.listen.port)
         self.replies = Replies(self.sessions, self.calls, address, wall_ms)
         self.reply_sends = self._reply_processor()
         self.resets = self._reset_offset_processor()
         self.ends = self._end_transaction_processor()
-        self.queries = QueryProcessor(self.store, self._config.store.default_query_max_num)
-        offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
         self.topic_requests = TopicProcessor(
             self.topics, self.offsets, self.store, self._topics_saved, self.registrar.register_now
         )
-        for pool, processor in (
-            ("send", sends),
+        processors: tuple[tuple[str, Serves], ...] = (
             ("end_transaction", self.ends),
             ("send", self.send_backs),
-            ("pull", self.pulls),
-            ("query", self.queries),
             ("reply", self.reply_sends),
-            ("client_manage", self.clients),
-            ("consumer_manage", offsets),
             ("admin", self.topic_requests),
             ("admin", GroupProcessor(self.groups, self.offsets, self._groups_saved, self._offsets_saved)),
             ("admin", QueueLockProcessor(self.queue_locks, self.topics, steady_ms)),
@@ -192,52 +168,48 @@ class Parts:
             ("admin", ClientRelayProcessor(name, self.sessions, self.topics, self.groups, self.store, self.calls)),
             ("admin", self.resets),
             ("admin", CleanupProcessor(self.topics, self.store)),
-        ):
-            for code, handler in processor.handlers().items():
-                self.server.dispatcher.register([code], handler, self.pools[OWN_POOLS.get(code, pool)])
-        for pool, run_handlers in (("send", sends.run_handlers()), ("pull", self.pulls.run_handlers())):
-            for code, run_handler in run_handlers.items():
-                self.server.dispatcher.register_run([code], run_handler, self.pools[pool])
-        self.server.dispatcher.at_run_end(sends.end_run)
-        self.server.dispatcher.at_batch_end(sends.finish_iteration)
-        self.server.dispatcher.at_batch_end(self.ends.finish_iteration)
-        self.server.dispatcher.after_responses(sends.run_after_responses)
-        self.store.after_each_flush(self.server.selector.flush_responses)
-        self.backpressure = SendBackpressure(
-            self.store, self.pools["send"], self.server.dispatcher.reopen, self.server.selector.resume_paused_reads
         )
-        self.server.selector.on_close(self.arrivals.forget)
-        self.server.selector.on_close(self.clients.connection_closed)
+        register(dispatcher, self.pools, processors)
+        self.consumption.register(dispatcher, self.pools)
+        self.production.register(dispatcher)
+        dispatcher.at_batch_end(self.ends.finish_iteration)
         self.topics.on_change(self.registrar.changed)
-        self.topics.on_change(lambda: self.pulls.fall_behind.keep_existing(self.topics.find))
-        self.topics.on_change(self.pulls.invalidate)
-        self.groups.on_change(self.pulls.invalidate)
-        self.topics.on_delete(self.pulls.deliveries.remove_topic)
+        self.consumption.attach(selector)
+        self.production.attach(dispatcher, selector)
         self.topics.on_delete(self.background.forget_topic)
         self.topics.on_delete(self.windows.remove_topic)
         self.topics.on_delete(sent_back.remove_topic)
-        for forget in (
-            *(self.pulls.deliveries.remove_group, self.pulls.fall_behind.remove_group, sent_back.remove_group),
-            *(self.windows.remove_group, self.queue_locks.remove_group),
-        ):
+        for forget in (sent_back.remove_group, self.windows.remove_group, self.queue_locks.remove_group):
             self.groups.on_delete(forget)
 
-    def _send_processor(self) -> SendProcessor:
+    def _consumption(self) -> Consumption:
+        config = ConsumptionConfig(
+            pull_config(self._config), notices_config(self._config), self._config.store.default_query_max_num
+        )
+        loop, latencies = asyncio.get_running_loop(), self.server.dispatcher.latencies
+        return Consumption(config, self.tables, self.store, self.arrivals, latencies, loop, steady_ms)
+
+    def _production(self) -> Production:
         config, broker = self._config, self._config.broker
         unique_ids = UniqueIds(config.listen.advertised_ip, os.getpid(), random.getrandbits(32))
-        completion = PropertyCompletion(broker.broker_cluster_name, lambda: unique_ids.next(wall_ms()))
-        self.send_checks = SendChecks(send_config(config), self.topics, self.groups, self._is_orderly, wall_ms)
-        defer = self.background.deferral.defer
-        grant = self.background.deferral.defer_fast
-        self.send_messages = SendMessages(completion, config.store.max_message_size, defer, wall_ms, grant)
-        self.send_responses = SendResponses(
-            broker.region_id,
-            trace_on=broker.trace_on,
-            store_host=config.store.store_host,
-            broker_name=broker.broker_name,
-        )
-        return SendProcessor(
-            self.send_checks, self.send_messages, self.store, self.send_responses, self.pools["send"], self.put_times
+        return Production(
+            ProductionConfig(
+                send_config(config),
+                config.store.max_message_size,
+                broker.broker_cluster_name,
+                broker.broker_name,
+                broker.region_id,
+                broker.trace_on,
+                config.store.store_host,
+            ),
+            self.tables,
+            self.store,
+            self.background.deferral,
+            self.put_times,
+            self.pools["send"],
+            self._is_orderly,
+            lambda: unique_ids.next(wall_ms()),
+            wall_ms,
         )
 
     def _send_back_processor(self) -> SendBackProcessor:
@@ -277,16 +249,11 @@ class Parts:
     def _end_transaction_processor(self) -> EndTransactionProcessor:
         return EndTransactionProcessor(
             self.background.endings,
-            self.background.resumption,
+            self.background.recheck,
             self.pools["end_transaction"],
             self.server.dispatcher.latencies,
             self._config.store.max_message_size,
         )
-
-    def _pull_processor(self) -> PullProcessor:
-        config = pull_config(self._config)
-        checks = PullChecks(config, self.topics, self.groups, self.sessions)
-        return PullProcessor(config, checks, self.store, self.offsets, self.arrivals, self.server.dispatcher.latencies)
 
     def _consume_stats_processor(self) -> ConsumeStatsProcessor:
         identity = identity_of(self._config, self.runtime.boot_ms)

@@ -79,8 +79,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "broker.store",
     ),
     "broker.background_delivery": (*DELIVERY, "broker.delivery", "broker.config.derived"),
+    "broker.wiring": (*PROCESSORS, "broker.processors"),
     "broker.parts": (
-        *(*DAEMON, "broker.background_delivery", "broker.config.derived", "broker.config.keys"),
+        *(*DAEMON, "broker.background_delivery", "broker.wiring", "broker.config.derived", "broker.config.keys"),
         *("broker.config.protected_keys", "broker.config.live"),
     ),
     "broker.daemon": (

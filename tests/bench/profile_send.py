@@ -25,13 +25,12 @@ from typing import Any
 
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.put_latency import PutLatency
-from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
-from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
-from skylarkmq.broker.processors.send.checks import SendChecks, SendConfig
-from skylarkmq.broker.processors.send.messages import FastPathColumns, FastPathSend, SendMessages
-from skylarkmq.broker.processors.send.processor import SendProcessor
-from skylarkmq.broker.processors.send.response import SendResponses
-from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
+from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
+from skylarkmq.broker.metadata.limits import LimitsConfig
+from skylarkmq.broker.metadata.subscription_groups import GroupsConfig
+from skylarkmq.broker.metadata.topics import TopicsConfig
+from skylarkmq.broker.processors.send.checks import SendConfig
+from skylarkmq.broker.processors.send.messages import FastPathColumns, FastPathSend
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.connection import Connection
@@ -43,6 +42,7 @@ from skylarkmq.broker.store.index.builder import IndexFeed
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.reput import Reput
+from skylarkmq.broker.wiring import Production, ProductionConfig, Tables
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.command import RemotingCommand
@@ -81,24 +81,38 @@ class SendSide:
         self.store = MessageStore(config, now_ms)
         self.store.load()
         self.store.start(asyncio.get_running_loop())
-        topics = TopicTable(TopicsConfig(cluster_name="DefaultCluster", broker_name="broker-a"), now_ms)
-        topics.load(None)
-        topics.update(TopicConfig(TOPIC, 4, 4))
-        groups = SubscriptionGroups(GroupsConfig(), now_ms)
-        self.checks = SendChecks(SendConfig(broker_ip="127.0.0.1"), topics, groups, lambda group: False, now_ms)
-        self.messages = SendMessages(
-            PropertyCompletion("DefaultCluster", lambda: "0" * 32), 4 << 20, Deferral(()).defer, lambda: 0
+        tables = Tables(
+            LimitsConfig(),
+            TopicsConfig(cluster_name="DefaultCluster", broker_name="broker-a"),
+            GroupsConfig(),
+            OffsetsConfig(),
+            now_ms,
         )
-        self.answers = SendResponses("DefaultRegion", trace_on=True, store_host=encode_host("127.0.0.1", 10911))
-        pool = Pool("send", 10_000)
-        self.sends = SendProcessor(self.checks, self.messages, self.store, self.answers, pool, PutLatency(Latencies()))
+        tables.topics.load(None)
+        tables.topics.update(TopicConfig(TOPIC, 4, 4))
+        production = Production(
+            ProductionConfig(
+                SendConfig(broker_ip="127.0.0.1"),
+                max_message_size=4 << 20,
+                cluster_name="DefaultCluster",
+                broker_name="broker-a",
+                region_id="DefaultRegion",
+                trace_on=True,
+                store_host=encode_host("127.0.0.1", 10911),
+            ),
+            tables,
+            self.store,
+            Deferral(()),
+            PutLatency(Latencies()),
+            Pool("send", 10_000),
+            lambda group: False,
+            lambda: "0" * 32,
+            now_ms,
+        )
+        self.checks, self.messages, self.answers = production.checks, production.messages, production.responses
+        self.sends = production.sends
         dispatcher = Dispatcher()
-        for code, handler in self.sends.handlers().items():
-            dispatcher.register([code], handler, pool)
-        for code, run_handler in self.sends.run_handlers().items():
-            dispatcher.register_run([code], run_handler, pool)
-        dispatcher.at_batch_end(self.sends.finish_iteration)
-        dispatcher.after_responses(self.sends.run_after_responses)
+        production.register(dispatcher)
         self.selector = Selector(dispatcher, RemotingConfig())
         self.transport = MemoryTransport(("127.0.0.1", 40000))
         self.connection = Connection(self.selector)

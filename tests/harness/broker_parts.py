@@ -1,4 +1,4 @@
-"""The consumers' side of a broker, wired by hand over a real store: for tests of processors.
+"""The sections of a broker that serve consumers, over a real store: for tests of processors.
 
     parts = BrokerParts(directory)
     peer = parts.peer()
@@ -7,6 +7,7 @@
 The test advances clock and timers; peers are real connections without sockets.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,17 +16,12 @@ from typing import Any
 import msgspec
 
 from skylarkmq.broker.delivery.arrivals import Arrivals
-from skylarkmq.broker.delivery.group_notifications import GroupNotifications
-from skylarkmq.broker.metadata.client_sessions import ClientSessions
-from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
-from skylarkmq.broker.metadata.limits import Limits, LimitsConfig
-from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
-from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
-from skylarkmq.broker.processors.consumer.client_manage import ClientManageConfig, ClientManageProcessor
-from skylarkmq.broker.processors.consumer.offsets import ConsumerOffsetProcessor
-from skylarkmq.broker.processors.pull.checks import PullChecks, PullConfig
-from skylarkmq.broker.processors.pull.processor import PullProcessor
-from skylarkmq.broker.processors.query import QueryProcessor
+from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
+from skylarkmq.broker.metadata.limits import LimitsConfig
+from skylarkmq.broker.metadata.subscription_groups import GroupsConfig
+from skylarkmq.broker.metadata.topics import TopicsConfig
+from skylarkmq.broker.processors.consumer.client_manage import ClientManageConfig
+from skylarkmq.broker.processors.pull.checks import PullConfig
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.dispatch import Dispatcher, Processor
@@ -33,6 +29,7 @@ from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.store.config import StoreConfig
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.wiring import Consumption, ConsumptionConfig, Tables
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from skylarkmq.protocol.bodies.topic import TopicConfig
@@ -59,40 +56,30 @@ class BrokerParts:
         self.store = MessageStore(config_of(root, **_of(StoreConfig, settings)), self.clock, self.arrivals.arrived)
         self.store.load()
         self.store.start()
-        self.limits = Limits(_config(LimitsConfig, settings))
-        self.topics = TopicTable(
-            _config(TopicsConfig, settings, cluster_name="C", broker_name="b"), self.clock, self.limits
+        self.tables = tables = Tables(
+            _config(LimitsConfig, settings),
+            _config(TopicsConfig, settings, cluster_name="C", broker_name="b"),
+            _config(GroupsConfig, settings),
+            OffsetsConfig(),
+            self.clock,
         )
+        self.limits, self.topics, self.groups = tables.limits, tables.topics, tables.groups
+        self.offsets, self.sessions = tables.offsets, tables.sessions
         self.topics.load(None)
         self.topics.update(TopicConfig(TOPIC, 4, 4))
-        self.groups = SubscriptionGroups(_config(GroupsConfig, settings), self.clock, self.limits)
         self.groups.load(None)
-        self.offsets = ConsumerOffsetTable(OffsetsConfig(), self.clock, self.limits)
-        self.sessions = ClientSessions()
-        pull_config: PullConfig = _config(PullConfig, settings, broker_ip="10.0.0.1")
-        checks = PullChecks(pull_config, self.topics, self.groups, self.sessions)
-        self.dispatcher = Dispatcher()
-        self.pulls = PullProcessor(
-            pull_config, checks, self.store, self.offsets, self.arrivals, self.dispatcher.latencies
+        config = ConsumptionConfig(
+            _config(PullConfig, settings, broker_ip="10.0.0.1"), _config(ClientManageConfig, settings), 32
         )
-        self.topics.on_change(self.pulls.invalidate)
-        self.groups.on_change(self.pulls.invalidate)
-        self.topics.on_delete(self.pulls.deliveries.remove_topic)
-        clients_config: ClientManageConfig = _config(ClientManageConfig, settings)
         self.loop = SteppedLoop(self.clock)
-        self.notices = GroupNotifications(self.loop, self.sessions)
-        self.clients = ClientManageProcessor(
-            clients_config, self.sessions, self.groups, self.topics, self.notices, self.clock, self.limits
-        )
-        self.consumer_offsets = ConsumerOffsetProcessor(self.offsets, self.groups, self.topics, self.store)
-        self.queries = QueryProcessor(self.store, 32)
-        for processor in (self.pulls, self.clients, self.consumer_offsets, self.queries):
-            self.serve(processor.handlers())
-        for code, run_handler in self.pulls.run_handlers().items():
-            self.dispatcher.register_run([code], run_handler, self.pool)
+        self.dispatcher = Dispatcher()
         self.selector = Selector(self.dispatcher, RemotingConfig())
-        self.selector.on_close(self.arrivals.forget)
-        self.selector.on_close(self.clients.connection_closed)
+        consumption = Consumption(
+            config, tables, self.store, self.arrivals, self.dispatcher.latencies, self.loop, self.clock
+        )
+        consumption.register(self.dispatcher, defaultdict(lambda: self.pool))
+        consumption.attach(self.selector)
+        self.pulls, self.clients, self.notices = consumption.pulls, consumption.clients, consumption.notices
 
     def serve(self, handlers: dict[RequestCode, Processor]) -> None:
         """Register the handlers of another processor."""

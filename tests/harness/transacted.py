@@ -7,14 +7,12 @@ response = parts.end(half)
 
 from typing import Any, Final
 
+from skylarkmq.broker.background_delivery import TransactionEnds
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
 from skylarkmq.broker.delivery.transactions.check_round import CheckRound, CheckTotals
-from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
-from skylarkmq.broker.delivery.transactions.ending import Endings
 from skylarkmq.broker.delivery.transactions.loading import Loading
-from skylarkmq.broker.delivery.transactions.progress import Offsets, Progress
-from skylarkmq.broker.delivery.transactions.recheck import Recheck
+from skylarkmq.broker.delivery.transactions.progress import Offsets
 from skylarkmq.broker.delivery.transactions.transactions import Transactions, TransactionsConfig
 from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
@@ -54,21 +52,19 @@ class Transacted:
         self.transactions = Transactions(self.config)
         self.puts = InternalPuts(it.store)
         self.deferral = Deferral(DELAYS_MS, half=self.transactions.half)
-        self.endings = Endings(it.store, self.puts, self.transactions, self.deferral.defer, it.clock)
-        self.resumption = Recheck(it.store, self.puts, self.transactions)
+        self.sessions = ClientSessions()
+        ends = TransactionEnds(
+            self.transactions, it.store, self.puts, self.deferral.defer, self.offsets, self.sessions, it.clock, it.clock
+        )
+        self.endings, self.recheck, self.progress, self.checks = ends.endings, ends.recheck, ends.progress, ends.checks
         self.pool = Pool("end_transaction", 1_000)
-        self.processor = EndTransactionProcessor(self.endings, self.resumption, self.pool, Latencies(), LIMIT)
+        self.processor = EndTransactionProcessor(self.endings, self.recheck, self.pool, Latencies(), LIMIT)
         self.dispatcher = Dispatcher()
         for code, handler in self.processor.handlers().items():
             self.dispatcher.register([code], handler, self.pool)
         self.dispatcher.at_batch_end(self.processor.finish_iteration)
         self.dispatcher.after_responses(it.store.make_visible)
         self.peer = Peer(self.dispatcher)
-        self.sessions = ClientSessions()
-        self.progress = Progress(self.offsets)
-        self.checks = TransactionChecks(
-            it.store, self.transactions, self.progress, self.sessions.producers, it.clock, it.clock
-        )
         self.totals = CheckTotals()
         if is_loaded:
             self.load()

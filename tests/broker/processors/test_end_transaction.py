@@ -341,7 +341,7 @@ async def test_a_half_message_inside_a_body_is_none(parts: Transacted) -> None:
     offset = victim.queue_offset
     answer = parts.end(carrier, commit_log_offset=place, tran_state_table_offset=offset, msg_id="forged")
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, NOT_FOUND)
-    assert await parts.resumption.resume(place) is None
+    assert await parts.recheck.resume(place) is None
     assert parts.end(victim).code == ResponseCode.SUCCESS
     assert parts.it.bodies("T") == [b"victim"]
 

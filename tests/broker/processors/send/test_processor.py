@@ -11,14 +11,11 @@ import pytest
 
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.put_latency import PutLatency
-from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
-from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
-from skylarkmq.broker.processors.send.checks import SendChecks, SendConfig
-from skylarkmq.broker.processors.send.disk_backpressure import SendBackpressure
-from skylarkmq.broker.processors.send.messages import SendMessages
-from skylarkmq.broker.processors.send.processor import SendProcessor
-from skylarkmq.broker.processors.send.response import SendResponses
-from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
+from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
+from skylarkmq.broker.metadata.limits import LimitsConfig
+from skylarkmq.broker.metadata.subscription_groups import GroupsConfig
+from skylarkmq.broker.metadata.topics import TopicsConfig
+from skylarkmq.broker.processors.send.checks import SendConfig
 from skylarkmq.broker.remoting.admission import Pool, PoolLimits
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.request_latency import Latencies
@@ -26,6 +23,7 @@ from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, FlushDiskType, S
 from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.wiring import Production, ProductionConfig, Tables
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
@@ -59,34 +57,44 @@ class Sends:
         )
         self.store.load()
         self.store.start()
-        self.topics = TopicTable(TopicsConfig(cluster_name="C", broker_name="b"), lambda: NOW)
+        tables = Tables(
+            LimitsConfig(),
+            TopicsConfig(cluster_name="C", broker_name="b"),
+            GroupsConfig(**settings.pop("groups", {})),
+            OffsetsConfig(),
+            lambda: NOW,
+        )
+        self.topics, self.groups = tables.topics, tables.groups
         self.topics.load(None)
         self.topics.update(TopicConfig("T", 4, 4))
-        self.groups = SubscriptionGroups(GroupsConfig(**settings.pop("groups", {})), lambda: NOW)
         self.groups.load(None)
         self.pool = Pool("send", 10_000, settings.pop("pool_limits", PoolLimits()))
         self.orderly: set[str] = set()
-        is_orderly = self.orderly.__contains__
-        send_config = SendConfig(broker_ip="10.0.0.1", **settings)
-        checks = SendChecks(send_config, self.topics, self.groups, is_orderly, lambda: NOW)
-        deferral = Deferral(parse_delay_levels(DEFAULT_DELAY_LEVELS))
-        messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, deferral.defer, lambda: NOW)
-        answers = SendResponses("R", trace_on=True, store_host=HOST)
-        self.processor = SendProcessor(checks, messages, self.store, answers, self.pool, PutLatency(Latencies()))
-        dispatcher = Dispatcher()
-        for code, handler in self.processor.handlers().items():
-            dispatcher.register([code], handler, self.pool)
-        for code, run_handler in self.processor.run_handlers().items():
-            dispatcher.register_run([code], run_handler, self.pool)
-        dispatcher.at_run_end(self.processor.end_run)
-        dispatcher.at_batch_end(self.processor.finish_iteration)
-        dispatcher.after_responses(self.processor.run_after_responses)
-        self.dispatcher = dispatcher
-        self.peer = Peer(dispatcher)
-        self.store.after_each_flush(self.peer.selector.flush_responses)
-        self.backpressure = SendBackpressure(
-            self.store, self.pool, dispatcher.reopen, self.peer.selector.resume_paused_reads
+        production = Production(
+            ProductionConfig(
+                SendConfig(broker_ip="10.0.0.1", **settings),
+                max_message_size=4 << 20,
+                cluster_name="C",
+                broker_name="",
+                region_id="R",
+                trace_on=True,
+                store_host=HOST,
+            ),
+            tables,
+            self.store,
+            Deferral(parse_delay_levels(DEFAULT_DELAY_LEVELS)),
+            PutLatency(Latencies()),
+            self.pool,
+            self.orderly.__contains__,
+            lambda: "MADE",
+            lambda: NOW,
         )
+        self.processor, self.messages = production.sends, production.messages
+        self.dispatcher = Dispatcher()
+        production.register(self.dispatcher)
+        self.peer = Peer(self.dispatcher)
+        production.attach(self.dispatcher, self.peer.selector)
+        self.backpressure = production.backpressure
 
     def ask(self, body: bytes = b"body", *, code: int = RequestCode.SEND_MESSAGE_V2, **fields: Any) -> RemotingCommand:
         return self.peer.ask(send(body, code=code, **fields))

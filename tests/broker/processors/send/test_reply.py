@@ -10,12 +10,11 @@ from skylarkmq.broker.delivery import request_reply as delivery_replies
 from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
+from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.delivery.request_reply import Replies
-from skylarkmq.broker.processors.send.checks import SendChecks, SendConfig
-from skylarkmq.broker.processors.send.messages import SendMessages
+from skylarkmq.broker.processors.send.checks import SendConfig
 from skylarkmq.broker.processors.send.reply import ReplyProcessor
-from skylarkmq.broker.processors.send.response import SendResponses
-from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
+from skylarkmq.broker.wiring import Production, ProductionConfig
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.client_calls import PushReplyHeader
@@ -35,14 +34,30 @@ class Replying(BrokerParts):
 
     def __init__(self, root: Path, *, are_stored: bool = True) -> None:
         super().__init__(root)
-        checks = SendChecks(
-            SendConfig(broker_ip="10.0.0.1"), self.topics, self.groups, lambda _group: False, self.clock
+        production = Production(
+            ProductionConfig(
+                SendConfig(broker_ip="10.0.0.1"),
+                max_message_size=4 << 20,
+                cluster_name="C",
+                broker_name="b",
+                region_id="R",
+                trace_on=True,
+                store_host=encode_host("10.0.0.1", 10911),
+            ),
+            self.tables,
+            self.store,
+            Deferral((1000,)),
+            PutLatency(self.dispatcher.latencies),
+            self.pool,
+            lambda _group: False,
+            lambda: "MADE",
+            self.clock,
         )
-        messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, Deferral((1000,)).defer, self.clock)
-        answers = SendResponses("R", trace_on=True, store_host=encode_host("10.0.0.1", 10911))
         self.replies = Replies(self.sessions, ClientCalls(), "10.0.0.1:10911", self.clock)
         puts = InternalPuts(self.store)
-        self.processor = ReplyProcessor(checks, messages, puts, answers, self.replies, are_stored=are_stored)
+        self.processor = ReplyProcessor(
+            production.checks, production.messages, puts, production.responses, self.replies, are_stored=are_stored
+        )
         self.serve(self.processor.handlers())
 
     def asker(self) -> Peer:

@@ -1,0 +1,206 @@
+"""Sections of a broker: parts that work together, wired in one place for the broker and for tests.
+
+    Tables       topics, subscription groups, committed offsets and client sessions, with their limits
+    Consumption  pulls, client sessions, committed offsets and queries
+    Production   sends with their checks and responses, and backpressure while the disk is too slow
+
+`broker/parts.py` makes the sections of a broker from its configuration. Tests make single sections over a store, with a
+clock and timers that they advance. `register` adds the processors of a section to a dispatcher, `attach` its callbacks.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from skylarkmq.broker.delivery.arrivals import Arrivals
+from skylarkmq.broker.delivery.deferral import Deferral
+from skylarkmq.broker.delivery.group_notifications import Callbacks, GroupNotifications
+from skylarkmq.broker.delivery.put_latency import PutLatency
+from skylarkmq.broker.metadata.client_sessions import ClientSessions
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
+from skylarkmq.broker.metadata.limits import Limits, LimitsConfig
+from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
+from skylarkmq.broker.processors.consumer.client_manage import ClientManageConfig, ClientManageProcessor
+from skylarkmq.broker.processors.consumer.offsets import ConsumerOffsetProcessor
+from skylarkmq.broker.processors.pull.checks import PullChecks, PullConfig
+from skylarkmq.broker.processors.pull.processor import PullProcessor
+from skylarkmq.broker.processors.query import QueryProcessor
+from skylarkmq.broker.processors.send.checks import SendChecks, SendConfig
+from skylarkmq.broker.processors.send.disk_backpressure import SendBackpressure
+from skylarkmq.broker.processors.send.messages import SendMessages
+from skylarkmq.broker.processors.send.processor import SendProcessor
+from skylarkmq.broker.processors.send.response import SendResponses
+from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
+from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.remoting.dispatch import Dispatcher, Processor
+from skylarkmq.broker.remoting.request_latency import Latencies
+from skylarkmq.broker.remoting.selector import Selector
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.protocol.codes import RequestCode
+
+Clock = Callable[[], int]
+"""Returns a time in ms."""
+Pools = Mapping[str, Pool]
+"""Pools by name."""
+
+OWN_POOLS: Final = {
+    RequestCode.LITE_PULL_MESSAGE: "lite_pull",
+    RequestCode.HEART_BEAT: "heartbeat",
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: "admin",
+}
+"""Requests with another pool than the other requests of their processor."""
+
+
+class Serves(Protocol):
+    """A processor."""
+
+    def handlers(self) -> dict[RequestCode, Processor]:
+        """Return the handler for each request code that it serves."""
+
+
+def register(dispatcher: Dispatcher, pools: Pools, processors: Iterable[tuple[str, Serves]]) -> None:
+    """Register processors, each with the name of the pool that admits its requests."""
+    for name, processor in processors:
+        for code, handler in processor.handlers().items():
+            dispatcher.register([code], handler, pools[OWN_POOLS.get(code, name)])
+
+
+class Tables:
+    """The tables that most processors use. `now_ms` returns Unix time."""
+
+    def __init__(
+        self, limits: LimitsConfig, topics: TopicsConfig, groups: GroupsConfig, offsets: OffsetsConfig, now_ms: Clock
+    ) -> None:
+        self.limits = Limits(limits)
+        self.topics = TopicTable(topics, now_ms, self.limits)
+        self.groups = SubscriptionGroups(groups, now_ms, self.limits)
+        self.offsets = ConsumerOffsetTable(offsets, now_ms, self.limits)
+        self.sessions = ClientSessions()
+
+    def __repr__(self) -> str:
+        return f"<Tables {self.topics!r} {self.groups!r}>"
+
+
+class ConsumptionConfig(NamedTuple):
+    """Settings of consumption. `max_query_messages`: the most that a query by unique key returns."""
+
+    pull: PullConfig
+    clients: ClientManageConfig
+    max_query_messages: int
+
+
+class Consumption:
+    """The requests of consumers. `loop` runs the notifications of groups; `steady_ms` is never set."""
+
+    def __init__(
+        self,
+        config: ConsumptionConfig,
+        tables: Tables,
+        store: MessageStore,
+        arrivals: Arrivals,
+        latencies: Latencies,
+        loop: Callbacks,
+        steady_ms: Clock,
+    ) -> None:
+        topics, groups, offsets, sessions = tables.topics, tables.groups, tables.offsets, tables.sessions
+        self._tables = tables
+        self._arrivals = arrivals
+        checks = PullChecks(config.pull, topics, groups, sessions)
+        self.pulls = PullProcessor(config.pull, checks, store, offsets, arrivals, latencies)
+        self.notices = GroupNotifications(loop, sessions)
+        self.clients = ClientManageProcessor(
+            config.clients, sessions, groups, topics, self.notices, steady_ms, tables.limits
+        )
+        self.offsets = ConsumerOffsetProcessor(offsets, groups, topics, store)
+        self.queries = QueryProcessor(store, config.max_query_messages)
+
+    def __repr__(self) -> str:
+        return f"<Consumption {self.pulls!r} {self.clients!r}>"
+
+    def register(self, dispatcher: Dispatcher, pools: Pools) -> None:
+        """Register the processors."""
+        processors: tuple[tuple[str, Serves], ...] = (
+            ("pull", self.pulls),
+            ("query", self.queries),
+            ("client_manage", self.clients),
+            ("consumer_manage", self.offsets),
+        )
+        register(dispatcher, pools, processors)
+        for code, run_handler in self.pulls.run_handlers().items():
+            dispatcher.register_run([code], run_handler, pools["pull"])
+
+    def attach(self, selector: Selector) -> None:
+        """Follow closed connections, and changes of topics and groups."""
+        topics, groups, pulls = self._tables.topics, self._tables.groups, self.pulls
+        selector.on_close(self._arrivals.forget)
+        selector.on_close(self.clients.connection_closed)
+        topics.on_change(lambda: pulls.fall_behind.keep_existing(topics.find))
+        topics.on_change(pulls.invalidate)
+        groups.on_change(pulls.invalidate)
+        topics.on_delete(pulls.deliveries.remove_topic)
+        groups.on_delete(pulls.deliveries.remove_group)
+        groups.on_delete(pulls.fall_behind.remove_group)
+
+
+class ProductionConfig(NamedTuple):
+    """Settings of production."""
+
+    send: SendConfig
+    max_message_size: int  # bytes
+    cluster_name: str
+    broker_name: str
+    region_id: str
+    trace_on: bool
+    store_host: bytes
+
+
+class Production:
+    """The requests of producers.
+
+    `is_orderly`: whether a group consumes in order; `new_unique_key` returns a key for a message without one; `now_ms`
+    returns Unix time.
+    """
+
+    def __init__(
+        self,
+        config: ProductionConfig,
+        tables: Tables,
+        store: MessageStore,
+        deferral: Deferral,
+        put_latency: PutLatency,
+        pool: Pool,
+        is_orderly: Callable[[str], bool],
+        new_unique_key: Callable[[], str],
+        now_ms: Clock,
+    ) -> None:
+        self._store = store
+        self._pool = pool
+        completion = PropertyCompletion(config.cluster_name, new_unique_key)
+        self.checks = SendChecks(config.send, tables.topics, tables.groups, is_orderly, now_ms)
+        self.messages = SendMessages(completion, config.max_message_size, deferral.defer, now_ms, deferral.defer_fast)
+        self.responses = SendResponses(
+            config.region_id,
+            trace_on=config.trace_on,
+            store_host=config.store_host,
+            broker_name=config.broker_name,
+        )
+        self.sends = SendProcessor(self.checks, self.messages, store, self.responses, pool, put_latency)
+        self.backpressure: SendBackpressure
+
+    def __repr__(self) -> str:
+        return f"<Production {self.sends!r}>"
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Register the processor of sends, which writes at the end of a batch, and dispatches after the responses."""
+        for code, handler in self.sends.handlers().items():
+            dispatcher.register([code], handler, self._pool)
+        for code, run_handler in self.sends.run_handlers().items():
+            dispatcher.register_run([code], run_handler, self._pool)
+        dispatcher.at_run_end(self.sends.end_run)
+        dispatcher.at_batch_end(self.sends.finish_iteration)
+        dispatcher.after_responses(self.sends.run_after_responses)
+
+    def attach(self, dispatcher: Dispatcher, selector: Selector) -> None:
+        """Send responses when the store has decided, and pause producers while the flush is too far behind."""
+        self._store.after_each_flush(selector.flush_responses)
+        self.backpressure = SendBackpressure(self._store, self._pool, dispatcher.reopen, selector.resume_paused_reads)
