@@ -36,5 +36,5 @@ def special_type(properties: bytes) -> str | None:
 
 
 def _value(properties: bytes, name: bytes) -> bytes:
-    behind = (b"\x02" + properties).rpartition(b"\x02" + name)
-    return behind[2].partition(b"\x02")[0] if behind[1] else b""
+    after = (b"\x02" + properties).rpartition(b"\x02" + name)
+    return after[2].partition(b"\x02")[0] if after[1] else b""

@@ -277,10 +277,10 @@ def _refresh(members: dict[Connection, ClientMember], member: ClientMember) -> b
 
 
 def _compare_subscriptions(
-    group: ConsumerGroup, heard: ClientMember, subscriptions: Iterable[SubscriptionData]
+    group: ConsumerGroup, reported: ClientMember, subscriptions: Iterable[SubscriptionData]
 ) -> None:
     """Store the subscriptions of a member, and log a warning if they differ from those of another one."""
-    member = group.members[heard.connection]
+    member = group.members[reported.connection]
     member.subscribed = frozenset((each.topic, each.expression_type, each.sub_string) for each in subscriptions)
     other = next((each for each in group.members.values() if each is not member and each.subscribed), None)
     if other is None or other.subscribed == member.subscribed:

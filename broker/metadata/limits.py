@@ -53,7 +53,7 @@ class Limit:
     def refusal(self, what: str) -> RequestError:
         """Return the error to raise for a request that exceeds the limit; `what` is the requested amount."""
         if self.refused % _LOGGED_EVERY == 0:
-            log.warning("limit reached, refused setting=%s most=%d refused=%d what=%s", *self._figures(), what)
+            log.warning("limit reached, request rejected setting=%s most=%d refused=%d what=%s", *self._figures(), what)
         self.refused += 1
         return RequestError(ResponseCode.SYSTEM_BUSY, f"[LIMIT]{what}, the limit is {self.setting}={self.most}")
 

@@ -98,10 +98,10 @@ class TimerLog:
 
     # ------------------------------------------------------------------------------------------------ writing
 
-    def next_position(self, behind: int) -> int:
-        """Return the position of the next unit if the previous one ends at position `behind`."""
-        remaining = -behind % self._file_size
-        return behind + remaining if remaining and remaining < UNIT_SIZE + LOG_BLANK_SIZE else behind
+    def next_position(self, end: int) -> int:
+        """Return the position of the next unit if the previous one ends at position `end`."""
+        remaining = -end % self._file_size
+        return end + remaining if remaining and remaining < UNIT_SIZE + LOG_BLANK_SIZE else end
 
     def append(self, units: Sequence[bytes], positions: Sequence[int]) -> None:
         """Write units at positions from `next_position`. After an OSError the caller rolls back all of them."""

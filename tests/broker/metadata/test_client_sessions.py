@@ -185,20 +185,20 @@ def test_members_with_different_subscriptions_are_logged(
 ) -> None:
     """A warning names two members and the difference, once a minute and group; equal members cause none."""
 
-    def heard(at: Connection, client_id: str, expression: str, seen_ms: int) -> None:
+    def heartbeat(at: Connection, client_id: str, expression: str, seen_ms: int) -> None:
         subscriptions = subscribe("t", expression, 1), subscribe("u", "*", 1)
         sessions.join_consumers(consumer(*subscriptions), member(at, client_id, seen_ms))
 
-    heard(A, "c1", "*", 0)
-    heard(B, "c2", "*", 0)
-    heard(A, "c1", "x", 30_000)
-    heard(B, "c2", "*", 60_000)
+    heartbeat(A, "c1", "*", 0)
+    heartbeat(B, "c2", "*", 0)
+    heartbeat(A, "c1", "x", 30_000)
+    heartbeat(B, "c2", "*", 60_000)
     assert [record.getMessage() for record in caplog.records] == [
         "members of a group have different subscriptions group=G client=c1 only=t:x other=c2 only=t:*"
     ]
-    heard(B, "c2", "*", 90_000)
+    heartbeat(B, "c2", "*", 90_000)
     assert "client=c2 only=t:* other=c1 only=t:x" in caplog.records[-1].getMessage()
-    heard(B, "c2", "x", 200_000)
+    heartbeat(B, "c2", "x", 200_000)
     assert len(caplog.records) == 2
 
 

@@ -139,7 +139,7 @@ async def test_copies_of_rocketmq_are_half_messages_of_their_own(it: Opened) -> 
     it.clock.now_ms += 30_000
     parts.round()
     assert len(questions(producer)) == 1
-    assert parts.end(half).code == 0, "below what is known: as with RocketMQ"
+    assert parts.end(half).code == 0, "before the recorded offsets: as with RocketMQ"
     assert len(it.bodies()) == 1
 
 

@@ -77,7 +77,7 @@ def test_an_unwritable_queue_stops_puts_until_it_is_written(tmp_path: Path) -> N
 
         def refuse(call: str, path: str) -> None:
             if is_full and call == "pwrite" and "/T/0/" in path:
-                raise OSError(errno.ENOSPC, "told to")
+                raise OSError(errno.ENOSPC, "injected")
 
         disk.refuse = refuse
         (stored, other) = it.put(message(b"stored"), message(b"other", queue_id=1))

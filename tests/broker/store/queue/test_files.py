@@ -114,13 +114,13 @@ def test_remains_of_a_failed_deletion_are_removed_before_a_new_segment(
 
     def refuse(call: str, path: str) -> None:
         if call == "unlink" and path.endswith(FIRST):
-            raise OSError(errno.EIO, "told to", path)
+            raise OSError(errno.EIO, "injected", path)
 
     files.write(f"{queue}/{FIRST}", b"old", 0)
     disk.refuse = refuse
-    with pytest.raises(OSError, match="told to"):
+    with pytest.raises(OSError, match="injected"):
         files.remove_all(str(queue))
-    with pytest.raises(OSError, match="told to"):
+    with pytest.raises(OSError, match="injected"):
         files.create(f"{queue}/{FIRST}")
     disk.refuse = lambda call, path: None
     files.create(f"{queue}/{FIRST}")

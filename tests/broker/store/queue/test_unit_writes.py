@@ -106,7 +106,7 @@ def test_an_unwritable_queue_is_readable_and_written_later(tmp_path: Path) -> No
 
         def refuse(call: str, path: str) -> None:
             if is_full and call == "create_new":
-                raise OSError(errno.ENOSPC, "told to")
+                raise OSError(errno.ENOSPC, "injected")
 
         disk.refuse = refuse
         run_round(it)
