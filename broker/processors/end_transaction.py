@@ -18,7 +18,7 @@ from typing import Final
 
 from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.transactions.ending import Ending, Endings
-from skylarkmq.broker.delivery.transactions.messages import Half
+from skylarkmq.broker.delivery.transactions.messages import HalfMessage
 from skylarkmq.broker.delivery.transactions.recheck import Recheck
 from skylarkmq.broker.processors.send.processor import RESULTS
 from skylarkmq.broker.remoting.admission import Pool
@@ -118,7 +118,7 @@ class EndTransactionProcessor:
             ending = await self._endings.put_alone(ending)
         return self._response(ending, is_commit=is_commit)
 
-    def _checked(self, header: EndTransactionHeader, half: Half | None) -> Half:
+    def _checked(self, header: EndTransactionHeader, half: HalfMessage | None) -> HalfMessage:
         """Return `half` if the request may end it.
 
         Raises RequestError if it is absent, overdue, or another half message than the request means.
@@ -201,7 +201,7 @@ class EndTransactionProcessor:
         return RemotingCommand.response(remark=NO_RESPONSE_REMARK)
 
 
-def _ids_match(header: EndTransactionHeader, half: Half) -> bool:
+def _ids_match(header: EndTransactionHeader, half: HalfMessage) -> bool:
     """Return whether the ids in a request, if it has any, are those of this half message.
 
     After a power cut the offset of a lost half message may hold another one.

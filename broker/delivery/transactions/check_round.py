@@ -30,7 +30,7 @@ from skylarkmq.broker.delivery.message_type import TRANSACTION
 from skylarkmq.broker.delivery.transactions.messages import (
     NO_HALF,
     QUEUE_ID,
-    Half,
+    HalfMessage,
     check_request_of,
     copy_of,
     discard_of,
@@ -65,7 +65,7 @@ class Verdict(Enum):
     LEAVE = auto()  # its end is in progress
     STOP = auto()
     KEEP = auto()
-    ASK = auto()
+    CHECK = auto()
     DISCARD = auto()
     DROP = auto()
 
@@ -111,10 +111,10 @@ class CheckRound:
         found = [(offset, half_in(self._store.written_record_at(position))) for offset, position in positions]
         return self._process(found, at + len(units), now_ms)
 
-    def _process(self, found: list[tuple[int, Half | None]], end: int, now_ms: int) -> bool:
+    def _process(self, found: list[tuple[int, HalfMessage | None]], end: int, now_ms: int) -> bool:
         """Process each half message (None: an invalid record). Returns whether the round continues."""
         until_s = monotonic() + SLICE_S
-        done: list[tuple[Half, Verdict, Append, Connection | None]] = []
+        done: list[tuple[HalfMessage, Verdict, Append, Connection | None]] = []
         continues = True
         for offset, half in found:
             if half is None:
@@ -126,8 +126,8 @@ class CheckRound:
                 break
             if verdict is Verdict.LEAVE:
                 continue
-            producer = self._next_producer(half.group) if verdict is Verdict.ASK else None
-            if verdict is Verdict.ASK and producer is None and self._connected(half.group):
+            producer = self._next_producer(half.group) if verdict is Verdict.CHECK else None
+            if verdict is Verdict.CHECK and producer is None and self._connected(half.group):
                 verdict = Verdict.KEEP
             append = self._put(half, verdict, now_ms)
             if append.status is not PutStatus.PENDING:
@@ -147,7 +147,7 @@ class CheckRound:
         self._totals.dropped += 1
         self._transactions.halves.end(offset, HalfState.DISCARDED)
 
-    def _verdict(self, half: Half, now_ms: int) -> Verdict:
+    def _verdict(self, half: HalfMessage, now_ms: int) -> Verdict:
         config, record = self._transactions.config, half.record
         if half.root in self._transactions.under_way:
             return Verdict.LEAVE
@@ -160,24 +160,24 @@ class CheckRound:
             return Verdict.STOP
         immunity_ms = half.immunity_ms(config.transaction_time_out)
         if half.has_immunity:
-            return Verdict.KEEP if age_ms < immunity_ms else Verdict.ASK
-        return Verdict.STOP if 0 <= age_ms < immunity_ms else Verdict.ASK
+            return Verdict.KEEP if age_ms < immunity_ms else Verdict.CHECK
+        return Verdict.STOP if 0 <= age_ms < immunity_ms else Verdict.CHECK
 
-    def _put(self, half: Half, verdict: Verdict, now_ms: int) -> Append:
+    def _put(self, half: HalfMessage, verdict: Verdict, now_ms: int) -> Append:
         """Put the message that a verdict requires into the batch of this slice."""
         if verdict is Verdict.DROP:
             append = op_of(half.record.queue_offset, now_ms, self._transactions.config.store_host)
         elif verdict is Verdict.DISCARD:
             append = discard_of(half)
         else:
-            append = copy_of(half, half.root, half.checks + (verdict is Verdict.ASK))
+            append = copy_of(half, half.root, half.checks + (verdict is Verdict.CHECK))
         self._store.put(append)
         if append.status in _UNSTORABLE and append.topic == _HALF:
             append = discard_of(half)
             self._store.put(append)
         return append
 
-    def _conclude(self, half: Half, verdict: Verdict, append: Append, producer: Connection | None) -> None:
+    def _conclude(self, half: HalfMessage, verdict: Verdict, append: Append, producer: Connection | None) -> None:
         """Update state and counters, and send the check request, after the message is in the log."""
         if append.topic != SystemTopic.TRANSACTION_OP:
             self._store.note_message_type(append.topic, TRANSACTION, append.size)

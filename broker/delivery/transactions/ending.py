@@ -23,7 +23,7 @@ from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Defer
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
 from skylarkmq.broker.delivery.message_type import TRANSACTION
-from skylarkmq.broker.delivery.transactions.messages import Half, final_of, half_in, op_of
+from skylarkmq.broker.delivery.transactions.messages import HalfMessage, final_of, half_in, op_of
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState
 from skylarkmq.broker.delivery.transactions.transactions import Transactions
 from skylarkmq.broker.store.flush.sync_queue import Settled
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 class Ending(msgspec.Struct):
     """One end in progress: the messages to store for it, in order and contiguous."""
 
-    half: Half
+    half: HalfMessage
     is_commit: bool
     appends: list[Append]
 
@@ -78,34 +78,34 @@ class Endings:
         """Return whether the open half messages are loaded."""
         return self._transactions.loaded.is_set()
 
-    async def load_half(self, physical_offset: int) -> Half | None:
+    async def load_half(self, physical_offset: int) -> HalfMessage | None:
         """Return the same as `half_at`, after the load of open half messages, and after cold reads."""
         await self._transactions.loaded.wait()
         return await with_cold_read_retry(self._store, lambda: self.half_at(physical_offset))
 
-    def half_at(self, physical_offset: int) -> Half | None:
+    def half_at(self, physical_offset: int) -> HalfMessage | None:
         """Return the half message, or copy of one, at a byte of the log; None without one. Raises ColdRead."""
         record = self._store.written_record_at(physical_offset)
         if record is None or record.topic != SystemTopic.TRANSACTION_HALF or not self._store.is_queued(record):
             return None
         return half_in(record)
 
-    def is_overdue(self, half: Half) -> bool:
+    def is_overdue(self, half: HalfMessage) -> bool:
         """Return whether only the response to a transaction check may end it, since its own immunity time is over."""
         if not half.has_immunity:
             return False
         age_ms = self._now_ms() - half.record.born_timestamp
         return age_ms > half.immunity_ms(self._transactions.config.transaction_time_out)
 
-    def is_decided(self, half: Half) -> bool:
+    def is_decided(self, half: HalfMessage) -> bool:
         """Return whether a half message was ended before, as far back as this is recorded."""
         return self._transactions.halves.state(half.root) is HalfState.DECIDED
 
-    def is_under_way(self, half: Half) -> bool:
+    def is_under_way(self, half: HalfMessage) -> bool:
         """Return whether another end of this half message is in progress."""
         return half.root in self._transactions.under_way
 
-    async def wait_for_others(self, half: Half) -> None:
+    async def wait_for_others(self, half: HalfMessage) -> None:
         """Wait until no other end of the half message is in progress."""
         while (waiting := self._transactions.under_way.get(half.root)) is not None:
             waiting.append(asyncio.get_running_loop().create_future())
@@ -113,7 +113,7 @@ class Endings:
 
     # ending
 
-    def begin(self, half: Half, *, is_commit: bool) -> Ending | PutStatus:
+    def begin(self, half: HalfMessage, *, is_commit: bool) -> Ending | PutStatus:
         """Begin an end. Returns it for `put` or `put_alone`, or the status that rejects it.
 
         Raises RequestError if this broker cannot deliver such a message.
@@ -164,13 +164,13 @@ class Endings:
             if not waiting.done():
                 waiting.set_result(None)
 
-    def _is_deleted(self, half: Half) -> bool:
+    def _is_deleted(self, half: HalfMessage) -> bool:
         if not self._store.is_deleted(half.topic, half.record.physical_offset):
             return False
         log.warning("committed message dropped, its topic was deleted topic=%s key=%s", half.topic, half.unique_key)
         return True
 
-    def _ops(self, half: Half, now_ms: int) -> list[Append]:
+    def _ops(self, half: HalfMessage, now_ms: int) -> list[Append]:
         """Return op messages for the latest copy, the copy that was ended, and the root."""
         offsets = {self._transactions.halves.latest(half.root), half.record.queue_offset, half.root}
         store_host = self._transactions.config.store_host

@@ -15,7 +15,7 @@ Source: docs/formats.md, "Half messages on disk".
 import logging
 from typing import Final
 
-from skylarkmq.broker.delivery.transactions.messages import NO_HALF, QUEUE_ID, Half, decided_by, half_of
+from skylarkmq.broker.delivery.transactions.messages import NO_HALF, QUEUE_ID, HalfMessage, decided_by, half_of
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState, OpenHalves
 from skylarkmq.broker.delivery.transactions.progress import Offsets
 from skylarkmq.broker.delivery.transactions.transactions import Transactions
@@ -90,7 +90,7 @@ class Loading:
                 self._add(offset, half)
         self._half = at + len(units) if units else self._end.half
 
-    def _add(self, offset: int, half: Half) -> None:
+    def _add(self, offset: int, half: HalfMessage) -> None:
         """Register a half message that is in no op message."""
         root = half.root
         if root == offset:
@@ -105,7 +105,7 @@ class Loading:
             self._open += 1
             self._transactions.opened(half.topic)
 
-    def _supersedes(self, offset: int, half: Half) -> bool:
+    def _supersedes(self, offset: int, half: HalfMessage) -> bool:
         """Supersede the open half message of which this one is RocketMQ's copy. Returns whether there is one."""
         if half.unique_key is None:
             return False

@@ -49,7 +49,7 @@ _ROOT_ENTRY: Final = PropertyName.TRANSACTION_QUEUE_OFFSET.encode() + b"\x01"
 _NO_TRANSACTION: Final = ~int(SysFlag.TRANSACTION_MASK)
 
 
-class Half(msgspec.Struct, frozen=True):
+class HalfMessage(msgspec.Struct, frozen=True):
     """A half message, or a copy of one, as stored in the log."""
 
     record: Record
@@ -85,13 +85,13 @@ class Half(msgspec.Struct, frozen=True):
         return PropertyName.TRANSACTION_IMMUNITY_S in self.properties
 
 
-def half_of(data: bytes | None) -> Half | None:
+def half_of(data: bytes | None) -> HalfMessage | None:
     """Return the half message in these bytes, from any topic; None if there is none."""
     record = parse(memoryview(data)) if data is not None else None
     return half_in(record) if isinstance(record, Record) else None
 
 
-def half_in(record: Record | None) -> Half | None:
+def half_in(record: Record | None) -> HalfMessage | None:
     """Return the half message of a record; None if it is not one, or clients may not write to its topic.
 
     A copy is stored after its root: a TRAN_PREPARED_QUEUE_OFFSET with a later offset is ignored.
@@ -111,7 +111,7 @@ def half_in(record: Record | None) -> Half | None:
     if text is not None:
         delivered = _without_root(delivered)
     root = decimal(text, 0, own)
-    return Half(record, properties, topic, queue_id, own if root is None else root, delivered)
+    return HalfMessage(record, properties, topic, queue_id, own if root is None else root, delivered)
 
 
 def make_half(append: Append, properties: dict[str, str]) -> None:
@@ -135,7 +135,7 @@ def make_half_encoded(append: Append, unique_key: bytes) -> None:
     redirect_encoded(append, SystemTopic.TRANSACTION_HALF, QUEUE_ID)
 
 
-def final_of(half: Half) -> Append:
+def final_of(half: HalfMessage) -> Append:
     """Return the final message of a committed half message."""
     record = half.record
     return Append(
@@ -153,7 +153,7 @@ def final_of(half: Half) -> Append:
     )
 
 
-def copy_of(half: Half, root: int | None, checks: int) -> Append:
+def copy_of(half: HalfMessage, root: int | None, checks: int) -> Append:
     """Return a copy of a half message with this number of checks; `root` None: a transaction of its own."""
     properties = dict(half.properties)
     properties[PropertyName.TRANSACTION_CHECK_TIMES] = str(checks)
@@ -163,12 +163,12 @@ def copy_of(half: Half, root: int | None, checks: int) -> Append:
     return _again(half, SystemTopic.TRANSACTION_HALF, encoded)
 
 
-def discard_of(half: Half) -> Append:
+def discard_of(half: HalfMessage) -> Append:
     """Return the message for a half message that is no longer checked."""
     return _again(half, SystemTopic.TRANSACTION_CHECK_MAX, half.delivered_properties)
 
 
-def _again(half: Half, topic: str, properties: bytes) -> Append:
+def _again(half: HalfMessage, topic: str, properties: bytes) -> Append:
     record = half.record
     return Append(
         topic,
@@ -217,7 +217,7 @@ def decided_by(op: Record) -> list[int] | None:
     return None if None in offsets else [offset for offset in offsets if offset is not None]
 
 
-def check_request_of(half: Half, copy: Append, store_host: bytes, broker_name: str) -> RemotingCommand:
+def check_request_of(half: HalfMessage, copy: Append, store_host: bytes, broker_name: str) -> RemotingCommand:
     """Return CHECK_TRANSACTION_STATE (39) for this half message, which the log contains as `copy`."""
     header = CheckTransactionHeader(
         tran_state_table_offset=copy.queue_offset,

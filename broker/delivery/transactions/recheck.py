@@ -9,7 +9,7 @@ from typing import Final
 
 from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
-from skylarkmq.broker.delivery.transactions.messages import Half, copy_of, half_of
+from skylarkmq.broker.delivery.transactions.messages import HalfMessage, copy_of, half_of
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState
 from skylarkmq.broker.delivery.transactions.transactions import Transactions
 from skylarkmq.broker.store.log.append import PutStatus
@@ -50,7 +50,7 @@ class Recheck:
                 self._transactions.opened(half.topic)
         return status
 
-    def _half_at(self, physical_offset: int) -> Half | None:
+    def _half_at(self, physical_offset: int) -> HalfMessage | None:
         """Return the half message, or discarded one, at a byte of the log, not inside a body. Raises ColdRead."""
         half = half_of(self._store.record_at(physical_offset))
         if half is None or half.record.topic not in RESUMABLE or not self._store.is_queued(half.record):

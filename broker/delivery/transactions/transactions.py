@@ -17,7 +17,7 @@ import msgspec
 from skylarkmq.broker.delivery.deferral import DeferralRequest
 from skylarkmq.broker.delivery.dropped_entries import DroppedEntries
 from skylarkmq.broker.delivery.internal_puts import STORED
-from skylarkmq.broker.delivery.transactions.messages import Half, make_half, make_half_encoded
+from skylarkmq.broker.delivery.transactions.messages import HalfMessage, make_half, make_half_encoded
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState, OpenHalves
 from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.store.log.append import Append, PutStatus
@@ -124,7 +124,7 @@ class Transactions:
 
     # end
 
-    def ended(self, half: Half, *, is_commit: bool, now_ms: int) -> None:
+    def ended(self, half: HalfMessage, *, is_commit: bool, now_ms: int) -> None:
         """Register that a half message is decided, with its op message in the log."""
         counts = self._committed if is_commit else self._rolled_back
         counts[half.topic] = counts.get(half.topic, 0) + 1
@@ -135,7 +135,7 @@ class Transactions:
             finished.note(max(now_ms - half.record.born_timestamp, 0) / 1000)
         self.close(half, HalfState.DECIDED)
 
-    def close(self, half: Half, state: HalfState) -> None:
+    def close(self, half: HalfMessage, state: HalfState) -> None:
         """Mark a half message as no longer open."""
         root = half.root
         if self.halves.state(root) is HalfState.OPEN:
