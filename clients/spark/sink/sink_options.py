@@ -65,39 +65,39 @@ OPTIONS: Final = Table(
     SinkOptions,
     (
         *CLUSTER_ROWS,
-        Option("topic", "topic", "where all rows go, whatever the column `topic` says", topic_name),
-        Option(
-            "producerGroup", "producer_group", "the group that brokers see sending", group_name, "spark-rocketmq-sink"
-        ),
-        Option("batchRows", "batch_rows", "rows per request, at most", positive, "256"),
+        Option("topic", "topic", "topic of all rows; overrides the column `topic`", topic_name),
+        Option("producerGroup", "producer_group", "producer group of the sends", group_name, "spark-rocketmq-sink"),
+        Option("batchRows", "batch_rows", "maximum number of rows per request", positive, "256"),
         Option(
             "batchBytes",
             "batch_bytes",
-            "bytes per request, at most, but for single rows that are larger; less than the brokers' maxMessageSize",
+            "maximum bytes per request, except for larger single rows; must be less than the brokers' maxMessageSize",
             positive,
             "524288",
         ),
-        Option("maxInFlight", "max_in_flight", "requests of a task that wait for their answers", positive, "32"),
-        Option("sendTimeoutMs", "send_timeout_ms", "how long to wait for an answer", duration_ms, "5s"),
+        Option("maxInFlight", "max_in_flight", "maximum number of requests in flight per task", positive, "32"),
+        Option("sendTimeoutMs", "send_timeout_ms", "how long to wait for a response", duration_ms, "5s"),
         Option(
             "retryTimeoutMs",
             "retry_timeout_ms",
-            "how long a task repeats a request that was refused or got no answer, before it fails; 0: not at all",
+            "how long a task repeats a request that was refused or got no response before it fails; 0: no repetition",
             duration_ms,
             "60s",
         ),
-        Option("markRows", "mark_rows", "the property `SPARK_ROW` names the row a message comes from", flag, "true"),
+        Option(
+            "markRows", "mark_rows", "set the property `SPARK_ROW`, which identifies the row of a message", flag, "true"
+        ),
         Option(
             "writeId",
             "write_id",
-            "what a batch write is called in marks and in the ledger; streaming queries have an id",
+            "id of a batch write in marks and in the ledger; streaming queries have their own id",
             write_id,
             shown="a random one",
         ),
         Option(
             "skipCommittedBatches",
             "skip_committed",
-            "send nothing of a batch that the ledger has; batch writes need a writeId for it",
+            "skip batches that are in the ledger; batch writes need a writeId",
             flag,
             "false",
         ),

@@ -128,7 +128,7 @@ SOURCE_OPTIONS: Final = Table(
     SourceOptions,
     (
         *CLUSTER_ROWS,
-        Option("subscribe", "subscribe", "topics, with commas between them", topics, aliases=("topic",)),
+        Option("subscribe", "subscribe", "topics, separated by commas", topics, aliases=("topic",)),
         Option("subscribePattern", "subscribe_pattern", "regular expression over whole topic names", pattern),
         Option("assign", "assign", 'single queues: `{"topic": {"broker": [0, 1]}}`', parse_queues),
         Option("startingOffsets", "starting_offsets", _START, starts, shown="latest in streams, earliest in batches"),
@@ -137,7 +137,7 @@ SOURCE_OPTIONS: Final = Table(
         Option(
             "startingOffsetsByTimestampStrategy",
             "when_no_later_message",
-            "when no message is that young: `error`, or `latest`",
+            "if no message is new enough: `error` or `latest`",
             one_of("error", "latest"),
             "error",
         ),
@@ -151,31 +151,42 @@ SOURCE_OPTIONS: Final = Table(
             scope=BATCH,
         ),
         Option(
-            "maxOffsetsPerTrigger", "max_per_trigger", "offsets per batch, shared by backlog", positive, scope=STREAM
+            "maxOffsetsPerTrigger", "max_per_trigger", "maximum offsets per batch; queues share it by backlog",
+            positive, scope=STREAM,
         ),
-        Option("minOffsetsPerTrigger", "min_per_trigger", "wait until so many have come ...", positive, scope=STREAM),
         Option(
-            "maxTriggerDelay", "max_trigger_delay_ms", "... or so much time has passed", duration_ms, "15m",
+            "minOffsetsPerTrigger", "min_per_trigger", "wait until this many offsets have arrived ...", positive,
             scope=STREAM,
         ),
-        Option("minPartitions", "min_partitions", "split queues until there are about so many tasks", positive),
-        Option("maxPartitions", "max_partitions", "tasks read several queues rather than be more than this", positive),
-        Option("maxRecordsPerPartition", "max_per_partition", "split what is longer", positive),
-        Option("failOnDataLoss", "fail_on_data_loss", "fail if messages to be read are gone, else warn", flag, "true"),
+        Option(
+            "maxTriggerDelay", "max_trigger_delay_ms", "... or this time has passed", duration_ms, "15m",
+            scope=STREAM,
+        ),
+        Option("minPartitions", "min_partitions", "split queues until there are about this many tasks", positive),
+        Option("maxPartitions", "max_partitions", "maximum number of tasks; a task may read several queues", positive),
+        Option(
+            "maxRecordsPerPartition", "max_per_partition", "maximum offsets per task; longer ranges are split", positive
+        ),
+        Option(
+            "failOnDataLoss", "fail_on_data_loss", "true: fail if unread messages were deleted; false: warn", flag,
+            "true",
+        ),
         Option("includeProperties", "include_properties", "add the column `properties`", flag, "false"),
         Option("subExpression", "expression", "tags `a || b`, or an SQL92 expression", text, EVERYTHING),
         Option("expressionType", "expression_type", "`TAG` or `SQL92`", one_of(TAG, SQL92), TAG),
-        Option("groupId", "group", "consumer group to pull as, and to commit progress to", text),
+        Option("groupId", "group", "consumer group for pulls and for committed progress", text),
         Option(
-            "groupIdPrefix", "group_prefix", "group to pull as without groupId; nothing is committed to it", text,
-            "spark-rocketmq-source",
+            "groupIdPrefix", "group_prefix", "consumer group for pulls without groupId; no offsets are committed to it",
+            text, "spark-rocketmq-source",
         ),
-        Option("pullBatchSize", "pull_batch", "messages per pull; brokers have a limit, mostly 32", positive, "32"),
-        Option("pullTimeoutMs", "pull_timeout_ms", "how long an answer may take", duration_ms, "3000"),
-        Option("fetchOffset.numRetries", "lookup_retries", "of routes and offsets that a broker refuses", count, "3"),
-        Option("fetchOffset.retryIntervalMs", "lookup_interval_ms", "between those", duration_ms, "10"),
+        Option("pullBatchSize", "pull_batch", "messages per pull; brokers limit it, usually to 32", positive, "32"),
+        Option("pullTimeoutMs", "pull_timeout_ms", "maximum time for a response", duration_ms, "3000"),
         Option(
-            "brokerTimeoutMs", "broker_timeout_ms", "how long to wait for a broker that is away before a task fails",
+            "fetchOffset.numRetries", "lookup_retries", "retries of refused requests for routes and offsets", count, "3"
+        ),
+        Option("fetchOffset.retryIntervalMs", "lookup_interval_ms", "time between these retries", duration_ms, "10"),
+        Option(
+            "brokerTimeoutMs", "broker_timeout_ms", "how long a task waits for an unavailable broker before it fails",
             duration_ms, "60000",
         ),
     ),

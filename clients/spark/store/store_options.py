@@ -64,41 +64,43 @@ STORE_OPTIONS: Final = Table(
     "rocketmq-store",
     StoreOptions,
     (
-        Option("path", "path", "the store: what the broker calls storePathRootDir; the argument of `load`", directory),
+        Option(
+            "path", "path", "the store directory, the broker's storePathRootDir; also the argument of `load`", directory
+        ),
         Option(
             "storePathCommitLog", "commit_log_paths",
-            "where the broker has its log, if that is elsewhere; all of its directories, with commas between them",
+            "directories of the commit log, if not below `path`; separated by commas",
             directories, shown="`path`/commitlog",
         ),
         Option(
-            "subscribe", "topics", "topics, with commas between them; system topics only if they are named", topics,
+            "subscribe", "topics", "topics, separated by commas; system topics only if they are named", topics,
             aliases=("topic",), shown="all but system topics",
         ),
-        Option("key", "key", "messages with this key, or this UNIQ_KEY, found through the index", text),
+        Option("key", "key", "messages with this key or unique key, found through the index", text),
         Option("startingTimestamp", "starting_timestamp", "ms; messages stored then or later", count),
         Option("endingTimestamp", "ending_timestamp", "ms; messages stored before", count),
         Option(
-            "partitionBy", "partition_by", "`segment`: tasks read pieces of the log; `queue`: a queue each, in order",
+            "partitionBy", "partition_by", "`segment`: tasks read parts of the log; `queue`: a queue each, in order",
             one_of(SEGMENT, QUEUE), SEGMENT,
         ),
         Option(
-            "maxPartitionBytes", "max_partition_bytes", "bytes of the log for a task; segments are cut so",
+            "maxPartitionBytes", "max_partition_bytes", "maximum bytes of the log per task; segments are split",
             positive, str(128 << 20),
         ),
-        Option("brokerName", "broker_name", "what stands in the column `brokerName`", text, shown="null"),
+        Option("brokerName", "broker_name", "value of the column `brokerName`", text, shown="null"),
         Option("includeProperties", "include_properties", "add the column `properties`", flag, "false"),
-        Option("checkCrc", "check_crc", "compare the checksums of all bodies", flag, "false"),
+        Option("checkCrc", "check_crc", "verify the checksums of all bodies", flag, "false"),
         Option(
-            "failOnDataLoss", "fail_on_data_loss", "fail at what is damaged, else warn and go on behind it", flag,
-            "true",
+            "failOnDataLoss", "fail_on_data_loss", "true: fail at damaged records; false: skip them with a warning",
+            flag, "true",
         ),
-        Option("forceGap", "force_gap", "read a log that lacks segments in the middle", flag, "false"),
-        Option("useIndex", "use_index", "false: look for keys in the whole log", flag, "true"),
-        Option("maxHashSlotNum", "index_slots", "of the index files, as the broker has it", positive, "5000000"),
-        Option("maxIndexNum", "index_items", "the same", positive, "20000000"),
+        Option("forceGap", "force_gap", "read a log in which segments are missing in the middle", flag, "false"),
+        Option("useIndex", "use_index", "false: search for keys in the whole log", flag, "true"),
+        Option("maxHashSlotNum", "index_slots", "hash slots per index file; the broker's setting", positive, "5000000"),
+        Option("maxIndexNum", "index_items", "items per index file; the broker's setting", positive, "20000000"),
         Option(
             "pushFilters", "push_filters",
-            "let filters on topic, storeTimestamp and key do what the options do; "
+            "apply filters on topic, storeTimestamp and key as the options do; "
             "needs `spark.sql.python.filterPushdown.enabled=true`",
             flag, "false",
         ),
