@@ -19,12 +19,12 @@ except ImportError:
     cythonize = None
 
 
-def compiled_leaves():
+def compiled_modules():
     """Return the extension modules; none without Cython. One that does not compile is left out with a warning."""
     if cythonize is None or os.environ.get("SKYLARK_PURE") == "1":
         return []
-    modules = Path("src/skylarkmq/protocol/compiled").glob("*.py")
-    sources = sorted(path for path in modules if path.name != "__init__.py")
+    paths = Path("src/skylarkmq/protocol/compiled").glob("*.py")
+    sources = sorted(path for path in paths if path.name != "__init__.py")
     extensions = [Extension(f"skylarkmq.protocol.compiled.{path.stem}", [str(path)]) for path in sources]
     sanitizers = os.environ.get("SKYLARK_SANITIZE")
     is_checked = bool(sanitizers or os.environ.get("SKYLARK_BOUNDSCHECK"))
@@ -35,15 +35,15 @@ def compiled_leaves():
         "cdivision": True,
         "binding": False,
     }
-    build_dir = "build/sanitized/leaves" if sanitizers else "build/leaves"  # else Cython does not rebuild
-    leaves = cythonize(extensions, build_dir=build_dir, compiler_directives=directives)
-    for leaf in leaves:
-        leaf.optional = not sanitizers  # cythonize does not keep it
-        leaf.extra_compile_args = ["-g0"]  # a quarter of the size
+    build_dir = "build/sanitized/modules" if sanitizers else "build/modules"  # else Cython does not rebuild
+    modules = cythonize(extensions, build_dir=build_dir, compiler_directives=directives)
+    for module in modules:
+        module.optional = not sanitizers  # cythonize does not keep it
+        module.extra_compile_args = ["-g0"]  # a quarter of the size
         if sanitizers:
-            leaf.extra_compile_args = ["-O1", "-g1", "-fno-omit-frame-pointer", *sanitizer_flags(sanitizers)]
-            leaf.extra_link_args = sanitizer_flags(sanitizers)
-    return leaves
+            module.extra_compile_args = ["-O1", "-g1", "-fno-omit-frame-pointer", *sanitizer_flags(sanitizers)]
+            module.extra_link_args = sanitizer_flags(sanitizers)
+    return modules
 
 
 def sanitizer_flags(names):
@@ -51,4 +51,4 @@ def sanitizer_flags(names):
     return [f"-fsanitize={names}", f"-fno-sanitize-recover={names}"]
 
 
-setup(ext_modules=compiled_leaves())
+setup(ext_modules=compiled_modules())

@@ -55,8 +55,8 @@ class RemotingCommand(msgspec.Struct, gc=False):
     """One decoded frame.
 
     The struct is also the target of the JSON decoder. The last four fields are not members of a header. Their types
-    prevent the decoder from filling them: a header with a member of that name, such as `{"(sent)":5}`, goes to the
-    tolerant reader, which ignores that member like any unknown member.
+    prevent the decoder from filling them: a header with a member of that name, such as `{"(send_header)":5}`, goes to
+    the tolerant reader, which ignores that member like any unknown member.
     """
 
     code: Int32
@@ -69,7 +69,7 @@ class RemotingCommand(msgspec.Struct, gc=False):
     ext: InternalText | None = msgspec.field(name="(ext)", default=None)
     body: Internal = msgspec.field(name="(body)", default=b"")
     dialect: InternalInt = msgspec.field(name="(dialect)", default=JSON)
-    sent: InternalOrNone = msgspec.field(name="(sent)", default=None)  # protocol.send_command
+    send_header: InternalOrNone = msgspec.field(name="(send_header)", default=None)  # protocol.send_command
 
     @classmethod
     def request(cls, code: int, header: Header | None = None, body: bytes = b"", *, oneway: bool = False) -> Self:
@@ -106,7 +106,7 @@ class RemotingCommand(msgspec.Struct, gc=False):
             self.raw_ext = self.raw_ext.copy()
         return self
 
-    def let_go(self) -> None:
+    def drop_payload(self) -> None:
         """Drop the body and the received ext fields. Afterward only the outer fields may be used."""
         self.body = b""
         self.raw_ext = _NOTHING

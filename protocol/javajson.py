@@ -64,7 +64,7 @@ def loads(
     object, and may change them.
     """
     if len(data) > max_bytes:
-        raise JavaJsonError(f"{len(data)} bytes are too many; the limit is {max_bytes}")
+        raise JavaJsonError(f"{len(data)} bytes are too many, the limit is {max_bytes}")
     text = data if isinstance(data, str) else str(data, "utf-8", "replace")
     reader = _Reader(text, nulls, object_key, object_hook)
     value = reader.document()
@@ -134,7 +134,7 @@ class _Reader:
     def _next(self) -> tuple[int, str]:
         match = _TOKEN.match(self._text, self._at)
         if match is None:
-            raise self._error("no JSON")
+            raise self._error("not JSON")
         self._at = match.end()
         kind = match.lastindex or 0
         return kind, match[kind]
@@ -151,7 +151,7 @@ class _Reader:
             return self._object(depth + 1)
         if text == "[":
             return [self._value(element, depth + 1) for element in self._elements("]", depth + 1)]
-        raise self._error(f"no value: {text[:40]!r}")
+        raise self._error(f"not a value: {text[:40]!r}")
 
     def _object(self, depth: int) -> Members:
         members: Members = {}
@@ -175,10 +175,10 @@ class _Reader:
         if kind == _WORD:
             return text
         if text != "{":
-            raise self._error(f"no key: {text!r}")
+            raise self._error(f"not a map key: {text!r}")
         members = self._object(depth + 1)
         if any(isinstance(value, dict | list) for value in members.values()):
-            raise self._error("a key with objects inside")
+            raise self._error("an object or list inside a map key")
         return self._object_key(members)
 
     def _elements(self, closing: str, depth: int) -> Iterator[tuple[int, str]]:
@@ -202,7 +202,7 @@ class _Reader:
         try:
             return float(text) if "." in text or "e" in text or "E" in text else int(text)
         except ValueError as error:  # thousands of digits
-            raise self._error("a number beyond reason") from error
+            raise self._error("a number with too many digits") from error
 
     def _unescaped(self, text: str) -> str:
         if "\\" not in text:
@@ -271,9 +271,9 @@ def _follow(root: Any, path: str) -> Any:
             name, index = step.groups()
             value, at = value[name] if name else value[int(index)], step.end()
     except (LookupError, TypeError) as error:
-        raise JavaJsonError(f"reference to nothing: {path[:80]!r}") from error
+        raise JavaJsonError(f"unresolvable reference: {path[:80]!r}") from error
     if not path.startswith("$") or at != len(path):
-        raise JavaJsonError(f"reference to nothing: {path[:80]!r}")
+        raise JavaJsonError(f"unresolvable reference: {path[:80]!r}")
     return value
 
 
@@ -323,7 +323,7 @@ class _Writer:
         elif isinstance(value, Enum):
             self.parts.append(f'"{value.name}"')
         else:
-            raise TypeError(f"no JSON for {type(value).__name__}")
+            raise TypeError(f"no JSON form for {type(value).__name__}")
 
     def _write_members(self, members: Iterable[tuple[str, object]]) -> None:
         separator = "{"

@@ -73,7 +73,7 @@ def decode_offset_id(offset_id: str) -> tuple[str, int, int]:
         raise ValueError(f"an offset message id has 32 or 56 hex digits, not {len(offset_id)}")
     raw = bytes.fromhex(offset_id)
     if len(raw) * 2 != len(offset_id):
-        raise ValueError(f"no offset message id: {offset_id!r}")
+        raise ValueError(f"not an offset message id: {offset_id!r}")
     ip, port = decode_host(raw[:-8])
     return ip, port, int.from_bytes(raw[-8:], "big", signed=True)
 

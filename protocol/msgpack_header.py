@@ -91,11 +91,11 @@ class PackedCommand(RemotingCommand, gc=False, array_like=True):
         self.body = bytes(self.body)
         return self
 
-    def let_go(self) -> None:
+    def drop_payload(self) -> None:
         """See RemotingCommand."""
         self.raw_ext = None
-        super().let_go()
-        self.sent = None
+        super().drop_payload()
+        self.send_header = None
 
 
 class _Header(msgspec.Struct, array_like=True, gc=False):
@@ -135,7 +135,7 @@ def decode_msgpack(header: memoryview) -> RemotingCommand:
         if type(positional) is dict:
             command.ext, command.raw_ext = positional, None
         elif type(positional) is _Send and command.code == _SEND and not command.flag & _RESPONSE:
-            command.sent = positional
+            command.send_header = positional
         return command
     return decode_general(header)
 

@@ -18,15 +18,15 @@ H = TypeVar("H", bound=Header)
 
 
 class PullCommand(SendCommand, gc=False, kw_only=True):
-    """A pull in the common header layout. `asked` is its header. See RemotingCommand."""
+    """A pull in the common header layout. `pull_header` is its header. See RemotingCommand."""
 
-    sent: None = msgspec.field(name="(sent)", default=None)
-    asked: PullMessageHeader = msgspec.field(name="extFields")
+    send_header: None = msgspec.field(name="(send_header)", default=None)
+    pull_header: PullMessageHeader = msgspec.field(name="extFields")
 
     def header(self, header_type: type[H]) -> H:
         """See RemotingCommand. Returns the struct that was decoded with the frame if it has this type."""
-        if type(self.asked) is header_type:
-            return self.asked
+        if type(self.pull_header) is header_type:
+            return self.pull_header
         return super().header(header_type)
 
 

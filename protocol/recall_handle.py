@@ -29,7 +29,7 @@ class RecallHandle(NamedTuple):
         try:
             version, *parts = base64.b64decode(text, altchars=b"-_", validate=True).decode().split(" ")
         except (binascii.Error, UnicodeError) as problem:
-            raise ValueError(f"no recall handle: {problem}") from problem
+            raise ValueError(f"invalid recall handle: {problem}") from problem
         if version != VERSION or len(parts) < len(cls._fields):
-            raise ValueError(f"no recall handle: version {version}, {len(parts)} parts")
+            raise ValueError(f"invalid recall handle: version {version}, {len(parts)} parts")
         return cls(*parts[: len(cls._fields)])

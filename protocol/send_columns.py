@@ -59,9 +59,9 @@ class SendColumns(RemotingCommand, gc=False):
         self.decode_apart(memoryview(self.body), 0, len(self.body), commands)
         return commands
 
-    def let_go(self) -> None:
+    def drop_payload(self) -> None:
         """As RemotingCommand's."""
-        super().let_go()
+        super().drop_payload()
         self.bodies = ()
 
 

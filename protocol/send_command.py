@@ -5,9 +5,9 @@ ext fields are decoded in one step. Every other request, and every send that thi
 `RemotingCommand` whose ext fields are decoded when the handler needs them. A SendCommand is a RemotingCommand too: it
 keeps the received header, and `ext_fields` decodes the ext fields as text from it.
 
-Sends in the other dialects are RemotingCommands whose `sent` is set.
+Sends in the other dialects are RemotingCommands whose `send_header` is set.
 
-`sent` is None in every command that is not a send.
+`send_header` is None in every command that is not a send.
 """
 
 from collections.abc import Callable
@@ -32,16 +32,16 @@ _RESPONSE: Final = Flag.RESPONSE
 
 
 class SendCommand(RemotingCommand, gc=False):
-    """A send in the common header layout. `sent` is its header. See RemotingCommand."""
+    """A send in the common header layout. `send_header` is its header. See RemotingCommand."""
 
     raw_ext: Internal = msgspec.field(name="(raw)", default=msgspec.Raw())
     raw_header: Internal = msgspec.field(name="(header)", default=b"")
-    sent: Any = msgspec.field(name="extFields", default=None)
+    send_header: Any = msgspec.field(name="extFields", default=None)
 
     def header(self, header_type: type[H]) -> H:
         """See RemotingCommand. Returns the struct that was decoded with the frame if it has this type."""
-        if type(self.sent) is header_type:
-            return self.sent
+        if type(self.send_header) is header_type:
+            return self.send_header
         self.ext_fields()
         return super().header(header_type)
 
@@ -63,19 +63,19 @@ class SendCommand(RemotingCommand, gc=False):
         self.raw_header = bytes(self.raw_header)
         return self
 
-    def let_go(self) -> None:
+    def drop_payload(self) -> None:
         """See RemotingCommand."""
-        super().let_go()
+        super().drop_payload()
         self.raw_header = b""
-        self.sent = None
+        self.send_header = None
 
 
 class _Send(SendCommand, gc=False, kw_only=True):
-    sent: SendMessageHeader = msgspec.field(name="extFields")
+    send_header: SendMessageHeader = msgspec.field(name="extFields")
 
 
 class _SendV2(SendCommand, gc=False, kw_only=True):
-    sent: SendMessageV2Header = msgspec.field(name="extFields")
+    send_header: SendMessageV2Header = msgspec.field(name="extFields")
 
 
 DECODERS: Final[dict[bytes, Callable[[memoryview], SendCommand]]] = {
@@ -89,13 +89,13 @@ headers of responses, go to `decode_general`. The caller of a decoder sets `raw_
 def decode_general(frame: Frame) -> RemotingCommand | None:
     """Return the same as `decode_command`, with the ext fields of sends in the other dialects decoded immediately."""
     command = decode_command(frame)
-    if command is not None and command.dialect != JSON and command.sent is None and not command.flag & _RESPONSE:
+    if command is not None and command.dialect != JSON and command.send_header is None and not command.flag & _RESPONSE:
         header_type = _HEADERS.get(command.code)
         if header_type is not None:
             try:
-                command.sent = command.header(header_type)
+                command.send_header = command.header(header_type)
             except RequestError:
-                command.sent = None  # `header` raises the error again when it is called
+                command.send_header = None  # `header` raises the error again when it is called
     return command
 
 

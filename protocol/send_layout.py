@@ -87,7 +87,7 @@ class Layout:
     """Headers of one length and meaning. `sample` is the one that it was found in."""
 
     def __init__(self, header: bytes, sample: SendCommand, places: "Places") -> None:
-        self.sample: SendMessageHeader = sample.sent
+        self.sample: SendMessageHeader = sample.send_header
         self.code = sample.code
         self.own = places.own
         spans = sorted((places.topic, *places.numbers, *places.values.values()))
@@ -241,7 +241,7 @@ def find_layout(header: bytes) -> Layout | None:
 def _find_places(header: bytes, sample: SendCommand) -> Places | None:
     opaque = _OPAQUE.search(header)
     topic, queue_id, born, text = (pattern.search(header) for pattern in _FIELDS[header[:12]])
-    sent: SendMessageHeader = sample.sent
+    sent: SendMessageHeader = sample.send_header
     if (
         topic is None
         or topic[1].decode() != sent.topic
@@ -304,11 +304,11 @@ def _other_values(header: bytes, sample: SendCommand, places: Places) -> SendCom
     for begin, end in places.values:
         own[begin:end] = _other_text(own[begin:end])
     sent = msgspec.structs.replace(
-        sample.sent,
+        sample.send_header,
         topic=_other_text(header[slice(*places.topic)]).decode(),
         queue_id=numbers[1],
         born_timestamp=numbers[2],
-        properties=own.decode()[: len(sample.sent.properties)],
+        properties=own.decode()[: len(sample.send_header.properties)],
     )
     return msgspec.structs.replace(sample, opaque=numbers[0], sent=sent)
 

@@ -105,7 +105,7 @@ def _json_int(header: Mapping[Any, Any], key: str) -> int:
     try:
         number = 0 if value is None else int(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ProtocolError(f"header member {key!r} is no number") from error
+        raise ProtocolError(f"header member {key!r} is not a number") from error
     if not -(2**31) <= number < 2**31:
         raise ProtocolError(f"header member {key!r} does not fit into 32 bits")
     return number

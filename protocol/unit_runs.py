@@ -33,7 +33,7 @@ class Segment(Protocol):
 S = TypeVar("S", bound=Segment)
 
 
-class PlainRecords(msgspec.Struct, gc=False):
+class PythonRecords(msgspec.Struct, gc=False):
     """Records of one segment, `size` bytes in total; the first begins at log offset `begin`, the last at `last`. With
     `is_run` there is nothing between them. Valid only within the event-loop iteration. The connection writer
     (broker.remoting) treats them as a region without a file."""
@@ -57,7 +57,7 @@ class PlainRecords(msgspec.Struct, gc=False):
         """A copy of the bytes."""
         return memoryview(b"".join(self.views))
 
-    def parts_behind(self, head: bytes) -> Sequence[bytes | memoryview]:
+    def parts_after(self, head: bytes) -> Sequence[bytes | memoryview]:
         """Return `head` and the bytes, copied or not."""
         return [head, *self.views]
 
@@ -68,8 +68,8 @@ class PlainRecords(msgspec.Struct, gc=False):
         """Do nothing: `hold` has pinned nothing."""
 
 
-class PlainStretch(Generic[S]):
-    """The first `count` units of `units`, which begin at queue offset `first`. The stretch ends before the first unit
+class PythonUnitRun(Generic[S]):
+    """The first `count` units of `units`, which begin at queue offset `first`. The run ends before the first unit
     whose record does not begin at or after the end of the previous one, ends after byte `limit` of the log, ends more
     than `most_span` bytes after the begin of the first record, is missing (a filler unit), or has `longest` bytes or
     more. The records lie between the log offsets `begin` and `end`."""
@@ -85,9 +85,9 @@ class PlainStretch(Generic[S]):
         self._begins, self._ends = begins, ends  # positions in the segment
         self.begin, self.end = (start + begins[0], start + ends[-1]) if begins else (0, start)
 
-    def take(self, offset: int, wanted: int, most_bytes: int) -> PlainRecords | None:
+    def take(self, offset: int, wanted: int, most_bytes: int) -> PythonRecords | None:
         """Return the records of up to `wanted` units from queue offset `offset` on: as many as fit into `most_bytes`,
-        but at least one. Return None if the stretch lacks one of the units, or if the segment is deleted."""
+        but at least one. Return None if the run lacks one of the units, or if the segment is deleted."""
         at = offset - self.first
         behind = at + wanted
         segment = self.segment
@@ -99,17 +99,17 @@ class PlainStretch(Generic[S]):
         while size > most_bytes and len(begins) > 1:
             size -= ends.pop() - begins.pop()
         views = [view[begin:end] for begin, end in zip(begins, ends, strict=True)]
-        return PlainRecords(views, size, start + begins[0], start + begins[-1], ends[-1] - begins[0] == size)
+        return PythonRecords(views, size, start + begins[0], start + begins[-1], ends[-1] - begins[0] == size)
 
     def __repr__(self) -> str:
-        return f"<Stretch first={self.first} count={self.count}>"
+        return f"<UnitRun first={self.first} count={self.count}>"
 
 
 def _find_in_few(
     units: bytes | bytearray, start: int, limit: int, most_span: int, longest: int
 ) -> tuple["array[int]", "array[int]"]:
     """Return the begins and ends of the records in their segment, which begins at log offset `start`; see
-    PlainStretch."""
+    PythonUnitRun."""
     begins, ends = array("q"), array("q")
     before = 0
     for offset, size, _ in UNIT.iter_unpack(units):
@@ -138,9 +138,9 @@ def _find_in_many(
 
 _compiled = compiled.load("gather")
 if TYPE_CHECKING:
-    Records = PlainRecords
-    Stretch = PlainStretch
+    Records = PythonRecords
+    UnitRun = PythonUnitRun
 else:
-    Records, Stretch = (PlainRecords, PlainStretch) if _compiled is None else (_compiled.Records, _compiled.Stretch)
+    Records, UnitRun = (PythonRecords, PythonUnitRun) if _compiled is None else (_compiled.Records, _compiled.UnitRun)
 Gathered: Final[type[memoryview]] = memoryview if _compiled is None else _compiled.Records
 """Type of gathered records: it has a length and supports the buffer protocol."""

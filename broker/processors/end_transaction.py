@@ -152,7 +152,7 @@ class EndTransactionProcessor:
             return
         self._waiting = []
         for _, command, _ in waiting:
-            command.let_go()
+            command.drop_payload()
         self._pool.pending += len(waiting)
         respond_all = partial(self._respond_all, waiting, waiting[0][0].arrived_s)
         if self._endings.commit(respond_all):

@@ -119,7 +119,7 @@ class ConnectionWriter:
             size = region.size
             gathered_bytes += size
             if region.fd < 0 or (size < shortest_sent and region.is_hot):
-                gathered += region.parts_behind(head)
+                gathered += region.parts_after(head)
                 self._has_views = True
             else:
                 self._regions += 1

@@ -56,7 +56,7 @@ class FileRegion(Protocol):
     def is_hot(self) -> bool:
         """Return whether the bytes are in memory, so that reading them does not block."""
 
-    def parts_behind(self, head: bytes) -> Sequence[bytes | memoryview]:
+    def parts_after(self, head: bytes) -> Sequence[bytes | memoryview]:
         """Return `head` and the bytes; views of the mapping are valid beyond the read batch only while the file is
         pinned."""
 

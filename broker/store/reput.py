@@ -48,8 +48,8 @@ class ReputStatistics(msgspec.Struct, frozen=True):
 def plain_gather_units(
     appends: Sequence[Append], deliver_time: Callable[[Append], int], jumped: Callable[[ConsumeQueue], None]
 ) -> list[ConsumeQueue]:
-    """Append the unit of every append to its queue, in log order. Return the queues that got one; call `take_turn` on
-    each.
+    """Append the unit of every append to its queue, in log order. Return the queues that got one; call
+    `take_new_tags_codes` on each.
 
     `deliver_time` returns the tags code of a message in the schedule topic. `jumped` is called before a unit that does
     not follow the previous one, and writes the earlier units.
@@ -95,10 +95,10 @@ def plain_publish(
         if size == turn * UNIT_SIZE:  # else it is waiting already
             waiting[queue] = None
         units += turn
-        queue.unnoted += turn
+        queue.uncounted += turn
         queue.end = queue.pending_next
         if on_arrival is not None and (topics is None or queue.topic in topics):
-            on_arrival(queue.topic, queue.queue_id, queue.end, queue.take_turn())
+            on_arrival(queue.topic, queue.queue_id, queue.end, queue.take_new_tags_codes())
         queue.turn = 0
     return units, others
 
@@ -142,8 +142,8 @@ class Reput:
             units, queues = publish(queues, writes.waiting, self._topics, self.on_arrival)
             writes.units += units
         for queue in queues:
-            codes = queue.take_turn()
-            queue.unnoted += len(codes)
+            codes = queue.take_new_tags_codes()
+            queue.uncounted += len(codes)
             if writes.add(queue, len(codes)):
                 self._announce(queue, codes)
             else:
@@ -153,7 +153,7 @@ class Reput:
 
     def _write_before_jump(self, queue: ConsumeQueue) -> None:
         """Write the pending units. A unit follows no other only in recovery, where an OSError ends the load."""
-        queue.take_turn()
+        queue.take_new_tags_codes()
         if queue.pending:
             queue.write_pending()
 

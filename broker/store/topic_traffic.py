@@ -22,10 +22,10 @@ NORMAL: Final = "normal"
 def plain_note_units(queue: "QueueTail") -> None:
     """Count the sizes of a queue's units that are not counted yet."""
     pending = queue.pending
-    unnoted = pending[len(pending) - UNIT_SIZE * queue.unnoted :]
-    queue.unnoted = 0
-    if unnoted:
-        queue.traffic.note_all([size for _, size, _ in UNIT.iter_unpack(unnoted)])
+    uncounted = pending[len(pending) - UNIT_SIZE * queue.uncounted :]
+    queue.uncounted = 0
+    if uncounted:
+        queue.traffic.note_all([size for _, size, _ in UNIT.iter_unpack(uncounted)])
 
 
 _compiled = compiled.load("counts")

@@ -2,7 +2,7 @@
 
 Both are one indexed read or write of NumPy for all frames that leave or are answered together; a field is the block
 seen as an array of overlapping texts, one at each byte. Where compiled leaves are, they do it
-(protocol/compiled/flights.py): with few frames to a read the calls of NumPy cost more than all else a load does.
+(protocol/compiled/in_flight.py): with few frames to a read the calls of NumPy cost more than all else a load does.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ class PlainField:
     def __init__(self, block: bytearray, places: Ints, width: int) -> None:
         """`places` begin in the block, and end there. ValueError."""
         if places.min() < 0 or places.max() > len(block) - width:
-            raise ValueError(f"{width} bytes at {places.max()} are not within the {len(block)} of the block")
+            raise ValueError(f"{width} bytes at {places.max()} are not within the {len(block)} bytes of the block")
         self._width = width
         self._places = places
         self._texts = np.ndarray((len(block) - width + 1,), f"S{width}", block, strides=(1,))
@@ -34,31 +34,31 @@ class PlainField:
         self._texts[self._places[first:end]] = text
 
 
-class PlainFlights:
+class PlainInFlight:
     """Under which opaque each frame of a block is under way, and since when."""
 
     def __init__(self, frames: int, step: int) -> None:
         """The opaque of frame n is n more than a multiple of `step`. ValueError."""
         if frames <= 0 or step < frames:
-            raise ValueError(f"{frames} frames whose opaques are told apart by {step}")
+            raise ValueError(f"{frames} frames with opaques modulo {step}")
         self._step = step
         self._numbers: Ints = np.arange(frames)
         self._opaques: Ints = np.full(frames, ANSWERED)
         self._sent_ns: Ints = np.zeros(frames, np.int64)
 
-    def free_until(self, first: int, end: int) -> int:
+    def free_end(self, first: int, end: int) -> int:
         """The first of these frames that is still under way; `end` if none is. IndexError."""
         check(first, end, len(self._opaques))
         busy = self._opaques[first:end] != ANSWERED
         return first + int(busy.argmax()) if busy.any() else end
 
-    def leave(self, first: int, end: int, opaque: int, at_ns: int | Ints) -> None:
+    def mark_sent(self, first: int, end: int, opaque: int, at_ns: int | Ints) -> None:
         """Frames leave, all at one time or each at its own; `opaque` is that of frame 0. IndexError, ValueError."""
         check(first, end, len(self._opaques))
         self._sent_ns[first:end] = at_ns
         self._opaques[first:end] = self._numbers[first:end] + opaque
 
-    def arrive(self, opaques: Ints, now_ns: int) -> Ints:
+    def match(self, opaques: Ints, now_ns: int) -> Ints:
         """How long those took (ns) that are under way by these opaques; they are answered. Others have no time."""
         frames = opaques % self._step
         known = np.flatnonzero(self._opaques[np.minimum(frames, len(self._opaques) - 1)] == opaques)
@@ -75,6 +75,6 @@ def check(first: int, end: int, count: int) -> None:
         raise IndexError(f"[{first}, {end}) is not within {count}")
 
 
-_leaf = compiled.load("flights")
+_leaf = compiled.load("in_flight")
 Field: type[PlainField] = PlainField if _leaf is None else _leaf.Field
-Flights: type[PlainFlights] = PlainFlights if _leaf is None else _leaf.Flights
+InFlight: type[PlainInFlight] = PlainInFlight if _leaf is None else _leaf.InFlight

@@ -1,6 +1,6 @@
 """Which requests were answered, out of a stream of answers that have no bodies.
 
-Answers are not decoded. A compiled leaf looks for `"opaque":` (protocol/compiled/flights.py; without it NumPy does, for
+Answers are not decoded. A compiled module looks for `"opaque":` (protocol/compiled/in_flight.py; else NumPy does, for
 the two letters which tell that from all else in an accepted answer), takes the ten digits behind it (see `prepared`:
 all opaques of ours have ten), and looks whether the code at the beginning of each header is 0. What is behind the
 digits of an opaque has one length for all answers of a broker, which the first answer tells; so the place of the next
@@ -57,7 +57,7 @@ class Answers:
         """The opaque numbers that a read completes, in their order."""
         if self._rest:
             data = self._rest + data
-        plain = plain_opaques(data, self._behind) if self._behind and len(data) >= LEAST else None
+        plain = opaques_in_common_layout(data, self._behind) if self._behind and len(data) >= LEAST else None
         opaques, last = plain or self._look(data)
         self._rest = data[last:]
         return opaques
@@ -109,6 +109,6 @@ def numbers(data: bytes, at: Ints) -> Ints:
     return found
 
 
-_leaf = compiled.load("flights")
-plain_opaques = opaques_by_numpy if _leaf is None else _leaf.plain_opaques
+_leaf = compiled.load("in_flight")
+opaques_in_common_layout = opaques_by_numpy if _leaf is None else _leaf.opaques_in_common_layout
 LEAST: Final = SHORT if _leaf is None else 0

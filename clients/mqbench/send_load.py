@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from skylarkmq.clients.mqbench.clusters import Broker
-from skylarkmq.clients.mqbench.in_flight import Flights
+from skylarkmq.clients.mqbench.in_flight import InFlight
 from skylarkmq.clients.mqbench.loop import Loop
 from skylarkmq.clients.mqbench.prepared_frames import Block, Target
 from skylarkmq.clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
@@ -51,7 +51,7 @@ class SendLane:
         self._recorder = recorder
         self._next = self._round = 0
         self._unwritten: list[memoryview] = []
-        self._flights = Flights(block.frames, block.opaque_step)
+        self._flights = InFlight(block.frames, block.opaque_step)
 
     def __repr__(self) -> str:
         return f"<SendLane {self.outstanding} in flight>"
@@ -86,7 +86,7 @@ class SendLane:
             raise ConnectionError(f"{self.socket.getpeername()} closed the connection")
         refusals = self.answers.refusals
         opaques = self.answers.feed(data)
-        taken_ns = self._flights.arrive(opaques, now_ns)
+        taken_ns = self._flights.match(opaques, now_ns)
         self.strays += len(opaques) - len(taken_ns)
         self.outstanding -= len(taken_ns)
         accepted = len(taken_ns) - (self.answers.refusals - refusals)
@@ -107,12 +107,12 @@ class SendLane:
     def _send(self, count: int, now_ns: int) -> int:
         """Send up to `count` frames that lie one behind the other; returns how many."""
         first, block = self._next, self._block
-        end = self._flights.free_until(first, min(first + count, block.frames))
+        end = self._flights.free_end(first, min(first + count, block.frames))
         count = end - first
         if not count:
             return 0
         opaque = block.patch(first, end, self._round, time.time_ns() // 1_000_000)
-        self._flights.leave(first, end, opaque, now_ns if self.schedule is None else self.schedule.take(count))
+        self._flights.mark_sent(first, end, opaque, now_ns if self.schedule is None else self.schedule.take(count))
         self.outstanding += count
         self.left -= count
         self._next = end

@@ -50,7 +50,9 @@ class Body(msgspec.Struct, rename="camel"):
         """Return the body of a request. Raises BodyError, and nothing else; also if the body exceeds its limits."""
         size = len(data)
         if size > cls.most_request_bytes:
-            raise BodyError(f"the body is no {cls.__name__}: {size} bytes, the limit is {cls.most_request_bytes}")
+            raise BodyError(
+                f"the body is not a valid {cls.__name__}: {size} bytes, the limit is {cls.most_request_bytes}"
+            )
         if size <= TOLERANT_BYTES:
             return cls.decode(data)
         decoder = _decoder(cls)
@@ -62,7 +64,7 @@ class Body(msgspec.Struct, rename="camel"):
                 return body
             except (ValueError, RecursionError) as error:
                 problem = problem or error
-        raise BodyError(f"the body is no {cls.__name__}: {problem}") from problem
+        raise BodyError(f"the body is not a valid {cls.__name__}: {problem}") from problem
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview) -> Self:
@@ -78,7 +80,7 @@ class Body(msgspec.Struct, rename="camel"):
             members = javajson.loads(data, nulls=False, object_key=MessageQueue.of, object_hook=name_ordinals)
             return msgspec.convert(members, cls, strict=False, str_keys=True)
         except (ValueError, RecursionError) as error:
-            raise BodyError(f"the body is no {cls.__name__}: {error}") from error
+            raise BodyError(f"the body is not a valid {cls.__name__}: {error}") from error
 
 
 @lru_cache(maxsize=256)

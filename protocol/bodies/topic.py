@@ -134,7 +134,7 @@ class RegisterBrokerBody(Body):
             wrapper = TopicConfigSerializeWrapper(DataVersion.decode_request(version), topics)
             return cls(wrapper, msgspec.json.decode(filter_servers, type=list[str]))
         except (struct.error, zlib.error, ValueError, RecursionError) as error:
-            raise BodyError(f"the body is no compressed registration: {error}") from error
+            raise BodyError(f"the body is not a compressed registration: {error}") from error
 
 
 def _sized(data: bytes) -> bytes:
@@ -146,7 +146,7 @@ def _take(data: memoryview, at: int) -> tuple[memoryview, int]:
     (length,) = _I32.unpack_from(data, at)
     start = at + _I32.size
     if not 0 <= length <= len(data) - start:
-        raise ValueError(f"{length} bytes are announced and {len(data) - start} left")
+        raise ValueError(f"{length} bytes are announced, but {len(data) - start} left")
     return data[start : start + length], start + length
 
 
@@ -165,7 +165,7 @@ def _topic_text(topic: TopicConfig, version: int) -> str:
 def _topic(text: str) -> TopicConfig:
     words = text.split(" ", 5)
     if len(words) < 5:
-        raise ValueError(f"no topic: {text[:200]!r}")
+        raise ValueError(f"not a topic: {text[:200]!r}")
     name, read_queues, write_queues, perm, filter_type, *attributes = words
     return TopicConfig(
         name,

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 SWITCH: Final = "SKYLARK_COMPILED"
 MODULES: Final = (
-    "properties", "header", "packed", "pull", "decode", "answers", "queue_tail", "record", "dispatch", "index",
-    "counts", "batch", "gather", "syncs", "columns", "messages", "flights", "faults",
+    "properties", "header", "msgpack_header", "pull", "decode", "send_responses", "queue_tail", "record", "dispatch",
+    "index", "counts", "batch", "gather", "syncs", "columns", "messages", "in_flight", "faults",
 )  # fmt: skip
 
 is_switched_off: Final = os.environ.get(SWITCH) == "0"

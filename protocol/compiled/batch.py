@@ -79,7 +79,7 @@ class Batches:
             append = Append.__new__(Append)
             append.flag = cython.cast(cython.int, get32(start + at + 12))
             at += HEAD
-            append.held_body = owner
+            append.body_object = owner
             append.body_at = start + at
             append.body_size = body_size
             at += body_size
@@ -88,8 +88,8 @@ class Batches:
             if size > end - at:
                 return None
             if size == last_size and is_alike(start + at, last_text, size, last):
-                follow(append, last, start + at, size)
-            elif not self.complete(append, start + at, size, shared):
+                copy_with_keys(append, last, start + at, size)
+            elif not self.set_properties(append, start + at, size, shared):
                 return None
             last, last_text, last_size = append, start + at, size
             at += size
@@ -106,7 +106,7 @@ class Batches:
         return found
 
     @cython.cfunc
-    def complete(self, append: Append, text: Text, size: cython.Py_ssize_t, shared: tuple):
+    def set_properties(self, append: Append, text: Text, size: cython.Py_ssize_t, shared: tuple):
         """Set the append's stored properties and the values found in them; return whether they are on the fast path."""
         found: Properties
         added: bytes = self.cluster_entry
@@ -127,7 +127,7 @@ class Batches:
         memcpy(chars + size + is_open, PyBytes_AS_STRING(added), len(added))
         if not scan_properties(cython.cast(Text, chars), size + is_open, cython.address(found)):
             return False
-        append.held_properties = stored
+        append.property_bytes = stored
         append.tags_code = found.tags_code
         append.key_at, append.key_size = found.key_at, found.key_size
         append.keys_at, append.keys_size = found.keys_at, found.keys_size
@@ -178,14 +178,14 @@ def is_alike(text: Text, last: Text, size: cython.Py_ssize_t, append: Append) ->
 
 @cython.cfunc
 @cython.inline
-def follow(append: Append, last: Append, text: Text, size: cython.Py_ssize_t):
+def copy_with_keys(append: Append, last: Append, text: Text, size: cython.Py_ssize_t):
     """Set the append's properties: those of `last`, with the keys in `text`."""
-    before: bytes = last.held_properties
+    before: bytes = last.property_bytes
     stored: bytes = PyBytes_FromStringAndSize(cython.NULL, len(before))
     chars: cython.p_char = PyBytes_AS_STRING(stored)
     memcpy(chars, cython.cast(cython.p_char, text), size)
     memcpy(chars + size, PyBytes_AS_STRING(before) + size, len(before) - size)
-    append.held_properties = stored
+    append.property_bytes = stored
     append.tags_code = last.tags_code
     append.key_at, append.key_size = last.key_at, last.key_size
     append.keys_at, append.keys_size = last.keys_at, last.keys_size

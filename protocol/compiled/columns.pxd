@@ -1,7 +1,7 @@
 from libc.stdint cimport int64_t
 
 ctypedef const unsigned char* Text
-ctypedef int64_t* Places
+ctypedef int64_t* Positions
 
 cdef struct Part:  # a byte range of a record; `at` is NULL if the record does not have this part
     Text at

@@ -50,9 +50,9 @@ def steps(buffer, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
     try:
         if at < 0 or end > source.len:
             raise ValueError(f"[{at}, {end}) is not within {source.len} bytes")
-        count = step(cython.cast(Text, source.buf), at, end, cython.NULL)
+        count = find_records(cython.cast(Text, source.buf), at, end, cython.NULL)
         found = PyBytes_FromStringAndSize(cython.NULL, count * 8)
-        step(cython.cast(Text, source.buf), at, end, cython.cast(Places, PyBytes_AS_STRING(found)))
+        find_records(cython.cast(Text, source.buf), at, end, cython.cast(Positions, PyBytes_AS_STRING(found)))
         return found
     finally:
         PyBuffer_Release(cython.address(source))
@@ -60,7 +60,7 @@ def steps(buffer, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def step(source: Text, at: cython.Py_ssize_t, end: cython.Py_ssize_t, found: Places) -> cython.Py_ssize_t:
+def find_records(source: Text, at: cython.Py_ssize_t, end: cython.Py_ssize_t, found: Positions) -> cython.Py_ssize_t:
     """Return the number of records; also store their begins in `found` unless it is NULL."""
     size: cython.Py_ssize_t
     count: cython.Py_ssize_t = 0
@@ -91,7 +91,7 @@ def columns(buffer, starts):
             if source.len > MOST_BYTES:
                 return None
             return columns_of(
-                cython.cast(Text, source.buf), source.len, cython.cast(Places, places.buf), places.len // 8
+                cython.cast(Text, source.buf), source.len, cython.cast(Positions, places.buf), places.len // 8
             )
         finally:
             PyBuffer_Release(cython.address(places))
@@ -100,7 +100,7 @@ def columns(buffer, starts):
 
 
 @cython.cfunc
-def columns_of(source: Text, size: cython.Py_ssize_t, starts: Places, count: cython.Py_ssize_t):
+def columns_of(source: Text, size: cython.Py_ssize_t, starts: Positions, count: cython.Py_ssize_t):
     """Return the same as `columns`, for the buffers' content."""
     parts: Parts = cython.cast(Parts, PyMem_Malloc((count + 1) * PARTS * cython.sizeof(Part)))
     if parts == cython.NULL:
@@ -117,11 +117,11 @@ def columns_of(source: Text, size: cython.Py_ssize_t, starts: Places, count: cyt
             longs(source + BORN_TIMESTAMP_AT, starts, count, 1000),
         )
         texts = (
-            text(parts + BODY, count),
-            text(parts + TOPIC, count),
-            text(parts + TAGS, count),
-            text(parts + KEYS, count),
-            text(parts + ID, count),
+            text_column(parts + BODY, count),
+            text_column(parts + TOPIC, count),
+            text_column(parts + TAGS, count),
+            text_column(parts + KEYS, count),
+            text_column(parts + ID, count),
         )
         return numbers, texts
     finally:
@@ -134,7 +134,7 @@ def columns_of(source: Text, size: cython.Py_ssize_t, starts: Places, count: cyt
 @cython.cfunc
 @cython.exceptval(check=False)
 def find_all(
-    source: Text, size: cython.Py_ssize_t, starts: Places, count: cython.Py_ssize_t, parts: Parts
+    source: Text, size: cython.Py_ssize_t, starts: Positions, count: cython.Py_ssize_t, parts: Parts
 ) -> cython.bint:
     """Find the parts of all records; return whether all are whole, in the common layout, and without overlap."""
     n: cython.Py_ssize_t
@@ -241,7 +241,7 @@ def is_ascii(place: Text, size: cython.Py_ssize_t) -> cython.bint:
 
 
 @cython.cfunc
-def ints(source: Text, starts: Places, count: cython.Py_ssize_t):
+def ints(source: Text, starts: Positions, count: cython.Py_ssize_t):
     """Return the int32 at each start, as bytes."""
     taken = PyBytes_FromStringAndSize(cython.NULL, count * 4)
     values: cython.pointer(int32_t) = cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(taken))
@@ -252,10 +252,10 @@ def ints(source: Text, starts: Places, count: cython.Py_ssize_t):
 
 
 @cython.cfunc
-def longs(source: Text, starts: Places, count: cython.Py_ssize_t, factor: int64_t):
+def longs(source: Text, starts: Positions, count: cython.Py_ssize_t, factor: int64_t):
     """Return the int64 at each start, multiplied by `factor`, as bytes."""
     taken = PyBytes_FromStringAndSize(cython.NULL, count * 8)
-    values: Places = cython.cast(Places, PyBytes_AS_STRING(taken))
+    values: Positions = cython.cast(Positions, PyBytes_AS_STRING(taken))
     n: cython.Py_ssize_t
     for n in range(count):
         values[n] = cython.cast(int64_t, get64(source + starts[n])) * factor
@@ -263,7 +263,7 @@ def longs(source: Text, starts: Places, count: cython.Py_ssize_t, factor: int64_
 
 
 @cython.cfunc
-def text(part: Parts, count: cython.Py_ssize_t):
+def text_column(part: Parts, count: cython.Py_ssize_t):
     """Return every PARTS-th part as a column: (validity bits or None, offsets, values)."""
     offsets = PyBytes_FromStringAndSize(cython.NULL, (count + 1) * 4)
     ends: cython.pointer(int32_t) = cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(offsets))
@@ -282,11 +282,11 @@ def text(part: Parts, count: cython.Py_ssize_t):
         if part[n * PARTS].size:  # else `at` may be NULL
             memcpy(target, part[n * PARTS].at, part[n * PARTS].size)
             target += part[n * PARTS].size
-    return (present(part, count) if missing else None), offsets, values
+    return (validity_bits(part, count) if missing else None), offsets, values
 
 
 @cython.cfunc
-def present(part: Parts, count: cython.Py_ssize_t):
+def validity_bits(part: Parts, count: cython.Py_ssize_t):
     """Return the validity bits: one for each PARTS-th part, set if the part exists."""
     taken = PyBytes_FromStringAndSize(cython.NULL, (count + 7) // 8)
     bits: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(taken))

@@ -62,7 +62,7 @@ def note_units(queue: QueueTail):
     many: cython.int = len(bounds)
     at: cython.Py_ssize_t
     _left: cython.Py_ssize_t
-    unit: Byte = queue.units + queue.units_size - UNIT_SIZE * queue.unnoted
+    unit: Byte = queue.units + queue.units_size - UNIT_SIZE * queue.uncounted
     if len(counts) <= many:
         raise ValueError(f"{many} bounds need more than {len(counts)} counts")
     if bounds is not _bounds:
@@ -72,7 +72,7 @@ def note_units(queue: QueueTail):
         for at in range(many):
             _limits[at] = bounds[at]
         _bounds = bounds
-    for _left in range(queue.unnoted):
+    for _left in range(queue.uncounted):
         size = get32(unit + 8)
         total += size
         at = 0
@@ -81,4 +81,4 @@ def note_units(queue: QueueTail):
         counts[at] += 1
         unit += UNIT_SIZE
     traffic.total += total
-    queue.unnoted = 0
+    queue.uncounted = 0

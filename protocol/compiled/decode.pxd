@@ -8,7 +8,7 @@ cdef class Send:
     cdef readonly int version
     cdef readonly str topic
     cdef readonly int queue_id
-    cdef object held_body
+    cdef object body_object
     cdef Text body_at  # in `data`; NULL once the body was replaced
     cdef Py_ssize_t body_size
     cdef int sys_flag

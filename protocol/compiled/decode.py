@@ -1,8 +1,8 @@
 """Commands from the bytes of a read, and appends from the commands.
 
 `Decoder.decode` splits a read into frames. One pass over the bytes of a fast-path send makes it a `Send`, one pass over
-a fast-path pull makes it a `Pull` (pull.py). Every other frame goes to the general decoder. `Sends.plain` makes appends
-for the store from Sends.
+a fast-path pull makes it a `Pull` (pull.py). Every other frame goes to the general decoder. `Sends.fast_path_appends`
+makes appends for the store from Sends.
 
 A send takes the fast path if its header has the common layout. In JSON that is
 
@@ -12,7 +12,7 @@ with only printable ASCII in its texts (escapes only in the properties: of one b
 integers or their text, no null, all required fields, and no batch. Its properties must be entries without an empty part
 and without a name that needs special handling, and must include a UNIQ_KEY of letters and digits. In the binary
 dialect, where all values are text without escapes, the same fields are required. In the MSGPACK dialect the fields are
-positional (packed.py).
+positional (msgpack_header.py).
 
 Any other header goes to the general decoder. So the general decoder decodes every header that this module accepts, with
 the same result, and it alone reports errors. The pure-Python versions are protocol/send_command.py and
@@ -26,10 +26,10 @@ from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Rel
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.string import memcpy
 from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32
-from cython.cimports.skylarkmq.protocol.compiled.header import Found, read_binary_header, read_header
-from cython.cimports.skylarkmq.protocol.compiled.packed import read_packed_header
+from cython.cimports.skylarkmq.protocol.compiled.header import SendFields, read_binary_header, read_header
+from cython.cimports.skylarkmq.protocol.compiled.msgpack_header import read_msgpack_header
 from cython.cimports.skylarkmq.protocol.compiled.properties import Text
-from cython.cimports.skylarkmq.protocol.compiled.pull import Pulls, Words
+from cython.cimports.skylarkmq.protocol.compiled.pull import InternCache, Pulls
 from cython.cimports.skylarkmq.protocol.compiled.record import Append
 
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
@@ -54,17 +54,17 @@ class Send:
     @property
     def body(self):
         """The bytes after the header, in the receive buffer."""
-        if self.held_body is None:
-            self.held_body = self.data[self.header_end : self.header_end + self.body_size]
-        return self.held_body
+        if self.body_object is None:
+            self.body_object = self.data[self.header_end : self.header_end + self.body_size]
+        return self.body_object
 
     @body.setter
     def body(self, body):
-        self.held_body = body
+        self.body_object = body
         self.body_at = cython.NULL
 
     @property
-    def sent(self):
+    def send_header(self):
         """The command itself: it has the fields `topic` and `queue_id` of a send header."""
         return self
 
@@ -115,7 +115,7 @@ class Send:
         self.header_at = 0
         return self
 
-    def let_go(self):
+    def drop_payload(self):
         """See RemotingCommand. The numbers are kept."""
         self.command = None
         self.body = b""
@@ -139,13 +139,13 @@ class Decoder:
     general = cython.declare(object)
     illegal = cython.declare(object)
     pulls = cython.declare(Pulls)
-    topics = cython.declare(Words)
+    topics = cython.declare(InternCache)
 
     def __init__(self, general, illegal, pull_header):
         self.general = general
         self.illegal = illegal
         self.pulls = Pulls(general, pull_header)
-        self.topics = Words()
+        self.topics = InternCache()
 
     def decode(self, data, start: cython.Py_ssize_t, limit: cython.Py_ssize_t, commands: list):
         """Append the commands of all whole frames from `start` on; return the position of the first incomplete one."""
@@ -181,9 +181,9 @@ class Decoder:
                 break
             command = None
             if word >> 24 <= 1 or word >> 24 == MSGPACK:
-                command = self.plain_send(data, bytes_, start + PREFIX, body_at, frame_end, word >> 24)
+                command = self.fast_path_send(data, bytes_, start + PREFIX, body_at, frame_end, word >> 24)
                 if command is None:
-                    command = self.pulls.pull_in(data, bytes_, start + PREFIX, body_at, frame_end, word >> 24)
+                    command = self.pulls.read_frame(data, bytes_, start + PREFIX, body_at, frame_end, word >> 24)
             if command is None:
                 command = self.general((word >> 24, data[start + PREFIX : body_at], data[body_at:frame_end]))
             if command is not None:
@@ -192,7 +192,7 @@ class Decoder:
         return start
 
     @cython.cfunc
-    def plain_send(
+    def fast_path_send(
         self,
         data,
         bytes_: Text,
@@ -202,10 +202,10 @@ class Decoder:
         dialect: cython.int,
     ):
         """Return the Send in a frame; None if the frame is not a fast-path send."""
-        found: Found
+        found: SendFields
         begin: Text = bytes_ + header_at
         if dialect == MSGPACK:
-            if not read_packed_header(begin, bytes_ + body_at, cython.address(found)):
+            if not read_msgpack_header(begin, bytes_ + body_at, cython.address(found)):
                 return None
         elif dialect:
             if not read_binary_header(begin, bytes_ + body_at, cython.address(found)):
@@ -218,7 +218,7 @@ class Decoder:
         send.flag = found.flag
         send.opaque = found.opaque
         send.version = found.version
-        send.topic = self.topics.of(found.topic, found.topic_size)
+        send.topic = self.topics.get(found.topic, found.topic_size)
         send.queue_id = found.queue_id
         send.sys_flag = found.sys_flag
         send.message_flag = found.message_flag
@@ -257,7 +257,7 @@ class Sends:
         self.cluster_entry = cluster_entry
         self.general = general
 
-    def plain(self, commands, at: cython.Py_ssize_t, queues: dict, host: bytes):
+    def fast_path_appends(self, commands, at: cython.Py_ssize_t, queues: dict, host: bytes):
         """Return (command, append, unique key) of each fast-path send from `at` on. `queues`: number of queues by
         topic."""
         sends: list = []
@@ -293,10 +293,10 @@ class Sends:
         append: Append = Append.__new__(Append)
         append.topic = send.topic
         append.queue_id = send.queue_id
-        append.held_body = send.data if send.body_at != cython.NULL else send.held_body
+        append.body_object = send.data if send.body_at != cython.NULL else send.body_object
         append.body_at = send.body_at
         append.body_size = send.body_size
-        append.held_properties = properties
+        append.property_bytes = properties
         append.tags_code = send.tags_code
         append.flag = send.message_flag
         append.sys_flag = send.sys_flag

@@ -24,10 +24,10 @@ def gather_units(appends, deliver_time, jumped):
             append.tags_code = deliver_time(append)
         if append.queue_offset != queue.pending_next:
             jumped(queue)
-        if queue.turn == 0:
+        if queue.new_units == 0:
             touched.append(queue)
         add_unit(queue, append.physical_offset, append.size, append.tags_code)  # may raise, so count after it
-        queue.turn += 1
+        queue.new_units += 1
         queue.pending_next = append.queue_offset + 1
     return touched
 
@@ -43,12 +43,12 @@ def publish(full_bytes: cython.Py_ssize_t, queues, waiting: dict, topics, on_arr
         if queue.is_removed or queue.units_size >= full_bytes:
             others.append(item)
             continue
-        units += queue.turn
-        queue.unnoted += queue.turn
+        units += queue.new_units
+        queue.uncounted += queue.new_units
         queue.end = queue.pending_next
-        if queue.units_size == UNIT_SIZE * queue.turn:
+        if queue.units_size == UNIT_SIZE * queue.new_units:
             waiting[item] = None
         if on_arrival is not None and (topics is None or queue.topic in topics):
-            on_arrival(queue.topic, queue.queue_id, queue.end, queue.take_turn())
-        queue.turn = 0
+            on_arrival(queue.topic, queue.queue_id, queue.end, queue.take_new_tags_codes())
+        queue.new_units = 0
     return units, others

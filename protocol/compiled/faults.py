@@ -24,7 +24,7 @@ def install():
     """Handle SIGBUS from now on. Raises OSError if the handler cannot be installed."""
     problem: cython.int = skylark_install()
     if problem:
-        raise OSError(problem, "no handler of SIGBUS")
+        raise OSError(problem, "cannot install a SIGBUS handler")
 
 
 def count() -> int:
@@ -59,10 +59,10 @@ class Range:
 
     @property
     def lost(self) -> tuple:
-        """`(first, end)` of the bytes that had faults; (0, 0) if none had."""
+        """`(begin, end)` of the bytes that had faults; (0, 0) if none had."""
         if self.slot < 0:
             return 0, 0
-        return skylark_ranges[self.slot].first, skylark_ranges[self.slot].behind
+        return skylark_ranges[self.slot].lost_begin, skylark_ranges[self.slot].lost_end
 
     def forget(self):
         """Stop watching the mapping; to be called before it is unmapped."""

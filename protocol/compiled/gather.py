@@ -17,7 +17,7 @@ from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringA
 from cython.cimports.libc.string import memcpy
 from cython.cimports.posix.uio import iovec, writev
 from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32, get64, put32
-from cython.cimports.skylarkmq.protocol.compiled.filling import copied, digits
+from cython.cimports.skylarkmq.protocol.compiled.formatting import put_bytes, put_decimal
 
 Text = cython.typedef(cython.p_const_uchar)
 UNIT = cython.declare(cython.Py_ssize_t, 20)
@@ -36,7 +36,7 @@ class Records:
     pins the segment's buffer as long as it exists."""
 
     segment = cython.declare(Py_buffer)
-    is_held = cython.declare(cython.bint)
+    is_pinned = cython.declare(cython.bint)
     vectors = cython.declare(iovec[64])
     count = cython.declare(cython.int, visibility="readonly")
     size = cython.declare(cython.Py_ssize_t, visibility="readonly")
@@ -74,7 +74,7 @@ class Records:
     def view(self):
         return memoryview(self.copied())
 
-    def parts_behind(self, head: bytes) -> tuple:
+    def parts_after(self, head: bytes) -> tuple:
         return head, self
 
     def hold(self, holder):
@@ -90,7 +90,7 @@ class Records:
         return self.size
 
     def __dealloc__(self):
-        if self.is_held:
+        if self.is_pinned:
             PyBuffer_Release(cython.address(self.segment))
 
     def __repr__(self):
@@ -100,8 +100,8 @@ class Records:
 @cython.final
 @cython.no_gc
 @cython.cclass
-class Stretch:
-    """The first units of `units` whose records lie in order in one segment; see protocol.unit_runs.PlainStretch."""
+class UnitRun:
+    """The first units of `units` whose records lie in order in one segment; see protocol.unit_runs.PythonUnitRun."""
 
     first = cython.declare(cython.longlong, visibility="readonly")
     count = cython.declare(cython.Py_ssize_t, visibility="readonly")
@@ -143,7 +143,7 @@ class Stretch:
 
     def take(self, offset: cython.longlong, wanted: cython.longlong, most_bytes: cython.longlong):
         """Return the records of up to `wanted` units from queue offset `offset` on: as many as fit into `most_bytes`,
-        but at least one. Return None if the stretch lacks one of the units, or if the segment is deleted."""
+        but at least one. Return None if the run lacks one of the units, or if the segment is deleted."""
         records: Records
         place: Text
         size: cython.int
@@ -152,7 +152,7 @@ class Stretch:
             return None
         records = Records.__new__(Records)
         PyObject_GetBuffer(self.segment.view, cython.address(records.segment), PyBUF_SIMPLE)
-        records.is_held = True
+        records.is_pinned = True
         place = cython.cast(Text, PyBytes_AS_STRING(self.units)) + at * UNIT
         while records.count < wanted:
             size = size_at(place)
@@ -174,7 +174,7 @@ class Stretch:
         return records
 
     def __repr__(self):
-        return f"<Stretch first={self.first} count={self.count}>"
+        return f"<UnitRun first={self.first} count={self.count}>"
 
 
 def found_head(
@@ -190,7 +190,7 @@ def found_head(
     number: cython.int
     fixed: cython.Py_ssize_t = PREFIX
     if len(pieces) != 5:
-        raise ValueError("five pieces make a head")
+        raise ValueError("a head needs five pieces")
     numbers[0] = max_offset
     numbers[1] = min_offset
     numbers[2] = next_offset
@@ -201,9 +201,9 @@ def found_head(
     begin: cython.p_char = PyBytes_AS_STRING(head)
     at: cython.p_char = begin + PREFIX
     for number in range(5):
-        at = copied(at, pieces[number])
+        at = put_bytes(at, pieces[number])
         if number < 4:
-            at = digits(at, numbers[number])
+            at = put_decimal(at, numbers[number])
     put32(begin, cython.cast(cython.uint, at - begin - 4 + size))
     put32(begin + 4, cython.cast(cython.uint, at - begin - PREFIX))
     return head[: at - begin]

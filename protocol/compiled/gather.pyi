@@ -8,7 +8,7 @@ class Records:
     is_run: bool
     def __len__(self) -> int: ...
 
-class Stretch:
+class UnitRun:
     first: int
     count: int
     begin: int

@@ -1,6 +1,6 @@
 from skylarkmq.protocol.compiled.properties cimport Properties, Text
 
-cdef struct Found:  # the fields of a fast-path send's header; texts are pointers into it
+cdef struct SendFields:  # the fields of a fast-path send's header; texts are pointers into it
     int code
     int flag
     int opaque
@@ -14,8 +14,8 @@ cdef struct Found:  # the fields of a fast-path send's header; texts are pointer
     int reconsume_times
     Properties properties
 
-cdef bint read_header(Text at, Text end, Found* found) noexcept
-cdef bint read_binary_header(Text at, Text end, Found* found) noexcept
+cdef bint read_header(Text at, Text end, SendFields* found) noexcept
+cdef bint read_binary_header(Text at, Text end, SendFields* found) noexcept
 cdef bint is_printable(Text text, Py_ssize_t size) noexcept
 cdef Text read_text(Text at, Text end) noexcept
 cdef Text read_int32(Text at, Text end, int* number) noexcept

@@ -23,7 +23,7 @@ BRACE = cython.declare(cython.int, 125)
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def read_header(at: Text, end: Text, found: cython.pointer(Found)) -> cython.bint:
+def read_header(at: Text, end: Text, found: cython.pointer(SendFields)) -> cython.bint:
     """Return whether this is the whole header of a fast-path send; store its fields in `found`."""
     fields: cython.int = 0
     number: cython.longlong = 0
@@ -66,7 +66,7 @@ def read_header(at: Text, end: Text, found: cython.pointer(Found)) -> cython.bin
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def read_fields(at: Text, end: Text, found: cython.pointer(Found), fields: cython.p_int) -> Text:
+def read_fields(at: Text, end: Text, found: cython.pointer(SendFields), fields: cython.p_int) -> Text:
     """Read the ext fields. Set bit n of `fields` for a field with the nth letter."""
     letter: cython.int
     name: Text
@@ -92,7 +92,7 @@ def read_fields(at: Text, end: Text, found: cython.pointer(Found), fields: cytho
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def read_field(letter: cython.int, at: Text, end: Text, found: cython.pointer(Found)) -> Text:
+def read_field(letter: cython.int, at: Text, end: Text, found: cython.pointer(SendFields)) -> Text:
     """Read the value of one field."""
     begin: Text = at + 1
     unused: cython.int = 0
@@ -233,7 +233,7 @@ def read_int32_text(at: Text, end: Text, number: cython.p_int) -> Text:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def read_binary_header(at: Text, end: Text, found: cython.pointer(Found)) -> cython.bint:
+def read_binary_header(at: Text, end: Text, found: cython.pointer(SendFields)) -> cython.bint:
     """Do the same as `read_header` for the binary dialect, where numbers are texts; a header with a remark is
     rejected."""
     fields: cython.int = 0
@@ -276,7 +276,7 @@ def read_binary_header(at: Text, end: Text, found: cython.pointer(Found)) -> cyt
 @cython.cfunc
 @cython.exceptval(check=False)
 def read_binary_field(
-    letter: cython.int, at: Text, size: cython.Py_ssize_t, found: cython.pointer(Found)
+    letter: cython.int, at: Text, size: cython.Py_ssize_t, found: cython.pointer(SendFields)
 ) -> cython.bint:
     """Read one value; return whether it is on the fast path."""
     end: Text = at + size

@@ -13,9 +13,9 @@ from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING
 from cython.cimports.libc.stdint import int32_t, int64_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memchr, memmove
-from cython.cimports.skylarkmq.protocol.compiled.ahead import fetch_ahead
 from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32, put32, put64
-from cython.cimports.skylarkmq.protocol.compiled.record import Append, check_places
+from cython.cimports.skylarkmq.protocol.compiled.prefetch import prefetch
+from cython.cimports.skylarkmq.protocol.compiled.record import Append, check_key_positions
 
 Byte = cython.typedef(cython.p_uchar)
 Numbers = cython.typedef(cython.pointer(int64_t))
@@ -48,18 +48,18 @@ class IndexEntries:
 
     def __init__(self, find_keys):
         self.find_keys = find_keys
-        self.give_back()
+        self.free_columns()
         self.clear()
 
     def clear(self):
         """Drop all entries."""
         if 8 * self.capacity > KEPT_BYTES:
-            self.give_back()
+            self.free_columns()
         self.count = 0
         self.topic = None
 
     @cython.cfunc
-    def give_back(self):
+    def free_columns(self):
         """Free the columns; the new ones have no capacity."""
         self.count = self.capacity = 0
         self.hashes, self.offsets, self.timestamps = bytearray(), bytearray(), bytearray()
@@ -73,11 +73,11 @@ class IndexEntries:
                 if append.sys_flag & TRANSACTION == ROLLBACK:
                     pass
                 elif append.key_size and not passed:
-                    self.add_places(append)
+                    self.add_at_positions(append)
                 else:
                     self.add_keys(
                         append.topic,
-                        self.find_keys(append.held_properties) if append.keys is None else append.keys,
+                        self.find_keys(append.property_bytes) if append.keys is None else append.keys,
                         passed,
                         append.physical_offset,
                         append.store_timestamp,
@@ -93,17 +93,17 @@ class IndexEntries:
     def add_keys(
         self, topic: str, keys: list, passed: cython.Py_ssize_t, offset: cython.longlong, timestamp: cython.longlong
     ):
-        self.turn_to(topic)
+        self.set_topic(topic)
         at: cython.Py_ssize_t
         for at in range(passed, len(keys)):
             self.add_row(hash_key(keys[at], self.prefix), offset, timestamp)
 
     @cython.cfunc
-    def add_places(self, append: Append):
+    def add_at_positions(self, append: Append):
         """Add the keys of a message whose positions in the properties are known; they are ASCII."""
-        check_places(append)
-        self.turn_to(append.topic)
-        text: Byte = cython.cast(Byte, PyBytes_AS_STRING(append.held_properties))
+        check_key_positions(append)
+        self.set_topic(append.topic)
+        text: Byte = cython.cast(Byte, PyBytes_AS_STRING(append.property_bytes))
         begin: Byte = text + append.keys_at
         end: Byte = begin + append.keys_size
         mark: Byte
@@ -124,7 +124,7 @@ class IndexEntries:
 
     @cython.cfunc
     @cython.inline
-    def turn_to(self, topic: str):
+    def set_topic(self, topic: str):
         if topic is not self.topic:
             self.prefix = 31 * hash_text(topic, 0) + 35
             self.topic = topic
@@ -256,7 +256,7 @@ def put_items(
         number: int64_t = first
         for at in range(count):
             if at + AHEAD < count:
-                fetch_ahead(base + INDEX_HEADER_SIZE + 4 * (hashes[at + AHEAD] % slots))
+                prefetch(base + INDEX_HEADER_SIZE + 4 * (hashes[at + AHEAD] % slots))
             begun += put_item(
                 base + INDEX_HEADER_SIZE + 4 * (hashes[at] % slots),
                 base + items_at + ITEM_SIZE * number,

@@ -14,7 +14,7 @@ from cython.cimports.libc.stdint import int32_t, int64_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memchr
 from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32, get64
 from cython.cimports.skylarkmq.protocol.compiled.properties import Text
-from cython.cimports.skylarkmq.protocol.compiled.pull import Words
+from cython.cimports.skylarkmq.protocol.compiled.pull import InternCache
 from isal.isal_zlib import crc32
 
 SMALLEST_RECORD = cython.declare(cython.Py_ssize_t, 91)
@@ -36,7 +36,7 @@ class Host:
     known = cython.declare(object)
 
     @cython.cfunc
-    def of(self, stored: Text):
+    def get(self, stored: Text):
         """Return the host at this position."""
         number: uint64_t = get64(stored)
         if self.known is None or number != self.stored:
@@ -51,15 +51,15 @@ class Messages:
     """Makes messages: calls `new` with their fields; `decode_host` decodes hosts."""
 
     new = cython.declare(object)
-    topics = cython.declare(Words)
-    names = cython.declare(Words)
+    topics = cython.declare(InternCache)
+    names = cython.declare(InternCache)
     born_host = cython.declare(Host)
     store_host = cython.declare(Host)
 
     def __init__(self, new, decode_host):
         self.new = new
-        self.topics = Words()
-        self.names = Words()
+        self.topics = InternCache()
+        self.names = InternCache()
         self.born_host = Host()
         self.store_host = Host()
         self.born_host.decode = self.store_host.decode = decode_host
@@ -85,14 +85,14 @@ class Messages:
         return at
 
     @cython.cfunc
-    def message_at(self, record: Text, room: cython.Py_ssize_t, check_body: cython.bint):
+    def message_at(self, record: Text, remaining: cython.Py_ssize_t, check_body: cython.bint):
         """Return the message; None if the record is not in the common layout."""
         size: cython.Py_ssize_t = cython.cast(int32_t, get32(record))
         crc: int32_t = cython.cast(int32_t, get32(record + 8))
         sys_flag: uint32_t = get32(record + 36)
         body_size: cython.Py_ssize_t = cython.cast(int32_t, get32(record + 84))
         topic_at: cython.Py_ssize_t = BODY_AT + body_size + 1
-        if get32(record + 4) != MAGIC_V1 or sys_flag & HOST_FLAGS or body_size < 0 or size > room:
+        if get32(record + 4) != MAGIC_V1 or sys_flag & HOST_FLAGS or body_size < 0 or size > remaining:
             return None
         if topic_at > size - 2:
             return None
@@ -107,7 +107,7 @@ class Messages:
         if check_body and body_size and checksum(body) != crc:
             return None
         return self.new(
-            self.topics.of(record + topic_at, topic_size),
+            self.topics.get(record + topic_at, topic_size),
             cython.cast(int32_t, get32(record + 12)),
             cython.cast(int64_t, get64(record + 20)),
             cython.cast(int64_t, get64(record + 28)),
@@ -116,9 +116,9 @@ class Messages:
             cython.cast(int32_t, get32(record + 16)),
             cython.cast(int32_t, sys_flag),
             cython.cast(int64_t, get64(record + 40)),
-            self.born_host.of(record + 48),
+            self.born_host.get(record + 48),
             cython.cast(int64_t, get64(record + 56)),
-            self.store_host.of(record + 64),
+            self.store_host.get(record + 64),
             cython.cast(int32_t, get32(record + 72)),
             cython.cast(int64_t, get64(record + 76)),
             crc,
@@ -138,7 +138,7 @@ class Messages:
                 entry_end = end
             name_end = cython.cast(Text, memchr(at, NAME_END, entry_end - at))
             if name_end != cython.NULL and name_end > at and entry_end - name_end > 1:
-                found[self.names.of(at, name_end - at)] = PyUnicode_DecodeUTF8(
+                found[self.names.get(at, name_end - at)] = PyUnicode_DecodeUTF8(
                     cython.cast(cython.p_char, name_end + 1), entry_end - name_end - 1, cython.NULL
                 )
             at = entry_end + 1

@@ -19,13 +19,13 @@ import cython
 from cython.cimports.cpython.unicode import PyUnicode_DATA, PyUnicode_DecodeASCII, PyUnicode_GET_LENGTH
 from cython.cimports.libc.string import memcmp
 from cython.cimports.skylarkmq.protocol.compiled.header import read_int32, read_int32_text, read_number_text, read_text
-from cython.cimports.skylarkmq.protocol.compiled.packed import read_int, read_integer, read_nil, read_printable
+from cython.cimports.skylarkmq.protocol.compiled.msgpack_header import read_int, read_integer, read_nil, read_printable
 
 MSGPACK = cython.declare(cython.int, 0x4D)
 WORD_BYTES = cython.declare(cython.Py_ssize_t, 256)
 WORD_PAIRS = cython.declare(cython.uint, 4096)
 SPREAD = cython.declare(cython.uint, 0x9E3779B1)  # a multiplier that mixes bits
-PULLS_BY_PLACE = cython.declare(cython.int, 2)
+POSITIONAL_PULL = cython.declare(cython.int, 2)
 NIL = cython.declare(cython.int, 0xC0)
 REQUIRED = cython.declare(cython.int, 0x1FF)  # the first nine fields
 
@@ -51,7 +51,7 @@ MAX_MSG_BYTES = cython.declare(cython.int, 11)
 REQUEST_SOURCE = cython.declare(cython.int, 12)
 BNAME = cython.declare(cython.int, 13)
 
-Asked = cython.struct(
+PullFields = cython.struct(
     flag=cython.int,
     opaque=cython.int,
     version=cython.int,
@@ -110,7 +110,7 @@ class Pull:
         return self if header_type is self.header_type else self.general().header(header_type)
 
     @property
-    def sent(self):
+    def send_header(self):
         """None: this is not a send."""
         return None
 
@@ -158,7 +158,7 @@ class Pull:
         self.header_at = 0
         return self
 
-    def let_go(self):
+    def drop_payload(self):
         """See RemotingCommand. The fields are kept."""
         self.command = None
         self.body = b""
@@ -170,7 +170,7 @@ class Pull:
 
 
 @cython.cclass
-class Words:
+class InternCache:
     """A cache of recent texts of one field: equal bytes give the same object, so its hash is computed once, and the
     object is the same in the whole process (sys.intern). It is two-way set-associative; the older entry of a set is
     replaced."""
@@ -180,12 +180,12 @@ class Words:
         self.words = [""] * (2 * WORD_PAIRS)
 
     @cython.cfunc
-    def of(self, text: Text, size: cython.Py_ssize_t) -> str:
+    def get(self, text: Text, size: cython.Py_ssize_t) -> str:
         """Return the text of these ASCII bytes."""
         word: str = self.last
         code: cython.uint = 0
         n: cython.Py_ssize_t
-        if says(word, text, size):
+        if is_equal(word, text, size):
             return word
         if size > WORD_BYTES:
             return PyUnicode_DecodeASCII(cython.cast(cython.p_const_char, text), size, cython.NULL)
@@ -193,9 +193,9 @@ class Words:
             code = 31 * code + text[n]
         newer: cython.uint = (code * SPREAD >> 16) % WORD_PAIRS * 2
         word = self.words[newer]
-        if not says(word, text, size):
+        if not is_equal(word, text, size):
             word = self.words[newer + 1]
-            if not says(word, text, size):
+            if not is_equal(word, text, size):
                 word = intern(PyUnicode_DecodeASCII(cython.cast(cython.p_const_char, text), size, cython.NULL))
                 self.words[newer + 1] = self.words[newer]
                 self.words[newer] = word
@@ -205,7 +205,7 @@ class Words:
 
 @cython.cfunc
 @cython.inline
-def says(word: str, text: Text, size: cython.Py_ssize_t) -> cython.bint:
+def is_equal(word: str, text: Text, size: cython.Py_ssize_t) -> cython.bint:
     return PyUnicode_GET_LENGTH(word) == size and memcmp(PyUnicode_DATA(word), text, size) == 0
 
 
@@ -217,14 +217,14 @@ class Pulls:
     def __init__(self, general, header_type):
         self.general = general
         self.header_type = header_type
-        self.groups = Words()
-        self.topics = Words()
-        self.subscriptions = Words()
-        self.types = Words()
-        self.names = Words()
+        self.groups = InternCache()
+        self.topics = InternCache()
+        self.subscriptions = InternCache()
+        self.types = InternCache()
+        self.names = InternCache()
 
     @cython.cfunc
-    def pull_in(
+    def read_frame(
         self,
         data,
         bytes_: Text,
@@ -234,10 +234,10 @@ class Pulls:
         dialect: cython.int,
     ):
         """Return the Pull in a frame; None if the frame is not a fast-path pull."""
-        found: Asked
+        found: PullFields
         found.fields = 0
         if dialect == MSGPACK:
-            if not read_packed_pull(bytes_ + header_at, bytes_ + body_at, cython.address(found)):
+            if not read_msgpack_pull(bytes_ + header_at, bytes_ + body_at, cython.address(found)):
                 return None
         elif dialect or not read_pull(bytes_ + header_at, bytes_ + body_at, cython.address(found)):
             return None
@@ -247,8 +247,8 @@ class Pulls:
         pull.flag = found.flag
         pull.opaque = found.opaque
         pull.version = found.version
-        pull.consumer_group = self.groups.of(found.texts[GROUP], found.sizes[GROUP])
-        pull.topic = self.topics.of(found.texts[TOPIC], found.sizes[TOPIC])
+        pull.consumer_group = self.groups.get(found.texts[GROUP], found.sizes[GROUP])
+        pull.topic = self.topics.get(found.texts[TOPIC], found.sizes[TOPIC])
         pull.queue_id = cython.cast(cython.int, found.numbers[QUEUE_ID])
         pull.queue_offset = found.numbers[QUEUE_OFFSET]
         pull.max_msg_nums = cython.cast(cython.int, found.numbers[MAX_MSG_NUMS])
@@ -257,15 +257,15 @@ class Pulls:
         pull.suspend_timeout_millis = found.numbers[SUSPEND_TIMEOUT]
         pull.sub_version = found.numbers[SUB_VERSION]
         if found.fields & 1 << SUBSCRIPTION:
-            pull.subscription = self.subscriptions.of(found.texts[SUBSCRIPTION], found.sizes[SUBSCRIPTION])
+            pull.subscription = self.subscriptions.get(found.texts[SUBSCRIPTION], found.sizes[SUBSCRIPTION])
         if found.fields & 1 << EXPRESSION_TYPE:
-            pull.expression_type = self.types.of(found.texts[EXPRESSION_TYPE], found.sizes[EXPRESSION_TYPE])
+            pull.expression_type = self.types.get(found.texts[EXPRESSION_TYPE], found.sizes[EXPRESSION_TYPE])
         if found.fields & 1 << MAX_MSG_BYTES:
             pull.max_msg_bytes = found.numbers[MAX_MSG_BYTES]
         if found.fields & 1 << REQUEST_SOURCE:
             pull.request_source = found.numbers[REQUEST_SOURCE]
         if found.fields & 1 << BNAME:
-            pull.bname = self.names.of(found.texts[BNAME], found.sizes[BNAME])
+            pull.bname = self.names.get(found.texts[BNAME], found.sizes[BNAME])
         pull.decode = self.general
         pull.header_type = self.header_type
         pull.body = b"" if frame_end == body_at else data[body_at:frame_end]
@@ -280,7 +280,7 @@ class Pulls:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def read_pull(at: Text, end: Text, found: cython.pointer(Asked)) -> cython.bint:
+def read_pull(at: Text, end: Text, found: cython.pointer(PullFields)) -> cython.bint:
     """Return whether this is the whole header of a fast-path pull; store its fields in `found`."""
     name: Text
     size: cython.Py_ssize_t
@@ -325,7 +325,7 @@ def read_pull(at: Text, end: Text, found: cython.pointer(Asked)) -> cython.bint:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def read_fields(at: Text, end: Text, found: cython.pointer(Asked)) -> Text:
+def read_fields(at: Text, end: Text, found: cython.pointer(PullFields)) -> Text:
     """Read the ext fields."""
     field: cython.int
     name: Text
@@ -414,7 +414,7 @@ def field_of(name: Text, size: cython.Py_ssize_t) -> cython.int:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def read_packed_pull(at: Text, end: Text, found: cython.pointer(Asked)) -> cython.bint:
+def read_msgpack_pull(at: Text, end: Text, found: cython.pointer(PullFields)) -> cython.bint:
     """Do the same as `read_pull` for positional fields."""
     unused: cython.int = 0
     count: cython.int
@@ -426,15 +426,15 @@ def read_packed_pull(at: Text, end: Text, found: cython.pointer(Asked)) -> cytho
     at = read_int(at, end, cython.address(found.opaque))
     at = read_nil(at, end)
     at = read_int(at, end, cython.address(found.version))
-    if at == cython.NULL or end - at < 2 or at[0] < 0x9A or at[0] > 0x9F or at[1] != PULLS_BY_PLACE:
+    if at == cython.NULL or end - at < 2 or at[0] < 0x9A or at[0] > 0x9F or at[1] != POSITIONAL_PULL:
         return False
     count = (at[0] & 15) - 1
-    return read_placed(at + 2, end, found, count) == end and not found.flag & 1
+    return read_positional(at + 2, end, found, count) == end and not found.flag & 1
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def read_placed(at: Text, end: Text, found: cython.pointer(Asked), count: cython.int) -> Text:
+def read_positional(at: Text, end: Text, found: cython.pointer(PullFields), count: cython.int) -> Text:
     """Read `count` fields, nine at least."""
     field: cython.int
     number: cython.int = 0

@@ -4,9 +4,9 @@ cdef class QueueTail:
     cdef public long long end
     cdef unsigned char* units  # units that are not in a file yet
     cdef int units_size  # bytes
-    cdef int units_room
-    cdef int turn  # number of units added since the last take_turn
-    cdef public int unnoted
+    cdef int units_capacity
+    cdef int new_units  # number of units added since the last take_new_tags_codes
+    cdef public int uncounted
     cdef public int queue_id
     cdef public int magic
     cdef public bint is_schedule

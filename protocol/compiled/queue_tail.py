@@ -28,11 +28,11 @@ class QueueTail:
         self.is_schedule = topic == "SCHEDULE_TOPIC_XXXX"
         self.next_offset = 0
         self.units = cython.NULL
-        self.units_size = self.units_room = 0
+        self.units_size = self.units_capacity = 0
         self.pending_next = 0
         self.end = 0
         self.is_removed = False
-        self.turn = self.unnoted = 0
+        self.new_units = self.uncounted = 0
 
     def __dealloc__(self):
         PyMem_Free(self.units)
@@ -46,17 +46,17 @@ class QueueTail:
         """Drop the units, because they are in a file or the queue is deleted."""
         PyMem_Free(self.units)
         self.units = cython.NULL
-        self.units_size = self.units_room = 0
-        self.turn = self.unnoted = 0
+        self.units_size = self.units_capacity = 0
+        self.new_units = self.uncounted = 0
 
-    def take_turn(self):
+    def take_new_tags_codes(self):
         """Return the tags codes of the units added since the last call."""
         codes: list = []
-        unit: Byte = self.units + self.units_size - UNIT_SIZE * self.turn
-        while self.turn:
+        unit: Byte = self.units + self.units_size - UNIT_SIZE * self.new_units
+        while self.new_units:
             codes.append(cython.cast(cython.longlong, get64(unit + 12)))
             unit += UNIT_SIZE
-            self.turn -= 1
+            self.new_units -= 1
         return codes
 
 
@@ -79,12 +79,12 @@ def topic_field_of(topic: str) -> bytes:
 @cython.cfunc
 def add_unit(queue: QueueTail, position: cython.longlong, size: cython.int, tags_code: cython.longlong):
     """Add a unit to the queue. Raises MemoryError, which leaves the queue unchanged."""
-    if queue.units_size == queue.units_room:
-        room: cython.int = max(2 * queue.units_room, FEWEST_UNITS * UNIT_SIZE)
-        units: cython.p_void = PyMem_Realloc(queue.units, room)
+    if queue.units_size == queue.units_capacity:
+        capacity: cython.int = max(2 * queue.units_capacity, FEWEST_UNITS * UNIT_SIZE)
+        units: cython.p_void = PyMem_Realloc(queue.units, capacity)
         if units == cython.NULL:
             raise MemoryError
-        queue.units, queue.units_room = cython.cast(Byte, units), room
+        queue.units, queue.units_capacity = cython.cast(Byte, units), capacity
     to: Byte = queue.units + queue.units_size
     queue.units_size += UNIT_SIZE
     put64(to, cython.cast(uint64_t, position))

@@ -1,7 +1,7 @@
 cdef class Append:
     cdef public str topic
     cdef public int queue_id
-    cdef bytes held_properties
+    cdef bytes property_bytes
     cdef public long long tags_code
     cdef public int flag
     cdef public int sys_flag
@@ -16,14 +16,14 @@ cdef class Append:
     cdef public int size
     cdef public long long store_timestamp
     cdef public object queue
-    cdef object held_body
-    cdef const unsigned char* body_at  # a body in the receive buffer, which `held_body` keeps alive; or NULL
+    cdef object body_object
+    cdef const unsigned char* body_at  # a body in the receive buffer, which `body_object` keeps alive; or NULL
     cdef Py_ssize_t body_size
-    cdef object held_keys
-    cdef Py_ssize_t key_at  # positions in `held_properties`: unique key and value of KEYS, while `key_size` > 0
+    cdef object key_list
+    cdef Py_ssize_t key_at  # positions in `property_bytes`: unique key and value of KEYS, while `key_size` > 0
     cdef Py_ssize_t key_size
     cdef Py_ssize_t keys_at
     cdef Py_ssize_t keys_size
 
 
-cdef int check_places(Append append) except? -1
+cdef int check_key_positions(Append append) except? -1

@@ -19,8 +19,8 @@ from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.libc.stdint import uint32_t, uint64_t
 from cython.cimports.libc.string import memcpy, memset
-from cython.cimports.skylarkmq.protocol.compiled.ahead import fetch_ahead, fetch_item_ahead
 from cython.cimports.skylarkmq.protocol.compiled.big_endian import put32, put64
+from cython.cimports.skylarkmq.protocol.compiled.prefetch import prefetch, prefetch_item
 from cython.cimports.skylarkmq.protocol.compiled.properties import add_keys
 from cython.cimports.skylarkmq.protocol.compiled.queue_tail import QueueTail
 from isal.isal_zlib import crc32
@@ -30,7 +30,7 @@ Byte = cython.typedef(cython.p_uchar)
 BLANK_SIZE = cython.declare(cython.Py_ssize_t, 8)
 AROUND = cython.declare(cython.Py_ssize_t, 74)  # size of a record without hosts, body, topic field and properties
 KEPT_BYTES = cython.declare(cython.Py_ssize_t, 8 << 20)  # a larger buffer is freed
-FEWEST_PLACES = cython.declare(cython.Py_ssize_t, 1 << 10)  # initial size of the table of known queues
+FEWEST_SLOTS = cython.declare(cython.Py_ssize_t, 1 << 10)  # initial size of the table of known queues
 SPREAD = cython.declare(uint64_t, 0x9E3779B1)  # a multiplier that mixes bits
 HEAD_BYTES = cython.declare(cython.Py_ssize_t, 16)  # of an object's head
 LINE_BYTES = cython.declare(cython.Py_ssize_t, 64)
@@ -43,7 +43,7 @@ RECORD_FLAGS = cython.declare(cython.int, 0x70F)  # the sysFlag bits of a messag
 initial_status = cython.declare(object, None)
 
 
-def begin_with(status):
+def set_initial_status(status):
     """Set the initial status of every append."""
     global initial_status  # noqa: PLW0603 - set once, at import
     initial_status = status
@@ -102,40 +102,40 @@ class Append:
     def body(self):
         """Bytes, or a view of them. A body in the receive buffer is copied on access."""
         if self.body_at != cython.NULL:
-            self.held_body = PyBytes_FromStringAndSize(cython.cast(cython.p_const_char, self.body_at), self.body_size)
+            self.body_object = PyBytes_FromStringAndSize(cython.cast(cython.p_const_char, self.body_at), self.body_size)
             self.body_at = cython.NULL
-        return self.held_body
+        return self.body_object
 
     @body.setter
     def body(self, body):
-        self.held_body = body
+        self.body_object = body
         self.body_at = cython.NULL
 
     @property
     def properties(self):
         """The final bytes of the properties."""
-        return self.held_properties
+        return self.property_bytes
 
     @properties.setter
     def properties(self, properties: bytes):
         if self.key_size:  # positions in the bytes that are replaced
             self.keys = self.keys
-        self.held_properties = properties
+        self.property_bytes = properties
 
     @property
     def keys(self):
         """The unique key and the other keys, or None if they are not known."""
         if self.key_size:
-            check_places(self)
-            text: cython.p_char = PyBytes_AS_STRING(self.held_properties)
+            check_key_positions(self)
+            text: cython.p_char = PyBytes_AS_STRING(self.property_bytes)
             keys: list = [PyBytes_FromStringAndSize(text + self.key_at, self.key_size)]
             add_keys(keys, text + self.keys_at, self.keys_size)
             self.keys = keys
-        return self.held_keys
+        return self.key_list
 
     @keys.setter
     def keys(self, keys):
-        self.held_keys = keys
+        self.key_list = keys
         self.key_size = 0
 
     def __repr__(self):
@@ -144,9 +144,9 @@ class Append:
 
 @cython.cfunc
 @cython.exceptval(-1, check=True)
-def check_places(append: Append) -> cython.int:
+def check_key_positions(append: Append) -> cython.int:
     """Raise ValueError unless the unique key and the value of KEYS are within the properties."""
-    size: cython.Py_ssize_t = len(append.held_properties)
+    size: cython.Py_ssize_t = len(append.property_bytes)
     if append.key_at < 0 or append.key_size < 0 or append.key_at > size - append.key_size:
         raise ValueError(f"a key of {append.key_size} bytes at {append.key_at} of {size}")
     if append.keys_at < 0 or append.keys_size < 0 or append.keys_at > size - append.keys_size:
@@ -157,12 +157,12 @@ def check_places(append: Append) -> cython.int:
 @cython.cfunc
 @cython.inline
 def body_length(append: Append) -> cython.Py_ssize_t:
-    return append.body_size if append.body_at != cython.NULL else len(append.held_body)
+    return append.body_size if append.body_at != cython.NULL else len(append.body_object)
 
 
 @cython.final
 @cython.cclass
-class Received:
+class BorrowedBytes:
     """Bytes at an address, as an object with a buffer. The object is reused: it is valid until the next body."""
 
     begin = cython.declare(Byte)
@@ -175,11 +175,11 @@ class Received:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def place_of(topic: str, queue_id: cython.int, places: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Return the first slot in which a queue is looked up, from its topic's address; `places` is a power of two."""
+def slot_of(topic: str, queue_id: cython.int, slots: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Return the first slot in which a queue is looked up, from its topic's address; `slots` is a power of two."""
     mixed: uint64_t = cython.cast(uint64_t, cython.cast(cython.p_void, topic)) >> 4
     mixed = (mixed * 31 + cython.cast(uint64_t, queue_id)) * SPREAD
-    return cython.cast(cython.Py_ssize_t, (mixed >> 16) & cython.cast(uint64_t, places - 1))
+    return cython.cast(cython.Py_ssize_t, (mixed >> 16) & cython.cast(uint64_t, slots - 1))
 
 
 @cython.final
@@ -195,10 +195,10 @@ class RecordBatch:
     unusual = cython.declare(object)
     store_host = cython.declare(bytes)
     store_host_size = cython.declare(cython.Py_ssize_t)
-    room_end = cython.declare(cython.longlong)
+    records_end = cython.declare(cython.longlong)
     buffer = cython.declare(bytearray)
     used = cython.declare(cython.Py_ssize_t)
-    received = cython.declare(Received)
+    received = cython.declare(BorrowedBytes)
     known = cython.declare(list)
     known_count = cython.declare(cython.Py_ssize_t)
 
@@ -211,17 +211,17 @@ class RecordBatch:
         self.at = 0
         self.timestamp = 0
         self.appends = []
-        self.room_end = -1
+        self.records_end = -1
         self.buffer = bytearray(1 << 16)
         self.used = 0
-        self.received = Received()
-        self.known = [None] * FEWEST_PLACES
+        self.received = BorrowedBytes()
+        self.known = [None] * FEWEST_SLOTS
         self.known_count = 0
 
     def open(self, at: cython.longlong, segment_end: cython.longlong, timestamp: cython.longlong):
         """Write the next records at log offset `at`, up to where a blank still fits into the segment."""
         self.at = at
-        self.room_end = segment_end - BLANK_SIZE
+        self.records_end = segment_end - BLANK_SIZE
         self.timestamp = timestamp
 
     def put(self, append: Append, is_checked: cython.bint = False):
@@ -232,25 +232,25 @@ class RecordBatch:
         """Add messages in their order."""
         append: Append
         queue = None
-        self.look_ahead(appends)
+        self.prefetch_queues(appends)
         for item in appends:
             append = item
             queue = self.put_one(append, is_checked, queue)
 
     @cython.cfunc
-    def look_ahead(self, appends: list):
+    def prefetch_queues(self, appends: list):
         """Prefetch the queues of these messages."""
         append: Append
-        place: cython.Py_ssize_t
+        slot: cython.Py_ssize_t
         for item in appends:
             append = item
-            fetch_item_ahead(self.known, place_of(append.topic, append.queue_id, len(self.known)))
+            prefetch_item(self.known, slot_of(append.topic, append.queue_id, len(self.known)))
         for item in appends:
             append = item
-            place = place_of(append.topic, append.queue_id, len(self.known))
-            queue = self.known[place]
-            fetch_ahead(cython.cast(Byte, cython.cast(cython.p_void, queue)) + HEAD_BYTES)
-            fetch_ahead(cython.cast(Byte, cython.cast(cython.p_void, queue)) + HEAD_BYTES + LINE_BYTES)
+            slot = slot_of(append.topic, append.queue_id, len(self.known))
+            queue = self.known[slot]
+            prefetch(cython.cast(Byte, cython.cast(cython.p_void, queue)) + HEAD_BYTES)
+            prefetch(cython.cast(Byte, cython.cast(cython.p_void, queue)) + HEAD_BYTES + LINE_BYTES)
 
     def put_alike(self, appends):
         """Add messages that differ only in body, properties and flag, and for which the space was checked."""
@@ -270,8 +270,8 @@ class RecordBatch:
         if host_size != 8 and host_size != 20:
             raise KeyError(host_size)
         topic_size: cython.Py_ssize_t = len(queue.topic_field)
-        properties_size: cython.Py_ssize_t = len(append.held_properties)
-        body = append.held_body
+        properties_size: cython.Py_ssize_t = len(append.property_bytes)
+        body = append.body_object
         if append.body_at != cython.NULL:
             self.received.begin = cython.cast(Byte, append.body_at)
             self.received.size = append.body_size
@@ -282,7 +282,7 @@ class RecordBatch:
             size: cython.Py_ssize_t = (
                 AROUND + host_size + self.store_host_size + view.len + topic_size + properties_size
             )
-            if (self.at + size > self.room_end or size > self.unchecked_size) and not is_checked:
+            if (self.at + size > self.records_end or size > self.unchecked_size) and not is_checked:
                 size = 0
             else:
                 self.write(append, queue, cython.cast(Byte, view.buf), view.len, checksum, size)
@@ -296,39 +296,39 @@ class RecordBatch:
     @cython.cfunc
     def queue_of(self, append: Append) -> QueueTail:
         """Return the append's queue, or None. Recently used queues are found in a table without making a key."""
-        places: cython.Py_ssize_t = len(self.known)
-        place: cython.Py_ssize_t = place_of(append.topic, append.queue_id, places)
-        queue: QueueTail = self.known[place]
+        slots: cython.Py_ssize_t = len(self.known)
+        slot: cython.Py_ssize_t = slot_of(append.topic, append.queue_id, slots)
+        queue: QueueTail = self.known[slot]
         while queue is not None and (queue.topic is not append.topic or queue.queue_id != append.queue_id):
-            place = (place + 1) & (places - 1)
-            queue = self.known[place]
+            slot = (slot + 1) & (slots - 1)
+            queue = self.known[slot]
         if queue is None or queue.is_removed:
             is_new: cython.bint = queue is None
             queue = self.queues.get((append.topic, append.queue_id))
             if queue is not None and queue.topic is append.topic:  # an equal text can be another object
-                self.known[place] = queue
+                self.known[slot] = queue
                 self.known_count += is_new
-                if 3 * self.known_count > places:
-                    self.know_more()
+                if 3 * self.known_count > slots:
+                    self.grow_known()
         return queue
 
     @cython.cfunc
-    def know_more(self):
+    def grow_known(self):
         """Double the table of known queues; removed queues are dropped."""
         queue: QueueTail
-        place: cython.Py_ssize_t
+        slot: cython.Py_ssize_t
         before: list = self.known
-        places: cython.Py_ssize_t = 2 * len(before)
-        self.known = [None] * places
+        slots: cython.Py_ssize_t = 2 * len(before)
+        self.known = [None] * slots
         self.known_count = 0
         for item in before:
             queue = item
             if queue is None or queue.is_removed:
                 continue
-            place = place_of(queue.topic, queue.queue_id, places)
-            while self.known[place] is not None:
-                place = (place + 1) & (places - 1)
-            self.known[place] = queue
+            slot = slot_of(queue.topic, queue.queue_id, slots)
+            while self.known[slot] is not None:
+                slot = (slot + 1) & (slots - 1)
+            self.known[slot] = queue
             self.known_count += 1
 
     @cython.cfunc
@@ -343,11 +343,11 @@ class RecordBatch:
     ):
         host_size: cython.Py_ssize_t = len(append.born_host)
         topic_size: cython.Py_ssize_t = len(queue.topic_field)
-        properties_size: cython.Py_ssize_t = len(append.held_properties)
+        properties_size: cython.Py_ssize_t = len(append.property_bytes)
         sys_flag: cython.int = append.sys_flag & RECORD_FLAGS
         queue_offset: cython.longlong = 0
         to: Byte
-        self.make_room(size)
+        self.reserve(size)
         self.appends.append(append)  # nothing can raise from here on
         to = cython.cast(Byte, PyByteArray_AS_STRING(self.buffer)) + self.used
         if host_size == 20:
@@ -358,7 +358,7 @@ class RecordBatch:
             queue_offset = queue.next_offset
             queue.next_offset = queue_offset + 1
             append.queue = queue
-            fetch_ahead(queue.units + queue.units_size)  # the position of its unit
+            prefetch(queue.units + queue.units_size)  # the position of its unit
         put32(to, cython.cast(uint32_t, size))
         put32(to + 4, cython.cast(uint32_t, queue.magic))
         put32(to + 8, checksum)
@@ -383,7 +383,7 @@ class RecordBatch:
         to += topic_size
         to[0] = cython.cast(cython.uchar, properties_size >> 8)
         to[1] = cython.cast(cython.uchar, properties_size)
-        memcpy(to + 2, PyBytes_AS_STRING(append.held_properties), properties_size)
+        memcpy(to + 2, PyBytes_AS_STRING(append.property_bytes), properties_size)
         self.used += size
         append.physical_offset = self.at
         append.queue_offset = queue_offset
@@ -392,7 +392,7 @@ class RecordBatch:
         self.at += size
 
     @cython.cfunc
-    def make_room(self, size: cython.Py_ssize_t):
+    def reserve(self, size: cython.Py_ssize_t):
         capacity: cython.Py_ssize_t = len(self.buffer)
         if self.used + size > capacity:
             PyByteArray_Resize(self.buffer, max(2 * capacity, self.used + size))
@@ -400,7 +400,7 @@ class RecordBatch:
     def record_size(self, append: Append, topic_size: cython.Py_ssize_t):
         """Return the size of a message's record in bytes; `topic_size` is the size of the topic field."""
         hosts: cython.Py_ssize_t = len(append.born_host) + self.store_host_size
-        return AROUND + hosts + body_length(append) + topic_size + len(append.held_properties)
+        return AROUND + hosts + body_length(append) + topic_size + len(append.property_bytes)
 
     def total_size(self, appends):
         """Return the total size of the records; 0 if one of the messages needs any check other than that of the
@@ -416,7 +416,7 @@ class RecordBatch:
                 if queue is None:
                     return 0
             size = AROUND + len(append.born_host) + self.store_host_size + body_length(append)
-            size += len(queue.topic_field) + len(append.held_properties)
+            size += len(queue.topic_field) + len(append.property_bytes)
             if size > self.unchecked_size:
                 return 0
             total += size
@@ -428,14 +428,14 @@ class RecordBatch:
 
     def data(self, padding: cython.Py_ssize_t = 0):
         """Return the records since the last `open`, and `padding` zeros. Release it before the next call here."""
-        self.make_room(padding)
+        self.reserve(padding)
         memset(PyByteArray_AS_STRING(self.buffer) + self.used, 0, padding)
         return memoryview(self.buffer)[: self.used + padding]
 
     def restart(self):
         """Forget the data, which is written; the next record begins a segment or a batch."""
         self.used = 0
-        self.room_end = -1
+        self.records_end = -1
         if len(self.buffer) > KEPT_BYTES:
             self.buffer = bytearray(1 << 16)
 

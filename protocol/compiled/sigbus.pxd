@@ -15,8 +15,8 @@ cdef extern from *:
     typedef struct {
         volatile uintptr_t begin;  /* 0: free */
         volatile uintptr_t end;
-        volatile int64_t first;    /* lost bytes of the range: [first, behind) */
-        volatile int64_t behind;
+        volatile int64_t lost_begin;    /* lost bytes of the range: [lost_begin, lost_end) */
+        volatile int64_t lost_end;
     } skylark_range;
 
     static skylark_range skylark_ranges[SKYLARK_RANGES];
@@ -32,9 +32,9 @@ cdef extern from *:
             uintptr_t page = address & ~(skylark_page - 1);
             if (mmap((void*) page, skylark_page, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) return 0;
-            int64_t first = (int64_t) (page - range->begin), behind = first + (int64_t) skylark_page;
-            if (range->behind == 0 || first < range->first) range->first = first;
-            if (behind > range->behind) range->behind = behind;
+            int64_t lost_begin = (int64_t) (page - range->begin), lost_end = lost_begin + (int64_t) skylark_page;
+            if (range->lost_end == 0 || lost_begin < range->lost_begin) range->lost_begin = lost_begin;
+            if (lost_end > range->lost_end) range->lost_end = lost_end;
             __atomic_add_fetch(&skylark_faults, 1, __ATOMIC_SEQ_CST);
             return 1;
         }
@@ -67,7 +67,7 @@ cdef extern from *:
         while (n < skylark_used && skylark_ranges[n].begin) n++;
         if (n == SKYLARK_RANGES) return -1;
         skylark_ranges[n].end = (uintptr_t) begin + (uintptr_t) size;
-        skylark_ranges[n].first = skylark_ranges[n].behind = 0;
+        skylark_ranges[n].lost_begin = skylark_ranges[n].lost_end = 0;
         skylark_ranges[n].begin = (uintptr_t) begin;
         if (n == skylark_used) skylark_used++;
         return n;
@@ -80,8 +80,8 @@ cdef extern from *:
     ctypedef struct skylark_range:
         size_t begin
         size_t end
-        long long first
-        long long behind
+        long long lost_begin
+        long long lost_end
     skylark_range skylark_ranges[16384]
     long long skylark_faults
     int skylark_install() noexcept

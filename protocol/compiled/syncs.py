@@ -5,8 +5,8 @@ it as done afterward, and signals that. All shared values are whole numbers that
 order: an end is stored before its timestamp and loaded after it, so a timestamp never belongs to more than is synced;
 `is_leaving` is stored before the end in another file, so such an end is never used for this file.
 
-If another submission is expected soon, because one producer waits for each sync (`stay_awake`), the thread spins for a
-while instead of sleeping: a wake-up takes half as long as a sync. It yields the CPU to other threads meanwhile.
+If another submission is expected soon, because one producer waits for each sync (`keep_spinning`), the thread spins for
+a while instead of sleeping: a wake-up takes half as long as a sync. It yields the CPU to other threads meanwhile.
 
 The pure-Python version, which also documents the use of this module, is broker/store/flush/flusher.py.
 """
@@ -56,34 +56,34 @@ class Syncs:
         atomic_write(cython.address(self.submitted_end), end)
         atomic_write(cython.address(self.submitted_timestamp), timestamp)
         if atomic_read(cython.address(self.is_asleep)):
-            tell(self.wake_fd)
+            signal_eventfd(self.wake_fd)
 
-    def stay_awake(self, limit_us: cython.longlong):
+    def keep_spinning(self, limit_us: cython.longlong):
         """Spin for up to `limit_us` after the last submitted sync before the thread sleeps."""
         atomic_write(cython.address(self.awake_ns), limit_us * 1000)
 
-    def leave(self):
+    def interrupt(self):
         """Make `run` return."""
         atomic_write(cython.address(self.is_leaving), 1)
-        tell(self.wake_fd)
+        signal_eventfd(self.wake_fd)
 
-    def turn_to(self, fd: cython.int):
+    def set_file(self, fd: cython.int):
         """Make `run` sync this file from now on."""
         self.fd = fd
         atomic_write(cython.address(self.is_leaving), 0)
 
     def run(self) -> int:
-        """Sync what is submitted until `leave` or another file; return 0, or the errno of a failed sync, which is the
-        last one then."""
+        """Sync what is submitted until `interrupt` or another file; return 0, or the errno of a failed sync, which
+        is the last one then."""
         problem: cython.int
         with cython.nogil:
-            problem = self.sync_on()
+            problem = self.sync_until_interrupted()
         return problem
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def sync_on(self) -> cython.int:
+    def sync_until_interrupted(self) -> cython.int:
         end: cython.longlong
         timestamp: cython.longlong
         begun_ns: cython.longlong
@@ -93,7 +93,7 @@ class Syncs:
             if atomic_read(cython.address(self.is_leaving)):
                 return 0
             if end == self.done_end:
-                if not self.comes_soon(end):
+                if not self.spin_for_submission(end):
                     self.sleep(end)
                 continue
             begun_ns = now_ns()
@@ -106,7 +106,7 @@ class Syncs:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def comes_soon(self, end: cython.longlong) -> cython.bint:
+    def spin_for_submission(self, end: cython.longlong) -> cython.bint:
         """Spin for up to `awake_ns` until something is submitted; return whether something was."""
         until: cython.longlong = now_ns() + atomic_read(cython.address(self.awake_ns))
         while now_ns() < until:
@@ -132,9 +132,9 @@ class Syncs:
         self.syncs += 1
         atomic_write(cython.address(self.done_end), end)
         atomic_write(cython.address(self.done_timestamp), timestamp)
-        tell(self.event_fd)
+        signal_eventfd(self.event_fd)
 
-    def synced(self, end: cython.longlong, timestamp: cython.longlong):
+    def mark_synced(self, end: cython.longlong, timestamp: cython.longlong):
         """Record that another thread has synced everything below `end`."""
         self.publish(end, timestamp)
 
@@ -161,7 +161,7 @@ def now_ns() -> cython.longlong:
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def tell(event_fd: cython.int) -> cython.void:
+def signal_eventfd(event_fd: cython.int) -> cython.void:
     one: uint64_t = 1
     while write(event_fd, cython.address(one), 8) < 0 and errno == EINTR:
         pass

@@ -24,7 +24,7 @@ from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.remoting.sendfile import Holder
 from skylarkmq.protocol.disk import UNIT
-from skylarkmq.protocol.unit_runs import Records, Stretch
+from skylarkmq.protocol.unit_runs import Records, UnitRun
 from tests.harness.waiting import until
 
 BUFFER_BYTES = 4096
@@ -51,7 +51,7 @@ class RegionsFile:
         """Return the same bytes as records of up to 5,000 bytes."""
         places = [(at, min(5_000, position + size - at)) for at in range(position, position + size, 5_000)]
         units = b"".join(UNIT.pack(*place, 0) for place in places)
-        records = Stretch(0, units, self, len(self.data), size, 5_001).take(0, len(places), size)
+        records = UnitRun(0, units, self, len(self.data), size, 5_001).take(0, len(places), size)
         assert records is not None
         return records
 
@@ -76,7 +76,7 @@ class Region(NamedTuple):
     def fd(self) -> int:
         return self.file.fd
 
-    def parts_behind(self, head: bytes) -> tuple[bytes, memoryview]:
+    def parts_after(self, head: bytes) -> tuple[bytes, memoryview]:
         return head, self.file.view[self.position : self.position + self.size]
 
     def hold(self, holder: Holder) -> None:

@@ -36,7 +36,7 @@ def test_a_header_cannot_set_internal_fields(decode_frames: stream.DecodeFrames,
         command = decoded(decode_frames, f'{start}"{name}":{value},"extFields":{{{EXT}}},"flag":0,"opaque":7}}')
         assert (command.opaque, command.dialect, bytes(command.body)) == (7, JSON, b"body")
         assert command.ext_fields()["b"] == "T"
-        assert command.sent is None or command.code in (10, 310)
+        assert command.send_header is None or command.code in (10, 310)
         if command.code == 310:
             assert command.header(SendMessageV2Header).topic == "T"
         answer = RemotingCommand.response(0, "fine", command.ext_fields()).in_response_to(command)

@@ -30,7 +30,7 @@ def test_a_pull_is_decoded_in_one_step(code: int) -> None:
     header = command.header(PullMessageHeader)
     assert header is command.header(PullMessageHeader)
     assert header.queue_offset == 77
-    assert command.sent is None
+    assert command.send_header is None
     assert command.detached().ext_fields() == request.ext
 
 

@@ -44,7 +44,7 @@ def decoded(data: bytes, decode: stream.DecodeFrames | None = None) -> tuple[lis
 
 
 def seen(command: RemotingCommand) -> tuple[Any, ...]:
-    sent = command.sent
+    sent = command.send_header
     return command.code, command.flag, command.opaque, command.dialect, bytes(command.body), sent and sent.to_ext()
 
 
@@ -54,7 +54,7 @@ def hold_to_decoder(columns: SendColumns) -> None:
     ones = columns.apart()
     assert len(ones) == len(columns) == len(columns.bodies)
     for at, one in enumerate(ones):
-        header = one.sent
+        header = one.send_header
         text = header.properties if header.properties.endswith("\x02") else header.properties + "\x02"
         assert (one.code, one.flag, b"%d" % one.opaque) == (columns.code, 0, sent.opaques[at])
         assert (header.topic, header.queue_id, header.born_timestamp) == (
@@ -112,7 +112,7 @@ def test_topics_are_values(code: int) -> None:
     assert isinstance(commands[0], SendColumns)
     hold_to_decoder(commands[0])
     assert commands[0].columns.topics == topics
-    assert [command.sent.topic for command in commands[1:]] == ['T"', "T\\", "T\u00fc", "T "]
+    assert [command.send_header.topic for command in commands[1:]] == ['T"', "T\\", "T\u00fc", "T "]
 
 
 def test_few_sends_are_decoded_one_by_one() -> None:

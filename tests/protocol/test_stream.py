@@ -98,7 +98,7 @@ def test_drop_payload_releases_the_receive_buffer(decode_frames: stream.DecodeFr
     buffer = bytearray(b"".join(frames()[:7]))
     commands = CommandDecoder().feed_commands(memoryview(buffer))
     for command in commands:
-        command.let_go()
+        command.drop_payload()
     buffer.clear()  # raises BufferError while a view exists
     assert [command.opaque for command in commands] == list(range(7))
 

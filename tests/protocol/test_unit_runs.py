@@ -7,14 +7,14 @@ import pytest
 
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import FILLER_UNIT, UNIT
-from skylarkmq.protocol.unit_runs import MOST_UNITS, PlainStretch, Stretch
+from skylarkmq.protocol.unit_runs import MOST_UNITS, PythonUnitRun, UnitRun
 
 START = 1 << 40
 SIZE = 4096
 LONGEST = 1000
 PLACES = [(START, 10), (START + 10, 1), (START + 500, 300), (START + 4000, 96)]
 
-both_versions = pytest.mark.parametrize("stretch_type", [PlainStretch, Stretch], ids=["plain", "used"])
+both_versions = pytest.mark.parametrize("run_type", [PythonUnitRun, UnitRun], ids=["plain", "used"])
 
 
 class Segment:
@@ -34,53 +34,53 @@ def units_at(*positions: tuple[int, int]) -> bytes:
     return b"".join(UNIT.pack(offset, size, -1) for offset, size in positions)
 
 
-def stretch_of(stretch_type: Any, units: bytes, span: int = SIZE, limit: int = START + SIZE) -> Any:
-    return stretch_type(7, units, Segment(), limit, span, LONGEST)
+def run_of(run_type: Any, units: bytes, span: int = SIZE, limit: int = START + SIZE) -> Any:
+    return run_type(7, units, Segment(), limit, span, LONGEST)
 
 
 @both_versions
-def test_records_are_taken_in_order(stretch_type: Any) -> None:
+def test_records_are_taken_in_order(run_type: Any) -> None:
     """The records have the order of their units, whatever lies between them."""
-    stretch = stretch_of(stretch_type, units_at(*PLACES))
-    assert (stretch.first, stretch.count, stretch.begin, stretch.end) == (7, 4, START, START + SIZE)
-    records = stretch.take(8, 3, SIZE)
+    run = run_of(run_type, units_at(*PLACES))
+    assert (run.first, run.count, run.begin, run.end) == (7, 4, START, START + SIZE)
+    records = run.take(8, 3, SIZE)
     assert (records.count, records.size, records.begin, records.last) == (3, 397, START + 10, START + 4000)
-    assert records.parts_behind(b"head")[0] == b"head"
+    assert records.parts_after(b"head")[0] == b"head"
     wanted = Segment().bytes_at(PLACES[1:])
-    assert b"".join(records.parts_behind(b"")) == bytes(records.view) == wanted
+    assert b"".join(records.parts_after(b"")) == bytes(records.view) == wanted
 
 
 @both_versions
-def test_is_run_says_whether_records_are_adjacent(stretch_type: Any) -> None:
+def test_is_run_says_whether_records_are_adjacent(run_type: Any) -> None:
     """`is_run` is true for adjacent records, which can be sent as one region of their file."""
-    stretch = stretch_of(stretch_type, units_at(*PLACES))
-    assert [stretch.take(offset, 2, SIZE).is_run for offset in (7, 8, 9)] == [True, False, False]
+    run = run_of(run_type, units_at(*PLACES))
+    assert [run.take(offset, 2, SIZE).is_run for offset in (7, 8, 9)] == [True, False, False]
 
 
 @both_versions
-def test_take_stops_at_the_byte_limit(stretch_type: Any) -> None:
+def test_take_stops_at_the_byte_limit(run_type: Any) -> None:
     """A record that would exceed the limit is not taken; the first one always is."""
-    stretch = stretch_of(stretch_type, units_at(*PLACES))
-    assert [stretch.take(7, 4, most).count for most in (0, 10, 11, 310, 311, 406, 407)] == [1, 1, 2, 2, 3, 3, 4]
+    run = run_of(run_type, units_at(*PLACES))
+    assert [run.take(7, 4, most).count for most in (0, 10, 11, 310, 311, 406, 407)] == [1, 1, 2, 2, 3, 3, 4]
 
 
 @both_versions
 @pytest.mark.parametrize(
     ("offset", "wanted"), [(6, 1), (7, 5), (10, 2), (11, 1), (7, 0), (7, -1), (1 << 62, 1), (-(1 << 62), 1)]
 )
-def test_take_returns_none_for_units_outside(stretch_type: Any, offset: int, wanted: int) -> None:
-    """Units before, after or beyond the stretch, and zero units: nothing is taken."""
-    assert stretch_of(stretch_type, units_at(*PLACES)).take(offset, wanted, SIZE) is None
+def test_take_returns_none_for_units_outside(run_type: Any, offset: int, wanted: int) -> None:
+    """Units before, after or beyond the run, and zero units: nothing is taken."""
+    assert run_of(run_type, units_at(*PLACES)).take(offset, wanted, SIZE) is None
 
 
 @both_versions
-def test_take_is_limited_to_most_units(stretch_type: Any) -> None:
-    """A stretch can be long; one `take` is limited to MOST_UNITS."""
+def test_take_is_limited_to_most_units(run_type: Any) -> None:
+    """A run can be long; one `take` is limited to MOST_UNITS."""
     positions = [(START + number, 1) for number in range(MOST_UNITS + 20)]
-    stretch = stretch_of(stretch_type, units_at(*positions))
-    assert stretch.count == len(positions)
-    assert stretch.take(8, MOST_UNITS, SIZE).view == Segment().bytes_at(positions[1 : MOST_UNITS + 1])
-    assert stretch.take(7, MOST_UNITS + 1, SIZE) is None
+    run = run_of(run_type, units_at(*positions))
+    assert run.count == len(positions)
+    assert run.take(8, MOST_UNITS, SIZE).view == Segment().bytes_at(positions[1 : MOST_UNITS + 1])
+    assert run.take(7, MOST_UNITS + 1, SIZE) is None
 
 
 @both_versions
@@ -100,38 +100,38 @@ def test_take_is_limited_to_most_units(stretch_type: Any) -> None:
     ],
     ids=["back", "before", "behind", "none", "negative", "long", "far", "filler", "wide"],
 )
-def test_which_unit_ends_a_run(stretch_type: Any, unit: bytes, span: int, before: int) -> None:
+def test_which_unit_ends_a_run(run_type: Any, unit: bytes, span: int, before: int) -> None:
     """A record that overlaps the previous one, is outside of the segment, too long, too far away, or missing."""
     units = units_at(*((START + number, 1) for number in range(before)), (START + 99, 1))
-    assert stretch_of(stretch_type, units + unit + units_at((START + 300, 1)), span).count == before + 1
+    assert run_of(run_type, units + unit + units_at((START + 300, 1)), span).count == before + 1
 
 
 @both_versions
-def test_nothing_is_taken_of_a_deleted_segment(stretch_type: Any) -> None:
+def test_nothing_is_taken_of_a_deleted_segment(run_type: Any) -> None:
     """A deleted segment may be unmapped at any time."""
-    stretch = stretch_of(stretch_type, units_at(*PLACES))
-    stretch.segment.is_deleted = True
-    assert stretch.take(7, 1, SIZE) is None
+    run = run_of(run_type, units_at(*PLACES))
+    run.segment.is_deleted = True
+    assert run.take(7, 1, SIZE) is None
 
 
 @both_versions
-def test_a_run_without_units_is_empty(stretch_type: Any) -> None:
-    """A stretch without units is valid; nothing is taken from it."""
-    stretch = stretch_of(stretch_type, b"")
-    assert (stretch.count, stretch.take(7, 1, SIZE)) == (0, None)
+def test_a_run_without_units_is_empty(run_type: Any) -> None:
+    """A run without units is valid; nothing is taken from it."""
+    run = run_of(run_type, b"")
+    assert (run.count, run.take(7, 1, SIZE)) == (0, None)
 
 
 def test_the_python_version_gathers_views() -> None:
     """Nothing is copied: each record is a view of the segment."""
-    stretch = stretch_of(PlainStretch, units_at(*PLACES))
-    records = stretch.take(7, 4, SIZE)
+    run = run_of(PythonUnitRun, units_at(*PLACES))
+    records = run.take(7, 4, SIZE)
     assert [len(view) for view in records.views] == [size for _, size in PLACES]
-    assert all(view.obj is stretch.segment.view.obj for view in records.views)
+    assert all(view.obj is run.segment.view.obj for view in records.views)
 
 
-@pytest.mark.skipif(compiled.load("gather") is None, reason="no compiled leaves here")
+@pytest.mark.skipif(compiled.load("gather") is None, reason="no compiled modules here")
 def test_the_compiled_module_reads_nothing_outside_of_the_segment() -> None:
     """If the segment is shorter than its units claim, `take` raises and reads no other memory."""
-    stretch = stretch_of(Stretch, units_at((START + SIZE - 10, 20)), limit=START + 2 * SIZE)
+    run = run_of(UnitRun, units_at((START + SIZE - 10, 20)), limit=START + 2 * SIZE)
     with pytest.raises(ValueError, match="record"):
-        stretch.take(7, 1, SIZE)
+        run.take(7, 1, SIZE)

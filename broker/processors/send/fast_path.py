@@ -188,9 +188,9 @@ def _release_bodies(runs: Runs) -> None:
     """Release the bodies, as `processor.py` does: a written body is not needed until the flush."""
     for _, _, sends in runs:
         if isinstance(sends, FastPathColumns):
-            sends.command.let_go()
+            sends.command.drop_payload()
             sends.appends.let_go()
             continue
         for command, append, _ in sends:
-            command.let_go()
+            command.drop_payload()
             append.body = b""

@@ -98,11 +98,10 @@ class SendMessages:
         self.fast_path_sends: Callable[[Sequence[RemotingCommand], int, Mapping[str, int], bytes], list[FastPathSend]]
         """`(commands, at, queues, born_host)`: returns the fast-path sends in `commands` from `at` on, up to the first
         that does not qualify. `queues`: the number of queues of each topic."""
-        self.fast_path_sends = (
-            self._python_sends
-            if compiled_decode is None
-            else compiled_decode.Sends(PutStatus.PENDING, completion.cluster_entry, self._python_sends).plain
-        )
+        self.fast_path_sends = self._python_sends
+        if compiled_decode is not None:
+            sends = compiled_decode.Sends(PutStatus.PENDING, completion.cluster_entry, self._python_sends)
+            self.fast_path_sends = sends.fast_path_appends
         self._complete_record = completion.complete_record
         self._batch_properties = lru_cache(_CACHED_BATCH_PROPERTIES)(lambda text: _batch_properties(text, completion))
         compiled_batch = compiled.load("batch")
@@ -134,7 +133,7 @@ class SendMessages:
         topic, queue_count = "", 0
         last_tags, code = None, 0
         for command in commands[at:] if at else commands:
-            sent = command.sent
+            sent = command.send_header
             if sent is None:
                 break
             if sent.topic != topic:

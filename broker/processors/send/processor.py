@@ -242,7 +242,7 @@ def _release_bodies(pending: list[Waiting]) -> None:
     """Release the bodies of written sends, which need no memory until they are flushed: a body may be a large frame of
     its own."""
     for _, command, append, _, _, batch in pending:
-        command.let_go()
+        command.drop_payload()
         if isinstance(batch, BatchColumns):
             continue  # its bodies are released already
         for each in batch or (append,):

@@ -58,14 +58,14 @@ class SendResponses:
         self._packed_struct = Struct(">iI{}si{}s16s{}si{}sq{}sB".format(*map(len, packed_pieces[:5])))
         self._parts: dict[int, Callable[[FastPathSend], tuple[bytes, ...]]]
         self._parts = {ROCKETMQ: self._binary_parts, MSGPACK: self._packed_parts}
-        compiled_responses, ok = compiled.load("answers"), PutStatus.PUT_OK
+        compiled_responses, ok = compiled.load("send_responses"), PutStatus.PUT_OK
         self.stored_all: Callable[[Sequence[FastPathSend]], tuple[bytes, list[FastPathSend]]]
         """Return the response frames of fast-path sends, as `stored` encodes them, and the sends that need another
         response or none: those that are not stored, or are oneway."""
         self.stored_all = (
             self._stored_all
             if compiled_responses is None
-            else compiled_responses.Answers(pieces, binary_pieces, packed_pieces, ok).stored
+            else compiled_responses.SendResponses(pieces, binary_pieces, packed_pieces, ok).encode_stored
         )
 
     def __repr__(self) -> str:

@@ -44,7 +44,7 @@ class CompiledFlusher(Flusher):
 
     def keep_spinning(self, limit_us: int) -> None:
         """Spin for the next target, as in Flusher."""
-        self._compiled_syncs.stay_awake(limit_us)
+        self._compiled_syncs.keep_spinning(limit_us)
 
     def acknowledge(self) -> None:
         """Take over the results of the announced syncs."""
@@ -57,7 +57,7 @@ class CompiledFlusher(Flusher):
     def stop(self) -> None:
         """Sync everything submitted and end the thread. `done` and `failure` are final afterwards."""
         self._stopping = True
-        self._compiled_syncs.leave()
+        self._compiled_syncs.interrupt()
         super().stop()
         self.acknowledge()
 
@@ -79,7 +79,7 @@ class CompiledFlusher(Flusher):
 
     def _run_compiled(self, target: Target, fd: int) -> None:
         """Sync file `fd` in compiled code until another file is submitted. Without a file, wait for any submit."""
-        self._compiled_syncs.turn_to(fd if fd >= 0 else _NONE)
+        self._compiled_syncs.set_file(fd if fd >= 0 else _NONE)
         newest = self._submitted  # compiled code sees every later submit
         if self._stopping or (newest is not target and (fd < 0 or _descriptor(newest.files) != fd)):
             return
@@ -92,7 +92,7 @@ class CompiledFlusher(Flusher):
             self._fail(OSError(problem, os.strerror(problem)))
 
     def _publish(self, target: Target) -> None:
-        self._compiled_syncs.synced(target.end, target.timestamp)
+        self._compiled_syncs.mark_synced(target.end, target.timestamp)
 
 
 def _descriptor(files: Sequence[Syncable]) -> int:

@@ -70,6 +70,6 @@ if TYPE_CHECKING or _compiled is None:
     Append = PlainAppend
     settle = plain_settle
 else:
-    _compiled.begin_with(PutStatus.PENDING)
+    _compiled.set_initial_status(PutStatus.PENDING)
     Append = _compiled.Append
     settle = _compiled.settle

@@ -39,7 +39,7 @@ class PlainQueueTail:
     """The pure-Python version of a queue's tail.
 
     `pending` contains the units that are not in a file; the last one has queue offset `pending_next` - 1. The last
-    `turn` units are from this event-loop iteration. The sizes of the `unnoted` units before them are not yet in
+    `turn` units are from this event-loop iteration. The sizes of the `uncounted` units before them are not yet in
     `traffic`.
 
     With many queues each message uses a different one, which is in no CPU cache, so a message touches few fields.
@@ -58,7 +58,7 @@ class PlainQueueTail:
         "topic_field",
         "traffic",
         "turn",
-        "unnoted",
+        "uncounted",
     )
 
     traffic: Histogram
@@ -73,14 +73,14 @@ class PlainQueueTail:
         self.pending_next = 0
         self.end = 0
         self.is_removed = False  # deleted with its topic; units that still arrive are dropped
-        self.turn = self.unnoted = 0
+        self.turn = self.uncounted = 0
 
     def drop_pending(self) -> None:
         """Forget the pending units: they are in a file, or no longer needed."""
         self.pending.clear()
-        self.turn = self.unnoted = 0
+        self.turn = self.uncounted = 0
 
-    def take_turn(self) -> list[int]:
+    def take_new_tags_codes(self) -> list[int]:
         """Return the tags codes of the units added since the last call."""
         units = self.pending[len(self.pending) - UNIT_SIZE * self.turn :]
         self.turn = 0

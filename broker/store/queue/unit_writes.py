@@ -85,7 +85,7 @@ class UnitWrites:
     def note_units(self) -> None:
         """Add the waiting units to the traffic counters, as written units are."""
         for queue in self.waiting:
-            if queue.unnoted:
+            if queue.uncounted:
                 note_units(queue)
 
     # rounds

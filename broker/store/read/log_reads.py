@@ -50,7 +50,7 @@ class Region(msgspec.Struct, frozen=True, gc=False):
         """The bytes, through the mapping. Valid within the event-loop iteration, or while the region is held."""
         return self.file.view[self.position : self.position + self.size]
 
-    def parts_behind(self, head: bytes) -> Sequence[bytes | memoryview]:
+    def parts_after(self, head: bytes) -> Sequence[bytes | memoryview]:
         """Return `head` and the records' bytes, as buffers to gather."""
         return (head, self.view)
 
@@ -84,7 +84,7 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
         """Number of bytes."""
         return len(self.view)
 
-    def parts_behind(self, head: bytes) -> Sequence[bytes | memoryview]:
+    def parts_after(self, head: bytes) -> Sequence[bytes | memoryview]:
         """Return `head` and the records' bytes, as buffers to gather."""
         return (head, self.view)
 

@@ -32,7 +32,7 @@ from skylarkmq.broker.store.read.property_filters import AT_ONCE, Matches, Prope
 from skylarkmq.broker.store.read.record_checks import ChosenUnit, RecordChecks
 from skylarkmq.broker.store.read.residency import RESIDENCY_TTL_S
 from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
-from skylarkmq.protocol.unit_runs import MOST_UNITS, Records, Stretch
+from skylarkmq.protocol.unit_runs import MOST_UNITS, Records, UnitRun
 
 MAX_PULL_BYTES = 128 << 20
 _STRETCH_BYTES = 8 << 20  # largest stretch of records whose residency is checked
@@ -83,13 +83,13 @@ class ReadAhead(msgspec.Struct, frozen=True):
     """
 
     queue: ConsumeQueue
-    units: "Stretch[MappedFile]"
+    units: "UnitRun[MappedFile]"
     most: int
     most_bytes: int
     until_s: float
 
 
-def as_piece(records: Records, stretch: "Stretch[MappedFile]") -> Piece:
+def as_piece(records: Records, stretch: "UnitRun[MappedFile]") -> Piece:
     """Return records of a stretch in the cheapest form to send: one contiguous run can be sent without a copy."""
     if not records.is_run:
         return records
@@ -184,7 +184,7 @@ class Reader:
         most, most_bytes = self._limits[0]
         return ReadAhead(queue, stretch, min(most, MOST_UNITS), most_bytes, monotonic() + RESIDENCY_TTL_S)
 
-    def _stretch(self, queue: ConsumeQueue, offset: int, count: int) -> "Stretch[MappedFile] | None":
+    def _stretch(self, queue: ConsumeQueue, offset: int, count: int) -> "UnitRun[MappedFile] | None":
         """Return up to `count` units from `offset` on whose records are valid, in memory and short; else None."""
         if self._files.gaps:
             return None
@@ -201,7 +201,7 @@ class Reader:
             return None
         start, is_hot = file.start, begin >= self._log_reads.hot_from
         most_span = file.size if is_hot else _STRETCH_BYTES
-        stretch = Stretch(offset, units, file, min(file.end, written), most_span, LONG_RUN_BYTES)
+        stretch = UnitRun(offset, units, file, min(file.end, written), most_span, LONG_RUN_BYTES)
         if not stretch.count or not (is_hot or self._log_reads.is_in_memory(file, begin - start, stretch.end - start)):
             return None
         file.check(begin - start, stretch.end - start)

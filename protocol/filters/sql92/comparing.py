@@ -60,4 +60,4 @@ def _nothing_equal(_value: Any) -> object:
 
 
 def _cannot_compare(_value: Any) -> Any:
-    raise EvaluationError("a condition does not compare with a text")
+    raise EvaluationError("a condition cannot be compared with a text")

@@ -90,7 +90,7 @@ class Lexer:
 
 def _unknown(text: str, at: int) -> str:
     if text[at] == "'":
-        return "a text that does not end: a quote is missing"
+        return "unterminated text: the closing quote is missing"
     if text.startswith("/*", at):
-        return "a comment that does not end: */ is missing"
-    return f"{quoted(text[at])} has no meaning here"
+        return "unterminated comment: */ is missing"
+    return f"unexpected character {quoted(text[at])}"

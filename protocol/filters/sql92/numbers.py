@@ -47,7 +47,7 @@ def int64(text: bytes) -> int:
 def _whole(text: bytes, bits: int) -> int:
     match = _WHOLE.fullmatch(text.decode("utf-8", "replace")) if len(text) <= _LONGEST else None
     if match is None or max(match[2]) > _LAST_OF_BASIC_PLANE:
-        raise EvaluationError("no whole number")
+        raise EvaluationError("not a whole number")
     digits = match[2].lstrip("0") or "0"
     if len(digits) <= _MOST_DIGITS:
         number = int(match[1] + digits)
@@ -62,7 +62,7 @@ def double(text: bytes) -> float:
         return float(text)
     match = _FLOAT.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise EvaluationError("no number")
+        raise EvaluationError("not a number")
     decimal, hexadecimal = match.groups()
     if decimal is not None:
         return float(decimal)

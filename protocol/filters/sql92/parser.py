@@ -184,7 +184,9 @@ class Parser:
         token = self._advance()
         value = float(token.text)
         if not 0.0 < value < math.inf:
-            raise self._error(token, "a number with a point or an exponent has to be finite, and not 0: write 0")
+            raise self._error(
+                token, "a number with a point or an exponent must be finite and not 0: write 0 without a point"
+            )
         return Literal(token.at, Type.DOUBLE, value)
 
     # ---------------------------------------------------------------------------------------------------- comparisons
@@ -234,7 +236,7 @@ class Parser:
     def _between(self, value: Node, is_negated: bool) -> Node:
         token = self._advance()
         low = self._signed()
-        self._expect("AND", "AND between the two ends")
+        self._expect("AND", "AND between the two limits")
         high = self._signed()
         if is_negated:
             outside = (self._ordered("<", value, low), self._ordered(">", value, high))
@@ -250,7 +252,7 @@ class Parser:
             if Type.DOUBLE in (low.type, high.type):
                 ends = float(low.value or 0), float(high.value or 0)
             if ends[0] > ends[1]:  # type: ignore[operator]  # numbers, see above
-                raise self._error(token, "BETWEEN wants the smaller number first")
+                raise self._error(token, "BETWEEN requires the smaller number first")
 
     def _one_of(self, operand: Node, is_negated: bool) -> Node:
         token = self._advance()
@@ -273,7 +275,7 @@ class Parser:
         if isinstance(node, Property):
             return IsTrue(node.at, node, self._height(node))
         if type_of(node) is not Type.LOGIC:
-            raise self._error(node, "this is a value, and a condition is wanted")
+            raise self._error(node, "expected a condition, found a value")
         return node
 
     def _height(self, *children: Node) -> int:
@@ -288,7 +290,7 @@ class Parser:
         token = self._token
         self._tokens_left -= 1
         if not self._tokens_left:
-            raise self._error(token, f"more than {MAX_TOKENS} words and marks")
+            raise self._error(token, f"more than {MAX_TOKENS} tokens")
         self._token = self._lexer.next()
         return token
 
@@ -298,7 +300,7 @@ class Parser:
         return self._advance()
 
     def _unexpected(self, wanted: str) -> ExpressionError:
-        return self._error(self._token, f"{wanted} should stand here, and not {self._token}")
+        return self._error(self._token, f"expected {wanted}, found {self._token}")
 
     def _too_deep(self) -> ExpressionError:
         return self._error(self._token, f"nested deeper than {MAX_DEPTH}")

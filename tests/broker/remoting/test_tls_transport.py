@@ -47,7 +47,7 @@ class Region:
         self.position, self.size, self.is_hot = position, size, is_hot
         self.held = 0
 
-    def parts_behind(self, head: bytes) -> tuple[bytes, memoryview]:
+    def parts_after(self, head: bytes) -> tuple[bytes, memoryview]:
         assert self.is_hot
         return head, memoryview(os.pread(self.fd, self.size, self.position))
 

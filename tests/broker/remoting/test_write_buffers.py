@@ -19,7 +19,7 @@ from skylarkmq.broker.remoting.write_buffers import (
     write_to_socket,
 )
 from skylarkmq.protocol.disk import UNIT
-from skylarkmq.protocol.unit_runs import Stretch
+from skylarkmq.protocol.unit_runs import UnitRun
 
 LONG = b"x" * (2 * LONG_PART_BYTES)
 
@@ -100,9 +100,9 @@ def parts_of(rng: random.Random, segment: memoryview, answers: int) -> list[byte
         parts += [rng.randbytes(rng.randrange(40)), segment[number : 2 * number]]
         places = [(78 * at, rng.randrange(1, 78)) for at in range(rng.randint(1, 64))]
         units = b"".join(UNIT.pack(at, size, 0) for at, size in places)
-        records = Stretch(0, units, Segment(segment), 5000, 5000, 90).take(0, len(places), 5000)
+        records = UnitRun(0, units, Segment(segment), 5000, 5000, 90).take(0, len(places), 5000)
         assert records is not None
-        parts += records.parts_behind(rng.randbytes(30))
+        parts += records.parts_after(rng.randbytes(30))
     return parts
 
 

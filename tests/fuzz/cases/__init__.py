@@ -18,11 +18,11 @@ Fuzzer = Callable[[Random], None]
 FUZZERS: Final[dict[str, Fuzzer]] = {
     "decode": frames.decode,
     "header": frames.header,
-    "packed": frames.packed,
+    "msgpack_header": frames.msgpack_header,
     "properties": frames.properties,
     "pull": frames.pull,
     "batch": frames.batch,
-    "answers": frames.answers,
+    "send_responses": frames.send_responses,
     "record": log.record,
     "queue_tail": log.queue_tail,
     "dispatch": log.dispatch,
@@ -31,7 +31,7 @@ FUZZERS: Final[dict[str, Fuzzer]] = {
     "gather": reads.gather,
     "messages": reads.messages,
     "columns": reads.columns,
-    "flights": tool.flights,
+    "in_flight": tool.in_flight,
     "syncs": tool.syncs,
     "faults": tool.faults,
 }

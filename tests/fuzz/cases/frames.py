@@ -44,7 +44,7 @@ def header(chance: Random) -> None:
     one_header(chance, JSON if is_json else ROCKETMQ, inputs.header() if is_json else inputs.binary_header())
 
 
-def packed(chance: Random) -> None:
+def msgpack_header(chance: Random) -> None:
     """One header in MessagePack, of a send or a pull."""
     one_header(chance, MSGPACK, chance.choice(inputs_of(chance)).packed_header())
 
@@ -127,7 +127,7 @@ def batch(chance: Random) -> None:
     assert _batches.offset_ids(host, appends) == encode_offset_ids(host, offsets)
 
 
-def answers(chance: Random) -> None:
+def send_responses(chance: Random) -> None:
     """Responses to accepted sends in all dialects, with extreme numbers, in regions with long and unusual names."""
     region = chance.choice(("", "DefaultRegion", 'odd "%d"', "é" * 90, "r" * chance.randrange(600)))
     made = SendResponses(region, trace_on=chance.random() < 0.5, store_host=chance.randbytes(chance.choice((8, 20))))

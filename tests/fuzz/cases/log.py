@@ -31,7 +31,7 @@ _batches: Final[Any] = compiled.load("batch")
 
 def record(chance: Random) -> None:
     """Messages become records, alone and together, in batches; both versions write the same bytes."""
-    _record.begin_with(PutStatus.PENDING)
+    _record.set_initial_status(PutStatus.PENDING)
     plain, fast = test_same_records.variants(test_same_records.HOSTS[1 + chance.randrange(2)])
     at = chance.choice((0, chance.getrandbits(39)))
     for _ in range(chance.randint(1, 3)):
@@ -63,7 +63,7 @@ def queue_tail(chance: Random) -> None:
             ]  # fmt: skip
             assert gather(appends, lambda append: append.tags_code, lambda queue: None) == [queue] * is_taken
         if is_taken := chance.random() < 0.7:
-            assert fast.take_turn() == plain.take_turn()
+            assert fast.take_new_tags_codes() == plain.take_new_tags_codes()
         assert bytes(fast.pending) == bytes(plain.pending)
         if chance.random() < 0.3:
             is_taken = True
@@ -75,7 +75,7 @@ def dispatch(chance: Random) -> None:
     """Batches of appends over several queues: the same is published, announced, left over and counted."""
     seed = chance.getrandbits(32)
     topics = chance.choice((None, {"T"}, ()))
-    _record.begin_with(PutStatus.PENDING)
+    _record.set_initial_status(PutStatus.PENDING)
     publish = partial(_dispatch.publish, FULL_BYTES)
     results_of = test_same_publish.results_of
     expected = results_of(

@@ -17,7 +17,7 @@ from skylarkmq.protocol.disk import UNIT
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.message import MessageExt
 from skylarkmq.protocol.message_id import cached_host
-from skylarkmq.protocol.unit_runs import MOST_UNITS, PlainStretch
+from skylarkmq.protocol.unit_runs import MOST_UNITS, PythonUnitRun
 from tests.fuzz.cases.memory import damaged, exact, number
 from tests.protocol.compiled.test_same_messages import random_record, random_response
 from tests.protocol.compiled.test_same_units import Segment, random_units, seen
@@ -37,15 +37,15 @@ def gather(chance: Random) -> None:
         units = units[:at] + UNIT.pack(number(chance), number(chance) >> 32, number(chance)) + units[at + 20 :]
     limit, span = segment.start + chance.choice((len(_segment), 20_000)), chance.choice((len(_segment), 10_000))
     first, longest = chance.getrandbits(40), chance.choice((290, 400))
-    stretches = [made(first, units, segment, limit, span, longest) for made in (PlainStretch, _gather.Stretch)]
-    assert len({(it.first, it.count, it.count and it.begin, it.end) for it in stretches}) == 1
+    runs = [made(first, units, segment, limit, span, longest) for made in (PythonUnitRun, _gather.UnitRun)]
+    assert len({(it.first, it.count, it.count and it.begin, it.end) for it in runs}) == 1
     parts: list[Any] = []
     for _ in range(3):
         asked = first + chance.randrange(-2, 80), chance.randrange(-1, MOST_UNITS + 3), chance.randrange(10_000)
         if chance.random() < 0.1:
             asked = number(chance), number(chance), number(chance)
-        records = stretches[1].take(*asked)
-        assert seen(records) == seen(stretches[0].take(*asked))
+        records = runs[1].take(*asked)
+        assert seen(records) == seen(runs[0].take(*asked))
         parts += [chance.randbytes(chance.randrange(40)), records or b""]
     written_alike(parts)
     pieces: Any = tuple(chance.randbytes(chance.randrange(60)) for _ in range(5))
@@ -70,8 +70,8 @@ def messages(chance: Random) -> None:
     if chance.random() < 0.4:
         row = damaged(chance, row)
     check_body = chance.random() < 0.7
-    twin = _messages.Messages(MessageExt, cached_host)
-    assert read(twin.read, exact(row), check_body) == read(
+    compiled_messages = _messages.Messages(MessageExt, cached_host)
+    assert read(compiled_messages.read, exact(row), check_body) == read(
         record.read_common_layout_in_python, memoryview(row), check_body
     ), row
 

@@ -10,35 +10,35 @@ from typing import Any, Final
 import numpy as np
 
 from skylarkmq.broker.host import page_faults
-from skylarkmq.clients.mqbench.in_flight import PlainField, PlainFlights
+from skylarkmq.clients.mqbench.in_flight import PlainField, PlainInFlight
 from skylarkmq.clients.mqbench.response_counter import SHORT, opaques_by_numpy
 from skylarkmq.protocol import compiled
 from tests.fuzz.cases.memory import damaged, number
-from tests.protocol.compiled.test_same_flights import outcome, response
+from tests.protocol.compiled.test_same_in_flight import outcome, response
 
-_flights: Final[Any] = compiled.load("flights")
+_in_flight: Final[Any] = compiled.load("in_flight")
 _syncs: Final[Any] = compiled.load("syncs")
 
 
-def flights(chance: Random) -> None:
+def in_flight(chance: Random) -> None:
     """Fields are patched, frames sent and matched, responses read, with positions and numbers of every size."""
     fields(chance)
     frames, step = chance.randint(1, 70), chance.randint(70, 200)
-    ours, twin = _flights.Flights(frames, step), PlainFlights(frames, step)
+    ours, python_version = _in_flight.InFlight(frames, step), PlainInFlight(frames, step)
     for now_ns in range(0, 9_000, 1_000):
         first = chance.randint(-1, frames)
         end = chance.randint(max(first, 0), frames + (chance.random() < 0.1))
         opaque = chance.randrange(50) * step
-        free = outcome(lambda: ours.free_until(first, end))  # noqa: B023 (called at once)
-        assert free == outcome(lambda: twin.free_until(first, end))  # noqa: B023
+        free = outcome(lambda: ours.free_end(first, end))  # noqa: B023 (called at once)
+        assert free == outcome(lambda: python_version.free_end(first, end))  # noqa: B023
         if isinstance(free, int) and free > first >= 0:
-            ours.leave(first, free, opaque, now_ns)
-            twin.leave(first, free, opaque, now_ns)
+            ours.mark_sent(first, free, opaque, now_ns)
+            python_version.mark_sent(first, free, opaque, now_ns)
         arrived = np.array([chance.choice((opaque, 0)) + chance.randrange(-3, 300) for _ in range(9)], np.int64)
         arrived = arrived[arrived >= 0]
-        assert ours.arrive(arrived, now_ns).tolist() == twin.arrive(arrived, now_ns).tolist()
+        assert ours.match(arrived, now_ns).tolist() == python_version.match(arrived, now_ns).tolist()
     strays = np.array([number(chance) for _ in range(5)], np.int64)
-    ours.arrive(strays, 1)
+    ours.match(strays, 1)
     opaques(chance)
 
 
@@ -46,11 +46,11 @@ def fields(chance: Random) -> None:
     ours, theirs = bytearray(200), bytearray(200)
     width = chance.randint(0, 20)
     places = np.array([chance.randrange(0, 205 - width) if chance.random() < 0.2 else n * 20 for n in range(9)])
-    field, twin = (
-        outcome(lambda: _flights.Field(ours, places, width)),
+    field, python_version = (
+        outcome(lambda: _in_flight.Field(ours, places, width)),
         outcome(lambda: PlainField(theirs, places, width)),
     )
-    if not isinstance(twin, PlainField):
+    if not isinstance(python_version, PlainField):
         assert isinstance(field, tuple)
         return
     for _ in range(4):
@@ -58,7 +58,7 @@ def fields(chance: Random) -> None:
         end = chance.randint(first, 10)
         text = chance.randbytes(width + (chance.random() < 0.05))
         found = outcome(lambda: field.fill(first, end, text))  # type: ignore[attr-defined]  # noqa: B023 (called at once)
-        assert found == outcome(lambda: twin.fill(first, end, text))  # noqa: B023
+        assert found == outcome(lambda: python_version.fill(first, end, text))  # noqa: B023
     assert ours == theirs
 
 
@@ -67,11 +67,11 @@ def opaques(chance: Random) -> None:
     behind = len(rows[0]) - rows[0].index(b'"opaque":') - 19
     whole = b"".join(rows)[len(rows[0]) - behind :]
     if chance.random() < 0.5:
-        _flights.plain_opaques(damaged(chance, whole), behind)
-        _flights.plain_opaques(chance.randbytes(chance.randrange(200)), chance.randrange(100))
+        _in_flight.opaques_in_common_layout(damaged(chance, whole), behind)
+        _in_flight.opaques_in_common_layout(chance.randbytes(chance.randrange(200)), chance.randrange(100))
         return
     stream = whole[: chance.randint(SHORT, len(whole))]
-    found, expected = _flights.plain_opaques(stream, behind), opaques_by_numpy(stream, behind)
+    found, expected = _in_flight.opaques_in_common_layout(stream, behind), opaques_by_numpy(stream, behind)
     if found is not None and expected is None:  # a refusal whose end has not arrived: it is found later
         assert stream.count(b'"code":0,', 0, found[1]) == len(found[0])
         return
@@ -88,20 +88,20 @@ def syncs(chance: Random) -> None:
         it = _syncs.Syncs(wake, event, 0)
         files, end, seen = [one.fileno(), other.fileno()], 0, 0
         for fd in chance.choices(files, k=chance.randint(1, 4)):
-            it.turn_to(fd)
+            it.set_file(fd)
             thread = threading.Thread(target=it.run)
             thread.start()
             for _ in range(chance.randrange(5)):
                 end += chance.randint(1, 1 << 40)
                 it.submit(end, end + 1, fd)
                 if chance.random() < 0.3:
-                    it.stay_awake(chance.choice((0, 50, 500)))
+                    it.keep_spinning(chance.choice((0, 50, 500)))
                 done = it.done()[0]
                 assert seen <= done <= end
                 seen = done
-            it.leave()
+            it.interrupt()
             thread.join()
-        it.synced(end, end + 1)
+        it.mark_synced(end, end + 1)
         assert it.done()[:2] == (end, end + 1)
         assert os.eventfd_read(event) == it.done()[2]
     os.close(wake)

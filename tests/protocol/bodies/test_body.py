@@ -115,7 +115,7 @@ def test_queues_sort_by_topic_broker_and_id() -> None:
 )  # fmt: skip
 def test_invalid_bodies_raise_body_error(data: bytes) -> None:
     """An invalid body raises BodyError: SYSTEM_ERROR for a peer, and a ValueError for a reader of files."""
-    with pytest.raises(BodyError, match="no HeartbeatData") as refused:
+    with pytest.raises(BodyError, match="not a valid HeartbeatData") as refused:
         HeartbeatData.decode(data)
     assert issubclass(BodyError, RequestError)
     assert issubclass(BodyError, ValueError)
@@ -163,7 +163,7 @@ def test_large_requests_do_not_reach_the_slow_readers(monkeypatch: pytest.Monkey
     monkeypatch.setattr(javajson, "quote_numeric_keys", quoting)
     data = (b'{"a":[' + b"{1:2}," * (size // 6 + 1))[:size]
     for kind in (HeartbeatData, DataVersion, RegisterBrokerBody, LockRequest):
-        with pytest.raises(BodyError, match=f"no {kind.__name__}"):
+        with pytest.raises(BodyError, match=f"not a valid {kind.__name__}"):
             kind.decode_request(memoryview(data))
     assert max(quoted, default=0) <= RegisterBrokerBody.most_quoted_bytes
     assert len(quoted) <= 3

@@ -95,7 +95,7 @@ def test_counted_units_are_stored() -> None:
 
 def test_a_batch_has_a_record_for_each_append() -> None:
     """A message is added together with its record, or not at all."""
-    record.begin_with(PutStatus.PENDING)
+    record.set_initial_status(PutStatus.PENDING)
     queue = compiled.load("queue_tail").QueueTail("T", 0)
     batch = record.RecordBatch({("T", 0): queue}, bytes(8), lambda append: None)
     batch.unchecked_size = 1 << 30

@@ -22,7 +22,7 @@ from tests.harness.golden import transcripts
 LIMIT = 1 << 24
 
 module = compiled.load("decode")
-pytestmark = pytest.mark.skipif(module is None, reason="no compiled leaves here")
+pytestmark = pytest.mark.skipif(module is None, reason="no compiled modules here")
 
 PROPERTIES = (
     "KEYS\x01k1\x02UNIQ_KEY\x017F0000010001AB\x02WAIT\x01true\x02TAGS\x01TagA\x02",

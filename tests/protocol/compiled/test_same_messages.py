@@ -11,7 +11,7 @@ from skylarkmq.protocol.message_id import cached_host
 
 module = compiled.load("messages")
 
-pytestmark = pytest.mark.skipif(module is None, reason="no compiled leaves here")
+pytestmark = pytest.mark.skipif(module is None, reason="no compiled modules here")
 
 ROWS = 20_000
 """Number of responses of up to ten records each."""
@@ -36,12 +36,12 @@ def read(reader: record.RecordReader, body: bytes, monkeypatch: pytest.MonkeyPat
 def test_random_responses_give_the_same_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred thousand records, most in the common layout, some damaged: the same messages, or the same error."""
     rng = random.Random(31)
-    twin = module.Messages(MessageExt, cached_host).read
+    compiled_read = module.Messages(MessageExt, cached_host).read
     complaints = 0
     for _ in range(ROWS):
         body = random_response(rng)
         check_body = rng.random() < 0.8
-        found = read(twin, body, monkeypatch, check_body)
+        found = read(compiled_read, body, monkeypatch, check_body)
         assert found == read(record.read_common_layout_in_python, body, monkeypatch, check_body)
         complaints += isinstance(found, str)
     assert ROWS // 10 < complaints < ROWS // 2

@@ -19,7 +19,7 @@ record: Any = compiled.load("record")
 tails: Any = compiled.load("queue_tail")
 dispatch: Any = compiled.load("dispatch")
 counts: Any = compiled.load("counts")
-pytestmark = pytest.mark.skipif(record is None, reason="the leaves are not built, or switched off")
+pytestmark = pytest.mark.skipif(record is None, reason="the modules are not built, or switched off")
 
 
 def queues_of(tail: Any) -> list[Any]:
@@ -51,25 +51,25 @@ def results_of(
         units, others = publish(touched, waiting, topics, lambda *what: arrivals.append(what))
         seen.append((units, [queues.index(queue) for queue in waiting]))
         for queue in others:
-            seen.append((queues.index(queue), queue.take_turn()))
+            seen.append((queues.index(queue), queue.take_new_tags_codes()))
             queue.drop_pending()
             waiting.pop(queue, None)
         for queue in chance.sample(queues, 2):
             note(queue)
         seen += [(queue.end, bytes(queue.pending), queue.traffic.counts[:], queue.traffic.total) for queue in queues]
-        seen += [queue.unnoted for queue in queues]
+        seen += [queue.uncounted for queue in queues]
     return arrivals, seen
 
 
 @pytest.mark.parametrize("topics", [None, {"T"}, ()])
 def test_the_same_units_are_published(topics: Container[str] | None) -> None:
     """Units, sizes, and arrivals of the requested topics; full and removed queues are left over."""
-    record.begin_with(PutStatus.PENDING)
+    record.set_initial_status(PutStatus.PENDING)
     fast = partial(dispatch.publish, FULL_BYTES)
     for seed in range(20):
         expected = results_of(
             PlainAppend, PlainQueueTail, plain_gather_units, plain_publish, plain_note_units, seed, topics
         )
-        leaves = record.Append, tails.QueueTail, dispatch.gather_units, fast, counts.note_units
-        assert results_of(*leaves, seed, topics) == expected
+        modules = record.Append, tails.QueueTail, dispatch.gather_units, fast, counts.note_units
+        assert results_of(*modules, seed, topics) == expected
         assert {topic for topic, *_ in expected[0]} == {name for name in "TU" if topics is None or name in topics}

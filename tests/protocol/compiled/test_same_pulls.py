@@ -18,7 +18,7 @@ from tests.protocol.compiled.test_same import LIMIT, NUMBERS, OUTER, TEXTS, Inpu
 
 module = compiled.load("decode")
 pull_module = compiled.load("pull")
-pytestmark = pytest.mark.skipif(module is None, reason="no compiled leaves here")
+pytestmark = pytest.mark.skipif(module is None, reason="no compiled modules here")
 
 USUAL = {
     "consumerGroup": "G", "topic": "T", "queueId": "3", "queueOffset": "123456789012", "maxMsgNums": "32",
@@ -135,7 +135,7 @@ def test_the_common_pull_is_on_the_fast_path(dialect: int) -> None:
     one, other = commands
     assert one.topic is other.topic
     assert one.subscription is other.subscription
-    assert one.sent is None
+    assert one.send_header is None
 
 
 def common_header(dialect: int) -> bytes:

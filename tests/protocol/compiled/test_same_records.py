@@ -85,7 +85,7 @@ class Variant:
         touched = self.gather(
             appends, lambda append: append.store_timestamp + 7, lambda queue: jumped.append(queue.topic)
         )
-        turns = [(queue.topic, queue.queue_id, queue.take_turn()) for queue in touched]
+        turns = [(queue.topic, queue.queue_id, queue.take_new_tags_codes()) for queue in touched]
         self.entries.add(appends, 1)
         unusual = [(append.topic, append.queue_id, append.size) for append in self.unusual]
         self.unusual.clear()
@@ -125,7 +125,7 @@ def columns(entries: Any) -> list[list[int]]:
 @pytest.mark.parametrize("first", SEEDS[::20])
 def test_records_units_and_entries(first: int) -> None:
     """Both variants write the same bytes for all messages, and the records read back."""
-    module.begin_with(PutStatus.PENDING)
+    module.set_initial_status(PutStatus.PENDING)
     for seed in SEEDS[first : first + 20]:
         chance = random.Random(seed)
         plain, fast = variants(HOSTS[1 + seed % 2])
@@ -145,7 +145,7 @@ def test_records_units_and_entries(first: int) -> None:
 def test_messages_in_runs_give_the_same_bytes(sys_flag: int) -> None:
     """Messages that differ only in body, properties and flag give the same bytes, one by one and together, in both
     variants."""
-    module.begin_with(PutStatus.PENDING)
+    module.set_initial_status(PutStatus.PENDING)
     chance = random.Random(sys_flag)
     for _ in range(60):
         common = fields_of(chance)[0] | {"topic": "T", "queue_id": 1, "sys_flag": sys_flag}
@@ -194,7 +194,7 @@ def test_numbers_out_of_range_are_rejected_alike() -> None:
 
 def test_a_batch_grows_and_restarts() -> None:
     """A body larger than all earlier ones fits, and nothing of it remains afterward."""
-    module.begin_with(PutStatus.PENDING)
+    module.set_initial_status(PutStatus.PENDING)
     _, fast = variants(HOSTS[1])
     fields, _ = fields_of(random.Random(2))
     fields |= {"topic": "T", "queue_id": 0}

@@ -15,11 +15,11 @@ from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.disk import UNIT
-from skylarkmq.protocol.unit_runs import MOST_UNITS, PlainStretch
+from skylarkmq.protocol.unit_runs import MOST_UNITS, PythonUnitRun
 
 module = compiled.load("gather")
 
-pytestmark = pytest.mark.skipif(module is None, reason="no compiled leaves here")
+pytestmark = pytest.mark.skipif(module is None, reason="no compiled modules here")
 
 SEGMENT_BYTES = 1 << 16
 
@@ -42,12 +42,12 @@ def test_random_runs_are_equal() -> None:
         units = random_units(rng, segment.start, rng.choice((1, 10, MOST_UNITS, 3 * MOST_UNITS)))
         limit, span = segment.start + rng.choice((SEGMENT_BYTES, 20_000)), rng.choice((SEGMENT_BYTES, 10_000))
         first, longest = rng.getrandbits(40), rng.choice((290, 400))
-        stretches = [made(first, units, segment, limit, span, longest) for made in (PlainStretch, module.Stretch)]
-        lengths.add(stretches[0].count)
-        assert len({(it.first, it.count, it.count and it.begin, it.end) for it in stretches}) == 1
+        runs = [made(first, units, segment, limit, span, longest) for made in (PythonUnitRun, module.UnitRun)]
+        lengths.add(runs[0].count)
+        assert len({(it.first, it.count, it.count and it.begin, it.end) for it in runs}) == 1
         for _ in range(3):
             asked = first + rng.randrange(-2, 80), rng.randrange(-1, MOST_UNITS + 3), rng.randrange(10_000)
-            plain, found = [seen(it.take(*asked)) for it in stretches]
+            plain, found = [seen(it.take(*asked)) for it in runs]
             assert plain == found
     assert len(lengths) > MOST_UNITS
 
@@ -58,7 +58,7 @@ def seen(records: Any) -> object:
         return None
     figures = records.count, records.size, records.begin, records.last, records.is_run
     region = records.position, records.fd, records.is_hot
-    return figures, region, bytes(records.view), b"".join(records.parts_behind(b"head"))
+    return figures, region, bytes(records.view), b"".join(records.parts_after(b"head"))
 
 
 def random_units(rng: random.Random, start: int, most: int) -> bytes:
@@ -76,12 +76,12 @@ def random_units(rng: random.Random, start: int, most: int) -> bytes:
 def test_records_pin_their_segment() -> None:
     """While records exist their segment stays mapped, as it does with views."""
     mapped = mmap.mmap(-1, 4096)
-    stretch = module.Stretch(0, UNIT.pack(0, 100, 0), Segment(0, memoryview(mapped)), 4096, 4096, 1000)
-    records = stretch.take(0, 1, 100)
+    run = module.UnitRun(0, UNIT.pack(0, 100, 0), Segment(0, memoryview(mapped)), 4096, 4096, 1000)
+    records = run.take(0, 1, 100)
     with pytest.raises(BufferError):
         mapped.close()
     assert bytes(records) == bytes(100)
-    del records, stretch
+    del records, run
     mapped.close()
 
 

@@ -15,7 +15,7 @@ from skylarkmq.protocol import compiled
 from tests.clients.spark.arrow.test_columns import V6, encode_one
 from tests.harness.spark_rows import rows_of
 
-pytestmark = pytest.mark.skipif(compiled.load("columns") is None, reason="no compiled leaves here")
+pytestmark = pytest.mark.skipif(compiled.load("columns") is None, reason="no compiled modules here")
 
 PIECES = (
     b"TAGS\x01TagA\x02", b"KEYS\x01k1 k2\x02", b"KEYS\x01 k3\x02", b"KEYS\x01  \x02", b"KEYS\x01\x02", b"TAGS\x01",

@@ -45,11 +45,11 @@ def test_tokens(text: str, expected: list[tuple[str, str]]) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("a = #", "line 1, column 5: '#' has no meaning here"),
-        ("a\n = 'b", "line 2, column 4: a text that does not end: a quote is missing"),
-        ("\r\n\r /* *", "line 3, column 2: a comment that does not end: */ is missing"),
-        ("ä", "line 1, column 1: 'ä' has no meaning here"),
-        ("a.b", "line 1, column 2: '.' has no meaning here"),
+        ("a = #", "line 1, column 5: unexpected character '#'"),
+        ("a\n = 'b", "line 2, column 4: unterminated text: the closing quote is missing"),
+        ("\r\n\r /* *", "line 3, column 2: unterminated comment: */ is missing"),
+        ("ä", "line 1, column 1: unexpected character 'ä'"),
+        ("a.b", "line 1, column 2: unexpected character '.'"),
     ],
 )
 def test_errors_have_a_position(text: str, what: str) -> None:

@@ -82,24 +82,24 @@ def test_precedence(text: str, meaning: str) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "1:1: a property, a text, a number or a parenthesis should stand here, and not the end"),
-        ("a = 5 AND", "1:10: a property, a text, a number or a parenthesis should stand here, and not the end"),
-        ("a = \n )", "2:2: a property, a text, a number or a parenthesis should stand here, and not ')'"),
-        ("(a = 5", "1:7: a closing parenthesis should stand here, and not the end"),
-        ("a IS 5", "1:6: NULL or NOT NULL should stand here, and not '5'"),
-        ("a IS NOT 5", "1:10: NULL should stand here, and not '5'"),
-        ("a NOT LIKE 'x'", "1:7: BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH should stand here, and not 'LIKE'"),
-        ("a IN ()", "1:7: a text in quotes should stand here, and not ')'"),
-        ("a IN ('x' 'y')", "1:11: a comma or a closing parenthesis should stand here, and not \"'y'\""),
-        ("a IN 5", "1:6: an opening parenthesis should stand here, and not '5'"),
+        ("", "1:1: expected a property, a text, a number or a parenthesis, found the end"),
+        ("a = 5 AND", "1:10: expected a property, a text, a number or a parenthesis, found the end"),
+        ("a = \n )", "2:2: expected a property, a text, a number or a parenthesis, found ')'"),
+        ("(a = 5", "1:7: expected a closing parenthesis, found the end"),
+        ("a IS 5", "1:6: expected NULL or NOT NULL, found '5'"),
+        ("a IS NOT 5", "1:10: expected NULL, found '5'"),
+        ("a NOT LIKE 'x'", "1:7: expected BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH, found 'LIKE'"),
+        ("a IN ()", "1:7: expected a text in quotes, found ')'"),
+        ("a IN ('x' 'y')", "1:11: expected a comma or a closing parenthesis, found \"'y'\""),
+        ("a IN 5", "1:6: expected an opening parenthesis, found '5'"),
         ("-a IN ('5')", "1:4: only a property can be tested by IN"),
-        ("a BETWEEN 1 OR 2", "1:13: AND between the two ends should stand here, and not 'OR'"),
-        ("a BETWEEN 5 AND 3", "1:3: BETWEEN wants the smaller number first"),
-        ("a BETWEEN 5 AND 4.9", "1:3: BETWEEN wants the smaller number first"),
-        ("a CONTAINS b", "1:12: a text in quotes should stand here, and not 'b'"),
-        ("5", "1:1: this is a value, and a condition is wanted"),
-        ("a AND 'x'", "1:7: this is a value, and a condition is wanted"),
-        ("NOT -a", "1:5: this is a value, and a condition is wanted"),
+        ("a BETWEEN 1 OR 2", "1:13: expected AND between the two limits, found 'OR'"),
+        ("a BETWEEN 5 AND 3", "1:3: BETWEEN requires the smaller number first"),
+        ("a BETWEEN 5 AND 4.9", "1:3: BETWEEN requires the smaller number first"),
+        ("a CONTAINS b", "1:12: expected a text in quotes, found 'b'"),
+        ("5", "1:1: expected a condition, found a value"),
+        ("a AND 'x'", "1:7: expected a condition, found a value"),
+        ("NOT -a", "1:5: expected a condition, found a value"),
         ("a > 'x'", "1:5: only properties and numbers can be compared by >"),
         ("TRUE < a", "1:1: only properties and numbers can be compared by <"),
         ("a > 5 >= 3", "1:1: only properties and numbers can be compared by >="),
@@ -107,10 +107,10 @@ def test_precedence(text: str, meaning: str) -> None:
         ("a = NULL", "1:5: nothing is equal to NULL: write IS NULL"),
         ("TRUE = 5", "1:6: TRUE and FALSE are never equal to a text or a number"),
         ("a = 9223372036854775808", "1:5: a whole number has at most 64 bits"),
-        ("a = 0.0", "1:5: a number with a point or an exponent has to be finite, and not 0: write 0"),
-        ("a = 1e400", "1:5: a number with a point or an exponent has to be finite, and not 0: write 0"),
-        ("contains = 5", "1:1: a property, a text, a number or a parenthesis should stand here, and not 'contains'"),
-        ("a = 5 #", "1:7: '#' has no meaning here"),
+        ("a = 0.0", "1:5: a number with a point or an exponent must be finite and not 0: write 0 without a point"),
+        ("a = 1e400", "1:5: a number with a point or an exponent must be finite and not 0: write 0 without a point"),
+        ("contains = 5", "1:1: expected a property, a text, a number or a parenthesis, found 'contains'"),
+        ("a = 5 #", "1:7: unexpected character '#'"),
     ],
 )
 def test_errors_have_position_and_reason(text: str, what: str) -> None:
@@ -143,7 +143,7 @@ def test_length_and_tokens_are_limited() -> None:
     with pytest.raises(ExpressionError, match=f"the limit is {MAX_CHARACTERS}"):
         parse("a = 1 AND " * 100_000 + "b")
     assert parse("a = 'x" + "x" * 30_000 + "'").height == 2
-    with pytest.raises(ExpressionError, match=f"more than {MAX_TOKENS} words and marks"):
+    with pytest.raises(ExpressionError, match=f"more than {MAX_TOKENS} tokens"):
         parse("a=1 OR " * (MAX_TOKENS // 4) + "b")
 
 

@@ -10,7 +10,7 @@ Source: docs/formats.md, "Header dialects".
 
 import cython
 from cython.cimports.libc.string import memcmp
-from cython.cimports.skylarkmq.protocol.compiled.header import Found, is_printable
+from cython.cimports.skylarkmq.protocol.compiled.header import SendFields, is_printable
 from cython.cimports.skylarkmq.protocol.compiled.properties import Text, copy_properties
 
 LEAST = cython.declare(cython.Py_ssize_t, 24)  # bytes of the shortest header
@@ -21,12 +21,12 @@ INT8 = cython.declare(cython.int, 0xD0)
 INT64 = cython.declare(cython.int, 0xD3)
 STR8 = cython.declare(cython.int, 0xD9)
 STR16 = cython.declare(cython.int, 0xDA)
-SENDS_BY_PLACE = cython.declare(cython.int, 1)
+POSITIONAL_SEND = cython.declare(cython.int, 1)
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def read_packed_header(at: Text, end: Text, found: cython.pointer(Found)) -> cython.bint:
+def read_msgpack_header(at: Text, end: Text, found: cython.pointer(SendFields)) -> cython.bint:
     """See header.read_header."""
     unused: cython.int = 0
     if end - at < LEAST or memcmp(at, b"\x97\xcd\x01\x36", 4) != 0:
@@ -37,14 +37,14 @@ def read_packed_header(at: Text, end: Text, found: cython.pointer(Found)) -> cyt
     at = read_int(at, end, cython.address(found.opaque))
     at = read_nil(at, end)
     at = read_int(at, end, cython.address(found.version))
-    if at == cython.NULL or end - at < 2 or at[0] < 0x9A or at[0] > 0x9F or at[1] != SENDS_BY_PLACE:
+    if at == cython.NULL or end - at < 2 or at[0] < 0x9A or at[0] > 0x9F or at[1] != POSITIONAL_SEND:
         return False
     return read_fields(at + 2, end, found, (at[0] & 15) - 1) and not found.flag & 1
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def read_fields(at: Text, end: Text, found: cython.pointer(Found), count: cython.int) -> cython.bint:
+def read_fields(at: Text, end: Text, found: cython.pointer(SendFields), count: cython.int) -> cython.bint:
     """Read `count` fields, nine at least; return whether they are on the fast path and end at `end`."""
     text: Text = cython.NULL
     size: cython.Py_ssize_t = 0

@@ -35,7 +35,7 @@ class Field:
     """Positions of fields of one width in a block; it pins the block's buffer as long as it exists."""
 
     block = cython.declare(Py_buffer)
-    is_held = cython.declare(cython.bint)
+    is_pinned = cython.declare(cython.bint)
     places = cython.declare(bytes)
     count = cython.declare(cython.Py_ssize_t)
     width = cython.declare(cython.Py_ssize_t)
@@ -43,17 +43,19 @@ class Field:
     def __init__(self, block: bytearray, places, width: cython.Py_ssize_t):
         number: cython.Py_ssize_t
         at: Numbers
-        if self.is_held:
-            raise TypeError("a field is made once")
+        if self.is_pinned:
+            raise TypeError("a field can be initialized only once")
         self.places = places.astype(int64).tobytes()
         self.count = len(self.places) // 8
         self.width = width
         PyObject_GetBuffer(block, cython.address(self.block), PyBUF_WRITABLE)
-        self.is_held = True
+        self.is_pinned = True
         at = cython.cast(Numbers, PyBytes_AS_STRING(self.places))
         for number in range(self.count):
             if at[number] < 0 or width < 0 or at[number] > self.block.len - width:
-                raise ValueError(f"{width} bytes at {at[number]} are not within the {self.block.len} of the block")
+                raise ValueError(
+                    f"{width} bytes at {at[number]} are not within the {self.block.len} bytes of the block"
+                )
 
     def fill(self, first: cython.Py_ssize_t, end: cython.Py_ssize_t, text: bytes):
         number: cython.Py_ssize_t
@@ -66,13 +68,13 @@ class Field:
             memcpy(to + at[number], PyBytes_AS_STRING(text), self.width)
 
     def __dealloc__(self):
-        if self.is_held:
+        if self.is_pinned:
             PyBuffer_Release(cython.address(self.block))
 
 
 @cython.final
 @cython.cclass
-class Flights:
+class InFlight:
     """The opaque and the send time of each frame of a block that is in flight."""
 
     frames = cython.declare(cython.Py_ssize_t)
@@ -83,7 +85,7 @@ class Flights:
     def __cinit__(self, frames: cython.Py_ssize_t, step: int64_t):
         number: cython.Py_ssize_t
         if frames <= 0 or step < frames:
-            raise ValueError(f"{frames} frames whose opaques are told apart by {step}")
+            raise ValueError(f"{frames} frames with opaques modulo {step}")
         self.frames = frames
         self.step = step
         self.opaques = cython.cast(Numbers, PyMem_Malloc(frames * 8))
@@ -93,13 +95,13 @@ class Flights:
         for number in range(frames):
             self.opaques[number] = ANSWERED
 
-    def free_until(self, first: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def free_end(self, first: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         check(first, end, self.frames)
         while first < end and self.opaques[first] == ANSWERED:
             first += 1
         return first
 
-    def leave(self, first: cython.Py_ssize_t, end: cython.Py_ssize_t, opaque: int64_t, at_ns):
+    def mark_sent(self, first: cython.Py_ssize_t, end: cython.Py_ssize_t, opaque: int64_t, at_ns):
         number: cython.Py_ssize_t
         source: Py_buffer
         now_ns: int64_t
@@ -119,16 +121,16 @@ class Flights:
         for number in range(first, end):
             self.opaques[number] = opaque + number
 
-    def arrive(self, opaques, now_ns: int64_t):
+    def match(self, opaques, now_ns: int64_t):
         source: Py_buffer
         PyObject_GetBuffer(opaques, cython.address(source), PyBUF_SIMPLE)
         try:
-            return self.landed(cython.cast(Numbers, source.buf), source.len // 8, now_ns)
+            return self.match_all(cython.cast(Numbers, source.buf), source.len // 8, now_ns)
         finally:
             PyBuffer_Release(cython.address(source))
 
     @cython.cfunc
-    def landed(self, opaques: Numbers, count: cython.Py_ssize_t, now_ns: int64_t):
+    def match_all(self, opaques: Numbers, count: cython.Py_ssize_t, now_ns: int64_t):
         number: cython.Py_ssize_t
         frame: cython.Py_ssize_t
         known: cython.Py_ssize_t = 0
@@ -156,7 +158,7 @@ def check(first: cython.Py_ssize_t, end: cython.Py_ssize_t, count: cython.Py_ssi
     return 0
 
 
-def plain_opaques(data: bytes, behind: cython.Py_ssize_t):
+def opaques_in_common_layout(data: bytes, behind: cython.Py_ssize_t):
     """Return (opaques, end of the last one) of the responses in `data`, or None; see
     clients/mqbench/response_counter.py. It goes by the lengths of the responses; the bytes before an opaque are not
     read."""
@@ -169,7 +171,7 @@ def plain_opaques(data: bytes, behind: cython.Py_ssize_t):
     text: bytes = PyBytes_FromStringAndSize(cython.NULL, size // SHORTEST * 8)
     opaques: Numbers = cython.cast(Numbers, PyBytes_AS_STRING(text))
     if behind < 0:
-        raise ValueError(f"{behind} bytes behind an opaque")
+        raise ValueError(f"{behind} bytes after an opaque")
     while size - last >= behind + SHORTEST:
         at = last + behind
         place = at + LENGTH_SIZE + get32(source + at) - behind - DIGITS

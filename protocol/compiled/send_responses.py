@@ -4,7 +4,7 @@ import cython
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.skylarkmq.protocol.compiled.big_endian import put32
 from cython.cimports.skylarkmq.protocol.compiled.decode import Send
-from cython.cimports.skylarkmq.protocol.compiled.filling import copied, digits
+from cython.cimports.skylarkmq.protocol.compiled.formatting import put_bytes, put_decimal
 from cython.cimports.skylarkmq.protocol.compiled.record import Append
 
 PREFIX = cython.declare(cython.Py_ssize_t, 8)
@@ -13,7 +13,7 @@ MSGPACK = cython.declare(cython.int, 0x4D)
 
 @cython.final
 @cython.cclass
-class Answers:
+class SendResponses:
     """Fills response frames from templates.
 
     `pieces` (JSON): the text before the physical offset (16 hex digits), queue id, queue offset, unique key and opaque,
@@ -31,7 +31,7 @@ class Answers:
 
     def __init__(self, pieces: list, binary: list, packed: list, ok):
         if len(pieces) != 6 or len(binary) != 6 or len(packed) != 6:
-            raise ValueError("six pieces make an answer")
+            raise ValueError("each template has six parts")
         self.pieces = pieces
         self.binary = binary
         self.packed = packed
@@ -42,7 +42,7 @@ class Answers:
             sum(map(len, packed)) + 4 + 16 + 4 + 8 + 1,
         )
 
-    def stored(self, sends):
+    def encode_stored(self, sends):
         """Return the response frames of stored sends, and the sends that need another response or none."""
         others: list = []
         size: cython.Py_ssize_t = 0
@@ -78,17 +78,17 @@ class Answers:
     @cython.cfunc
     def fill(self, frame: cython.p_char, append: Append, unique_key: bytes, opaque: cython.longlong) -> cython.p_char:
         """Write one frame; return the position after it."""
-        at: cython.p_char = copied(frame + PREFIX, self.pieces[0])
+        at: cython.p_char = put_bytes(frame + PREFIX, self.pieces[0])
         at = hex_digits(at, append.physical_offset)
-        at = copied(at, self.pieces[1])
-        at = digits(at, append.queue_id)
-        at = copied(at, self.pieces[2])
-        at = digits(at, append.queue_offset)
-        at = copied(at, self.pieces[3])
-        at = copied(at, unique_key)
-        at = copied(at, self.pieces[4])
-        at = digits(at, opaque)
-        at = copied(at, self.pieces[5])
+        at = put_bytes(at, self.pieces[1])
+        at = put_decimal(at, append.queue_id)
+        at = put_bytes(at, self.pieces[2])
+        at = put_decimal(at, append.queue_offset)
+        at = put_bytes(at, self.pieces[3])
+        at = put_bytes(at, unique_key)
+        at = put_bytes(at, self.pieces[4])
+        at = put_decimal(at, opaque)
+        at = put_bytes(at, self.pieces[5])
         put32(frame, cython.cast(cython.uint, at - frame - 4))
         put32(frame + 4, cython.cast(cython.uint, at - frame - PREFIX))
         return at
@@ -98,17 +98,17 @@ class Answers:
         self, frame: cython.p_char, append: Append, unique_key: bytes, opaque: cython.longlong
     ) -> cython.p_char:
         """Write one frame in the binary dialect; return the position after it."""
-        at: cython.p_char = copied(frame + PREFIX, self.binary[0])
+        at: cython.p_char = put_bytes(frame + PREFIX, self.binary[0])
         put32(at, cython.cast(cython.uint, opaque))
-        at = copied(at + 4, self.binary[1])
+        at = put_bytes(at + 4, self.binary[1])
         ext: cython.p_char = at + 4
-        at = copied(ext, self.binary[2])
+        at = put_bytes(ext, self.binary[2])
         at = hex_digits(at, append.physical_offset)
-        at = counted_digits(copied(at, self.binary[3]), append.queue_id)
-        at = counted_digits(copied(at, self.binary[4]), append.queue_offset)
-        at = copied(at, self.binary[5])
+        at = counted_decimal(put_bytes(at, self.binary[3]), append.queue_id)
+        at = counted_decimal(put_bytes(at, self.binary[4]), append.queue_offset)
+        at = put_bytes(at, self.binary[5])
         put32(at, cython.cast(cython.uint, len(unique_key)))
-        at = copied(at + 4, unique_key)
+        at = put_bytes(at + 4, unique_key)
         put32(ext - 4, cython.cast(cython.uint, at - ext))
         put32(frame, cython.cast(cython.uint, at - frame - 4))
         put32(frame + 4, cython.cast(cython.uint, 1 << 24) | cython.cast(cython.uint, at - frame - PREFIX))
@@ -120,19 +120,19 @@ class Answers:
     ) -> cython.p_char:
         """Write one frame in the MSGPACK dialect; return the position after it."""
         size: cython.Py_ssize_t = len(unique_key)  # 64 at most
-        at: cython.p_char = copied(frame + PREFIX, self.packed[0])
+        at: cython.p_char = put_bytes(frame + PREFIX, self.packed[0])
         put32(at, cython.cast(cython.uint, opaque))
-        at = copied(at + 4, self.packed[1])
+        at = put_bytes(at + 4, self.packed[1])
         at = hex_digits(at, append.physical_offset)
-        at = copied(at, self.packed[2])
+        at = put_bytes(at, self.packed[2])
         put32(at, cython.cast(cython.uint, append.queue_id))
-        at = copied(at + 4, self.packed[3])
+        at = put_bytes(at + 4, self.packed[3])
         put32(at, cython.cast(cython.uint, append.queue_offset >> 32))
         put32(at + 4, cython.cast(cython.uint, append.queue_offset))
-        at = copied(at + 8, self.packed[4])
+        at = put_bytes(at + 8, self.packed[4])
         at[0] = cython.cast(cython.char, size)
-        at = copied(at + 1, unique_key)
-        at = copied(at, self.packed[5])
+        at = put_bytes(at + 1, unique_key)
+        at = put_bytes(at, self.packed[5])
         put32(frame, cython.cast(cython.uint, at - frame - 4))
         put32(frame + 4, cython.cast(cython.uint, MSGPACK) << 24 | cython.cast(cython.uint, at - frame - PREFIX))
         return at
@@ -141,9 +141,9 @@ class Answers:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def counted_digits(at: cython.p_char, value: cython.longlong) -> cython.p_char:
+def counted_decimal(at: cython.p_char, value: cython.longlong) -> cython.p_char:
     """Write the number's length (4 bytes) and its decimal digits; return the position after them."""
-    end: cython.p_char = digits(at + 4, value)
+    end: cython.p_char = put_decimal(at + 4, value)
     put32(at, cython.cast(cython.uint, end - at - 4))
     return end
 

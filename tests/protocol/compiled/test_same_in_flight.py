@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skylarkmq.clients.mqbench.in_flight import PlainField, PlainFlights
+from skylarkmq.clients.mqbench.in_flight import PlainField, PlainInFlight
 from skylarkmq.clients.mqbench.response_counter import SHORT, opaques_by_numpy
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.send import SendMessageResponseHeader
 from skylarkmq.protocol.serialize import encode_command
 
-module = compiled.load("flights")
+module = compiled.load("in_flight")
 
-pytestmark = pytest.mark.skipif(module is None, reason="no compiled leaves here")
+pytestmark = pytest.mark.skipif(module is None, reason="no compiled modules here")
 
 FIRST = 1_000_000_000
 STREAMS = 2_000
@@ -39,13 +39,13 @@ def test_random_patches_are_equal() -> None:
         ours, theirs = bytearray(200), bytearray(200)
         width = rng.randint(1, 20)
         places = np.array(sorted(rng.sample(range(200 - width), 9)))
-        field, twin = module.Field(ours, places, width), PlainField(theirs, places, width)
+        field, python_version = module.Field(ours, places, width), PlainField(theirs, places, width)
         for _ in range(10):
             first = rng.randint(-1, 9)
             end = rng.randint(first, 10)
             text = rng.randbytes(width + (rng.random() < 0.05))
             found = outcome(lambda: field.fill(first, end, text))  # noqa: B023 (called at once)
-            assert found == outcome(lambda: twin.fill(first, end, text))  # noqa: B023
+            assert found == outcome(lambda: python_version.fill(first, end, text))  # noqa: B023
             complaints += found is not None
         assert ours == theirs
     assert 3_000 < complaints < 15_000
@@ -63,40 +63,40 @@ def test_random_frames_in_flight_are_matched_alike() -> None:
     """A hundred thousand frames are sent and matched: the same are free, with the same times, whatever is answered."""
     rng = random.Random(52)
     frames, step = 70, 100
-    flights, twin = module.Flights(frames, step), PlainFlights(frames, step)
+    in_flight, python_version = module.InFlight(frames, step), PlainInFlight(frames, step)
     seen = complaints = 0
     under_way: set[int] = set()
     for now_ns in range(0, 20_000_000, 1_000):
         first = rng.randint(-1, frames)
         end = rng.randint(max(first, 0), frames + (rng.random() < 0.05))
-        free = outcome(lambda: flights.free_until(first, end))  # noqa: B023
-        assert free == outcome(lambda: twin.free_until(first, end))  # noqa: B023
+        free = outcome(lambda: in_flight.free_end(first, end))  # noqa: B023
+        assert free == outcome(lambda: python_version.free_end(first, end))  # noqa: B023
         complaints += isinstance(free, tuple)
         if isinstance(free, int):
             opaque = FIRST + rng.randint(0, 50) * step
             at_ns: Any = now_ns if rng.random() < 0.7 else now_ns - np.arange(free - first)
-            flights.leave(first, free, opaque, at_ns)
-            twin.leave(first, free, opaque, at_ns)
+            in_flight.mark_sent(first, free, opaque, at_ns)
+            python_version.mark_sent(first, free, opaque, at_ns)
             seen += free - first
             under_way.update(range(opaque + first, opaque + free))
         answered = rng.sample(sorted(under_way), rng.randint(0, len(under_way)))
         strays = [FIRST + rng.randint(0, 51 * step) for _ in range(rng.choice([0, 0, 0, 5]))]
         opaques = np.array(answered + strays + answered[: len(strays)], np.int64)
         under_way.difference_update(opaques.tolist())
-        taken_ns = flights.arrive(opaques, now_ns + 500)
-        assert taken_ns.tolist() == twin.arrive(opaques, now_ns + 500).tolist()
+        taken_ns = in_flight.match(opaques, now_ns + 500)
+        assert taken_ns.tolist() == python_version.match(opaques, now_ns + 500).tolist()
         assert len(answered) <= len(taken_ns) <= len(answered) + len(strays)
     assert seen > 100_000
     assert complaints > 200
 
 
-@pytest.mark.parametrize("make", [PlainFlights, getattr(module, "Flights", None)])
+@pytest.mark.parametrize("make", [PlainInFlight, getattr(module, "InFlight", None)])
 def test_invalid_parameters_are_rejected(make: Callable[..., Any]) -> None:
     """There must be as many send times as frames."""
-    with pytest.raises(ValueError, match="20 frames whose opaques are told apart by 10"):
+    with pytest.raises(ValueError, match="20 frames with opaques modulo 10"):
         make(20, 10)
     with pytest.raises(ValueError, match="3"):
-        make(20, 100).leave(0, 2, FIRST, np.zeros(3, np.int64))
+        make(20, 100).mark_sent(0, 2, FIRST, np.zeros(3, np.int64))
 
 
 def test_random_responses_give_the_same_opaques() -> None:
@@ -109,7 +109,7 @@ def test_random_responses_give_the_same_opaques() -> None:
         behind = len(rows[0]) - rows[0].index(b'"opaque":') - 19
         begin = len(rows[0]) - behind
         stream = stream[begin : rng.randint(begin + SHORT, len(stream))]
-        found, expected = module.plain_opaques(stream, behind), opaques_by_numpy(stream, behind)
+        found, expected = module.opaques_in_common_layout(stream, behind), opaques_by_numpy(stream, behind)
         if found is None or expected is None:
             assert found is expected
             unusual += 1
@@ -138,8 +138,8 @@ def test_a_response_counts_once_its_opaque_is_complete() -> None:
     behind = len(first) - first.index(b'"opaque":') - 19
     data = first[len(first) - behind :] + second
     end = len(data) - behind
-    assert module.plain_opaques(data[: end - 1], behind)[1] == 0
-    assert module.plain_opaques(data[:end], behind)[1] == end
-    assert module.plain_opaques(data[:behind] + b"\0\0\0\1" + data[behind + 4 :], behind) is None
+    assert module.opaques_in_common_layout(data[: end - 1], behind)[1] == 0
+    assert module.opaques_in_common_layout(data[:end], behind)[1] == end
+    assert module.opaques_in_common_layout(data[:behind] + b"\0\0\0\1" + data[behind + 4 :], behind) is None
     with pytest.raises(ValueError, match="-1"):
-        module.plain_opaques(data, -1)
+        module.opaques_in_common_layout(data, -1)

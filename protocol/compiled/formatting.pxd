@@ -4,13 +4,13 @@ from libc.string cimport memcpy
 from cpython.bytes cimport PyBytes_AS_STRING
 
 
-cdef inline char* copied(char* at, bytes piece):
+cdef inline char* put_bytes(char* at, bytes piece):
     memcpy(at, PyBytes_AS_STRING(piece), len(piece))
     return at + len(piece)
 
 
 # Needs at most 20 bytes at `at`.
-cdef inline char* digits(char* at, long long value) noexcept:
+cdef inline char* put_decimal(char* at, long long value) noexcept:
     cdef char[20] reversed
     cdef int count = 0
     cdef unsigned long long rest = <unsigned long long> value
