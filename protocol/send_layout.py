@@ -310,7 +310,7 @@ def _other_values(header: bytes, sample: SendCommand, places: Places) -> SendCom
         born_timestamp=numbers[2],
         properties=own.decode()[: len(sample.send_header.properties)],
     )
-    return msgspec.structs.replace(sample, opaque=numbers[0], sent=sent)
+    return msgspec.structs.replace(sample, opaque=numbers[0], send_header=sent)
 
 
 def _other_number(digits: bytes) -> bytes:
