@@ -101,7 +101,7 @@ def pass_over(dialect: int, rounds: int) -> float:
     data = memoryview(frame_of(code, header, dialect, b"x" * 100) * SENDS_AT_ONCE)
     commands = CommandDecoder().feed_commands(data)
     assert len(commands) == SENDS_AT_ONCE
-    assert all(command.sent is not None for command in commands)
+    assert all(command.send_header is not None for command in commands)
     calls = max(1, ROUND_CALLS // SENDS_AT_ONCE)
     return least(lambda: CommandDecoder().feed_commands(data), rounds, calls) / SENDS_AT_ONCE
 
