@@ -98,7 +98,10 @@ def test_a_registration_beyond_the_limits_is_rejected() -> None:
         (compressed(b"{}", 2_000_000, topic * 2_000_000), "inflates to over"),
         (compressed(b"{}", 65_537, topic * 65_537), "65537 topics, the limit is 65536"),
         (compressed(b"{}" + b" " * 2_000_000, 1, topic), "not a valid DataVersion"),
-        (compressed(b"{}", 1, struct.pack(">i", 5_014) + b"T " + b"9" * 5_000 + b" 4 6 SINGLE"), "not a compressed registration"),
+        (
+            compressed(b"{}", 1, struct.pack(">i", 5_014) + b"T " + b"9" * 5_000 + b" 4 6 SINGLE"),
+            "not a compressed registration",
+        ),
     ):
         with pytest.raises(BodyError, match=reason):
             RegisterBrokerBody.decode_compressed(data)
