@@ -145,14 +145,14 @@ class SlotDelivery:
                     self._deleted.add(key)
         del self._deletions[-len(batch) :]
 
-    def _records(self, places: list[tuple[int, int]]) -> list[Record | None]:
+    def _records(self, positions: list[tuple[int, int]]) -> list[Record | None]:
         """Return the records at these bytes of the commit log, with these sizes; None for one that is invalid.
 
         Raises ColdRead after all cold ones are requested.
         """
         found: list[Record | None] = []
         cold: list[ColdRead] = []
-        for offset, size in places:
+        for offset, size in positions:
             try:
                 record = self._store.record_of_size_at(offset, size)
             except ColdRead as missed:
