@@ -1,4 +1,4 @@
-"""The flusher without the interpreter: the same promises as any flusher's, on real files."""
+"""The compiled flusher: the same guarantees as those of Flusher, on real files."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from skylarkmq.broker.store.flush.compiled_flusher import CompiledFlusher
 from skylarkmq.broker.store.flush.flusher import Target
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 
-pytestmark = pytest.mark.skipif(not compiled_flusher.is_available, reason="its leaf is not built")
+pytestmark = pytest.mark.skipif(not compiled_flusher.is_available, reason="the compiled module is not built")
 
 SIZE = 4096
 Make = Callable[[int], MappedFile]
@@ -20,7 +20,7 @@ Make = Callable[[int], MappedFile]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    """Makes the segment of that number."""
+    """Return a function that creates the segment with a given number."""
     made: list[MappedFile] = []
 
     def make(number: int) -> MappedFile:
@@ -42,8 +42,8 @@ def flusher() -> Iterator[CompiledFlusher]:
     flusher.close()
 
 
-def test_targets_become_durable_in_their_order(flusher: CompiledFlusher, make: Make) -> None:
-    """Each end that was waited for is done, with its timestamp, and nothing beyond it."""
+def test_targets_become_durable_in_order(flusher: CompiledFlusher, make: Make) -> None:
+    """After each wait exactly the submitted end is durable, with its timestamp."""
     segment = make(0)
     for end in range(1, 500):
         flusher.submit(Target(end, 1000 + end, [segment]))
@@ -53,9 +53,9 @@ def test_targets_become_durable_in_their_order(flusher: CompiledFlusher, make: M
     assert flusher.statistics().lag == 0
 
 
-def test_who_is_awaited_is_synced_like_any_other(flusher: CompiledFlusher, make: Make) -> None:
-    """Whether the thread is awake when a target comes, or has waited in vain and sleeps, nothing is lost. One that is
-    awake may take an end before its timestamp is there; then that is the one before."""
+def test_targets_are_synced_while_spinning_or_asleep(flusher: CompiledFlusher, make: Make) -> None:
+    """No target is lost, whether the thread spins or sleeps. A spinning thread may take an end before its timestamp is
+    stored, and then publishes the previous timestamp."""
     segment = make(0)
     for end in range(1, 300):
         flusher.submit(Target(end, end, [segment]))
@@ -66,8 +66,8 @@ def test_who_is_awaited_is_synced_like_any_other(flusher: CompiledFlusher, make:
     assert flusher.statistics().syncs == 299
 
 
-def test_a_thread_that_is_awake_can_be_stopped(flusher: CompiledFlusher, make: Make) -> None:
-    """However long it was to wait."""
+def test_a_spinning_thread_can_be_stopped(flusher: CompiledFlusher, make: Make) -> None:
+    """A stop does not wait for the spin limit."""
     flusher.submit(Target(1, 1, [make(0)]))
     flusher.keep_spinning(60_000_000)
     flusher.wait_idle()
@@ -75,8 +75,8 @@ def test_a_thread_that_is_awake_can_be_stopped(flusher: CompiledFlusher, make: M
     assert flusher.done.end == 1
 
 
-def test_newest_target_wins(flusher: CompiledFlusher, make: Make) -> None:
-    """However fast targets come, the last one gets done, with no more syncs than targets."""
+def test_the_newest_target_wins(flusher: CompiledFlusher, make: Make) -> None:
+    """However fast targets arrive, the last one becomes durable, with no more syncs than targets."""
     segment = make(0)
     for end in range(1, 2000):
         flusher.submit(Target(end, end, [segment]))
@@ -85,8 +85,8 @@ def test_newest_target_wins(flusher: CompiledFlusher, make: Make) -> None:
     assert flusher.statistics().syncs <= 1999
 
 
-def test_segments_follow_each_other(flusher: CompiledFlusher, make: Make) -> None:
-    """A target that spans segments syncs all of them, and the thread goes on with the last."""
+def test_targets_that_span_segments(flusher: CompiledFlusher, make: Make) -> None:
+    """A target that spans segments syncs all of them, and the thread continues with the last."""
     old, new = make(0), make(1)
     for begin in range(0, 400, 4):
         flusher.submit(Target(begin + 1, 0, [old]))
@@ -99,14 +99,14 @@ def test_segments_follow_each_other(flusher: CompiledFlusher, make: Make) -> Non
         old, new = new, old
 
 
-def test_failure_is_final(flusher: CompiledFlusher, make: Make) -> None:
-    """After a failed sync nothing becomes durable any more, however often it is asked for."""
+def test_a_failure_is_final(flusher: CompiledFlusher, make: Make) -> None:
+    """After a failed sync no target becomes durable, however many are submitted."""
     segment = make(0)
     flusher.submit(Target(1, 0, [segment]))
     flusher.wait_idle()
     spoilt, good = segment.fd, make(1)
     reading, writing = os.pipe()
-    segment.fd = writing  # which cannot be synced
+    segment.fd = writing  # a pipe cannot be synced
     flusher.submit(Target(2, 0, [segment]))
     flusher.wait_idle()
     flusher.submit(Target(3, 0, [good]))
@@ -119,8 +119,8 @@ def test_failure_is_final(flusher: CompiledFlusher, make: Make) -> None:
     assert flusher.done.end == 1
 
 
-def test_a_deleted_segment_fails_nobody(flusher: CompiledFlusher, make: Make) -> None:
-    """Of a segment that is deleted nothing needs to last."""
+def test_a_deleted_segment_cannot_fail(flusher: CompiledFlusher, make: Make) -> None:
+    """A deleted segment needs no durability."""
     segment = make(0)
     reading, writing = os.pipe()
     spoilt, segment.fd = segment.fd, writing
@@ -134,8 +134,8 @@ def test_a_deleted_segment_fails_nobody(flusher: CompiledFlusher, make: Make) ->
     assert flusher.done.end == 1
 
 
-def test_close_syncs_what_was_submitted(flusher: CompiledFlusher, make: Make) -> None:
-    """A stop does what was submitted, and is the end of the thread."""
+def test_stop_syncs_submitted_targets(flusher: CompiledFlusher, make: Make) -> None:
+    """A stop syncs submitted targets and ends the thread."""
     segment = make(0)
     for end in range(1, 100):
         flusher.submit(Target(end, 0, [segment]))
@@ -144,7 +144,7 @@ def test_close_syncs_what_was_submitted(flusher: CompiledFlusher, make: Make) ->
     assert flusher.is_idle
 
 
-def test_a_thread_that_has_nothing_to_do_ends(flusher: CompiledFlusher) -> None:
-    """A stop without any target waits for nothing."""
+def test_stop_without_a_target(flusher: CompiledFlusher) -> None:
+    """A stop without any target returns at once."""
     flusher.stop()
     assert flusher.failure is None

@@ -1,4 +1,4 @@
-"""The checkpoint: written every second, and never saying more than what is on disk."""
+"""The checkpoint: written every second, and never covers more than what is on disk."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ def on_disk(root: Path) -> Checkpoint:
 
 
 def a_second_later(it: Opened) -> None:
-    """One round over the queues, finished."""
+    """Run one complete flush round over the queues."""
     it.clock.now_ms += 1_000
     it.store.step(it.clock.now_ms)
     flusher = it.store._durability._queue_flusher
@@ -28,8 +28,8 @@ def flushed_log(it: Opened) -> None:
     flusher.wait_idle()
 
 
-def test_every_second(tmp_path: Path) -> None:
-    """What was flushed is in the checkpoint with the next round, without waiting for the thorough one."""
+def test_the_checkpoint_is_written_every_round(tmp_path: Path) -> None:
+    """The next round covers flushed messages, without waiting for the thorough interval."""
     with opened(tmp_path, flush_consume_queue_least_pages=0) as it:
         a_second_later(it)
         for _ in range(3):
@@ -40,8 +40,8 @@ def test_every_second(tmp_path: Path) -> None:
             assert (on_disk(tmp_path).physic_timestamp, on_disk(tmp_path).logics_timestamp) == (stored, stored)
 
 
-def test_not_newer_than_the_log_on_disk(tmp_path: Path) -> None:
-    """While the log's sync hangs, its time stands still."""
+def test_the_checkpoint_is_not_newer_than_the_synced_log(tmp_path: Path) -> None:
+    """While the log's sync hangs, the log's timestamp does not change."""
     with opened(tmp_path, flush_consume_queue_least_pages=0, flush_lag_limit=1) as it:
         it.put(message())
         stored = it.clock.now_ms
@@ -56,28 +56,28 @@ def test_not_newer_than_the_log_on_disk(tmp_path: Path) -> None:
         assert on_disk(tmp_path).logics_timestamp > stored
 
 
-def test_not_newer_than_the_queues_on_disk(tmp_path: Path) -> None:
-    """As long as a round leaves a queue out because little is new in it, the queues' time stands still."""
+def test_the_checkpoint_is_not_newer_than_the_synced_queues(tmp_path: Path) -> None:
+    """While rounds skip a queue with few new units, the queues' timestamp does not change."""
     settings: dict[str, Any] = {
         "flush_consume_queue_least_pages": 1,
         "flush_consume_queue_thorough_interval": 5_000,
         "mapped_file_size_consume_queue": 40_000,
     }
     with opened(tmp_path, **settings) as it:
-        a_second_later(it)  # the first round is a thorough one
+        a_second_later(it)  # the first round is thorough
         begin = it.clock.now_ms
         it.put(message())
         for second in range(1, 6):
             a_second_later(it)
             assert on_disk(tmp_path).logics_timestamp == (begin if second == 5 else 0), second
         stored = it.clock.now_ms
-        it.put(*(message() for _ in range(300)))  # a page and more
+        it.put(*(message() for _ in range(300)))  # more than a page
         a_second_later(it)
         assert on_disk(tmp_path).logics_timestamp == stored
 
 
-def test_not_newer_than_units_that_could_not_be_written(tmp_path: Path) -> None:
-    """Units that the disk refused are not in any file, so the queues' time does not speak of them."""
+def test_the_checkpoint_does_not_cover_units_that_were_not_written(tmp_path: Path) -> None:
+    """Units that the disk refused are in no file, so the queues' timestamp does not cover them."""
     with opened(tmp_path, flush_consume_queue_least_pages=0) as it:
         it.put(message())
         stored = it.clock.now_ms
@@ -85,7 +85,7 @@ def test_not_newer_than_units_that_could_not_be_written(tmp_path: Path) -> None:
 
         def refuse(call: str, path: str) -> None:
             if call == "pwrite" and "/consumequeue/" in path:
-                raise OSError(28, "told to")
+                raise OSError(28, "injected")
 
         it.disk.refuse = refuse
         it.put(message())
@@ -94,8 +94,8 @@ def test_not_newer_than_units_that_could_not_be_written(tmp_path: Path) -> None:
         it.disk.refuse = lambda call, path: None
 
 
-def test_nothing_new_nothing_written(tmp_path: Path) -> None:
-    """An idle store leaves its checkpoint alone."""
+def test_an_idle_store_does_not_write_its_checkpoint(tmp_path: Path) -> None:
+    """Rounds without new messages write nothing."""
     with opened(tmp_path, flush_consume_queue_least_pages=0) as it:
         it.put(message())
         flushed_log(it)

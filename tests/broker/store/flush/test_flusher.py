@@ -1,4 +1,4 @@
-"""The flusher: what is submitted becomes durable in its rhythm, and a failure is final."""
+"""The flusher: submitted targets become durable at its pace, and a failure is final."""
 
 import errno
 import threading
@@ -9,7 +9,7 @@ from skylarkmq.broker.store.flush.flusher import Flusher, Pace, Target
 
 
 class File:
-    """Counts its syncs; each waits for `go`."""
+    """Counts its syncs; each sync waits for `go`."""
 
     def __init__(self, problem: OSError | None = None) -> None:
         self.problem = problem
@@ -31,8 +31,8 @@ def file() -> File:
     return File()
 
 
-def test_newest_target_wins(file: File) -> None:
-    """Targets submitted during a sync are served by one more, the newest."""
+def test_the_newest_target_wins(file: File) -> None:
+    """Targets submitted during a sync share one more sync, that of the newest."""
     flusher = Flusher("test")
     flusher.start()
     file.go.clear()
@@ -48,11 +48,11 @@ def test_newest_target_wins(file: File) -> None:
     flusher.close()
 
 
-def test_failure_is_final(file: File) -> None:
-    """After a failed sync nothing becomes durable any more, however often it is asked for."""
+def test_a_failure_is_final(file: File) -> None:
+    """After a failed sync no target becomes durable, however many are submitted."""
     flusher = Flusher("test", durable=50)
     flusher.start()
-    flusher.submit(Target(100, 1, [File(OSError(errno.EIO, "told to"))]))
+    flusher.submit(Target(100, 1, [File(OSError(errno.EIO, "injected"))]))
     flusher.wait_idle()
     flusher.submit(Target(200, 2, [file]))
     flusher.stop()
@@ -62,8 +62,8 @@ def test_failure_is_final(file: File) -> None:
     flusher.close()
 
 
-def test_close_syncs_what_was_submitted(file: File) -> None:
-    """A stop does not lose what a slow pace has not reached yet."""
+def test_stop_syncs_submitted_targets(file: File) -> None:
+    """A stop syncs targets that a slow pace has not reached."""
     flusher = Flusher("test", pace=Pace(60_000, least_pages=4, thorough_interval_ms=600_000))
     flusher.start()
     flusher.submit(Target(1, 1, [file]))
@@ -76,15 +76,15 @@ def test_close_syncs_what_was_submitted(file: File) -> None:
     ("end", "age_ms", "is_due"),
     [(3 * 4096, 0, False), (4 * 4096, 0, True), (1, 9_999, False), (1, 10_000, True)],
 )
-def test_pace(end: int, age_ms: int, is_due: bool) -> None:
-    """A round is skipped below the least pages, but not for longer than the thorough interval."""
+def test_pace_skips_small_rounds(end: int, age_ms: int, is_due: bool) -> None:
+    """A round with less than the least pages is skipped, but not for longer than the thorough interval."""
     flusher = Flusher("test", pace=Pace(500, least_pages=4, thorough_interval_ms=10_000))
     assert flusher._is_due(Target(end, 0, ()), age_ms) is is_due
     flusher.close()
 
 
-def test_paced_flusher_flushes_by_itself(file: File) -> None:
-    """Nobody wakes a paced flusher; it looks at every interval."""
+def test_a_paced_flusher_syncs_without_a_wake_up(file: File) -> None:
+    """It syncs at every interval."""
     flusher = Flusher("test", pace=Pace(1))
     flusher.start()
     flusher.submit(Target(10, 1, [file]))

@@ -1,4 +1,4 @@
-"""SYNC_FLUSH: nothing is acknowledged or seen before the sync that covers it; a failed sync is never acknowledged."""
+"""SYNC_FLUSH: no message is acknowledged or visible before the sync that covers it; never after a failed sync."""
 
 import asyncio
 import errno
@@ -14,22 +14,22 @@ from tests.harness.stores import Opened, message, opened
 
 
 def wait_flushed(it: Opened) -> None:
-    """Until the flusher has done all that it was given; then the store takes note."""
+    """Wait until the flusher has synced everything submitted, then run a step of the store."""
     assert it.store._durability.log._flusher is not None
     it.store._durability.log._flusher.wait_idle()
     it.store.step(it.clock.now_ms)
 
 
-def let_one_through(it: Opened) -> None:
-    """The sync that is held ends; the next one has begun, and is held again."""
+def finish_one_sync(it: Opened) -> None:
+    """Let the blocked sync finish and wait until the next one has begun, which is blocked again."""
     it.disk.sync_started.clear()
-    held, it.disk.syncs = it.disk.syncs, threading.Event()
-    held.set()
+    blocked, it.disk.syncs = it.disk.syncs, threading.Event()
+    blocked.set()
     assert it.disk.sync_started.wait(10)
 
 
-def test_not_before_the_sync(tmp_path: Path) -> None:
-    """A message whose sync is still running is pending and invisible; afterwards it is neither."""
+def test_a_message_is_pending_until_its_sync_ends(tmp_path: Path) -> None:
+    """A message whose sync is running is pending and invisible; afterwards it is acknowledged and visible."""
     with opened(tmp_path, sync=True) as it:
         it.disk.syncs.clear()
         (append,) = it.put(message())
@@ -46,8 +46,8 @@ def test_not_before_the_sync(tmp_path: Path) -> None:
         assert it.arrivals == [("T", 0, 1, (0,))]
 
 
-def test_a_running_sync_does_not_cover_newcomers(tmp_path: Path) -> None:
-    """What is written while a sync runs waits for the next one."""
+def test_a_running_sync_does_not_cover_later_commits(tmp_path: Path) -> None:
+    """Commits that are written during a sync wait for the next one."""
     with opened(tmp_path, sync=True) as it:
         it.disk.syncs.clear()
         (first,) = it.put(message(b"first"))
@@ -56,7 +56,7 @@ def test_a_running_sync_does_not_cover_newcomers(tmp_path: Path) -> None:
         done = it.store._durability.log._flusher
         assert done is not None
         assert done._submitted.end == second.physical_offset + second.size
-        let_one_through(it)
+        finish_one_sync(it)
         it.store.step(it.clock.now_ms)
         assert (first.status, second.status) == (PutStatus.PUT_OK, PutStatus.PENDING)
         assert it.bodies() == [b"first"]
@@ -65,7 +65,7 @@ def test_a_running_sync_does_not_cover_newcomers(tmp_path: Path) -> None:
         assert second.status is PutStatus.PUT_OK
 
 
-def test_one_sync_serves_all_who_waited(tmp_path: Path) -> None:
+def test_one_sync_serves_all_waiting_commits(tmp_path: Path) -> None:
     """Commits that arrive during a sync share the next one."""
     with opened(tmp_path, sync=True) as it:
         it.disk.syncs.clear()
@@ -78,8 +78,8 @@ def test_one_sync_serves_all_who_waited(tmp_path: Path) -> None:
         assert it.store.statistics().flusher.syncs == 2
 
 
-def test_wait_false_is_answered_at_once(tmp_path: Path) -> None:
-    """A sender that does not wait is acknowledged by the write; consumers still wait for the sync."""
+def test_wait_false_is_acknowledged_at_once(tmp_path: Path) -> None:
+    """A message with WAIT=false is acknowledged by the write; it becomes visible after the sync."""
     with opened(tmp_path, sync=True) as it:
         it.disk.syncs.clear()
         (append,) = it.put(message(wait_flush=False))
@@ -90,8 +90,8 @@ def test_wait_false_is_answered_at_once(tmp_path: Path) -> None:
         assert it.bodies() == [b"hello"]
 
 
-def test_overdue_sync_is_a_timeout(tmp_path: Path) -> None:
-    """After syncFlushTimeout a waiter is told FLUSH_DISK_TIMEOUT, once; the message is delivered all the same."""
+def test_an_overdue_sync_is_a_timeout(tmp_path: Path) -> None:
+    """After syncFlushTimeout a waiter gets FLUSH_DISK_TIMEOUT, once; the message still becomes visible."""
     with opened(tmp_path, sync=True, sync_flush_timeout=5000) as it:
         it.disk.syncs.clear()
         (append,) = it.put(message())
@@ -109,12 +109,12 @@ def test_overdue_sync_is_a_timeout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_failed_sync_makes_the_store_read_only(tmp_path: Path, sync: bool) -> None:
-    """After one failed sync every waiter and every newcomer is refused for good, reads go on, and `abort` stays."""
+def test_a_failed_sync_makes_the_store_read_only(tmp_path: Path, sync: bool) -> None:
+    """After one failed sync all waiting and later messages are refused, reads continue, and `abort` stays."""
     it = Opened(tmp_path, sync=sync, flush_interval_commit_log=1, flush_commit_log_least_pages=0)
     it.put(message(b"good"))
     wait_flushed(it)
-    failures = iter([OSError(errno.EIO, "told to")])
+    failures = iter([OSError(errno.EIO, "injected")])
 
     def refuse(call: str, path: str) -> None:
         if call == "fdatasync" and "/commitlog/" in path and (failure := next(failures, None)):
@@ -136,8 +136,8 @@ def test_failed_sync_makes_the_store_read_only(tmp_path: Path, sync: bool) -> No
     assert (tmp_path / "abort").exists()
 
 
-async def test_answers_arrive_through_the_loop(tmp_path: Path) -> None:
-    """With an event loop, waiters are called by it, without anybody stepping."""
+async def test_results_arrive_through_the_event_loop(tmp_path: Path) -> None:
+    """With an event loop, waiters are called without a step."""
     it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
     (append,) = it.put(message())
     settled = asyncio.get_running_loop().create_future()
@@ -146,8 +146,8 @@ async def test_answers_arrive_through_the_loop(tmp_path: Path) -> None:
     it.store.close()
 
 
-def test_topic_deleted_while_its_message_waits(tmp_path: Path) -> None:
-    """A message whose topic is deleted before its sync is acknowledged, and its queue stays away."""
+def test_a_topic_deleted_while_its_message_waits(tmp_path: Path) -> None:
+    """A message whose topic is deleted before its sync is acknowledged, and its queue is not created again."""
     with opened(tmp_path, sync=True) as it:
         it.disk.syncs.clear()
         (append,) = it.put(message())
@@ -159,8 +159,8 @@ def test_topic_deleted_while_its_message_waits(tmp_path: Path) -> None:
         assert not (tmp_path / "consumequeue" / "T").exists()
 
 
-def test_nothing_waits_under_async_flush(tmp_path: Path) -> None:
-    """Under ASYNC_FLUSH everything committed is settled."""
+def test_async_flush_settles_every_commit_at_once(tmp_path: Path) -> None:
+    """Under ASYNC_FLUSH every commit is settled when it returns."""
     with opened(tmp_path) as it:
         it.put(message())
         called: list[bool] = []
@@ -169,25 +169,25 @@ def test_nothing_waits_under_async_flush(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_quick", [True, False])
-async def test_a_quick_sync_is_told_with_the_next_one(
+async def test_a_quick_sync_is_announced_with_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_quick: bool
 ) -> None:
-    """But not later than a step, and no two of them in a row."""
+    """But no later than at a step, and never two in a row."""
     monkeypatch.setattr(log_flush, "_QUICK_S", 600.0 if is_quick else 0.0)
     it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
     it.disk.syncs.clear()
     appends = it.put(message(b"first"))
     assert it.disk.sync_started.wait(10)
-    told: list[int] = []
+    settled_counts: list[int] = []
     for body in (b"second", b"third", b"fourth", b"fifth"):
         appends += it.put(message(body))
-        let_one_through(it)
-        await asyncio.sleep(0.01)  # the announcement is heard
-        told.append(sum(append.status is PutStatus.PUT_OK for append in appends))
-        assert len(it.bodies()) == told[-1]
-    assert told == ([0, 2, 2, 4] if is_quick else [1, 2, 3, 4])
+        finish_one_sync(it)
+        await asyncio.sleep(0.01)  # the loop handles the announcement
+        settled_counts.append(sum(append.status is PutStatus.PUT_OK for append in appends))
+        assert len(it.bodies()) == settled_counts[-1]
+    assert settled_counts == ([0, 2, 2, 4] if is_quick else [1, 2, 3, 4])
     appends += it.put(message(b"sixth"))
-    let_one_through(it)
+    finish_one_sync(it)
     await asyncio.sleep(0.01)
     it.store.step(it.clock.now_ms)
     assert [append.status for append in appends] == [PutStatus.PUT_OK] * 5 + [PutStatus.PENDING]
@@ -195,23 +195,23 @@ async def test_a_quick_sync_is_told_with_the_next_one(
     it.store.close()
 
 
-async def test_what_was_synced_before_a_failed_sync_is_acknowledged(
+async def test_messages_synced_before_a_failed_sync_are_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if it was to be told with what that one was for."""
+    """Also if their announcement was deferred to that of the failed sync."""
     monkeypatch.setattr(log_flush, "_QUICK_S", 600.0)
     it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
     it.disk.syncs.clear()
     (first,) = it.put(message(b"first"))
     assert it.disk.sync_started.wait(10)
     (second,) = it.put(message(b"second"))
-    let_one_through(it)
+    finish_one_sync(it)
     await asyncio.sleep(0.01)
     assert (first.status, second.status) == (PutStatus.PENDING, PutStatus.PENDING)
 
     def refuse(call: str, path: str) -> None:
         if call == "fdatasync" and "/commitlog/" in path:
-            raise OSError(errno.EIO, "told to")
+            raise OSError(errno.EIO, "injected")
 
     it.disk.refuse = refuse
     it.disk.syncs.set()
@@ -221,24 +221,24 @@ async def test_what_was_synced_before_a_failed_sync_is_acknowledged(
     it.store.close()
 
 
-def test_who_is_shown_a_message_may_have_more_written(tmp_path: Path) -> None:
-    """What is flushed meanwhile is shown afterwards, in log order: a reader that asks for more does not overtake the
-    index, which takes no message that lies before one it has."""
+def test_a_put_during_dispatch_keeps_the_order(tmp_path: Path) -> None:
+    """Messages that are flushed during a dispatch are dispatched after it, in log order. A consumer that reads on does
+    not overtake the index, which accepts messages in log order only."""
     with opened(tmp_path, sync=True) as it:
         dispatch, flusher = it.store._durability._dispatch, it.store._durability.log._flusher
         seen: list[bytes] = []
         assert flusher is not None
 
-        def show(appends: Sequence[Append]) -> None:
+        def dispatch_and_put(appends: Sequence[Append]) -> None:
             if not seen:
                 it.put(message(b"second"))
                 flusher.wait_idle()
-                it.put(message(b"third"))  # which finds that the second is flushed
+                it.put(message(b"third"))  # this put finds the second one flushed
                 assert seen == []
             dispatch(appends)
             seen.extend(bytes(append.body) for append in appends)
 
-        it.store._durability.log._dispatch = show
+        it.store._durability.log._dispatch = dispatch_and_put
         it.put(message(b"first"))
         flusher.wait_idle()
         it.store.step(it.clock.now_ms)
@@ -247,7 +247,7 @@ def test_who_is_shown_a_message_may_have_more_written(tmp_path: Path) -> None:
 
 
 def put_alone(it: Opened) -> Append:
-    """A message whose sender has the store for himself."""
+    """Put a message as a lone producer."""
     append = message()
     it.store.put(append)
     it.store.write(is_lone=True)
@@ -256,8 +256,8 @@ def put_alone(it: Opened) -> Append:
 
 
 def test_a_lone_commit_is_synced_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any thread: it is settled when the commit returns, and consumers see it."""
-    monkeypatch.setattr(log_flush, "monotonic", lambda: 0.0)  # no sync is a slow one
+    """Without a thread: it is settled and visible when the commit returns."""
+    monkeypatch.setattr(log_flush, "monotonic", lambda: 0.0)  # no sync counts as slow
     with opened(tmp_path, sync=True) as it:
         threads = set()
         it.disk.refuse = lambda call, path: threads.add(threading.current_thread()) if call == "fdatasync" else None
@@ -267,8 +267,8 @@ def test_a_lone_commit_is_synced_at_once(tmp_path: Path, monkeypatch: pytest.Mon
         assert it.store.statistics().flusher.syncs == 2
 
 
-def test_a_lone_commit_waits_for_nobody_elses_sync(tmp_path: Path) -> None:
-    """While the thread syncs, whoever comes alone waits for it like others."""
+def test_a_lone_commit_waits_for_a_running_sync(tmp_path: Path) -> None:
+    """While the thread syncs, a lone commit waits for it like others."""
     with opened(tmp_path, sync=True) as it:
         it.disk.syncs.clear()
         it.put(message())
@@ -279,8 +279,8 @@ def test_a_lone_commit_waits_for_nobody_elses_sync(tmp_path: Path) -> None:
         assert append.status is PutStatus.PUT_OK
 
 
-def test_a_slow_disk_is_left_to_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a sync that held the loop up it tries none for twenty times as long."""
+def test_a_slow_disk_is_synced_by_the_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a slow sync the loop makes none for twenty times its duration."""
     now_s = 0.0
     monkeypatch.setattr(log_flush, "monotonic", lambda: now_s)
 
@@ -303,10 +303,10 @@ def test_a_slow_disk_is_left_to_the_thread(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_lone_commit_whose_sync_fails_is_refused(tmp_path: Path) -> None:
-    """As with the thread: its sender is told, and the store is read-only from then on."""
+    """As with the thread: the message is refused, and the store is read-only afterwards."""
     it = Opened(tmp_path, sync=True)
     it.must_be_sound = False
-    failures = iter([OSError(errno.EIO, "told to")])
+    failures = iter([OSError(errno.EIO, "injected")])
 
     def refuse(call: str, path: str) -> None:
         if call == "fdatasync" and "/commitlog/" in path and (failure := next(failures, None)):

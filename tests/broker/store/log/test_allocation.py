@@ -1,4 +1,4 @@
-"""The allocator: segments that are there before they are needed, whole, and gone if nobody needed them."""
+"""The allocator: segments are complete before they are needed, and are removed if they are never used."""
 
 import errno
 import os
@@ -16,22 +16,22 @@ MIB = 1 << 20
 
 
 def is_written(path: Path) -> bool:
-    """Whether a file holds data from end to end; reserved blocks that nobody wrote to are holes."""
+    """Return whether a file has data from end to end; unwritten blocks are holes."""
     with path.open("rb") as file:
         try:
             begin = os.lseek(file.fileno(), 0, os.SEEK_DATA)
-        except OSError:  # nothing but holes
+        except OSError:  # only holes
             return False
         return begin == 0 and os.lseek(file.fileno(), 0, os.SEEK_HOLE) == path.stat().st_size
 
 
 def made(allocator: Allocator, path: str) -> None:
-    """Until the thread has made a file."""
+    """Wait until the thread has created a file."""
     allocator._requests[path].made.result(timeout=10)
 
 
 class GatedDisk(TestDisk):
-    """Writes wait for `go` once `started` is set; counts the syncs of data."""
+    """Sets `started` at a write, which then waits for `go`; counts the syncs of data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,8 +53,8 @@ class GatedDisk(TestDisk):
     ("settings", "beforehand"),
     [({}, False), ({"sync": True}, True), ({"warm_maped_file_enable": True}, True)],
 )
-def test_two_segments_ahead(tmp_path: Path, settings: Any, beforehand: bool) -> None:
-    """The next one and the next but one are made while this one is written; under SYNC_FLUSH full of zeros."""
+def test_the_next_two_segments_are_created_ahead(tmp_path: Path, settings: Any, beforehand: bool) -> None:
+    """The next two segments are created while the current one is written; under SYNC_FLUSH they are zero-filled."""
     log = tmp_path / "commitlog"
     with opened(tmp_path, **settings) as it:
         allocator = it.store._allocator
@@ -72,7 +72,7 @@ def test_two_segments_ahead(tmp_path: Path, settings: Any, beforehand: bool) -> 
 
 
 def test_pieces_are_synced_one_by_one(tmp_path: Path) -> None:
-    """What is written beforehand never makes another sync wait for more than a piece."""
+    """The zero fill never makes another sync wait for more than one piece."""
     disk = GatedDisk()
     disk.go.set()
     allocator = Allocator(disk, piece_bytes=MIB)
@@ -85,8 +85,8 @@ def test_pieces_are_synced_one_by_one(tmp_path: Path) -> None:
     allocator.close()
 
 
-def test_needed_sooner(tmp_path: Path) -> None:
-    """A segment that is needed before it is written to its end is handed out as it is, at its full size."""
+def test_a_segment_can_be_taken_before_its_zero_fill_ends(tmp_path: Path) -> None:
+    """A segment that is needed before its zero fill ends is handed out as it is, at its full size."""
     disk = GatedDisk()
     allocator = Allocator(disk, piece_bytes=MIB)
     path = str(tmp_path / "log" / "0")
@@ -94,11 +94,11 @@ def test_needed_sooner(tmp_path: Path) -> None:
     assert disk.started.wait(10)
     wanted = allocator._requests[path].wanted
 
-    def go_on_when_wanted() -> None:
+    def release_when_wanted() -> None:
         assert wanted.wait(10)
         disk.go.set()
 
-    threading.Thread(target=go_on_when_wanted).start()
+    threading.Thread(target=release_when_wanted).start()
     fd = allocator.take(path, 4 * MIB)
     assert len(disk.writes) == 1
     assert not is_written(Path(path))
@@ -108,8 +108,8 @@ def test_needed_sooner(tmp_path: Path) -> None:
     allocator.close()
 
 
-def test_gives_way_to_a_log_in_a_hurry(tmp_path: Path) -> None:
-    """While the log grows fast nothing is written beforehand; when it rests, or needs the file, it goes on."""
+def test_the_zero_fill_pauses_while_the_log_is_busy(tmp_path: Path) -> None:
+    """No zeros are written while the log grows fast; the fill continues once it rests."""
     disk = GatedDisk()
     disk.go.set()
     looks = threading.Semaphore(0)
@@ -135,8 +135,8 @@ def test_gives_way_to_a_log_in_a_hurry(tmp_path: Path) -> None:
     assert not os.path.exists(path)
 
 
-def test_gives_way_to_any_log_that_moves_if_told_to(tmp_path: Path) -> None:
-    """The least that may count as a hurry is a byte."""
+def test_the_zero_fill_can_pause_for_any_growth(tmp_path: Path) -> None:
+    """With `busy_bytes=1` a log that grows by one byte counts as busy."""
     disk = GatedDisk()
     disk.go.set()
     looks = threading.Semaphore(0)
@@ -155,19 +155,19 @@ def test_gives_way_to_any_log_that_moves_if_told_to(tmp_path: Path) -> None:
     allocator.close()
 
 
-def test_what_could_not_be_made_is_asked_for_again(tmp_path: Path) -> None:
-    """A failure is told to whoever looks, and the next look asks again."""
+def test_a_failed_creation_is_requested_again(tmp_path: Path) -> None:
+    """`is_made` returns False after a failure and sends the request again."""
     disk = TestDisk()
     path = str(tmp_path / "log" / "0")
 
     def refuse(call: str, at: str) -> None:
         if call == "create":
-            raise OSError(errno.ENOSPC, "told to")
+            raise OSError(errno.ENOSPC, "injected")
 
     disk.refuse = refuse
     allocator = Allocator(disk)
     assert not allocator.is_made(path, MIB)
-    with pytest.raises(OSError, match="told to"):
+    with pytest.raises(OSError, match="injected"):
         made(allocator, path)
     disk.refuse = lambda call, at: None
     assert not allocator.is_made(path, MIB)

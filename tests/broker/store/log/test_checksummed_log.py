@@ -1,4 +1,4 @@
-"""`enabledAppendPropCRC`: every record is sealed, as RocketMQ seals it; `forceVerifyPropCRC`: recovery wants it so."""
+"""Record checksums: `enabledAppendPropCRC` adds RocketMQ's checksum to records, `forceVerifyPropCRC` requires it."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ def log_of(root: Path) -> Path:
 
 
 def test_every_record_has_a_valid_checksum(tmp_path: Path) -> None:
-    """Single messages, batches and rolled ones; the client's own checksum does not survive."""
+    """Single messages, batches and rolled batches have one; a client's own checksum property is removed."""
     with opened(tmp_path, enabled_append_prop_crc=True) as it:
         it.put(message(b"one", tag="A"), message(b"two", properties=b"__CRC32#\x01mine\x02A\x01b"))
         it.store.put_batch([message(b"x" * 30_000), message(b"y" * 20_000)])
@@ -36,16 +36,16 @@ def test_every_record_has_a_valid_checksum(tmp_path: Path) -> None:
     assert found[1].properties[:-SIZE] == b"A\x01b\x02"
 
 
-def test_properties_have_to_leave_the_room(tmp_path: Path) -> None:
-    """What is too long with the checksum is refused as too long."""
+def test_properties_must_leave_space_for_the_checksum(tmp_path: Path) -> None:
+    """Properties that are too long together with the checksum are refused as too long."""
     with opened(tmp_path, enabled_append_prop_crc=True) as it:
         fits, long = b"A\x01" + b"b" * (MAX_PROPERTIES_BYTES - SIZE - 3), b"A\x01" + b"b" * (MAX_PROPERTIES_BYTES - 22)
         appends = it.put(message(properties=fits + b"\x02"), message(properties=long + b"\x02"))
         assert [append.status for append in appends] == [PutStatus.PUT_OK, PutStatus.PROPERTIES_SIZE_EXCEEDED]
 
 
-def test_recovery_by_force(tmp_path: Path) -> None:
-    """With force a flip outside of the body ends the log, and so does a record that is not sealed."""
+def test_forced_verification_in_recovery(tmp_path: Path) -> None:
+    """With forceVerifyPropCRC the log ends at a flipped bit outside the body, and at a record without a checksum."""
     it = Opened(tmp_path, enabled_append_prop_crc=True)
     appends = it.put(*(message(b"body", tag="A") for _ in range(5)))
     it.crash()
@@ -64,8 +64,8 @@ def test_recovery_by_force(tmp_path: Path) -> None:
         assert again.bodies() == [b"body"] * 3
 
 
-def test_golden_records_are_made_again(tmp_path: Path) -> None:
-    """Every record of a real store with checksums, encoded from its fields: the same bytes."""
+def test_golden_records_are_reproduced(tmp_path: Path) -> None:
+    """Every record of a real store with checksums, encoded again from its fields, has the same bytes."""
     log = log_of(unpack_golden("5.3.3", tmp_path, "crc"))
     found = records_in(log)
     assert found
@@ -89,14 +89,14 @@ def test_golden_records_are_made_again(tmp_path: Path) -> None:
         assert fill_checksum([whole]) == bytes(one.source[one.position : one.position + one.size])
 
 
-BATCH_LEAF: Any = compiled.load("batch")
+COMPILED_BATCH: Any = compiled.load("batch")
 
 
-async def test_keys_are_those_of_the_message_that_was_sent(tmp_path: Path) -> None:
-    """The removal of a client's own checksum moves its keys; they are still found by the index."""
+async def test_index_keys_are_those_of_the_sent_message(tmp_path: Path) -> None:
+    """The removal of a client's own checksum property moves its keys; queries still find them."""
     sent = b"__CRC32#\x01" + b"9" * 200 + b"\x02KEYS\x01k1 k2\x02UNIQ_KEY\x017F0000010001AB\x02"
     batch = encode_batch([BatchRecord(0, b"body", sent)])
-    made: Any = FastPathBatches(b"") if BATCH_LEAF is None else BATCH_LEAF.Batches(PutStatus.PENDING, b"")
+    made: Any = FastPathBatches(b"") if COMPILED_BATCH is None else COMPILED_BATCH.Batches(PutStatus.PENDING, b"")
     with opened(tmp_path, loop=asyncio.get_running_loop(), enabled_append_prop_crc=True) as it:
         for put in (it.store.put_batch, it.store.put_alike, lambda appends: it.store.put(*appends)):
             (append,) = made.appends(batch, (), "T", 0, 0, 0, BORN_HOST, 0)

@@ -1,4 +1,4 @@
-"""The log's tail: what a batch writes, where it rolls, what it refuses, and how a failed write is taken back."""
+"""The end of the log: batches, rolls, refusals, and the rollback of a failed write."""
 
 import errno
 from pathlib import Path
@@ -19,7 +19,7 @@ def log_bytes(root: Path) -> bytes:
 
 
 def test_record_bytes(tmp_path: Path) -> None:
-    """What is put is what `encode` makes of the same fields, at its offset."""
+    """A record has the bytes that `encode` returns for the same fields, at its offset."""
     with opened(tmp_path) as it:
         it.put(message(b"one"))
         (two,) = it.put(message(b"two", tag="TagA", flag=3, sys_flag=0x301, reconsume_times=2, queue_id=5))
@@ -40,8 +40,8 @@ def test_record_bytes(tmp_path: Path) -> None:
         )
 
 
-def test_a_turn_is_one_write(tmp_path: Path) -> None:
-    """However many messages a turn puts, the log is written once, and each queue once."""
+def test_a_batch_is_one_write(tmp_path: Path) -> None:
+    """One commit writes the log once and each queue once, however many messages were put."""
     with opened(tmp_path) as it:
         it.put(message())
         it.disk.writes.clear()
@@ -50,12 +50,12 @@ def test_a_turn_is_one_write(tmp_path: Path) -> None:
         queue_writes = [write for write in it.disk.writes if "consumequeue" in write[0]]
         assert kinds.count("commitlog") == 1
         assert sum(size for _, _, size in queue_writes) == 100 * 20
-        assert len(queue_writes) <= 2 * (1 + 50 // 20)  # 20 units a file here
+        assert len(queue_writes) <= 2 * (1 + 50 // 20)  # files have 20 units here
 
 
-@pytest.mark.parametrize("sealed", [False, True], ids=["plain", "sealed"])
-def test_a_run_is_its_messages_one_by_one(tmp_path: Path, sealed: bool) -> None:
-    """The same log, over new queues, rolls and refusals, whichever of them comes first."""
+@pytest.mark.parametrize("has_checksum", [False, True], ids=["plain", "with checksum"])
+def test_put_run_equals_single_puts(tmp_path: Path, has_checksum: bool) -> None:
+    """Both write the same log, with new queues, rolls and refusals in any order."""
 
     def messages() -> list[Append]:
         sizes = (40_000, 10, 20_000, 20_000, 30_000, 40_000, 0, 20_000)
@@ -64,21 +64,21 @@ def test_a_run_is_its_messages_one_by_one(tmp_path: Path, sealed: bool) -> None:
     logs, outcomes = [], []
     for name in ("one", "run"):
         appends = messages()
-        with opened(tmp_path / name, max_message_size=30_000, enabled_append_prop_crc=sealed) as it:
+        with opened(tmp_path / name, max_message_size=30_000, enabled_append_prop_crc=has_checksum) as it:
             if name == "run":
                 it.store.put_run(appends)
                 it.store.commit()
             else:
                 it.put(*appends)
-            logs.append(log_bytes(tmp_path / name).rstrip(b"\0"))  # segments are made ahead
+            logs.append(log_bytes(tmp_path / name).rstrip(b"\0"))  # segments are created ahead
         outcomes.append([(append.status, append.physical_offset, append.queue_offset) for append in appends])
     assert logs[0] == logs[1]
     assert outcomes[0] == outcomes[1]
     assert {status for status, _, _ in outcomes[0]} == {PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL}
 
 
-def test_a_run_that_is_refused_keeps_no_time(tmp_path: Path) -> None:
-    """What is put after it has the time at which that was put."""
+def test_a_refused_run_does_not_fix_the_timestamp(tmp_path: Path) -> None:
+    """A message that is put after it has the time of its own put."""
     with opened(tmp_path, max_message_size=100) as it:
         it.put(message())
         it.store.put_run([message(b"x" * 101)])
@@ -89,7 +89,7 @@ def test_a_run_that_is_refused_keeps_no_time(tmp_path: Path) -> None:
 
 
 def test_pending_until_written(tmp_path: Path) -> None:
-    """Before the commit a message is PENDING, invisible, and has its offsets already."""
+    """Before the commit a message is PENDING and invisible, but has its offsets."""
     with opened(tmp_path) as it:
         append = message()
         it.store.put(append)
@@ -103,7 +103,7 @@ def test_pending_until_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("left", "rolls"), [(-1, True), (0, True), (7, True), (8, False), (9, False)])
 def test_blank_rule(tmp_path: Path, left: int, rolls: bool) -> None:
-    """A record fits only if eight bytes stay behind it; else a blank closes the segment and it opens the next."""
+    """A record fits only if eight bytes remain after it; else a blank ends the segment and the next one is used."""
     with opened(tmp_path) as it:
         first = message(b"x" * 1000)
         second_size = OVERHEAD + 50
@@ -120,7 +120,7 @@ def test_blank_rule(tmp_path: Path, left: int, rolls: bool) -> None:
 
 
 def test_a_batch_may_fill_several_segments(tmp_path: Path) -> None:
-    """One turn that does not fit into a segment rolls in the middle of it, as often as needed."""
+    """A batch that does not fit into a segment rolls within the batch, as often as needed."""
     with opened(tmp_path) as it:
         bodies = [bytes([number]) * 9000 for number in range(40)]
         appends = it.put(*(message(body) for body in bodies))
@@ -131,7 +131,7 @@ def test_a_batch_may_fill_several_segments(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("put", ["put_batch", "put_alike"])
 def test_put_batch_is_contiguous(tmp_path: Path, put: str) -> None:
-    """A batch rolls as a whole and has consecutive queue offsets and one store time."""
+    """A batch rolls as a whole and has consecutive queue offsets and one store timestamp."""
     with opened(tmp_path) as it:
         it.put(message(b"x" * (SEGMENT_BYTES - 1500)))
         batch = [message(b"b" * 400) for _ in range(5)]
@@ -144,7 +144,7 @@ def test_put_batch_is_contiguous(tmp_path: Path, put: str) -> None:
 
 @pytest.mark.parametrize("put", ["put_batch", "put_alike"])
 def test_put_batch_is_all_or_nothing(tmp_path: Path, put: str) -> None:
-    """One message that is refused refuses its whole batch."""
+    """One refused message refuses its whole batch."""
     with opened(tmp_path, max_message_size=1000) as it:
         batch = [message(b"fits"), message(b"x" * 1001)]
         getattr(it.store, put)(batch)
@@ -171,14 +171,14 @@ def test_put_batch_is_all_or_nothing(tmp_path: Path, put: str) -> None:
     ],
 )
 def test_refusals(tmp_path: Path, append: Append, status: PutStatus) -> None:
-    """Each limit is its own status, and the longest legal message is stored."""
+    """Each limit has its own status, and the longest valid message is stored."""
     with opened(tmp_path, max_message_size=30_000) as it:
         it.put(append)
         assert append.status is status
 
 
 def test_record_larger_than_a_segment(tmp_path: Path) -> None:
-    """What no segment can hold is refused, not tried for ever."""
+    """A record that fits no segment is refused instead of retried forever."""
     with opened(tmp_path) as it:
         (append,) = it.put(message(b"x" * (SEGMENT_BYTES - OVERHEAD - 7)))
         assert append.status is PutStatus.MESSAGE_ILLEGAL
@@ -186,8 +186,8 @@ def test_record_larger_than_a_segment(tmp_path: Path) -> None:
         assert append.status is PutStatus.PUT_OK
 
 
-def test_store_times_never_decrease(tmp_path: Path) -> None:
-    """A clock that goes back does not take store timestamps with it, not even over a restart."""
+def test_store_timestamps_never_decrease(tmp_path: Path) -> None:
+    """A clock that is set back does not set store timestamps back, not even after a restart."""
     with opened(tmp_path) as it:
         it.clock.now_ms = 5000
         (first,) = it.put(message())
@@ -221,11 +221,11 @@ def test_transaction_types(tmp_path: Path, sys_flag: int, queue_offset: int, has
     [(errno.EIO, PutStatus.UNKNOWN_ERROR)]
     + [(number, PutStatus.SERVICE_NOT_AVAILABLE) for number in (errno.ENOSPC, errno.EROFS, errno.EDQUOT)],
 )
-def test_failed_write_takes_the_batch_back(tmp_path: Path, error: int, status: PutStatus) -> None:
-    """Nothing remains of a batch whose write failed: offsets return, bytes are cleared, everyone is told."""
+def test_a_failed_write_rolls_back_the_batch(tmp_path: Path, error: int, status: PutStatus) -> None:
+    """Nothing remains of the batch: offsets are restored, bytes cleared, and every append has an error status."""
     with opened(tmp_path) as it:
         it.put(message(b"first"), message(b"other", queue_id=1))
-        failures = iter([OSError(error, "told to")])
+        failures = iter([OSError(error, "injected")])
 
         def refuse(call: str, path: str) -> None:
             if call == "pwrite" and "/commitlog/" in path and (failure := next(failures, None)):
@@ -244,7 +244,7 @@ def test_failed_write_takes_the_batch_back(tmp_path: Path, error: int, status: P
 
 
 class TornDisk(TestDisk):
-    """Writes the first half of what the log is given, then fails; once for each entry of `at_calls`."""
+    """Writes the first half of the data for the log, then fails; at each write number in `at_calls`."""
 
     __test__ = False
 
@@ -262,8 +262,8 @@ class TornDisk(TestDisk):
                 raise OSError(errno.ENOSPC, "short write")
 
 
-def test_torn_write_over_a_roll_is_cleared(tmp_path: Path) -> None:
-    """A batch over two segments, torn in the second, leaves neither records nor a blank in the first."""
+def test_a_torn_write_over_a_roll_is_cleared(tmp_path: Path) -> None:
+    """A batch over two segments that fails in the second leaves neither records nor a blank in the first."""
     disk = TornDisk(3)
     with opened(tmp_path, disk=disk) as it:
         it.put(message(b"first"))
@@ -277,8 +277,8 @@ def test_torn_write_over_a_roll_is_cleared(tmp_path: Path) -> None:
         assert it.bodies() == [b"first"] + [b"y" * 9000] * 10
 
 
-def test_batch_that_cannot_be_cleared_ends_writing(tmp_path: Path) -> None:
-    """When what a failed write left cannot be cleared either, nothing is accepted until a recovery has looked."""
+def test_a_batch_that_cannot_be_cleared_makes_the_store_read_only(tmp_path: Path) -> None:
+    """If the bytes of a failed write cannot be cleared, no message is accepted before a recovery."""
     disk = TornDisk(2, 3)
     it = Opened(tmp_path, disk=disk)
     it.put(message(b"first"))
@@ -293,13 +293,13 @@ def test_batch_that_cannot_be_cleared_ends_writing(tmp_path: Path) -> None:
         assert again.put(message(b"second"))[0].queue_offset == 1
 
 
-def test_no_segment_no_message(tmp_path: Path) -> None:
-    """Without room for another segment a message is refused as such, and accepted when there is room again."""
+def test_a_message_without_a_segment_is_refused(tmp_path: Path) -> None:
+    """If the next segment cannot be created the message is refused, and accepted once there is space again."""
     disk = TestDisk()
 
     def refuse(call: str, path: str) -> None:
         if call == "create" and "/commitlog/" in path and not path.endswith("/" + "0" * 20):
-            raise OSError(errno.ENOSPC, "told to")
+            raise OSError(errno.ENOSPC, "injected")
 
     disk.refuse = refuse
     with opened(tmp_path, disk=disk) as it:
@@ -310,7 +310,7 @@ def test_no_segment_no_message(tmp_path: Path) -> None:
         assert "segment cannot be created" in it.store.refusal_reasons()
         it.disk.refuse = lambda call, path: None
         (append,) = it.put(message(b"x" * 65_000))
-        assert append.status is PutStatus.CREATE_MAPPED_FILE_FAILED  # nobody has looked yet
+        assert append.status is PutStatus.CREATE_MAPPED_FILE_FAILED  # no retry has run yet
         while not it.store.is_writable:
             it.clock.now_ms += 1_000
             it.store.step(it.clock.now_ms)
@@ -319,8 +319,8 @@ def test_no_segment_no_message(tmp_path: Path) -> None:
         assert it.bodies() == [b"first" * 200, b"small", b"x" * 65_000]
 
 
-def test_stopped_store_refuses(tmp_path: Path) -> None:
-    """Before start and after close a put is answered SERVICE_NOT_AVAILABLE."""
+def test_a_stopped_store_refuses_messages(tmp_path: Path) -> None:
+    """Before the start and after the close a put gets SERVICE_NOT_AVAILABLE."""
     it = Opened(tmp_path)
     it.store.close()
     (append,) = it.put(message())

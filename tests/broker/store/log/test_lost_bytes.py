@@ -1,4 +1,4 @@
-"""Bytes of the log that are gone: reads of them are refused, the log and all other reads go on."""
+"""Lost bytes of the log: reads of them fail, the log and all other reads continue."""
 
 import errno
 import logging
@@ -32,8 +32,8 @@ def log_of(root: Path) -> Path:
     return root / "commitlog" / ("0" * 20)
 
 
-def test_what_was_appended_behind_the_cut_is_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A truncated file that grows again has a hole; what stands before and behind it is read, once logged."""
+def test_bytes_around_a_truncation_are_readable(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A truncated file that grows again has a hole. Bytes before and after it are readable; the loss is logged once."""
     with opened(tmp_path) as it:
         it.must_be_sound = False
         it.put(*(message(b"x" * 1_000) for _ in range(20)))
@@ -52,8 +52,8 @@ def test_what_was_appended_behind_the_cut_is_there(tmp_path: Path, caplog: pytes
     assert error.getMessage().endswith(f"file={log_of(tmp_path)} at={2 * PAGE} reason=file truncated")
 
 
-def test_a_step_finds_what_nobody_read(tmp_path: Path) -> None:
-    """Within a second; the figures say so."""
+def test_a_step_detects_lost_bytes_without_a_read(tmp_path: Path) -> None:
+    """The loss appears in the statistics within a second."""
     with opened(tmp_path) as it:
         it.must_be_sound = False
         it.put(message())
@@ -64,8 +64,8 @@ def test_a_step_finds_what_nobody_read(tmp_path: Path) -> None:
         assert it.store.statistics().log.damaged_segments == 1
 
 
-def test_a_disk_that_fails_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads of what is not in memory get the disk's error, puts go on, and later reads succeed."""
+def test_a_failing_disk_fails_only_cold_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads of bytes that are not in memory get the disk's error, puts continue, and later reads succeed."""
     with opened(tmp_path) as it:
         it.put(*(message(b"before") for _ in range(3)))
     with opened(tmp_path) as it:
@@ -82,8 +82,8 @@ def test_a_disk_that_fails_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @needs_handler
-def test_a_page_that_cannot_be_read_is_not_the_end_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recovery that met a fault changes nothing: the start is refused, the file named, and the log whole."""
+def test_an_unreadable_page_is_not_the_end_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recovery that meets a fault changes nothing: the start fails and names the file, and the log stays complete."""
     it = Opened(tmp_path)
     it.put(*(message(b"x" * 1_000) for _ in range(20)))
     it.crash()
@@ -107,8 +107,8 @@ def entries(offsets: Sequence[int]) -> Entries:
     return Entries(int64_array([7] * len(offsets)), int64_array(list(offsets)), int64_array([1] * len(offsets)))
 
 
-def test_a_truncated_index_file_is_refused(tmp_path: Path) -> None:
-    """Before anything is stored into it."""
+def test_a_truncated_index_file_is_not_written(tmp_path: Path) -> None:
+    """The put fails before it writes to the file."""
     layout = IndexLayout(1_000, 2_000)
     file = IndexFile.create(str(tmp_path / "file"), layout, None, Disk())
     assert file.put(entries(range(30))) == 30
@@ -119,8 +119,8 @@ def test_a_truncated_index_file_is_refused(tmp_path: Path) -> None:
 
 
 @needs_handler
-def test_an_index_file_that_is_truncated_while_it_is_written(tmp_path: Path) -> None:
-    """Its stores go nowhere, and it says so."""
+def test_an_index_file_truncated_during_a_write_raises_an_error(tmp_path: Path) -> None:
+    """Its stores are discarded, and the next put raises LostBytesError."""
     layout = IndexLayout(10_000, 20_000)
     file: Any = IndexFile.create(str(tmp_path / "file"), layout, None, Disk())
     file.put(entries(range(3)))
@@ -132,8 +132,8 @@ def test_an_index_file_that_is_truncated_while_it_is_written(tmp_path: Path) -> 
     file.close()
 
 
-async def test_an_index_file_that_is_lost_is_made_again(tmp_path: Path) -> None:
-    """From the log, without a refused message."""
+async def test_a_lost_index_file_is_rebuilt_from_the_log(tmp_path: Path) -> None:
+    """No message is refused meanwhile."""
     with opened(tmp_path) as it:
         it.put(*(message(properties=b"UNIQ_KEY\x01A%d\x02" % number) for number in range(5)))
         assert len((await it.store.query_by_key("T", "A3", 9, 0, 1 << 62)).records) == 1

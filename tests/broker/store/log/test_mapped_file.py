@@ -1,4 +1,4 @@
-"""A segment's life: holders, deletion, and what its bytes outlive."""
+"""The life of a segment: holders, deletion, and how long its bytes stay readable."""
 
 import errno
 import os
@@ -14,15 +14,15 @@ SIZE = 4096
 
 
 class Transfer:
-    """A holder that notes when it is told to let go."""
+    """A holder that records whether it was asked to abort."""
 
     def __init__(self, segment: MappedFile) -> None:
         self.segment = segment
-        self.was_told = False
+        self.was_aborted = False
         segment.hold(self)
 
     def abort_transfer(self) -> None:
-        self.was_told = True
+        self.was_aborted = True
         self.segment.release(self)
 
 
@@ -40,8 +40,8 @@ def segment(tmp_path: Path, disk: TestDisk) -> Iterator[MappedFile]:
     segment.close()
 
 
-def test_deletion_unlinks_at_once_and_a_holder_reads_on(segment: MappedFile) -> None:
-    """The name is gone, the bytes stay until the last holder has released them."""
+def test_deletion_unlinks_at_once_and_holders_can_still_read(segment: MappedFile) -> None:
+    """The name is removed at once; the bytes stay until the last holder has released them."""
     transfers = [Transfer(segment), Transfer(segment)]
     segment.delete()
     assert not os.path.exists(segment.path)
@@ -52,11 +52,11 @@ def test_deletion_unlinks_at_once_and_a_holder_reads_on(segment: MappedFile) -> 
         segment.release(transfer)
     assert segment.holders == 0
     assert segment.close_if_free()
-    assert segment.close_if_free()  # and again is nothing
+    assert segment.close_if_free()  # a second call has no effect
 
 
-def test_a_view_keeps_the_mapping_by_itself(segment: MappedFile) -> None:
-    """What a turn still looks at is never unmapped from under it."""
+def test_a_view_keeps_the_mapping(segment: MappedFile) -> None:
+    """The mapping is not closed while a view of it exists."""
     view = segment.view[:5]
     segment.delete()
     assert not segment.close_if_free()
@@ -65,24 +65,24 @@ def test_a_view_keeps_the_mapping_by_itself(segment: MappedFile) -> None:
     assert segment.close_if_free()
 
 
-def test_revoke_has_every_holder_let_go(segment: MappedFile) -> None:
-    """Holders are told one by one, and the segment is free behind the last of them."""
+def test_revoke_asks_every_holder_to_abort(segment: MappedFile) -> None:
+    """All holders abort, and the segment is free afterwards."""
     transfers = [Transfer(segment), Transfer(segment)]
     segment.revoke()
-    assert [transfer.was_told for transfer in transfers] == [True, True]
+    assert [transfer.was_aborted for transfer in transfers] == [True, True]
     assert segment.close_if_free()
 
 
-def test_a_release_without_a_hold_is_an_error(segment: MappedFile) -> None:
-    """Holds are counted: one release too many is somebody's bug."""
+def test_a_release_without_a_hold_raises_an_error(segment: MappedFile) -> None:
+    """Holds are counted: one release too many is a bug in the caller."""
     transfer = Transfer(segment)
     segment.release(transfer)
     with pytest.raises(ValueError, match="not in list"):
         segment.release(transfer)
 
 
-def test_a_sync_of_a_deleted_segment_is_nothing(segment: MappedFile, disk: TestDisk) -> None:
-    """The flusher may come late: of a deleted segment nothing needs to last; of any other an error is one."""
+def test_a_sync_of_a_deleted_segment_ignores_errors(segment: MappedFile, disk: TestDisk) -> None:
+    """The flusher may sync a deleted segment, which needs no durability. For other segments an error is raised."""
 
     def refuse(call: str, path: str) -> None:
         if call == "fdatasync":
@@ -97,8 +97,8 @@ def test_a_sync_of_a_deleted_segment_is_nothing(segment: MappedFile, disk: TestD
     segment.sync()
 
 
-def test_a_segment_that_somebody_else_removed(segment: MappedFile, caplog: pytest.LogCaptureFixture) -> None:
-    """A deletion of what is gone is a warning, and done."""
+def test_a_segment_removed_by_another_process(segment: MappedFile, caplog: pytest.LogCaptureFixture) -> None:
+    """The deletion of a file that does not exist logs a warning and succeeds."""
     os.unlink(segment.path)
     segment.delete()
     assert "segment was gone before its deletion" in caplog.text

@@ -1,4 +1,4 @@
-"""Segments in a row: found by arithmetic, removed from the front, and with a gap if an operator insists."""
+"""The segments of a log: lookup by arithmetic, removal at the front, and gaps with --force-gap."""
 
 import os
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ def files(tmp_path: Path) -> Iterator[MappedFileQueue]:
     """Segments 2 to 5 of a log."""
     files = queue_of(tmp_path)
     for start in range(2 * SIZE, 6 * SIZE, SIZE):
-        files.segment_at(start).write(b"x", 0)  # an empty one behind a gap would be dropped
+        files.segment_at(start).write(b"x", 0)  # an empty one after a gap would be removed
     yield files
     files.close()
 
 
 @pytest.mark.parametrize("removed", [0, 1, 3])
 def test_find_after_removals(files: MappedFileQueue, removed: int) -> None:
-    """Whatever left from the front, every byte is found where it is, and no other."""
+    """Lookups find every remaining byte, whatever was removed at the front, and no other byte."""
     gone = [files.remove_first() for _ in range(removed)]
     first = (2 + removed) * SIZE
     assert files.min_offset == first
@@ -47,8 +47,8 @@ def test_find_after_removals(files: MappedFileQueue, removed: int) -> None:
         segment.close()
 
 
-def test_neighbours(files: MappedFileQueue) -> None:
-    """From segment to segment, either way, and to nothing at the ends."""
+def test_neighbors(files: MappedFileQueue) -> None:
+    """The next and previous segments are found; there is none at the ends."""
     first, last = files.segments[0], files.segments[-1]
     assert files.at_or_after(first.start) is files.at_or_after(0) is first
     assert files.at_or_after(first.end) is files.segments[1]
@@ -59,7 +59,7 @@ def test_neighbours(files: MappedFileQueue) -> None:
 
 
 def test_a_gap_stops_the_start(files: MappedFileQueue, tmp_path: Path) -> None:
-    """The error names the bytes and the files, and the way on."""
+    """The error names the missing bytes and files, and the option that skips them."""
     files.close()
     for start in (3 * SIZE, 4 * SIZE):
         os.unlink(tmp_path / offset_file_name(start))
@@ -72,8 +72,8 @@ def test_a_gap_stops_the_start(files: MappedFileQueue, tmp_path: Path) -> None:
     assert str(refusal.value) == expected
 
 
-def test_a_forced_gap(files: MappedFileQueue, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The rest is found, what is missing is not, and a walk steps over it."""
+def test_a_forced_gap_is_skipped(files: MappedFileQueue, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Existing bytes are found, missing bytes are not, and a walk skips the gap."""
     files.close()
     os.unlink(tmp_path / offset_file_name(3 * SIZE))
     files = queue_of(tmp_path, force_gap=True)
@@ -94,13 +94,13 @@ def test_a_forced_gap(files: MappedFileQueue, tmp_path: Path, caplog: pytest.Log
         ]
         assert files.before(behind.start) is before
         files.remove_first().close()
-        assert files.gaps == []  # it is in front of the log now
+        assert files.gaps == []  # the log now begins after it
         assert files.find(4 * SIZE) is behind
     finally:
         files.close()
 
 
-def test_a_file_at_an_impossible_place_cannot_be_forced(files: MappedFileQueue, tmp_path: Path) -> None:
+def test_a_file_at_an_invalid_offset_cannot_be_forced(files: MappedFileQueue, tmp_path: Path) -> None:
     """Only whole segments can be missing."""
     files.close()
     os.rename(tmp_path / offset_file_name(3 * SIZE), tmp_path / offset_file_name(3 * SIZE + 1))
@@ -113,7 +113,7 @@ def test_a_file_at_an_impossible_place_cannot_be_forced(files: MappedFileQueue, 
     [([], []), ([0], []), ([0, 10, 20], []), ([0, 20], [(10, 20)]), ([5, 15, 45, 55, 75], [(25, 45), (65, 75)])],
 )
 def test_gaps(starts: list[int], expected: list[tuple[int, int]]) -> None:
-    """Every range between two segments that none of them holds."""
+    """Gaps are the ranges between two segments that no segment contains."""
     assert list(gaps(starts, 10)) == expected
 
 
@@ -121,10 +121,10 @@ def test_gaps(starts: list[int], expected: list[tuple[int, int]]) -> None:
     ("stale_at", "probe_bytes", "cleared"),
     [(10, None, 3), (10, 100, 3), (300, None, 3), (300, 100, 0), (4093, 4096, 3)],
 )
-def test_truncate_looks_as_far_as_it_is_told(
+def test_truncate_probes_the_given_number_of_bytes(
     files: MappedFileQueue, stale_at: int, probe_bytes: int | None, cleared: int
 ) -> None:
-    """What stands near the end has all of the tail cleared; with nothing there, the rest is not read."""
+    """Data within the probed bytes makes truncate clear the whole tail; without any, the rest is not read."""
     last = files.segments[-1]
     last.write(b"old", stale_at)
     assert files.truncate(last.start + 1, probe_bytes) == cleared

@@ -1,4 +1,4 @@
-"""One definition of a record that may enter the log, and of one that takes an offset of its queue."""
+"""The rules for records that may enter the log, and for records that get a queue offset."""
 
 import os
 import subprocess
@@ -61,14 +61,14 @@ def append(**fields: Any) -> PlainAppend:
         ("\u00e4", 0, False),
     ],
 )
-def test_topic_and_queue(topic: str, queue_id: int, may: bool) -> None:
-    """A queue is made for storable topics and 31-bit queue ids only."""
+def test_valid_topics_and_queue_ids(topic: str, queue_id: int, may: bool) -> None:
+    """Queues exist only for storable topics and 31-bit queue ids."""
     assert may_be_put(topic, queue_id) is may
     assert may_have_queue(topic, queue_id) is (may or topic == "t" * 128)
 
 
 def test_numbers_fit_their_fields() -> None:
-    """Every number of a message is as large as its field at most."""
+    """Every number of a message must fit its field in the record."""
     assert fits_fields(append(flag=-(1 << 31), reconsume_times=(1 << 31) - 1, born_timestamp=-(1 << 63)))
     for field in ("queue_id", "flag", "sys_flag", "reconsume_times"):
         assert not fits_fields(append(**{field: 1 << 31}))
@@ -76,16 +76,16 @@ def test_numbers_fit_their_fields() -> None:
         assert not fits_fields(append(**{field: 1 << 63}))
 
 
-def test_flags() -> None:
-    """A record keeps what clients use; its transaction bits alone say whether it takes an offset of its queue."""
+def test_sys_flag_bits() -> None:
+    """A record keeps the bits that clients use; only its transaction bits decide whether it gets a queue offset."""
     assert RECORD_FLAGS == 0x70F
     assert [flag for flag in range(0x100) if not has_unit(flag)] == [
         flag for flag in range(0x100) if flag & 0xC in {4, 12}
     ]
 
 
-def test_a_number_too_large_is_that_message_s_refusal(tmp_path: Path) -> None:
-    """The interpreted store refuses the one message; in the compiled one no such message can be made."""
+def test_a_number_that_does_not_fit_refuses_only_its_message(tmp_path: Path) -> None:
+    """The pure-Python store refuses this message only; the compiled one cannot create such a message."""
     environment = os.environ | {"SKYLARK_COMPILED": "0"}
     root = Path(__file__).resolve().parents[4]
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]

@@ -1,4 +1,4 @@
-"""The transient store pool: what stands in a buffer is neither seen nor flushed before it stands in the file."""
+"""The transient store pool: bytes in a buffer are neither visible nor flushed before they are in the file."""
 
 import threading
 from pathlib import Path
@@ -15,7 +15,7 @@ BIG = b"x" * (SEGMENT_BYTES - 200)  # one to a segment
 
 
 class PoolDisk(TestDisk):
-    """The committer's writes into the log wait for `go`; the loop's do not, and are counted."""
+    """Writes of the committer into the log wait for `go`; writes of the loop do not, and are counted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,13 +35,13 @@ class PoolDisk(TestDisk):
 
 
 def pooled(root: Path, **settings: Any) -> Any:
-    """A store with two buffers whose committer works at once."""
+    """Open a store with two buffers whose committer runs at once."""
     defaults: dict[str, Any] = {"transient_store_pool_size": 2, "commit_commit_log_least_pages": 0}
     return opened(root, transient_store_pool_enable=True, **defaults | settings)
 
 
 def wait_committed(it: Opened) -> None:
-    """Until the committer has written what it was given; then the store takes note."""
+    """Wait until the committer has written all submitted ranges, then run a step of the store."""
     committer = it.store._durability.log._committer
     assert committer is not None
     committer.wait_idle()
@@ -54,8 +54,8 @@ def pool_of(it: Opened) -> TransientPool:
     return pool
 
 
-def test_acknowledged_before_seen(tmp_path: Path) -> None:
-    """Under ASYNC_FLUSH a message is acknowledged in its buffer, and seen once the committer has written it."""
+def test_a_message_is_acknowledged_before_it_is_visible(tmp_path: Path) -> None:
+    """Under ASYNC_FLUSH a message is acknowledged in its buffer, and visible once the committer has written it."""
     disk = PoolDisk()
     disk.go.clear()
     with pooled(tmp_path, disk=disk) as it:
@@ -73,8 +73,8 @@ def test_acknowledged_before_seen(tmp_path: Path) -> None:
         assert it.store.record_at(append.physical_offset) is not None
 
 
-def test_sync_flush_comes_behind_the_commit(tmp_path: Path) -> None:
-    """Under SYNC_FLUSH the answer waits for the commit and for the sync that follows it."""
+def test_sync_flush_waits_for_the_commit_and_the_sync(tmp_path: Path) -> None:
+    """Under SYNC_FLUSH the status is settled after the commit and the sync that follows it."""
     disk = PoolDisk()
     disk.syncs.clear()
     with pooled(tmp_path, sync=True, disk=disk) as it:
@@ -92,8 +92,8 @@ def test_sync_flush_comes_behind_the_commit(tmp_path: Path) -> None:
         assert it.bodies() == [b"hello"]
 
 
-def test_a_clean_stop_loses_nothing(tmp_path: Path) -> None:
-    """What stands in buffers at a stop is written and flushed, over several segments, and the stop is a clean one."""
+def test_a_clean_stop_writes_all_buffers(tmp_path: Path) -> None:
+    """Buffers of several segments are written and flushed at a stop, and the stop is clean."""
     with pooled(tmp_path, commit_interval_commit_log=60_000, commit_commit_log_thorough_interval=600_000) as it:
         for number in range(3):
             it.put(message(b"%d" % number + BIG), message(b"small"))
@@ -102,8 +102,8 @@ def test_a_clean_stop_loses_nothing(tmp_path: Path) -> None:
         assert [len(body) for body in again.bodies()] == [len(BIG) + 1, 5] * 3
 
 
-def test_what_stood_in_a_buffer_is_lost_with_the_process(tmp_path: Path) -> None:
-    """A process that dies takes its buffers along, whole from the first byte that was not written; nothing else."""
+def test_buffered_messages_are_lost_with_the_process(tmp_path: Path) -> None:
+    """A process that dies loses its buffers from the first unwritten byte on, and nothing else."""
     it = Opened(tmp_path, transient_store_pool_enable=True, commit_commit_log_least_pages=0)
     it.put(message(b"written"))
     wait_committed(it)
@@ -119,8 +119,8 @@ def test_what_stood_in_a_buffer_is_lost_with_the_process(tmp_path: Path) -> None
         assert again.recovered.cleared_bytes == 0
 
 
-def test_buffers_come_back(tmp_path: Path) -> None:
-    """A full segment gives its buffer back once it is written; its old bytes never reach another file."""
+def test_full_segments_return_their_buffers(tmp_path: Path) -> None:
+    """A full segment returns its buffer once it is written; its old bytes never reach another file."""
     with pooled(tmp_path) as it:
         for number in range(5):
             it.put(message(b"%d" % number + BIG))
@@ -136,8 +136,8 @@ def test_buffers_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails_fast", [False, True])
-def test_no_buffer_left(tmp_path: Path, fails_fast: bool) -> None:
-    """Without a free buffer segments are written to as always, in order; or sends are busy until one comes back."""
+def test_segments_without_a_free_buffer(tmp_path: Path, fails_fast: bool) -> None:
+    """Without a free buffer, segments are written directly and in order; or sends are busy until one is returned."""
     disk = PoolDisk()
     disk.go.clear()
     with pooled(tmp_path, disk=disk, fast_fail_if_no_buffer_in_store_pool=fails_fast) as it:
@@ -162,21 +162,21 @@ def test_no_buffer_left(tmp_path: Path, fails_fast: bool) -> None:
         assert len(again.bodies()) == (3 if fails_fast else 4)
 
 
-def test_one_buffer_is_no_deadlock(tmp_path: Path) -> None:
-    """A pool whose only buffer is in use refuses nothing as long as no buffer would come back."""
+def test_a_pool_of_one_buffer_does_not_deadlock(tmp_path: Path) -> None:
+    """A pool whose only buffer is in use refuses no message, because waiting would not free a buffer."""
     with pooled(tmp_path, transient_store_pool_size=1, fast_fail_if_no_buffer_in_store_pool=True) as it:
         assert it.put(message())[0].status is PutStatus.PUT_OK
         assert it.put(message())[0].status is PutStatus.PUT_OK
 
 
-def test_a_batch_that_fails_is_taken_back_out_of_the_buffer(tmp_path: Path) -> None:
-    """A batch over two segments of which the second cannot be written leaves nothing in the buffer of the first."""
+def test_a_failed_batch_is_removed_from_the_buffer(tmp_path: Path) -> None:
+    """If a batch over two segments fails in the second, nothing of it remains in the buffer of the first."""
     with pooled(tmp_path, transient_store_pool_size=1) as it:
         it.put(message(b"kept"))
 
         def refuse(call: str, path: str) -> None:
             if call == "pwrite" and path.endswith(f"{SEGMENT_BYTES:020d}"):
-                raise OSError(5, "told to")
+                raise OSError(5, "injected")
 
         it.disk.refuse = refuse
         appends = it.put(message(b"gone"), message(BIG))
@@ -189,13 +189,13 @@ def test_a_batch_that_fails_is_taken_back_out_of_the_buffer(tmp_path: Path) -> N
         assert again.bodies() == [b"kept", b"next"]
 
 
-def test_a_failed_commit_ends_it(tmp_path: Path) -> None:
-    """A buffer that cannot be written: the store is read-only and `abort` stays."""
+def test_a_failed_commit_makes_the_store_read_only(tmp_path: Path) -> None:
+    """After a buffer that cannot be written the store is read-only, and `abort` stays."""
     with pooled(tmp_path) as it:
 
         def refuse(call: str, path: str) -> None:
             if call == "pwrite" and "/commitlog/" in path:
-                raise OSError(5, "told to")
+                raise OSError(5, "injected")
 
         it.disk.refuse = refuse
         it.put(message())

@@ -1,4 +1,4 @@
-"""Warm-up: the segment that is appended to is locked in memory, and only that; where that is not allowed it warns."""
+"""Warm-up: only the newest segment is locked in memory; a failure to lock it logs a warning."""
 
 import ctypes
 import logging
@@ -16,7 +16,7 @@ BIG = b"x" * (SEGMENT_BYTES - 150)
 
 
 def locked_kib(memory: memoryview) -> int:
-    """How much of a mapping is locked, as the kernel tells."""
+    """Return how much of a mapping is locked, according to the kernel."""
     address = np.frombuffer(memory, np.uint8).ctypes.data
     begins = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
@@ -30,11 +30,11 @@ def locked_kib(memory: memoryview) -> int:
 
 
 def test_the_newest_segment_is_locked(tmp_path: Path) -> None:
-    """A segment is locked while it is appended to; once the log has turned to the next one it is not."""
+    """A segment is locked while it receives appends, and unlocked once the log has switched to the next one."""
     with opened(tmp_path, warm_maped_file_enable=True) as it:
         it.put(message(b"first"))
         warm_up = it.store._allocator._kind
-        warm_up._thread.join()  # type: ignore[attr-defined]  # the kind is the warm-up here
+        warm_up._thread.join()  # type: ignore[attr-defined]  # a WarmUp
         (first,) = it.store._log.files.segments
         assert locked_kib(first.view) > 0
         it.put(message(BIG))
@@ -46,8 +46,8 @@ def test_the_newest_segment_is_locked(tmp_path: Path) -> None:
         assert it.bodies() == [b"first", BIG]
 
 
-def test_a_limit_is_a_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Memory that may not be locked is used all the same."""
+def test_a_failed_lock_logs_a_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Memory that cannot be locked is used unlocked."""
 
     class Libc:
         def madvise(self, *_: object) -> int:
@@ -65,10 +65,10 @@ def test_a_limit_is_a_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Lo
     assert "name=a buffer bytes=4096 error=Cannot allocate memory (see RLIMIT_MEMLOCK)" in record.getMessage()
 
 
-def test_locking(caplog: pytest.LogCaptureFixture) -> None:
-    """Locked memory is locked until it is unlocked, within the limit."""
+def test_lock_and_unlock(caplog: pytest.LogCaptureFixture) -> None:
+    """Memory within the limit is locked until it is unlocked."""
     if resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] in range(mmap.PAGESIZE):
-        pytest.skip("this process may lock nothing")
+        pytest.skip("this process may not lock memory")
     memory = memoryview(mmap.mmap(-1, mmap.PAGESIZE))
     assert locked_memory.lock(memory, "a page")
     assert locked_kib(memory) == 4

@@ -1,4 +1,4 @@
-"""Zeros ahead of a SYNC_FLUSH log: which blocks are stored when, and what a failure to write them takes back."""
+"""Zero fill of a SYNC_FLUSH log: which blocks are written when, and how its failures roll back a batch."""
 
 import errno
 import os
@@ -19,8 +19,8 @@ LOG = 1 << 20
 STRETCH = 256 << 10
 
 
-def test_a_batch_fills_its_last_block_where_zeros_were_written(tmp_path: Path) -> None:
-    """Under SYNC_FLUSH a write ends with its block or its segment, so that no block has to be read before it."""
+def test_a_batch_is_padded_to_the_end_of_its_block(tmp_path: Path) -> None:
+    """Under SYNC_FLUSH a write ends with its block or its segment, so that no block is read first."""
     with opened(tmp_path, sync=True) as it:
         for request in it.store._allocator._requests.values():
             request.made.result(timeout=10)
@@ -28,21 +28,21 @@ def test_a_batch_fills_its_last_block_where_zeros_were_written(tmp_path: Path) -
         for append in appends:
             it.put(append)
         writes = [(begin, size) for path, begin, size in it.disk.writes if "commitlog" in path]
-        ends = [begin + size for begin, size in writes if size < SEGMENT_BYTES]  # one made the segment
+        ends = [begin + size for begin, size in writes if size < SEGMENT_BYTES]  # one write created the segment
         assert len(ends) == len(appends)
         assert all(end % 4096 == 0 or end == SEGMENT_BYTES for end in ends)
         assert [append.physical_offset + append.size for append in appends][-1] == it.store.statistics().log.max_offset
 
 
 def stored_bytes(root: Path) -> int:
-    """How many bytes at the beginning of the first segment are stored; blocks behind are only reserved."""
+    """Return how many bytes at the beginning of the first segment are written; later blocks are only reserved."""
     with (root / "commitlog" / offset_file_name(0)).open("rb") as file:
         return os.lseek(file.fileno(), 0, os.SEEK_HOLE)
 
 
 @contextmanager
 def reserved(root: Path, **settings: Any) -> Iterator[Opened]:
-    """A SYNC_FLUSH store, of whose first segment nothing was written beforehand."""
+    """Yield a SYNC_FLUSH store whose first segment has no zero fill."""
     with opened(root, sync=True, mapped_file_size_commit_log=LOG, **settings) as it:
         for request in it.store._allocator._requests.values():
             request.wanted.set()
@@ -52,9 +52,9 @@ def reserved(root: Path, **settings: Any) -> Iterator[Opened]:
         yield it
 
 
-def test_zeros_go_ahead_into_blocks_that_are_only_reserved(tmp_path: Path) -> None:
-    """Under SYNC_FLUSH a batch that passes what is stored has zeros behind it up to the end of a stretch; the next ones
-    in that stretch have not, nor have those after a restart."""
+def test_a_batch_in_reserved_blocks_writes_a_stretch_of_zeros(tmp_path: Path) -> None:
+    """Under SYNC_FLUSH a batch that passes the written blocks adds zeros up to the end of a stretch. Later batches in
+    that stretch add none, nor do batches after a restart."""
     with reserved(tmp_path) as it:
         assert stored_bytes(tmp_path) == 0
         it.put(message(b"x" * 100_000))
@@ -71,14 +71,14 @@ def test_zeros_go_ahead_into_blocks_that_are_only_reserved(tmp_path: Path) -> No
         assert rolled.physical_offset == LOG
 
 
-def test_zeros_that_cannot_be_written_take_their_batch_back(tmp_path: Path) -> None:
-    """What was to go ahead belongs to the batch's write: if it fails, the batch has never been."""
+def test_a_failed_zero_fill_rolls_back_its_batch(tmp_path: Path) -> None:
+    """The zeros are part of the batch's write: if they fail, the batch is rolled back."""
     with reserved(tmp_path) as it:
         writes = iter(range(2))
 
         def refuse(call: str, path: str) -> None:
             if call == "pwrite" and path.endswith("/" + "0" * 20) and next(writes, None) == 1:
-                raise OSError(errno.EIO, "told to")
+                raise OSError(errno.EIO, "injected")
 
         it.disk.refuse = refuse
         (lost,) = it.put(message(b"lost"))
@@ -88,7 +88,7 @@ def test_zeros_that_cannot_be_written_take_their_batch_back(tmp_path: Path) -> N
 
 
 def rest(it: Opened, ms: int = IDLE_MS + 1) -> None:
-    """Nobody appends for so long."""
+    """Let `ms` milliseconds pass without an append."""
     it.store.step(it.clock.now_ms)
     it.clock.now_ms += ms
     it.store.step(it.clock.now_ms)
@@ -102,12 +102,12 @@ def wait_stored(root: Path, size: int) -> None:
 
 
 def log_writes(it: Opened) -> list[tuple[int, int]]:
-    """Place and size of each."""
+    """Return position and size of each write to the log."""
     return [(at, size) for path, at, size in it.disk.writes if "/commitlog/" in path]
 
 
 def bodies_of(it: Opened) -> list[bytes]:
-    """All that were put, once they are on disk."""
+    """Return all bodies once they are on disk."""
     until_s = time.monotonic() + LIMIT_S
     while not it.store.is_settled():
         assert time.monotonic() < until_s
@@ -120,7 +120,7 @@ def is_filling() -> bool:
 
 
 class Gate:
-    """Stops the thread that fills, each time that it is about to write."""
+    """Stops the fill thread before each write."""
 
     def __init__(self, it: Opened) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
@@ -135,8 +135,8 @@ class Gate:
                 raise self.problem
 
 
-def test_a_segment_is_filled_while_nobody_appends(tmp_path: Path) -> None:
-    """To its end, and no batch takes zeros with it any more; messages are what they were."""
+def test_an_idle_log_is_filled_to_the_end_of_its_segment(tmp_path: Path) -> None:
+    """Later batches write no more zeros, and all messages are intact."""
     with reserved(tmp_path) as it:
         it.put(message(b"first"))
         rest(it)
@@ -149,8 +149,8 @@ def test_a_segment_is_filled_while_nobody_appends(tmp_path: Path) -> None:
         assert not any((tmp_path / "commitlog" / offset_file_name(0)).read_bytes()[end:])
 
 
-def test_who_appends_now_and_then_is_left_alone(tmp_path: Path) -> None:
-    """Half a second is not enough, and neither is a second with an append in it."""
+def test_occasional_appends_prevent_the_idle_fill(tmp_path: Path) -> None:
+    """Half a second without an append is not enough, nor is a second with one."""
     with reserved(tmp_path) as it:
         for _ in range(3):
             it.put(message())
@@ -158,8 +158,8 @@ def test_who_appends_now_and_then_is_left_alone(tmp_path: Path) -> None:
         assert (is_filling(), stored_bytes(tmp_path)) == (False, STRETCH)
 
 
-def test_a_batch_waits_for_no_more_than_a_stretch(tmp_path: Path) -> None:
-    """The thread has written what it was at, and nothing behind that: the records are behind it, and stay."""
+def test_a_batch_waits_for_at_most_one_stretch(tmp_path: Path) -> None:
+    """The thread finishes its current stretch and writes no zeros over later records."""
     with reserved(tmp_path) as it:
         it.put(message(b"first"))
         gate = Gate(it)
@@ -175,8 +175,8 @@ def test_a_batch_waits_for_no_more_than_a_stretch(tmp_path: Path) -> None:
         assert not is_filling()
 
 
-def test_a_segment_that_is_left_is_not_filled_on(tmp_path: Path) -> None:
-    """A batch that goes on in the next one closes it with a blank, behind which nothing is written."""
+def test_the_idle_fill_stops_at_a_roll(tmp_path: Path) -> None:
+    """A batch that rolls ends the segment with a blank, and no zeros are written after it."""
     with reserved(tmp_path) as it:
         it.put(message(b"x" * 100_000))
         gate = Gate(it)
@@ -189,12 +189,12 @@ def test_a_segment_that_is_left_is_not_filled_on(tmp_path: Path) -> None:
         assert bodies_of(it) == [b"x" * 100_000, *bodies]
 
 
-def test_zeros_that_cannot_be_written_while_nobody_appends(tmp_path: Path) -> None:
-    """They are not missed: the store goes on as if nobody had tried, and tries again after the next append."""
+def test_a_failed_idle_fill_is_retried_after_the_next_append(tmp_path: Path) -> None:
+    """The store continues without the zeros and tries again after the next append."""
     with reserved(tmp_path) as it:
         it.put(message(b"first"))
         gate = Gate(it)
-        gate.problem = OSError(errno.EIO, "told to")
+        gate.problem = OSError(errno.EIO, "injected")
         gate.opened.set()
         rest(it)
         assert gate.reached.wait(LIMIT_S)
@@ -207,8 +207,8 @@ def test_zeros_that_cannot_be_written_while_nobody_appends(tmp_path: Path) -> No
         assert bodies_of(it) == [b"first", b"kept"]
 
 
-def test_a_store_that_closes_ends_the_thread(tmp_path: Path) -> None:
-    """Nobody writes to a directory that may be somebody else's by now; no descriptor stays."""
+def test_close_ends_the_fill_thread(tmp_path: Path) -> None:
+    """After the close no thread writes to the directory, and no descriptor stays open."""
     with reserved(tmp_path) as it:
         it.put(message())
         gate = Gate(it)

@@ -1,4 +1,4 @@
-"""Reads that do not wait: what is in memory comes at once, what is not is fetched by a thread, and nothing hangs."""
+"""Reads that do not wait: resident bytes are returned at once, a thread fetches cold ones, and no read hangs."""
 
 import asyncio
 import errno
@@ -35,8 +35,8 @@ def file(tmp_path: Path) -> Iterator[File]:
     os.close(it.fd)
 
 
-async def test_what_is_in_memory_comes_at_once(file: File) -> None:
-    """A read of something in memory is a plain call without a thread."""
+async def test_resident_bytes_are_returned_at_once(file: File) -> None:
+    """The read of resident bytes is a plain call without a thread."""
     reads = ColdReads(1)
     reads.start(asyncio.get_running_loop())
     assert file.read(reads) == bytes((3, 4, 5, 6))
@@ -45,8 +45,8 @@ async def test_what_is_in_memory_comes_at_once(file: File) -> None:
     reads.close()
 
 
-async def test_cold_then_fetched(file: File, cold: ColdFiles) -> None:
-    """A cold range raises; once a thread has read it, it is there. Two that want it cost one fetch."""
+async def test_a_cold_range_is_fetched_once(file: File, cold: ColdFiles) -> None:
+    """A cold range raises ColdRead and is resident after the fetch. Two requests for it share one fetch."""
     reads = ColdReads(2)
     reads.start(asyncio.get_running_loop())
     cold.freeze(file.path)
@@ -63,8 +63,8 @@ async def test_cold_then_fetched(file: File, cold: ColdFiles) -> None:
     reads.close()
 
 
-async def test_what_does_not_stay_in_memory_is_waited_for(file: File, cold: ColdFiles) -> None:
-    """A range that is cold again right after it was fetched is read at any price: no request goes round for ever."""
+async def test_a_range_that_is_cold_again_is_read_in_the_loop(file: File, cold: ColdFiles) -> None:
+    """A range that is cold right after its fetch is read with a wait, so that no request repeats forever."""
     reads = ColdReads(1)
     reads.start(asyncio.get_running_loop())
     cold.never_warm = True
@@ -79,20 +79,20 @@ async def test_what_does_not_stay_in_memory_is_waited_for(file: File, cold: Cold
 
 
 def test_without_a_loop_reads_wait(file: File, cold: ColdFiles) -> None:
-    """Before the start, and after the stop, there is nobody to be held up."""
+    """Before the start and after the stop there is no loop to block."""
     cold.freeze(file.path)
     assert file.read(ColdReads(1)) == bytes((3, 4, 5, 6))
 
 
-async def test_file_system_that_cannot_tell(
+async def test_a_file_system_without_nowait_reads(
     file: File, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without RWF_NOWAIT reads wait, and the log says so once."""
+    """Without RWF_NOWAIT reads wait, and a warning is logged once."""
     real = os.preadv
 
     def preadv(fd: int, buffers: list[bytearray], offset: int, flags: int = 0) -> int:
         if flags:
-            raise OSError(errno.EOPNOTSUPP, "told to")
+            raise OSError(errno.EOPNOTSUPP, "injected")
         return real(fd, buffers, offset)
 
     monkeypatch.setattr(os, "preadv", preadv)
@@ -102,8 +102,8 @@ async def test_file_system_that_cannot_tell(
     assert caplog.text.count("file system does not support RWF_NOWAIT") == 1
 
 
-async def test_what_is_not_there_at_all(file: File, cold: ColdFiles) -> None:
-    """Bytes behind the end are an error, not something to fetch for ever; a file that is gone ends its fetch."""
+async def test_bytes_that_do_not_exist(file: File, cold: ColdFiles) -> None:
+    """Bytes after the end raise an error instead of endless fetches; the fetch of a deleted file ends."""
     reads = ColdReads(1)
     reads.start(asyncio.get_running_loop())
     with pytest.raises(ColdRead) as missed:

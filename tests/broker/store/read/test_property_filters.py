@@ -1,4 +1,4 @@
-"""Gets that choose by properties: which messages, how far they look, and what they do at a cold place."""
+"""Gets with property filters: the selected messages, the work limit, and cold records."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def found(it: Opened, expression: str, offset: int = 0, count: int = 32) -> tupl
 
 
 def all_found(it: Opened, expression: str) -> tuple[list[int], int]:
-    """What a consumer that goes on until the end gets, and in how many gets."""
+    """Return all matches that a consumer gets up to the end, and the number of gets."""
     numbers, offset, gets = [], 0, 0
     while offset < COUNT:
         some, following, status = found(it, expression, offset)
@@ -60,13 +60,13 @@ def all_found(it: Opened, expression: str) -> tuple[list[int], int]:
         ("n = 'x'", []),
     ],
 )
-def test_what_matches_is_found(store: Opened, expression: str, wanted: Any) -> None:
-    """Get after get, all that matches comes, in order, once; each get moves on."""
+def test_all_matches_are_found(store: Opened, expression: str, wanted: Any) -> None:
+    """Consecutive gets return all matches, in order, once; each get advances."""
     assert all_found(store, expression)[0] == list(wanted)
 
 
-def test_after_a_restart(tmp_path: Path) -> None:
-    """Records that have to be checked before they go out are chosen alike."""
+def test_a_restarted_store_finds_the_same(tmp_path: Path) -> None:
+    """The filter selects the same among records that must be checked before delivery."""
     with opened(tmp_path) as it:
         put_numbered(it, range(COUNT))
     with opened(tmp_path, check_crc_on_recover=False) as it:
@@ -74,7 +74,7 @@ def test_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_limits_of_a_get(store: Opened) -> None:
-    """As many are found as are wanted, the next offset is behind the last that was looked at for them."""
+    """A get returns as many matches as requested; the next offset is after the last tested message."""
     assert found(store, "even = 'yes'", 10, 3) == ([10, 12, 14], 15, GetStatus.FOUND)
     numbers, following, _ = found(store, "even = 'yes'", 0, 32)
     assert numbers == list(range(0, 64, 2))
@@ -82,7 +82,7 @@ def test_limits_of_a_get(store: Opened) -> None:
 
 
 def test_an_expensive_test_stops_early(store: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a get may cost ends it; at least one message is always decided, so that consumers go on."""
+    """The work limit ends a get, but at least one message is always decided, so that consumers advance."""
     monkeypatch.setattr(property_filters, "WORK_NS", 30_000)
     _, following, status = found(store, "n = -1")
     assert 1 <= following < 20
@@ -93,7 +93,7 @@ def test_an_expensive_test_stops_early(store: Opened, monkeypatch: pytest.Monkey
 
 
 def test_large_properties_count(tmp_path: Path) -> None:
-    """Messages with large properties are looked at in smaller numbers."""
+    """Fewer messages are tested if their properties are large."""
     with opened(tmp_path, mapped_file_size_commit_log=16 << 20, mapped_file_size_consume_queue=20_000) as it:
         for number in range(100):
             append = message(b"%d" % number)
@@ -103,13 +103,13 @@ def test_large_properties_count(tmp_path: Path) -> None:
         assert 1 <= following < 40
 
 
-def test_a_cold_place(store: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not in memory ends a get that has decided something; one that has not is to be run again."""
+def test_a_cold_record_ends_a_get(store: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cold record ends a get that has decided a message; a get that has decided none raises ColdRead."""
     bytes_at = LogReads.bytes_at
     cold_from = 40
 
     def maybe_cold(self: LogReads, offset: int, size: int) -> memoryview | None:
-        number = offset // size  # all records have the same size, but for their numbers
+        number = offset // size  # all records have the same size, except for their numbers
         if number >= cold_from:
             raise ColdRead(Range("log", offset, size))
         return bytes_at(self, offset, size)
@@ -124,25 +124,25 @@ def test_a_cold_place(store: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
         found(store, "n = -1", COUNT - 5)
 
 
-def test_damaged_records_are_chosen(store: Opened) -> None:
-    """What cannot be read is for whoever delivers it to find out."""
-    places = store.store._reader._log_reads
-    tests = PropertyTests(places, Sql92Filter.compile("FALSE"))
+def test_damaged_records_are_selected(store: Opened) -> None:
+    """Unreadable records pass the filter; the delivery reports the error."""
+    log_reads = store.store._reader._log_reads
+    tests = PropertyTests(log_reads, Sql92Filter.compile("FALSE"))
     units = bytearray(store.store._queues.by_key["T", 0].read(0, 3))
     assert tests.verdicts(units) == [False] * 3
-    units[8:12] = b"\x7f\xff\xff\xff"  # a size that nothing has
-    units[20:28] = (1 << 40).to_bytes(8, "big")  # a place that is none
-    assert PropertyTests(places, Sql92Filter.compile("FALSE")).verdicts(units) == [True, True, False]
+    units[8:12] = b"\x7f\xff\xff\xff"  # an invalid size
+    units[20:28] = (1 << 40).to_bytes(8, "big")  # an offset beyond the log
+    assert PropertyTests(log_reads, Sql92Filter.compile("FALSE")).verdicts(units) == [True, True, False]
 
 
-def test_whether_one_is_wanted(store: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of some messages one is wanted or none; when that takes too long to find out, one might be."""
+def test_has_wanted(store: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Returns whether one of some messages matches; True if that takes too long to find out."""
     wants = Sql92Filter.compile("n = 70")
     has_wanted = store.store.has_wanted
     assert has_wanted("T", 0, wants, 60, 20)
     assert has_wanted("T", 0, wants, 70, 1)
     assert not has_wanted("T", 0, wants, 71, 100)
-    assert not has_wanted("nobody", 0, wants, 0, 1)
+    assert not has_wanted("missing", 0, wants, 0, 1)
     assert has_wanted("T", 0, wants, COUNT - 1, 5)
     monkeypatch.setattr(property_filters, "WORK_NS", 30_000)
     assert has_wanted("T", 0, wants, 71, 100)

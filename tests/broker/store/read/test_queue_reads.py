@@ -1,4 +1,4 @@
-"""getMessage: every status with its corrections, every limit, and regions that hold exactly the records promised."""
+"""getMessage: every status with its corrections, every limit, and regions with exactly the returned records."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,6 @@ from skylarkmq.protocol.unit_runs import Records
 from tests.harness.stores import Opened, message, opened, records_of
 
 COUNT = 50  # messages of the queue under test: 20 + 20 + 10 units
-OLD = 30  # below that offset the log is gone in `trimmed`
 
 
 @pytest.fixture
@@ -32,8 +31,8 @@ def bodies(it: Opened, *args: Any, **kwargs: Any) -> list[int]:
 @pytest.mark.parametrize(
     ("topic", "queue_id", "offset", "status", "next_offset"),
     [
-        ("nobody", 0, 0, GetStatus.NO_MESSAGE_IN_QUEUE, 0),
-        ("nobody", 0, 7, GetStatus.NO_MESSAGE_IN_QUEUE, 0),
+        ("missing", 0, 0, GetStatus.NO_MESSAGE_IN_QUEUE, 0),
+        ("missing", 0, 7, GetStatus.NO_MESSAGE_IN_QUEUE, 0),
         ("T", 3, 7, GetStatus.NO_MESSAGE_IN_QUEUE, 0),
         ("T", 0, -1, GetStatus.OFFSET_TOO_SMALL, 0),
         ("T", 0, 0, GetStatus.FOUND, 20),
@@ -49,7 +48,7 @@ def bodies(it: Opened, *args: Any, **kwargs: Any) -> list[int]:
 def test_status_by_offset(
     store: Opened, topic: str, queue_id: int, offset: int, status: GetStatus, next_offset: int
 ) -> None:
-    """Where an offset lies decides status and next offset; one get stays within a queue segment."""
+    """The offset determines status and next offset; one get stays within a queue segment."""
     result = store.store.get(topic, queue_id, offset, 32)
     assert (result.status, result.next_begin_offset) == (status, next_offset)
     assert (result.message_count > 0) == (status is GetStatus.FOUND)
@@ -57,8 +56,8 @@ def test_status_by_offset(
         assert (result.min_offset, result.max_offset) == (0, COUNT)
 
 
-def test_missing_queue_segment(store: Opened, tmp_path: Path) -> None:
-    """Where a queue segment should be and is not, the next one is pointed at."""
+def test_a_missing_queue_segment(store: Opened, tmp_path: Path) -> None:
+    """The next offset is the begin of the next segment."""
     store.must_be_sound = False
     (tmp_path / "consumequeue" / "T" / "0" / f"{400:020d}").unlink()
     store.store._queue_files.close()
@@ -66,8 +65,8 @@ def test_missing_queue_segment(store: Opened, tmp_path: Path) -> None:
     assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_FOUND_NULL, 40)
 
 
-def test_missing_last_queue_segment(store: Opened, tmp_path: Path) -> None:
-    """The offset behind a missing segment is where the next one begins, though that is not there yet."""
+def test_a_missing_last_queue_segment(store: Opened, tmp_path: Path) -> None:
+    """The next offset is the begin of the next segment, although that does not exist yet."""
     (tmp_path / "consumequeue" / "T" / "0" / f"{800:020d}").unlink()
     store.must_be_sound = False
     store.store._queue_files.close()
@@ -76,7 +75,7 @@ def test_missing_last_queue_segment(store: Opened, tmp_path: Path) -> None:
     assert store.store.get("T", 0, 60, 32).status is GetStatus.OFFSET_OVERFLOW_BADLY
 
 
-FIRST = 7  # where the queue of the next test begins
+FIRST = 7  # first offset of the queue in the next test
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,7 @@ FIRST = 7  # where the queue of the next test begins
     ],
 )
 def test_status_in_a_queue_that_begins_later(tmp_path: Path, offset: int, status: GetStatus, next_offset: int) -> None:
-    """Units of nobody fill the queue's first segment up to its minimum: they are never reached."""
+    """Filler units fill the queue's first segment up to its minimum offset; they are never read."""
     with opened(tmp_path) as it:
         it.must_be_sound = False
         it.store._queues.make("T", 0).next_offset = FIRST
@@ -101,8 +100,8 @@ def test_status_in_a_queue_that_begins_later(tmp_path: Path, offset: int, status
         assert (result.min_offset, result.max_offset) == (FIRST, FIRST + 3)
 
 
-def test_units_of_nobody_are_passed_over(tmp_path: Path) -> None:
-    """A hole in a queue ends a get, and the next one passes over it without skipping the messages behind it."""
+def test_a_gap_in_a_queue_is_skipped(tmp_path: Path) -> None:
+    """A gap ends a get. The next get skips it, and no message after it."""
     with opened(tmp_path) as it:
         it.must_be_sound = False
         it.put(message(b"before"))
@@ -114,8 +113,8 @@ def test_units_of_nobody_are_passed_over(tmp_path: Path) -> None:
         assert ([bytes(record.body) for record in records_of(result)], result.next_begin_offset) == ([b"behind"], 5)
 
 
-def test_empty_but_numbered_queue(tmp_path: Path) -> None:
-    """A queue whose records are all gone still has its numbers: it is at its end, or asked outside of it."""
+def test_a_queue_without_records_keeps_its_offsets(tmp_path: Path) -> None:
+    """A queue whose records have all expired reports its end, or an offset out of range."""
     with opened(tmp_path) as it:
         it.must_be_sound = False
         it.put(*(message() for _ in range(3)))
@@ -143,7 +142,7 @@ def test_empty_but_numbered_queue(tmp_path: Path) -> None:
 def test_travel_over_queue_segments(
     tmp_path: Path, segments: int, offset: int, status: GetStatus, next_offset: int, found: list[int]
 ) -> None:
-    """travelCqFileNumWhenGetMessage: how many segments a get looks through for its first message, and no further."""
+    """travelCqFileNumWhenGetMessage limits how many segments a get searches for its first message."""
     with opened(tmp_path, travel_cq_file_num_when_get_message=segments) as it:
         it.put(*(message(b"%d" % number, tag="x" if number in {30, 45} else "y") for number in range(COUNT)))
         wanted = message(tag="x").tags_code
@@ -158,7 +157,7 @@ def test_travel_over_queue_segments(
 def test_limits_are_judged_per_unit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: int, counts: dict[int, int]
 ) -> None:
-    """A get that begins on disk and comes into memory keeps to the limits of the place it has come to."""
+    """A get that begins on disk and reaches memory applies the limits of its current position."""
     monkeypatch.setattr(queue_reads, "memory_window_bytes", lambda ratio_percent: in_memory * 192)
     with opened(tmp_path, max_transfer_count_on_message_in_disk=3) as it:
         it.put(*(message(b"x" * 100) for _ in range(20)))
@@ -167,7 +166,7 @@ def test_limits_are_judged_per_unit(
 
 
 def test_fall_behind(tmp_path: Path) -> None:
-    """How much log lies behind the last unit looked at; nothing when none was."""
+    """The result contains the size of the log after the last inspected unit, and -1 if none was inspected."""
     with opened(tmp_path) as it:
         it.put(*(message(b"x" * 100) for _ in range(20)))
         assert it.store.get("T", 0, 0, 5).fall_behind_bytes == 16 * 192
@@ -176,19 +175,19 @@ def test_fall_behind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("asked", "given"), [(0, 1), (1, 1), (7, 7), (20, 20)])
 def test_max_count(store: Opened, asked: int, given: int) -> None:
-    """As many as asked for, and never less than one."""
+    """A get returns at most the requested number, and at least one message."""
     assert bodies(store, "T", 0, 0, asked) == list(range(given))
 
 
 @pytest.mark.parametrize(("records", "spare", "given"), [(0, 1, 1), (2, 0, 2), (3, -1, 2), (3, 0, 3)])
 def test_max_total_bytes(store: Opened, records: int, spare: int, given: int) -> None:
-    """The caller's limit on bytes holds, but for the first message."""
+    """The caller's limit on bytes applies to all but the first message."""
     limit = records and store.store.get("T", 0, 0, records).total_bytes
     assert bodies(store, "T", 0, 0, 20, max_total_bytes=limit + spare) == list(range(given))
 
 
 def test_filter(store: Opened) -> None:
-    """Only units whose tags code matches are read; the next offset passes those that do not."""
+    """Only units whose tags code matches are read; the next offset skips the others."""
     odd = message(tag="odd").tags_code
     result = store.store.get("T", 0, 0, 5, lambda code: code == odd)
     assert [int(bytes(record.body)) for record in records_of(result)] == [1, 3, 5, 7, 9]
@@ -199,15 +198,15 @@ def test_filter(store: Opened) -> None:
 
 @pytest.mark.parametrize(("inspected", "next_offset"), [(200, 10), (0, 4), (16_000, 20)])
 def test_inspection_limit(tmp_path: Path, inspected: int, next_offset: int) -> None:
-    """At most maxFilterMessageSize bytes of units are inspected, or as many units as messages were asked for."""
+    """At most maxFilterMessageSize bytes of units are inspected, or as many units as messages were requested."""
     with opened(tmp_path, max_filter_message_size=inspected) as it:
         it.put(*(message() for _ in range(30)))
         assert it.store.get("T", 0, 0, 4, lambda code: False).next_begin_offset == next_offset
 
 
 @pytest.mark.parametrize("asked", [2**31 - 1, 16_384, 32, 1, 0, -5])
-def test_inspection_limit_of_odd_counts(tmp_path: Path, asked: int) -> None:
-    """However many messages are asked for, no more units are inspected than for the most that a get may return."""
+def test_inspection_limit_of_extreme_counts(tmp_path: Path, asked: int) -> None:
+    """A larger request inspects no more units than a get may return."""
     limits: dict[str, Any] = {"max_transfer_count_on_message_in_memory": 10, "max_transfer_count_on_message_in_disk": 8}
     with opened(tmp_path, max_filter_message_size=200, **limits) as it:
         it.put(*(message() for _ in range(18)))
@@ -228,7 +227,7 @@ def test_inspection_limit_of_odd_counts(tmp_path: Path, asked: int) -> None:
     ],
 )
 def test_transfer_limits(tmp_path: Path, limits: dict[str, Any], given: int) -> None:
-    """Memory and disk have their own limits of messages and bytes."""
+    """Memory and disk have separate limits of messages and bytes."""
     with opened(tmp_path, **limits) as it:
         it.put(*(message(b"x" * 100) for _ in range(20)))
         result = it.store.get("T", 0, 0, 20)
@@ -237,7 +236,7 @@ def test_transfer_limits(tmp_path: Path, limits: dict[str, Any], given: int) -> 
 
 
 def test_adjacent_records_are_one_region(tmp_path: Path) -> None:
-    """Neighbours in the log leave as one piece of the file; others, and those of another segment, as their own."""
+    """Adjacent records in the log form one region; other records and other segments have their own regions."""
     with opened(tmp_path) as it:
         it.put(*(message(b"x" * 100) for _ in range(5)), message(queue_id=1), message(b"x" * 100))
         result = it.store.get("T", 0, 0, 32, everything)
@@ -249,15 +248,15 @@ def test_adjacent_records_are_one_region(tmp_path: Path) -> None:
         assert [region.size for region in result.regions] == [192, 64_992 + 192]
 
 
-def test_a_run_without_a_gap_is_one_region(tmp_path: Path) -> None:
-    """Where nothing is to be chosen and all neighbours touch, nobody looks at each."""
+def test_a_contiguous_run_is_one_region(tmp_path: Path) -> None:
+    """Without a filter, a run of adjacent records is returned without an inspection of each unit."""
     with opened(tmp_path) as it:
         it.put(*(message(b"x" * 100) for _ in range(5)))
         assert it.store.get("T", 0, 1, 3).regions == (Region(it.store._log.files.segments[0], 192, 3 * 192),)
 
 
-def test_small_records_here_and_there_are_one_piece(tmp_path: Path) -> None:
-    """What is too little to be sent by itself is found as a whole, ready to be gathered, in the order of the queue."""
+def test_small_scattered_records_are_one_piece(tmp_path: Path) -> None:
+    """Short runs are returned as one piece, ready to be gathered, in the order of the queue."""
     with opened(tmp_path) as it:
         for number in range(15):
             it.put(message(b"%d" % number, queue_id=number % 3))
@@ -274,8 +273,8 @@ def test_small_records_here_and_there_are_one_piece(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 19, 20, 21, 32, 100])
 @pytest.mark.parametrize("limit", [1, 191, 192, 193, 1_000, 5_000, 1 << 20])
-def test_units_looked_at_at_once_or_each(store: Opened, most: int, limit: int) -> None:
-    """Both ways come to the same result, wherever a get begins and whatever ends it."""
+def test_runs_and_single_inspection_agree(store: Opened, most: int, limit: int) -> None:
+    """Both paths return the same result for every offset and every limit."""
     for offset in range(COUNT):
         at_once = store.store.get("T", 0, offset, most, None, limit)
         each = store.store.get("T", 0, offset, most, everything, limit)
@@ -286,10 +285,10 @@ def test_units_looked_at_at_once_or_each(store: Opened, most: int, limit: int) -
         assert at_once == each
 
 
-def test_units_read_ahead_hide_nothing(tmp_path: Path) -> None:
-    """What is appended behind them is found, and a topic made again does not show units of the one before."""
+def test_new_units_are_found(tmp_path: Path) -> None:
+    """Later appends are found, and a topic that is created again does not return units of the deleted one."""
     with opened(tmp_path, mapped_file_size_consume_queue=20_000) as it:
-        it.must_be_sound = False  # a topic was removed behind the store's back
+        it.must_be_sound = False  # the topic is removed without the store's deletion
         for number in range(40):
             it.put(message(b"%d" % number))
             assert bodies(it, "T", 0, max(0, number - 7), 4)[-1] == min(number, max(0, number - 7) + 3)
@@ -300,19 +299,19 @@ def test_units_read_ahead_hide_nothing(tmp_path: Path) -> None:
 
 
 def everything(_tags_code: int) -> bool:
-    """A filter that has each unit looked at."""
+    """A filter that makes a get inspect each unit."""
     return True
 
 
 def test_removed_records_are_skipped(tmp_path: Path) -> None:
-    """Units whose log segment is gone are passed over: to the next segment's first, at once."""
+    """Units whose log segment no longer exists are skipped in one step, up to the first record of the next segment."""
     with opened(tmp_path) as it:
-        it.put(*(message(b"x" * 9000) for _ in range(30)))  # seven to a log segment, twenty to a queue segment
+        it.put(*(message(b"x" * 9000) for _ in range(30)))  # seven per log segment, twenty per queue segment
         segments = it.store._log.files.segments
         queue = it.store._queues.get("T", 0)
 
         def get(offset: int, count: int, matches: Callable[[int], bool] | None = None) -> GetResult:
-            """Without the store's correction of the smallest offset, which would come first."""
+            """Get without the store's correction of the smallest offset, which would come first."""
             return it.store._reader.get(queue, offset, count, matches, 1 << 30)
 
         gone = [segments.pop(0)]
@@ -329,7 +328,7 @@ def test_removed_records_are_skipped(tmp_path: Path) -> None:
 
 
 def test_a_get_sees_the_open_batch(tmp_path: Path) -> None:
-    """A pull behind a send of the same turn reads what was sent."""
+    """A pull after a send in the same iteration returns the sent message."""
     with opened(tmp_path) as it:
         it.store.put(message(b"now"))
         assert it.store.get("T", 0, 0, 32).message_count == 1

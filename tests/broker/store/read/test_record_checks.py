@@ -1,6 +1,6 @@
-"""Damage: what a disk changed behind the store's back is found before it goes out, and nothing else suffers.
+"""Damage on disk is detected before delivery, and affects no other record.
 
-Every test fills a store, stops it, changes bytes, and opens it again: the last record is what a clean start looks at.
+Every test fills a store, stops it, changes bytes, and opens it again. A clean start examines only the last record.
 """
 
 import logging
@@ -16,15 +16,15 @@ from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
 from tests.harness.stores import Opened, message, opened, records_of
 
 COUNT = 12
-DAMAGED = 4  # the queue offset whose record or unit is changed
+DAMAGED = 4  # queue offset of the record or unit that is changed
 
 Change = Callable[[bytearray, bytearray, int, int], None]
-"""`(log, queue, where the record begins, its size)`"""
+"""`(log, queue, begin of the record, size of the record)`"""
 
 
 @contextmanager
 def damaged(root: Path, **settings: Any) -> Iterator[Opened]:
-    """A store that stays as damaged as it is."""
+    """Open a store that stays damaged."""
     with opened(root, **settings) as it:
         it.must_be_sound = False
         yield it
@@ -53,7 +53,7 @@ def flip(in_record: int, bit: int = 1) -> Change:
 
 
 def unit(physical_offset: int = 0, size: int = 0) -> Change:
-    """Change the unit by that much."""
+    """Add these numbers to the fields of the unit."""
 
     def do(_log: bytearray, queue: bytearray, at: int, old_size: int) -> None:
         UNIT.pack_into(queue, DAMAGED * UNIT_SIZE, at + physical_offset, old_size + size, 0)
@@ -87,7 +87,7 @@ def unit_of_other_topic(_log: bytearray, queue: bytearray, at: int, size: int) -
     ],
 )
 def test_damage_is_not_delivered(tmp_path: Path, caplog: pytest.LogCaptureFixture, do: Change, reason: str) -> None:
-    """One damaged record is passed over; those around it come as ever, and the log says so once, with the place."""
+    """One damaged record is skipped, the others are delivered, and the damage is logged once with its location."""
     filled(tmp_path)
     change(tmp_path, do)
     expected = [b"%0100d" % number for number in range(COUNT) if number != DAMAGED] + [b"last"]
@@ -97,15 +97,15 @@ def test_damage_is_not_delivered(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         alone = it.store.get("T", 0, DAMAGED, 1, max_total_bytes=1)
         assert alone.next_begin_offset > DAMAGED
         assert it.store.statistics().reader.checks.damaged == 1
-    said = [line for line in caplog.messages if "damaged record is not delivered" in line]
-    assert len(said) == 1
-    assert f"commitlog/{0:020d}" in said[0]
-    assert f"topic=T queue_id=0 queue_offset={DAMAGED}" in said[0]
-    assert reason in said[0]
+    logged = [line for line in caplog.messages if "damaged record is not delivered" in line]
+    assert len(logged) == 1
+    assert f"commitlog/{0:020d}" in logged[0]
+    assert f"topic=T queue_id=0 queue_offset={DAMAGED}" in logged[0]
+    assert reason in logged[0]
 
 
-def test_status_of_nothing_but_damage(tmp_path: Path) -> None:
-    """A get that finds only damage is answered as if records were missing, and goes on behind them."""
+def test_a_get_that_finds_only_damage(tmp_path: Path) -> None:
+    """Its status is that of missing records, and the next offset is after them."""
     filled(tmp_path)
 
     def zero(log: bytearray, _queue: bytearray, at: int, size: int) -> None:
@@ -120,8 +120,8 @@ def test_status_of_nothing_but_damage(tmp_path: Path) -> None:
         assert (result.status, result.message_count, result.total_bytes) == (GetStatus.FOUND, 1, 192)
 
 
-def test_checked_once(tmp_path: Path) -> None:
-    """What was read once is verified; what was appended since the start never has to be."""
+def test_records_are_checked_once(tmp_path: Path) -> None:
+    """Records are verified by their first read; records appended since the start need no check."""
     filled(tmp_path)
     with opened(tmp_path) as it:
         checks = it.store.statistics().reader.checks
@@ -136,8 +136,8 @@ def test_checked_once(tmp_path: Path) -> None:
         assert it.store.statistics().reader.checks.checked == before
 
 
-def test_checked_records_are_gathered(tmp_path: Path) -> None:
-    """Those of one queue, after the first time, though nobody has looked at what stands between them."""
+def test_checked_records_are_sent_as_one_region(tmp_path: Path) -> None:
+    """After its first read, a queue's records are sent together, even if the records between them are unchecked."""
     with opened(tmp_path) as it:
         it.put(*(message(b"%d" % number, topic="TU"[number % 2]) for number in range(2 * COUNT)))
     with opened(tmp_path) as it:
@@ -148,7 +148,7 @@ def test_checked_records_are_gathered(tmp_path: Path) -> None:
 
 
 def test_old_and_new_units_in_one_get(tmp_path: Path) -> None:
-    """A get over the end of what was there at the start brings both, in order."""
+    """A get across the boundary between old and new units returns both, in order."""
     filled(tmp_path)
     with opened(tmp_path) as it:
         it.put(message(b"new"))
@@ -156,8 +156,8 @@ def test_old_and_new_units_in_one_get(tmp_path: Path) -> None:
         assert [bytes(record.body) for record in records_of(result)] == [b"%0100d" % (COUNT - 1), b"last", b"new"]
 
 
-def test_shifted_queue(tmp_path: Path) -> None:
-    """A queue of RocketMQ's whose units stand some places further on than their records say is served as it is."""
+def test_a_shifted_queue_is_served(tmp_path: Path) -> None:
+    """A queue of RocketMQ whose units lie at other queue offsets than their records state is served as it is."""
     filled(tmp_path)
 
     def shift(_log: bytearray, queue: bytearray, _at: int, _size: int) -> None:
@@ -170,8 +170,8 @@ def test_shifted_queue(tmp_path: Path) -> None:
         assert it.store.statistics().reader.checks.damaged == 0
 
 
-def test_record_by_offset(tmp_path: Path) -> None:
-    """View by id gives sound records only, and none where none begins."""
+def test_record_at_returns_valid_records_only(tmp_path: Path) -> None:
+    """The lookup by physical offset returns valid records, and None where none begins."""
     filled(tmp_path)
     change(tmp_path, flip(120))
     with damaged(tmp_path) as it:

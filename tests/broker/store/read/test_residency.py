@@ -1,4 +1,4 @@
-"""What is in memory: asked of the kernel, believed for a moment, over the edges of windows."""
+"""Residency: results of the kernel, cached for a moment, across the edges of windows."""
 
 import os
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def segment(tmp_path: Path) -> Iterator[MappedFile]:
 
 
 class Kernel:
-    """Says what the test wants; `asked` are the ranges."""
+    """A fake of the kernel's query. `asked`: the queried ranges."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cold: set[int] = set()  # bytes
@@ -42,16 +42,16 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
     return Kernel(monkeypatch)
 
 
-def test_the_kernel_knows(segment: MappedFile) -> None:
-    """What was written is in memory, what it was told to forget is not."""
+def test_residency_according_to_the_kernel(segment: MappedFile) -> None:
+    """Written bytes are resident; bytes dropped from the page cache are not."""
     segment.sync()
     assert residency.in_memory(segment, 5_000, 300_000)
     os.posix_fadvise(segment.fd, 0, SIZE, os.POSIX_FADV_DONTNEED)
     assert not residency.in_memory(segment, 5_000, 300_000)
 
 
-def test_a_window_is_asked_about_once(segment: MappedFile, kernel: Kernel) -> None:
-    """Many runs of it cost one question, until what was said is too old."""
+def test_a_window_is_queried_once(segment: MappedFile, kernel: Kernel) -> None:
+    """Many runs in a window cost one query, until its result expires."""
     asked = Residency(lambda: kernel.now_s)
     assert all(asked.is_resident(segment, position, 40_000) for position in range(0, 900_000, 40_000))
     assert kernel.asked == [(0, WINDOW_BYTES)]
@@ -60,8 +60,8 @@ def test_a_window_is_asked_about_once(segment: MappedFile, kernel: Kernel) -> No
     assert asked.statistics() == residency.ResidencyStatistics(24, 2)
 
 
-def test_a_window_that_is_not_whole_is_asked_about_by_run(segment: MappedFile, kernel: Kernel) -> None:
-    """What of it is there can be sent, the rest cannot."""
+def test_runs_of_a_partly_resident_window_are_queried(segment: MappedFile, kernel: Kernel) -> None:
+    """Its resident runs can be sent, the others cannot."""
     kernel.cold = {500_000}
     asked = Residency(lambda: kernel.now_s)
     assert asked.is_resident(segment, 0, 40_000)
@@ -69,8 +69,8 @@ def test_a_window_that_is_not_whole_is_asked_about_by_run(segment: MappedFile, k
     assert kernel.asked[1::2] == [(0, 40_000), (490_000, 40_000)]
 
 
-def test_a_run_may_reach_over_windows(segment: MappedFile, kernel: Kernel) -> None:
-    """All of them have to be in memory."""
+def test_a_run_may_span_windows(segment: MappedFile, kernel: Kernel) -> None:
+    """All of its windows must be resident."""
     asked = Residency(lambda: kernel.now_s)
     assert asked.is_resident(segment, WINDOW_BYTES - 10, WINDOW_BYTES + 20)
     assert [position for position, _ in kernel.asked] == [0, WINDOW_BYTES, 2 * WINDOW_BYTES]

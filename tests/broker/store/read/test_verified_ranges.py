@@ -1,4 +1,4 @@
-"""Verified ranges against a set of bytes."""
+"""Verified ranges, compared with a set of bytes."""
 
 import random
 
@@ -6,7 +6,7 @@ from skylarkmq.broker.store.read.verified_ranges import VerifiedRanges
 
 
 def test_ranges_against_a_set_of_bytes() -> None:
-    """Whatever is added in whatever order, exactly what was added is covered, in ranges that do not touch."""
+    """In any order of additions, exactly the added bytes are covered, in disjoint ranges that are not adjacent."""
     choose = random.Random(4)
     for _ in range(200):
         verified = VerifiedRanges()
@@ -26,8 +26,8 @@ def test_ranges_against_a_set_of_bytes() -> None:
         assert statistics.bytes == len([at for at in known if at < statistics.tail])
 
 
-def test_reading_on_is_one_range() -> None:
-    """A consumer that catches up leaves one range, and none when it has arrived at the tail."""
+def test_consecutive_reads_are_one_range() -> None:
+    """A consumer that catches up leaves one range, and none once it has reached the tail."""
     verified = VerifiedRanges()
     verified.tail = 1_000
     for at in range(200, 900, 100):
@@ -39,7 +39,7 @@ def test_reading_on_is_one_range() -> None:
 
 
 def test_the_list_is_bounded() -> None:
-    """Too many ranges: the first ones are forgotten, and only have to be checked again."""
+    """If there are too many ranges, the first ones are dropped, and only have to be checked again."""
     verified = VerifiedRanges(most_ranges=10)
     verified.tail = 10_000
     for at in range(0, 1_000, 10):
