@@ -1,4 +1,4 @@
-"""The store's door to the disk: what a killed process may leave behind, and where."""
+"""The store's disk operations: which files a killed process may leave behind, and where."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from skylarkmq.broker.store.disk import Disk, temporary_path
 
 
 class KilledWhileSyncing(Disk):
-    """The process ends while a file is being made."""
+    """The process ends while a file is being created."""
 
     def fsync(self, fd: int) -> None:
         raise KeyboardInterrupt
@@ -25,8 +25,8 @@ class MountedDirectories(Disk):
         super().rename(source, target)
 
 
-def test_a_half_made_segment_lies_beside_its_directory(tmp_path: Path) -> None:
-    """In a directory of segments there is never anything but segments: RocketMQ would not start on it."""
+def test_an_incomplete_segment_is_beside_its_directory(tmp_path: Path) -> None:
+    """A directory of segments never contains other files, because RocketMQ would not start on it."""
     segments = tmp_path / "commitlog"
     segments.mkdir()
     path = segments / f"{65536:020d}"
@@ -39,13 +39,13 @@ def test_a_half_made_segment_lies_beside_its_directory(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.tmp")) == []
 
 
-def test_other_files_are_made_in_their_own_directory() -> None:
-    """The root may be a mount point: what lies in it is made in it."""
+def test_other_temporary_files_are_in_the_same_directory() -> None:
+    """The root may be a mount point, so its temporary files are created in it."""
     assert temporary_path("/store/checkpoint") == "/store/checkpoint.tmp"
 
 
-def test_a_log_on_a_mount_of_its_own(tmp_path: Path) -> None:
-    """Where a rename from beside is impossible, the file is made inside; nothing is left over."""
+def test_a_log_directory_that_is_a_mount_point(tmp_path: Path) -> None:
+    """If a rename from outside fails, the file is created inside; no temporary file remains."""
     segments = tmp_path / "commitlog"
     segments.mkdir()
     os.close(MountedDirectories().create(str(segments / f"{0:020d}"), 4096))

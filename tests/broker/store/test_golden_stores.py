@@ -1,6 +1,6 @@
-"""Stores that RocketMQ wrote, opened by ours: every record, unit, offset, time and get is as RocketMQ itself answers.
+"""Stores written by RocketMQ and opened here: records, units, offsets, times and gets are the same as in RocketMQ.
 
-Those that a crash left are compared after the recovery, with what RocketMQ 5.3.3 answers after its own.
+Stores left by a crash are compared after recovery with the results of RocketMQ 5.3.3 after its own recovery.
 """
 
 from pathlib import Path
@@ -24,12 +24,12 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
 
 
 def is_ours(entry: dict[str, Any]) -> bool:
-    """Batch queues are another kind of queue, which this store does not read."""
+    """Return whether this store reads the queue: batch queues are another queue type."""
     return not entry["topic"].startswith("FixtureBatchCQ")
 
 
 def test_end_and_offsets(golden: Golden) -> None:
-    """The log ends where it ended; every queue has its min, max and earliest store time."""
+    """The log has the expected end, and every queue its min, max and earliest store time."""
     expected = golden.expected
     with opened(golden.root) as it:
         assert it.store.min_physical_offset == expected["minPhyOffset"]
@@ -42,7 +42,7 @@ def test_end_and_offsets(golden: Golden) -> None:
 
 
 def test_units(golden: Golden) -> None:
-    """Every unit reads as the manifest lists it; units without a record are gone, records without a unit have one."""
+    """Every unit is as in the manifest; units without a record are removed, records without a unit get one."""
     with opened(golden.root) as it:
         for queue in golden.manifest["consumeQueues"]:
             key = queue["topic"], queue["queueId"]
@@ -61,7 +61,7 @@ def test_units(golden: Golden) -> None:
 
 
 def test_offsets_by_time(golden: Golden) -> None:
-    """Times lead to the offsets that RocketMQ 5.3.3 gives, on both boundaries."""
+    """Times are mapped to the same offsets as in RocketMQ 5.3.3, for both boundaries."""
     with opened(golden.root) as it:
         for entry in filter(is_ours, golden.expected["offsetByTime"]):
             key = entry["topic"], entry["queueId"]
@@ -71,7 +71,7 @@ def test_offsets_by_time(golden: Golden) -> None:
 
 
 def test_gets(golden: Golden) -> None:
-    """Status, next offset, bounds and records of every get are RocketMQ's."""
+    """Status, next offset, bounds and records of every get are the same as in RocketMQ."""
     with opened(golden.root) as it:
         for entry in filter(is_ours, golden.expected["getMessage"]):
             result = it.store.get(entry["topic"], entry["queueId"], entry["queueOffset"], entry["maxMsgNums"])
@@ -86,7 +86,7 @@ def test_gets(golden: Golden) -> None:
 
 
 def test_records(golden: Golden) -> None:
-    """Every record is found at its offset, field by field, and nothing is found beside one."""
+    """Every record is found at its offset, field by field, and none at the next byte."""
     with opened(golden.root) as it:
         for record in golden.records:
             data = it.store.record_at(record["physicalOffset"])
@@ -99,7 +99,7 @@ def test_records(golden: Golden) -> None:
 
 @pytest.mark.parametrize(("version", "name"), STOPPED)
 def test_opening_changes_nothing(version: str, name: str, tmp_path: Path) -> None:
-    """A store that was stopped, opened and stopped again has the same log and queues, byte for byte."""
+    """A store that is opened and stopped again has the same log and queues, byte for byte."""
     root, _ = golden_store(version, name, tmp_path)
     before = contents(root)
     with opened(root) as it:
@@ -115,7 +115,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(("version", "name"), WHOLE)
 def test_rebuilt_queues_equal_rocketmqs(version: str, name: str, tmp_path: Path) -> None:
-    """Queues rebuilt from the log alone, after a crash that lost them all, equal those that RocketMQ wrote."""
+    """After a crash that lost all queues, the rebuilt queues equal those that RocketMQ wrote."""
     root, _ = golden_store(version, name, tmp_path)
     before = contents(root)
     for path in sorted((root / "consumequeue").rglob("*"), reverse=True):

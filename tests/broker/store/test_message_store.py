@@ -1,4 +1,4 @@
-"""The store's life: lock, abort, checkpoint, statistics, threads that end, and what its parts say about themselves."""
+"""The life of a store: lock, abort, checkpoint, statistics, threads and representations."""
 
 import fcntl
 import logging
@@ -17,15 +17,15 @@ from skylarkmq.protocol.disk import Checkpoint
 from tests.harness.stores import Clock, Opened, config_of, message, opened
 
 
-def hold_lock(path: str, held: Any, done: Any) -> None:
+def take_lock(path: str, locked: Any, done: Any) -> None:
     fd = os.open(path, os.O_RDWR)
     fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-    held.set()
+    locked.set()
     done.wait(30)
 
 
 def test_lock_and_abort(tmp_path: Path) -> None:
-    """While a store runs its lock says `lock` and abort holds the process id; after a clean stop abort is gone."""
+    """While a store runs, `lock` contains `lock` and `abort` the process id; a clean stop removes `abort`."""
     with opened(tmp_path):
         assert (tmp_path / "lock").read_bytes() == b"lock"
         assert (tmp_path / "abort").read_text() == str(os.getpid())
@@ -34,16 +34,16 @@ def test_lock_and_abort(tmp_path: Path) -> None:
 
 
 def test_a_locked_store_is_not_opened(tmp_path: Path) -> None:
-    """A store in use by another process is refused, and nothing of it is touched."""
+    """A store in use by another process is refused, and no file is changed."""
     opened_once = Opened(tmp_path)
     opened_once.put(message())
     opened_once.store.close()
     spawn = multiprocessing.get_context("spawn")
-    held, done = spawn.Event(), spawn.Event()
-    holder = spawn.Process(target=hold_lock, args=(str(tmp_path / "lock"), held, done))
+    locked, done = spawn.Event(), spawn.Event()
+    holder = spawn.Process(target=take_lock, args=(str(tmp_path / "lock"), locked, done))
     holder.start()
     try:
-        assert held.wait(30)
+        assert locked.wait(30)
         with pytest.raises(StoreLockedError, match="is in use by another broker"):
             MessageStore(config_of(tmp_path), Clock()).load()
     finally:
@@ -54,14 +54,14 @@ def test_a_locked_store_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_unusable_directory(tmp_path: Path) -> None:
-    """A root that cannot be a directory is one clear error."""
+    """A root that cannot be a directory raises a clear error."""
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(StoreError, match="cannot be used"):
         MessageStore(config_of(tmp_path / "file" / "store"), Clock()).load()
 
 
-def test_checkpoint_speaks_of_what_is_synced(tmp_path: Path) -> None:
-    """The thorough queue flush and a clean stop write the checkpoint; before that it vouches for nothing."""
+def test_the_checkpoint_covers_synced_data(tmp_path: Path) -> None:
+    """The thorough queue flush and a clean stop write the checkpoint; before that it does not exist."""
     it = Opened(tmp_path)
     it.put(message())
     assert not (tmp_path / "checkpoint").exists()
@@ -79,8 +79,8 @@ def test_checkpoint_speaks_of_what_is_synced(tmp_path: Path) -> None:
     assert checkpoint == Checkpoint(it.clock.now_ms, it.clock.now_ms, 0, 0, last.physical_offset)
 
 
-def test_queues_are_synced_in_their_rhythm(tmp_path: Path) -> None:
-    """A round each second takes queues with two dirty pages, every sixtieth all of them."""
+def test_queues_are_synced_at_their_intervals(tmp_path: Path) -> None:
+    """A round each second syncs queues with two dirty pages; every sixtieth round syncs all."""
     with opened(tmp_path, mapped_file_size_consume_queue=20_000) as it:
         flusher = it.store._durability._queue_flusher
         assert flusher is not None
@@ -96,7 +96,7 @@ def test_queues_are_synced_in_their_rhythm(tmp_path: Path) -> None:
 
 
 def test_threads_end(tmp_path: Path) -> None:
-    """A closed store leaves neither threads nor descriptors behind, and no segment that was made ahead."""
+    """A closed store leaves no threads, descriptors or unused segments behind."""
     before = threading.active_count(), len(os.listdir("/proc/self/fd"))
     it = Opened(tmp_path)
     it.put(*(message(b"x" * 9000) for _ in range(9)))
@@ -107,7 +107,7 @@ def test_threads_end(tmp_path: Path) -> None:
 
 
 def test_statistics(tmp_path: Path) -> None:
-    """What was put, written, dispatched and not yet flushed can be seen."""
+    """The statistics contain put, written, dispatched and unflushed messages."""
     with opened(tmp_path, flush_interval_commit_log=60_000) as it:
         appends = it.put(message(), message(queue_id=1))
         statistics = it.store.statistics()
@@ -123,8 +123,8 @@ def test_statistics(tmp_path: Path) -> None:
             assert "\n" not in repr(part)
 
 
-def test_a_recovery_is_one_line_for_an_operator(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What was recovered is logged with offsets and counts."""
+def test_recovery_logs_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The line contains offsets and counts."""
     Opened(tmp_path).crash()
     with caplog.at_level(logging.INFO, "skylarkmq.broker.store"), opened(tmp_path):
         pass

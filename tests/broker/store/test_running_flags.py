@@ -1,11 +1,11 @@
-"""Reasons to refuse messages: each is set and cleared by its own cause, and all of them are told."""
+"""Reasons to refuse messages: each is set and cleared by its own cause, and all of them are reported."""
 
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
 
 
 def flags() -> tuple[RunningFlags, list[None]]:
-    """Those of an open store, and one entry for each change."""
+    """Return the flags of an open store, and a list with one entry per change."""
     changes: list[None] = []
     it = RunningFlags(lambda: changes.append(None))
     it.clear(RunningFlag.CLOSED)
@@ -18,8 +18,8 @@ def refused(it: RunningFlags) -> bool:
     return it.refusal is not None
 
 
-def test_a_store_that_is_not_open_refuses() -> None:
-    """From the beginning, and until it is opened."""
+def test_a_store_that_is_not_open_refuses_messages() -> None:
+    """Messages are refused until the store is opened."""
     it = RunningFlags(lambda: None)
     assert refused(it)
     it.clear(RunningFlag.CLOSED)
@@ -27,7 +27,7 @@ def test_a_store_that_is_not_open_refuses() -> None:
 
 
 def test_reasons_do_not_clear_each_other() -> None:
-    """Messages are refused until the last reason is gone."""
+    """Messages are refused until the last reason is cleared."""
     it, changes = flags()
     it.set(RunningFlag.DISK_FULL, "91 percent")
     it.set(RunningFlag.QUEUE_ERROR)
@@ -39,8 +39,8 @@ def test_reasons_do_not_clear_each_other() -> None:
     assert len(changes) == 4
 
 
-def test_what_is_known_already_changes_nothing() -> None:
-    """Setting twice is setting once, with the newer detail; clearing what is not set is nothing."""
+def test_repeated_changes_have_no_effect() -> None:
+    """A flag that is set twice keeps the newer detail; clearing a flag that is not set does nothing."""
     it, changes = flags()
     it.set(RunningFlag.DISK_FULL, "91 percent")
     it.set(RunningFlag.DISK_FULL, "92 percent")
@@ -49,8 +49,8 @@ def test_what_is_known_already_changes_nothing() -> None:
     assert repr(it) == "<RunningFlags ['DISK_FULL']>"
 
 
-def test_a_failed_sync_stays() -> None:
-    """Nothing in this process can repair it."""
+def test_a_failed_sync_is_never_cleared() -> None:
+    """This process cannot repair it."""
     it, _ = flags()
     it.set(RunningFlag.SYNC_FAILED)
     it.clear(RunningFlag.SYNC_FAILED)
@@ -58,8 +58,8 @@ def test_a_failed_sync_stays() -> None:
     assert refused(it)
 
 
-def test_without_another_segment_there_may_be_room() -> None:
-    """Then nothing is refused from the start, and yet it is a reason to be told."""
+def test_a_missing_next_segment_does_not_refuse_messages() -> None:
+    """The current segment may have space left, but the reason is reported."""
     it, _ = flags()
     it.set(RunningFlag.NO_SEGMENT)
     assert not refused(it)

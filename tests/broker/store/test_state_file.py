@@ -1,4 +1,4 @@
-"""State files: the newest whole content is what is loaded, whatever a cut or damage left."""
+"""State files: the newest complete content is loaded after any power cut or damage."""
 
 import errno
 import json
@@ -15,13 +15,13 @@ def state_file(directory: Path, disk: Disk | None = None) -> StateFile:
     return StateFile(directory / "config" / "topics.json", validate=json.loads, disk=disk)
 
 
-def test_nothing_there(tmp_path: Path) -> None:
-    """No file is no state."""
+def test_a_missing_file_loads_as_none(tmp_path: Path) -> None:
+    """Without a file there is no state."""
     assert state_file(tmp_path).load() is None
 
 
 def test_save_and_load(tmp_path: Path) -> None:
-    """What was saved last is loaded; what was saved before stands in the backup."""
+    """The last content is loaded; the previous one is in the backup."""
     file = state_file(tmp_path)
     file.save(b"[1]")
     file.save(b"[2]")
@@ -31,8 +31,10 @@ def test_save_and_load(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"[2", b"\0\0\0", None])
-def test_damaged_file_falls_back(tmp_path: Path, damage: bytes | None, caplog: pytest.LogCaptureFixture) -> None:
-    """An empty, half, zeroed or missing file is replaced by its backup, with a warning."""
+def test_a_damaged_file_is_replaced_by_its_backup(
+    tmp_path: Path, damage: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An empty, truncated, zeroed or missing file is replaced by its backup, with a warning."""
     file = state_file(tmp_path)
     file.save(b"[1]")
     file.save(b"[2]")
@@ -48,8 +50,8 @@ def test_damaged_file_falls_back(tmp_path: Path, damage: bytes | None, caplog: p
     assert state_file(tmp_path).load() == b"[1]"
 
 
-def test_both_damaged(tmp_path: Path) -> None:
-    """With both copies damaged nobody guesses."""
+def test_two_damaged_files_raise_an_error(tmp_path: Path) -> None:
+    """If both copies are damaged the load fails."""
     file = state_file(tmp_path)
     file.save(b"[1]")
     file.save(b"[2]")
@@ -60,7 +62,7 @@ def test_both_damaged(tmp_path: Path) -> None:
 
 
 def test_unchanged_content_is_not_written(tmp_path: Path) -> None:
-    """Saving what is there does nothing."""
+    """Saving the current content does nothing."""
     file = state_file(tmp_path)
     file.save(b"[1]")
     before = (tmp_path / "config" / "topics.json").stat().st_ino
@@ -69,7 +71,7 @@ def test_unchanged_content_is_not_written(tmp_path: Path) -> None:
 
 
 class CutDisk(Disk):
-    """Every call after the first `calls` fails: as if the process had ended there."""
+    """Every call after the first `calls` fails, as if the process had ended there."""
 
     def __init__(self, calls: int) -> None:
         self.calls = calls
@@ -101,12 +103,12 @@ class CutDisk(Disk):
 
 
 CALLS_AT_MOST = 8
-"""Of a load and a save, every one of them counted."""
+"""Of a load and a save, with every call counted."""
 
 
 @pytest.mark.parametrize("damaged", [False, True])
 @pytest.mark.parametrize("calls", range(CALLS_AT_MOST + 1))
-def test_cut_anywhere(tmp_path: Path, calls: int, damaged: bool) -> None:
+def test_a_cut_at_any_call(tmp_path: Path, calls: int, damaged: bool) -> None:
     """A save that is cut at any call leaves the old or the new content, and the next save succeeds."""
     file = state_file(tmp_path)
     file.save(b"[2]")

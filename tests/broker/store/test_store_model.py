@@ -1,4 +1,4 @@
-"""The store against a dict of lists: whatever is put, read, stopped and cut, the queues are what the model says."""
+"""The store, compared with a dict of lists: after any puts, reads, stops and cuts its queues equal the model."""
 
 import shutil
 import tempfile
@@ -24,7 +24,7 @@ SIZES = st.one_of(st.integers(0, 200), st.integers(5_000, 20_000))
 
 
 class StoreModel(RuleBasedStateMachine):
-    """Both flush types; a crash keeps what was written, as the kernel does when a process dies."""
+    """Random operations on a store. A crash keeps what was written, as the kernel does when a process dies."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,8 +100,8 @@ TestStoreModel.settings = settings(max_examples=25, stateful_step_count=25, dead
 
 
 class CutModel(RuleBasedStateMachine):
-    """SYNC_FLUSH on a disk that forgets: after a cut each queue is a beginning of what was sent, and no acknowledged
-    message is missing from it."""
+    """SYNC_FLUSH on a disk that loses unsynced data: after a cut each queue is a prefix of the sent messages and
+    contains every acknowledged one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class CutModel(RuleBasedStateMachine):
             assert kept >= sum(append.status is PutStatus.PUT_OK for append in sent)
             del sent[kept:]
             for append in sent:
-                append.status = PutStatus.PUT_OK  # a recovery made it last
+                append.status = PutStatus.PUT_OK  # recovery has made it durable
         self.store.start()
 
     @rule(turn=st.lists(st.tuples(QUEUES, st.integers(0, 900)), min_size=1, max_size=6))

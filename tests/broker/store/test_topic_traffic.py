@@ -1,4 +1,4 @@
-"""What came into a topic: counted per turn, dropped with the topic, nothing from before the start."""
+"""Topic traffic: counted per batch, dropped with the topic, and empty after a restart."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ from skylarkmq.broker.store.topic_traffic import NORMAL, TopicTraffic
 from tests.harness.stores import Opened, message
 
 
-def test_a_turn_counts_messages_and_bytes_of_all_queues_of_a_topic(tmp_path: Path) -> None:
-    """Figures are by topic: its queues share them, other topics do not."""
+def test_a_batch_counts_messages_and_bytes_of_all_queues_of_a_topic(tmp_path: Path) -> None:
+    """The queues of a topic share its figures; other topics have their own."""
     opened = Opened(tmp_path)
     appends = [message(b"x" * size, "T", queue_id) for size, queue_id in ((10, 0), (10, 1), (2_000, 1))]
     other = message(b"y", "U", 0)
@@ -21,8 +21,8 @@ def test_a_turn_counts_messages_and_bytes_of_all_queues_of_a_topic(tmp_path: Pat
     opened.store.close()
 
 
-def test_what_came_into_some_topics(tmp_path: Path) -> None:
-    """Messages that nobody counted yet are among them; topics that have no queue have none, no other is asked."""
+def test_messages_into_topics(tmp_path: Path) -> None:
+    """Messages that are not counted yet are included; topics without a queue have none; other topics are not read."""
     opened = Opened(tmp_path, queue_units_in_memory=100)
     for topic, queue_id in (("T", 0), ("T", 1), ("U", 0)):
         opened.store.put(message(b"x", topic, queue_id))
@@ -33,8 +33,8 @@ def test_what_came_into_some_topics(tmp_path: Path) -> None:
     opened.store.close()
 
 
-async def test_figures_go_with_their_topic(tmp_path: Path) -> None:
-    """A deleted topic has none, and begins at 0 when it is made again."""
+async def test_figures_are_dropped_with_their_topic(tmp_path: Path) -> None:
+    """A deleted topic has no figures, and begins at 0 when it is created again."""
     opened = Opened(tmp_path)
     opened.store.put(message(b"x", "T", 0))
     opened.store.commit()
@@ -46,8 +46,8 @@ async def test_figures_go_with_their_topic(tmp_path: Path) -> None:
     opened.store.close()
 
 
-def test_what_a_recovery_finds_is_not_traffic(tmp_path: Path) -> None:
-    """After a restart every topic is there, at 0."""
+def test_recovered_messages_are_not_counted(tmp_path: Path) -> None:
+    """After a restart every topic exists, with 0 messages."""
     opened = Opened(tmp_path)
     opened.store.put(message(b"x", "T", 0))
     opened.store.commit()
@@ -60,8 +60,8 @@ def test_what_a_recovery_finds_is_not_traffic(tmp_path: Path) -> None:
     again.store.close()
 
 
-def test_what_is_not_special_is_normal() -> None:
-    """Special messages are noted once more, with their kind."""
+def test_messages_without_a_special_type_are_normal() -> None:
+    """Messages of other types are counted once more, under their type."""
     traffic = TopicTraffic()
     assert traffic.by_message_type()[NORMAL].count == 0
     traffic.sizes.note_all([100, 200, 300])

@@ -1,4 +1,4 @@
-"""Damage of every kind, put into a store that had none: the check tells it, with file and offset."""
+"""Every kind of damage, applied to a consistent store: the check reports it with file and offset."""
 
 import random
 from collections.abc import Callable
@@ -53,14 +53,15 @@ def replace(content: bytes) -> Harm:
 
 
 class Case(NamedTuple):
-    """`harm` done to `file` is told as `severity` at `told_of`:`offset`, in words that contain `what`."""
+    """`harm` is applied to `file`; the check reports `severity` at `found_in`:`offset`, with a text that contains
+    `what`."""
 
     harm: Harm
     file: str
     severity: str
     offset: int | None
     what: str
-    told_of: str = ""
+    found_in: str = ""
 
 
 # The first record of the store: 0..212, V1 and IPv4; body at 88. The second begins at 212.
@@ -76,8 +77,8 @@ CASES = {
     "zeros within the log": Case(zero(0, 4096), FIRST, "damage", 0, "zeros where a record should be"),
     "zeros to the end of a segment": Case(zero(50_000, 65_536), FIRST, "damage", 47_093, "from 47093 to 65536"),
     "blank": Case(flip(57_652), FIRST, "damage", 57_652, "a blank of"),
-    "behind the blank": Case(flip(60_000), FIRST, "warning", 60_000, "1 bytes after the blank are not zero"),
-    "behind the log's end": Case(flip(60_000), LAST, "damage", 60_000, "after the log's end at 208334 are not zero"),
+    "after the blank": Case(flip(60_000), FIRST, "warning", 60_000, "1 bytes after the blank are not zero"),
+    "after the log's end": Case(flip(60_000), LAST, "damage", 60_000, "after the log's end at 208334 are not zero"),
     "cut segment": Case(cut(65_000), FIRST, "damage", 0, "the file has 65000 bytes, segments here have 65536"),
     "emptied last segment": Case(cut(0), LAST, "warning", 0, "an empty last file"),
     "lost segment": Case(remove, f"commitlog/{65536:020}", "damage", 0, "65536 bytes before this file", THIRD),
@@ -86,7 +87,7 @@ CASES = {
     "unit tags code": Case(flip(59), ORDERS, "damage", 40, "the unit FixtureOrders-0@2 contains"),
     "deliver time": Case(flip(19), DELAYED, "damage", 0, "the unit SCHEDULE_TOPIC_XXXX-16@0 contains"),
     "zeroed unit": Case(zero(20, 40), ORDERS, "damage", None, "bytes after the last unit"),
-    "behind the units": Case(flip(399), f"{EVENTS}/{1200:020}", "damage", 399, "1 bytes after the last unit"),
+    "after the units": Case(flip(399), f"{EVENTS}/{1200:020}", "damage", 399, "1 bytes after the last unit"),
     "cut queue file": Case(cut(300), ORDERS, "damage", 0, "the file has 300 bytes, segments here have 400"),
     "lost queue file": Case(remove, f"{EVENTS}/{400:020}", "damage", 0, "400 bytes before", f"{EVENTS}/{800:020}"),
     "index begin time": Case(flip(7), INDEX, "damage", 0, "the header's first time"),
@@ -105,25 +106,25 @@ CASES = {
     "checkpoint of the log": Case(flip(2), "checkpoint", "damage", 0, "covers the log up to"),
     "checkpoint of the queues": Case(flip(10), "checkpoint", "warning", 8, "covers the queues up to"),
     "checkpoint of the index": Case(flip(18), "checkpoint", "warning", 16, "covers the index up to"),
-    "behind the checkpoint": Case(flip(99), "checkpoint", "note", 99, "unknown bytes"),
+    "after the checkpoint": Case(flip(99), "checkpoint", "note", 99, "unknown bytes"),
     "cut checkpoint": Case(cut(10), "checkpoint", "damage", 0, "10 bytes instead of 4096"),
     "lost checkpoint": Case(remove, "checkpoint", "note", None, "no checkpoint"),
     "table": Case(cut(50), "config/topics.json", "damage", 0, ""),
     "emptied table": Case(cut(0), "config/consumerOffset.json", "damage", 0, "empty"),
-    "table of another kind": Case(replace(b"[1]"), "config/delayOffset.json", "damage", 0, "no JSON object"),
+    "table of another type": Case(replace(b"[1]"), "config/delayOffset.json", "damage", 0, "no JSON object"),
     "table's backup": Case(replace(b"{"), "config/topics.json.bak", "warning", 0, ""),
     "lock": Case(replace(b"locked"), "lock", "note", None, "6 bytes instead of 4"),
 }  # fmt: skip
 
 
-# units and items disagree with what is left
+# units and items do not match the remaining log
 ALSO_DAMAGE = {"record queue offset", "record store time", "emptied last segment"}
 
 
-def told(case: Case, findings: list[Finding]) -> bool:
+def is_found(case: Case, findings: list[Finding]) -> bool:
     return any(
         finding.severity.value == case.severity
-        and finding.file == (case.told_of or case.file)
+        and finding.file == (case.found_in or case.file)
         and (case.offset is None or finding.offset == case.offset)
         and case.what in finding.what
         for finding in findings
@@ -131,19 +132,19 @@ def told(case: Case, findings: list[Finding]) -> bool:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_damage_is_told_with_file_and_offset(tmp_path: Path, name: str) -> None:
-    """One kind of damage, one finding that names it; the severity says whether anybody would notice."""
+def test_damage_is_reported_with_file_and_offset(tmp_path: Path, name: str) -> None:
+    """One kind of damage has a finding of the expected severity."""
     case = CASES[name]
     root = golden_store("4.9.8", "clean", tmp_path).root
     case.harm(root / case.file)
     findings = list(check(root))
-    assert told(case, findings), findings
+    assert is_found(case, findings), findings
     has_damage = any(finding.severity is Severity.DAMAGE for finding in findings)
     assert has_damage == (case.severity == "damage" or name in ALSO_DAMAGE), findings
 
 
-def test_with_a_checksum_over_the_record_every_flip_is_damage(tmp_path: Path) -> None:
-    """A store of `enabledAppendPropCRC`: no byte of a record can change unnoticed."""
+def test_a_record_checksum_detects_every_flip(tmp_path: Path) -> None:
+    """In a store with `enabledAppendPropCRC` a change of any byte of a record is damage."""
     golden = golden_store("5.3.3", "crc", tmp_path)
     path = golden.root / FIRST
     whole = path.read_bytes()
@@ -157,7 +158,7 @@ def test_with_a_checksum_over_the_record_every_flip_is_damage(tmp_path: Path) ->
 
 
 def test_damage_never_ends_the_check(tmp_path: Path) -> None:
-    """Whatever is flipped, zeroed or cut anywhere: findings, or none where nothing can be seen, and no exception."""
+    """Any flipped, zeroed or truncated bytes give findings, or none if undetectable, but no exception."""
     root = golden_store("4.9.8", "crashed", tmp_path).root
     files = sorted(path for path in root.rglob("*") if path.is_file() and path.stat().st_size)
     dice = random.Random(2)
@@ -172,7 +173,7 @@ def test_damage_never_ends_the_check(tmp_path: Path) -> None:
 
 
 def test_many_findings_of_a_kind_are_counted(tmp_path: Path) -> None:
-    """Ten of a kind are told one by one, the rest as one."""
+    """Ten findings of a kind are reported one by one, the others as one."""
     root = golden_store("4.9.8", "clean", tmp_path).root
     (root / INDEX).unlink()
     missing = [finding for finding in check(root) if finding.file == FIRST and "not in the index" in finding.what]

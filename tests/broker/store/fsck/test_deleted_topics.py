@@ -1,4 +1,4 @@
-"""Records of deleted topics: neither damage where their queues are gone, nor in the way of a topic made again."""
+"""Records of deleted topics need no units, and do not affect a topic that is created again."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.harness.stores import config_of, message, opened
 
 
 def test_a_deleted_topic_has_no_units_and_a_new_one_begins_at_0(tmp_path: Path) -> None:
-    """What `config/deletedTopics.json` covers needs no unit; what came later does."""
+    """Records that `config/deletedTopics.json` covers need no unit; later ones do."""
     with opened(tmp_path) as it:
         it.must_be_sound = False
         it.put(*(message() for _ in range(30)))
@@ -24,7 +24,7 @@ def test_a_deleted_topic_has_no_units_and_a_new_one_begins_at_0(tmp_path: Path) 
 
 
 def test_a_topic_that_rocketmq_deleted(tmp_path: Path) -> None:
-    """A topic without queues that is in no topics.json is a note."""
+    """A topic without queues that is not in topics.json is a note."""
     with opened(tmp_path) as it:
         it.must_be_sound = False
         it.put(*(message() for _ in range(3)))

@@ -1,4 +1,4 @@
-"""Stores that RocketMQ wrote: the check finds what their maker found in them, and nothing else."""
+"""Stores written by RocketMQ: the check reports the remarks in their manifests, and nothing else."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def line_of(finding: Finding) -> str:
 
 @pytest.mark.parametrize(("version", "name"), GOLDEN_STORES, ids=map("-".join, GOLDEN_STORES))
 def test_findings_are_the_remarks_of_the_manifest(tmp_path: Path, version: str, name: str) -> None:
-    """Remarks become findings of the right severity, with file and offset; where there are none, there is silence."""
+    """Remarks are findings of the expected severity, with file and offset; without remarks there are none."""
     golden = golden_store(version, name, tmp_path)
     lines = [line_of(finding) for finding in check(golden.root)]
     expected = FOUND[name]
@@ -51,7 +51,7 @@ def test_findings_are_the_remarks_of_the_manifest(tmp_path: Path, version: str, 
 
 
 @pytest.mark.parametrize(("version", "name"), GOLDEN_STORES, ids=map("-".join, GOLDEN_STORES))
-def test_sizes_are_found_by_looking(tmp_path: Path, version: str, name: str) -> None:
+def test_sizes_are_inferred_from_files(tmp_path: Path, version: str, name: str) -> None:
     """Segment sizes, slots and items are those that the store was written with."""
     golden = golden_store(version, name, tmp_path)
     settings = golden.manifest["settings"]
@@ -63,7 +63,7 @@ def test_sizes_are_found_by_looking(tmp_path: Path, version: str, name: str) -> 
 
 
 def test_a_check_changes_nothing(tmp_path: Path) -> None:
-    """Contents and times of a store are the same afterwards."""
+    """Contents and times of all files are the same afterwards."""
     root = golden_store("4.9.8", "torn", tmp_path).root
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in root.rglob("*") if path.is_file()}
     assert list(check(root))

@@ -1,4 +1,4 @@
-"""Repair: what the log tells is built anew as RocketMQ had it, and nothing is thrown away."""
+"""Repair: queues and index are rebuilt from the log as RocketMQ wrote them, and the old ones are kept."""
 
 import shutil
 import subprocess
@@ -28,7 +28,7 @@ def queues_of(root: Path) -> dict[str, bytes]:
 
 
 def index_of(root: Path) -> list[bytes]:
-    """Contents in order: the names are times of creation."""
+    """Return contents in order: the names are creation times."""
     return [path.read_bytes() for path in sorted((root / "index").iterdir())]
 
 
@@ -37,8 +37,8 @@ def log_of(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("version", "name"), STOPPED, ids=map("-".join, STOPPED))
-def test_what_is_built_equals_what_rocketmq_wrote(tmp_path: Path, version: str, name: str) -> None:
-    """Queues are byte for byte the same, units of what retention took included; so is the index of a whole log."""
+def test_rebuilt_files_equal_those_of_rocketmq(tmp_path: Path, version: str, name: str) -> None:
+    """Queues are identical, units of expired messages included; so is the index of a complete log."""
     root = golden_store(version, name, tmp_path).root
     log, queues, index = log_of(root), queues_of(root), index_of(root)
     done = repaired(root)
@@ -56,8 +56,8 @@ def stamp(done: Repaired) -> str:
 
 
 @pytest.mark.parametrize("damage", ["deleted", "zeroed", "cut"])
-def test_queues_and_index_come_back_from_the_log_alone(tmp_path: Path, damage: str) -> None:
-    """Whatever happened to them, they are as they were; what was there is kept beside them."""
+def test_queues_and_index_are_rebuilt_from_the_log_alone(tmp_path: Path, damage: str) -> None:
+    """They are as before the damage, and the damaged files are kept beside them."""
     root = golden_store("4.9.8", "clean", tmp_path).root
     sizes, queues, index = Sizes.of(root), queues_of(root), index_of(root)
     if damage == "deleted":
@@ -80,8 +80,8 @@ def test_queues_and_index_come_back_from_the_log_alone(tmp_path: Path, damage: s
     assert list(check(root)) == []
 
 
-def test_damage_of_the_log_stays_and_is_told(tmp_path: Path) -> None:
-    """A bad record costs its own unit and keys; what is sound behind it keeps them."""
+def test_damage_of_the_log_stays_and_is_reported(tmp_path: Path) -> None:
+    """A bad record loses only its own unit and keys; later valid records keep theirs."""
     root = golden_store("4.9.8", "clean", tmp_path).root
     first = root / "commitlog" / f"{0:020}"
     data = bytearray(first.read_bytes())
@@ -93,8 +93,8 @@ def test_damage_of_the_log_stays_and_is_told(tmp_path: Path) -> None:
     assert [found for found in check(root) if found.severity is Severity.DAMAGE] == [finding]
 
 
-def test_a_store_in_use_is_left_alone(tmp_path: Path) -> None:
-    """While another process holds the lock nothing is touched."""
+def test_a_store_in_use_is_not_repaired(tmp_path: Path) -> None:
+    """While another process holds the lock, no file is changed."""
     root = golden_store("4.9.8", "clean", tmp_path).root
     before = queues_of(root)
     hold = "import fcntl, sys; f = open(sys.argv[1], 'rb+'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); print(); input()"

@@ -1,4 +1,4 @@
-"""Timer files under check: nothing is said of good ones, and each kind of damage is found where it is."""
+"""The check of timer files: valid ones have no findings, and each kind of damage is found."""
 
 import os
 from collections.abc import Callable
@@ -19,7 +19,7 @@ FIRST_FILE: Final = f"timerlog/{0:020d}"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A store that was stopped while timers waited, in two files of its log; some have been delivered."""
+    """Return a store stopped with waiting timers, in two files of its timer log; some timers have been delivered."""
     with opened(tmp_path) as it:
         timers = timers_of(it)
         timers.delivery.load()
@@ -45,14 +45,14 @@ def overwrite(path: Path, at: int, data: bytes) -> None:
 
 
 def a_waiting_slot(root: Path) -> int:
-    """Where the slot stands whose time comes last."""
+    """Return the position of the slot with the latest time."""
     data = (root / "timerwheel").read_bytes()
     slots = [(fields[0], at * SLOT_SIZE) for at, fields in enumerate(SLOT.iter_unpack(data))]
     return max(slots)[1]
 
 
-def test_a_good_store_has_nothing_to_tell(root: Path) -> None:
-    """Delivered slots and units are as good as those that wait."""
+def test_a_valid_store_has_no_findings(root: Path) -> None:
+    """Slots and units of delivered timers are valid, too."""
     assert timer_findings(root) == []
 
 
@@ -106,17 +106,15 @@ def too_much_promised(root: Path) -> None:
         (too_much_promised, Severity.WARNING, "config/timercheck", f"up to {1 << 30}"),
     ],
 )
-def test_damage_is_found_where_it_is(
-    root: Path, damage: Callable[[Path], None], severity: Severity, file: str, what: str
-) -> None:
-    """The file, how bad it is, and what it is."""
+def test_damage_is_found(root: Path, damage: Callable[[Path], None], severity: Severity, file: str, what: str) -> None:
+    """The finding has the expected severity, file and text."""
     damage(root)
     found = timer_findings(root)
     assert any(one[:2] == (severity, file) and what in one[2] for one in found), found
 
 
 def test_damage_never_ends_the_check(root: Path) -> None:
-    """Whatever stands in these files."""
+    """Random bytes in these files give findings, but no exception."""
     rng = Random(3)
     paths = [root / "timerwheel", root / FIRST_FILE, root / "config" / "timercheck"]
     for _ in range(150):

@@ -1,4 +1,4 @@
-"""A log with a missing segment, opened by force: what is there is served, whatever the last end was."""
+"""A log with missing segments, opened with --force-gap: the rest is served, after a clean stop or a crash."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ MISSING = (2, 3)  # segments of the log
 
 @pytest.fixture(params=["clean", "crashed", "without queues"])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Five segments of messages, alternating between two queues; the third and fourth segment are lost."""
+    """Create five segments of messages, alternating between two queues; the third and fourth segment are lost."""
     it = Opened(tmp_path)
     for number in range(COUNT):
         it.put(message(b"%d " % number + bytes(BODY_BYTES), queue_id=number % 2))
@@ -35,7 +35,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def numbers(it: Opened, queue_id: int) -> list[int]:
-    """Every message of a queue, as a consumer follows the answers."""
+    """Return all messages of a queue, read like a consumer that follows the next offsets."""
     found: list[int] = []
     offset = 0
     while (result := it.store.get("T", queue_id, offset, 32)).status is not GetStatus.OFFSET_OVERFLOW_ONE:
@@ -46,14 +46,14 @@ def numbers(it: Opened, queue_id: int) -> list[int]:
     return found
 
 
-def test_it_is_not_opened_without_force(root: Path) -> None:
-    """The gap is named."""
+def test_the_store_is_not_opened_without_force(root: Path) -> None:
+    """The error names the gap."""
     with pytest.raises(StoreError, match=f"bytes {2 * SEGMENT_BYTES} to {4 * SEGMENT_BYTES} are missing"):
         Opened(root)
 
 
 def test_the_rest_is_served(root: Path) -> None:
-    """Both sides of the gap, at their queue offsets; new messages go on behind; and so again after a crash."""
+    """Messages on both sides of the gap keep their queue offsets; new ones follow; the same after a crash."""
     odd = [number for number in range(1, COUNT, 2) if number // PER_SEGMENT not in MISSING]
     it = Opened(root, force_gap=True)
     assert numbers(it, 1) == odd
@@ -67,11 +67,11 @@ def test_the_rest_is_served(root: Path) -> None:
 
 
 def test_a_get_inside_the_gap(root: Path) -> None:
-    """It is told that these messages are being removed, and led to the next that exist."""
+    """Its status is MESSAGE_WAS_REMOVING, and its next offset leads to the next existing messages."""
     it = Opened(root, force_gap=True)
     first_lost = 2 * PER_SEGMENT // 2
     result = it.store.get("T", 0, first_lost, 4)
-    if result.status is GetStatus.FOUND:  # the whole hole was passed at once
+    if result.status is GetStatus.FOUND:  # the get has skipped the whole gap
         assert int(bytes(records_of(result)[0].body).split()[0]) >= 4 * PER_SEGMENT
     else:
         assert (result.status, result.regions) == (GetStatus.MESSAGE_WAS_REMOVING, [])

@@ -1,10 +1,10 @@
-"""Stores that a crash of RocketMQ left, recovered and stopped by ours: what is then on disk, beside RocketMQ's own.
+"""Stores left by a crash of RocketMQ, recovered and stopped here, compared with RocketMQ's own recovery.
 
-`afterRestart` in the manifests is what RocketMQ's recovery and graceful stop left. Ours agrees but in this:
+`afterRestart` in the manifests is the state after RocketMQ's recovery and clean stop. The differences:
 
-    checkpoint, log       RocketMQ: the last thorough flush; ours: the last record, since the stop synced it first
-    checkpoint, confirm   4.9.8 writes none; ours, as 5.3.3: the start of the last record
-    torn queue unit       RocketMQ only forgets what it cuts; ours clears it, so no unit points behind the log
+    checkpoint, log       RocketMQ: the last thorough flush; here: the last record, because the stop syncs it first
+    checkpoint, confirm   4.9.8 writes none; here, as in 5.3.3: the start of the last record
+    torn queue unit       RocketMQ ignores truncated units; here they are cleared, so no unit points after the log
 """
 
 from itertools import chain
@@ -28,7 +28,7 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
 
 @pytest.fixture
 def left(golden: Golden) -> dict[str, Any]:
-    """What RocketMQ left; ours has been at the store and has stopped."""
+    """Return the state that RocketMQ left. The store has been opened and stopped here."""
     with opened(golden.root):
         pass
     after: dict[str, Any] = golden.manifest["afterRestart"]
@@ -36,7 +36,7 @@ def left(golden: Golden) -> dict[str, Any]:
 
 
 def test_log_files(golden: Golden, left: dict[str, Any]) -> None:
-    """The log has RocketMQ's files, without the segment made ahead, and ends where RocketMQ's does, in zeros."""
+    """The log has RocketMQ's files, without the next segment, and ends at the same offset, followed by zeros."""
     files = sorted((golden.root / "commitlog").iterdir())
     assert [file.name for file in files] == left["commitLogFiles"]
     at = left["endOfLastRecord"] - int(files[-1].name)
@@ -45,7 +45,7 @@ def test_log_files(golden: Golden, left: dict[str, Any]) -> None:
 
 
 def test_checkpoint(golden: Golden, left: dict[str, Any]) -> None:
-    """The checkpoint speaks of the last record; its index time is RocketMQ's."""
+    """The checkpoint covers the last record; its index time is that of RocketMQ."""
     checkpoint = Checkpoint.decode((golden.root / "checkpoint").read_bytes())
     last = golden.records[-1]
     assert checkpoint.physic_timestamp == last["storeTimestamp"] >= left["checkpoint"]["physicMsgTimestamp"]
@@ -55,7 +55,7 @@ def test_checkpoint(golden: Golden, left: dict[str, Any]) -> None:
 
 
 def test_units_have_records(golden: Golden, left: dict[str, Any]) -> None:
-    """Every unit on disk points at a record, or to where the log no longer begins; behind the units there are zeros."""
+    """Every unit points at a record, or before the start of the log; zeros follow the units."""
     sizes = {record["physicalOffset"]: record["size"] for record in golden.records}
     units = list(chain.from_iterable(map(units_of, queue_files(golden.root))))
     log_start = int(left["commitLogFiles"][0])
@@ -80,13 +80,13 @@ def units_of(path: Path) -> list[tuple[int, int, int]]:
 
 
 def in_batch_queue(record: dict[str, Any]) -> bool:
-    """Its topic has another kind of queue, which this store neither reads nor makes anew as one of its own."""
+    """Return whether the record's topic has batch queues, which this store neither reads nor rebuilds."""
     return bool(record["topic"] == "FixtureBatchCQ")
 
 
 @pytest.mark.parametrize(("version", "name"), CRASHED)
 def test_a_second_recovery_changes_nothing(version: str, name: str, tmp_path: Path) -> None:
-    """Crashed again right after its recovery, the store recovers to the same bytes."""
+    """After a crash right after its recovery, the store recovers to the same bytes."""
     root = golden_store(version, name, tmp_path).root
     with opened(root):
         pass

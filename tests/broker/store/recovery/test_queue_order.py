@@ -1,4 +1,4 @@
-"""Whole records are never cut: one that cannot be its queue's next is skipped, and what follows keeps its place."""
+"""Whole records are never removed: a record that cannot continue its queue is skipped, and later ones keep offsets."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ QUEUE = "consumequeue/T/0/00000000000000000000"
 
 
 def filled(root: Path, count: int) -> Opened:
-    """A running store with that many messages in one queue, 10 ms apart."""
+    """Return a running store with `count` messages in one queue, 10 ms apart."""
     it = Opened(root)
     for number in range(count):
         it.clock.now_ms += 10
@@ -47,19 +47,19 @@ def snapshot(root: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in files}
 
 
-def what_is_found(root: Path) -> list[str]:
+def problems_of(root: Path) -> list[str]:
     return [finding.what for finding in findings_of(root, config_of(root))]
 
 
-def with_hole(root: Path) -> Opened:
-    """A store whose message #4 of 10 carries a queue offset of its own after a crash."""
+def store_with_gap(root: Path) -> Opened:
+    """Return a store after a crash in which message 4 of 10 has a wrong queue offset."""
     filled(root, 10).crash()
     overwrite(root / LOG, 4 * SIZE + QUEUE_OFFSET_AT, (7).to_bytes(8, "big"))
     return Opened(root)
 
 
-def test_flags_of_a_client_do_not_end_the_log(tmp_path: Path) -> None:
-    """A message with sysFlag 0x80 is stored like any other: nothing behind it is lost by a crash."""
+def test_a_client_s_flags_do_not_end_the_log(tmp_path: Path) -> None:
+    """A message with sysFlag 0x80 is stored like any other: a crash loses no message after it."""
     it = Opened(tmp_path, sync=False)
     it.put(message(b"%0200d" % 0), message(b"%0200d" % 1, sys_flag=0x80), message(b"%0200d" % 2, sys_flag=1 << 30 | 1))
     for number in range(3, 1_003):
@@ -73,8 +73,8 @@ def test_flags_of_a_client_do_not_end_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_records_of_older_versions_keep_their_place(tmp_path: Path, is_cut: bool) -> None:
-    """A log that has sysFlag 0x80 from an older version keeps all that was acknowledged, with that message."""
+def test_records_of_older_versions_keep_their_offsets(tmp_path: Path, is_cut: bool) -> None:
+    """A log with sysFlag 0x80 from an older version keeps all acknowledged messages, including that one."""
     it = Opened(tmp_path)
     it.put(message(b"%0200d" % 0))
     with older_version():
@@ -95,12 +95,12 @@ def test_records_of_older_versions_keep_their_place(tmp_path: Path, is_cut: bool
 
 
 def test_a_record_that_an_older_recovery_did_not_count(tmp_path: Path) -> None:
-    """Where an older version gave the offset of a 0x80 record to the next message, that message keeps it."""
+    """If an older version gave the offset of a 0x80 record to the next message, that message keeps it."""
     it = filled(tmp_path, 3)
     with older_version():
-        (odd,) = it.put(message(b"%0200d" % 99))
+        (uncounted,) = it.put(message(b"%0200d" % 99))
     it.crash()
-    overwrite(tmp_path / LOG, odd.physical_offset + QUEUE_OFFSET_AT, (3).to_bytes(8, "big"))
+    overwrite(tmp_path / LOG, uncounted.physical_offset + QUEUE_OFFSET_AT, (3).to_bytes(8, "big"))
     it = Opened(tmp_path)
     for number in (3, 4):
         it.put(message(b"%0200d" % number))
@@ -118,9 +118,9 @@ def test_a_record_that_an_older_recovery_did_not_count(tmp_path: Path) -> None:
         assert numbers(last) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_hole_is_passed_over_by_every_reader(tmp_path: Path) -> None:
-    """Get, pull by pull, and the search by time step over a hole; restarts leave it as it is; verify names it."""
-    it = with_hole(tmp_path)
+def test_a_gap_is_skipped_by_every_read(tmp_path: Path) -> None:
+    """Gets and the search by time skip the gap; restarts do not change it; verify reports it."""
+    it = store_with_gap(tmp_path)
     assert (it.recovered.records, it.recovered.skipped) == (10, 1)
     assert numbers(it) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
     result = it.store.get("T", 0, 4, 1)
@@ -144,14 +144,14 @@ def test_a_hole_is_passed_over_by_every_reader(tmp_path: Path) -> None:
     with opened(tmp_path) as clean:
         assert numbers(clean) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
         assert clean.put(message(b"%0200d" % 10))[0].queue_offset == 10
-    told = what_is_found(tmp_path)
-    assert any("T-0@4" in what and "filler units" in what for what in told), told
-    assert any(f"record {4 * SIZE} ('T'-0) gets no queue unit" in what for what in told), told
+    problems = problems_of(tmp_path)
+    assert any("T-0@4" in what and "filler units" in what for what in problems), problems
+    assert any(f"record {4 * SIZE} ('T'-0) gets no queue unit" in what for what in problems), problems
 
 
-def test_repair_judges_as_recovery_does(tmp_path: Path) -> None:
-    """`store repair` builds the very queues that the recovery left."""
-    it = with_hole(tmp_path)
+def test_repair_applies_the_rule_of_recovery(tmp_path: Path) -> None:
+    """`store repair` builds the same queues as recovery."""
+    it = store_with_gap(tmp_path)
     it.put(message(b"%0200d" % 10))
     it.store.close()
     before = (tmp_path / QUEUE).read_bytes()
@@ -175,8 +175,8 @@ def test_repair_judges_as_recovery_does(tmp_path: Path) -> None:
         (QUEUE_OFFSET_AT, bytes(8)),
     ],
 )
-def test_no_head_of_a_whole_record_ends_the_log(tmp_path: Path, at: int, data: bytes) -> None:
-    """Whatever a record says of its topic, queue and queue offset: those behind it stay, and it makes no file."""
+def test_the_head_of_a_whole_record_never_ends_the_log(tmp_path: Path, at: int, data: bytes) -> None:
+    """With any topic, queue and queue offset in a record, later records stay, and no file is created for it."""
     filled(tmp_path, 20).crash()
     overwrite(tmp_path / LOG, 10 * SIZE + at, data)
     for path in (tmp_path / QUEUE).parent.iterdir():
@@ -193,11 +193,11 @@ def test_no_head_of_a_whole_record_ends_the_log(tmp_path: Path, at: int, data: b
     assert numbers(third) == [number for number in range(21) if number != 10]
     assert snapshot(tmp_path) == before
     third.store.close()
-    assert any("gets no queue unit" in what for what in what_is_found(tmp_path))
+    assert any("gets no queue unit" in what for what in problems_of(tmp_path))
 
 
-def test_the_last_record_of_a_queue_counts_if_its_unit_does(tmp_path: Path) -> None:
-    """Behind a hole, one message alone has no follower: its unit shows that it was dispatched."""
+def test_the_last_record_of_a_queue_counts_if_its_unit_exists(tmp_path: Path) -> None:
+    """A single message after a gap has no follower, but its unit shows that it was dispatched."""
     filled(tmp_path, 6).crash()
     overwrite(tmp_path / LOG, 4 * SIZE + QUEUE_OFFSET_AT, (2).to_bytes(8, "big"))
     again = Opened(tmp_path)
@@ -208,8 +208,8 @@ def test_the_last_record_of_a_queue_counts_if_its_unit_does(tmp_path: Path) -> N
         assert third.put(message(b"%0200d" % 6))[0].queue_offset == 6
 
 
-def test_an_odd_record_at_the_end_is_decided_by_what_follows(tmp_path: Path) -> None:
-    """A torn offset at the end of a queue is skipped, and stays so once the next message has taken its place."""
+def test_an_undecided_record_at_the_end_stays_skipped(tmp_path: Path) -> None:
+    """A record with a torn offset at the end of a queue is skipped, also after the next message has taken its offset."""
     filled(tmp_path, 6).crash()
     overwrite(tmp_path / LOG, 5 * SIZE + QUEUE_OFFSET_AT, (7).to_bytes(8, "big"))
     again = Opened(tmp_path)
@@ -221,13 +221,13 @@ def test_an_odd_record_at_the_end_is_decided_by_what_follows(tmp_path: Path) -> 
         assert third.recovered.skipped == 1
 
 
-def test_units_before_the_scan_are_found_again(tmp_path: Path) -> None:
-    """A scan that begins behind lost units goes back for them, in steps that double, and names no record."""
+def test_units_before_the_scan_are_rebuilt(tmp_path: Path) -> None:
+    """A scan that begins after lost units starts over earlier, in steps that double, and skips no record."""
     it = filled(tmp_path, 2_500)
     it.crash()
     for path in (tmp_path / QUEUE).parent.iterdir():
         path.unlink()
-    (tmp_path / "checkpoint").write_bytes(Checkpoint(1 << 50, 1 << 50).encode())  # it vouches for too much
+    (tmp_path / "checkpoint").write_bytes(Checkpoint(1 << 50, 1 << 50).encode())  # it covers too much
     again = Opened(tmp_path)
     assert numbers(again) == list(range(2_500))
     assert again.recovered.skipped == 0
@@ -245,8 +245,8 @@ def test_units_before_the_scan_are_found_again(tmp_path: Path) -> None:
         {"queue_id": -1},
     ],
 )
-def test_what_no_record_may_carry_is_refused(tmp_path: Path, change: dict[str, str | int]) -> None:
-    """Every way in refuses a topic or a queue id that no queue may have, and that message only."""
+def test_invalid_topics_and_queue_ids_are_refused(tmp_path: Path, change: dict[str, str | int]) -> None:
+    """Every kind of put refuses an invalid topic or queue id, and that message only."""
     with opened(tmp_path) as it:
         bad = message(**{"topic": "T", "queue_id": 0} | change)  # type: ignore[arg-type]  # one of both
         good = message(b"good")
@@ -260,17 +260,19 @@ def test_what_no_record_may_carry_is_refused(tmp_path: Path, change: dict[str, s
         assert os.listdir(tmp_path / "consumequeue") == ["T"]
 
 
-def test_a_store_that_an_older_recovery_has_cut(tmp_path: Path) -> None:
-    """`store verify` names what a cut has left: committed offsets above the queue's end; `store repair` works."""
+def test_a_store_that_an_older_recovery_has_truncated(tmp_path: Path) -> None:
+    """`store verify` reports committed offsets above the queue's end; `store repair` works."""
     it = filled(tmp_path, 10)
     it.store.close()
     overwrite(tmp_path / LOG, 6 * SIZE, bytes(4 * SIZE))
     (tmp_path / "config").mkdir(exist_ok=True)
     (tmp_path / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{"0":9},"T@h":{"0":6}}}')
     repair(tmp_path, Sizes.of(tmp_path), delay_levels=[1_000], now_ms=Clock().now_ms)
-    told = what_is_found(tmp_path)
-    assert [what for what in told if "has committed" in what] == ["group 'g' has committed 9 of 'T'-0, which ends at 6"]
-    assert any("covers the log" in what for what in told), told
+    problems = problems_of(tmp_path)
+    assert [what for what in problems if "has committed" in what] == [
+        "group 'g' has committed 9 of 'T'-0, which ends at 6"
+    ]
+    assert any("covers the log" in what for what in problems), problems
     again = Opened(tmp_path)
     assert numbers(again) == [0, 1, 2, 3, 4, 5]
     assert again.put(message(b"%0200d" % 6))[0].queue_offset == 6

@@ -1,4 +1,4 @@
-"""What a stop or a crash left is opened again: a log that is a prefix of what was written, and queues that agree."""
+"""Recovery after a stop or a crash: the log is a prefix of what was written, and the queues agree with it."""
 
 import os
 from collections.abc import Callable
@@ -20,7 +20,7 @@ PER_SEGMENT = (65_536 - 8) // SIZE
 
 
 def filled(root: Path, count: int) -> Opened:
-    """A running store with that many messages on two queues, their bodies telling their numbers."""
+    """Return a running store with `count` messages on two queues. Each body contains its number."""
     it = Opened(root)
     for number in range(count):
         it.put(message(b"%0200d" % number, queue_id=number % 2))
@@ -51,14 +51,14 @@ def snapshot(root: Path) -> dict[str, bytes]:
 
 
 def test_fresh_store(tmp_path: Path) -> None:
-    """A directory that does not exist becomes an empty store that takes messages."""
+    """A directory that does not exist becomes an empty store that accepts messages."""
     with opened(tmp_path / "new" / "store") as it:
         assert (it.recovered.end, it.recovered.records) == (0, 0)
         assert it.put(message())[0].status is PutStatus.PUT_OK
 
 
 def test_clean_reopen_reads_only_the_end(tmp_path: Path) -> None:
-    """After a clean stop one record is looked at, and everything is there."""
+    """After a clean stop one record is scanned, and all messages exist."""
     it = filled(tmp_path, 500)
     it.store.close()
     assert not (tmp_path / "abort").exists()
@@ -70,7 +70,7 @@ def test_clean_reopen_reads_only_the_end(tmp_path: Path) -> None:
 
 
 def test_crash_reopen_finds_everything(tmp_path: Path) -> None:
-    """After a crash every written record is there, and the store goes on where it was."""
+    """After a crash every written record exists, and the store continues at its end."""
     filled(tmp_path, 500).crash()
     assert (tmp_path / "abort").read_text() == str(os.getpid())
     with opened(tmp_path) as again:
@@ -81,8 +81,8 @@ def test_crash_reopen_finds_everything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("crashed", [False, True])
-def test_after_a_crash_the_disk_is_asked_and_not_the_cache(tmp_path: Path, crashed: bool) -> None:
-    """What a failed sync never wrote may still stand in the page cache: a recovery does not take it for the truth."""
+def test_a_crash_recovery_reads_from_the_disk(tmp_path: Path, crashed: bool) -> None:
+    """The page cache may contain bytes that a failed sync never wrote, so recovery drops it."""
     it = filled(tmp_path, 500)
     if crashed:
         it.crash()
@@ -112,10 +112,10 @@ def test_checkpoint_shortens_the_scan(tmp_path: Path) -> None:
 
 
 def test_lost_queues_are_rebuilt(tmp_path: Path) -> None:
-    """Queues that lost all or some units are rebuilt to the byte, from before the checkpoint if need be."""
+    """Queues that lost all or some units are rebuilt byte for byte, if needed from before the checkpoint."""
     filled(tmp_path, 2 * PER_SEGMENT + 10).crash()
     before = snapshot(tmp_path)
-    (tmp_path / "checkpoint").write_bytes(Checkpoint(1 << 50, 1 << 50).encode())  # it vouches for too much
+    (tmp_path / "checkpoint").write_bytes(Checkpoint(1 << 50, 1 << 50).encode())  # it covers too much
     for path in queue_path(tmp_path, 0).parent.iterdir():
         path.unlink()
     overwrite(queue_path(tmp_path, 1, 3), 100, bytes(300))
@@ -125,7 +125,7 @@ def test_lost_queues_are_rebuilt(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", [4, 5, 150, SIZE - 5])
 def test_torn_tail_is_cleared(tmp_path: Path, lost: int) -> None:
-    """A record whose end did not reach the disk goes, with its unit; its offset is used again."""
+    """A record whose end did not reach the disk is cleared with its unit; its offset is used again."""
     filled(tmp_path, 11).crash()
     overwrite(log_path(tmp_path), 11 * SIZE - lost, bytes(lost))
     with opened(tmp_path) as it:
@@ -137,8 +137,8 @@ def test_torn_tail_is_cleared(tmp_path: Path, lost: int) -> None:
         assert (append.queue_offset, append.physical_offset) == (5, 10 * SIZE)
 
 
-def test_nothing_comes_back_to_life(tmp_path: Path) -> None:
-    """Sound records behind a torn one are cleared, so that an append of the same length does not reveal them again."""
+def test_cleared_records_do_not_reappear(tmp_path: Path) -> None:
+    """Valid records after a torn one are cleared, so that an append of the same length does not reveal them again."""
     filled(tmp_path, 20).crash()
     overwrite(log_path(tmp_path), 10 * SIZE + 100, b"\xff" * 8)  # the body of number 10
     it = Opened(tmp_path)
@@ -150,20 +150,20 @@ def test_nothing_comes_back_to_life(tmp_path: Path) -> None:
         assert numbers(again) == [*range(10), 77]
 
 
-def test_later_segments_go_with_the_tail(tmp_path: Path) -> None:
-    """When the log ends in an earlier segment, the later ones are removed."""
+def test_later_segments_are_removed_with_the_tail(tmp_path: Path) -> None:
+    """If the log ends in an earlier segment, the later ones are removed."""
     filled(tmp_path, 2 * PER_SEGMENT + 5).crash()
     overwrite(log_path(tmp_path, 0), 4 * SIZE + 100, b"\xff")
     with opened(tmp_path) as it:
         assert numbers(it) == [0, 1, 2, 3]
         assert it.store.max_physical_offset == 4 * SIZE
-        later = [log_path(tmp_path, number) for number in (1, 2)]  # or a new one, made ahead
+        later = [log_path(tmp_path, number) for number in (1, 2)]  # or a new one, created ahead
         assert not any(any(path.read_bytes()) for path in later if path.exists())
         assert it.put(message(b"1" * 200))[0].queue_offset == 2
 
 
-def test_record_at_a_wrong_place_ends_the_log(tmp_path: Path) -> None:
-    """A record that says it stands elsewhere is not one of this log."""
+def test_a_record_at_a_wrong_offset_ends_the_log(tmp_path: Path) -> None:
+    """A record that states another offset does not belong to this log."""
     filled(tmp_path, 10).crash()
     data = log_path(tmp_path).read_bytes()
     overwrite(log_path(tmp_path), 10 * SIZE, data[:SIZE])
@@ -173,7 +173,7 @@ def test_record_at_a_wrong_place_ends_the_log(tmp_path: Path) -> None:
 
 
 def test_torn_unit_is_replaced(tmp_path: Path) -> None:
-    """A unit that a cut left half old and half new is written again from the log."""
+    """A torn unit is written again from the log."""
     filled(tmp_path, 60).crash()
     before = snapshot(tmp_path / "consumequeue")
     overwrite(queue_path(tmp_path, 0, 1), 3 * 20, UNIT.pack(0, SIZE, 0))
@@ -182,8 +182,8 @@ def test_torn_unit_is_replaced(tmp_path: Path) -> None:
     assert snapshot(tmp_path / "consumequeue") == before
 
 
-def test_stale_units_behind_the_end_are_cleared(tmp_path: Path) -> None:
-    """Units behind a queue's end do not become real when something is appended in front of them."""
+def test_stale_units_after_the_end_are_cleared(tmp_path: Path) -> None:
+    """Units after a queue's end do not become valid when units are appended before them."""
     filled(tmp_path, 10).crash()
     overwrite(queue_path(tmp_path), 7 * 20, UNIT.pack(0, SIZE, 0))
     it = Opened(tmp_path)
@@ -195,7 +195,7 @@ def test_stale_units_behind_the_end_are_cleared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("break_it", [lambda root: None, lambda root: overwrite(log_path(root), 33 * SIZE + 90, b"??")])
 def test_recovery_is_idempotent(tmp_path: Path, break_it: Callable[[Path], None]) -> None:
-    """A second recovery changes nothing, and neither does a third after the first was cut."""
+    """A second recovery changes nothing, nor does a third one after an interrupted first one."""
     filled(tmp_path, 40).crash()
     break_it(tmp_path)
     Opened(tmp_path).crash()
@@ -204,8 +204,8 @@ def test_recovery_is_idempotent(tmp_path: Path, break_it: Callable[[Path], None]
     assert snapshot(tmp_path) == once
 
 
-def test_queue_that_begins_later_is_filled(tmp_path: Path) -> None:
-    """Where a queue's first records are gone with their segment, units of nobody keep the rest at their offsets."""
+def test_a_queue_that_begins_later_gets_filler_units(tmp_path: Path) -> None:
+    """If a queue's first records are lost with their segment, filler units keep the others at their offsets."""
     filled(tmp_path, 2 * PER_SEGMENT).crash()
     log_path(tmp_path, 0).unlink()
     for queue_id in (0, 1):
@@ -219,7 +219,7 @@ def test_queue_that_begins_later_is_filled(tmp_path: Path) -> None:
 
 
 def test_segment_of_another_length_stops_the_start(tmp_path: Path) -> None:
-    """A file of the wrong length is named with both lengths, and nothing is touched."""
+    """The error contains both lengths, and no file is changed."""
     filled(tmp_path, 2 * PER_SEGMENT).crash()
     os.truncate(log_path(tmp_path, 0), 1000)
     with pytest.raises(StoreError, match="00000000000000000000 has 1000 bytes, the configured size is 65536"):
@@ -227,15 +227,15 @@ def test_segment_of_another_length_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_gap_stops_the_start(tmp_path: Path) -> None:
-    """A missing segment in the middle is named."""
+    """The error names the missing segment."""
     filled(tmp_path, 3 * PER_SEGMENT).crash()
     log_path(tmp_path, 1).unlink()
     with pytest.raises(StoreError, match="bytes 65536 to 131072 are missing, files 00000000000000065536 to 0"):
         MessageStore(config_of(tmp_path), Clock()).load()
 
 
-def test_left_over_files_go(tmp_path: Path) -> None:
-    """An empty last segment and a half-made one are leftovers of a cut; other files are left alone."""
+def test_temporary_files_are_removed(tmp_path: Path) -> None:
+    """An empty last segment and an incomplete one are left over from a power cut; other files are not touched."""
     filled(tmp_path, 10).crash()
     log_path(tmp_path, 1).write_bytes(b"")
     log_path(tmp_path, 2).with_suffix(".tmp").write_bytes(b"half")
@@ -248,7 +248,7 @@ def test_left_over_files_go(tmp_path: Path) -> None:
 
 
 def test_transactions_do_not_hide_the_end(tmp_path: Path) -> None:
-    """Records without units behind the last queued one belong to the log after a clean stop too."""
+    """Records without units after the last queued one belong to the log after a clean stop, too."""
     it = filled(tmp_path, 3)
     it.put(message(b"half", sys_flag=4), message(b"rolled back", sys_flag=12))
     end = it.store.max_physical_offset
@@ -258,8 +258,8 @@ def test_transactions_do_not_hide_the_end(tmp_path: Path) -> None:
         assert numbers(again) == [0, 1, 2]
 
 
-def test_torn_head_does_not_take_a_message_s_place(tmp_path: Path) -> None:
-    """A half message whose torn flags call it the queue's first is skipped: the messages around it keep their units."""
+def test_a_torn_head_does_not_take_the_offset_of_a_message(tmp_path: Path) -> None:
+    """A half message whose torn flags make it the first of its queue is skipped: other messages keep their units."""
     it = filled(tmp_path, 1)
     (half,) = it.put(message(b"half", sys_flag=4))
     it.put(message(b"%0200d" % 1))
@@ -273,11 +273,11 @@ def test_torn_head_does_not_take_a_message_s_place(tmp_path: Path) -> None:
         assert numbers(again) == [0, 1]
 
 
-def test_a_start_that_is_called_off_leaves_the_store_as_it_was(tmp_path: Path) -> None:
-    """`should_stop` ends a recovery in the middle of its scan; the next one finds everything."""
+def test_a_canceled_start_leaves_the_store_unchanged(tmp_path: Path) -> None:
+    """`should_stop` ends a recovery during its scan; the next one finds everything."""
     filled(tmp_path, 5_000).crash()
     segments = -(-5_000 // PER_SEGMENT)
-    calls = iter([False] * (segments + 1))  # each segment is looked at once to find the beginning
+    calls = iter([False] * (segments + 1))  # each segment is read once to find the beginning
     store = MessageStore(config_of(tmp_path), Clock())
     with pytest.raises(LoadStopped):
         store.load(lambda: next(calls, True))
