@@ -209,7 +209,7 @@ def test_the_last_record_of_a_queue_counts_if_its_unit_exists(tmp_path: Path) ->
 
 
 def test_an_undecided_record_at_the_end_stays_skipped(tmp_path: Path) -> None:
-    """A record with a torn offset at the end of a queue is skipped, also after the next message has taken its offset."""
+    """A record with a torn offset at a queue's end is skipped, also after the next message has taken its offset."""
     filled(tmp_path, 6).crash()
     overwrite(tmp_path / LOG, 5 * SIZE + QUEUE_OFFSET_AT, (7).to_bytes(8, "big"))
     again = Opened(tmp_path)
