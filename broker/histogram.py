@@ -14,7 +14,7 @@ FEW: Final = 4
 """Up to this number, values are counted one by one."""
 
 
-def plain_count_up(values: Sequence[int], bounds: Sequence[float], counts: list[int]) -> int:
+def python_count_up(values: Sequence[int], bounds: Sequence[float], counts: list[int]) -> int:
     """Add the numbers of values up to each bound, and above all of them, to `counts`; return the sum of the values.
 
     The values of one read batch are mostly between the same two bounds.
@@ -30,7 +30,7 @@ def plain_count_up(values: Sequence[int], bounds: Sequence[float], counts: list[
 
 
 _compiled = compiled.load("counts")
-count_up = plain_count_up if _compiled is None else _compiled.count_up
+count_up = python_count_up if _compiled is None else _compiled.count_up
 
 
 class Histogram:

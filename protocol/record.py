@@ -370,7 +370,7 @@ def decode(buffer: Buffer, *, check_body: bool = True) -> list[MessageExt]:
     return messages
 
 
-def read_common_layout_in_python(source: memoryview, at: int, check_body: bool, messages: list[MessageExt]) -> int:
+def python_read_common_layout(source: memoryview, at: int, check_body: bool, messages: list[MessageExt]) -> int:
     """Append the V1 messages with IPv4 hosts from `at` on to `messages`; return the position of the first other record,
     or the end."""
     while (message := _common_layout_message(source, at, check_body)) is not None:
@@ -418,5 +418,5 @@ def _common_layout_message(source: memoryview, at: int, check_body: bool) -> Mes
 
 _compiled: Final = compiled.load("messages")
 read_common_layout: Final[RecordReader] = (
-    read_common_layout_in_python if _compiled is None else _compiled.Messages(MessageExt, cached_host).read
+    python_read_common_layout if _compiled is None else _compiled.Messages(MessageExt, cached_host).read
 )

@@ -63,7 +63,7 @@ class CommandDecoder(FrameDecoder):
         return commands
 
 
-def decode_frames_in_python(data: memoryview, start: int, max_frame_bytes: int, commands: list[RemotingCommand]) -> int:
+def python_decode_frames(data: memoryview, start: int, max_frame_bytes: int, commands: list[RemotingCommand]) -> int:
     """Append the commands of all whole frames; see `DecodeFrames`."""
     end = len(data)
     beginning, prefix, add = _BEGINNING.unpack_from, _PREFIX.unpack_from, commands.append
@@ -98,7 +98,7 @@ def decode_frames_in_python(data: memoryview, start: int, max_frame_bytes: int, 
 
 _compiled: Final = compiled.load("decode")
 _decoder: Final = (
-    ColumnReader(decode_frames_in_python)
+    ColumnReader(python_decode_frames)
     if _compiled is None
     else _compiled.Decoder(decode_general, illegal_frame, PullMessageHeader)
 )

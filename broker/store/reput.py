@@ -45,7 +45,7 @@ class ReputStatistics(msgspec.Struct, frozen=True):
     failed_queues: int
 
 
-def plain_gather_units(
+def python_gather_units(
     appends: Sequence[Append], deliver_time: Callable[[Append], int], jumped: Callable[[ConsumeQueue], None]
 ) -> list[ConsumeQueue]:
     """Append the unit of every append to its queue, in log order. Return the queues that got one; call
@@ -74,7 +74,7 @@ def plain_gather_units(
     return touched
 
 
-def plain_publish(
+def python_publish(
     queues: Sequence[ConsumeQueue],
     waiting: dict[ConsumeQueue, None],
     topics: Container[str] | None,
@@ -104,8 +104,8 @@ def plain_publish(
 
 
 _compiled = compiled.load("dispatch")
-gather_units = plain_gather_units if _compiled is None else _compiled.gather_units
-publish = plain_publish if _compiled is None else partial(_compiled.publish, FULL_BYTES)
+gather_units = python_gather_units if _compiled is None else _compiled.gather_units
+publish = python_publish if _compiled is None else partial(_compiled.publish, FULL_BYTES)
 
 
 class Reput:

@@ -19,7 +19,7 @@ SIZE_BOUNDS: Final = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 NORMAL: Final = "normal"
 
 
-def plain_note_units(queue: "QueueTail") -> None:
+def python_note_units(queue: "QueueTail") -> None:
     """Count the sizes of a queue's units that are not counted yet."""
     pending = queue.pending
     uncounted = pending[len(pending) - UNIT_SIZE * queue.uncounted :]
@@ -29,7 +29,7 @@ def plain_note_units(queue: "QueueTail") -> None:
 
 
 _compiled = compiled.load("counts")
-note_units = plain_note_units if _compiled is None else _compiled.note_units
+note_units = python_note_units if _compiled is None else _compiled.note_units
 
 
 class TopicTraffic:

@@ -15,7 +15,7 @@ from skylarkmq.protocol import compiled
 ANSWERED: Final = -1
 
 
-class PlainField:
+class PythonField:
     """Places of one width in a block, as many as there are frames, or several times as many."""
 
     def __init__(self, block: bytearray, places: Ints, width: int) -> None:
@@ -34,7 +34,7 @@ class PlainField:
         self._texts[self._places[first:end]] = text
 
 
-class PlainInFlight:
+class PythonInFlight:
     """Under which opaque each frame of a block is under way, and since when."""
 
     def __init__(self, frames: int, step: int) -> None:
@@ -76,5 +76,5 @@ def check(first: int, end: int, count: int) -> None:
 
 
 _leaf = compiled.load("in_flight")
-Field: type[PlainField] = PlainField if _leaf is None else _leaf.Field
-InFlight: type[PlainInFlight] = PlainInFlight if _leaf is None else _leaf.InFlight
+Field: type[PythonField] = PythonField if _leaf is None else _leaf.Field
+InFlight: type[PythonInFlight] = PythonInFlight if _leaf is None else _leaf.InFlight

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skylarkmq.broker.histogram import Histogram, count_up, plain_count_up
+from skylarkmq.broker.histogram import Histogram, count_up, python_count_up
 
 BOUNDS = (10, 100, 1_000)
 
@@ -28,7 +28,7 @@ def test_a_value_can_be_counted_several_times() -> None:
     assert (histogram.counts, histogram.total) == ([0, 128, 0, 0], 6_400)
 
 
-VARIANTS = [plain_count_up, count_up]
+VARIANTS = [python_count_up, count_up]
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=["interpreted", "as installed"])

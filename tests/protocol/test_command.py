@@ -17,7 +17,7 @@ EXT = (
     '"a":"g","b":"T","c":"TBW102","d":"4","e":"0","f":"0","g":"1","h":"0","i":"","j":"0",'
     '"k":"false","l":"0","m":"false"'
 )
-VERSIONS = {"interpreted": stream.decode_frames_in_python, "as-installed": stream.decode_whole_frames}
+VERSIONS = {"interpreted": stream.python_decode_frames, "as-installed": stream.decode_whole_frames}
 
 
 def decoded(decode_frames: stream.DecodeFrames, header: str) -> RemotingCommand:

@@ -16,7 +16,7 @@ LIMIT = 1 << 20
 def decoded(frame: bytes) -> RemotingCommand:
     """Return the command, decoded by the pure-Python version."""
     commands: list[RemotingCommand] = []
-    stream.decode_frames_in_python(memoryview(frame), 0, LIMIT, commands)
+    stream.python_decode_frames(memoryview(frame), 0, LIMIT, commands)
     (command,) = commands
     return command
 

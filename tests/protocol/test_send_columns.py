@@ -34,7 +34,7 @@ def send(number: int, body: bytes = b"body", code: int = 310, flag: int = 0, **f
 
 def by_columns() -> stream.DecodeFrames:
     """The pass of a reader that was never disappointed."""
-    return ColumnReader(stream.decode_frames_in_python).decode
+    return ColumnReader(stream.python_decode_frames).decode
 
 
 def decoded(data: bytes, decode: stream.DecodeFrames | None = None) -> tuple[list[RemotingCommand], int]:
@@ -128,7 +128,7 @@ def test_reads_are_left_alone_after_many_in_vain() -> None:
     """Two, then six, then fourteen; a read in which something is found ends that."""
     odd = b"".join(send(1_000 + n, sys_flag=n % 5) for n in range(2 * FEWEST))
     alike = b"".join(send(1_000 + n) for n in range(FEWEST))
-    reader = ColumnReader(stream.decode_frames_in_python)
+    reader = ColumnReader(stream.python_decode_frames)
 
     def is_taken(data: bytes) -> bool:
         return isinstance(decoded(data, reader.decode)[0][0], SendColumns)
@@ -155,7 +155,7 @@ def test_what_is_unusual_has_no_layout(unusual: dict[str, Any]) -> None:
     frames = [send(1_000 + n, **unusual) for n in range(2 * FEWEST)]
     commands, _ = decoded(b"".join(frames))
     assert not any(isinstance(command, SendColumns) for command in commands)
-    assert list(map(seen, commands)) == list(map(seen, decoded(b"".join(frames), stream.decode_frames_in_python)[0]))
+    assert list(map(seen, commands)) == list(map(seen, decoded(b"".join(frames), stream.python_decode_frames)[0]))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_one_that_only_looks_alike_is_not_taken(old: bytes, new: bytes) -> None:
     frames[20] = frames[20].replace(old, new, 1)
     data = b"".join(frames)
     try:
-        expected = list(map(seen, decoded(data, stream.decode_frames_in_python)[0]))
+        expected = list(map(seen, decoded(data, stream.python_decode_frames)[0]))
     except ProtocolError as error:
         with pytest.raises(ProtocolError, match=str(error)):
             decoded(data)
@@ -236,7 +236,7 @@ def test_random_reads_are_read_as_without_columns(fuzz_rounds: int) -> None:
             data[choice.randrange(len(data))] = choice.choice(b'09aZ"\\ \x01\x02\xff')
         del data[len(data) - choice.choice((0, 0, 7)) :]
         outcomes = []
-        for decode in (stream.decode_frames_in_python, by_columns()):
+        for decode in (stream.python_decode_frames, by_columns()):
             commands: list[RemotingCommand] = []
             try:
                 end: Any = decode(memoryview(data), 0, LIMIT, commands)

@@ -11,7 +11,7 @@ from skylarkmq.protocol.headers.fields import Header, is_true
 from skylarkmq.protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
 from skylarkmq.protocol.serialize import decode_command, encode_command
-from skylarkmq.protocol.stream import CommandDecoder, decode_frames_in_python
+from skylarkmq.protocol.stream import CommandDecoder, python_decode_frames
 from tests.harness.golden import GoldenFrame, transcripts
 
 TYPED: dict[int, type[Header]] = {
@@ -192,7 +192,7 @@ def test_a_bare_number_is_false(bare: bytes) -> None:
         frame = memoryview(encode_frame(JSON, header, b""))
         found: list[RemotingCommand | None] = [json_command(header), *CommandDecoder().feed_commands(frame)]
         interpreted: list[RemotingCommand] = []
-        decode_frames_in_python(frame, 0, 1 << 20, interpreted)
+        python_decode_frames(frame, 0, 1 << 20, interpreted)
         sends = [command.header(SendMessageV2Header) for command in found + interpreted if command is not None]
         assert [is_true(send.batch) for send in sends] == [expected] * 3
 

@@ -13,7 +13,7 @@ from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageV2Head
 from skylarkmq.protocol.serialize import encode_command
 from skylarkmq.protocol.stream import CommandDecoder
 
-VERSIONS = {"interpreted": stream.decode_frames_in_python, "as-installed": stream.decode_whole_frames}
+VERSIONS = {"interpreted": stream.python_decode_frames, "as-installed": stream.decode_whole_frames}
 
 
 @pytest.fixture(params=VERSIONS)

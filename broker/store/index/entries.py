@@ -57,7 +57,7 @@ _NONE: Final = np.zeros(0, np.int64)
 NO_ENTRIES: Final = Entries(_NONE, _NONE, _NONE)
 
 
-class PlainIndexEntries:
+class PythonIndexEntries:
     """The pure-Python version: entries in log order. `len` returns the number of waiting entries."""
 
     def __init__(self) -> None:
@@ -171,6 +171,6 @@ prefix_hash: Final = _Prefixes().__getitem__
 
 _compiled = compiled.load("index")
 if TYPE_CHECKING or _compiled is None:
-    IndexEntries = PlainIndexEntries
+    IndexEntries = PythonIndexEntries
 else:
     IndexEntries = CompiledIndexEntries

@@ -27,7 +27,7 @@ class PutStatus(Enum):
     UNKNOWN_ERROR = auto()  # the write failed
 
 
-class PlainAppend(msgspec.Struct, gc=False):
+class PythonAppend(msgspec.Struct, gc=False):
     """A message as the processor passes it, completed by the log. Reput dispatches the same object.
 
     `body` may be a view into a receive buffer: the log does not use it after `commit` returns. `properties` are the
@@ -57,7 +57,7 @@ class PlainAppend(msgspec.Struct, gc=False):
     keys: list[bytes] | None = None  # its index keys (protocol.disk.index_keys), if the caller has computed them
 
 
-def plain_settle(appends: Sequence[PlainAppend], status: PutStatus) -> None:
+def python_settle(appends: Sequence[PythonAppend], status: PutStatus) -> None:
     """Set this status on all appends that are PENDING."""
     pending = PutStatus.PENDING
     for append in appends:
@@ -67,8 +67,8 @@ def plain_settle(appends: Sequence[PlainAppend], status: PutStatus) -> None:
 
 _compiled = compiled.load("record")
 if TYPE_CHECKING or _compiled is None:
-    Append = PlainAppend
-    settle = plain_settle
+    Append = PythonAppend
+    settle = python_settle
 else:
     _compiled.set_initial_status(PutStatus.PENDING)
     Append = _compiled.Append

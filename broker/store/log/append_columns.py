@@ -191,7 +191,7 @@ class AppendColumns:
     # dispatch
 
     def gather_units(self, touched: list["ConsumeQueue"], jumped: Callable[["ConsumeQueue"], None]) -> None:
-        """As broker.store.reput.plain_gather_units does with appends."""
+        """As broker.store.reput.python_gather_units does with appends."""
         units = map(UNIT.pack, self.physical_offsets, self.sizes, self.tags_codes)
         rows = zip(self.queues, self.queue_offsets, self._next_offsets, units, strict=True)
         for queue, offset, next_offset, unit in rows:

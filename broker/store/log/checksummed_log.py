@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.log.append_columns import AppendColumns
 from skylarkmq.broker.store.log.commit_log import CommitLog
-from skylarkmq.broker.store.log.record_batch import PARTS, PlainRecordBatch
+from skylarkmq.broker.store.log.record_batch import PARTS, PythonRecordBatch
 from skylarkmq.protocol.record_checksum import fill_checksum, with_checksum_space
 
 
-class ChecksummedRecordBatch(PlainRecordBatch):
+class ChecksummedRecordBatch(PythonRecordBatch):
     """A record batch that adds the checksum to each record."""
 
     def put_run(self, appends: Sequence[Append], is_checked: bool = False) -> None:
@@ -31,7 +31,7 @@ class ChecksummedRecordBatch(PlainRecordBatch):
 class ChecksummedCommitLog(CommitLog):
     """A commit log that adds the checksum to each record."""
 
-    def _new_records(self) -> PlainRecordBatch:
+    def _new_records(self) -> PythonRecordBatch:
         return ChecksummedRecordBatch(self._queues, self._config.store_host, self._put_unusual)
 
     def put_all(self, appends: Sequence[Append]) -> None:

@@ -26,7 +26,7 @@ from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.log.append_columns import AppendColumns, as_columns, messages_in
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.log.mapped_file_queue import MappedFileQueue
-from skylarkmq.broker.store.log.record_batch import PlainRecordBatch, RecordBatch
+from skylarkmq.broker.store.log.record_batch import PythonRecordBatch, RecordBatch
 from skylarkmq.broker.store.log.record_rules import fits_fields, may_be_put
 from skylarkmq.broker.store.log.zero_fill import ZeroFill
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
@@ -88,7 +88,7 @@ class CommitLog:
         self._failed_batches = 0
         self._next_retry_ms = 0
 
-    def _new_records(self) -> PlainRecordBatch:
+    def _new_records(self) -> PythonRecordBatch:
         return RecordBatch(self._queues, self._config.store_host, self._put_unusual)
 
     def configure(self, config: StoreConfig) -> None:

@@ -32,7 +32,7 @@ PARTS: Final = 5
 """Parts of a record in the open batch: head, body, topic, length of the properties, properties."""
 
 
-class PlainRecordBatch:
+class PythonRecordBatch:
     """`at`: offset of the next record. `appends`: the messages of the batch. `timestamp`: their store time, in ms.
 
     `unchecked_size`: records of up to this many bytes need no checks. -1 while the store refuses all messages.
@@ -237,6 +237,6 @@ class PlainRecordBatch:
 
 _compiled = compiled.load("record")
 if TYPE_CHECKING:
-    RecordBatch = PlainRecordBatch
+    RecordBatch = PythonRecordBatch
 else:
-    RecordBatch = PlainRecordBatch if _compiled is None else _compiled.RecordBatch
+    RecordBatch = PythonRecordBatch if _compiled is None else _compiled.RecordBatch

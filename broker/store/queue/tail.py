@@ -35,7 +35,7 @@ def pack_units(fields: Sequence[int]) -> bytes:
     return packer.pack(*fields)
 
 
-class PlainQueueTail:
+class PythonQueueTail:
     """The pure-Python version of a queue's tail.
 
     `pending` contains the units that are not in a file; the last one has queue offset `pending_next` - 1. The last
@@ -89,6 +89,6 @@ class PlainQueueTail:
 
 _compiled = compiled.load("queue_tail")
 if TYPE_CHECKING:
-    QueueTail = PlainQueueTail
+    QueueTail = PythonQueueTail
 else:
-    QueueTail = PlainQueueTail if _compiled is None else _compiled.QueueTail
+    QueueTail = PythonQueueTail if _compiled is None else _compiled.QueueTail

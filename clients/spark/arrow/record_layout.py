@@ -55,7 +55,7 @@ def walk(buffer: Buffer, at: int = 0) -> Ints:
     return found if is_record.all() else found[: int(is_record.argmin())]
 
 
-def plain_steps(buffer: Buffer, at: int, end: int) -> Ints:
+def python_steps(buffer: Buffer, at: int, end: int) -> Ints:
     """Where the records begin that stand one behind the other in `buffer[at:end]`, by their lengths alone."""
     starts: list[int] = []
     before = alike = 0
@@ -94,7 +94,7 @@ def _leaf_steps(buffer: Buffer, at: int, end: int) -> Ints:
 
 
 _leaf: Final = compiled.load("columns")
-steps: Final[Callable[[Buffer, int, int], Ints]] = plain_steps if _leaf is None else _leaf_steps
+steps: Final[Callable[[Buffer, int, int], Ints]] = python_steps if _leaf is None else _leaf_steps
 
 
 def integers(buffer: Buffer, width: int) -> NDArray[np.signedinteger]:

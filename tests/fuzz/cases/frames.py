@@ -57,7 +57,7 @@ def pull(chance: Random) -> None:
     frame = framed(chance, JSON if is_json else MSGPACK, whole)
     data = exact(frame)
     found = test_same_pulls.outcome(test_same_pulls.decoder().decode, data)  # type: ignore[arg-type]  # or a view
-    assert found == test_same_pulls.outcome(stream.decode_frames_in_python, frame), frame
+    assert found == test_same_pulls.outcome(stream.python_decode_frames, frame), frame
 
 
 def properties(chance: Random) -> None:
@@ -95,7 +95,7 @@ def framed(chance: Random, dialect: int, whole: bytes) -> bytes:
 def read_alike(data: bytes) -> None:
     """Assert that both versions read the same."""
     found = test_same.outcome(test_same_pulls.decoder().decode, exact(data))  # type: ignore[arg-type]  # or a view
-    assert found == test_same.outcome(stream.decode_frames_in_python, data), data
+    assert found == test_same.outcome(stream.python_decode_frames, data), data
 
 
 _completion: Final = PropertyCompletion("Default", lambda: "NEW")

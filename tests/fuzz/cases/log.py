@@ -6,14 +6,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from skylarkmq.broker.histogram import plain_count_up
-from skylarkmq.broker.store.index.entries import PlainIndexEntries
+from skylarkmq.broker.histogram import python_count_up
+from skylarkmq.broker.store.index.entries import PythonIndexEntries
 from skylarkmq.broker.store.index.hashing import Numbers
-from skylarkmq.broker.store.log.append import PlainAppend, PutStatus
-from skylarkmq.broker.store.queue.tail import PlainQueueTail
+from skylarkmq.broker.store.log.append import PutStatus, PythonAppend
+from skylarkmq.broker.store.queue.tail import PythonQueueTail
 from skylarkmq.broker.store.queue.unit_writes import FULL_BYTES
-from skylarkmq.broker.store.reput import plain_gather_units, plain_publish
-from skylarkmq.broker.store.topic_traffic import plain_note_units
+from skylarkmq.broker.store.reput import python_gather_units, python_publish
+from skylarkmq.broker.store.topic_traffic import python_note_units
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import INDEX_ITEM, IndexLayout, index_keys
 from skylarkmq.protocol.record_checksum import with_checksum_space
@@ -45,7 +45,7 @@ def record(chance: Random) -> None:
 def queue_tail(chance: Random) -> None:
     """Units are added in batches of every length, taken and dropped; pending bytes and tags codes are equal."""
     topic = chance.choice(test_same_records.TOPICS)
-    plain: Any = PlainQueueTail(topic, 3)
+    plain: Any = PythonQueueTail(topic, 3)
     fast = _tails.QueueTail(topic, 3)
     assert (fast.topic_field, fast.magic, fast.is_schedule) == (plain.topic_field, plain.magic, plain.is_schedule)
     is_taken = True
@@ -53,7 +53,7 @@ def queue_tail(chance: Random) -> None:
         units = [(number(chance), chance.getrandbits(31), number(chance)) for _ in range(chance.choice((1, 7, 8, 90)))]
         variants: tuple[Any, ...] = (
             (_record.Append, fast, _dispatch.gather_units),
-            (PlainAppend, plain, plain_gather_units),
+            (PythonAppend, plain, python_gather_units),
         )
         for make, queue, gather in variants:
             appends = [
@@ -79,7 +79,7 @@ def dispatch(chance: Random) -> None:
     publish = partial(_dispatch.publish, FULL_BYTES)
     results_of = test_same_publish.results_of
     expected = results_of(
-        PlainAppend, PlainQueueTail, plain_gather_units, plain_publish, plain_note_units, seed, topics
+        PythonAppend, PythonQueueTail, python_gather_units, python_publish, python_note_units, seed, topics
     )
     fast = _record.Append, _tails.QueueTail, _dispatch.gather_units, publish, _counts.note_units
     assert results_of(*fast, seed, topics) == expected
@@ -94,7 +94,7 @@ def counts(chance: Random) -> None:
         assert raises(lambda: _counts.count_up(values, bounds, tallies))
         return
     expected = [0] * (len(bounds) + 1)
-    assert _counts.count_up(values, bounds, tallies) == plain_count_up(values, bounds, expected)
+    assert _counts.count_up(values, bounds, tallies) == python_count_up(values, bounds, expected)
     assert tallies == expected
     if bounds:
         assert raises(lambda: _counts.count_up(values, bounds, tallies[:-1]))
@@ -102,7 +102,7 @@ def counts(chance: Random) -> None:
 
 def index(chance: Random) -> None:
     """Messages with keys at known positions, in lists, or only in properties; then index items, some slots garbage."""
-    fast, plain = _index.IndexEntries(index_keys), PlainIndexEntries()
+    fast, plain = _index.IndexEntries(index_keys), PythonIndexEntries()
     for _ in range(chance.randint(1, 4)):
         messages = some_messages(chance)
         passed = chance.choice((0, 0, 1, 3))

@@ -11,7 +11,7 @@ import numpy as np
 from skylarkmq.broker.processors.pull.response import python_found_head
 from skylarkmq.clients.spark.arrow.columns import _columns
 from skylarkmq.clients.spark.arrow.compiled_columns import plain_columns
-from skylarkmq.clients.spark.arrow.record_layout import Places, plain_steps, steps
+from skylarkmq.clients.spark.arrow.record_layout import Places, python_steps, steps
 from skylarkmq.protocol import compiled, record
 from skylarkmq.protocol.disk import UNIT
 from skylarkmq.protocol.errors import ProtocolError
@@ -72,7 +72,7 @@ def messages(chance: Random) -> None:
     check_body = chance.random() < 0.7
     compiled_messages = _messages.Messages(MessageExt, cached_host)
     assert read(compiled_messages.read, exact(row), check_body) == read(
-        record.read_common_layout_in_python, memoryview(row), check_body
+        record.python_read_common_layout, memoryview(row), check_body
     ), row
 
 
@@ -97,7 +97,7 @@ def columns(chance: Random) -> None:
         places = [number(chance), *places]
         is_damaged = True
     begin = chance.randrange(len(buffer) + 1) if chance.random() < 0.2 else 0
-    assert steps(exact(buffer), begin, len(buffer)).tolist() == plain_steps(buffer, begin, len(buffer)).tolist()
+    assert steps(exact(buffer), begin, len(buffer)).tolist() == python_steps(buffer, begin, len(buffer)).tolist()
     starts = np.array(places, np.int64)
     found = plain_columns(exact(buffer), starts)
     if found is None:

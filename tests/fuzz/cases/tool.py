@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from skylarkmq.broker.host import page_faults
-from skylarkmq.clients.mqbench.in_flight import PlainField, PlainInFlight
+from skylarkmq.clients.mqbench.in_flight import PythonField, PythonInFlight
 from skylarkmq.clients.mqbench.response_counter import SHORT, opaques_by_numpy
 from skylarkmq.protocol import compiled
 from tests.fuzz.cases.memory import damaged, number
@@ -24,7 +24,7 @@ def in_flight(chance: Random) -> None:
     """Fields are patched, frames sent and matched, responses read, with positions and numbers of every size."""
     fields(chance)
     frames, step = chance.randint(1, 70), chance.randint(70, 200)
-    ours, python_version = _in_flight.InFlight(frames, step), PlainInFlight(frames, step)
+    ours, python_version = _in_flight.InFlight(frames, step), PythonInFlight(frames, step)
     for now_ns in range(0, 9_000, 1_000):
         first = chance.randint(-1, frames)
         end = chance.randint(max(first, 0), frames + (chance.random() < 0.1))
@@ -48,9 +48,9 @@ def fields(chance: Random) -> None:
     places = np.array([chance.randrange(0, 205 - width) if chance.random() < 0.2 else n * 20 for n in range(9)])
     field, python_version = (
         outcome(lambda: _in_flight.Field(ours, places, width)),
-        outcome(lambda: PlainField(theirs, places, width)),
+        outcome(lambda: PythonField(theirs, places, width)),
     )
-    if not isinstance(python_version, PlainField):
+    if not isinstance(python_version, PythonField):
         assert isinstance(field, tuple)
         return
     for _ in range(4):

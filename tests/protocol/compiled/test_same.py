@@ -257,7 +257,7 @@ def tried(read: Any) -> Any:
 
 
 def both(data: bytes) -> tuple[Any, Any]:
-    interpreted = outcome(stream.decode_frames_in_python, data)
+    interpreted = outcome(stream.python_decode_frames, data)
     return interpreted, outcome(module.Decoder(decode_general, illegal_frame, PullMessageHeader).decode, data)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skylarkmq.clients.mqbench.in_flight import PlainField, PlainInFlight
+from skylarkmq.clients.mqbench.in_flight import PythonField, PythonInFlight
 from skylarkmq.clients.mqbench.response_counter import SHORT, opaques_by_numpy
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.command import RemotingCommand
@@ -39,7 +39,7 @@ def test_random_patches_are_equal() -> None:
         ours, theirs = bytearray(200), bytearray(200)
         width = rng.randint(1, 20)
         places = np.array(sorted(rng.sample(range(200 - width), 9)))
-        field, python_version = module.Field(ours, places, width), PlainField(theirs, places, width)
+        field, python_version = module.Field(ours, places, width), PythonField(theirs, places, width)
         for _ in range(10):
             first = rng.randint(-1, 9)
             end = rng.randint(first, 10)
@@ -51,7 +51,7 @@ def test_random_patches_are_equal() -> None:
     assert 3_000 < complaints < 15_000
 
 
-@pytest.mark.parametrize("make", [PlainField, getattr(module, "Field", None)])
+@pytest.mark.parametrize("make", [PythonField, getattr(module, "Field", None)])
 @pytest.mark.parametrize("place", [-1, 91])
 def test_a_field_lies_in_its_block(make: Callable[..., Any], place: int) -> None:
     """A field may occupy the block from its first to its last byte, and no other bytes."""
@@ -63,7 +63,7 @@ def test_random_frames_in_flight_are_matched_alike() -> None:
     """A hundred thousand frames are sent and matched: the same are free, with the same times, whatever is answered."""
     rng = random.Random(52)
     frames, step = 70, 100
-    in_flight, python_version = module.InFlight(frames, step), PlainInFlight(frames, step)
+    in_flight, python_version = module.InFlight(frames, step), PythonInFlight(frames, step)
     seen = complaints = 0
     under_way: set[int] = set()
     for now_ns in range(0, 20_000_000, 1_000):
@@ -90,7 +90,7 @@ def test_random_frames_in_flight_are_matched_alike() -> None:
     assert complaints > 200
 
 
-@pytest.mark.parametrize("make", [PlainInFlight, getattr(module, "InFlight", None)])
+@pytest.mark.parametrize("make", [PythonInFlight, getattr(module, "InFlight", None)])
 def test_invalid_parameters_are_rejected(make: Callable[..., Any]) -> None:
     """There must be as many send times as frames."""
     with pytest.raises(ValueError, match="20 frames with opaques modulo 10"):

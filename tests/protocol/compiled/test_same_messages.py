@@ -42,7 +42,7 @@ def test_random_responses_give_the_same_messages(monkeypatch: pytest.MonkeyPatch
         body = random_response(rng)
         check_body = rng.random() < 0.8
         found = read(compiled_read, body, monkeypatch, check_body)
-        assert found == read(record.read_common_layout_in_python, body, monkeypatch, check_body)
+        assert found == read(record.python_read_common_layout, body, monkeypatch, check_body)
         complaints += isinstance(found, str)
     assert ROWS // 10 < complaints < ROWS // 2
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from skylarkmq.broker.histogram import Histogram
-from skylarkmq.broker.store.log.append import PlainAppend, PutStatus
-from skylarkmq.broker.store.queue.tail import PlainQueueTail
+from skylarkmq.broker.store.log.append import PutStatus, PythonAppend
+from skylarkmq.broker.store.queue.tail import PythonQueueTail
 from skylarkmq.broker.store.queue.unit_writes import FULL_BYTES
-from skylarkmq.broker.store.reput import plain_gather_units, plain_publish
-from skylarkmq.broker.store.topic_traffic import plain_note_units
+from skylarkmq.broker.store.reput import python_gather_units, python_publish
+from skylarkmq.broker.store.topic_traffic import python_note_units
 from skylarkmq.protocol import compiled
 
 record: Any = compiled.load("record")
@@ -68,7 +68,7 @@ def test_the_same_units_are_published(topics: Container[str] | None) -> None:
     fast = partial(dispatch.publish, FULL_BYTES)
     for seed in range(20):
         expected = results_of(
-            PlainAppend, PlainQueueTail, plain_gather_units, plain_publish, plain_note_units, seed, topics
+            PythonAppend, PythonQueueTail, python_gather_units, python_publish, python_note_units, seed, topics
         )
         modules = record.Append, tails.QueueTail, dispatch.gather_units, fast, counts.note_units
         assert results_of(*modules, seed, topics) == expected

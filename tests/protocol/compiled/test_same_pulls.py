@@ -114,7 +114,7 @@ def test_random_pulls_are_read_alike(fuzz_rounds: int) -> None:
     plain = 0
     for _ in range(fuzz_rounds):
         data = inputs.frame()
-        assert outcome(decoder().decode, data) == outcome(stream.decode_frames_in_python, data), data
+        assert outcome(decoder().decode, data) == outcome(stream.python_decode_frames, data), data
         plain += pulls_in(data)
     assert fuzz_rounds * 0.1 < plain < fuzz_rounds * 0.9
 

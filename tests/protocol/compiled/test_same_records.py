@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.index.entries import Entries, PlainIndexEntries
+from skylarkmq.broker.store.index.entries import Entries, PythonIndexEntries
 from skylarkmq.broker.store.index.file import IndexFile
-from skylarkmq.broker.store.log.append import PlainAppend, PutStatus
-from skylarkmq.broker.store.log.record_batch import PlainRecordBatch
-from skylarkmq.broker.store.queue.tail import PlainQueueTail
-from skylarkmq.broker.store.reput import plain_gather_units
+from skylarkmq.broker.store.log.append import PutStatus, PythonAppend
+from skylarkmq.broker.store.log.record_batch import PythonRecordBatch
+from skylarkmq.broker.store.queue.tail import PythonQueueTail
+from skylarkmq.broker.store.reput import python_gather_units
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import IndexLayout, index_keys
 from skylarkmq.protocol.record import Record, iterate
@@ -105,7 +105,9 @@ class Variant:
 
 
 def variants(store_host: bytes) -> tuple[Variant, Variant]:
-    plain = Variant(PlainAppend, PlainQueueTail, PlainRecordBatch, plain_gather_units, PlainIndexEntries(), store_host)
+    plain = Variant(
+        PythonAppend, PythonQueueTail, PythonRecordBatch, python_gather_units, PythonIndexEntries(), store_host
+    )
     return plain, Variant(
         module.Append,
         tails.QueueTail,
@@ -117,7 +119,7 @@ def variants(store_host: bytes) -> tuple[Variant, Variant]:
 
 
 def columns(entries: Any) -> list[list[int]]:
-    if isinstance(entries, PlainIndexEntries):
+    if isinstance(entries, PythonIndexEntries):
         return [column.tolist() for column in entries.first(1 << 20)]
     return [np.frombuffer(column, np.int64).tolist() for column in entries.columns(1 << 20)]
 
@@ -180,7 +182,7 @@ def test_numbers_out_of_range_are_rejected_alike() -> None:
         fields |= {"topic": "T", "queue_id": 0, "body": b"", "sys_flag": 0}
         variant.batch.unchecked_size = 2500
         variant.batch.open(0, SEGMENT_END, 1)
-        if variant.make is PlainAppend:
+        if variant.make is PythonAppend:
             bad = variant.make(**fields | {"flag": 1 << 40})
             variant.batch.put(bad)
             assert variant.unusual == [bad]

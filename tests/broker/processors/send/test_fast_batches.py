@@ -9,11 +9,11 @@ from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.processors.send.fast_batches import FastPathBatches
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
-from skylarkmq.broker.store.index.entries import PlainIndexEntries
+from skylarkmq.broker.store.index.entries import PythonIndexEntries
 from skylarkmq.broker.store.log.append_columns import messages_in
 from skylarkmq.broker.store.log.batch_columns import BatchColumns
-from skylarkmq.broker.store.log.record_batch import PlainRecordBatch
-from skylarkmq.broker.store.queue.tail import PlainQueueTail
+from skylarkmq.broker.store.log.record_batch import PythonRecordBatch
+from skylarkmq.broker.store.queue.tail import PythonQueueTail
 from skylarkmq.protocol.disk import UNIT, index_keys
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import BatchRecord, decode_batch, decode_properties, encode_batch
@@ -66,11 +66,11 @@ def expected_of(
     return stored
 
 
-def put(columns: BatchColumns, store_host: bytes) -> tuple[bytes, PlainQueueTail, PlainRecordBatch]:
+def put(columns: BatchColumns, store_host: bytes) -> tuple[bytes, PythonQueueTail, PythonRecordBatch]:
     """Its records, and the queue that it went to."""
-    queue = PlainQueueTail("T", 3)
+    queue = PythonQueueTail("T", 3)
     queue.next_offset = queue.pending_next = FIRST
-    records = PlainRecordBatch({("T", 3): queue}, store_host, lambda _: None)  # type: ignore[dict-item]
+    records = PythonRecordBatch({("T", 3): queue}, store_host, lambda _: None)  # type: ignore[dict-item]
     records.unchecked_size = 1 << 20
     records.open(BEGIN, 1 << 30, STORED)
     assert columns.find_queues({"T": {3: queue}})  # type: ignore[dict-item]
@@ -98,14 +98,14 @@ def test_columns_come_to_the_same(hosts: tuple[bytes, bytes]) -> None:
         assert (records.at, queue.next_offset) == (BEGIN + len(data), FIRST + len(expected))
         assert columns.physical_offset + columns.size == records.at
 
-        touched: list[PlainQueueTail] = []
+        touched: list[PythonQueueTail] = []
         columns.gather_units(touched, pytest.fail)  # type: ignore[arg-type]
         assert (touched, queue.pending_next) == ([queue], queue.next_offset)
         offsets = columns.physical_offsets
         units = zip(offsets, (len(record) for record, _, _ in expected), (code for *_, code in expected), strict=True)
         assert queue.pending == b"".join(UNIT.pack(*unit) for unit in units)
 
-        entries = PlainIndexEntries()
+        entries = PythonIndexEntries()
         entries.add([columns])  # type: ignore[list-item]
         assert columns.message_keys == [key for _, keys, _ in expected for key in keys]
         found = entries.first(1 << 20)

@@ -48,7 +48,7 @@ class Host:
 
 def passes() -> list[Any]:
     """The interpreted pass, and the compiled one where there is one."""
-    return [stream.decode_frames_in_python, stream.decode_whole_frames]
+    return [stream.python_decode_frames, stream.decode_whole_frames]
 
 
 def seen(append: Append) -> tuple[Any, ...]:

@@ -44,7 +44,7 @@ def both_ways(
     took in columns."""
     taken = 0
     outcomes, brokers = [], []
-    for way in (stream.decode_frames_in_python, by_columns()):
+    for way in (stream.python_decode_frames, by_columns()):
         monkeypatch.setattr(stream, "decode_whole_frames", way)
         random.seed(1)  # who names no queue gets any
         root = tmp_path / way.__name__

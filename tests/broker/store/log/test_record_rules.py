@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.store.log.append import PlainAppend
+from skylarkmq.broker.store.log.append import PythonAppend
 from skylarkmq.broker.store.log.record_rules import RECORD_FLAGS, fits_fields, has_unit, may_be_put, may_have_queue
 from skylarkmq.protocol.message_id import encode_host
 
@@ -37,9 +37,9 @@ with opened(Path(sys.argv[1])) as it:
 """
 
 
-def append(**fields: Any) -> PlainAppend:
+def append(**fields: Any) -> PythonAppend:
     values: dict[str, Any] = {"flag": 0, "sys_flag": 0, "born_timestamp": 0, "queue_id": 0} | fields
-    return PlainAppend(topic="T", body=b"", properties=b"", tags_code=0, born_host=encode_host("1.2.3.4", 1), **values)
+    return PythonAppend(topic="T", body=b"", properties=b"", tags_code=0, born_host=encode_host("1.2.3.4", 1), **values)
 
 
 @pytest.mark.parametrize(

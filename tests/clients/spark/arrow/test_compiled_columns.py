@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from skylarkmq.clients.spark.arrow.columns import _columns, record_batch
 from skylarkmq.clients.spark.arrow.compiled_columns import plain_columns
-from skylarkmq.clients.spark.arrow.record_layout import Places, plain_steps, steps
+from skylarkmq.clients.spark.arrow.record_layout import Places, python_steps, steps
 from skylarkmq.clients.spark.arrow.schema import arrow_schema
 from skylarkmq.protocol import compiled
 from tests.clients.spark.arrow.test_columns import V6, encode_one
@@ -66,7 +66,7 @@ def test_steps_are_the_same(parts: list[bytes], cut: int, shift: int) -> None:
     """Also of a part of the buffer, and from a place where no record is."""
     buffer = b"".join(parts)
     begin, end = max(0, min(shift, len(buffer))), min(cut, len(buffer))
-    assert steps(buffer, begin, end).tolist() == plain_steps(buffer, begin, end).tolist()
+    assert steps(buffer, begin, end).tolist() == python_steps(buffer, begin, end).tolist()
 
 
 @pytest.mark.parametrize(
