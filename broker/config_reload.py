@@ -45,7 +45,7 @@ def subscribe_parts(settings: LiveSettings[DaemonConfig], parts: Parts) -> None:
     subscribe(transactions_config, parts.background.transactions.configure)
     subscribe(
         lambda config: (config.broker.region_id, config.broker.trace_on),
-        lambda told: parts.send_responses.configure(told[0], trace_on=told[1]),
+        lambda values: parts.send_responses.configure(values[0], trace_on=values[1]),
     )
     subscribe(lambda config: config.broker.rebalance_lock_max_live_time, parts.queue_locks.configure)
     subscribe(

@@ -168,7 +168,7 @@ class EndTransactionProcessor:
                 code = int(ResponseCode.SUCCESS)
             else:
                 response = self._response(ending.status, is_commit=ending.is_commit)
-                connection.answer(command, response)
+                connection.respond(command, response)
                 code = response.code
             self._latencies.note(command.code, code, arrived_s, was_oneway=command.is_oneway)
 

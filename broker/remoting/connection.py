@@ -106,7 +106,7 @@ class Shared(Protocol):
     def is_paused_by_broker(self, connection: "Connection") -> bool:
         """Return whether reads from a connection are paused until all are resumed."""
 
-    def relieve(self, now_s: float) -> None:
+    def enforce_unread_limit(self, now_s: float) -> None:
         """Close a connection if the unread responses of all peers exceed their limit."""
 
 
@@ -245,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             command = commands[at]
             if command.flag & _RESPONSE:
-                self._answered(command)
+                self._receive_response(command)
                 at += 1
                 continue
             try:
@@ -269,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         self._deferred_bytes = 0
         return deferred
 
-    def _answered(self, command: RemotingCommand) -> None:
+    def _receive_response(self, command: RemotingCommand) -> None:
         future = self._pending.pop(command.opaque, None)
         if future is None or future.done():
             log.debug("response without a request peer=%s opaque=%d", self.peer, command.opaque)
@@ -285,7 +285,7 @@ class Connection(asyncio.BufferedProtocol):
         log.warning("closing connection peer=%s reason=%s", self.peer, error)
         self.close()
 
-    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
+    def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Write the response to a request in its header dialect, unless the request is oneway or the peer is gone."""
         if not request.flag & Flag.ONEWAY:
             self.write(encode_command(response.in_response_to(request)))
@@ -302,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
             self.paused = True
             self._transport.pause_reading()
             log.debug("pausing peer=%s backlog_bytes=%d", self.peer, self.backlog_bytes)
-        self._selector.relieve(self._loop.time())
+        self._selector.enforce_unread_limit(self._loop.time())
 
     def progressed(self) -> None:
         """Record activity: a peer that takes a long response slowly is not idle."""
@@ -312,9 +312,9 @@ class Connection(asyncio.BufferedProtocol):
         """Resume after the peer has taken everything."""
         self.active_s = self._loop.time()
         if self.paused:
-            self._loop.call_soon(self._take_up)
+            self._loop.call_soon(self._resume_deferred)
 
-    def _take_up(self) -> None:
+    def _resume_deferred(self) -> None:
         """Serve the deferred commands, unless the peer has a backlog again."""
         if not self.paused or self.backlog_bytes or self.closed:
             return

@@ -2,11 +2,12 @@
 
 `pending_writes.py` describes which data leaves how, and why nothing overtakes. The steps are:
 
-    write, write_regions     collect
-    flush                    write everything at once if it is bytes, or a head with one region in memory; else enqueue
-    _send                    send from the front of the queue until the transport, the socket or a thread has to be
-                             waited for; `resume`, `_sent` and `_read` are called afterwards
-    close, lost, abort_transfer      the three ends: after the last byte, without a peer, without a file
+    write, write_regions            collect
+    flush                           write everything at once if it is bytes, or a head with one region in memory; else
+                                    enqueue
+    _send                           send from the front of the queue until the transport, the socket or a thread has to
+                                    be waited for; `resume`, `_send_done` and `_read_done` are called afterwards
+    close, lost, abort_transfer     the three ends: after the last byte, without a peer, without a file
 """
 
 import asyncio
@@ -134,8 +135,8 @@ class ConnectionWriter:
         try:
             self._flush()
         except EOFError as problem:  # a file lost bytes while they were copied
-            self._forget_gathered()
-            self._cut(problem)
+            self._clear_gathered()
+            self._abort(problem)
 
     def _flush(self) -> None:
         gathered = self._gathered
@@ -143,19 +144,19 @@ class ConnectionWriter:
             return
         transport = self._transport
         if transport is None or transport.is_closing():
-            self._forget_gathered()
+            self._clear_gathered()
         elif self._regions or self._queue:
             if self._queue or not self._send_at_once(transport, gathered):
                 self._enqueue(gathered)
                 self._send()
         else:
             size, fd = self.gathered_bytes, self._fd if self._has_views else -1
-            self._forget_gathered()
+            self._clear_gathered()
             write_gathered(transport, fd, gathered, size)  # type: ignore[arg-type]  # no regions
             self._files.note_copied(size)
-            self._settle(transport)
+            self._update_backlog(transport)
 
-    def _forget_gathered(self) -> None:
+    def _clear_gathered(self) -> None:
         self._gathered = []
         self._regions = 0
         self._has_views = False
@@ -173,15 +174,15 @@ class ConnectionWriter:
         head = joined(gathered[:-1])  # type: ignore[arg-type]  # the last one is the only region
         sent, problem = self._files.send_behind_head(sock, head, region)
         if problem is not None:
-            self._cut(problem)
+            self._abort(problem)
         elif sent < self.gathered_bytes:
             self.gathered_bytes -= sent
             rest = head[sent:]
             self._enqueue((rest, region) if rest else (region,))
             self._sent_of_first = max(0, sent - len(head))
             self._wait_for_socket()
-        self._forget_gathered()
-        self._settle(transport)
+        self._clear_gathered()
+        self._update_backlog(transport)
         return True
 
     # -------------------------------------------------------------------------------------------------------- the queue
@@ -203,7 +204,7 @@ class ConnectionWriter:
         if run:
             self._queue.append(joined(run))
         self._queued_bytes += self.gathered_bytes
-        self._forget_gathered()
+        self._clear_gathered()
 
     def _send(self) -> None:
         """Send from the front of the queue until something has to be waited for."""
@@ -218,7 +219,7 @@ class ConnectionWriter:
                 break  # the transport calls `resume` when its buffer is empty
             else:
                 self._send_region(transport, *piece)
-        self._settle(transport)
+        self._update_backlog(transport)
 
     def _send_bytes(self, transport: asyncio.Transport, data: bytes) -> None:
         """Send `data` or hand it to the transport. Before a region it is sent with MSG_MORE, not as its own packet."""
@@ -232,7 +233,7 @@ class ConnectionWriter:
         if rest:
             transport.write(rest)
         self._files.note_copied(len(data))
-        self._taken_of_first(len(data))
+        self._advance_first(len(data))
 
     def _send_region(self, transport: asyncio.Transport, region: FileRegion, since_s: float) -> None:
         at, left = region.position + self._sent_of_first, region.size - self._sent_of_first
@@ -241,10 +242,10 @@ class ConnectionWriter:
             self._may_send_files = self._socket is not None
         if self._socket is None:
             self._thread = self._files.read_cold(region.fd, at, left)
-            self._thread.add_done_callback(self._read)
+            self._thread.add_done_callback(self._read_done)
         elif not region.is_hot or asyncio.get_running_loop().time() - since_s > HOT_FOR_S:
             self._thread = self._files.send_cold(self._socket, region.fd, at, left)
-            self._thread.add_done_callback(self._sent)
+            self._thread.add_done_callback(self._send_done)
         else:
             try:
                 sent = self._files.send_hot(self._socket, region.fd, at, left)
@@ -254,17 +255,17 @@ class ConnectionWriter:
             except BlockingIOError:
                 self._wait_for_socket()
             except OSError as problem:
-                self._cut(problem)
+                self._abort(problem)
 
     def _note_sent(self, count: int) -> None:
         """Count `count` sent bytes of the first region."""
         if not count:
-            self._cut(EOFError("file too short"))
+            self._abort(EOFError("file too short"))
             return
-        self._taken_of_first(count)
+        self._advance_first(count)
         self._read_control.progressed()
 
-    def _taken_of_first(self, count: int) -> None:
+    def _advance_first(self, count: int) -> None:
         """Count `count` bytes of the queue's first piece as sent; remove the piece if it is complete."""
         self._queued_bytes -= count
         self._sent_of_first += count
@@ -299,9 +300,9 @@ class ConnectionWriter:
         if not self._is_full:
             self._stop_waiting()
 
-    def _sent(self, future: "asyncio.Future[int]") -> None:
+    def _send_done(self, future: "asyncio.Future[int]") -> None:
         """Continue after a thread has sent a part of the first region."""
-        if not self._is_wanted(future):
+        if not self._is_needed(future):
             return
         try:
             count = future.result()
@@ -312,17 +313,17 @@ class ConnectionWriter:
         except BlockingIOError:
             self._wait_for_socket()
         except OSError as problem:
-            self._cut(problem)
+            self._abort(problem)
         self._send()
 
-    def _read(self, future: "asyncio.Future[bytes]") -> None:
+    def _read_done(self, future: "asyncio.Future[bytes]") -> None:
         """Continue after a thread has read a part of the first region."""
-        if not self._is_wanted(future) or self._transport is None:
+        if not self._is_needed(future) or self._transport is None:
             return
         try:
             data = future.result()
         except OSError as problem:
-            self._cut(problem)
+            self._abort(problem)
             return
         self._files.note_cold_read(len(data))
         if data:
@@ -331,7 +332,7 @@ class ConnectionWriter:
         self._note_sent(len(data))
         self._send()
 
-    def _is_wanted(self, future: "asyncio.Future[int] | asyncio.Future[bytes]") -> bool:
+    def _is_needed(self, future: "asyncio.Future[int] | asyncio.Future[bytes]") -> bool:
         """Return whether the connection still needs the result of a thread. Otherwise release its file and socket."""
         self._thread = None
         transport = self._transport
@@ -339,7 +340,7 @@ class ConnectionWriter:
             return True
         if not future.cancelled():
             future.exception()  # retrieved, so that asyncio does not report it as unhandled
-        self._forget_queue()
+        self._clear_queue()
         return False
 
     # --------------------------------------------------------------------------------------------- accounts and the end
@@ -350,18 +351,18 @@ class ConnectionWriter:
             backlog = self._transport.get_write_buffer_size() + self._queued_bytes
             if backlog < self.backlog_bytes:
                 self._read_control.progressed()
-                self._account(backlog)
+                self._set_backlog(backlog)
 
-    def _settle(self, transport: asyncio.Transport) -> None:
+    def _update_backlog(self, transport: asyncio.Transport) -> None:
         backlog = transport.get_write_buffer_size() + self._queued_bytes
         if backlog or self.backlog_bytes:
-            self._account(backlog)
+            self._set_backlog(backlog)
         if self.is_closing and not self._queue:
             transport.close()
         elif not self.backlog_bytes:
             self._read_control.drained()
 
-    def _account(self, backlog: int) -> None:
+    def _set_backlog(self, backlog: int) -> None:
         """Update the number of bytes that wait for this peer."""
         pending_writes, config = self._pending_writes, self._pending_writes.config
         pending_writes.backlog_bytes += backlog - self.backlog_bytes
@@ -382,26 +383,26 @@ class ConnectionWriter:
         """Release everything: the connection is closed."""
         self._transport = None
         self._read_control = NoReadControl()
-        self._account(0)
-        self._forget_gathered()
-        self._forget_queue()
+        self._set_backlog(0)
+        self._clear_gathered()
+        self._clear_queue()
 
     def abort_transfer(self) -> None:
         """Close the connection because a file that it sends from is deleted."""
         if self._transport is not None and not self._transport.is_closing():
-            self._cut(InterruptedError("the file is deleted"))
+            self._abort(InterruptedError("the file is deleted"))
 
-    def _cut(self, problem: Exception) -> None:
+    def _abort(self, problem: Exception) -> None:
         """Drop all unsent output and abort. A partial response cannot be completed, so the connection ends."""
         self._files.cut += 1
         transport = self._transport
         peer = transport.get_extra_info("peername") if transport is not None else None
         log.info("transfer cut peer=%s unsent_bytes=%d reason=%s", peer, self._queued_bytes, problem)
-        self._forget_queue()
+        self._clear_queue()
         if transport is not None:
             transport.abort()
 
-    def _forget_queue(self) -> None:
+    def _clear_queue(self) -> None:
         """Release every file and the socket, except those that a thread is using: these are released when it
         returns."""
         self._stop_waiting()

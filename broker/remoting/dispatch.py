@@ -122,7 +122,9 @@ class Dispatcher:
         entry = self._table.get(command.code)
         if entry is None:
             remark = f" request type {command.code} not supported"
-            self._answer(connection, command, RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+            self._respond(
+                connection, command, RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            )
             return
         processor, pool = entry
         if pool.pending >= pool.admit_limit and not self._admits(pool, connection, command):
@@ -132,12 +134,12 @@ class Dispatcher:
         except ProtocolError:
             raise
         except Exception as error:  # noqa: BLE001 (becomes a response, is logged with its traceback)
-            self._answer(connection, command, error_response(command, connection.peer, error))
+            self._respond(connection, command, error_response(command, connection.peer, error))
             return
         if result is None:
             return
         if isinstance(result, RemotingCommand):
-            self._answer(connection, command, result)
+            self._respond(connection, command, result)
         else:
             self._await(connection, command, pool, result)
 
@@ -167,7 +169,7 @@ class Dispatcher:
         """Return whether a request above the admission limit may be served after all; otherwise refuse or defer it."""
         remark = pool.refusal()
         if remark is not None:
-            self._answer(connection, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
+            self._respond(connection, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
             return False
         if not pool.is_suspended:
             return True
@@ -187,16 +189,16 @@ class Dispatcher:
         overdue, remark = pool.take_overdue(asyncio.get_running_loop().time())
         for connection, command, since_s, _ in overdue:
             connection.arrived_s = since_s
-            self._answer(connection, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
+            self._respond(connection, command, RemotingCommand.response(ResponseCode.SYSTEM_BUSY, remark))
         self._set_timer(pool)
 
     # -------------------------------------------------------------------------------------------------------- responses
 
-    def _answer(self, connection: Connection, command: RemotingCommand, response: RemotingCommand) -> None:
-        connection.answer(command, response)
-        self._note(command, response, connection.arrived_s)
+    def _respond(self, connection: Connection, command: RemotingCommand, response: RemotingCommand) -> None:
+        connection.respond(command, response)
+        self._record_latency(command, response, connection.arrived_s)
 
-    def _note(self, command: RemotingCommand, response: RemotingCommand, arrived_s: float) -> None:
+    def _record_latency(self, command: RemotingCommand, response: RemotingCommand, arrived_s: float) -> None:
         code = command.code if command.code in self._table else UNKNOWN_CODE
         self.latencies.note(code, response.code, arrived_s, was_oneway=command.is_oneway)
 
@@ -217,8 +219,8 @@ class Dispatcher:
             finally:
                 pool.release(size)
             if response is not None:
-                connection.answer(request, response)
-                self._note(request, response, arrived_s)
+                connection.respond(request, response)
+                self._record_latency(request, response, arrived_s)
 
         size = memory_of(request)
         pool.take(size)

@@ -1,7 +1,7 @@
 """The selector: the state shared by all connections of one event loop.
 
 A read is handled completely before anything else happens: every complete frame in it is decoded and dispatched. A read
-batch consists of the reads of one poll until they reach ENOUGH_BYTES; a read of that size is a batch of its own. At its
+batch consists of the reads of one poll until they reach BATCH_BYTES; a read of that size is a batch of its own. At its
 end processors finish the work that they collected (`RequestDispatcher.end_batch`: the one write into the log), and all
 responses to a connection leave in one write. Work that no response waits for follows
 (`RequestDispatcher.run_after_responses`: messages become visible to consumers, parked pulls get their responses). So
@@ -32,12 +32,12 @@ from skylarkmq.broker.remoting.pending_writes import PendingWrites
 from skylarkmq.broker.remoting.read_scheduling import ReadScheduler
 from skylarkmq.protocol.command import RemotingCommand
 
-RELIEF_S: Final = 0.1
+UNREAD_CHECK_S: Final = 0.1
 RESERVED_DESCRIPTORS: Final = 1_536
 """Descriptors for other purposes: 1,024 queue files (openQueueFiles), segments, index, health pages, name servers."""
 SILENT_S: Final = 5.0
 """A new connection may send nothing for so long before it can be closed in favor of a newer one."""
-ENOUGH_BYTES: Final = 64 * 1024
+BATCH_BYTES: Final = 64 * 1024
 """A read batch of this size ends, even if more data can be read."""
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Selector:
         self.refused = 0
         self.closed_idle = 0
         self.closed_unread = 0  # connections with the most unread bytes, when memory was short
-        self._next_relief_s = 0.0
+        self._next_unread_check_s = 0.0
         self.protocol_errors = 0
         self._half_unread = config.total_backlog_bytes // 2
         self._half_partial = config.unfinished_frames_bytes // 2
@@ -87,7 +87,7 @@ class Selector:
         self._silent: dict[Connection, None] = {}  # accepted, no byte received yet; the oldest first
         self._is_end_due = False  # the batch ends after the poll's reads
         self._last: Connection | None = None  # the connection of the last read
-        self._turn_ms = 0  # Unix time at which the batch began
+        self._batch_ms = 0  # Unix time at which the batch began
 
     def __repr__(self) -> str:
         return f"<Selector {len(self.connections)} connections>"
@@ -194,13 +194,13 @@ class Selector:
         unread = self.pending_writes.backlog_bytes + self.deferred_bytes
         return unread > self._half_unread or self.partial_frames.bytes > self._half_partial
 
-    def relieve(self, now_s: float) -> None:
+    def enforce_unread_limit(self, now_s: float) -> None:
         """Close the connection with the most unread bytes in memory if all together exceed twice their limit. Checked
         at most ten times a second; unsent data in files does not count."""
         limit = 2 * self.config.total_backlog_bytes
-        if self.pending_writes.backlog_bytes <= limit or now_s < self._next_relief_s:
+        if self.pending_writes.backlog_bytes <= limit or now_s < self._next_unread_check_s:
             return
-        self._next_relief_s = now_s + RELIEF_S
+        self._next_unread_check_s = now_s + UNREAD_CHECK_S
         unread = {connection: connection.unread_bytes for connection in self.connections}
         if sum(unread.values()) > limit:
             worst = max(unread, key=unread.__getitem__)
@@ -210,9 +210,9 @@ class Selector:
 
     def resume_paused_reads(self) -> None:
         """Resume reads from all paused connections."""
-        held, self._paused_by_broker = self._paused_by_broker, set()
-        log.debug("reading again from connections=%d", len(held))
-        for connection in held:
+        paused, self._paused_by_broker = self._paused_by_broker, set()
+        log.debug("reads resumed connections=%d", len(paused))
+        for connection in paused:
             connection.resume_reading()
 
     def flush(self) -> None:
@@ -225,8 +225,8 @@ class Selector:
         """Handle the commands of a read of `size` bytes, or deferred ones; the responses are written at the end of the
         read batch."""
         dispatcher = self.dispatcher
-        if (now_ms := time_ns() // 1_000_000) != self._turn_ms:
-            self._turn_ms = now_ms
+        if (now_ms := time_ns() // 1_000_000) != self._batch_ms:
+            self._batch_ms = now_ms
             if self._is_end_due:
                 self._finish()
         self.pending_writes.begin_batch()
@@ -239,7 +239,7 @@ class Selector:
             if is_late:
                 dispatcher.note_read_delay(0.0)
             is_alone, self._last = connection is self._last, connection
-            if is_alone or self.read_scheduler.taken_bytes + size >= ENOUGH_BYTES:
+            if is_alone or self.read_scheduler.taken_bytes + size >= BATCH_BYTES:
                 self.end_batch()
             else:
                 self.read_scheduler.take(size)
@@ -266,13 +266,13 @@ class Selector:
         """Write responses to requests of earlier batches outside of a batch, then do the work that no response waits
         for."""
         self.pending_writes.flush()
-        self._write_behind(self.dispatcher.run_after_responses)
+        self._run_and_flush(self.dispatcher.run_after_responses)
 
     def _finish(self) -> None:
-        self._write_behind(self.dispatcher.end_batch)
-        self._write_behind(self.dispatcher.run_after_responses)
+        self._run_and_flush(self.dispatcher.end_batch)
+        self._run_and_flush(self.dispatcher.run_after_responses)
 
-    def _write_behind(self, part: Callable[[], None]) -> None:
+    def _run_and_flush(self, part: Callable[[], None]) -> None:
         self.pending_writes.begin_batch()
         try:
             part()

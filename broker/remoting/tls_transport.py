@@ -70,7 +70,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._filled = 0
         self._reading = True
         self._established = False
-        self._deadline: asyncio.TimerHandle | None = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self.give_up)
+        self._deadline: asyncio.TimerHandle | None = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self.abort_handshake)
         connection.secured(self)
 
     def __repr__(self) -> str:
@@ -123,7 +123,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         log.debug("tls established peer=%s version=%s", self._connection.peer, self._engine.version())
         return True
 
-    def give_up(self) -> None:
+    def abort_handshake(self) -> None:
         """Close a connection whose handshake takes too long."""
         self._fail(f"not completed within {HANDSHAKE_TIMEOUT_S:g} s")
         self._raw.abort()

@@ -115,7 +115,7 @@ class EchoServer:
         if gathered:
             self.gathered_sizes.append(len(gathered))
         for connection, command in gathered:
-            connection.answer(command, RemotingCommand.response(body=command.body))
+            connection.respond(command, RemotingCommand.response(body=command.body))
 
     async def __aenter__(self) -> Self:
         self.port = await self.remoting.start("127.0.0.1", 0)

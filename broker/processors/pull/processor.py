@@ -238,7 +238,7 @@ class PullProcessor:
         except Exception as error:  # noqa: BLE001 (the response carries it, and it is logged there)
             response = error_response(command, connection.peer, error)
         if response is not None:
-            connection.answer(command, response)
+            connection.respond(command, response)
             self._latencies.note(command.code, response.code, arrived_s, was_parked=True)
 
     def _respond(

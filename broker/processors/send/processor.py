@@ -185,7 +185,7 @@ class SendProcessor:
                 sent = [append] if batch is None else batch
                 connection.write(self._stored_frame(command, append.status, sent, unique_key, queue_id))
             else:
-                connection.answer(command, self._refusal(append.status))
+                connection.respond(command, self._refusal(append.status))
         if waiting:
             self._count_special_types(waiting)
             self._note_latencies(waiting, arrived_s)

@@ -98,7 +98,7 @@ async def test_responses_outside_of_a_read_leave_in_one_write(monkeypatch: pytes
     monkeypatch.setattr(peer.transport, "write", writes.append)
     peer.send_bytes(b"".join(frame({"code": DEFER, "opaque": n}) for n in range(10)))
     for connection, command in server.deferred:
-        connection.answer(command, RemotingCommand.response())
+        connection.respond(command, RemotingCommand.response())
     assert writes == []
     await asyncio.sleep(0)
     assert len(writes) == 1

@@ -176,7 +176,7 @@ async def test_a_response_can_be_written_later(server: EchoServer, peer: RawPeer
     opaque = peer.ask(DEFER, body=b"later")
     await peer.call(ECHO)
     ((connection, command),) = server.deferred
-    connection.answer(command, command.response(body=command.body))
+    connection.respond(command, command.response(body=command.body))
     answer = await peer.receive()
     assert (answer.header["opaque"], answer.body) == (opaque, b"later")
 
@@ -191,7 +191,7 @@ async def test_a_response_for_a_closed_connection_is_dropped(server: EchoServer,
     await other.close()
     await asyncio.wait_for(gone.wait(), 10)
     ((connection, command),) = server.deferred
-    connection.answer(command, command.response())
+    connection.respond(command, command.response())
     assert connection.closed
     assert (await peer.call(ECHO)).code == 0
 

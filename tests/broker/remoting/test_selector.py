@@ -8,7 +8,7 @@ import pytest
 
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.read_scheduling import RECEIVE_BUFFER_BYTES, SMALLEST_READ
-from skylarkmq.broker.remoting.selector import ENOUGH_BYTES, RELIEF_S, Selector, allowed_connections
+from skylarkmq.broker.remoting.selector import BATCH_BYTES, UNREAD_CHECK_S, Selector, allowed_connections
 from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.echo_server import DEFER, ECHO, GATHER, EchoServer
 from tests.harness.peer import Peer
@@ -82,9 +82,9 @@ async def test_a_turn_ends_when_it_has_enough() -> None:
     """Before the next read of the poll, which begins another one."""
     server, peers = peers_of_one_poll(3)
     for number, peer in enumerate(peers):
-        peer.be_read(frame({"code": GATHER, "opaque": number}, bytes(ENOUGH_BYTES // 2)))
+        peer.be_read(frame({"code": GATHER, "opaque": number}, bytes(BATCH_BYTES // 2)))
     assert server.gathered_sizes == [2]
-    assert server.selector.read_scheduler.taken_bytes > ENOUGH_BYTES // 2
+    assert server.selector.read_scheduler.taken_bytes > BATCH_BYTES // 2
     await asyncio.sleep(0)
     assert server.gathered_sizes == [2, 1]
     assert server.selector.read_scheduler.taken_bytes == 0
@@ -122,7 +122,7 @@ async def test_what_is_sent_counts_as_activity(server: EchoServer, peer: RawPeer
     await until(lambda: server.deferred)
     server.connection.active_s = 0.0
     ((connection, command),) = server.deferred
-    connection.answer(command, RemotingCommand.response())
+    connection.respond(command, RemotingCommand.response())
     await peer.receive()
     assert connection.active_s > 0.0
 
@@ -303,7 +303,7 @@ async def test_at_twice_the_bound_of_all_the_worst_is_closed(caplog: pytest.LogC
     peers[0].lose()
     leave_unread(peers[4], 1_000)
     assert selector.statistics().closed_unread == 1  # looked at ten times a second
-    selector.relieve(asyncio.get_running_loop().time() + RELIEF_S)
+    selector.enforce_unread_limit(asyncio.get_running_loop().time() + UNREAD_CHECK_S)
     assert [peer.transport.closing for peer in peers] == [True, False, False, False, True]
 
 

@@ -169,7 +169,7 @@ async def test_an_answer_of_later_is_encrypted_too(server: EchoServer, peer: Raw
     opaque = peer.ask(DEFER, body=b"later")
     await until(lambda: server.deferred)
     connection, command = server.deferred.pop()
-    connection.answer(command, type(command).response(body=command.body))
+    connection.respond(command, type(command).response(body=command.body))
     assert (await peer.receive()).header["opaque"] == opaque
 
 
