@@ -82,7 +82,7 @@ class ConsumerSettings(Limits, frozen=True, kw_only=True):
     max_queue_messages: int = 1000  # of one queue, received and not acknowledged
     max_messages: int = 10_000  # of all queues, received and not yet passed to the application
     max_bytes: int = 100 * 1024 * 1024  # inflated bodies of all queues, not acknowledged; queues have equal shares
-    max_inflated_bytes: int = MAX_PAYLOAD_BYTES  # of one compressed body; larger ones are delivered as stored
+    max_inflated_bytes: int = MAX_PAYLOAD_BYTES  # of one compressed body; larger ones are not delivered
     max_queue_span: int = 2000  # from the first unacknowledged offset of a queue to the last received one
     commit_interval_s: float = 5.0
     rebalance_interval_s: float = 20.0  # the longest interval; a change of the group's members rebalances at once

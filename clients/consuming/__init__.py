@@ -1,4 +1,5 @@
-"""Consumers: group membership, rebalancing, pulling, handler calls, and committed offsets.
+"""Consumers: group membership, rebalancing, pulling, handler calls, acknowledgements, and committed offsets.
 
-`push_consumer` and `pull_consumer` are the public classes. Everything that is shared with producers is in `connection`.
+The public classes are in `push_consumer`, `pull_consumer` and `received_message`. Code that producers share is in
+`connection`.
 """

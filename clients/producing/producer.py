@@ -67,6 +67,7 @@ class Producer(Participant):
         self._sends = Sends(self.group, self.client, self._settings, self._namespace)
         self._tracing = Tracing(self.client, self.group, self._ids, self._namespace) if options.get("trace") else None
         hooks = joined(options.get("hooks"), self._tracing)
+        self._observe_connections(options.get("hooks"))
         self._observer = None if hooks is None else Observer(hooks, self.group, self.client.client_id, namespace)
         self._running = False
 

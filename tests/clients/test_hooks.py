@@ -10,6 +10,7 @@ import pytest
 
 from skylarkmq import (
     BrokerError,
+    ConnectionEvent,
     ConsumeFrom,
     ConsumerSettings,
     InvalidMessage,
@@ -20,6 +21,7 @@ from skylarkmq import (
     PushConsumer,
     TransactionProducer,
     TransactionState,
+    connect,
 )
 from skylarkmq.clients.hooks import Hooks, ObservedEnd, ObservedSend, Received, Several, joined
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
@@ -197,3 +199,60 @@ def test_hooks_are_joined_only_where_there_are_some() -> None:
     assert joined(None, None) is None
     assert joined(None, one) is one
     assert isinstance(joined(one, other), Several)
+
+
+class ConnectionWatcher(Hooks):
+    """Records connection events."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, ConnectionEvent]] = []
+
+    def connected(self, event: ConnectionEvent) -> None:
+        self.events.append(("connected", event))
+
+    def disconnected(self, event: ConnectionEvent) -> None:
+        self.events.append(("disconnected", event))
+
+    def of(self, address: str) -> list[str]:
+        return [name for name, event in self.events if event.address == address]
+
+
+async def test_hooks_see_connections_open_and_close() -> None:
+    """Those to name servers and brokers, with the reason; a reconnect is a new event."""
+    watcher = ConnectionWatcher()
+    async with running_cluster() as cluster:
+        async with Producer("p", namesrv=cluster.namesrv, hooks=Several(watcher, Hooks())) as producer:
+            await producer.send(Message("T", b"x"))
+            assert [(name, event.is_name_server) for name, event in watcher.events] == [
+                ("connected", True),
+                ("connected", False),
+            ]
+            cluster.broker.hang_up()
+            await until(lambda: watcher.of(cluster.broker.address) == ["connected", "disconnected"])
+            assert watcher.events[-1][1].reason
+            await producer.send(Message("T", b"y"))
+            assert watcher.of(cluster.broker.address) == ["connected", "disconnected", "connected"]
+            client_id = producer.client.client_id
+        assert watcher.of(cluster.namesrv) == ["connected", "disconnected"]
+        assert {event.client_id for _, event in watcher.events} == {client_id}
+
+
+async def test_connections_of_a_shared_client_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    """To the hooks of `connect`, however many objects use them; a hook that raises is logged."""
+
+    class Failing(ConnectionWatcher):
+        def connected(self, event: ConnectionEvent) -> None:
+            super().connected(event)
+            raise ValueError("bad hook")
+
+    watcher = Failing()
+    async with (
+        running_cluster() as cluster,
+        connect(cluster.namesrv, hooks=watcher) as mq,
+        mq.producer("p") as producer,
+        mq.pull_consumer("g", topics="T"),
+    ):
+        await producer.send(Message("T", b"x"))
+        assert watcher.of(cluster.broker.address) == ["connected"]
+        assert watcher.of(cluster.namesrv) == ["connected"]
+    assert "ValueError: bad hook" in caplog.text
