@@ -62,7 +62,7 @@ class IndexCheck:
     # before the log
 
     def check_files(self, progress: OnProgress) -> None:
-        """Check each file by itself."""
+        """Check each index file on its own."""
         directory = self._root / INDEX_DIRECTORY
         names = sorted(os.listdir(directory)) if directory.is_dir() else []
         for name in names:

@@ -173,10 +173,10 @@ class LogCheck:
             what = f"{rest[1]} bytes after the log's end at {segment.start + at} are not zero"
             self._add("rest", self._tail, segment, rest[0], what, "they could become valid again after a later record")
         for later in self.segments[self.segments.index(segment) + 1 :]:
-            behind = written(later.path, 0, later.length)
-            if behind is not None:
-                what = f"{behind[1]} bytes after the log's end at {segment.start + at} are not zero"
-                self._add("rest", self._tail, later, behind[0], what, "the next start after a crash removes the file")
+            rest = written(later.path, 0, later.length)
+            if rest is not None:
+                what = f"{rest[1]} bytes after the log's end at {segment.start + at} are not zero"
+                self._add("rest", self._tail, later, rest[0], what, "the next start after a crash removes the file")
 
     def _check_after_blank(self, segment: SegmentFile, at: int) -> None:
         rest = written(segment.path, at + BLANK_SIZE, segment.length)

@@ -252,9 +252,9 @@ class QueueCheck:
     def _report_dangling(self, queue: QueueOnDisk, offset: int, physical_offset: int) -> None:
         file, at = queue.location_of(offset)
         what = f"{queue.topic}-{queue.queue_id}@{offset} points at {physical_offset}: no valid record of it there"
-        behind = self._crashed and physical_offset >= self._log.end
-        follows = "the next start removes the unit" if behind else "consumers get no message for it"
-        self._found.add("astray", Finding(Severity.WARNING if behind else Severity.DAMAGE, file, at, what, follows))
+        is_lagging = self._crashed and physical_offset >= self._log.end
+        follows = "the next start removes the unit" if is_lagging else "consumers get no message for it"
+        self._found.add("astray", Finding(Severity.WARNING if is_lagging else Severity.DAMAGE, file, at, what, follows))
 
     def __repr__(self) -> str:
         return f"<QueueCheck queues={len(self._queues)}>"

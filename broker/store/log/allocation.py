@@ -44,7 +44,7 @@ class SegmentFactory(Protocol):
         """Release resources. No append follows."""
 
 
-class PlainSegmentFactory:
+class DirectSegmentFactory:
     """Builds segments that are written directly."""
 
     def segment(self, path: str, start: int, size: int, fd: int, disk: Disk) -> MappedFile:
@@ -82,7 +82,7 @@ class Allocator:
         appended: Callable[[], int] = lambda: 0,
         busy_bytes: int = BUSY_BYTES,
     ) -> None:
-        self._kind = kind or PlainSegmentFactory()
+        self._kind = kind or DirectSegmentFactory()
         self.piece_bytes = piece_bytes
         self.appended = appended
         self._busy_bytes = busy_bytes

@@ -15,7 +15,7 @@ Lost bytes. A truncated file or a failing disk must not end the process when its
 first. A file that is shorter than the segment has lost the missing bytes. `check` also touches the last byte, so that a
 fault comes before the bytes are used. broker.page_faults handles faults in the mapping. Bytes that a fault hit are lost
 until the file is reopened. `check_for_lost_bytes` does the same between reads, once a second. A segment's first loss is
-logged with file and offset. Only reads of lost bytes fail: other reads of the segment and new messages go on.
+logged with file and offset. Only reads of lost bytes fail: other reads of the segment and new messages still succeed.
 
 Source: docs/formats.md, "Mapped files", "Retention".
 """
@@ -133,8 +133,8 @@ class MappedFile:
 
     def check_faults(self, begin: int, end: int) -> None:
         """Raise LostBytesError if a byte of [begin, end) had a fault."""
-        first, behind = self._faults.lost
-        if behind and begin < behind and end > first:
+        first, lost_end = self._faults.lost
+        if lost_end and begin < lost_end and end > first:
             self._note_lost(first, "cannot be read")
             raise LostBytesError(self.path, first, "cannot be read")
 
@@ -153,17 +153,17 @@ class MappedFile:
 
         The missing part is a hole of the file, up to what was appended since.
         """
-        first = behind = 0
+        first = lost_end = 0
         if os.lseek(self.fd, 0, os.SEEK_END):
             first = os.lseek(self.fd, 0, os.SEEK_HOLE)
         try:
-            behind = os.lseek(self.fd, first, os.SEEK_DATA)
-            page = os.pread(self.fd, mmap.PAGESIZE, behind)  # holes are whole pages: zeros precede the first record
-            behind += max(0, len(page) - len(page.lstrip(b"\0")) - _ZEROS_OF_SIZE)
+            lost_end = os.lseek(self.fd, first, os.SEEK_DATA)
+            page = os.pread(self.fd, mmap.PAGESIZE, lost_end)  # holes are whole pages: zeros precede the first record
+            lost_end += max(0, len(page) - len(page.lstrip(b"\0")) - _ZEROS_OF_SIZE)
         except OSError:
-            behind = self.size  # nothing was appended
+            lost_end = self.size  # nothing was appended
         self._note_lost(first, "file truncated")
-        if begin < behind and end > first:
+        if begin < lost_end and end > first:
             raise LostBytesError(self.path, first, "file truncated")
 
     def _note_lost(self, at: int, reason: str) -> None:
@@ -198,7 +198,7 @@ class MappedFile:
         try:
             self._disk.unlink(self.path)
         except FileNotFoundError:
-            log.warning("segment was gone before its deletion path=%s", self.path)
+            log.warning("segment file was already deleted path=%s", self.path)
         self._disk.sync_directory(os.path.dirname(self.path))
 
     def close_if_free(self) -> bool:

@@ -213,16 +213,16 @@ class LogReads:
         while at < len(regions):
             first = regions[at]
             begin, end = first.position, first.position + first.size
-            behind = at + 1
-            while behind < len(regions) and regions[behind].file is first.file:
-                region = regions[behind]
+            following = at + 1
+            while following < len(regions) and regions[following].file is first.file:
+                region = regions[following]
                 if not 0 <= region.position - end <= _WORTH_COPYING_BYTES:
                     break
                 end = region.position + region.size
-                behind += 1
+                following += 1
             data = memoryview(self._reads.read(first.file.fd, first.file.path, begin, end - begin))
-            copies += [Copy(data[it.position - begin : it.position - begin + it.size]) for it in regions[at:behind]]
-            at = behind
+            copies += [Copy(data[it.position - begin : it.position - begin + it.size]) for it in regions[at:following]]
+            at = following
         return copies
 
     def statistics(self) -> ResidencyStatistics:

@@ -165,10 +165,10 @@ class Reader:
         records = None if stretch is None else stretch.take(offset, count, min(most_bytes, max_total_bytes))
         if stretch is None or records is None:
             return None
-        next_offset, behind = offset + records.count, self._log.written - records.last
+        next_offset, fall_behind = offset + records.count, self._log.written - records.last
         pieces = (as_piece(records, stretch),)
         return GetResult(
-            _FOUND, next_offset, queue.min_offset, queue.end, pieces, records.count, records.size, behind, False
+            _FOUND, next_offset, queue.min_offset, queue.end, pieces, records.count, records.size, fall_behind, False
         )
 
     def read_ahead(self, queue: ConsumeQueue, offset: int, count: int) -> ReadAhead | None:
@@ -229,7 +229,7 @@ class Reader:
         regions: Sequence[Piece] = scan.copies
         if records and not scan.copies:
             regions = self._log_reads.pieces(records)
-        behind = self._log.written - scan.newest
+        fall_behind = self._log.written - scan.newest
         return GetResult(
             GetStatus.FOUND if records else scan.status,
             scan.next_offset,
@@ -238,8 +238,8 @@ class Reader:
             regions,
             len(records),
             scan.total_bytes,
-            behind,
-            behind > self._memory_bytes,
+            fall_behind,
+            fall_behind > self._memory_bytes,
         )
 
     def _scan_segment(

@@ -147,8 +147,8 @@ class RecordChecks:
         if (found.topic, found.queue_id) != (queue.topic, queue.queue_id):
             return f"it belongs to {found.topic!r} queue {found.queue_id}"
         shift = found.queue_offset - queue_offset
-        neighbours = queue_offset - 1, queue_offset + 1
-        if shift and not any(self._is_shifted(queue, neighbour, shift) for neighbour in neighbours):
+        neighbors = queue_offset - 1, queue_offset + 1
+        if shift and not any(self._is_shifted(queue, neighbor, shift) for neighbor in neighbors):
             return f"it carries the queue offset {found.queue_offset}"
         return None
 

@@ -131,8 +131,8 @@ def test_recovery_logs_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert "recovered clean=False from=0 end=0 records=0 cleared_bytes=0 removed_units=0" in caplog.text
 
 
-def test_config_is_checked() -> None:
-    """Settings that no store could work with are refused when they are made."""
+def test_invalid_settings_are_refused() -> None:
+    """Settings that no store can use raise ValueError."""
     with pytest.raises(ValueError, match="multiple of 20"):
         StoreConfig(store_path_root_dir=Path(), mapped_file_size_consume_queue=401)
     with pytest.raises(ValueError, match="store host"):
@@ -142,8 +142,8 @@ def test_config_is_checked() -> None:
     assert parse_delay_levels("1s 2m 3h 4d") == (1_000, 120_000, 10_800_000, 345_600_000)
 
 
-def test_units_can_be_looked_at(tmp_path: Path) -> None:
-    """Place, size and tags code of messages, within a segment of their queue; none outside of the queue."""
+def test_units(tmp_path: Path) -> None:
+    """Units contain physical offset, size and tags code, within a segment of their queue; there are none outside it."""
     with opened(tmp_path) as it:
         appends = it.put(*(message(tag="a", queue_id=1) for _ in range(25)))
         units = [(append.physical_offset, append.size, append.tags_code) for append in appends]

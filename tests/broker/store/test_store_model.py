@@ -37,9 +37,9 @@ class StoreModel(RuleBasedStateMachine):
         self.counter += 1
         return (b"%d:" % self.counter).ljust(size, b".")
 
-    @rule(turn=st.lists(st.tuples(QUEUES, SIZES, st.sampled_from([0, 0, 0, 4, 8, 12])), min_size=1, max_size=12))
-    def put(self, turn: list[tuple[tuple[str, int], int, int]]) -> None:
-        for (topic, queue_id), size, sys_flag in turn:
+    @rule(batch=st.lists(st.tuples(QUEUES, SIZES, st.sampled_from([0, 0, 0, 4, 8, 12])), min_size=1, max_size=12))
+    def put(self, batch: list[tuple[tuple[str, int], int, int]]) -> None:
+        for (topic, queue_id), size, sys_flag in batch:
             body = self.body(size)
             self.it.store.put(message(body, topic, queue_id, sys_flag=sys_flag))
             if sys_flag in {0, 8}:
@@ -127,9 +127,9 @@ class CutModel(RuleBasedStateMachine):
                 append.status = PutStatus.PUT_OK  # recovery has made it durable
         self.store.start()
 
-    @rule(turn=st.lists(st.tuples(QUEUES, st.integers(0, 900)), min_size=1, max_size=6))
-    def put(self, turn: list[tuple[tuple[str, int], int]]) -> None:
-        for queue, size in turn:
+    @rule(batch=st.lists(st.tuples(QUEUES, st.integers(0, 900)), min_size=1, max_size=6))
+    def put(self, batch: list[tuple[tuple[str, int], int]]) -> None:
+        for queue, size in batch:
             self.counter += 1
             append = message((b"%d:" % self.counter).ljust(size, b"."), *queue)
             self.store.put(append)

@@ -226,24 +226,24 @@ def test_a_put_during_dispatch_keeps_the_order(tmp_path: Path) -> None:
     not overtake the index, which accepts messages in log order only."""
     with opened(tmp_path, sync=True) as it:
         dispatch, flusher = it.store._durability._dispatch, it.store._durability.log._flusher
-        seen: list[bytes] = []
+        dispatched: list[bytes] = []
         assert flusher is not None
 
         def dispatch_and_put(appends: Sequence[Append]) -> None:
-            if not seen:
+            if not dispatched:
                 it.put(message(b"second"))
                 flusher.wait_idle()
                 it.put(message(b"third"))  # this put finds the second one flushed
-                assert seen == []
+                assert dispatched == []
             dispatch(appends)
-            seen.extend(bytes(append.body) for append in appends)
+            dispatched.extend(bytes(append.body) for append in appends)
 
         it.store._durability.log._dispatch = dispatch_and_put
         it.put(message(b"first"))
         flusher.wait_idle()
         it.store.step(it.clock.now_ms)
         wait_flushed(it)
-        assert it.bodies() == seen == [b"first", b"second", b"third"]
+        assert it.bodies() == dispatched == [b"first", b"second", b"third"]
 
 
 def put_alone(it: Opened) -> Append:

@@ -107,15 +107,15 @@ def test_blank_rule(tmp_path: Path, left: int, rolls: bool) -> None:
     with opened(tmp_path) as it:
         first = message(b"x" * 1000)
         second_size = OVERHEAD + 50
-        room = second_size + left
-        filler = message(b"x" * (SEGMENT_BYTES - room - 2 * OVERHEAD - 1000))
+        remaining = second_size + left
+        filler = message(b"x" * (SEGMENT_BYTES - remaining - 2 * OVERHEAD - 1000))
         it.put(first, filler)
         (second,) = it.put(message(b"y" * 50))
         assert second.status is PutStatus.PUT_OK
-        assert second.physical_offset == (SEGMENT_BYTES if rolls else SEGMENT_BYTES - room)
+        assert second.physical_offset == (SEGMENT_BYTES if rolls else SEGMENT_BYTES - remaining)
         segment = memoryview((tmp_path / "commitlog" / offset_file_name(0)).read_bytes())
-        found = parse(segment, SEGMENT_BYTES - room)
-        assert found == Blank(room) if rolls else isinstance(found, Record)
+        found = parse(segment, SEGMENT_BYTES - remaining)
+        assert found == Blank(remaining) if rolls else isinstance(found, Record)
         assert it.bodies()[-1] == b"y" * 50
 
 

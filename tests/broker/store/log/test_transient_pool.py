@@ -109,7 +109,7 @@ def test_buffered_messages_are_lost_with_the_process(tmp_path: Path) -> None:
     wait_committed(it)
     (segment,) = it.store._log.files.segments
     assert isinstance(segment, PooledFile)
-    it.store._durability.log._committer.close()  # type: ignore[union-attr]  # the process is gone
+    it.store._durability.log._committer.close()  # type: ignore[union-attr]  # the process has ended
     it.store._durability.log._committer = None
     it.store.put(message(b"in a buffer"))
     it.store._log.commit()
