@@ -90,7 +90,7 @@ async def test_a_connection_without_a_response_is_closed(outbound: Outbound) -> 
     """After a response timeout the next request uses a new connection."""
     gone = await lost(outbound)
     async with FakeServer(responds=False) as server:
-        with pytest.raises(TimeoutError, match=f"no answer from {server.address} within 0"):
+        with pytest.raises(TimeoutError, match=f"no response from {server.address} within 0"):
             await outbound.invoke(server.address, request(), 0.01)
         assert await gone == server.address
         server.responds = True
