@@ -20,7 +20,6 @@ from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.frame import FrameDecoder, illegal_frame
 from skylarkmq.protocol.headers.pull import PullMessageHeader
 from skylarkmq.protocol.pull_command import DECODERS as PULL_DECODERS
-from skylarkmq.protocol.send_columns import ColumnReader
 from skylarkmq.protocol.send_command import DECODERS as SEND_DECODERS
 from skylarkmq.protocol.send_command import decode_general
 
@@ -97,9 +96,8 @@ def python_decode_frames(data: memoryview, start: int, max_frame_bytes: int, com
 
 
 _compiled: Final = compiled.load("decode")
-_decoder: Final = (
-    ColumnReader(python_decode_frames)
+decode_whole_frames: Final[DecodeFrames] = (
+    python_decode_frames
     if _compiled is None
-    else _compiled.Decoder(decode_general, illegal_frame, PullMessageHeader)
+    else _compiled.Decoder(decode_general, illegal_frame, PullMessageHeader).decode
 )
-decode_whole_frames: Final[DecodeFrames] = _decoder.decode

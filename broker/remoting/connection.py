@@ -36,7 +36,6 @@ from skylarkmq.protocol.codes import Flag
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.message_id import encode_host
-from skylarkmq.protocol.send_columns import apart
 from skylarkmq.protocol.serialize import encode_command
 from skylarkmq.protocol.stream import CommandDecoder
 
@@ -256,7 +255,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _defer(self, commands: list[RemotingCommand]) -> None:
         """Copy commands and keep them until the peer has read its responses."""
-        commands = apart(commands)
         size = sum(BARE_COMMAND_BYTES + len(command.body) for command in commands)
         self._deferred += [command.detached() for command in commands]
         self._deferred_bytes += size

@@ -27,7 +27,6 @@ from skylarkmq.broker.remoting.request_latency import UNKNOWN_CODE, Latencies
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError, RequestError
-from skylarkmq.protocol.send_columns import SendColumns
 
 Processor = Callable[[Connection, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand | None] | None]
 
@@ -101,7 +100,7 @@ class Dispatcher:
     def dispatch_from(self, connection: Connection, commands: list[RemotingCommand], at: int) -> int:
         """Serve the request at index `at`, and those after it that its processor takes along; return the next index.
 
-        Columns of sends that the fast path cannot serve are split into single sends. Raises the errors of `dispatch`.
+        Raises the errors of `dispatch`.
         """
         command = commands[at]
         entry = self._runs.get(command.code)
@@ -109,9 +108,6 @@ class Dispatcher:
             serve_run, pool = entry
             if pool.pending < pool.admit_limit and (served := serve_run(connection, commands, at)):
                 return at + served
-        if isinstance(command, SendColumns):
-            commands[at : at + 1] = command.apart()
-            return self.dispatch_from(connection, commands, at)
         self.dispatch(connection, command)
         return at + 1
 

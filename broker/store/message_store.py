@@ -28,7 +28,6 @@ from skylarkmq.broker.store.index.key_query import Found, KeyQuery
 from skylarkmq.broker.store.io_thread import helper_thread
 from skylarkmq.broker.store.log.allocation import BUSY_BYTES, Allocator
 from skylarkmq.broker.store.log.append import Append, PutStatus
-from skylarkmq.broker.store.log.append_columns import AppendColumns
 from skylarkmq.broker.store.log.checksummed_log import ChecksummedCommitLog
 from skylarkmq.broker.store.log.commit_log import CommitLog
 from skylarkmq.broker.store.log.mapped_file_queue import MappedFileQueue
@@ -115,8 +114,6 @@ class MessageStore:
         """Add messages that stay contiguous in the log: all, or none."""
         self.put_alike: Callable[[Sequence[Append]], None] = self._log.put_alike
         """Do the same for messages that differ only in body, properties and flag."""
-        self.put_columns: Callable[[AppendColumns], bool] = self._log.put_columns
-        """Add messages in columns. False: none was added; put them one by one."""
         self._reput = Reput(parse_delay_levels(config.message_delay_level), on_arrival, topics)
         self._reader = StoreReader(config, self._log)
         self._helper = helper_thread()

@@ -19,7 +19,6 @@ import msgspec
 
 from skylarkmq.broker.store.index.builder import IndexFeed
 from skylarkmq.broker.store.log.append import Append
-from skylarkmq.broker.store.log.append_columns import as_columns, messages_in
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.unit_writes import FULL_BYTES, UnitWrites
 from skylarkmq.protocol import compiled
@@ -58,8 +57,6 @@ def python_gather_units(
     for append in appends:
         queue = append.queue
         if queue is None:
-            if (columns := as_columns(append)) is not None:
-                columns.gather_units(touched, jumped)
             continue
         if queue.is_schedule:
             append.tags_code = deliver_time(append)
@@ -131,7 +128,7 @@ class Reput:
             last = appends[-1]
             self.offset = last.physical_offset + last.size
             self.last_store_timestamp = last.store_timestamp
-            self._dispatched += messages_in(appends)
+            self._dispatched += len(appends)
             if self.index is not None:
                 self.index.add(appends, self.offset)
 

@@ -94,10 +94,8 @@ def profile(side: SendSide, members: int, batches: int, rounds: int, first: int)
     for number in range(rounds):
         side.step(number)
         watch = Stopwatch()
-        for method in ("batch", "batch_columns"):
-            watch.within(SendMessages, method, "encode")
-        for method in ("put_alike", "put_columns"):
-            watch.within(side.store, method, "store")
+        watch.within(SendMessages, "batch", "encode")
+        watch.within(side.store, "put_alike", "store")
         watch.within(MessageStore, "commit", "commit")
         watch.within(MappedFile, "write", "write")
         watch.within(Reput, "dispatch", "dispatch")

@@ -30,7 +30,7 @@ from skylarkmq.broker.metadata.limits import LimitsConfig
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig
 from skylarkmq.broker.metadata.topics import TopicsConfig
 from skylarkmq.broker.processors.send.checks import SendConfig
-from skylarkmq.broker.processors.send.messages import FastPathColumns, FastPathSend
+from skylarkmq.broker.processors.send.messages import FastPathSend
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.connection import Connection
@@ -47,7 +47,6 @@ from skylarkmq.protocol import compiled
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.message_id import encode_host
-from skylarkmq.protocol.send_columns import SendColumns
 from skylarkmq.protocol.stream import CommandDecoder
 from tests.bench.bench_send import DIALECTS, TOPIC, send_frame
 from tests.harness.peer import MemoryTransport
@@ -177,9 +176,7 @@ def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
     watch.take()
     side.store.commit()
     marks.append(clock())
-    frames, others = (
-        side.answers.stored_columns(sends) if isinstance(sends, FastPathColumns) else side.answers.stored_all(sends)
-    )
+    frames, others = side.answers.stored_all(sends)
     side.connection.write(frames)
     marks.append(clock())
     side.selector.flush()
@@ -194,24 +191,16 @@ def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
     yield from spent.items()
 
 
-def sends_of(side: SendSide, commands: list[RemotingCommand]) -> FastPathColumns | list[FastPathSend]:
+def sends_of(side: SendSide, commands: list[RemotingCommand]) -> list[FastPathSend]:
     """What is made of the commands of a read."""
     queues, host = side.checks.queues, side.connection.peer_host
-    if isinstance(commands[0], SendColumns):
-        columns = side.messages.columns(commands[0], queues, host)
-        assert columns is not None
-        assert len(commands) == 1
-        return FastPathColumns(commands[0], columns)
     sends = side.messages.fast_path_sends(commands, 0, queues, host)
     assert len(sends) == len(commands)
     return sends
 
 
-def put(side: SendSide, sends: FastPathColumns | list[FastPathSend]) -> None:
-    if isinstance(sends, FastPathColumns):
-        assert side.store.put_columns(sends.appends)
-    else:
-        side.store.put_run([append for _, append, _ in sends])
+def put(side: SendSide, sends: list[FastPathSend]) -> None:
+    side.store.put_run([append for _, append, _ in sends])
 
 
 def profile(side: SendSide, batch: int, rounds: int, dialect: int) -> dict[str, float]:

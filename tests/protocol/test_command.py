@@ -7,7 +7,6 @@ from skylarkmq.protocol.command import JSON, RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.frame import encode_frame
 from skylarkmq.protocol.headers.send import SendMessageV2Header
-from skylarkmq.protocol.send_columns import apart
 from skylarkmq.protocol.serialize import encode_command
 
 OWN = ("(sent)", "(ext)", "(body)", "(dialect)", "(raw)", "(header)")
@@ -23,7 +22,7 @@ VERSIONS = {"interpreted": stream.python_decode_frames, "as-installed": stream.d
 def decoded(decode_frames: stream.DecodeFrames, header: str) -> RemotingCommand:
     commands: list[RemotingCommand] = []
     decode_frames(memoryview(encode_frame(JSON, header.encode(), b"body")), 0, 1 << 20, commands)
-    (command,) = apart(commands)
+    (command,) = commands
     return command
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 from skylarkmq.broker.delivery.put_latency import PutLatency
-from skylarkmq.broker.processors.send.messages import FastPathColumns, FastPathSend, SendMessages, Waiting
+from skylarkmq.broker.processors.send.messages import FastPathSend, SendMessages, Waiting
 from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.connection import Connection
@@ -27,14 +27,13 @@ from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
-from skylarkmq.protocol.send_columns import SendColumns
 
 _FLUSH_TIMES: Final = 2
 """Busy polling waits this many times longer for a flush than for a client."""
 _SINGLE_PRODUCER_SENDS: Final = 4
 """After this many iterations in a row with a single send from the same connection, it is the only producer."""
 
-Runs = list[tuple[Connection, int, list[FastPathSend] | FastPathColumns]]
+Runs = list[tuple[Connection, int, list[FastPathSend]]]
 """The connection, its number of sends, and the sends."""
 
 log = logging.getLogger(__name__)
@@ -78,22 +77,11 @@ class FastPathSends:
 
     def serve(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
         """Take the fast-path sends in `commands` from `at` on, and return how many commands were taken."""
-        command = commands[at]
-        if isinstance(command, SendColumns):
-            return self._serve_columns(connection, command)
         sends = self._messages.fast_path_sends(commands, at, self._queues, connection.peer_host)
         if sends:
             self._runs.append((connection, len(sends), sends))
             self._gathered += [append for _, append, _ in sends]
         return len(sends)
-
-    def _serve_columns(self, connection: Connection, command: SendColumns) -> int:
-        self.end_run()
-        appends = self._messages.columns(command, self._queues, connection.peer_host)
-        if appends is None or not self._store.put_columns(appends):
-            return 0
-        self._runs.append((connection, len(appends), FastPathColumns(command, appends)))
-        return 1
 
     def end_run(self) -> None:
         """Put the gathered sends into the store, before a request of another kind is served."""
@@ -164,12 +152,8 @@ class FastPathSends:
 
     def _respond(self, runs: Runs, arrived_s: float) -> None:
         for connection, count, sends in runs:
-            if isinstance(sends, FastPathColumns):
-                code = sends.command.code
-                frames, others = self._responses.stored_columns(sends)
-            else:
-                code = sends[0][0].code
-                frames, others = self._responses.stored_all(sends)
+            code = sends[0][0].code
+            frames, others = self._responses.stored_all(sends)
             if frames:
                 connection.write(frames)
                 self._counts.append((connection, code, arrived_s, count - len(others)))
@@ -187,10 +171,6 @@ def _is_single(runs: Runs) -> bool:
 def _release_bodies(runs: Runs) -> None:
     """Release the bodies, as `processor.py` does: a written body is not needed until the flush."""
     for _, _, sends in runs:
-        if isinstance(sends, FastPathColumns):
-            sends.command.drop_payload()
-            sends.appends.let_go()
-            continue
         for command, append, _ in sends:
             command.drop_payload()
             append.body = b""

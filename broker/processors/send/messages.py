@@ -7,9 +7,7 @@ own properties. Sources: docs/formats.md, "Send", "Batch body".
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, repeat
-from operator import ge
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from skylarkmq.broker.delivery.deferral import Defer, FastDefer, no_fast_deferral
 from skylarkmq.broker.processors.send.fast_batches import FastPathBatches
@@ -25,8 +23,6 @@ from skylarkmq.broker.processors.send.stored_properties import (
 )
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.store.log.append import Append, PutStatus
-from skylarkmq.broker.store.log.append_columns import AppendColumns
-from skylarkmq.broker.store.log.batch_columns import BatchColumns
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.bodies.enums import TopicFilterType
 from skylarkmq.protocol.bodies.topic import TopicConfig
@@ -43,10 +39,8 @@ from skylarkmq.protocol.message import (
     encode_properties,
     tags_code,
 )
-from skylarkmq.protocol.send_columns import SendColumns
-from skylarkmq.protocol.send_layout import Sent
 
-Batch: TypeAlias = list[Append] | BatchColumns
+Batch: TypeAlias = list[Append]
 
 Waiting: TypeAlias = tuple[Connection, RemotingCommand, Append, str, int, Batch | None]
 """A send between its put and its response: connection, command, its last append, unique key, the queue id for the
@@ -54,21 +48,6 @@ response, and all appends if it is a batch."""
 
 FastPathSend: TypeAlias = tuple[RemotingCommand, Append, bytes]
 """A request, its append, and its unique key, which consists of letters and digits."""
-
-
-class FastPathColumns(NamedTuple):
-    """Sends in columns, and their appends in columns."""
-
-    command: SendColumns
-    appends: AppendColumns
-
-    def one_by_one(self) -> list[FastPathSend]:
-        """Return the sends one by one, with the fields that their responses need."""
-        sent: Sent = self.command.columns
-        return [
-            (RemotingCommand(code=self.command.code, opaque=int(opaque)), self.appends.append(at), unique_key)
-            for at, (opaque, unique_key) in enumerate(zip(sent.opaques, sent.unique_keys, strict=True))
-        ]
 
 
 NO_DELAY: Final = "-1"
@@ -111,7 +90,6 @@ class SendMessages:
             if compiled_batch is None
             else compiled_batch.Batches(PutStatus.PENDING, completion.cluster_entry)
         ).appends
-        self._columns_of = FastPathBatches(completion.cluster_entry).columns if compiled_batch is None else None
         self.set_max_message_size(max_message_size)
 
     def set_max_message_size(self, max_message_size: int) -> None:
@@ -168,33 +146,6 @@ class SendMessages:
             append.keys = keys_of(unique_key, keys) if keys is None or SPACE in keys else [unique_key, keys]
             sends.append((command, append, unique_key))
         return sends
-
-    def columns(self, command: SendColumns, queues: Mapping[str, int], born_host: bytes) -> AppendColumns | None:
-        """Return the appends of fast-path sends in columns; None if one of them does not qualify."""
-        sent: Sent = command.columns
-        header: SendMessageHeader = command.sample
-        least = min(map(queues.get, set(sent.topics), repeat(0)))
-        if max(sent.queue_ids) >= least and any(map(ge, sent.queue_ids, map(queues.get, sent.topics, repeat(0)))):
-            return None
-        if not all(map(COMMON_PROPERTIES, command.samples)):
-            return None
-        keys = sent.unique_keys
-        if sent.keys:
-            keys = list(chain.from_iterable(zip(keys, sent.keys, strict=True)))
-        return AppendColumns(
-            sent.topics,
-            sent.queue_ids,
-            command.bodies,
-            sent.properties,
-            self._cluster_entry,
-            sent.tags_codes,
-            header.flag,
-            header.sys_flag,
-            sent.born_timestamps,
-            born_host,
-            header.reconsume_times or 0,
-            keys,
-        )
 
     def single(
         self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
@@ -269,19 +220,6 @@ class SendMessages:
             appends = [self._batch_append(record, own, *common) for record in decode_batch(command.body)]
         return appends, own.get(PropertyName.UNIQ_KEY, "")
 
-    def batch_columns(
-        self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
-    ) -> tuple[BatchColumns | None, str]:
-        """Return the same in columns; None for a batch that must be converted message by message."""
-        if self._columns_of is None:
-            return None, ""
-        self._check_batch(command, header)
-        own, shared = self._batch_properties(header.properties)
-        if shared is None:
-            return None, ""
-        columns = self._columns_of(command.body, shared, *_common(connection, header, topic))
-        return columns, own.get(PropertyName.UNIQ_KEY, "")
-
     def _batch_append(
         self, record: BatchRecord, own: dict[str, str], topic: str, queue_id: int, sys_flag: int, *born: Any
     ) -> Append:
@@ -316,11 +254,6 @@ class SendMessages:
             raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
         if not size or header.sys_flag & SysFlag.TRANSACTION_MASK:
             raise RequestError(ResponseCode.MESSAGE_ILLEGAL, self.illegal)
-
-
-def first_append(batch: Batch) -> Append:
-    """Return the append that has the offsets of the first message."""
-    return cast(Append, batch) if isinstance(batch, BatchColumns) else batch[0]
 
 
 def _common(

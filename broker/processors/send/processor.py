@@ -13,19 +13,18 @@ Source: docs/formats.md, "Send".
 """
 
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 from skylarkmq.broker.delivery.message_type import special_type
 from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.processors.send.checks import SendChecks
 from skylarkmq.broker.processors.send.fast_path import FastPathSends
-from skylarkmq.broker.processors.send.messages import Batch, SendMessages, Waiting, first_append
+from skylarkmq.broker.processors.send.messages import Batch, SendMessages, Waiting
 from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor, RunProcessor
-from skylarkmq.broker.store.log.append import Append, PutStatus
-from skylarkmq.broker.store.log.batch_columns import BatchColumns
+from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.codes import Flag, RequestCode, ResponseCode, SystemTopic
@@ -123,9 +122,6 @@ class SendProcessor:
     def _put_batch(
         self, connection: Connection, command: RemotingCommand, header: SendMessageHeader, topic: TopicConfig
     ) -> Waiting:
-        columns, unique_key = self._messages.batch_columns(connection, command, header, topic)
-        if columns is not None and self._store.put_columns(columns):
-            return connection, command, cast(Append, columns), unique_key, columns.queue_id, columns
         appends, unique_key = self._messages.batch(connection, command, header, topic)
         self._store.put_alike(appends)
         return connection, command, appends[-1], unique_key, appends[0].queue_id, appends
@@ -193,7 +189,7 @@ class SendProcessor:
     def _count_special_types(self, waiting: list[Waiting]) -> None:
         """Count delayed, transactional and other special messages by type; the fast path has none."""
         for _, _, last, _, _, batch in waiting:
-            if isinstance(batch, BatchColumns) or (batch is not None and last.keys is not None):
+            if batch is not None and last.keys is not None:
                 continue  # a fast-path batch
             for append in batch or (last,):
                 kind = special_type(append.properties)
@@ -215,7 +211,7 @@ class SendProcessor:
         self, command: RemotingCommand, status: PutStatus, batch: Batch, unique_key: str, queue_id: int
     ) -> bytes:
         """Return the response to a stored send, in any dialect."""
-        first = first_append(batch)
+        first = batch[0]
         code, remark = RESULTS[status]
         header = SendMessageResponseHeader(
             msg_id=self._responses.message_ids(batch),
@@ -243,7 +239,5 @@ def _release_bodies(pending: list[Waiting]) -> None:
     its own."""
     for _, command, append, _, _, batch in pending:
         command.drop_payload()
-        if isinstance(batch, BatchColumns):
-            continue  # its bodies are released already
         for each in batch or (append,):
             each.body = b""

@@ -10,9 +10,8 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.processors.send.messages import Batch, FastPathColumns, FastPathSend, first_append
+from skylarkmq.broker.processors.send.messages import Batch, FastPathSend
 from skylarkmq.broker.store.log.append import Append, PutStatus
-from skylarkmq.broker.store.log.batch_columns import BatchColumns
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.codes import RETRY_PREFIX, VERSION, Flag, LanguageCode, ResponseCode
 from skylarkmq.protocol.command import JSON, LANGUAGE, MSGPACK, ROCKETMQ, RemotingCommand
@@ -23,7 +22,6 @@ from skylarkmq.protocol.message import PropertyName, property_value
 from skylarkmq.protocol.message_id import encode_offset_ids
 from skylarkmq.protocol.msgpack_header import encode_positional
 from skylarkmq.protocol.recall_handle import RecallHandle
-from skylarkmq.protocol.send_layout import Sent
 from skylarkmq.protocol.serialize import BINARY_FIXED, binary_entry, encode_command
 from skylarkmq.protocol.timers import OUT_MS
 
@@ -51,7 +49,6 @@ class SendResponses:
         begin, queue_id, queue_offset, self._key, end, behind = escaped
         offsets = queue_id + b"%d" + queue_offset + b"%d"
         self._template = begin + b"%016X" + offsets + self._key + b"%s" + end + b"%d" + behind
-        self._text_template = begin + b"%016X" + offsets + self._key + b"%b" + end + b"%b" + behind
         self._batch = begin + b"%b" + offsets + b"%b" + end + b"%d" + behind
         self._binary = binary_pieces = _binary_pieces(self.ext, store_host)
         self._packed = packed_pieces = _packed_pieces(self.ext, store_host)
@@ -73,8 +70,6 @@ class SendResponses:
 
     def message_ids(self, batch: Batch) -> str:
         """Return the offset ids of records of this broker, joined by commas."""
-        if isinstance(batch, BatchColumns):
-            return encode_offset_ids(self._store_host, batch.physical_offsets)
         return _offset_ids(self._store_host, batch)
 
     def recall_handle(self, append: Append) -> str | None:
@@ -109,7 +104,7 @@ class SendResponses:
         key = unique_key.encode("utf-8", "replace")
         if request.dialect != JSON or not (key.isalnum() or not key):
             return None
-        first = first_append(batch)
+        first = batch[0]
         ids = self.message_ids(batch)[2 * len(self._store_host) :].encode()
         key = self._key + key if key else key
         return _framed(self._batch % (ids, first.queue_id, first.queue_offset, key, request.opaque))
@@ -132,20 +127,6 @@ class SendResponses:
             header = template % (offset, queue_id, queue_offset, unique_key, command.opaque)
             parts += (prefixes[len(header)], header)
         return b"".join(parts), others
-
-    def stored_columns(self, sends: FastPathColumns) -> tuple[bytes, list[FastPathSend]]:
-        """Return the same as `stored_all`, for sends in columns."""
-        template, prefixes, (command, appends) = self._text_template, _PREFIXES, sends
-        if appends.status is not PutStatus.PUT_OK or len(template) + _LONGEST_FILLING > len(prefixes):
-            return b"", sends.one_by_one()
-        sent: Sent = command.columns
-        offsets = appends.physical_offsets, appends.queue_ids, appends.queue_offsets
-        headers = [template % fields for fields in zip(*offsets, sent.unique_keys, sent.opaques, strict=True)]
-        sizes = set(map(len, headers))
-        if len(sizes) == 1:
-            prefix = prefixes[sizes.pop()]
-            return prefix + prefix.join(headers), []
-        return b"".join([prefixes[len(header)] + header for header in headers]), []
 
     def _binary_parts(self, send: FastPathSend) -> tuple[bytes, ...]:
         command, append, unique_key = send

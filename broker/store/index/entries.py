@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from skylarkmq.broker.store.index.hashing import Numbers, hash_keys, int64_array
-from skylarkmq.broker.store.log.append_columns import AppendColumns, as_columns
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.disk import index_keys
@@ -72,9 +71,6 @@ class PythonIndexEntries:
         for message in messages:
             found = message.keys
             if found is None:
-                if (columns := as_columns(message)) is not None:
-                    self._add_columns(columns)
-                    continue
                 found = index_keys(message.properties)
             if passed:
                 found, passed = found[passed:], 0
@@ -88,14 +84,6 @@ class PythonIndexEntries:
             prefixes.append(prefix)
             offsets.append(message.physical_offset)
             timestamps.append(message.store_timestamp)
-
-    def _add_columns(self, columns: AppendColumns) -> None:
-        count = len(columns)
-        self._keys += columns.message_keys
-        self._counts += [columns.keys_each] * count
-        self._prefixes += map(prefix_hash, columns.topics)
-        self._offsets += columns.physical_offsets
-        self._timestamps += [columns.store_timestamp] * count
 
     def __len__(self) -> int:
         return len(self._ready.hashes) + len(self._keys)

@@ -10,7 +10,6 @@ Source: docs/formats.md, "Whole-record checksum".
 from collections.abc import Sequence
 
 from skylarkmq.broker.store.log.append import Append, PutStatus
-from skylarkmq.broker.store.log.append_columns import AppendColumns
 from skylarkmq.broker.store.log.commit_log import CommitLog
 from skylarkmq.broker.store.log.record_batch import PARTS, PythonRecordBatch
 from skylarkmq.protocol.record_checksum import fill_checksum, with_checksum_space
@@ -41,7 +40,3 @@ class ChecksummedCommitLog(CommitLog):
         super().put_all(appends)
 
     put_alike = put_all
-
-    def put_columns(self, columns: AppendColumns) -> bool:  # noqa: ARG002 (always refused)
-        """Return False: each message needs its own checksum."""
-        return False

@@ -23,7 +23,6 @@ import msgspec
 
 from skylarkmq.broker.store.config import StoreConfig
 from skylarkmq.broker.store.log.append import Append, PutStatus
-from skylarkmq.broker.store.log.append_columns import AppendColumns, as_columns, messages_in
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.log.mapped_file_queue import MappedFileQueue
 from skylarkmq.broker.store.log.record_batch import PythonRecordBatch, RecordBatch
@@ -134,18 +133,6 @@ class CommitLog:
         finally:
             if not self.batch:
                 self._records.restart()  # all messages were refused: the next batch takes a new timestamp
-
-    def put_columns(self, columns: AppendColumns) -> bool:
-        """Add all messages of `columns` and return True; or add none and return False if a message needs `put`."""
-        if self._refusal is not None or not columns.find_queues(self._queues_of):
-            return False
-        if not self.batch:
-            self._open_batch()
-        try:
-            return self._records.put_columns(columns)
-        finally:
-            if not self.batch:
-                self._records.restart()
 
     def put_all(self, appends: Sequence[Append]) -> None:
         """Add a contiguous batch: all messages, or none."""
@@ -266,7 +253,7 @@ class CommitLog:
             self._roll_back(problem)
             return batch
         self._written_bytes += end - self.written
-        self._messages += messages_in(batch)
+        self._messages += len(batch)
         self.written = end
         if batch:
             self.last_record = batch[-1].physical_offset
@@ -283,7 +270,7 @@ class CommitLog:
     def _roll_back(self, problem: OSError) -> None:
         """Undo the batch: clear its bytes, restore queue offsets, set error statuses."""
         full = problem.errno in _FULL_DISK
-        log.error("append failed offset=%d messages=%d error=%s", self.written, messages_in(self.batch), problem)
+        log.error("append failed offset=%d messages=%d error=%s", self.written, len(self.batch), problem)
         status = PutStatus.SERVICE_NOT_AVAILABLE if full else PutStatus.UNKNOWN_ERROR
         if full:
             self.flags.set(RunningFlag.LOG_ERROR, problem)
@@ -293,8 +280,6 @@ class CommitLog:
             if append.queue is not None:
                 append.queue.next_offset -= 1
                 append.queue = None
-            elif (columns := as_columns(append)) is not None:
-                columns.take_back()
         begin, end = self.written, self.end
         self._close_batch()
         self._records.at = begin

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from isal.isal_zlib import crc32
 
 from skylarkmq.broker.store.log.append import Append
-from skylarkmq.broker.store.log.append_columns import AppendColumns
 from skylarkmq.broker.store.log.record_rules import RECORD_FLAGS, fits_fields
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.protocol import compiled
@@ -134,20 +133,6 @@ class PythonRecordBatch:
             self.appends += appends[:count]
             self.at = at
         return count
-
-    def put_columns(self, columns: AppendColumns) -> bool:
-        """Add all messages of `columns`, whose queues are set, and return True; or add none if one is unusual."""
-        columns.measure(self._store_host)
-        end = self.at + sum(columns.sizes)
-        if end > self._capacity_end or max(columns.sizes) > self.unchecked_size:
-            return False
-        try:
-            self._parts += columns.put(self.at, self.timestamp, self._store_host)
-        except StructError:  # a number does not fit its field
-            return False
-        self.appends.append(columns)  # type: ignore[arg-type]  # one object in place of many appends
-        self.at = end
-        return True
 
     def put_alike(self, appends: Sequence[Append]) -> None:
         """Add messages that fit and differ only in body, properties and flag."""

@@ -1,20 +1,17 @@
-"""Plain batches as columns: what comes of them, to the byte, against messages taken apart and encoded alone."""
+"""Fast-path batches, compared byte by byte with messages that are decoded and encoded one by one."""
 
 import random
 
-import numpy as np
 import pytest
 
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.processors.send.fast_batches import FastPathBatches
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
-from skylarkmq.broker.store.index.entries import PythonIndexEntries
-from skylarkmq.broker.store.log.append_columns import messages_in
-from skylarkmq.broker.store.log.batch_columns import BatchColumns
+from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.log.record_batch import PythonRecordBatch
 from skylarkmq.broker.store.queue.tail import PythonQueueTail
-from skylarkmq.protocol.disk import UNIT, index_keys
+from skylarkmq.protocol.disk import index_keys
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import BatchRecord, decode_batch, decode_properties, encode_batch
 from skylarkmq.protocol.record import encode
@@ -66,77 +63,54 @@ def expected_of(
     return stored
 
 
-def put(columns: BatchColumns, store_host: bytes) -> tuple[bytes, PythonQueueTail, PythonRecordBatch]:
-    """Its records, and the queue that it went to."""
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_a_fast_path_batch_has_the_records_of_single_messages(hosts: tuple[bytes, bytes]) -> None:
+    """Records, keys and tags codes are those of messages converted one by one. Other batches return None."""
+    chance = random.Random(1)
+    fast = 0
+    for _ in range(BATCHES):
+        batch, level = some_batch(chance), decode_properties(chance.choice(BATCH_LEVEL))
+        shared = completion.shared(level)
+        assert shared is not None
+        try:
+            appends = batches.appends(memoryview(batch), shared, "T", 3, 1, BORN, hosts[0], 2)
+        except RequestError:
+            with pytest.raises(RequestError):
+                decode_batch(batch)
+            continue
+        if appends is None:
+            continue
+        fast += 1
+        expected = expected_of(batch, level, hosts)
+        assert [append.keys for append in appends] == [keys for _, keys, _ in expected]
+        assert [append.tags_code for append in appends] == [code for *_, code in expected]
+        assert recorded(appends, hosts[1]) == b"".join(record for record, _, _ in expected)
+    assert fast > BATCHES // 2
+
+
+def recorded(appends: list[Append], store_host: bytes) -> bytes:
+    """Return the records of the appends, put into an open batch of the log."""
     queue = PythonQueueTail("T", 3)
     queue.next_offset = queue.pending_next = FIRST
     records = PythonRecordBatch({("T", 3): queue}, store_host, lambda _: None)  # type: ignore[dict-item]
     records.unchecked_size = 1 << 20
     records.open(BEGIN, 1 << 30, STORED)
-    assert columns.find_queues({"T": {3: queue}})  # type: ignore[dict-item]
-    assert records.put_columns(columns)
+    records.put_run(appends)
+    assert queue.next_offset == FIRST + len(appends)
     with records.data() as view:
-        return bytes(view), queue, records
+        return bytes(view)
 
 
-@pytest.mark.parametrize("hosts", HOSTS)
-def test_columns_come_to_the_same(hosts: tuple[bytes, bytes]) -> None:
-    """Records, offsets, queue units and index entries; what is not known to be the same is no columns."""
-    chance = random.Random(1)
-    plain = 0
-    for _ in range(BATCHES):
-        batch, level = some_batch(chance), decode_properties(chance.choice(BATCH_LEVEL))
-        shared = completion.shared(level)
-        assert shared is not None
-        columns = batches.columns(memoryview(batch), shared, "T", 3, 1, BORN, hosts[0], 2)
-        if columns is None:
-            continue
-        plain += 1
-        expected = expected_of(batch, level, hosts)
-        data, queue, records = put(columns, hosts[1])
-        assert data == b"".join(record for record, _, _ in expected)
-        assert (records.at, queue.next_offset) == (BEGIN + len(data), FIRST + len(expected))
-        assert columns.physical_offset + columns.size == records.at
-
-        touched: list[PythonQueueTail] = []
-        columns.gather_units(touched, pytest.fail)  # type: ignore[arg-type]
-        assert (touched, queue.pending_next) == ([queue], queue.next_offset)
-        offsets = columns.physical_offsets
-        units = zip(offsets, (len(record) for record, _, _ in expected), (code for *_, code in expected), strict=True)
-        assert queue.pending == b"".join(UNIT.pack(*unit) for unit in units)
-
-        entries = PythonIndexEntries()
-        entries.add([columns])  # type: ignore[list-item]
-        assert columns.message_keys == [key for _, keys, _ in expected for key in keys]
-        found = entries.first(1 << 20)
-        of_keys = [at for at, (_, keys, _) in zip(offsets, expected, strict=True) for _ in keys]
-        assert np.array_equal(found.offsets, of_keys)
-    assert plain > BATCHES // 2
-
-
-def test_what_is_no_batch() -> None:
-    """Lengths that do not fit are never gone by; the general way says what is wrong."""
+def test_a_cut_or_damaged_batch_is_refused_or_whole() -> None:
+    """Lengths that exceed the batch are refused; a cut between two messages leaves a valid batch."""
     chance = random.Random(2)
     for _ in range(BATCHES):
         batch = some_batch(chance)
         cut = batch[: chance.randrange(len(batch))]
-        columns = batches.columns(cut, (), "T", 3, 0, BORN, bytes(8), 0)
-        if columns is None:
+        try:
+            appends = batches.appends(cut, (), "T", 3, 0, BORN, bytes(8), 0)
+        except RequestError:
             continue
-        assert len(decode_batch(cut)) == len(columns)
-    for damaged in (b"", bytes(21), bytes(19) + b"\xff" * 3, bytes(16) + b"\xff" * 40):
-        assert batches.columns(damaged, (), "T", 3, 0, BORN, bytes(8), 0) is None
+        assert appends is None or len(decode_batch(cut)) == len(appends)
     with pytest.raises(RequestError, match="damaged"):
-        decode_batch(bytes(16) + b"\xff" * 40)
-
-
-def test_a_batch_is_taken_back_whole() -> None:
-    """The offsets of its queue return; until then it counts as many messages."""
-    batch = encode_batch(BatchRecord(0, b"body", b"UNIQ_KEY\x01A%d" % number) for number in range(5))
-    columns = batches.columns(batch, (), "T", 3, 0, BORN, bytes(8), 0)
-    assert columns is not None
-    _, queue, _ = put(columns, bytes(8))
-    assert (queue.next_offset, len(columns)) == (FIRST + 5, 5)
-    assert messages_in([columns]) in (1, 5)  # compiled, nobody makes columns
-    columns.take_back()
-    assert queue.next_offset == FIRST
+        batches.appends(bytes(16) + b"\xff" * 40, (), "T", 3, 0, BORN, bytes(8), 0)

@@ -23,7 +23,6 @@ from skylarkmq.protocol.command import MSGPACK, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.disk import index_keys
 from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageResponseHeader, SendMessageV2Header
 from skylarkmq.protocol.message_id import encode_host
-from skylarkmq.protocol.send_columns import ColumnReader
 from skylarkmq.protocol.serialize import encode_command
 from skylarkmq.protocol.stream import CommandDecoder
 from tests.broker.processors.send.test_processor import NOW, Sends, send
@@ -306,5 +305,5 @@ async def test_who_sends_alone_is_flushed_in_his_turn(tmp_path: Path, monkeypatc
 
 def test_this_installation_says_which_variant_was_tested() -> None:
     """As installed means compiled, unless it was not built or is switched off."""
-    is_interpreted = isinstance(getattr(stream.decode_whole_frames, "__self__", None), ColumnReader)
+    is_interpreted = stream.decode_whole_frames is stream.python_decode_frames
     assert is_interpreted == (compiled.load("decode") is None)
