@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from skylarkmq.broker.in_process import running
-from tests.harness.sound import assert_sound
+from tests.harness.store_check import assert_consistent
 
 PROJECT = """
 import pytest
@@ -42,5 +42,5 @@ def test_the_store_is_left_sound(tmp_path: Path) -> None:
     """A broker that is stopped in order leaves nothing to recover."""
     with running(tmp_path) as broker:
         assert broker.namesrv.startswith("127.0.0.1:")
-    assert_sound(broker.store)
+    assert_consistent(broker.store)
     assert not (broker.store / "abort").exists()

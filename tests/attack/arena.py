@@ -36,7 +36,7 @@ from skylarkmq.broker.store.fsck import Finding, Severity
 from tests.harness.daemon import MQBROKER, STOP_LIMIT_S, STORE, Daemon, variables
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import RawClient
-from tests.harness.sound import findings_of
+from tests.harness.store_check import findings_of
 
 NAMES: Final = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
 SEGMENT: Final = "0" * 20

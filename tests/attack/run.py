@@ -32,7 +32,7 @@ from tests.attack.arena import Arena
 from tests.attack.generators import Generator
 from tests.attack.normal_clients import COMMIT, KEPT, LATER, Ledger, pull_header, read_queue, send_header
 from tests.harness.ports import LOOPBACK
-from tests.harness.raw import Answer, RawClient
+from tests.harness.raw import RawClient, RawResponse
 
 LIVES: Final = 4
 CONNECTIONS: Final = 6
@@ -139,7 +139,7 @@ class NormalClient:
         if self._number % 40 == 0:
             self._transaction(client)
 
-    def _send(self, client: RawClient, header: Mapping[str, object], body: bytes) -> Answer:
+    def _send(self, client: RawClient, header: Mapping[str, object], body: bytes) -> RawResponse:
         return client.call(RequestCode.SEND_MESSAGE_V2, header, body)
 
     def _later(self, client: RawClient, properties: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.message import BatchRecord, encode_batch
 from tests.attack.arena import Arena
 from tests.attack.normal_clients import Ledger, await_message, long_names, read_queue, send_header
-from tests.harness.raw import Answer, RawClient
+from tests.harness.raw import RawClient, RawResponse
 
 pytestmark = pytest.mark.crash
 
@@ -25,7 +25,7 @@ OP: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 BAD_TOPICS: Final = ("../../x", "../../../victim", "a/b", ".", "x\0y", "../consumequeue/Orders")
 
 
-def forge(client: RawClient, topic: str = WHEEL, body: bytes = b"forged", **properties: str) -> Answer:
+def forge(client: RawClient, topic: str = WHEEL, body: bytes = b"forged", **properties: str) -> RawResponse:
     """Send a message to an internal topic that only the broker writes to."""
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     return client.call(RequestCode.SEND_MESSAGE_V2, send_header(topic, text), body)
@@ -51,7 +51,7 @@ def assert_kept_after_kill(arena: Arena, *ledgers: Ledger) -> None:
     arena.finish()
 
 
-def assert_refused_as_internal(client: RawClient, answer: Answer, topic: str) -> None:
+def assert_refused_as_internal(client: RawClient, answer: RawResponse, topic: str) -> None:
     """Check that the refusal is that of a topic in NOT_SENDABLE."""
     usual = client.call(RequestCode.SEND_MESSAGE_V2, send_header(OP), b"x")
     assert usual.code != ResponseCode.SUCCESS

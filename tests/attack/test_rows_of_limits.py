@@ -20,7 +20,7 @@ from skylarkmq.protocol.message import BatchRecord, encode_batch
 from tests.attack.arena import Arena
 from tests.attack.normal_clients import Ledger, pull_header, send_header
 from tests.harness.ports import LOOPBACK
-from tests.harness.raw import Answer, RawClient, frame, texts
+from tests.harness.raw import RawClient, RawResponse, frame, texts
 
 pytestmark = pytest.mark.crash
 
@@ -42,7 +42,7 @@ def test_9_queues_of_a_topic(arena: Arena, count: int) -> None:
     arena.finish()
 
 
-def assert_at_limit(answer: Answer, setting: str) -> None:
+def assert_at_limit(answer: RawResponse, setting: str) -> None:
     """Check the refusal; the remark names the setting."""
     assert answer.code == ResponseCode.SYSTEM_BUSY
     assert answer.remark is not None
@@ -78,7 +78,7 @@ def test_12_groups_of_a_heartbeat(arena: Arena) -> None:
     """
     client = arena.client(20.0)
     subscribed = [{"topic": "Orders", "subString": "*", "subVersion": 1}]
-    answers: list[Answer] = []
+    answers: list[RawResponse] = []
     before = arena.rss_bytes()
     for count in (130_000, 20_000):
         consumers = [{"groupName": f"g{n}", "subscriptionDataSet": subscribed if n < 10 else []} for n in range(count)]

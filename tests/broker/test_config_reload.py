@@ -11,7 +11,7 @@ import pytest
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from tests.harness.daemon import MQBROKER, MQNAMESRV, Daemon, running
 from tests.harness.ports import LOOPBACK
-from tests.harness.raw import Answer, RawClient
+from tests.harness.raw import RawClient, RawResponse
 
 pytestmark = pytest.mark.daemon
 
@@ -50,7 +50,7 @@ def shown(client: RawClient, code: int = RequestCode.GET_BROKER_CONFIG) -> dict[
     return dict(line.split("=", 1) for line in client.call(code).body.decode().splitlines())
 
 
-def send(client: RawClient, body: bytes = b"x", **fields: Any) -> Answer:
+def send(client: RawClient, body: bytes = b"x", **fields: Any) -> RawResponse:
     return client.call(RequestCode.SEND_MESSAGE_V2, SEND | fields, body)
 
 

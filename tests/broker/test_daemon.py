@@ -15,7 +15,7 @@ from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.record import decode
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
-from tests.harness.raw import Answer, RawClient, frame, texts
+from tests.harness.raw import RawClient, RawResponse, frame, texts
 
 pytestmark = pytest.mark.daemon
 
@@ -40,7 +40,7 @@ def client(daemon: Daemon) -> RawClient:
     return RawClient(LOOPBACK, daemon.broker_port)
 
 
-def send(client: RawClient, body: bytes) -> Answer:
+def send(client: RawClient, body: bytes) -> RawResponse:
     return client.call(RequestCode.SEND_MESSAGE_V2, SEND, body)
 
 

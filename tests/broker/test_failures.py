@@ -28,7 +28,7 @@ from skylarkmq.protocol.disk import offset_file_name
 from skylarkmq.protocol.record import decode
 from tests.harness.daemon import MQBROKER, Daemon, running, variables
 from tests.harness.ports import LOOPBACK, free_ports
-from tests.harness.raw import Answer, RawClient
+from tests.harness.raw import RawClient, RawResponse
 from tests.harness.stores import TestDisk
 from tests.harness.waiting import until
 
@@ -48,14 +48,14 @@ class Outside:
         self._port = port
         self._health_port = health_port
 
-    async def ask(self, code: int, ext: Mapping[str, object], body: bytes = b"") -> Answer:
-        def ask() -> Answer:
+    async def ask(self, code: int, ext: Mapping[str, object], body: bytes = b"") -> RawResponse:
+        def ask() -> RawResponse:
             with RawClient(LOOPBACK, self._port) as client:
                 return client.call(code, ext, body)
 
         return await asyncio.to_thread(ask)
 
-    async def send(self, body: bytes = b"hello") -> Answer:
+    async def send(self, body: bytes = b"hello") -> RawResponse:
         return await self.ask(RequestCode.SEND_MESSAGE_V2, SEND, body)
 
     async def pull(self, offset: int = 0) -> list[bytes]:

@@ -15,7 +15,7 @@ from skylarkmq.protocol.codes import RequestCode, ResponseCode, SystemTopic
 from skylarkmq.protocol.record import Record, iterate
 from tests.harness.daemon import MQBROKER, running
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
-from tests.harness.raw import Answer, RawClient
+from tests.harness.raw import RawClient, RawResponse
 
 pytestmark = pytest.mark.daemon
 
@@ -127,7 +127,7 @@ def expected_pulls(asked: GoldenBroker) -> Iterator[dict[str, Any]]:
             yield entry
 
 
-def pull(client: RawClient, entry: dict[str, Any]) -> Answer:
+def pull(client: RawClient, entry: dict[str, Any]) -> RawResponse:
     who = {"consumerGroup": "golden-reader", "subVersion": 0, "expressionType": entry["expressionType"]}
     where = {name: entry[name] for name in ("topic", "queueId", "queueOffset", "maxMsgNums", "subscription")}
     how = {"sysFlag": WITH_SUBSCRIPTION, "commitOffset": 0, "suspendTimeoutMillis": 0}
@@ -143,5 +143,5 @@ def test_committed_offsets(asked: GoldenBroker) -> None:
         assert (answer.code, answer.ext) == (ResponseCode.SUCCESS, {"offset": str(entry["offset"])}), entry
 
 
-def sha1(answer: Answer) -> str | None:
+def sha1(answer: RawResponse) -> str | None:
     return hashlib.sha1(answer.body).hexdigest() if answer.body else None

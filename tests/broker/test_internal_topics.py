@@ -22,7 +22,7 @@ from skylarkmq.protocol.message import MessageExt, encode_properties
 from skylarkmq.protocol.record import decode
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
-from tests.harness.raw import Answer, RawClient
+from tests.harness.raw import RawClient, RawResponse
 from tests.harness.stores import BORN_HOST
 
 pytestmark = pytest.mark.daemon
@@ -47,7 +47,7 @@ TIMEOUT_S: Final = 20.0
 class Client(RawClient):
     """A client that sends any message."""
 
-    def send(self, body: bytes, topic: str = "Orders", **properties: str) -> Answer:
+    def send(self, body: bytes, topic: str = "Orders", **properties: str) -> RawResponse:
         return self.call(RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic, "i": encode_properties(properties)}, body)
 
     def received(self, count: int, topic: str = "Orders") -> list[MessageExt]:

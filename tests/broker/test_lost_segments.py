@@ -13,7 +13,7 @@ from skylarkmq.protocol.record import decode
 from tests.broker.test_failures import PULL, SEND
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
-from tests.harness.raw import Answer, RawClient
+from tests.harness.raw import RawClient, RawResponse
 
 pytestmark = pytest.mark.daemon
 
@@ -23,7 +23,7 @@ MESSAGES: Final = 100
 KEPT_MESSAGES: Final = 7  # messages before the cut
 
 
-def call(daemon: Daemon, code: int, ext: Mapping[str, object], body: bytes = b"") -> Answer:
+def call(daemon: Daemon, code: int, ext: Mapping[str, object], body: bytes = b"") -> RawResponse:
     with RawClient(LOOPBACK, daemon.broker_port) as client:
         return client.call(code, ext, body)
 
@@ -32,7 +32,7 @@ def send(daemon: Daemon, topic: str, body: bytes = BODY) -> None:
     assert call(daemon, RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic}, body).code == ResponseCode.SUCCESS
 
 
-def pull(daemon: Daemon, topic: str, offset: int) -> Answer:
+def pull(daemon: Daemon, topic: str, offset: int) -> RawResponse:
     ext = PULL | {"topic": topic, "queueOffset": offset, "maxMsgNums": 4}
     return call(daemon, RequestCode.PULL_MESSAGE, ext)
 

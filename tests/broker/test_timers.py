@@ -16,7 +16,7 @@ from skylarkmq.protocol.recall_handle import RecallHandle
 from skylarkmq.protocol.record import decode
 from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
-from tests.harness.raw import Answer, RawClient
+from tests.harness.raw import RawClient, RawResponse
 
 pytestmark = pytest.mark.daemon
 
@@ -32,7 +32,7 @@ TIMEOUT_S = 20.0
 class Client(RawClient):
     """A client with the requests of these tests."""
 
-    def send(self, body: bytes, name: str, value: int, key: str = "") -> Answer:
+    def send(self, body: bytes, name: str, value: int, key: str = "") -> RawResponse:
         properties = f"{name}\x01{value}\x02" + (f"UNIQ_KEY\x01{key}\x02" if key else "")
         return self.call(RequestCode.SEND_MESSAGE_V2, SEND | {"i": properties}, body)
 
@@ -52,7 +52,7 @@ class Client(RawClient):
     def runtime(self) -> Mapping[str, str]:
         return KVTable.decode(self.call(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
 
-    def recall(self, handle: str, topic: str = "T") -> Answer:
+    def recall(self, handle: str, topic: str = "T") -> RawResponse:
         fields = {"producerGroup": "PG", "topic": topic, "recallHandle": handle}
         return self.call(RequestCode.RECALL_MESSAGE, fields)
 

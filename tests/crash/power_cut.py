@@ -25,8 +25,8 @@ from skylarkmq.protocol.message import tags_code
 from tests.crash.expected_state import ExpectedState
 from tests.crash.trial import Trial
 from tests.harness.simulated_disk import PowerCut, SimulatedDisk
-from tests.harness.sound import assert_sound
 from tests.harness.stepped_helpers import SteppedHelpers
+from tests.harness.store_check import assert_consistent
 from tests.harness.stores import Clock, config_of, message, older_version
 
 NESTED_CUTS: Final = 3
@@ -105,7 +105,7 @@ class Run:
         if self.rng.random() < 0.4:
             self._load_again()
         if self.rng.random() < 0.2:
-            assert_sound(self.root, self.config)
+            assert_consistent(self.root, self.config)
         self._check_state()
         self.store.start()
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
 from tests.harness.ports import LOOPBACK, free_ports
-from tests.harness.sound import assert_sound
+from tests.harness.store_check import assert_consistent
 
 STORE: Final = "store"
 START_LIMIT_S: Final = 30.0
@@ -125,7 +125,7 @@ def running(
         process.kill()
         process.wait()
     if must_be_sound and (directory / STORE / COMMIT_LOG_DIRECTORY).is_dir():
-        assert_sound(directory / STORE)
+        assert_consistent(directory / STORE)
 
 
 def variables(settings: Mapping[str, object]) -> dict[str, str]:

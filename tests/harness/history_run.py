@@ -39,7 +39,7 @@ from tests.harness.history_processes import BrokerProcess, ClientSlot
 from tests.harness.history_view import DEAD, RETRY
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
-from tests.harness.sound import assert_sound
+from tests.harness.store_check import assert_consistent
 
 INSPECTION_INTERVAL_S: Final = 0.25
 READY_LIMIT_S: Final = 60.0
@@ -245,7 +245,7 @@ class Run:
         asyncio.run(self._record_stored())
         damage = [] if self._broker.stop() == 0 else ["the broker's exit code was not 0"]
         try:
-            assert_sound(self._directory / STORE)
+            assert_consistent(self._directory / STORE)
         except AssertionError as error:
             damage.append(str(error))
         self._journal.record(Ended(drained=drained, damage=damage))

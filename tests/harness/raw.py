@@ -15,7 +15,9 @@ RESPONSE_BIT = 1
 VERSION = 479
 
 
-class Answer(NamedTuple):
+class RawResponse(NamedTuple):
+    """A decoded response frame."""
+
     code: int
     remark: str | None
     ext: dict[str, str]
@@ -42,18 +44,18 @@ class RawClient:
         self._stream = self._socket.makefile("rb")
         self._opaque = 0
 
-    def call(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> Answer:
+    def call(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> RawResponse:
         """Send one request and return its response. Raises ConnectionError if the server disconnects instead."""
         self._opaque += 1
         self._socket.sendall(frame({"code": code, "opaque": self._opaque, "extFields": texts(ext or {})}, body))
         while True:
-            header, answer_body = self._read_frame()
+            header, response_body = self._read_frame()
             if header["flag"] & RESPONSE_BIT and header["opaque"] == self._opaque:
-                return Answer(header["code"], header.get("remark"), header.get("extFields") or {}, answer_body)
+                return RawResponse(header["code"], header.get("remark"), header.get("extFields") or {}, response_body)
 
     def pipeline(
         self, code: int, requests: Iterable[tuple[Mapping[str, object], bytes]]
-    ) -> Iterator[tuple[int, Answer]]:
+    ) -> Iterator[tuple[int, RawResponse]]:
         """Send the requests in one write; yield (request number, response) pairs until the server disconnects."""
         first = self._opaque + 1
         frames = []
@@ -63,11 +65,11 @@ class RawClient:
         self._socket.sendall(b"".join(frames))
         for _ in frames:
             try:
-                header, answer_body = self._read_frame()
+                header, response_body = self._read_frame()
             except ConnectionError:
                 return
-            answer = Answer(header["code"], header.get("remark"), header.get("extFields") or {}, answer_body)
-            yield header["opaque"] - first, answer
+            response = RawResponse(header["code"], header.get("remark"), header.get("extFields") or {}, response_body)
+            yield header["opaque"] - first, response
 
     def _read_frame(self) -> tuple[dict[str, Any], bytes]:
         length = int.from_bytes(self._read(4), "big")

@@ -21,7 +21,7 @@ from skylarkmq.broker.store.recovery.recovery import Recovered
 from skylarkmq.protocol.message import tags_code
 from skylarkmq.protocol.message_id import encode_host
 from skylarkmq.protocol.record import SYS_FLAG_AT, Record, iterate
-from tests.harness.sound import assert_sound
+from tests.harness.store_check import assert_consistent
 
 GOLDEN: Final = Path(__file__).resolve().parent.parent / "golden" / "store"
 BORN_HOST: Final = encode_host("192.168.1.10", 34567)
@@ -194,7 +194,7 @@ def opened(
         it.disk.syncs.set()
         it.store.close()
     if it.must_be_sound:
-        assert_sound(root, config_of(root, sync=sync, **overrides))
+        assert_consistent(root, config_of(root, sync=sync, **overrides))
 
 
 def message(body: bytes = b"hello", topic: str = "T", queue_id: int = 0, tag: str = "", **fields: Any) -> Append:

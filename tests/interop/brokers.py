@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.harness.ports import LOOPBACK, free_ports
-from tests.harness.raw import Answer, RawClient
+from tests.harness.raw import RawClient, RawResponse
 from tests.interop.toolchain import ROOT, apache_broker
 
 APACHE_VERSIONS = ("4.9.7", "5.3.3")
@@ -291,7 +291,7 @@ def route_known(name_server: RawClient, topic: str) -> bool:
     return name_server.call(GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == OK
 
 
-def expect(code: int, answer: Answer) -> None:
+def expect(code: int, answer: RawResponse) -> None:
     assert answer.code == code, f"code {answer.code}: {answer.remark}"
 
 

@@ -18,7 +18,7 @@ from skylarkmq.broker.store.config import StoreConfig
 from skylarkmq.protocol.codes import RequestCode, SystemTopic
 from skylarkmq.protocol.message import BatchRecord, MessageExt, encode_batch
 from skylarkmq.protocol.record import decode
-from tests.harness.raw import Answer, RawClient
+from tests.harness.raw import RawClient, RawResponse
 from tests.harness.stores import config_of, message, opened
 from tests.interop.drivers import Received
 
@@ -203,7 +203,7 @@ def encoded(properties: Mapping[str, str]) -> str:
     return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
 
 
-def acknowledged(ext: Mapping[str, object], properties: dict[str, str], body: bytes, answer: Answer) -> Message:
+def acknowledged(ext: Mapping[str, object], properties: dict[str, str], body: bytes, answer: RawResponse) -> Message:
     assert answer.code == OK, f"code {answer.code}: {answer.remark}"
     told = answer.ext
     place = told["msgId"]

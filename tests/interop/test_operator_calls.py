@@ -12,7 +12,7 @@ import pytest
 from skylarkmq.protocol import javajson
 from skylarkmq.protocol.bodies.client_state import ConsumerStatus
 from tests.harness.ports import LOOPBACK
-from tests.harness.raw import Answer, RawClient
+from tests.harness.raw import RawClient, RawResponse
 from tests.interop.brokers import OK, SEND_MESSAGE, BrokerUnderTest, expect, running_broker, until
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Stage
@@ -44,7 +44,7 @@ class Operated:
         self.stage = stage
         self._operator = operator
 
-    def call(self, code: int, body: bytes = b"", /, **ext: Any) -> Answer:
+    def call(self, code: int, body: bytes = b"", /, **ext: Any) -> RawResponse:
         return self._operator.call(code, ext, body)
 
     def client_id(self, client: str) -> str:

@@ -20,7 +20,7 @@ from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.record import decode
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
-from tests.harness.sound import assert_sound
+from tests.harness.store_check import assert_consistent
 from tests.interop.brokers import BrokerUnderTest, broker_ports, running_broker, until
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import Question, Received, Sent, Stage
@@ -138,7 +138,7 @@ def exchange(version: str, end: str, writing: "Future[Written]", tmp_path: Path)
         assert end == KILLED or committed(client, ORDERS) == COMMITTED
         Writer(client, ledger, "again").orders(8)
         assert ledger_differences(client, ledger) == []
-    assert_sound(root, store_config(root))
+    assert_consistent(root, store_config(root))
     return time.monotonic() - begun
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from skylarkmq.broker.store.fsck import Severity
-from tests.harness.sound import findings_of
+from tests.harness.store_check import findings_of
 from tests.harness.stores import config_of, message, opened
 
 

@@ -13,7 +13,7 @@ from skylarkmq.broker.store.queue.offset_by_time import Boundary
 from skylarkmq.broker.store.read.queue_reads import GetStatus
 from skylarkmq.protocol.disk import FILLER_UNIT, Checkpoint
 from skylarkmq.protocol.record import QUEUE_OFFSET_AT
-from tests.harness.sound import findings_of
+from tests.harness.store_check import findings_of
 from tests.harness.stores import Clock, Opened, config_of, message, older_version, opened, records_of
 
 TOPIC_AT = 88 + 200 + 1  # in a record of `filled`

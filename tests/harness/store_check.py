@@ -23,7 +23,7 @@ def findings_of(root: Path, config: StoreConfig | None = None) -> list[Finding]:
     return list(check(root, sizes, delay_levels=delay_levels, is_indexed=config.message_index_enable))
 
 
-def assert_sound(root: Path, config: StoreConfig | None = None) -> None:
+def assert_consistent(root: Path, config: StoreConfig | None = None) -> None:
     """Raise AssertionError with every damage that the store check finds."""
     damage = [finding for finding in findings_of(root, config) if finding.severity is Severity.DAMAGE]
     assert damage == [], "\n".join(f"{finding.file}:{finding.offset}: {finding.what}" for finding in damage)
