@@ -35,7 +35,7 @@ from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT, UNIT_SIZE
 from skylarkmq.protocol.unit_runs import MOST_UNITS, Records, UnitRun
 
 MAX_PULL_BYTES = 128 << 20
-_STRETCH_BYTES = 8 << 20  # largest stretch of records whose residency is checked
+_RUN_BYTES = 8 << 20  # largest run of records whose residency is checked
 _OFFSET = Struct(">q").unpack_from
 _FALLBACK_RAM_BYTES = 24 << 30
 
@@ -89,11 +89,11 @@ class ReadAhead(msgspec.Struct, frozen=True):
     until_s: float
 
 
-def as_piece(records: Records, stretch: "UnitRun[MappedFile]") -> Piece:
-    """Return records of a stretch in the cheapest form to send: one contiguous run can be sent without a copy."""
+def as_piece(records: Records, run: "UnitRun[MappedFile]") -> Piece:
+    """Return the records of a run in the form that is cheapest to send: contiguous ones need no copy."""
     if not records.is_run:
         return records
-    file = stretch.segment
+    file = run.segment
     return Region(file, records.begin - file.start, records.size)
 
 
@@ -161,12 +161,12 @@ class Reader:
         """
         most, most_bytes = self._limits[0]
         count = min(max_count, most, MOST_UNITS, queue.end - offset)
-        stretch = self._stretch(queue, offset, count)
-        records = None if stretch is None else stretch.take(offset, count, min(most_bytes, max_total_bytes))
-        if stretch is None or records is None:
+        run = self._unit_run(queue, offset, count)
+        records = None if run is None else run.take(offset, count, min(most_bytes, max_total_bytes))
+        if run is None or records is None:
             return None
         next_offset, fall_behind = offset + records.count, self._log.written - records.last
-        pieces = (as_piece(records, stretch),)
+        pieces = (as_piece(records, run),)
         return GetResult(
             _FOUND, next_offset, queue.min_offset, queue.end, pieces, records.count, records.size, fall_behind, False
         )
@@ -178,13 +178,13 @@ class Reader:
         """
         if not queue.min_offset <= offset < queue.end:
             return None
-        stretch = self._stretch(queue, offset, count)
-        if stretch is None:
+        run = self._unit_run(queue, offset, count)
+        if run is None:
             return None
         most, most_bytes = self._limits[0]
-        return ReadAhead(queue, stretch, min(most, MOST_UNITS), most_bytes, monotonic() + RESIDENCY_TTL_S)
+        return ReadAhead(queue, run, min(most, MOST_UNITS), most_bytes, monotonic() + RESIDENCY_TTL_S)
 
-    def _stretch(self, queue: ConsumeQueue, offset: int, count: int) -> "UnitRun[MappedFile] | None":
+    def _unit_run(self, queue: ConsumeQueue, offset: int, count: int) -> "UnitRun[MappedFile] | None":
         """Return up to `count` units from `offset` on whose records are valid, in memory and short; else None."""
         if self._files.gaps:
             return None
@@ -200,12 +200,12 @@ class Reader:
         if file is None or begin < written - self._memory_bytes:
             return None
         start, is_hot = file.start, begin >= self._log_reads.hot_from
-        most_span = file.size if is_hot else _STRETCH_BYTES
-        stretch = UnitRun(offset, units, file, min(file.end, written), most_span, LONG_RUN_BYTES)
-        if not stretch.count or not (is_hot or self._log_reads.is_in_memory(file, begin - start, stretch.end - start)):
+        most_span = file.size if is_hot else _RUN_BYTES
+        run = UnitRun(offset, units, file, min(file.end, written), most_span, LONG_RUN_BYTES)
+        if not run.count or not (is_hot or self._log_reads.is_in_memory(file, begin - start, run.end - start)):
             return None
-        file.check(begin - start, stretch.end - start)
-        return stretch
+        file.check(begin - start, run.end - start)
+        return run
 
     def _scan(
         self, queue: ConsumeQueue, offset: int, max_count: int, matches: Wanted | None, max_total_bytes: int
