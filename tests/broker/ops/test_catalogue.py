@@ -1,4 +1,4 @@
-"""The table of metrics, and the document made of it."""
+"""The catalogue of metrics, and the document generated from it."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from skylarkmq.broker.ops.catalogue import CATALOGUE, Kind, Row
 from tests.harness.metrics_document import document
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
-# What Grafana's dashboard 10477 reads beside the runtime information and the clients' own figures.
+# The metrics that Grafana's dashboard 10477 reads, besides the runtime information and the clients' own metrics.
 DASHBOARD_10477 = {
     "rocketmq_broker_tps", "rocketmq_broker_qps", "rocketmq_producer_tps", "rocketmq_producer_message_size",
     "rocketmq_producer_offset", "rocketmq_consumer_tps", "rocketmq_consumer_message_size", "rocketmq_consumer_offset",
@@ -17,14 +17,14 @@ DASHBOARD_10477 = {
 }  # fmt: skip
 
 
-def test_the_document_is_the_catalogue() -> None:
-    """`python -m tests.harness.metrics_document > docs/metrics.md` makes it so again."""
+def test_the_document_equals_the_catalogue() -> None:
+    """`python -m tests.harness.metrics_document > docs/metrics.md` regenerates it."""
     assert DOCUMENT.read_text() == document()
 
 
 @pytest.mark.parametrize("row", CATALOGUE.values(), ids=list(CATALOGUE))
-def test_a_row_keeps_the_rules_of_names(row: Row) -> None:
-    """Ours carry units and endings as Prometheus wants them; counters end in _total; labels do not repeat."""
+def test_a_row_follows_the_naming_rules(row: Row) -> None:
+    """Our names have units and suffixes as in Prometheus; counters end in _total; labels are unique."""
     assert row.name.startswith(("rocketmq_", "skylark_", "process_"))
     if row.kind is Kind.COUNTER or row.name.startswith("skylark_"):
         assert row.name.endswith("_total") == (row.kind is Kind.COUNTER)
@@ -32,6 +32,6 @@ def test_a_row_keeps_the_rules_of_names(row: Row) -> None:
     assert row.help.endswith(".")
 
 
-def test_the_dashboard_of_the_exporter_finds_what_it_reads() -> None:
-    """Its other names are of the runtime information, and of clients."""
+def test_the_exporter_s_dashboard_finds_its_metrics() -> None:
+    """Its other metrics come from the runtime information, and from clients."""
     assert CATALOGUE.keys() >= DASHBOARD_10477

@@ -15,7 +15,7 @@ from skylarkmq.broker.ops.health import Check, HealthServer
 
 
 async def get(port: int, path: str) -> tuple[int, Any]:
-    """Status and decoded body of one page."""
+    """Return status and decoded body of a page."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
@@ -35,20 +35,20 @@ async def pages(**checks: Check) -> AsyncIterator[int]:
         await server.stop()
 
 
-async def test_a_living_process_is_healthy_whatever_its_checks_say() -> None:
-    """/healthz is 200 as long as the loop answers."""
+async def test_a_running_process_is_alive_whatever_its_checks_return() -> None:
+    """/healthz is 200 as long as the event loop responds."""
     async with pages(store=lambda: "disk full") as port:
         assert await get(port, "/healthz") == (200, {"alive": True})
 
 
-async def test_ready_means_that_every_check_is_fine() -> None:
-    """/readyz is 200 and names each check."""
+async def test_ready_means_that_every_check_passes() -> None:
+    """/readyz is 200 and lists each check."""
     async with pages(store=lambda: None, registered=lambda: None) as port:
         assert await get(port, "/readyz") == (200, {"ready": True, "checks": {"store": "ok", "registered": "ok"}})
 
 
-async def test_one_check_that_fails_makes_it_503_with_the_reason() -> None:
-    """/readyz says which check failed and why, and which did not; it asks anew each time."""
+async def test_a_failed_check_is_503_with_the_reason() -> None:
+    """/readyz lists the failed check with its reason, and the passed ones; checks run at each request."""
     reasons: list[str | None] = ["an fsync failed", None]
     async with pages(store=lambda: reasons.pop(0), recovered=lambda: None) as port:
         status, body = await get(port, "/readyz")
@@ -57,13 +57,13 @@ async def test_one_check_that_fails_makes_it_503_with_the_reason() -> None:
 
 
 async def test_any_other_page_is_404() -> None:
-    """There are two pages."""
+    """There are only these pages."""
     async with pages() as port:
         assert (await get(port, "/"))[0] == 404
 
 
-async def test_a_port_in_use_stops_the_start_and_names_the_key() -> None:
-    """One line for the operator: address and setting."""
+async def test_a_port_in_use_stops_the_start_and_names_the_setting() -> None:
+    """One line with address and setting."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -74,13 +74,13 @@ async def test_a_port_in_use_stops_the_start_and_names_the_key() -> None:
     assert str(caught.value) == f"health pages: port {port} on 127.0.0.1 is in use (metricsPromExporterPort)"
 
 
-async def test_an_address_of_another_machine_stops_the_start() -> None:
-    """What cannot be bound is told with the reason of the system."""
+async def test_an_address_that_cannot_be_bound_stops_the_start() -> None:
+    """With the reason of the system."""
     with pytest.raises(StartError, match=r"port 0 on 192\.0\.2\.1 cannot be bound: Cannot assign"):
         await HealthServer("192.0.2.1", 0, {}).start()
 
 
-async def test_the_pages_leave_the_signals_to_the_daemon() -> None:
+async def test_the_pages_leave_signals_to_the_daemon() -> None:
     """Serving pages changes no signal handler."""
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     async with pages() as port:
@@ -88,8 +88,8 @@ async def test_the_pages_leave_the_signals_to_the_daemon() -> None:
         assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
 
-async def test_after_stop_nobody_listens_and_the_figures_remain() -> None:
-    """stop() closes the port; statistics() counts the pages that were asked for."""
+async def test_after_stop_the_port_is_closed_and_the_figures_remain() -> None:
+    """stop() closes the port; statistics() counts the requests."""
     server = HealthServer("127.0.0.1", 0, {})
     port = await server.start()
     await get(port, "/healthz")

@@ -1,4 +1,4 @@
-"""Half-open HTTP connections are closed, and never keep a probe out."""
+"""Half-open HTTP connections are closed, and never keep out a probe."""
 
 import asyncio
 from contextlib import suppress
@@ -23,7 +23,7 @@ WHOLE = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @pytest.mark.parametrize("said", [b"", WHOLE[:20], WHOLE + WHOLE[:5]])
 async def test_half_open_requests_are_closed_after_seconds(said: bytes) -> None:
-    """Nothing, half a request, or half of a second one: closed by the server."""
+    """No request, half a request, or half of a second one."""
     server = HealthServer("127.0.0.1", 0, {}, request_s=0.05)
     port = await server.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -37,8 +37,8 @@ async def test_half_open_requests_are_closed_after_seconds(said: bytes) -> None:
     await server.stop()
 
 
-async def test_a_probe_gets_through_many_half_open_ones() -> None:
-    """Of more than MAX_CONNECTIONS connections the oldest is closed, so descriptors are bounded."""
+async def test_a_probe_is_served_despite_many_half_open_connections() -> None:
+    """Beyond MAX_CONNECTIONS the oldest connection is closed, so the number of descriptors is limited."""
     server = HealthServer("127.0.0.1", 0, {}, request_s=600)
     port = await server.start()
     streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * MAX_CONNECTIONS)]

@@ -1,4 +1,4 @@
-"""How late the loop is, on timers that come when the test lets them."""
+"""Event-loop lag, measured with timers that the test fires."""
 
 from asyncio import TimerHandle
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from tests.harness.timers import Timer
 
 
 class LateTimers:
-    """One timer, which comes when `fire` says."""
+    """One timer, fired by `fire`."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -27,8 +27,8 @@ class LateTimers:
         self.timer.callback()
 
 
-def test_lateness_is_the_time_between_due_and_done() -> None:
-    """A look that comes in time is none, one that comes late counts with its lateness; the next is due from then on."""
+def test_lag_is_the_time_between_due_and_run() -> None:
+    """A timer that fires in time has no lag, a late one has its lateness; the next one is due an interval later."""
     timers = LateTimers()
     lag = LoopLag(timers)
     lag.start()
@@ -41,8 +41,8 @@ def test_lateness_is_the_time_between_due_and_done() -> None:
     assert "0.250" in repr(lag)
 
 
-def test_after_stop_it_looks_no_more() -> None:
-    """Its timer is cancelled."""
+def test_stop_cancels_the_timer() -> None:
+    """No more measurements follow."""
     timers = LateTimers()
     lag = LoopLag(timers)
     lag.stop()

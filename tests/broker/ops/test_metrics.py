@@ -78,16 +78,16 @@ async def send(peer: RawPeer, *bodies: bytes, topic: str = "T", queue_id: int = 
 
 
 async def join(peer: RawPeer, group: str = "CG", topic: str = "T") -> None:
-    """A heartbeat of a consumer and a producer."""
+    """Send a heartbeat of a consumer and a producer."""
     members = [consumer(subscribe(topic, "*", 1), group=group)]
     body = HeartbeatData("c1", [ProducerData("PG")], members).encode()
     peer.ask(RequestCode.HEART_BEAT, body=body, language="JAVA", version=VERSION)
     while not (await peer.receive()).header["flag"] & 1:
-        """The group's notice comes first."""
+        """Receive the response, after the group's notification."""
 
 
 async def test_traffic_is_counted_by_topic_and_group(start: Start) -> None:
-    """Messages and bytes in by topic and kind, out by topic and group, with RocketMQ's labels."""
+    """Messages and bytes in by topic and message type, out by topic and group, with RocketMQ's labels."""
     async with start() as running, await RawPeer.connect(running.port) as peer:
         await send(peer, b"a", b"b" * 2_000, b"c" * 10)
         answer = await peer.call(RequestCode.PULL_MESSAGE, PULL)
@@ -106,8 +106,8 @@ async def test_traffic_is_counted_by_topic_and_group(start: Start) -> None:
         assert page.value("rocketmq_consumer_tps", topic="T", group="CG") > 0
 
 
-async def test_ordered_messages_are_told_as_fifo(start: Start) -> None:
-    """A message with a sharding key counts as fifo, single or in a batch; all others as normal."""
+async def test_ordered_messages_count_as_fifo(start: Start) -> None:
+    """Messages with a sharding key, single or in a batch; all others count as normal."""
     async with start() as running, await RawPeer.connect(running.port) as peer:
         plain, ordered = "UNIQ_KEY\x01A\x02", "UNIQ_KEY\x01B\x02__SHARDINGKEY\x01k\x02"
         for properties in (plain, ordered, ordered, "X__SHARDINGKEY\x01k\x02" + plain):
@@ -121,8 +121,8 @@ async def test_ordered_messages_are_told_as_fifo(start: Start) -> None:
         assert sum(sizes) == running.broker.store.max_physical_offset
 
 
-async def test_setting_a_topic_takes_its_time(start: Start) -> None:
-    """Requests that set a topic are timed until it is saved and announced; refused ones are told apart."""
+async def test_requests_that_set_a_topic_are_timed(start: Start) -> None:
+    """Until the topic is saved and announced; refused requests are counted separately."""
     topic = {
         "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "order": False,
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0,
@@ -137,8 +137,8 @@ async def test_setting_a_topic_takes_its_time(start: Start) -> None:
         assert page.value(name, invocation_status="failure", is_system="true") == 1
 
 
-async def test_latencies_are_told_by_code_and_outcome(start: Start) -> None:
-    """Requests by their lower-case names; a send is counted when it is answered, a pull too."""
+async def test_latencies_have_codes_and_outcome(start: Start) -> None:
+    """Requests by their lower-case names; sends and pulls count when their response is written."""
     async with start() as running, await RawPeer.connect(running.port) as peer:
         await send(peer, b"a", b"b")
         await peer.call(RequestCode.PULL_MESSAGE, PULL)
@@ -156,8 +156,9 @@ async def test_latencies_are_told_by_code_and_outcome(start: Start) -> None:
         assert labels.keys() == {*CATALOGUE["rocketmq_rpc_latency_milliseconds"].all_labels, "le"}
 
 
-async def test_lag_is_what_a_group_has_not_committed(start: Start) -> None:
-    """Of groups with members: lag to the committed offset, in flight to the pulled one, ready behind it, with ages."""
+async def test_lag_of_a_group(start: Start) -> None:
+    """For groups with members: lag from the committed offset, in-flight up to the pulled offset, ready after it, with
+    ages."""
     async with start() as running, await RawPeer.connect(running.port) as peer:
         await send(peer, b"a", b"b", b"c")
         await join(peer)
@@ -178,8 +179,8 @@ async def test_lag_is_what_a_group_has_not_committed(start: Start) -> None:
         assert page.value("rocketmq_group_get_latency_by_storetime", topic="T", group="CG") == 0
 
 
-async def test_members_are_told_by_language_and_version(start: Start) -> None:
-    """Connections, not clients; no address and no client id among the labels."""
+async def test_connections_are_counted_by_language_and_version(start: Start) -> None:
+    """Connections, not clients; the labels have no address and no client id."""
     async with start() as running, await RawPeer.connect(running.port) as peer:
         await join(peer)
         page = await running.scrape()
@@ -193,8 +194,8 @@ async def test_members_are_told_by_language_and_version(start: Start) -> None:
         assert peer.address not in page.text
 
 
-async def test_every_sample_is_a_row_of_the_catalogue(start: Start) -> None:
-    """Names, kinds and label names are those of the table, and what has no labels of its own is always there."""
+async def test_every_sample_is_in_the_catalogue(start: Start) -> None:
+    """Names, kinds and label names equal the catalogue's; metrics without labels of their own are always present."""
     suffixes = {Kind.HISTOGRAM: ("_bucket", "_count", "_sum")}
     async with start() as running, await RawPeer.connect(running.port) as peer:
         await send(peer, b"a")
@@ -214,8 +215,8 @@ async def test_every_sample_is_a_row_of_the_catalogue(start: Start) -> None:
     assert {"process_resident_memory_bytes", "python_gc_collections_total", "python_info"} <= page.names()
 
 
-async def test_a_deleted_topic_takes_its_series_along(start: Start) -> None:
-    """At once, and whoever makes it again begins at 0."""
+async def test_a_deleted_topic_loses_its_series(start: Start) -> None:
+    """At once; a new topic with that name starts at 0."""
     async with start() as running, await RawPeer.connect(running.port) as peer:
         await send(peer, b"a", b"b", topic="gone")
         await peer.call(RequestCode.PULL_MESSAGE, PULL | {"topic": "gone"})
@@ -232,7 +233,7 @@ async def test_a_deleted_topic_takes_its_series_along(start: Start) -> None:
 
 
 async def test_retries_and_dead_letters_belong_to_their_group(start: Start) -> None:
-    """They are no traffic of topics; retries, offsets and what was given up are told by group."""
+    """They do not count as traffic of topics; retries, offsets and dead letters are exported by group."""
     async with start() as running, await RawPeer.connect(running.port) as peer:
         running.broker.topics.create_for_group("%DLQ%CG")
         await send(peer, b"a", b"b", topic="%RETRY%CG")
@@ -260,8 +261,8 @@ async def test_retries_and_dead_letters_belong_to_their_group(start: Start) -> N
         ),
     ],
 )
-async def test_a_scraper_gets_the_format_that_it_asks_for(start: Start, accept: str, content_type: str) -> None:
-    """Prometheus's text unless OpenMetrics is wanted; both are what their parsers read."""
+async def test_a_scraper_gets_the_requested_format(start: Start, accept: str, content_type: str) -> None:
+    """Prometheus's text format unless OpenMetrics is requested; the parsers accept both."""
     async with start() as running:
         page = await running.scrape(accept=accept)
         assert page.headers["content-type"] == content_type
@@ -270,7 +271,7 @@ async def test_a_scraper_gets_the_format_that_it_asks_for(start: Start, accept: 
         assert page.text.count("# EOF") == ("openmetrics" in accept)
 
 
-async def test_gzip_is_given_to_those_who_take_it(start: Start) -> None:
+async def test_gzip_is_used_if_accepted(start: Start) -> None:
     """The same text, compressed."""
     async with start() as running:
         page = await running.scrape(encoding="deflate, gzip;q=0.8")
@@ -280,8 +281,8 @@ async def test_gzip_is_given_to_those_who_take_it(start: Start) -> None:
         assert "content-encoding" not in (await running.scrape(encoding="identity")).headers
 
 
-async def test_a_read_only_store_is_still_scraped(start: Start, disk: TestDisk) -> None:
-    """A broker that refuses messages says so in its metrics."""
+async def test_a_read_only_store_can_be_scraped(start: Start, disk: TestDisk) -> None:
+    """The metrics show that the broker refuses messages."""
     async with start() as running, await RawPeer.connect(running.port) as peer:
         await send(peer, b"a")
         assert (await running.scrape()).value("skylark_store_writable") == 1
@@ -307,15 +308,15 @@ def status_of(address: str) -> int:
         return status
 
 
-async def test_metrics_may_be_turned_off(start: Start) -> None:
-    """DISABLE takes the page away and leaves the health pages."""
+async def test_metrics_can_be_turned_off(start: Start) -> None:
+    """DISABLE removes the page and keeps the health pages."""
     async with start(metricsExporterType="DISABLE") as running:
         assert (await running.scrape()).status == 404
         assert await asyncio.to_thread(status_of, f"http://{LOOPBACK}:{running.page_port}/healthz") == 200
 
 
-async def test_groups_of_metrics_may_be_turned_off_and_labels_added(start: Start) -> None:
-    """RocketMQ's switches hide native names; metricsLabel adds to native names, not to the exporter's."""
+async def test_groups_of_metrics_can_be_turned_off_and_labels_added(start: Start) -> None:
+    """RocketMQ's settings hide native metrics; metricsLabel adds labels to native metrics, not to the exporter's."""
     settings = {"enableRequestMetrics": "false", "metricsLabel": "zone:a,rack:7", "enableStatsMetrics": "false"}
     async with start(**settings) as running, await RawPeer.connect(running.port) as peer:
         await send(peer, b"a")
@@ -328,8 +329,8 @@ async def test_groups_of_metrics_may_be_turned_off_and_labels_added(start: Start
         assert set(labels) == {*Scope.EXPORTER.labels, "topic"}
 
 
-async def test_topics_beyond_the_limit_are_told_as_one(start: Start) -> None:
-    """The first keep their series; the others are summed under a label of their own, and counted."""
+async def test_topics_beyond_the_limit_are_aggregated(start: Start) -> None:
+    """The first keep their series; the others are added up in an overflow series, and counted."""
     async with start(metricsOtelCardinalityLimit=2) as running, await RawPeer.connect(running.port) as peer:
         for number in range(4):
             await send(peer, *[b"x"] * (number + 1), topic=f"T{number}")
@@ -340,8 +341,8 @@ async def test_topics_beyond_the_limit_are_told_as_one(start: Start) -> None:
         assert again.value("skylark_scrape_folded_total", metric="rocketmq_messages_in_total") == 2
 
 
-async def test_a_scraper_that_does_not_read_holds_up_nobody(start: Start) -> None:
-    """Its text waits for it; sends and other scrapes go on."""
+async def test_a_scraper_that_does_not_read_blocks_nothing(start: Start) -> None:
+    """Its text is kept; sends and other scrapes continue."""
     async with start() as running, await RawPeer.connect(running.port) as peer:
         with socket.create_connection((LOOPBACK, running.page_port)) as deaf:
             deaf.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 8)

@@ -1,4 +1,4 @@
-"""/metrics as an application: how many scrapes at once, and what is left when one breaks off."""
+"""/metrics as an application: the limit of concurrent scrapes, and aborted ones."""
 
 import asyncio
 from collections.abc import Iterator, MutableMapping
@@ -14,7 +14,7 @@ from tests.broker.ops.test_scrape import SUMMED, scrape_of
 SCOPE = {"type": "http", "method": "GET", "path": "/metrics", "headers": []}
 
 
-def told() -> Iterator[Step]:
+def values() -> Iterator[Step]:
     return iter([Value(SUMMED, ("t",), 1)])
 
 
@@ -23,7 +23,7 @@ async def nothing() -> MutableMapping[str, Any]:
 
 
 class Scraper:
-    """Reads when it is let."""
+    """Reads when the test allows it."""
 
     def __init__(self) -> None:
         self.messages: list[MutableMapping[str, Any]] = []
@@ -47,10 +47,10 @@ async def started(page: MetricsPage, scraper: Scraper) -> asyncio.Task[None]:
     return task
 
 
-async def test_scrapes_beyond_the_limit_are_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many texts are kept for scrapers that do not read, and no more; when one has read, another may come."""
+async def test_scrapes_beyond_the_limit_get_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of texts kept for slow scrapers is limited; when one has read its text, another scrape is accepted."""
     monkeypatch.setattr(metrics_page, "MAX_CONCURRENT_SCRAPES", 2)
-    page = MetricsPage(scrape_of(told))
+    page = MetricsPage(scrape_of(values))
     slow = [Scraper(), Scraper()]
     tasks = [await started(page, scraper) for scraper in slow]
     assert "in_progress=2" in repr(page)
@@ -68,10 +68,10 @@ async def test_scrapes_beyond_the_limit_are_told_to_come_back(monkeypatch: pytes
     assert "in_progress=0" in repr(page)
 
 
-async def test_nothing_is_read_while_the_store_is_loaded() -> None:
-    """A thread changes the tables then: scrapes get the reason, and figures once it has ended."""
+async def test_no_metrics_are_read_while_the_store_is_loaded() -> None:
+    """A thread changes the tables then: scrapes get 503 with the reason, and metrics afterwards."""
     reasons: list[str | None] = ["the store is being opened, recovering 37 %", None]
-    page = MetricsPage(scrape_of(told), lambda: reasons.pop(0))
+    page = MetricsPage(scrape_of(values), lambda: reasons.pop(0))
     early, later = Scraper(), Scraper()
     early.reads.set()
     later.reads.set()
@@ -84,9 +84,9 @@ async def test_nothing_is_read_while_the_store_is_loaded() -> None:
     )
 
 
-async def test_a_scraper_that_goes_away_gives_up_its_place() -> None:
+async def test_an_aborted_scrape_frees_its_slot() -> None:
     """A broken connection ends its scrape."""
-    page = MetricsPage(scrape_of(told))
+    page = MetricsPage(scrape_of(values))
 
     async def broken(_message: MutableMapping[str, Any]) -> None:
         raise ConnectionResetError

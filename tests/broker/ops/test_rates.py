@@ -1,10 +1,10 @@
-"""Rates over the last minute, from counters seen at scrapes."""
+"""Rates over the last minute, from counters read at scrapes."""
 
 from skylarkmq.broker.ops.rates import Rates
 
 
-def test_before_a_minute_has_passed_the_rate_is_that_since_the_start() -> None:
-    """The first scrape has the start to compare with."""
+def test_within_the_first_minute_the_rate_is_that_since_the_start() -> None:
+    """The first scrape compares with the start."""
     rates = Rates(100.0)
     rates.begin(110.0)
     assert rates.per_second("t", 50) == 5.0
@@ -13,8 +13,8 @@ def test_before_a_minute_has_passed_the_rate_is_that_since_the_start() -> None:
     assert "scrapes=3" in repr(rates)
 
 
-def test_later_it_is_that_of_the_last_minute() -> None:
-    """What came before the scrape a minute ago does not count."""
+def test_later_the_rate_is_that_of_the_last_minute() -> None:
+    """Growth before the scrape a minute ago does not count."""
     rates = Rates(0.0)
     counters = {0: 1_000, 15: 1_000, 30: 1_000, 45: 1_000, 60: 1_060, 75: 1_120, 90: 1_180}
     told = {}
@@ -25,8 +25,8 @@ def test_later_it_is_that_of_the_last_minute() -> None:
     assert told[90] == (1_180 - 1_000) / 60
 
 
-def test_two_scrapers_share_their_scrapes() -> None:
-    """A scrape right behind another compares with the same one a minute ago."""
+def test_two_scrapers_share_their_values() -> None:
+    """A scrape right after another compares with the same one a minute ago."""
     rates = Rates(0.0)
     for now_s in (10.0, 10.1, 20.0, 20.1):
         rates.begin(now_s)
@@ -34,8 +34,8 @@ def test_two_scrapers_share_their_scrapes() -> None:
     assert "scrapes=3" in repr(rates)
 
 
-def test_a_counter_that_began_again_has_grown_from_zero() -> None:
-    """A topic that was deleted and made again does not have a negative rate."""
+def test_a_restarted_counter_has_grown_from_zero() -> None:
+    """A topic that was deleted and created again has no negative rate."""
     rates = Rates(0.0)
     rates.begin(60.0)
     rates.growth("t", 500)
@@ -43,8 +43,8 @@ def test_a_counter_that_began_again_has_grown_from_zero() -> None:
     assert rates.growth("t", 20) == 20
 
 
-def test_no_time_has_no_rate() -> None:
-    """A scrape in the moment of the start is 0, not an error."""
+def test_at_the_time_of_the_start_the_rate_is_zero() -> None:
+    """It is no error."""
     rates = Rates(5.0)
     rates.begin(5.0)
     assert rates.per_second("t", 1) == 0.0

@@ -1,4 +1,4 @@
-"""The exporter's numbers out of the runtime information."""
+"""The exporter's metrics, parsed from the runtime information."""
 
 import pytest
 
@@ -23,18 +23,18 @@ BY_SUFFIX = {name.suffix: name for name in RUNTIME_NAMES}
         ("pmdt_10to50ms", "[<=0ms]:5 [0~10ms]:7 [10~50ms]:9", 9.0),
     ],
 )
-def test_a_number_is_read_as_the_exporter_reads_it(suffix: str, text: str, value: float) -> None:
-    """Each format of the runtime information has its way."""
+def test_a_number_is_parsed_as_by_the_exporter(suffix: str, text: str, value: float) -> None:
+    """For each format of the runtime information."""
     name = BY_SUFFIX[suffix]
     assert name.value({name.key: text}) == value
 
 
-def test_a_key_that_is_not_there_has_no_number() -> None:
-    """A metric without a source is left out."""
+def test_a_missing_key_has_no_number() -> None:
+    """Its metric is left out."""
     assert RuntimeName("x", "y").value({}) is None
     assert gib_in("no capacity", "Free") == 0.0
 
 
 def test_suffixes_are_unique() -> None:
-    """One number each."""
+    """One metric each."""
     assert len(BY_SUFFIX) == len(RUNTIME_NAMES)

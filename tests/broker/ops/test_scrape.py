@@ -1,4 +1,4 @@
-"""A scrape from made-up collectors: folding, failures, cold reads, slices, and the text."""
+"""Scrapes with fake collectors: folding, failures, cold reads, slices, and the text."""
 
 import asyncio
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def scrape_of(*collectors: Collector, limit: int = 1_000, fetch: Any = never, **
 
 
 async def values(scrape: Scrape, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-    """The samples of a name by the values of some labels."""
+    """Return the samples of a metric by the values of some labels."""
     text = b"".join(await scrape.pieces(generate_latest)).decode()
     return {
         tuple(sample.labels[label] for label in labels): sample.value
@@ -45,7 +45,7 @@ async def values(scrape: Scrape, name: str, *labels: str) -> dict[tuple[str, ...
 
 @pytest.mark.parametrize(("limit", "folded"), [(4, 0), (3, 1), (1, 3)])
 async def test_series_beyond_the_limit_are_summed(limit: int, folded: int) -> None:
-    """At the limit nothing is folded; beyond it the first keep their series, and the sum over all stays what it was."""
+    """At the limit nothing is folded; beyond it the first series stay, and the overall sum is unchanged."""
     amounts = {f"t{number}": 10**number for number in range(4)}
     scrape = scrape_of(lambda: iter(Value(SUMMED, (name,), amount) for name, amount in amounts.items()), limit=limit)
     told = await values(scrape, SUMMED, "topic")
@@ -55,15 +55,15 @@ async def test_series_beyond_the_limit_are_summed(limit: int, folded: int) -> No
     assert scrape.statistics().folded.get(SUMMED, 0) == folded
 
 
-async def test_what_cannot_be_summed_is_told_by_its_largest() -> None:
-    """The age of the oldest message of many groups is that of the oldest of all."""
+async def test_peaks_beyond_the_limit_are_folded_to_the_maximum() -> None:
+    """The oldest age of many groups is the maximum."""
     ages = [Value(PEAK, ("t", f"g{number}"), age) for number, age in enumerate((5, 70, 900, 30))]
     told = await values(scrape_of(lambda: iter(ages), limit=1), PEAK, "topic", "group")
     assert told == {("t", "g0"): 5, (OVERFLOW, OVERFLOW): 900}
 
 
 async def test_histograms_are_folded_bucket_by_bucket() -> None:
-    """Counts and sums add up."""
+    """Counts and sums are added up."""
     sizes = []
     for size in (10, 2_000, 3_000):
         buckets = Histogram((1_024, 4_096))
@@ -77,8 +77,8 @@ async def test_histograms_are_folded_bucket_by_bucket() -> None:
     assert (await values(scrape, HISTOGRAM + "_sum", "topic"))[OVERFLOW,] == 5_000
 
 
-async def test_a_collector_that_fails_costs_only_its_own_metrics() -> None:
-    """What it told before counts, what others tell too; the failure is counted."""
+async def test_a_failed_collector_affects_only_its_own_metrics() -> None:
+    """Its earlier values and those of other collectors are exported; the failure is counted."""
 
     def failing() -> Iterator[Step]:
         yield Value(SUMMED, ("t",), 1)
@@ -91,8 +91,8 @@ async def test_a_collector_that_fails_costs_only_its_own_metrics() -> None:
     assert "collectors=3" in repr(scrape)
 
 
-async def test_what_is_not_in_memory_is_fetched_and_asked_for_again() -> None:
-    """The loop is let go meanwhile, and the collector goes on where it was."""
+async def test_a_collector_continues_after_a_cold_read() -> None:
+    """Other work runs meanwhile, and the collector continues where it was."""
     fetched: list[ColdRead] = []
 
     async def fetch(cold: ColdRead) -> None:
@@ -112,11 +112,11 @@ async def test_what_is_not_in_memory_is_fetched_and_asked_for_again() -> None:
     assert fetched == [COLD]
 
 
-async def test_a_disk_that_never_answers_in_time_is_given_up() -> None:
-    """After a few tries the value is left out."""
+async def test_a_value_is_left_out_after_repeated_cold_reads() -> None:
+    """After the maximum number of attempts."""
 
     async def fetch(_cold: ColdRead) -> None:
-        """In vain."""
+        """Fetch nothing."""
 
     def read() -> int:
         raise COLD
@@ -128,8 +128,8 @@ async def test_a_disk_that_never_answers_in_time_is_given_up() -> None:
     assert await values(scrape_of(collector, fetch=fetch), SUMMED, "topic") == {("t",): -1}
 
 
-async def test_the_loop_is_let_go_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With slices of no length every step and every piece of text gives way to whatever else is due."""
+async def test_a_scrape_yields_to_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With slices of length 0, every step and every piece of text yields to other work."""
     monkeypatch.setattr(scrape_module, "SLICE_S", 0.0)
     turns = 0
 
@@ -147,16 +147,16 @@ async def test_the_loop_is_let_go_all_the_time(monkeypatch: pytest.MonkeyPatch) 
     assert len(pieces) >= 500 // PIECE_SAMPLES
 
 
-async def test_a_metric_has_one_head_however_many_pieces_it_takes() -> None:
-    """Help and type are told once, in front of all samples; a second head would make the text unreadable."""
+async def test_a_metric_has_one_head_for_all_its_pieces() -> None:
+    """Help and type are written once, before all samples; a second head would make the text invalid."""
     steps = [Value(SUMMED, (f"t{number}",), number) for number in range(3 * PIECE_SAMPLES + 1)]
     text = b"".join(await scrape_of(lambda: iter(steps)).pieces(generate_latest)).decode()
     assert text.count(f"# HELP {SUMMED} ") == text.count(f"# TYPE {SUMMED} ") == 1
     assert len([line for line in text.splitlines() if line.startswith(SUMMED + "{")]) == len(steps)
 
 
-async def test_hidden_metrics_are_not_told() -> None:
-    """Neither as values nor as empty heads."""
+async def test_hidden_metrics_are_left_out() -> None:
+    """Both values and heads."""
     steps = [Value(SUMMED, ("t",), 1), Value(PEAK, ("t", "g"), 1)]
     scrape = scrape_of(lambda: iter(steps), hidden=frozenset((SUMMED,)))
     text = b"".join(await scrape.pieces(generate_latest)).decode()
@@ -164,8 +164,8 @@ async def test_hidden_metrics_are_not_told() -> None:
     assert PEAK in text
 
 
-async def test_a_scrape_tells_of_the_one_before() -> None:
-    """Samples, duration and longest hold of the last scrape are metrics of the next."""
+async def test_a_scrape_reports_the_previous_one() -> None:
+    """Samples, duration and longest blocking time of a scrape are metrics of the next."""
     scrape = scrape_of(lambda: iter([Value(SUMMED, ("t",), 1)]))
     assert await values(scrape, "skylark_scrape_samples") == {(): 0}
     assert await values(scrape, "skylark_scrape_samples") == {(): 5}

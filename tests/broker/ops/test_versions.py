@@ -1,4 +1,4 @@
-"""Names of versions."""
+"""Names of RocketMQ versions."""
 
 import pytest
 
@@ -14,16 +14,16 @@ from skylarkmq.protocol.codes import VERSION, VERSION_NAME
         (611, "v5_9_9"), (612, "other"), (1_000_000, "other"),
     ],
 )  # fmt: skip
-def test_a_version_has_the_name_that_its_users_know(ordinal: int, name: str) -> None:
-    """Releases and snapshots by number; old ones together; anything else is other."""
+def test_a_version_has_its_usual_name(ordinal: int, name: str) -> None:
+    """Releases and snapshots by number; old ones share a name; anything else is `other`."""
     assert version_name(ordinal) == name
 
 
-def test_we_are_the_version_that_we_say() -> None:
-    """The rule gives our own ordinal the name that we give it."""
+def test_our_own_version_has_the_right_name() -> None:
+    """The name of our ordinal is that of our version."""
     assert version_name(VERSION) == VERSION_NAME.lower()
 
 
-def test_names_are_few_whatever_peers_send() -> None:
-    """A label must not grow with what strangers say."""
+def test_the_number_of_names_is_limited() -> None:
+    """A label must not depend on arbitrary values of peers."""
     assert len({version_name(ordinal) for ordinal in range(-(2**15), 2**15)}) < 600

@@ -1,4 +1,4 @@
-"""Requests for what is not in memory: they wait, nobody else does, and each is answered as if it had been there."""
+"""Requests for data that is not in memory: they wait, others do not, and the response is the same as from memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ COUNT = 8
 
 @pytest.fixture
 async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
-    """A broker over a store from before its start: nothing of it is known to be in memory."""
+    """A broker over a store from before its start: none of its data counts as resident."""
     with broker_parts(tmp_path) as before:
         for number in range(COUNT):
             before.put(b"%03d" % number)
@@ -47,7 +47,8 @@ async def answer_to(peer: Peer, request: RemotingCommand) -> RemotingCommand:
 
 
 async def test_a_cold_pull_waits_and_others_do_not(parts: BrokerParts) -> None:
-    """While a pull waits for the disk it holds its place, and another connection is served; then it gets everything."""
+    """A pull that waits for the disk keeps its slot in the pool, another connection is served, and then it gets all
+    messages."""
     parts.put(b"hot", queue_id=1)
     with ColdFiles() as cold:
         freeze(cold, parts)
@@ -67,8 +68,8 @@ async def test_a_cold_pull_waits_and_others_do_not(parts: BrokerParts) -> None:
     assert parts.pulls.statistics().messages == COUNT + 1
 
 
-async def test_what_is_verified_and_cold_waits_too(parts: BrokerParts) -> None:
-    """A record that was checked before may have left memory meanwhile."""
+async def test_a_verified_cold_range_waits(parts: BrokerParts) -> None:
+    """A record that was verified before may have left memory."""
     peer = parts.peer()
     parts.put(b"new")
     parts.store._reader._log_reads._hot_tail_bytes = 0
@@ -83,7 +84,7 @@ async def test_what_is_verified_and_cold_waits_too(parts: BrokerParts) -> None:
 
 
 async def test_a_cold_pull_commits_once(parts: BrokerParts) -> None:
-    """The offset that a pull commits is committed when it is answered, once."""
+    """The offset in a pull is committed once, when the pull is served."""
     with ColdFiles() as cold:
         freeze(cold, parts)
         flags = PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET
@@ -92,8 +93,8 @@ async def test_a_cold_pull_commits_once(parts: BrokerParts) -> None:
     assert parts.offsets.statistics().commits == 1
 
 
-async def test_a_woken_pull_may_be_cold(parts: BrokerParts) -> None:
-    """A pull that was parked and meets a cold place when it is woken is answered all the same."""
+async def test_a_resumed_pull_may_be_cold(parts: BrokerParts) -> None:
+    """A parked pull that finds cold data when it is resumed is served after the read."""
     parts.store._reader._log_reads._hot_tail_bytes = 0
     peer = parts.peer()
     peer.send(pull(queue_offset=COUNT, suspend_ms=1_000))
@@ -105,8 +106,8 @@ async def test_a_woken_pull_may_be_cold(parts: BrokerParts) -> None:
         assert bodies(peer.received[0]) == [b"woken"]
 
 
-async def test_a_client_that_goes_meanwhile(parts: BrokerParts) -> None:
-    """A cold pull whose client is gone ends quietly."""
+async def test_a_cold_pull_of_a_closed_connection_ends(parts: BrokerParts) -> None:
+    """It ends without a response and without an error."""
     peer = parts.peer()
     with ColdFiles() as cold:
         freeze(cold, parts)
@@ -117,8 +118,8 @@ async def test_a_client_that_goes_meanwhile(parts: BrokerParts) -> None:
         await until(lambda: not parts.pool.pending)
 
 
-async def test_a_disk_that_fails(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be read at all is answered with the error."""
+async def test_a_failed_read_is_an_error_response(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data that cannot be read at all gives an error."""
     with ColdFiles() as cold:
         freeze(cold, parts)
         log = parts.store._log.files.segments[0]
@@ -141,10 +142,10 @@ def _queue_path(parts: BrokerParts) -> str:
         (RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetHeader(GROUP, TOPIC, 0), {"offset": "0"}),
     ],
 )
-async def test_lookups_wait_too(
+async def test_queries_wait_for_cold_data(
     parts: BrokerParts, code: RequestCode, header: Header, answered: dict[str, str]
 ) -> None:
-    """Offset by time, earliest time, view by id and a group's first offset are answered from cold files as well."""
+    """Offset by time, earliest time, view by id, and a group's first offset."""
     with ColdFiles() as cold:
         freeze(cold, parts)
         answer = await answer_to(parts.peer(), RemotingCommand.request(code, header))
@@ -153,8 +154,8 @@ async def test_lookups_wait_too(
         assert cold.waits
 
 
-async def test_a_first_offset_that_has_to_be_looked_up_waits_too(parts: BrokerParts) -> None:
-    """Where the log's start has moved, the first offset is found in the queue's file, cold or not."""
+async def test_a_first_offset_on_disk_waits(parts: BrokerParts) -> None:
+    """If the start of the log has moved, the first offset is read from the queue's file, cold or not."""
     with ColdFiles() as cold:
         freeze(cold, parts)
         parts.store._queues.by_key[TOPIC, 0]._corrected_for = -1

@@ -1,4 +1,4 @@
-"""Ends of transactions: every check in its order, with RocketMQ's codes and remarks, and what is in the log then."""
+"""END_TRANSACTION (37): every check in order, with RocketMQ's codes and remarks, and the resulting log."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,8 +37,8 @@ def records(it: Opened, topic: str = "T", queue_id: int = 0) -> list[Record]:
     return records_of(it.store.get(topic, queue_id, 0, 32))
 
 
-async def test_a_half_message_waits_in_its_topic(parts: Transacted) -> None:
-    """Nobody sees it; where it belongs and its transaction's id are properties, its transaction bits are none."""
+async def test_a_half_message_is_stored_in_the_half_topic(parts: Transacted) -> None:
+    """It is invisible to consumers; topic and transaction id are properties, and its transaction bits are cleared."""
     parts.send(b"one", queue_id=3)
     assert parts.it.bodies("T", 3) == []
     (half,) = records(parts.it, HALF)
@@ -50,8 +50,9 @@ async def test_a_half_message_waits_in_its_topic(parts: Transacted) -> None:
     assert parts.transactions.statistics().open == {"T": 1}
 
 
-async def test_commit(parts: Transacted) -> None:
-    """The message comes to its queue, with its transaction's bits and all its properties; an op message names it."""
+async def test_a_commit_delivers_the_message(parts: Transacted) -> None:
+    """It is stored in its queue, with its transaction bits and all its properties; an op message names the half
+    message."""
     half = parts.send(b"one", queue_id=3)
     parts.it.clock.now_ms += 2_500
     answer = parts.end(half)
@@ -72,8 +73,8 @@ async def test_commit(parts: Transacted) -> None:
     assert parts.transactions.halves.begin == 1
 
 
-async def test_rollback(parts: Transacted) -> None:
-    """Nobody ever sees it."""
+async def test_a_rollback_delivers_nothing(parts: Transacted) -> None:
+    """Only an op message is stored."""
     answer = parts.end(parts.send(), ROLLBACK)
     assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, NO_RESPONSE_REMARK)
     assert parts.it.bodies() == []
@@ -82,8 +83,8 @@ async def test_rollback(parts: Transacted) -> None:
 
 
 @pytest.mark.parametrize("decision", [0, 4, 7])
-async def test_who_does_not_know_is_not_answered(parts: Transacted, decision: int) -> None:
-    """Nothing is done, and no answer comes."""
+async def test_an_unknown_state_gets_no_response(parts: Transacted, decision: int) -> None:
+    """Nothing is changed."""
     parts.peer.send(parts.request(parts.send(), decision))
     assert parts.peer.received == []
     assert parts.open_offsets() == [0]
@@ -99,8 +100,8 @@ async def test_who_does_not_know_is_not_answered(parts: Transacted, decision: in
         ({"tran_state_table_offset": 9}, "The transaction state table offset wrong"),
     ],
 )
-async def test_checks(parts: Transacted, fields: dict[str, Any], remark: str) -> None:
-    """In their order; nothing is stored then."""
+async def test_an_invalid_end_is_refused(parts: Transacted, fields: dict[str, Any], remark: str) -> None:
+    """By the first failed check; nothing is stored."""
     half = parts.send()
     answer = parts.end(half, **fields)
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
@@ -108,7 +109,7 @@ async def test_checks(parts: Transacted, fields: dict[str, Any], remark: str) ->
 
 
 async def test_only_half_messages_are_ended(parts: Transacted) -> None:
-    """Another message that lies there is none, whatever its properties say."""
+    """Another message at that offset is no half message, whatever its properties say."""
     half = parts.send()
     parts.end(half)
     (final,) = records(parts.it)
@@ -117,8 +118,8 @@ async def test_only_half_messages_are_ended(parts: Transacted) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "code"), [("10", 604), ("60", 0), ("-1", 604), ("none", 604)])
-async def test_who_has_immunity_ends_in_time(parts: Transacted, seconds: str, code: int) -> None:
-    """Later only the answer to a question does; -1, and what is no number, is the broker's time-out."""
+async def test_an_end_after_the_immunity_time_is_refused(parts: Transacted, seconds: str, code: int) -> None:
+    """Then only the response to a check ends it. -1 and values that are no number mean the broker's timeout."""
     half = parts.send(CHECK_IMMUNITY_TIME_IN_SECONDS=seconds)
     parts.it.clock.now_ms += 20_000
     answer = parts.end(half)
@@ -128,7 +129,7 @@ async def test_who_has_immunity_ends_in_time(parts: Transacted, seconds: str, co
     assert len(parts.it.bodies()) == 1
 
 
-async def test_an_end_is_repeated_in_vain(parts: Transacted) -> None:
+async def test_a_repeated_end_changes_nothing(parts: Transacted) -> None:
     """In one read and later: one message, one op message, and success each time."""
     half = parts.send()
     parts.peer.send(parts.request(half), parts.request(half))
@@ -140,8 +141,8 @@ async def test_an_end_is_repeated_in_vain(parts: Transacted) -> None:
     assert (len(parts.it.bodies()), parts.it.bodies(OP)) == (1, [b"0"])
 
 
-async def test_what_was_rolled_back_never_comes(parts: Transacted) -> None:
-    """Whatever its producer says afterwards."""
+async def test_a_rolled_back_message_is_never_delivered(parts: Transacted) -> None:
+    """A later commit changes nothing."""
     half = parts.send()
     parts.end(half, ROLLBACK)
     parts.end(half)
@@ -149,7 +150,7 @@ async def test_what_was_rolled_back_never_comes(parts: Transacted) -> None:
 
 
 async def test_a_delay_begins_with_the_commit(parts: Transacted) -> None:
-    """A half message with a level waits in its topic; committed, it is delayed."""
+    """A half message with a delay level is stored in the half topic; once committed, it is delayed."""
     half = parts.send(b"late", DELAY="2")
     assert parts.it.bodies("SCHEDULE_TOPIC_XXXX", 1) == []
     assert parts.end(half).code == ResponseCode.SUCCESS
@@ -158,7 +159,7 @@ async def test_a_delay_begins_with_the_commit(parts: Transacted) -> None:
     assert (waiting.sys_flag, bytes(waiting.body)) == (8, b"late")
 
 
-async def test_timers_that_nobody_serves_are_refused(parts: Transacted) -> None:
+async def test_a_timer_without_a_timer_service_is_refused(parts: Transacted) -> None:
     """The half message stays open."""
     half = parts.send(TIMER_DELAY_MS="2000")
     assert parts.end(half).code == ResponseCode.MESSAGE_ILLEGAL
@@ -173,8 +174,8 @@ async def test_half_messages_can_be_refused(it: Opened) -> None:
         parts.send()
 
 
-async def test_a_store_that_takes_nothing(parts: Transacted) -> None:
-    """Is told in RocketMQ's words; the half message stays open, and can be ended later."""
+async def test_a_read_only_store_refuses_an_end(parts: Transacted) -> None:
+    """With RocketMQ's remarks; the half message stays open, and can be ended later."""
     half = parts.send()
 
     def refuse(call: str, _path: str) -> None:
@@ -193,8 +194,8 @@ async def test_a_store_that_takes_nothing(parts: Transacted) -> None:
     assert len(parts.it.bodies()) == 1
 
 
-async def test_a_message_too_long_for_the_store(tmp_path: Path) -> None:
-    """Is illegal by today's limit, and stays open: no op message goes without its final one."""
+async def test_an_end_with_too_long_a_message_is_refused(tmp_path: Path) -> None:
+    """It exceeds the current limit, and stays open: no op message is stored without the final one."""
     with opened(tmp_path) as it:
         half = Transacted(it).send(b"x" * 200)
     with opened(tmp_path, max_message_size=100) as it:
@@ -206,8 +207,8 @@ async def test_a_message_too_long_for_the_store(tmp_path: Path) -> None:
         assert (it.bodies(OP), parts.open_offsets()) == ([], [0])
 
 
-async def test_under_sync_flush_an_answer_waits_for_the_disk(tmp_path: Path) -> None:
-    """It comes with the sync; another end of the same half message waits for that, too."""
+async def test_under_sync_flush_the_response_waits_for_the_flush(tmp_path: Path) -> None:
+    """Another end of the same half message waits for it, too."""
     loop = asyncio.get_running_loop()
     with opened(tmp_path, sync=True, loop=loop) as it:
         parts = Transacted(it)
@@ -224,8 +225,8 @@ async def test_under_sync_flush_an_answer_waits_for_the_disk(tmp_path: Path) -> 
         assert (it.bodies(OP), parts.pool.pending) == ([b"0"], 0)
 
 
-async def test_a_oneway_end_is_not_answered(parts: Transacted) -> None:
-    """As Java's clients end transactions."""
+async def test_a_oneway_end_gets_no_response(parts: Transacted) -> None:
+    """Java clients end transactions by oneway requests."""
     request = parts.request(parts.send())
     request.flag = 2
     parts.peer.send(request)
@@ -233,8 +234,8 @@ async def test_a_oneway_end_is_not_answered(parts: Transacted) -> None:
     assert len(parts.it.bodies()) == 1
 
 
-async def test_ends_wait_until_it_is_known_what_is_open(it: Opened) -> None:
-    """Behind a start."""
+async def test_an_end_waits_until_half_messages_are_loaded(it: Opened) -> None:
+    """After a start."""
     parts = Transacted(it, is_loaded=False)
     half = parts.send()
     parts.peer.send(parts.request(half))
@@ -245,8 +246,8 @@ async def test_ends_wait_until_it_is_known_what_is_open(it: Opened) -> None:
     assert [answer.code for answer in parts.peer.take()] == [0]
 
 
-async def test_a_half_message_of_a_deleted_topic(parts: Transacted) -> None:
-    """Goes with its topic: success, an op message, and no queue comes back."""
+async def test_a_half_message_of_a_deleted_topic_is_dropped(parts: Transacted) -> None:
+    """Its end succeeds and stores an op message, but creates no queue."""
     half = parts.send()
     await parts.it.store.delete_topic("T", may_have_delayed=True)
     assert parts.end(half).code == ResponseCode.SUCCESS
@@ -254,7 +255,7 @@ async def test_a_half_message_of_a_deleted_topic(parts: Transacted) -> None:
     assert parts.it.bodies(OP) == [b"0"]
 
 
-# --- 323
+# --- RESUME_CHECK_HALF_MESSAGE (323)
 
 
 def resume(physical_offset: int) -> RemotingCommand:
@@ -262,8 +263,8 @@ def resume(physical_offset: int) -> RemotingCommand:
     return RemotingCommand.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
 
 
-async def test_resume_has_a_discarded_one_asked_again(it: Opened) -> None:
-    """From the topic of those that were discarded, as if nobody had been asked; both end together."""
+async def test_a_discarded_half_message_is_checked_again(it: Opened) -> None:
+    """It is restored from the topic of discarded messages with no checks counted; both copies end together."""
     parts = Transacted(it, transaction_check_max=1)
     half = parts.send()
     for _ in range(2):
@@ -283,7 +284,7 @@ async def test_resume_has_a_discarded_one_asked_again(it: Opened) -> None:
 
 
 @pytest.mark.parametrize("msg_id", ["", "XYZ", encode_offset_id(HOST, 77), encode_offset_id(HOST, 1 << 40)])
-async def test_resume_of_nothing(parts: Transacted, msg_id: str) -> None:
+async def test_resuming_an_unknown_message_fails(parts: Transacted, msg_id: str) -> None:
     """RocketMQ's remark."""
     parts.it.put(message())
     command = RemotingCommand.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHeader(msg_id=msg_id))
@@ -292,7 +293,7 @@ async def test_resume_of_nothing(parts: Transacted, msg_id: str) -> None:
     assert answer.remark == "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 
 
-async def test_resume_that_the_store_refuses(parts: Transacted) -> None:
+async def test_resuming_fails_if_the_store_refuses_the_put(parts: Transacted) -> None:
     """RocketMQ's other remark."""
     half = parts.send()
     parts.it.store._log.flags.set(RunningFlag.DISK_FULL)
@@ -302,7 +303,7 @@ async def test_resume_that_the_store_refuses(parts: Transacted) -> None:
 
 
 async def test_the_end_of_another_half_message_is_refused(parts: Transacted) -> None:
-    """After a power cut another one may lie where the one that is meant was: the unique key tells them apart."""
+    """After a power cut another half message may be at the offset: the unique key differs."""
     half = parts.send(b"there")
     before = parts.it.store.max_physical_offset
     elsewhere = encode_offset_id(HOST, half.physical_offset + 1)
@@ -320,15 +321,17 @@ async def test_the_end_of_another_half_message_is_refused(parts: Transacted) -> 
 @pytest.mark.parametrize(
     "fields", [{"msg_id": ""}, {"msg_id": "x", "transaction_id": "Uthere"}, {"msg_id": "Uthere", "transaction_id": "x"}]
 )
-async def test_clients_name_the_half_message_as_they_like(parts: Transacted, fields: dict[str, Any]) -> None:
-    """By either of two fields, by its place in the log, or not at all."""
+async def test_a_client_may_identify_the_half_message_in_several_ways(
+    parts: Transacted, fields: dict[str, Any]
+) -> None:
+    """By either of two fields, by its offset id, or not at all."""
     assert parts.end(parts.send(b"there"), **fields).code == ResponseCode.SUCCESS
     half = parts.send(b"there")
     assert parts.end(half, msg_id=encode_offset_id(HOST, half.physical_offset)).code == ResponseCode.SUCCESS
 
 
-async def test_a_half_message_inside_a_body_is_none(parts: Transacted) -> None:
-    """Bytes of a body that look like one would end the transaction of another producer."""
+async def test_a_half_message_inside_a_body_is_ignored(parts: Transacted) -> None:
+    """Otherwise, bytes of a body that look like a half message could end the transaction of another producer."""
     victim = parts.send(b"victim")
     place = parts.it.store.max_physical_offset + BODY_AT
     properties = encode_properties({"REAL_TOPIC": "T", "REAL_QID": "0", "PGROUP": "PG", "UNIQ_KEY": "forged"}).encode()
@@ -346,8 +349,8 @@ async def test_a_half_message_inside_a_body_is_none(parts: Transacted) -> None:
     assert parts.it.bodies("T") == [b"victim"]
 
 
-async def test_a_copy_s_root_is_not_for_its_sender_to_say(parts: Transacted) -> None:
-    """Another producer's transaction stays open; the table of half messages does not grow to a forged offset."""
+async def test_a_forged_root_offset_is_ignored(parts: Transacted) -> None:
+    """Another producer's transaction stays open, and the table of half messages does not grow to a forged offset."""
     victim = parts.send(b"victim")
     for root in ("0", "999999999999999999"):
         mine = parts.send(b"mine", TRAN_PREPARED_QUEUE_OFFSET=root, TRANSACTION_CHECK_TIMES="15")
@@ -369,8 +372,8 @@ async def test_a_copy_s_root_is_not_for_its_sender_to_say(parts: Transacted) -> 
         {"CHECK_IMMUNITY_TIME_IN_SECONDS": "9" * 5_000},
     ],
 )
-async def test_bad_entries_of_an_older_store_hold_nothing_up(it: Opened, more: dict[str, str]) -> None:
-    """Half messages and op messages that another version let in: loading, rounds and commits go on around them."""
+async def test_invalid_entries_of_an_older_store_are_skipped(it: Opened, more: dict[str, str]) -> None:
+    """Half and op messages that another version accepted: loading, checks and commits skip them."""
     before = Transacted(it)
     first = before.send(b"first")
     known = {"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": "bad", "REAL_TOPIC": "T", "REAL_QID": "0"}

@@ -1,6 +1,6 @@
-"""Answers of a real 4.9.8 broker to hand-made requests, where 5.3.3 answers the same: ours agree with them.
+"""Comparison with responses of a real 4.9.8 broker to hand-made requests for which 5.3.3 responds the same.
 
-Its topics held other traffic, so offsets differ; codes, remarks, and the names of ext fields do not. Where 5.3.3 adds
+Its topics had other traffic, so offsets differ; codes, remarks, and the names of ext fields do not. Where 5.3.3 adds
 fields, ours has more than 4.9.8.
 """
 
@@ -64,7 +64,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
 
 
 @pytest.mark.parametrize("asked", ASKED)
-async def test_our_answer_is_that_of_the_real_broker(parts: BrokerParts, asked: str) -> None:
+async def test_our_response_equals_that_of_the_real_broker(parts: BrokerParts, asked: str) -> None:
     """The same code, remark and ext fields, and a body where it has one."""
     golden = answers()[asked]
     expected = msgspec.json.decode(golden["rawHeader"])

@@ -1,4 +1,4 @@
-"""Questions about queues and records."""
+"""Queries of queues and records."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -32,14 +32,14 @@ def ask(parts: BrokerParts, code: RequestCode, header: Header) -> dict[str, str]
 
 @pytest.mark.parametrize(("topic", "queue_id", "low", "high"), [(TOPIC, 0, 0, 6), (TOPIC, 3, 0, 0), ("none", 0, 0, 0)])
 async def test_a_queue_has_bounds(parts: BrokerParts, topic: str, queue_id: int, low: int, high: int) -> None:
-    """30 is the next offset to be written, 31 the first valid one; 0 for what does not exist."""
+    """GET_MAX_OFFSET (30): the next offset to write; GET_MIN_OFFSET (31): the first valid one; 0 for unknown queues."""
     header = QueueHeader(topic, queue_id)
     assert ask(parts, RequestCode.GET_MAX_OFFSET, header) == {"offset": str(high)}
     assert ask(parts, RequestCode.GET_MIN_OFFSET, header) == {"offset": str(low)}
 
 
-async def test_the_first_messages_time_is_told(parts: BrokerParts) -> None:
-    """32 is the store time at the min offset, -1 for an empty queue."""
+async def test_the_earliest_store_time_is_returned(parts: BrokerParts) -> None:
+    """GET_EARLIEST_MSG_STORETIME (32): the store time at the min offset, -1 for an empty queue."""
     first = str(parts.clock.now_ms - 20)
     assert ask(parts, RequestCode.GET_EARLIEST_MSG_STORETIME, QueueHeader(TOPIC, 0)) == {"timestamp": first}
     assert ask(parts, RequestCode.GET_EARLIEST_MSG_STORETIME, QueueHeader(TOPIC, 1)) == {"timestamp": "-1"}
@@ -69,8 +69,8 @@ async def test_an_offset_is_found_by_time(
     assert ask(parts, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, elsewhere) == {"offset": "0"}
 
 
-async def test_a_record_is_shown_by_its_place_in_the_log(parts: BrokerParts) -> None:
-    """33 answers the record as it is stored."""
+async def test_a_record_is_returned_by_its_offset(parts: BrokerParts) -> None:
+    """VIEW_MESSAGE_BY_ID (33) returns the record as it is stored."""
     [append] = parts.put(b"shown")
     header = ViewMessageHeader(append.physical_offset)
     answer = parts.peer().ask(RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, header))
@@ -79,8 +79,8 @@ async def test_a_record_is_shown_by_its_place_in_the_log(parts: BrokerParts) -> 
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 123, 1 << 40])
-async def test_no_record_is_shown_where_none_begins(parts: BrokerParts, offset: int) -> None:
-    """In the middle of one, before the log, behind it: 1 with RocketMQ's remark."""
+async def test_an_offset_without_a_record_is_an_error(parts: BrokerParts, offset: int) -> None:
+    """Inside a record, before the log, after it: SYSTEM_ERROR (1) with RocketMQ's remark."""
     answer = parts.peer().ask(RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset)))
     assert (answer.code, answer.remark) == (1, f"can not find message by the offset, {offset}")
 
@@ -117,7 +117,7 @@ async def query(
 async def test_messages_are_found_by_key(
     parts: BrokerParts, key: str, most: int, unique: str | None, numbers: range
 ) -> None:
-    """12 answers the newest, in the log's order: as many as asked for, never more than 64; 32 by unique key."""
+    """QUERY_MESSAGE (12) returns the newest, in log order: up to the requested number, at most 64; 32 by unique key."""
     put_keyed(parts, 100)
     answer = await query(parts, key, most, unique)
     assert answer.code == 0
@@ -129,8 +129,8 @@ async def test_messages_are_found_by_key(
     assert answer.ext_fields()["indexLastUpdateTimestamp"] == str(parts.clock.now_ms)
 
 
-async def test_nothing_is_found_by_another_key(parts: BrokerParts) -> None:
-    """22, RocketMQ's remark, and zeros where the newest message of the index would stand."""
+async def test_an_unknown_key_is_not_found(parts: BrokerParts) -> None:
+    """QUERY_NOT_FOUND (22), RocketMQ's remark, and zeros for the newest message of the index."""
     put_keyed(parts, 1)
     for key, most, end in (("none", 32, 2**63 - 1), ("k0", 0, 2**63 - 1), ("k0", 32, 1_000)):
         answer = await query(parts, key, most, end=end)
@@ -139,8 +139,8 @@ async def test_nothing_is_found_by_another_key(parts: BrokerParts) -> None:
         assert not answer.body
 
 
-async def test_an_answer_is_one_frame(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more than a client takes the newest messages are answered."""
+async def test_a_response_fits_into_one_frame(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If there are more messages than a client accepts, the newest are returned."""
     monkeypatch.setattr("skylarkmq.broker.store.index.key_query.MAX_RESPONSE_BYTES", 45_000)
     properties = b"KEYS\x01large\x02"
     for number in range(6):

@@ -1,1 +1,1 @@
-"""Collectors."""
+"""Tests of the collectors."""

@@ -1,4 +1,4 @@
-"""Calls to clients, as they are told."""
+"""Metrics of requests to clients."""
 
 import pytest
 
@@ -12,8 +12,8 @@ from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.peer import Peer
 
 
-async def test_calls_and_replies_are_told_by_how_they_ended() -> None:
-    """One that found nobody, and a reply to nobody."""
+async def test_calls_and_replies_are_counted_by_outcome() -> None:
+    """A call without a client, and a reply without a requester."""
     calls, peer = ClientCalls(), Peer(Dispatcher())
     peer.lose()
     with pytest.raises(CallFailed):

@@ -1,4 +1,4 @@
-"""Who is connected, by what is known of languages and versions."""
+"""Metrics of connected clients by language and version."""
 
 from pathlib import Path
 
@@ -14,8 +14,8 @@ def values(parts: BrokerParts, name: str) -> dict[tuple[str, ...], object]:
     return {step.labels: step.value for step in steps if isinstance(step, Value) and step.name == name}
 
 
-async def test_a_connection_of_several_producer_groups_is_one(tmp_path: Path) -> None:
-    """Connections are counted once, groups each with its own."""
+async def test_a_connection_of_several_producer_groups_counts_once(tmp_path: Path) -> None:
+    """Connections are counted once, groups each with its own members."""
     with broker_parts(tmp_path) as parts:
         parts.peer().ask(heartbeat(producers=("A", "B")))
         parts.peer(4322).ask(heartbeat(producers=("A",)))
@@ -23,8 +23,8 @@ async def test_a_connection_of_several_producer_groups_is_one(tmp_path: Path) ->
         assert values(parts, "rocketmq_producer_count") == {("A",): 2, ("B",): 1}
 
 
-async def test_what_a_stranger_says_of_itself_makes_no_label(tmp_path: Path) -> None:
-    """Unknown languages and versions share one."""
+async def test_unknown_languages_and_versions_share_a_label(tmp_path: Path) -> None:
+    """Values from clients never become labels."""
     with broker_parts(tmp_path) as parts:
         for port, (language, version) in enumerate((("JAVA", 409), ("KLINGON", 30_000), (None, -5)), start=5_000):
             request = heartbeat(consumer(kind=ConsumeType.CONSUME_ACTIVELY), client_id=str(port))

@@ -11,8 +11,8 @@ from tests.harness.stores import opened
 from tests.harness.timers import SteppedLoop
 
 
-def test_levels_are_told_one_by_one(tmp_path: Path) -> None:
-    """What waits, what was delivered and dropped, how late; and the delays that were asked for, by topic."""
+def test_levels_are_exported_one_by_one(tmp_path: Path) -> None:
+    """Waiting, delivered and dropped messages, lateness, and the requested delays by topic."""
     with opened(tmp_path) as it:
         delivery = DelayDelivery(it.store, offsets_of(it), DELAYS_MS, it.clock)
         it.put(delayed(b"one"), delayed(b"never", properties=b"DELAY\x011\x02"), delayed(b"later", 2))

@@ -1,4 +1,4 @@
-"""How far groups are behind, over a real store with a clock that stands still."""
+"""Lag of groups, over a real store with a stopped clock."""
 
 from pathlib import Path
 
@@ -28,8 +28,8 @@ def value(collector: GroupCollector, name: str) -> object:
     return told
 
 
-async def test_a_queue_without_an_offset_has_nothing_behind(tmp_path: Path) -> None:
-    """A group that never committed there is not behind by everything that was ever sent."""
+async def test_a_queue_without_a_committed_offset_has_no_lag(tmp_path: Path) -> None:
+    """Otherwise a group that never committed would lag by all messages ever sent."""
     with broker_parts(tmp_path) as parts:
         parts.put(b"a", b"b", queue_id=0)
         parts.put(b"c", b"d", b"e", queue_id=1)
@@ -41,8 +41,8 @@ async def test_a_queue_without_an_offset_has_nothing_behind(tmp_path: Path) -> N
         assert values(collector, "rocketmq_consumer_offset") == {(TOPIC, GROUP): 1}
 
 
-async def test_ages_are_those_of_the_oldest_over_all_queues(tmp_path: Path) -> None:
-    """Of what is not committed, and of what is not pulled."""
+async def test_ages_are_those_of_the_oldest_message_over_all_queues(tmp_path: Path) -> None:
+    """Of uncommitted messages, and of messages that are not pulled."""
     with broker_parts(tmp_path) as parts:
         for queue_id in (0, 1):
             parts.put(b"old", queue_id=queue_id)
@@ -62,8 +62,8 @@ async def test_ages_are_those_of_the_oldest_over_all_queues(tmp_path: Path) -> N
         assert value(collector, AGE) == 3_500
 
 
-async def test_only_what_members_subscribe_to_is_told_natively(tmp_path: Path) -> None:
-    """Without members a group keeps the exporter's metrics, for as long as its topic exists."""
+async def test_native_metrics_need_a_subscription(tmp_path: Path) -> None:
+    """Without members a group keeps the exporter's metrics, as long as its topic exists."""
     with broker_parts(tmp_path) as parts:
         parts.put(b"a")
         parts.offsets.commit(GROUP, TOPIC, 0, 0)
@@ -80,7 +80,7 @@ async def test_only_what_members_subscribe_to_is_told_natively(tmp_path: Path) -
 
 
 async def test_a_broadcasting_group_has_no_age(tmp_path: Path) -> None:
-    """Its offsets are its members' own affair; the ordinal says what it is."""
+    """Its members keep their own offsets; the label has the model's ordinal."""
     with broker_parts(tmp_path) as parts:
         parts.put(b"a")
         parts.peer().ask(heartbeat(consumer(model=MessageModel.BROADCASTING)))
@@ -90,8 +90,8 @@ async def test_a_broadcasting_group_has_no_age(tmp_path: Path) -> None:
         assert values(collector, "rocketmq_group_diff") == {(GROUP, TOPIC, "1", "0"): 1}
 
 
-async def test_retry_topics_are_told_as_such_only(tmp_path: Path) -> None:
-    """Their lag is a metric of its own, which counts all that was not committed."""
+async def test_retry_topics_have_a_metric_of_their_own(tmp_path: Path) -> None:
+    """It counts all messages that were not committed."""
     with broker_parts(tmp_path) as parts:
         parts.topics.update(TopicConfig(f"%RETRY%{GROUP}", 1, 1))
         parts.put(b"a", b"b", topic=f"%RETRY%{GROUP}")
@@ -103,8 +103,8 @@ async def test_retry_topics_are_told_as_such_only(tmp_path: Path) -> None:
         assert values(collector, "rocketmq_group_diff") == {}
 
 
-async def test_an_offset_that_has_not_moved_is_not_read_again(tmp_path: Path) -> None:
-    """The time of a message never changes, so a scrape costs what has moved since the last."""
+async def test_the_time_of_an_unchanged_offset_is_cached(tmp_path: Path) -> None:
+    """The store time of a message never changes, so a scrape reads only for offsets that have moved."""
     with broker_parts(tmp_path) as parts:
         parts.put(b"a", b"b")
         parts.peer().ask(heartbeat(consumer()))
@@ -117,13 +117,13 @@ async def test_an_offset_that_has_not_moved_is_not_read_again(tmp_path: Path) ->
         def read(*_place: object) -> int:
             raise cold
 
-        parts.store.store_time_at = read  # type: ignore[method-assign, assignment] # no more reads
+        parts.store.store_time_at = read  # no more reads
         assert cold not in list(collector())
         parts.offsets.commit(GROUP, TOPIC, 0, 1)
-        assert list(collector()).count(cold) == 3  # tries; then the age is left out
+        assert list(collector()).count(cold) == 3  # attempts; then the age is left out
         assert "times=0" in repr(collector)
 
 
-def test_of_two_times_the_known_and_earlier_counts() -> None:
+def test_the_earlier_of_two_times() -> None:
     """Either may be unknown."""
     assert (earlier(None, None), earlier(5, None), earlier(None, 7), earlier(5, 7)) == (None, 5, 7, 5)

@@ -1,4 +1,4 @@
-"""The process's own figures, against what the kernel says of a made-up process and of this one."""
+"""Metrics of the process, compared with a fake /proc and with this process."""
 
 import os
 import time
@@ -17,8 +17,8 @@ def values(collector: ProcessCollector) -> dict[str, float]:
     return told
 
 
-def test_this_process_is_told_as_the_kernel_knows_it() -> None:
-    """Memory, time and descriptors of the process that asks."""
+def test_metrics_of_this_process() -> None:
+    """Memory, time and descriptors."""
     collector = ProcessCollector()
     told = values(collector)
     status = Path("/proc/self/status").read_text()
@@ -32,7 +32,7 @@ def test_this_process_is_told_as_the_kernel_knows_it() -> None:
 
 
 def test_many_descriptors_are_counted_in_steps(tmp_path: Path) -> None:
-    """Where the kernel does not tell their number they are counted, letting others go first now and then."""
+    """If the kernel does not report their number, they are counted, with other work in between."""
     own = tmp_path / "self"
     (own / "fd").mkdir(parents=True)
     (tmp_path / "uptime").write_text("100.0 50.0\n")

@@ -9,8 +9,8 @@ from tests.harness.stores import opened
 from tests.harness.timed import deletion, stop, timed, timers_of
 
 
-def test_what_waits_and_how_it_ended(tmp_path: Path) -> None:
-    """By topic, by when it is due, by outcome; and what is behind."""
+def test_waiting_and_ended_timer_messages(tmp_path: Path) -> None:
+    """By topic, by due time, by outcome; and the lag."""
     with opened(tmp_path) as it:
         timers = timers_of(it)
         timers.delivery.load()

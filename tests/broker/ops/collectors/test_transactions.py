@@ -9,8 +9,8 @@ from tests.harness.stores import opened
 from tests.harness.transacted import ROLLBACK, Transacted
 
 
-async def test_transactions_are_told_by_topic(tmp_path: Path) -> None:
-    """Those that are open, committed and rolled back, and how long commits took; what was asked, of all."""
+async def test_transactions_are_counted_by_topic(tmp_path: Path) -> None:
+    """Open, committed and rolled back ones, and the duration of commits; checks in total."""
     with opened(tmp_path) as it:
         parts = Transacted(it)
         halves = [parts.send(b"%d" % n, topic="TU"[n % 2]) for n in range(5)]

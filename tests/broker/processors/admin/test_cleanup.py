@@ -1,4 +1,4 @@
-"""Tidying up by hand: what belongs to no topic goes, and retention is told that it is time."""
+"""Cleanup on request: queues without a topic are removed, and retention is started."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.harness.broker_parts import TOPIC, broker_parts
 
 
 async def test_queues_without_a_topic_are_removed(tmp_path: Path) -> None:
-    """Those of topics and of system topics stay, whether the latter are in the table or not."""
+    """Queues of topics and of system topics stay, whether or not the latter are in the topic table."""
     with broker_parts(tmp_path) as parts:
         parts.serve(CleanupProcessor(parts.topics, parts.store).handlers())
         for topic in (TOPIC, "Stray", "rmq_sys_wheel_timer"):
@@ -22,8 +22,8 @@ async def test_queues_without_a_topic_are_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG])
-async def test_a_walk_is_asked_for(tmp_path: Path, code: RequestCode) -> None:
-    """They answer at once."""
+async def test_cleanup_is_started_by_request(tmp_path: Path, code: RequestCode) -> None:
+    """The response does not wait for the cleanup."""
     with broker_parts(tmp_path) as parts:
         parts.serve(CleanupProcessor(parts.topics, parts.store).handlers())
         assert parts.peer().ask(RemotingCommand.request(code)).code == 0

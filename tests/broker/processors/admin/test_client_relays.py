@@ -1,4 +1,4 @@
-"""Questions of operators that clients answer: relayed, and what is said when there is no answer."""
+"""Operators' requests that the broker forwards to clients, and the response if a client does not respond."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ QUEUE = MessageQueue(TOPIC, "b", 0)
 
 
 class Relaying(BrokerParts):
-    """Parts with relays."""
+    """Parts with a relay processor."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -40,7 +40,7 @@ class Relaying(BrokerParts):
         )
 
     def member(self, client_id: str = "c1", version: int = 479) -> Peer:
-        """A client that consumes."""
+        """Return a consuming client."""
         peer = self.peer(1000 + len(self.selector.connections))
         beat = heartbeat(consumer(), client_id=client_id)
         beat.version = version
@@ -77,7 +77,7 @@ async def told(peer: Peer, request: RemotingCommand) -> tuple[int, str | None]:
 
 
 async def relayed(operator: Peer, request: RemotingCommand, member: Peer, response: RemotingCommand) -> RemotingCommand:
-    """What the member was asked, once it has answered."""
+    """Return the request that the member received, after it has responded."""
     operator.send(request)
     asked = await member.asked()
     member.answer(asked, response)
@@ -95,8 +95,9 @@ async def _finished(parts: Relaying) -> None:
         await next(iter(parts.dispatcher._tasks))
 
 
-async def test_running_info_is_asked_of_the_client_and_its_answer_goes_back(parts: Relaying) -> None:
-    """307 with the same ext fields; code, remark and body are the client's, whatever the body is."""
+async def test_running_info_is_forwarded_and_the_response_returned(parts: Relaying) -> None:
+    """GET_CONSUMER_RUNNING_INFO (307) keeps its ext fields; code, remark and body are the client's, whatever the body
+    is."""
     member, operator = parts.member(), parts.peer()
     response = RemotingCommand.response(0, "not set any response code", body=INFO)
     asked = await relayed(operator, running_info(), member, response)
@@ -106,16 +107,17 @@ async def test_running_info_is_asked_of_the_client_and_its_answer_goes_back(part
     assert (answer.code, answer.remark, answer.body) == (0, "not set any response code", INFO)
 
 
-async def test_an_error_of_the_client_goes_back_too(parts: Relaying) -> None:
-    """It says that it has no such group."""
+async def test_an_error_of_the_client_is_returned(parts: Relaying) -> None:
+    """The client responds that it does not have the group."""
     member, operator = parts.member(), parts.peer()
     await relayed(operator, running_info(), member, RemotingCommand.response(1, "The Consumer Group <G> not exist"))
     answer = await answer_of(parts, operator)
     assert (answer.code, answer.remark) == (1, "The Consumer Group <G> not exist")
 
 
-async def test_a_client_gets_the_message_that_it_is_to_consume(parts: Relaying) -> None:
-    """309: the record of the offset id is the body; broker, and flags of topic and group stand in the ext fields."""
+async def test_consume_directly_sends_the_message_to_the_client(parts: Relaying) -> None:
+    """CONSUME_MESSAGE_DIRECTLY (309): the record at the offset id is the body; ext fields have broker, topic and group
+    flags."""
     parts.topics.update(TopicConfig(TOPIC, 4, 4, topic_sys_flag=2))
     [append] = parts.put(b"now")
     member, operator = parts.member(), parts.peer()
@@ -129,8 +131,8 @@ async def test_a_client_gets_the_message_that_it_is_to_consume(parts: Relaying) 
     assert (await answer_of(parts, operator)).body == b"{}"
 
 
-async def test_a_message_that_is_not_in_memory_is_waited_for(parts: Relaying, tmp_path: Path) -> None:
-    """The client gets it all the same."""
+async def test_consume_directly_waits_for_a_cold_message(parts: Relaying, tmp_path: Path) -> None:
+    """The client receives it after the read."""
     [append] = parts.put(b"cold")
     parts.store._reader._log_reads._hot_tail_bytes = 0
     parts.store._reader.start(asyncio.get_running_loop())
@@ -145,15 +147,15 @@ async def test_a_message_that_is_not_in_memory_is_waited_for(parts: Relaying, tm
 
 
 @pytest.mark.parametrize("place", [None, "nothing", "7F00000100002A9F00000000000FFFFF"])
-async def test_a_message_that_is_not_there_is_not_consumed(parts: Relaying, place: str | None) -> None:
-    """No id, no offset id, nothing at that offset: 1, and the client hears nothing."""
+async def test_consume_directly_fails_without_a_message(parts: Relaying, place: str | None) -> None:
+    """No id, no valid offset id, or no record at that offset: SYSTEM_ERROR (1), and the client receives nothing."""
     parts.member()
     code, _ = await told(parts.peer(), consume_directly(place))
     assert (code, parts.calls.statistics().answered) == (1, 0)
 
 
-async def test_clients_that_cannot_be_asked(parts: Relaying) -> None:
-    """Nobody of that id, or one from before these requests: 1 with who it is."""
+async def test_a_missing_or_old_client_is_an_error(parts: Relaying) -> None:
+    """No client with that id, or one with a version before these requests: SYSTEM_ERROR (1) with the client's id."""
     parts.member("old", version=61)
     operator = parts.peer()
     assert await told(operator, running_info("c9")) == (1, f"The Consumer <{GROUP}> <c9> not online")
@@ -162,8 +164,8 @@ async def test_clients_that_cannot_be_asked(parts: Relaying) -> None:
     assert await told(operator, running_info("old")) == (1, too_low)
 
 
-async def test_a_client_that_does_not_answer(parts: Relaying, monkeypatch: pytest.MonkeyPatch) -> None:
-    """207 when it is silent, 1 when its connection ends meanwhile; nothing waits for it any more."""
+async def test_a_client_without_a_response_is_an_error(parts: Relaying, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timeout is CONSUME_MSG_TIMEOUT (207), a lost connection SYSTEM_ERROR (1); no call stays pending."""
     member, operator = parts.member(), parts.peer()
     operator.send(running_info())
     await member.asked()
@@ -179,15 +181,16 @@ async def test_a_client_that_does_not_answer(parts: Relaying, monkeypatch: pytes
     assert (parts.calls.statistics().waiting, parts.pool.pending) == (0, 0)
 
 
-async def test_of_two_clients_of_one_id_the_one_that_came_last_is_asked(parts: Relaying) -> None:
-    """The other is what is left of a connection that nobody has closed."""
+async def test_the_latest_client_with_an_id_receives_the_request(parts: Relaying) -> None:
+    """The other one is a stale connection that was never closed."""
     before, now, operator = parts.member(), parts.member(), parts.peer()
     asked = await relayed(operator, running_info(), now, RemotingCommand.response())
     assert (asked.code, before.connection.calls) == (RequestCode.GET_CONSUMER_RUNNING_INFO, 0)
 
 
-async def test_the_status_of_all_members_is_gathered(parts: Relaying, monkeypatch: pytest.MonkeyPatch) -> None:
-    """223 asks each 221 at once; who refuses, tells no status or is silent is left out, or has nothing."""
+async def test_the_status_of_all_members_is_collected(parts: Relaying, monkeypatch: pytest.MonkeyPatch) -> None:
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223) sends 221 to all members at once; a failed member is left out, or is
+    empty."""
     members = [parts.member(client_id) for client_id in ("c1", "c2", "c3")]
     operator = parts.peer()
     operator.send(status())
@@ -205,8 +208,8 @@ async def test_the_status_of_all_members_is_gathered(parts: Relaying, monkeypatc
     assert ConsumerStatus.decode(answer.body).consumer_table == {}
 
 
-async def test_a_large_group_is_asked_a_few_members_in_a_turn(parts: Relaying) -> None:
-    """All of them, and others have their turns in between; a member that does not read costs nobody his answer."""
+async def test_a_large_group_is_queried_in_slices(parts: Relaying) -> None:
+    """All members are queried, and other work runs in between; a member that does not read delays no other response."""
     members = [parts.member(f"c{number}") for number in range(50)]
     members[7].connection.paused = True
     operator = parts.peer()
@@ -221,7 +224,7 @@ async def test_a_large_group_is_asked_a_few_members_in_a_turn(parts: Relaying) -
 
 
 async def test_the_status_of_one_member(parts: Relaying) -> None:
-    """The other one is not asked; nobody of that id is no error."""
+    """The other members receive no request; an unknown client id is no error."""
     one, other, operator = parts.member("c1"), parts.member("c2"), parts.peer()
     asked = await relayed(operator, status("c2"), other, RemotingCommand.response(body=b'{"messageQueueTable":{}}'))
     assert asked.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
@@ -230,8 +233,8 @@ async def test_the_status_of_one_member(parts: Relaying) -> None:
     assert (await operator.ask_slowly(status("c9"))).code == 0
 
 
-async def test_the_status_of_nobody(parts: Relaying) -> None:
-    """A group without members, and members from before the question: 1."""
+async def test_the_status_of_no_member_is_an_error(parts: Relaying) -> None:
+    """A group without members, and members with a version before the request: SYSTEM_ERROR (1)."""
     operator = parts.peer()
     assert await told(operator, status()) == (1, f"No Any Consumer online in the consumer group: [{GROUP}]")
     parts.member("old", version=27)

@@ -1,4 +1,4 @@
-"""Who is connected: members of consumer and producer groups."""
+"""Connected members of consumer and producer groups."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,8 +35,8 @@ def members(code: int, group: str) -> RemotingCommand:
     return RemotingCommand.request(code, header)
 
 
-async def test_a_consumer_group_has_members_and_subscriptions(parts: BrokerParts) -> None:
-    """Address, client id, language and version of each; how the group consumes, and what."""
+async def test_consumer_connections_have_members_and_subscriptions(parts: BrokerParts) -> None:
+    """Each member has address, client id, language and version; the group has its mode and subscriptions."""
     for port, client_id in ((1, "c1"), (2, "c2")):
         parts.peer(port).send(heartbeat(consumer(subscribe(TOPIC, "a || b", 7)), client_id=client_id))
     answer = await parts.peer(3).ask_slowly(members(RequestCode.GET_CONSUMER_CONNECTION_LIST, GROUP))
@@ -49,8 +49,8 @@ async def test_a_consumer_group_has_members_and_subscriptions(parts: BrokerParts
     assert (body.consume_type, body.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
 
 
-async def test_a_group_without_members_is_not_online(parts: BrokerParts) -> None:
-    """206 for consumers, 1 for producers, each in its words."""
+async def test_a_group_without_members_is_an_error(parts: BrokerParts) -> None:
+    """CONSUMER_NOT_ONLINE (206) for consumers, SYSTEM_ERROR (1) for producers, each with RocketMQ's remark."""
     peer = parts.peer()
     consumers = peer.ask(members(RequestCode.GET_CONSUMER_CONNECTION_LIST, "none"))
     assert (consumers.code, consumers.remark) == (206, "the consumer group[none] not online")
@@ -58,8 +58,9 @@ async def test_a_group_without_members_is_not_online(parts: BrokerParts) -> None
     assert (producers.code, producers.remark) == (1, "the producer group[none] not exist")
 
 
-async def test_producers_are_told_by_group_and_all_together(parts: BrokerParts) -> None:
-    """204 lists one group, 328 all, with the Unix time of their last heartbeat."""
+async def test_producers_are_listed_by_group_and_all_together(parts: BrokerParts) -> None:
+    """GET_PRODUCER_CONNECTION_LIST (204) lists one group, GET_ALL_PRODUCER_INFO (328) all, with the last heartbeat's
+    Unix time."""
     parts.peer(1).send(heartbeat(client_id="p1", producers=("PG", "other")))
     peer = parts.peer(2)
     answer = await peer.ask_slowly(members(RequestCode.GET_PRODUCER_CONNECTION_LIST, "PG"))

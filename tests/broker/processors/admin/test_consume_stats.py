@@ -1,4 +1,4 @@
-"""Where groups stand: lag, who consumes a topic, time spans, all offsets; also when the disk has to be asked."""
+"""Progress of groups: lag, consumers of a topic, time spans, all offsets; also with cold data."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,7 +24,7 @@ from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, hear
 
 
 class Stats(BrokerParts):
-    """Parts with a processor of statistics; topic `T` has two queues, `Other` one, which is ordered."""
+    """Parts with a statistics processor; topic `T` has two queues, the ordered topic `Other` one."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -46,7 +46,7 @@ class Stats(BrokerParts):
         self.serve(processor.handlers())
 
     def join(self, *topics: str) -> None:
-        """A member of the group subscribes to these."""
+        """Add a member of the group that subscribes to these topics."""
         peer = self.peer()
         peer.send(heartbeat(consumer(*[subscribe(topic, "*", 1) for topic in topics])))
         peer.take()
@@ -55,7 +55,7 @@ class Stats(BrokerParts):
         request = RemotingCommand.request(RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(GROUP, **fields))
         return ConsumeStats.decode((await self.peer().ask_slowly(request)).body)
 
-    async def topics_told(self, **fields: str) -> set[str]:
+    async def topics_listed(self, **fields: str) -> set[str]:
         return {queue.topic for queue in (await self.stats(**fields)).offset_table}
 
 
@@ -70,8 +70,8 @@ def queue(queue_id: int, topic: str = TOPIC) -> MessageQueue:
     return MessageQueue(topic, "b", queue_id)
 
 
-async def test_a_group_stands_somewhere_in_each_queue(stats: Stats) -> None:
-    """The queue's end, what is committed, what was pulled, when the last consumed message came; and the rate."""
+async def test_consume_stats_have_the_progress_in_each_queue(stats: Stats) -> None:
+    """Max offset, committed and pulled offset, and store time of the last consumed message; and the rate."""
     stats.put(b"x", b"y")
     stats.clock.now_ms += 7
     stats.put(b"z")
@@ -86,27 +86,27 @@ async def test_a_group_stands_somewhere_in_each_queue(stats: Stats) -> None:
     assert (answer.consume_tps, answer.diff, answer.inflight_diff) == (0.3, 1, 1)
 
 
-async def test_without_a_topic_all_that_have_offsets_are_told(stats: Stats) -> None:
-    """Those that do not exist any more are passed over; a group that never committed has an empty table."""
-    assert await stats.topics_told() == set()
+async def test_consume_stats_without_a_topic_cover_all_topics_with_offsets(stats: Stats) -> None:
+    """Deleted topics are skipped; a group that never committed has an empty table."""
+    assert await stats.topics_listed() == set()
     for topic in (TOPIC, "Other", "Gone"):
         stats.offsets.commit(GROUP, topic, 0, 0)
-    assert await stats.topics_told() == {TOPIC, "Other"}
-    assert await stats.topics_told(topic=" ") == {TOPIC, "Other"}
+    assert await stats.topics_listed() == {TOPIC, "Other"}
+    assert await stats.topics_listed(topic=" ") == {TOPIC, "Other"}
 
 
-async def test_what_members_do_not_subscribe_to_is_history(stats: Stats) -> None:
-    """Unless topics are asked for by a list, which is 5.x's way."""
+async def test_offsets_of_topics_without_a_subscription_are_ignored(stats: Stats) -> None:
+    """Unless the request lists topics, as 5.x does."""
     stats.offsets.commit(GROUP, "Other", 0, 0)
     stats.join(TOPIC)
-    assert await stats.topics_told() == set()
-    assert await stats.topics_told(topic="Other") == set()
-    assert await stats.topics_told(topic=TOPIC) == {TOPIC}
-    assert await stats.topics_told(topic_list=f"Other;{TOPIC};Gone;") == {TOPIC, "Other"}
+    assert await stats.topics_listed() == set()
+    assert await stats.topics_listed(topic="Other") == set()
+    assert await stats.topics_listed(topic=TOPIC) == {TOPIC}
+    assert await stats.topics_listed(topic_list=f"Other;{TOPIC};Gone;") == {TOPIC, "Other"}
 
 
-async def test_all_groups_are_told_in_one_answer(stats: Stats) -> None:
-    """317: by group, of ordered topics or of all, with totals over everything."""
+async def test_consume_stats_of_all_groups(stats: Stats) -> None:
+    """GET_BROKER_CONSUME_STATS (317): by group, for ordered topics or for all, with totals over everything."""
     stats.put(b"x", b"y")
     stats.offsets.commit(GROUP, TOPIC, 0, 1)
     stats.offsets.commit(GROUP, "Other", 0, 0)
@@ -130,7 +130,7 @@ async def test_all_groups_are_told_in_one_answer(stats: Stats) -> None:
     assert [list(each["offsetTable"]) for each in only] == [[queue(0, "Other")]]
 
 
-async def test_who_consumes_a_topic(stats: Stats) -> None:
+async def test_the_consumers_of_a_topic(stats: Stats) -> None:
     """Groups with members that subscribe to it, and groups with offsets of it."""
     stats.offsets.commit("away", TOPIC, 0, 1)
     stats.offsets.commit("elsewhere", "Other", 0, 1)
@@ -139,8 +139,8 @@ async def test_who_consumes_a_topic(stats: Stats) -> None:
     assert GroupList.decode(answer.body).group_list == [GROUP, "away"]
 
 
-async def test_time_spans_tell_how_old_the_backlog_is(stats: Stats) -> None:
-    """First, last and last consumed time of each queue, and the age of what is next; -1 where nothing is."""
+async def test_time_spans_have_the_age_of_the_backlog(stats: Stats) -> None:
+    """First, last and last consumed time of each queue, and the age of the next message; -1 if there is none."""
     came_ms = []
     for _ in range(3):
         came_ms.append(stats.clock.now_ms)
@@ -157,8 +157,9 @@ async def test_time_spans_tell_how_old_the_backlog_is(stats: Stats) -> None:
     assert stats.peer().ask(unknown).code == 17
 
 
-async def test_all_offsets_are_told_to_who_keeps_a_copy(stats: Stats) -> None:
-    """43: the file's content and the topics of each group; 1 if there are none."""
+async def test_all_offsets_are_returned(stats: Stats) -> None:
+    """GET_ALL_CONSUMER_OFFSET (43) returns the file's content and the topics of each group; SYSTEM_ERROR (1) if it is
+    empty."""
     request = RemotingCommand.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
     empty = stats.peer().ask(request)
     assert (empty.code, empty.remark) == (1, "No consumer offset in this broker")

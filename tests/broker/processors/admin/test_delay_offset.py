@@ -1,4 +1,4 @@
-"""Request 45: how far delay levels are delivered."""
+"""GET_ALL_DELAY_OFFSET (45): the delivered offsets of the delay levels."""
 
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.broker_parts import broker_parts
 
 
-async def test_every_level_that_was_delivered_is_told(tmp_path: Path) -> None:
-    """As of now, flushed or not, in the shape of the file; an empty table too."""
+async def test_the_offset_of_every_delivered_level_is_returned(tmp_path: Path) -> None:
+    """The current offsets, flushed or not, in the format of the file; an empty table, too."""
     with broker_parts(tmp_path) as parts:
         offsets = DelayOffsetTable(10_000, parts.clock)
         parts.serve(DelayOffsetProcessor(offsets).handlers())

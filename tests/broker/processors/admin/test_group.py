@@ -1,4 +1,4 @@
-"""Groups by hand: what is set, what a change waits for, what a deletion takes."""
+"""Subscription groups: changes, what their responses wait for, and deletion."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.harness.golden import transcripts
 
 
 class Admin(BrokerParts):
-    """Parts with a group processor; `saves` and `offset_saves` count what changes waited for."""
+    """Parts with a group processor; `saves` and `offset_saves` count the waits for the disk."""
 
     def __init__(self, root: Path, **settings: Any) -> None:
         super().__init__(root, **settings)
@@ -54,8 +54,8 @@ async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
     it.store.close()
 
 
-async def test_a_group_is_made_and_changed(admin: Admin) -> None:
-    """It is on disk before the answer; what changes nothing is not written."""
+async def test_a_group_is_created_and_changed(admin: Admin) -> None:
+    """The change is on disk before the response; a request that changes nothing is not saved."""
     answer = await admin.set(retry_max_times=3)
     assert (answer.code, answer.remark, bytes(answer.body)) == (0, None, b"")
     assert admin.groups.find(GROUP) == SubscriptionGroupConfig(GROUP, retry_max_times=3)
@@ -65,16 +65,16 @@ async def test_a_group_is_made_and_changed(admin: Admin) -> None:
     assert admin.saves == 2
 
 
-async def test_what_a_group_may_not_do_is_refused_from_then_on(admin: Admin) -> None:
-    """Its next pull, with whose account it is on."""
+async def test_a_permission_takes_effect_with_the_next_pull(admin: Admin) -> None:
+    """The pull is refused, with the forbiddenType of the group."""
     assert admin.peer().ask(pull()).code == 19
     await admin.set(consume_enable=False)
     answer = admin.peer().ask(pull())
     assert (answer.code, answer.ext_fields()["forbiddenType"]) == (16, "2")
 
 
-async def test_several_groups_are_set_together(admin: Admin) -> None:
-    """225: one write for all; with one that cannot be, none is set."""
+async def test_a_list_of_groups_is_set_in_one_request(admin: Admin) -> None:
+    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225): one save for all; if one group is invalid, none is set."""
     groups = [SubscriptionGroupConfig("a", retry_max_times=1), SubscriptionGroupConfig("b")]
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
     command = RemotingCommand.request(code, body=SubscriptionGroupList(groups).encode())
@@ -87,8 +87,9 @@ async def test_several_groups_are_set_together(admin: Admin) -> None:
     assert admin.groups.find("c") is None
 
 
-async def test_all_groups_are_listed_and_one_is_shown(admin: Admin) -> None:
-    """201 as it stands in the file; 352 makes the group that it asks for."""
+async def test_groups_are_listed_and_returned(admin: Admin) -> None:
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201) returns the file's content; GET_SUBSCRIPTIONGROUP_CONFIG (352) creates its
+    group."""
     await admin.set(retry_max_times=3)
     listed = admin.peer().ask(RemotingCommand.request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
     wrapper = SubscriptionGroupWrapper.decode(listed.body)
@@ -99,8 +100,8 @@ async def test_all_groups_are_listed_and_one_is_shown(admin: Admin) -> None:
     assert admin.groups.find("new") is not None
 
 
-async def test_a_group_that_is_not_made_is_not_shown(tmp_path: Path) -> None:
-    """26."""
+async def test_an_unknown_group_is_an_error_without_automatic_creation(tmp_path: Path) -> None:
+    """SUBSCRIPTION_GROUP_NOT_EXIST (26)."""
     admin = Admin(tmp_path, auto_create_subscription_group=False)
     answer = admin.peer().ask(RemotingCommand.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupHeader("new")))
     assert (answer.code, answer.remark) == (26, "No group in this broker")
@@ -111,8 +112,8 @@ async def test_a_group_that_is_not_made_is_not_shown(tmp_path: Path) -> None:
     ("ext", "kept"),
     [({}, 7), ({"cleanOffset": "false"}, 7), ({"cleanOffset": "true"}, None), ({"removeOffset": "true"}, None)],
 )
-async def test_a_deleted_group_is_gone(admin: Admin, ext: dict[str, str], kept: int | None) -> None:
-    """With its figures, and with its offsets if that is asked for, by either name, for good; its topics stay."""
+async def test_a_deleted_group_loses_its_state(admin: Admin, ext: dict[str, str], kept: int | None) -> None:
+    """Statistics are deleted, and offsets if either field requests it; topics stay."""
     admin.put(b"x")
     admin.peer().ask(pull())
     admin.topics.create_for_group("%RETRY%G")
@@ -125,8 +126,8 @@ async def test_a_deleted_group_is_gone(admin: Admin, ext: dict[str, str], kept: 
     assert admin.topics.find("%RETRY%G") is not None
 
 
-async def test_what_is_not_there_may_be_deleted(admin: Admin) -> None:
-    """0, and nothing is written."""
+async def test_deleting_an_unknown_group_succeeds(admin: Admin) -> None:
+    """SUCCESS (0), and nothing is saved."""
     assert (await admin.delete()).code == 0
     assert admin.saves == 0
 
@@ -141,19 +142,19 @@ async def test_what_is_not_there_may_be_deleted(admin: Admin) -> None:
     ],
 )
 def test_attributes_are_changed_by_sign(changes: dict[str, str], expected: dict[str, str]) -> None:
-    """As with topics."""
+    """The same rules as for topics."""
     assert changed_attributes({"priority.factor": "1"}, changes) == expected
 
 
 @pytest.mark.parametrize("name", ["+x", "-x", "x", ""])
-def test_there_are_no_other_attributes(name: str) -> None:
-    """1, with the name."""
+def test_other_attributes_are_refused(name: str) -> None:
+    """SYSTEM_ERROR (1) with the attribute's name."""
     with pytest.raises(RequestError, match=f"unsupported key: {name.lstrip('+-')}"):
         changed_attributes({}, {name: "1"})
 
 
-async def test_what_mqadmin_sends_is_understood(admin: Admin) -> None:
-    """The captured requests of 4.9.8: a group made with three tries, and deleted with its offsets."""
+async def test_requests_of_mqadmin_are_served(admin: Admin) -> None:
+    """The captured requests of 4.9.8: a group created with three retries, and deleted with its offsets."""
     asked = {frame.header["code"]: frame for frame in transcripts() if frame.header["code"] in (200, 207)}
     made = RemotingCommand.request(200, body=asked[200].body)
     assert (await admin.peer().ask_slowly(made)).code == 0
@@ -179,7 +180,7 @@ async def test_what_mqadmin_sends_is_understood(admin: Admin) -> None:
     ],
 )
 async def test_a_group_needs_a_valid_name(admin: Admin, name: str, remark: str) -> None:
-    """Its retry topic, and so a directory, is named after it; RocketMQ does not look."""
+    """The retry topic, and so a directory, is named after the group; RocketMQ does not check the name."""
     before = admin.groups.encode()
     answer = await admin.set(group_name=name)
     assert (answer.code, answer.remark) == (29, remark)

@@ -1,4 +1,4 @@
-"""Slices: everybody else has turns while a long answer is made."""
+"""Slices: other work runs while a long response is built."""
 
 import asyncio
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from skylarkmq.broker.processors.admin import queue_walk
 from skylarkmq.broker.processors.admin.queue_walk import in_slices
 
 
-async def test_others_have_turns_while_items_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each slice; nothing is left out, and the order stays."""
+async def test_other_tasks_run_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run after each slice; all items are returned in order."""
     ticks = count()
     monkeypatch.setattr(queue_walk, "monotonic", lambda: next(ticks) * queue_walk.SLICE_S / 10)
     turns: list[int] = []
@@ -34,8 +34,8 @@ async def test_others_have_turns_while_items_are_made(monkeypatch: pytest.Monkey
     assert max(after - before for before, after in pairwise(turns)) <= 11
 
 
-async def test_what_is_short_takes_no_turn() -> None:
-    """An answer within one slice is made at once."""
+async def test_a_short_walk_does_not_yield() -> None:
+    """A response within one slice is built at once."""
     making = in_slices([1, 2])
     with pytest.raises(StopIteration) as end:
         making.send(None)

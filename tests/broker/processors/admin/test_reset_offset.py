@@ -1,4 +1,4 @@
-"""Groups that an operator moves: by the broker itself, or by telling their members."""
+"""Offset resets: on the broker, or by notifying the members."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ KEYED = b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:%d}}'
 
 
 class Resetting(BrokerParts):
-    """Parts with resets; topic `T` has one queue, and three messages 10 ms apart."""
+    """Parts with a reset processor; topic `T` has one queue with three messages 10 ms apart."""
 
     def __init__(self, root: Path, *, by_broker: bool = True) -> None:
         super().__init__(root)
@@ -41,7 +41,7 @@ class Resetting(BrokerParts):
             self.put(body)
             self.clock.now_ms += 10
         tables = (self.topics, self.groups, self.sessions, self.offsets, self.store)
-        self.saved: list[int | None] = []  # where the first queue stood at each save that was waited for
+        self.saved: list[int | None] = []  # the first queue's committed offset at each awaited save
         self.resets = ResetOffsetProcessor("b", *tables, self.arrivals, self._saved, by_broker=by_broker)
         self.serve(self.resets.handlers())
         stats = ConsumeStatsProcessor(Identity("b", "h:1"), *tables, StatsWindows({}), self.clock)
@@ -91,11 +91,11 @@ def moved_to(answer: RemotingCommand) -> tuple[int, str | None, str]:
     return answer.code, answer.remark, answer.ext_fields()["nextBeginOffset"]
 
 
-# ----------------------------------------------------------------------------------------------------------- by broker
+# ----------------------------------------------------------------------------------------------------- on the broker
 
 
-async def test_a_group_goes_on_from_a_time(parts: Resetting) -> None:
-    """The first message of that time or later; the end for what is newer than all, and for no time."""
+async def test_a_group_is_reset_to_a_time(parts: Resetting) -> None:
+    """To the first message at or after that time; to the end if there is none, or without a time."""
     answer = await parts.reset(parts.first_ms + 5)
     assert (answer.code, answer.remark, offsets(answer)) == (0, None, {0: 1})
     assert answer.body == KEYED % 1
@@ -104,8 +104,8 @@ async def test_a_group_goes_on_from_a_time(parts: Resetting) -> None:
     assert offsets(await parts.reset(LATEST)) == {0: 3}
 
 
-async def test_a_reset_holds_until_the_group_has_heard_of_it(parts: Resetting) -> None:
-    """It is what 14 and 208 tell, commits are passed over, the next pull is told (21) and commits nothing either."""
+async def test_a_reset_holds_until_the_group_is_notified(parts: Resetting) -> None:
+    """Queries 14 and 208 return the new offset, commits are ignored, and the next pull gets PULL_OFFSET_MOVED (21)."""
     parts.commit(3)
     await parts.reset(parts.first_ms + 5)
     late = parts.commit(3)
@@ -123,8 +123,8 @@ async def test_a_reset_holds_until_the_group_has_heard_of_it(parts: Resetting) -
     assert parts.offsets.statistics().resets == 0
 
 
-async def test_a_parked_pull_is_answered_at_once(parts: Resetting) -> None:
-    """That of the group; those of other groups go on waiting."""
+async def test_a_parked_pull_is_resumed_at_once(parts: Resetting) -> None:
+    """Parked pulls of other groups stay parked."""
     member, other = parts.peer(1), parts.peer(2)
     member.send(pull(queue_offset=3, suspend_ms=60_000))
     other.send(pull(queue_offset=3, suspend_ms=60_000, consumer_group="other"))
@@ -134,8 +134,8 @@ async def test_a_parked_pull_is_answered_at_once(parts: Resetting) -> None:
     assert parts.arrivals.statistics().parked == 1
 
 
-async def test_one_queue_goes_to_an_offset(parts: Resetting) -> None:
-    """From its first to one behind its end; -1 is none, and then the time counts."""
+async def test_one_queue_is_reset_to_an_offset(parts: Resetting) -> None:
+    """Valid offsets run from the first to one past the end; -1 is no offset, and then the time is used."""
     parts.topics.update(TopicConfig(TOPIC, 2, 2))
     assert offsets(await parts.reset(queue_id=0, offset=2)) == {0: 2}
     assert offsets(await parts.reset(queue_id=0, offset=4)) == {0: 4}
@@ -146,8 +146,8 @@ async def test_one_queue_goes_to_an_offset(parts: Resetting) -> None:
     assert (outside.code, outside.remark) == (1, "Target offset 5 not in consume queue range [0-3]")
 
 
-async def test_a_time_that_is_not_in_memory_is_waited_for(tmp_path: Path) -> None:
-    """Nothing is changed before every queue has been looked at, and the loop does not wait for the disk."""
+async def test_a_reset_waits_for_cold_data(tmp_path: Path) -> None:
+    """Nothing changes before every queue has been read, and the event loop does not wait for the disk."""
     Resetting(tmp_path).store.close()
     parts = Resetting(tmp_path)
     parts.store._reader._log_reads._hot_tail_bytes = 0
@@ -164,8 +164,8 @@ async def test_a_time_that_is_not_in_memory_is_waited_for(tmp_path: Path) -> Non
     parts.store.close()
 
 
-async def test_what_cannot_be_reset(parts: Resetting) -> None:
-    """Topic, group, queue; and then nothing has changed."""
+async def test_an_invalid_reset_is_refused(parts: Resetting) -> None:
+    """Unknown topic, group or queue; nothing changes."""
     unknown_topic = await parts.reset(topic="none")
     unknown_group = await parts.reset(group="none")
     no_queue = await parts.reset(queue_id=7)
@@ -175,14 +175,14 @@ async def test_what_cannot_be_reset(parts: Resetting) -> None:
     assert (parts.offsets.statistics().resets, parts.offsets.topics_of("none")) == (0, [])
 
 
-async def test_a_deleted_topic_takes_its_resets_along(parts: Resetting) -> None:
-    """A topic of that name made again begins anew."""
+async def test_a_deleted_topic_loses_its_resets(parts: Resetting) -> None:
+    """A new topic with that name starts without them."""
     await parts.reset(0)
     parts.offsets.remove_topic(TOPIC)
     assert (parts.offsets.statistics().resets, parts.offsets.committed(GROUP, TOPIC, 0)) == (0, None)
 
 
-# ---------------------------------------------------------------------------------------------------------- by clients
+# -------------------------------------------------------------------------------------------------- at the clients
 
 
 def member(parts: Resetting, port: int, language: str = "JAVA", version: int = 409) -> Peer:
@@ -198,8 +198,8 @@ def resets(peer: Peer) -> list[RemotingCommand]:
     return [command for command in peer.received if command.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET]
 
 
-async def test_members_are_told_each_in_its_form(by_clients: Resetting) -> None:
-    """A list to C++, a map to the others, oneway; the operator gets the map, and the broker changes nothing."""
+async def test_members_receive_offsets_in_their_own_form(by_clients: Resetting) -> None:
+    """A list for C++, a map for the others, oneway; the operator receives the map, and the broker changes nothing."""
     java, cpp = member(by_clients, 1), member(by_clients, 2, "CPP", 63)
     by_clients.commit(3)
     at_ms = by_clients.first_ms + 5
@@ -213,8 +213,8 @@ async def test_members_are_told_each_in_its_form(by_clients: Resetting) -> None:
     assert (by_clients.committed(), by_clients.offsets.statistics().resets) == (3, 0)
 
 
-async def test_only_force_moves_a_group_forwards(by_clients: Resetting) -> None:
-    """Without it, where the group is already counts."""
+async def test_only_force_moves_a_group_forward(by_clients: Resetting) -> None:
+    """Without it, the target is at most the committed offset."""
     member(by_clients, 1)
     by_clients.commit(1)
     assert offsets(await by_clients.reset(LATEST, is_force="false")) == {0: 1}
@@ -222,8 +222,8 @@ async def test_only_force_moves_a_group_forwards(by_clients: Resetting) -> None:
     assert offsets(await by_clients.reset(LATEST, is_force="true")) == {0: 3}
 
 
-async def test_what_clients_cannot_reset(by_clients: Resetting) -> None:
-    """Unknown topics, groups that never committed, nobody online, members from before 220."""
+async def test_an_invalid_reset_at_clients_is_refused(by_clients: Resetting) -> None:
+    """Unknown topics, groups without commits, groups without members, members with a version before 220."""
     unknown = await by_clients.reset(topic="none")
     assert unknown.code == 17
     never = await by_clients.reset(5)
@@ -238,16 +238,16 @@ async def test_what_clients_cannot_reset(by_clients: Resetting) -> None:
     assert (resets(recent), resets(old)) == ([], [])
 
 
-async def test_who_resets_is_a_setting_that_changes_at_run_time(by_clients: Resetting) -> None:
-    """The next request is done the other way."""
+async def test_where_to_reset_can_change_at_run_time(by_clients: Resetting) -> None:
+    """The next request uses the new setting."""
     by_clients.commit(1)
     assert (await by_clients.reset(0)).code == 206
     by_clients.resets.configure(by_broker=True)
     assert (await by_clients.reset(0)).code == 0
 
 
-async def test_a_reset_is_on_disk_before_it_is_answered(parts: Resetting) -> None:
-    """A crash behind the answer does not take it back; one that is refused waits for nothing."""
+async def test_a_reset_is_on_disk_before_the_response(parts: Resetting) -> None:
+    """A crash after the response does not undo it; a refused request waits for nothing."""
     assert (await parts.reset()).code == 0
     assert parts.saved == [3]
     assert (await parts.reset(group="none")).code == 26
@@ -255,8 +255,8 @@ async def test_a_reset_is_on_disk_before_it_is_answered(parts: Resetting) -> Non
 
 
 @pytest.mark.parametrize("by_broker", [True, False])
-async def test_the_broker_s_own_offsets_are_not_reset(parts: Resetting, by_broker: bool) -> None:
-    """They say from where a start looks for open half messages."""
+async def test_the_broker_s_own_offsets_cannot_be_reset(parts: Resetting, by_broker: bool) -> None:
+    """They determine where the loading of open half messages begins."""
     parts.resets.configure(by_broker=by_broker)
     group, half = "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC"
     parts.offsets.commit_own(half, 0, 3)

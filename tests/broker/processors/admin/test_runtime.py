@@ -1,4 +1,4 @@
-"""Runtime information: every key that readers need, in the form that they parse."""
+"""Runtime information: every key that readers need, in the format that they parse."""
 
 import re
 from collections.abc import AsyncIterator
@@ -41,14 +41,14 @@ FORMS = {
     r".*": NUMBER,
 }
 NOT_YET = re.compile(r"scheduleMessageOffset_\d+|commitLogDiskRatio_.*")
-"""Keys of levels that hold messages, and a path of the broker that was asked."""
+"""Keys of delay levels with messages, and a path of the queried broker."""
 
 
 NO_TIMES = StoreTimes(PutLatencyStatistics((0,) * 13, 0), 0)
 
 
 class Runtime(BrokerParts):
-    """Parts with a runtime processor; `now_ms` of a clock that is a minute ahead of the start."""
+    """Parts with a runtime processor; `now_ms` is a minute after the start."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -83,21 +83,21 @@ async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
     it.store.close()
 
 
-async def test_every_value_has_the_form_that_readers_parse(runtime: Runtime) -> None:
-    """All values are texts; each key's is of its form."""
+async def test_every_value_has_the_format_that_readers_parse(runtime: Runtime) -> None:
+    """All values are texts, each in the format of its key."""
     for key, value in runtime.ask().items():
         form = next(form for pattern, form in FORMS.items() if re.fullmatch(pattern, key))
         assert re.fullmatch(form, value), f"{key}: {value}"
 
 
-async def test_every_key_of_4_9_8_is_there(runtime: Runtime) -> None:
-    """What a real broker answered has no key that ours lacks, but for those said above."""
+async def test_every_key_of_4_9_8_is_returned(runtime: Runtime) -> None:
+    """The response of a real broker has no key that ours lacks, except those listed above."""
     [golden] = [msgspec.json.decode(body)["table"] for body in bodies("GET_BROKER_RUNTIME_INFO", "response")]
     missing = {key for key in golden.keys() - runtime.ask().keys() if not NOT_YET.fullmatch(key)}
     assert missing == set()
 
 
-async def test_the_keys_that_5_3_3_adds_are_there(runtime: Runtime) -> None:
+async def test_the_keys_added_by_5_3_3_are_returned(runtime: Runtime) -> None:
     """Both spellings of the transferred rate, timers, and the queues of 5.x."""
     assert {
         "getTransferredTps",
@@ -112,8 +112,8 @@ async def test_the_keys_that_5_3_3_adds_are_there(runtime: Runtime) -> None:
     } <= runtime.ask().keys()
 
 
-async def test_the_figures_are_real(runtime: Runtime) -> None:
-    """They follow what the broker did: puts, pulls, what is parked, the log's end."""
+async def test_the_figures_follow_the_broker_s_work(runtime: Runtime) -> None:
+    """Puts, pulls, parked pulls, and the end of the log."""
     runtime.traffic.step(runtime.clock.now_ms, runtime.clock.now_ms)
     runtime.put(b"x" * 100, b"y" * 100)
     peer = runtime.peer()
@@ -144,8 +144,8 @@ async def test_the_figures_are_real(runtime: Runtime) -> None:
     assert expected.items() <= table.items()
 
 
-async def test_times_and_waits_are_those_of_the_parts(runtime: Runtime) -> None:
-    """The last minute of puts spread out, the longest put and get, and how long the first of those kept waits."""
+async def test_durations_come_from_the_parts(runtime: Runtime) -> None:
+    """The distribution of puts in the last minute, the longest put and get, and the wait of the oldest request."""
     runtime.times = StoreTimes(PutLatencyStatistics((5, *range(1, 13)), 234), 56)
     runtime.pool.suspend(str)
     runtime.pool.defer(cast(Connection, object()), RemotingCommand.request(11), 1.0)
@@ -157,7 +157,7 @@ async def test_times_and_waits_are_those_of_the_parts(runtime: Runtime) -> None:
 
 
 async def test_an_empty_store_has_no_earliest_message(tmp_path: Path) -> None:
-    """-1, as RocketMQ says."""
+    """-1, as in RocketMQ."""
     with broker_parts(tmp_path) as parts:
         processor = RuntimeProcessor(
             RuntimeConfig(store_path=tmp_path, boot_ms=0),
@@ -188,6 +188,6 @@ def test_sizes_are_a_number_a_space_and_a_unit(size: int, text: str) -> None:
     assert size_text(size) == text
 
 
-def test_a_duration_is_told_in_four_units() -> None:
+def test_a_duration_has_four_units() -> None:
     """Days, hours, minutes, seconds."""
     assert duration_text(((1 * 24 + 2) * 60 + 3) * 60_000 + 4_999) == "[ 1 days, 2 hours, 3 minutes, 4 seconds ]"

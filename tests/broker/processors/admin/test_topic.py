@@ -1,4 +1,4 @@
-"""Topics by hand: checks, what a change waits for, what a deletion takes."""
+"""Topics: checks, what the responses to changes wait for, and deletion."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from tests.harness.peer import Peer
 
 
 class Admin(BrokerParts):
-    """Parts with a topic processor; `waits` lists what changes waited for, `disk` may hold them up."""
+    """Parts with a topic processor; `waits` lists what changes waited for, `disk` can block them."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -53,20 +53,20 @@ def delete(topic: str) -> RemotingCommand:
 
 
 async def ask_slowly(admin: Admin, peer: Peer, request: RemotingCommand) -> RemotingCommand:
-    """The answer of a request that has to wait for something."""
+    """Return the response to a request that has to wait."""
     peer.send(request)
     return await finished(admin, peer)
 
 
 async def finished(admin: Admin, peer: Peer) -> RemotingCommand:
-    """The answer of the one request that is being waited for."""
+    """Return the response to the only pending request."""
     await asyncio.gather(*admin.dispatcher._tasks)
     [answer] = peer.take()
     return answer
 
 
-async def test_a_topic_is_made_saved_and_announced_before_it_is_answered(admin: Admin) -> None:
-    """Nothing is said while the disk is busy; then name servers are told; then the answer comes."""
+async def test_a_topic_is_saved_and_announced_before_the_response(admin: Admin) -> None:
+    """The response waits for the disk, then for the name servers."""
     admin.disk.clear()
     peer = admin.peer()
     peer.send(update(order="true", attributes="+message.type=FIFO", topic_sys_flag=None))
@@ -79,8 +79,8 @@ async def test_a_topic_is_made_saved_and_announced_before_it_is_answered(admin: 
     assert (answer.code, answer.remark, admin.waits) == (0, NO_RESPONSE_REMARK, ["saved", "announced"])
 
 
-async def test_a_change_that_is_none_is_answered_at_once(admin: Admin) -> None:
-    """The same configuration again waits for nothing and changes no version."""
+async def test_a_request_that_changes_nothing_is_served_at_once(admin: Admin) -> None:
+    """An identical configuration waits for nothing and does not change the version."""
     peer = admin.peer()
     await ask_slowly(admin, peer, update())
     version = admin.topics.version
@@ -110,7 +110,7 @@ async def test_a_change_that_is_none_is_answered_at_once(admin: Admin) -> None:
         ({"attributes": "+queue.type=BatchCQ"}, 1, "unsupported key: queue.type"),
     ],
 )
-async def test_a_topic_that_may_not_be_is_refused(admin: Admin, fields: dict[str, Any], code: int, remark: str) -> None:
+async def test_an_invalid_topic_is_refused(admin: Admin, fields: dict[str, Any], code: int, remark: str) -> None:
     """In RocketMQ's order, with its codes and remarks; nothing changes."""
     before = admin.topics.version
     answer = admin.peer().ask(update(**fields))
@@ -119,7 +119,7 @@ async def test_a_topic_that_may_not_be_is_refused(admin: Admin, fields: dict[str
 
 
 def test_attributes_change_one_by_one() -> None:
-    """`+` sets, `-` removes, what is not named stays; anything but these signs and names is refused."""
+    """`+` sets, `-` removes, other attributes stay; other signs and names are refused."""
     assert changed_attributes({}, None) == changed_attributes({}, "") == {}
     assert changed_attributes({"message.type": "FIFO"}, None) == {"message.type": "FIFO"}
     assert changed_attributes({}, "+message.type=DELAY, +message.type=FIFO") == {"message.type": "FIFO"}
@@ -129,8 +129,8 @@ def test_attributes_change_one_by_one() -> None:
             changed_attributes({}, wrong)
 
 
-async def test_a_deleted_topic_takes_its_queues_and_offsets_along(admin: Admin) -> None:
-    """Made again, it starts at offset 0; other topics keep everything."""
+async def test_a_deleted_topic_loses_its_queues_and_offsets(admin: Admin) -> None:
+    """Created again, it starts at offset 0; other topics keep everything."""
     peer = admin.peer()
     admin.topics.update(TopicConfig("N", 4, 4))
     for topic in ("N", TOPIC):
@@ -150,21 +150,21 @@ async def test_a_deleted_topic_takes_its_queues_and_offsets_along(admin: Admin) 
     ("topic", "remark"),
     [("", "The specified topic is blank."), ("TBW102", "The topic[TBW102] is conflict with system topic.")],
 )
-async def test_what_cannot_be_deleted(admin: Admin, topic: str, remark: str) -> None:
-    """Blank and system topics are refused."""
+async def test_a_system_topic_cannot_be_deleted(admin: Admin, topic: str, remark: str) -> None:
+    """Blank names are refused, too."""
     answer = admin.peer().ask(delete(topic))
     assert (answer.code, answer.remark) == (29, remark)
 
 
-async def test_an_unknown_topic_is_gone_already(admin: Admin) -> None:
-    """Deleting it is a success, and leaves no trace."""
+async def test_deleting_an_unknown_topic_succeeds(admin: Admin) -> None:
+    """It leaves no trace."""
     answer = await ask_slowly(admin, admin.peer(), delete("unknown"))
     assert (answer.code, answer.remark, admin.waits) == (0, None, [])
     assert admin.store._deleted.ends == {}
 
 
 async def test_all_topics_are_listed(admin: Admin) -> None:
-    """21 has the table and its version."""
+    """GET_ALL_TOPIC_CONFIG (21) returns the table and its version."""
     answer = admin.peer().ask(RemotingCommand.request(RequestCode.GET_ALL_TOPIC_CONFIG))
     wrapper = TopicConfigSerializeWrapper.decode(answer.body)
     assert wrapper.data_version == admin.topics.version
@@ -176,8 +176,8 @@ def update_all(*topics: dict[str, Any]) -> RemotingCommand:
     return RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
 
 
-async def test_a_list_of_topics_is_made_in_one_request(admin: Admin) -> None:
-    """Each as if it had been asked for alone; all are saved and announced once."""
+async def test_a_list_of_topics_is_created_in_one_request(admin: Admin) -> None:
+    """Each as by a request of its own; all are saved and announced once."""
     first = {"topicName": "A", "readQueueNums": 2, "writeQueueNums": 3, "attributes": {"+message.type": "FIFO"}}
     second = {"topicName": "B", "perm": 4, "order": True, "attributes": {"message.type": "DELAY"}}
     answer = await ask_slowly(admin, admin.peer(), update_all(first, second))
@@ -191,15 +191,15 @@ async def test_a_list_of_topics_is_made_in_one_request(admin: Admin) -> None:
     assert admin.peer().ask(update_all(second)).code == 0
 
 
-async def test_a_list_with_a_bad_topic_makes_none(admin: Admin) -> None:
-    """RocketMQ makes those before it."""
+async def test_a_list_with_an_invalid_topic_creates_none(admin: Admin) -> None:
+    """RocketMQ creates the topics before it."""
     answer = admin.peer().ask(update_all({"topicName": "A"}, {"topicName": "no name"}))
     assert answer.code != 0
     assert admin.topics.find("A") is None
 
 
-async def test_one_topic_is_shown(admin: Admin) -> None:
-    """351: its configuration; 17 if there is none."""
+async def test_one_topic_is_returned(admin: Admin) -> None:
+    """GET_TOPIC_CONFIG (351): its configuration; TOPIC_NOT_EXIST (17) if there is none."""
     answer = admin.peer().ask(RemotingCommand.request(RequestCode.GET_TOPIC_CONFIG, TopicHeader(TOPIC)))
     assert TopicConfig.decode(answer.body) == admin.topics.find(TOPIC)
     missing = admin.peer().ask(RemotingCommand.request(RequestCode.GET_TOPIC_CONFIG, TopicHeader("none")))
@@ -207,7 +207,7 @@ async def test_one_topic_is_shown(admin: Admin) -> None:
 
 
 async def test_system_topics_are_listed(admin: Admin) -> None:
-    """305: reserved names whether they are there or not, and the broker's own; no others."""
+    """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305): all reserved names, and the broker's own topics; no others."""
     answer = admin.peer().ask(RemotingCommand.request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
     names = set(msgspec.json.decode(answer.body)["topicList"])
     assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC", "C", "b", "C_REPLY_TOPIC"} <= names

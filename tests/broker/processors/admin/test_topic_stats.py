@@ -1,4 +1,4 @@
-"""Queues and counters as operators ask for them: offsets, rates, windows, units."""
+"""Statistics of queues and counters for operators: offsets, rates, windows, units."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, hear
 
 
 class Stats(BrokerParts):
-    """Parts with a processor of statistics; ten seconds pass when told to."""
+    """Parts with a statistics processor, and a method that lets ten seconds pass."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -64,8 +64,8 @@ def units(index: int, count: int, group: str | None = None, queue_id: int = 0) -
     )
 
 
-async def test_a_topic_is_told_queue_by_queue(stats: Stats) -> None:
-    """All queues that may be read or written, with bounds and the time of the last message; and the put rate."""
+async def test_topic_stats_cover_every_queue(stats: Stats) -> None:
+    """All readable and writable queues, with their bounds and the time of the last message; and the put rate."""
     stats.topics.update(TopicConfig(TOPIC, 2, 3))
     stats.put(b"x", b"y")
     stats.clock.now_ms += 5
@@ -80,14 +80,14 @@ async def test_a_topic_is_told_queue_by_queue(stats: Stats) -> None:
     assert answer.topic_put_tps == 0.3
 
 
-async def test_an_unknown_topic_is_none(stats: Stats) -> None:
-    """17."""
+async def test_stats_of_an_unknown_topic_are_an_error(stats: Stats) -> None:
+    """TOPIC_NOT_EXIST (17)."""
     answer = stats.peer().ask(about("none"))
     assert (answer.code, answer.remark) == (17, "topic[none] not exist")
 
 
 async def test_counters_have_rocketmqs_names_and_keys(stats: Stats) -> None:
-    """What came in by topic, what was given by topic and group, the whole by cluster; sum, rate, average."""
+    """Stored messages by topic, delivered ones by topic and group, totals by cluster; sum, rate, average."""
     appends = stats.put(*[b"0123456789"] * 20)
     stats.peer().ask(pull())
     stats.ten_seconds_pass()
@@ -105,8 +105,8 @@ async def test_counters_have_rocketmqs_names_and_keys(stats: Stats) -> None:
         assert (data.stats_minute, data.stats_hour, data.stats_day) == (item, StatsItem(), StatsItem()), name
 
 
-async def test_what_passes_through_system_topics_is_counted_apart(stats: Stats) -> None:
-    """The broker's counters are of all topics, and once more of those that users have made."""
+async def test_traffic_of_system_topics_is_counted_separately(stats: Stats) -> None:
+    """The broker has counters of all topics, and others of users' topics."""
     stats.topics.update(TopicConfig("SELF_TEST_TOPIC", 1, 1))
     stats.put(*[b"x"] * 20)
     stats.put(*[b"y"] * 10, topic="SELF_TEST_TOPIC")
@@ -123,14 +123,14 @@ async def test_what_passes_through_system_topics_is_counted_apart(stats: Stats) 
 
 
 @pytest.mark.parametrize(("name", "key"), [("TOPIC_PUT_NUMS", "none"), ("NO_SUCH_NUMS", TOPIC)])
-async def test_a_counter_that_is_not_there_is_1(stats: Stats, name: str, key: str) -> None:
-    """Readers take it for: nothing came yet."""
+async def test_an_unknown_counter_is_an_error(stats: Stats, name: str, key: str) -> None:
+    """SYSTEM_ERROR (1), which readers take for: no messages yet."""
     answer = stats.peer().ask(windows_of(name, key))
     assert (answer.code, answer.remark) == (1, f"The stats <{name}> <{key}> not exist")
 
 
-async def test_units_are_told_with_what_they_are_to_a_group(stats: Stats) -> None:
-    """Offset, size and tags code of each, whether the group would get it, and what it subscribes to."""
+async def test_queue_units_have_the_match_of_a_group(stats: Stats) -> None:
+    """Offset, size and tags code of each unit, whether the group would receive it, and its subscription."""
     appends = stats.put(b"x", tag="a") + stats.put(b"yy", tag="b") + stats.put(b"z", tag="a")
     peer = stats.peer()
     peer.send(heartbeat(consumer(subscribe(TOPIC, "a", 7))))
@@ -145,8 +145,8 @@ async def test_units_are_told_with_what_they_are_to_a_group(stats: Stats) -> Non
     assert told == [(it.physical_offset, it.size, it.tags_code, it is appends[0]) for it in appends[:2]]
 
 
-async def test_a_group_that_is_not_there_gets_nothing(stats: Stats) -> None:
-    """And the answer says so."""
+async def test_an_offline_group_matches_no_unit(stats: Stats) -> None:
+    """The response says so."""
     stats.put(b"x")
     body = ConsumeQueueUnits.decode(stats.peer().ask(units(0, 10, "nobody")).body)
     assert body.filter_data == f"nobody@{TOPIC} is not online!"
@@ -155,8 +155,8 @@ async def test_a_group_that_is_not_there_gets_nothing(stats: Stats) -> None:
     assert "filterData" not in alone
 
 
-async def test_units_that_are_not_there(stats: Stats) -> None:
-    """A queue without messages is 1; an index beyond its end is a success that says so, without a body."""
+async def test_queries_of_missing_units(stats: Stats) -> None:
+    """A queue without messages is SYSTEM_ERROR (1); an index beyond its end succeeds with a remark, without a body."""
     stats.put(b"x")
     missing = stats.peer().ask(units(0, 1, queue_id=3))
     assert (missing.code, missing.remark) == (1, f"3@{TOPIC} is not exist!")
@@ -165,8 +165,8 @@ async def test_units_that_are_not_there(stats: Stats) -> None:
     assert stats.peer().ask(units(-1, 1)).code == 0
 
 
-async def test_messages_in_system_topics_are_counted_apart(stats: Stats) -> None:
-    """Such as delayed ones, which are stored there on their way."""
+async def test_deferred_messages_count_for_system_topics(stats: Stats) -> None:
+    """Delayed messages are stored in a system topic first."""
     stats.put(b"x", topic="SCHEDULE_TOPIC_XXXX")
     stats.put(b"y", b"z")
     assert system_puts(stats.store) == 1

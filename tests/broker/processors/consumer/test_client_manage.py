@@ -1,4 +1,4 @@
-"""Heartbeats and leaving: what a group gets, who is told, and what clients of all kinds send."""
+"""Heartbeats and their effects: group members, notifications, and the heartbeats of different clients."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,7 +31,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
 
 
 def notices(peer: Peer) -> list[str]:
-    """Groups named by the notices that a peer has received since it was last asked."""
+    """Return the groups named by the notifications that a peer has received since the last call."""
     peer.take()
     received, peer.received = peer.received, []
     pushed = [command for command in received if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED]
@@ -39,8 +39,8 @@ def notices(peer: Peer) -> list[str]:
     return [command.ext_fields()["consumerGroup"] for command in pushed if not command.is_response]
 
 
-def told(parts: BrokerParts, *peers: Peer) -> list[list[str]]:
-    """The same of several peers, once everything that is gathered has been told."""
+def notified(parts: BrokerParts, *peers: Peer) -> list[list[str]]:
+    """Return the same for several peers, after all pending notifications have been sent."""
     parts.loop.pass_ms(50)
     return [notices(peer) for peer in peers]
 
@@ -56,8 +56,8 @@ def leave(**groups: str) -> RemotingCommand:
 # ------------------------------------------------------------------------------------------------------------ join
 
 
-async def test_a_heartbeat_makes_the_group_its_retry_topic_and_its_member(parts: BrokerParts) -> None:
-    """All of it before the answer, which tells our version and that we know heartbeats of the second kind."""
+async def test_a_heartbeat_creates_the_group_its_retry_topic_and_its_member(parts: BrokerParts) -> None:
+    """All before the response, which has our version and the support of heartbeats of version 2."""
     peer = parts.peer()
     answer = peer.ask(heartbeat(consumer(), client_id="ip@1", producers=("P",)))
     assert (answer.code, answer.version, answer.remark) == (0, VERSION, None)
@@ -73,34 +73,34 @@ async def test_a_heartbeat_makes_the_group_its_retry_topic_and_its_member(parts:
     assert (member.client_id, member.language, member.version) == ("ip@1", "PYTHON", VERSION)
 
 
-async def test_a_joiner_is_told_before_its_answer_and_the_others_a_moment_later(parts: BrokerParts) -> None:
-    """Every member hears of a new one, once, and of nothing when a heartbeat repeats itself."""
+async def test_a_new_member_is_notified_before_its_response_and_the_others_later(parts: BrokerParts) -> None:
+    """Every member is notified of a new one once; a repeated heartbeat causes no notification."""
     first, second = parts.peer(), parts.peer(4322)
     first.send(heartbeat(consumer()))
     assert [command.code for command in first.received] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0]
-    assert told(parts, first) == [[GROUP]]
+    assert notified(parts, first) == [[GROUP]]
     second.send(heartbeat(consumer(), client_id="c2"))
     assert [command.code for command in second.received] == [RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0]
     assert notices(first) == []
-    assert told(parts, first, second) == [[GROUP], [GROUP]]
+    assert notified(parts, first, second) == [[GROUP], [GROUP]]
     second.send(heartbeat(consumer(), client_id="c2"))
-    assert told(parts, first, second) == [[], []]
+    assert notified(parts, first, second) == [[], []]
 
 
-async def test_many_changes_are_one_notice_to_each(parts: BrokerParts) -> None:
-    """However many join and leave within 50 ms; but everybody hears of what came after its own."""
+async def test_many_changes_are_one_notification_per_member(parts: BrokerParts) -> None:
+    """For all changes within 50 ms; each member is notified of changes after its own."""
     peers = [parts.peer(5000 + n) for n in range(5)]
     for n, peer in enumerate(peers):
         peer.send(heartbeat(consumer(), client_id=f"c{n}"))
     peers[4].ask(leave(consumer_group=GROUP))
     for peer in peers:
         notices(peer)
-    assert told(parts, *peers) == [[GROUP]] * 4 + [[]]
+    assert notified(parts, *peers) == [[GROUP]] * 4 + [[]]
     assert repr(parts.notices) == "<GroupNotifications sent=9 gathering=0>"
 
 
-async def test_a_large_group_is_told_in_slices(parts: BrokerParts) -> None:
-    """A hundred members in a turn of the loop, then everybody else has one."""
+async def test_a_large_group_is_notified_in_slices(parts: BrokerParts) -> None:
+    """A hundred members per event-loop iteration, with other work in between."""
     peers = [parts.peer(5000 + n) for n in range(250)]
     for n, peer in enumerate(peers):
         peer.send(heartbeat(consumer(), client_id=f"c{n}"))
@@ -109,22 +109,22 @@ async def test_a_large_group_is_told_in_slices(parts: BrokerParts) -> None:
     peers[0].lose()
     for peer in peers:
         notices(peer)
-    assert told(parts, *peers[1:]) == [[GROUP]] * 249
+    assert notified(parts, *peers[1:]) == [[GROUP]] * 249
     assert parts.loop.turns - before == 2
 
 
-async def test_a_group_that_is_gone_hears_nothing(parts: BrokerParts) -> None:
-    """Its last member left before the notice was due."""
+async def test_an_empty_group_is_not_notified(parts: BrokerParts) -> None:
+    """Its last member left before the notification was due."""
     peer = parts.peer()
     peer.send(heartbeat(consumer()))
     notices(peer)
     peer.lose()
-    assert told(parts, peer) == [[]]
+    assert notified(parts, peer) == [[]]
     assert parts.notices.statistics().sent == 1
 
 
-async def test_notices_are_json_whatever_the_client_speaks(parts: BrokerParts) -> None:
-    """A client with binary headers is answered in binary, and told in JSON, as RocketMQ does."""
+async def test_notifications_are_json_for_all_clients(parts: BrokerParts) -> None:
+    """A client with binary headers gets binary responses and JSON notifications, as from RocketMQ."""
     peer = parts.peer()
     request = heartbeat(consumer())
     request.dialect = ROCKETMQ
@@ -132,8 +132,8 @@ async def test_notices_are_json_whatever_the_client_speaks(parts: BrokerParts) -
     assert [command.dialect for command in peer.received] == [0, ROCKETMQ]
 
 
-async def test_a_changed_set_of_topics_is_told_and_a_changed_expression_is_not(parts: BrokerParts) -> None:
-    """What has to be shared out anew is told; what every member filters for itself is not."""
+async def test_members_are_notified_of_changed_topics_and_not_of_changed_expressions(parts: BrokerParts) -> None:
+    """Queues of topics have to be reassigned; each member filters for itself."""
     peer = parts.peer()
     peer.send(heartbeat(consumer(subscribe(TOPIC, "*", 1))))
     notices(peer)
@@ -143,27 +143,27 @@ async def test_a_changed_set_of_topics_is_told_and_a_changed_expression_is_not(p
     assert notices(peer) == [GROUP]
 
 
-async def test_broadcasting_groups_and_quiet_ones_are_not_told(parts: BrokerParts) -> None:
-    """Broadcasting members consume everything anyway; a group may be set not to be notified."""
+async def test_broadcasting_groups_and_disabled_groups_are_not_notified(parts: BrokerParts) -> None:
+    """Broadcasting members consume all queues anyway; a group can turn notifications off."""
     peer = parts.peer()
     peer.send(heartbeat(consumer(model=MessageModel.BROADCASTING)))
     group = parts.groups.find_or_create("quiet")
     assert group is not None
     group.notify_consumer_ids_changed_enable = False
     peer.send(heartbeat(consumer(group="quiet")))
-    assert told(parts, peer) == [[]]
+    assert notified(parts, peer) == [[]]
 
 
-async def test_notices_may_be_turned_off(tmp_path: Path) -> None:
-    """notifyConsumerIdsChangedEnable=false: nobody hears of anything, and rebalances by its own clock."""
+async def test_notifications_can_be_turned_off(tmp_path: Path) -> None:
+    """notifyConsumerIdsChangedEnable=false: members get no notification, and rebalance by their own timer."""
     with broker_parts(tmp_path, notify_consumer_ids_changed_enable=False) as parts:
         peer = parts.peer()
         peer.send(heartbeat(consumer()))
-        assert told(parts, peer) == [[]]
+        assert notified(parts, peer) == [[]]
 
 
-async def test_notices_may_be_gathered(tmp_path: Path) -> None:
-    """With realTimeNotifyConsumerChange=false a group hears once per 15 s, however often it changed."""
+async def test_notifications_can_be_gathered(tmp_path: Path) -> None:
+    """With realTimeNotifyConsumerChange=false a group gets one notification per 15 s, however often it changes."""
     with broker_parts(tmp_path, real_time_notify_consumer_change=False) as parts:
         first, second = parts.peer(), parts.peer(4322)
         parts.clients.step(parts.clock.now_ms)
@@ -180,11 +180,11 @@ async def test_notices_may_be_gathered(tmp_path: Path) -> None:
         parts.clients.configure(ClientManageConfig())
         second = parts.peer(4323)
         second.send(heartbeat(consumer(), client_id="c3"))
-        assert told(parts, first, second) == [[GROUP], [GROUP]]
+        assert notified(parts, first, second) == [[GROUP], [GROUP]]
 
 
-async def test_a_group_that_may_not_be_made_is_passed_over(tmp_path: Path) -> None:
-    """The heartbeat succeeds, its other groups are registered, and the forbidden one has no members."""
+async def test_a_group_that_may_not_be_created_is_skipped(tmp_path: Path) -> None:
+    """The heartbeat succeeds, its other groups are registered, and the forbidden group has no members."""
     with broker_parts(tmp_path, auto_create_subscription_group=False) as parts:
         peer = parts.peer()
         assert peer.ask(heartbeat(consumer(), consumer(group="TOOLS_CONSUMER"))).code == 0
@@ -194,7 +194,7 @@ async def test_a_group_that_may_not_be_made_is_passed_over(tmp_path: Path) -> No
 
 
 async def test_groups_of_a_client_are_limited(tmp_path: Path) -> None:
-    """Of one heartbeat and of its connection, those of producers too; what is refused leaves nothing behind."""
+    """Per heartbeat and per connection, including producer groups; a refused heartbeat changes nothing."""
     with broker_parts(tmp_path, max_groups_per_client=3) as parts:
         peer = parts.peer()
         assert peer.ask(heartbeat(consumer(group="A"), consumer(group="B"), producers=("P",))).code == 0
@@ -212,7 +212,7 @@ async def test_groups_of_a_client_are_limited(tmp_path: Path) -> None:
 
 
 async def test_subscriptions_and_texts_of_a_client_are_limited(tmp_path: Path) -> None:
-    """At the limit they are accepted, beyond it nothing of the heartbeat is."""
+    """At the limit they are accepted; beyond it the whole heartbeat is refused."""
     limits = {"max_subscriptions_per_group": 2, "max_client_id_length": 5, "max_expression_length": 4}
     with broker_parts(tmp_path, **limits) as parts:
         peer = parts.peer()
@@ -229,8 +229,8 @@ async def test_subscriptions_and_texts_of_a_client_are_limited(tmp_path: Path) -
         assert parts.groups.find("N") is None
 
 
-async def test_a_group_beyond_the_limit_does_not_cost_the_others(tmp_path: Path) -> None:
-    """The client hears of the limit, and its groups that are there keep their member."""
+async def test_a_group_beyond_the_limit_does_not_affect_the_others(tmp_path: Path) -> None:
+    """The client gets an error that names the limit; its existing groups keep their member."""
     with broker_parts(tmp_path, max_subscription_groups=0) as parts:
         parts.limits.groups.most = len(list(parts.groups)) + 1
         peer = parts.peer()
@@ -243,7 +243,7 @@ async def test_a_group_beyond_the_limit_does_not_cost_the_others(tmp_path: Path)
 
 
 async def test_a_retry_topic_is_ordered_if_a_subscribed_topic_is(parts: BrokerParts) -> None:
-    """And has as many queues as its group says."""
+    """It has as many queues as its group's setting."""
     parts.topics.update(TopicConfig("O", 4, 4, order=True))
     group = parts.groups.find_or_create(GROUP)
     assert group is not None
@@ -252,8 +252,8 @@ async def test_a_retry_topic_is_ordered_if_a_subscribed_topic_is(parts: BrokerPa
     assert parts.topics.find("%RETRY%G") == TopicConfig("%RETRY%G", 3, 3, order=True)
 
 
-async def test_heartbeats_of_the_second_kind(parts: BrokerParts) -> None:
-    """A client is asked for its subscriptions when its fingerprint is not the group's, or the broker has none."""
+async def test_heartbeats_of_version_2(parts: BrokerParts) -> None:
+    """The client must resend its subscriptions if its fingerprint differs from the group's, or the broker has none."""
     peer = parts.peer()
 
     def changed(**fields: Any) -> str:
@@ -272,8 +272,8 @@ async def test_heartbeats_of_the_second_kind(parts: BrokerParts) -> None:
 
 
 @pytest.mark.parametrize("body", bodies("HEART_BEAT", "request"), ids=lambda body: body[13:45].decode())
-async def test_heartbeats_of_javas_client_are_understood(parts: BrokerParts, body: bytes) -> None:
-    """Every captured heartbeat registers exactly the groups, topics and tags that it names."""
+async def test_heartbeats_of_javas_client_are_decoded(parts: BrokerParts, body: bytes) -> None:
+    """Every captured heartbeat registers exactly its groups, topics and tags."""
     said = msgspec.json.decode(body)
     request = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
     assert parts.peer().ask(request).code == 0
@@ -289,7 +289,7 @@ async def test_heartbeats_of_javas_client_are_understood(parts: BrokerParts, bod
         assert len(parts.sessions.producers(data["groupName"])) == 1
 
 
-async def test_heartbeats_of_the_cpp_client_are_understood(parts: BrokerParts) -> None:
+async def test_heartbeats_of_the_cpp_client_are_decoded(parts: BrokerParts) -> None:
     """Ordinals for names, subVersion as text, no expressionType, tags, codes or producers, a newline at the end."""
     body = (
         b'{"clientID":"77-10.0.0.9@DEFAULT","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"groupName":"cpp",'
@@ -311,8 +311,8 @@ async def test_heartbeats_of_the_cpp_client_are_understood(parts: BrokerParts) -
 
 
 @pytest.mark.parametrize("body", [b"", b"no json", b"[]"])
-async def test_a_heartbeat_that_is_none_is_an_error(parts: BrokerParts, body: bytes) -> None:
-    """Code 1 and no session."""
+async def test_an_invalid_heartbeat_is_an_error(parts: BrokerParts, body: bytes) -> None:
+    """SYSTEM_ERROR (1) and no session."""
     assert parts.peer().ask(RemotingCommand.request(RequestCode.HEART_BEAT, body=body)).code == 1
     assert parts.sessions.statistics().consumers == 0
 
@@ -320,23 +320,23 @@ async def test_a_heartbeat_that_is_none_is_an_error(parts: BrokerParts, body: by
 # ----------------------------------------------------------------------------------------------------------- leave
 
 
-async def test_who_leaves_is_gone_and_the_others_are_told(parts: BrokerParts) -> None:
-    """35 removes the connection from the groups it names, and only from those."""
+async def test_a_leaving_client_is_removed_and_the_others_are_notified(parts: BrokerParts) -> None:
+    """UNREGISTER_CLIENT (35) removes the connection from the named groups only."""
     first, second = parts.peer(), parts.peer(4322)
     first.send(heartbeat(consumer(), consumer(group="H"), producers=("P",)))
     second.send(heartbeat(consumer(), client_id="c2"))
-    told(parts, first, second)
+    notified(parts, first, second)
     answer = first.ask(leave(consumer_group=GROUP, producer_group="P"))
     assert (answer.code, answer.remark, bytes(answer.body)) == (0, None, b"")
-    assert told(parts, first, second) == [[], [GROUP]]
+    assert notified(parts, first, second) == [[], [GROUP]]
     assert not parts.sessions.producers("P")
     assert parts.sessions.consumer_group("H") is not None
     assert first.ask(leave(consumer_group=GROUP)).code == 0
-    assert told(parts, second) == [[]]
+    assert notified(parts, second) == [[]]
 
 
-async def test_a_lost_connection_is_told_even_to_a_quiet_group(parts: BrokerParts) -> None:
-    """The setting that keeps a group quiet is not asked when a connection ends."""
+async def test_a_lost_connection_notifies_even_a_disabled_group(parts: BrokerParts) -> None:
+    """The group's setting does not apply to closed connections."""
     group = parts.groups.find_or_create(GROUP)
     assert group is not None
     group.notify_consumer_ids_changed_enable = False
@@ -344,31 +344,31 @@ async def test_a_lost_connection_is_told_even_to_a_quiet_group(parts: BrokerPart
     first.send(heartbeat(consumer()))
     second.send(heartbeat(consumer(), client_id="c2"))
     second.lose()
-    assert told(parts, first) == [[GROUP]]
+    assert notified(parts, first) == [[GROUP]]
     assert parts.sessions.statistics().consumers == 1
 
 
-async def test_a_silent_client_is_cut_off_and_the_others_are_told(parts: BrokerParts) -> None:
-    """After 120 s without a heartbeat, looked at every 10 s, its connection is closed and its members are gone."""
+async def test_a_silent_client_expires_and_the_others_are_notified(parts: BrokerParts) -> None:
+    """After 120 s without a heartbeat, checked every 10 s, its connection is closed and its members are removed."""
     silent, alive = parts.peer(), parts.peer(4322)
     silent.send(heartbeat(consumer()))
     parts.clock.now_ms += 60_000
     alive.send(heartbeat(consumer(), client_id="c2"))
-    told(parts, silent, alive)
+    notified(parts, silent, alive)
     for _ in range(2):
         parts.clock.now_ms += 35_000
         parts.clients.step(parts.clock.now_ms)
     assert (silent.transport.closing, alive.transport.closing) == (True, False)
     silent.lose()
-    assert told(parts, alive) == [[GROUP]]
+    assert notified(parts, alive) == [[GROUP]]
     assert parts.clients.statistics().expired == 1
 
 
 # ---------------------------------------------------------------------------------------------------------- inquire
 
 
-async def test_a_group_without_members_has_no_list(parts: BrokerParts) -> None:
-    """38 is 1 then, with RocketMQ's remark."""
+async def test_a_group_without_members_has_no_consumer_list(parts: BrokerParts) -> None:
+    """GET_CONSUMER_LIST_BY_GROUP (38) is SYSTEM_ERROR (1) with RocketMQ's remark."""
     answer = parts.peer().ask(consumer_list("nobody"))
     assert (answer.code, answer.remark) == (1, "no consumer for this group, nobody")
 
@@ -386,10 +386,10 @@ async def test_a_group_without_members_has_no_list(parts: BrokerParts) -> None:
         ),
     ],
 )
-async def test_tags_are_understood_and_sql_is_not(
+async def test_tags_are_supported_and_sql_is_not(
     parts: BrokerParts, subscription: SubscriptionData | None, code: int, remark: str | None
 ) -> None:
-    """46 says what a pull would say; without a body or a subscription there is nothing to object to."""
+    """CHECK_CLIENT_CONFIG (46) gives the result of a pull; a request without body or subscription succeeds."""
     body = CheckClientRequestBody("c1", GROUP, subscription_data=subscription).encode()
     answer = parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
     assert (answer.code, answer.remark) == (code, remark)
@@ -419,7 +419,8 @@ async def test_tags_are_understood_and_sql_is_not(
 async def test_expressions_with_property_filters(
     tmp_path: Path, kind: str, expression: str, code: int, remark: str | None
 ) -> None:
-    """With enablePropertyFilter, 46 says whether an expression compiles, and else what is wrong with it, and where."""
+    """With enablePropertyFilter, CHECK_CLIENT_CONFIG (46) compiles the expression, or returns the error with its
+    position."""
     with broker_parts(tmp_path, enable_property_filter=True) as parts:
         subscription = SubscriptionData(TOPIC, expression, expression_type=kind)
         body = CheckClientRequestBody("c1", GROUP, subscription_data=subscription).encode()
@@ -427,8 +428,8 @@ async def test_expressions_with_property_filters(
         assert (answer.code, answer.remark) == (code, remark)
 
 
-async def test_a_dialect_of_our_own(parts: BrokerParts) -> None:
-    """A heartbeat in MessagePack is answered in it, and names it."""
+async def test_a_heartbeat_in_messagepack(parts: BrokerParts) -> None:
+    """The response has the same dialect, and announces it."""
     request = heartbeat(consumer())
     request.dialect = MSGPACK
     answer = parts.peer().ask(request)
@@ -436,8 +437,8 @@ async def test_a_dialect_of_our_own(parts: BrokerParts) -> None:
     assert answer.ext_fields()[ANNOUNCED_BY] == ANNOUNCED_AS
 
 
-async def test_invalid_names_make_nothing(parts: BrokerParts) -> None:
-    """Neither groups nor topics, nor rows of producers or subscriptions; what is valid beside them counts."""
+async def test_invalid_names_create_nothing(parts: BrokerParts) -> None:
+    """Neither groups nor topics, nor producers or subscriptions; valid names in the same heartbeat are registered."""
     peer = parts.peer()
     valid = subscribe(TOPIC, "*", 1)
     bad = [subscribe(name, "*", 1) for name in ("../x", "a\nb", "", "T" * 256)]
@@ -456,8 +457,8 @@ async def test_invalid_names_make_nothing(parts: BrokerParts) -> None:
     assert list(members.subscriptions) == [TOPIC]
 
 
-async def test_a_group_whose_retry_topic_could_not_be_stored(parts: BrokerParts) -> None:
-    """It is there, and has none."""
+async def test_a_group_whose_retry_topic_name_is_too_long(parts: BrokerParts) -> None:
+    """The group is created without a retry topic."""
     long = "g" * 250
     assert parts.peer().ask(heartbeat(consumer(group=long))).code == 0
     assert parts.groups.find(long) is not None

@@ -1,4 +1,4 @@
-"""Committed offsets over the wire: what a group without one is told, and which commits are refused."""
+"""Committed offsets over the wire: the response for a group without an offset, and refused commits."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -36,8 +36,8 @@ def told(answer: RemotingCommand) -> tuple[int, str | None]:
     return answer.code, answer.ext_fields().get("offset")
 
 
-async def test_a_committed_offset_is_told(parts: BrokerParts) -> None:
-    """The offset that was committed last, in an answer without a remark."""
+async def test_a_committed_offset_is_returned(parts: BrokerParts) -> None:
+    """The last committed offset, without a remark."""
     peer = parts.peer()
     assert peer.ask(update(queue_id=0, commit_offset=7)).code == 0
     answer = peer.ask(query())
@@ -45,8 +45,8 @@ async def test_a_committed_offset_is_told(parts: BrokerParts) -> None:
 
 
 @pytest.mark.parametrize("queue_id", [4, -1, 2**31 - 1])
-async def test_an_offset_of_a_queue_that_does_not_exist_is_not_kept(parts: BrokerParts, queue_id: int) -> None:
-    """It is accepted, as RocketMQ does, and leaves no row; one that is there moves though its queue is gone."""
+async def test_an_offset_of_an_unknown_queue_is_not_stored(parts: BrokerParts, queue_id: int) -> None:
+    """The commit succeeds, as in RocketMQ, and adds no row; an existing row of a removed queue is updated."""
     peer = parts.peer()
     assert peer.ask(update(queue_id=queue_id, commit_offset=7)).code == 0
     assert not parts.offsets.table()
@@ -56,8 +56,8 @@ async def test_an_offset_of_a_queue_that_does_not_exist_is_not_kept(parts: Broke
     assert list(parts.offsets.table().values()) == [{3: 8}]
 
 
-async def test_a_new_offset_is_refused_at_the_limit(parts: BrokerParts) -> None:
-    """2 names the setting; an offset that is there moves on."""
+async def test_a_new_offset_beyond_the_limit_is_refused(parts: BrokerParts) -> None:
+    """SYSTEM_BUSY (2) names the setting; an existing offset can still be updated."""
     parts.limits.offsets.most = 1
     peer = parts.peer()
     assert peer.ask(update(queue_id=0, commit_offset=7)).code == 0
@@ -67,35 +67,35 @@ async def test_a_new_offset_is_refused_at_the_limit(parts: BrokerParts) -> None:
     assert peer.ask(update(queue_id=0, commit_offset=8)).code == 0
 
 
-async def test_a_new_group_begins_at_0_of_a_queue_that_does(parts: BrokerParts) -> None:
-    """With messages, without, and of a topic that does not exist: nothing can be lost from there."""
+async def test_a_new_group_starts_at_0_if_the_queue_does(parts: BrokerParts) -> None:
+    """With messages, without, and for an unknown topic: no message can be lost."""
     parts.put(b"one", b"two")
     peer = parts.peer()
     assert told(peer.ask(query(0))) == told(peer.ask(query(1))) == told(peer.ask(query(0, topic="none"))) == (0, "0")
 
 
-async def test_a_new_group_of_a_queue_that_begins_later_is_not_found(
+async def test_a_new_group_gets_not_found_if_the_queue_begins_later(
     parts: BrokerParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """22 lets the consumer's own setting decide."""
+    """QUERY_NOT_FOUND (22) lets the consumer's own setting decide."""
     monkeypatch.setattr(parts.store, "min_offset", lambda *_: 3)
     answer = parts.peer().ask(query())
     assert told(answer) == (22, None)
     assert answer.remark == "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
-async def test_a_new_group_of_a_queue_that_begins_far_behind_is_not_found(
+async def test_a_new_group_gets_not_found_if_the_queue_begins_on_disk(
     parts: BrokerParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Offset 0 exists, but its record lies where only the disk has it."""
+    """Offset 0 exists, but its record is on disk only."""
     parts.put(b"one")
     monkeypatch.setattr(parts.store, "get", lambda *_: GetResult(GetStatus.FOUND, 1, 0, 1, behind_memory=True))
     assert told(parts.peer().ask(query())) == (22, None)
 
 
 @pytest.mark.parametrize(("wish", "code"), [("false", 22), ("False", 22), ("1", 22), ("true", 0), (None, 0)])
-async def test_a_client_may_ask_not_to_be_given_0(parts: BrokerParts, wish: str | None, code: int) -> None:
-    """setZeroIfNotFound present and not `true` is 22 before the queue is looked at; absent counts as true."""
+async def test_a_client_can_refuse_to_start_at_0(parts: BrokerParts, wish: str | None, code: int) -> None:
+    """setZeroIfNotFound present and not `true` is QUERY_NOT_FOUND (22) at once; absent means true."""
     answer = parts.peer().ask(query(set_zero_if_not_found=wish))
     assert answer.code == code
     if code:
@@ -120,16 +120,16 @@ async def test_commits_are_refused_in_rocketmqs_order(
     assert parts.groups.find("nobody") is None
 
 
-async def test_minus_one_never_becomes_a_position(parts: BrokerParts) -> None:
-    """ali-ons commits -1 for a queue that it has not read: accepted, and afterwards 14 still follows its rules."""
+async def test_minus_one_is_never_stored(parts: BrokerParts) -> None:
+    """ali-ons commits -1 for an unread queue: it succeeds, and QUERY_CONSUMER_OFFSET (14) still follows its rules."""
     peer = parts.peer()
     assert peer.ask(update(queue_id=0, commit_offset=-1)).code == 0
     assert parts.offsets.committed(GROUP, TOPIC, 0) is None
     assert told(peer.ask(query())) == (0, "0")
 
 
-async def test_a_oneway_commit_is_made_and_not_answered(parts: BrokerParts) -> None:
-    """As Java sends it."""
+async def test_a_oneway_commit_gets_no_response(parts: BrokerParts) -> None:
+    """As sent by Java."""
     request = update(queue_id=2, commit_offset=4)
     request.flag = 2
     peer = parts.peer()
@@ -137,11 +137,11 @@ async def test_a_oneway_commit_is_made_and_not_answered(parts: BrokerParts) -> N
     assert (peer.received, parts.offsets.committed(GROUP, TOPIC, 2)) == ([], 4)
 
 
-async def test_the_broker_s_own_offsets_are_not_for_clients(parts: BrokerParts) -> None:
-    """They say from where a start looks for open half messages: one too far on would hide them."""
+async def test_clients_cannot_commit_the_broker_s_own_offsets(parts: BrokerParts) -> None:
+    """They determine where the loading of open half messages begins: too large an offset would hide some."""
     group, half = "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC"
     parts.offsets.commit_own(half, 0, 3)
     answer = parts.peer().ask(update(group, half, queue_id=0, commit_offset=9))
     assert (answer.code, answer.remark) == (16, f"the consumer group[{group}] is forbidden for topic[{half}]")
-    parts.offsets.commit(group, half, 0, 9)  # as a pull does that commits
+    parts.offsets.commit(group, half, 0, 9)  # like a pull with a commit
     assert parts.offsets.committed(group, half, 0) == 3

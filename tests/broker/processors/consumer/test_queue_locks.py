@@ -1,4 +1,4 @@
-"""Locking queues over the wire: what clients send, and what they are told."""
+"""Queue locks over the wire: requests of clients, and the responses."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,8 +35,9 @@ def lock(client_id: str, *queues: MessageQueue) -> RemotingCommand:
     return request(RequestCode.LOCK_BATCH_MQ, client_id, *queues)
 
 
-async def test_locks_are_told_and_given_back(parts: BrokerParts) -> None:
-    """41 lists what the client holds; 42 has no body; a queue moves when its owner gives it up or falls silent."""
+async def test_locks_are_granted_and_released(parts: BrokerParts) -> None:
+    """LOCK_BATCH_MQ (41) lists the client's locks; UNLOCK_BATCH_MQ (42) has no body; a lock moves when released or
+    expired."""
     peer = parts.peer()
     answer = peer.ask(lock("one", Q0))
     assert (answer.code, answer.remark) == (0, None)
@@ -50,7 +51,7 @@ async def test_locks_are_told_and_given_back(parts: BrokerParts) -> None:
 
 
 async def test_a_lost_connection_keeps_its_locks(parts: BrokerParts) -> None:
-    """Its client may still be at work on what it has; the same client id gets them again on another connection."""
+    """Its client may still process messages; the same client id gets them again on another connection."""
     first, second = parts.peer(), parts.peer(4322)
     first.ask(lock("one", Q0))
     first.lose()
@@ -58,8 +59,8 @@ async def test_a_lost_connection_keeps_its_locks(parts: BrokerParts) -> None:
     assert LockedQueues.decode(second.ask(lock("one", Q0)).body).lock_ok_mq_set == [Q0]
 
 
-async def test_what_an_orderly_client_of_java_asks_is_understood(parts: BrokerParts) -> None:
-    """Every captured request gets the captured answer, code and body."""
+async def test_requests_of_javas_orderly_client_are_served(parts: BrokerParts) -> None:
+    """Every captured request gets the captured response, code and body."""
     parts.topics.update(TopicConfig("WireTopic", 8, 8))
     parts.topics.update(TopicConfig("%RETRY%wire-orderly", 1, 1))
     frames = [frame for frame in transcripts() if "LOCK_BATCH_MQ" in frame.name]
@@ -73,8 +74,8 @@ async def test_what_an_orderly_client_of_java_asks_is_understood(parts: BrokerPa
 
 
 @pytest.mark.parametrize("asked", ["lock", "lock by other", "unlock"])
-async def test_a_real_broker_answers_the_same(parts: BrokerParts, asked: str) -> None:
-    """Code 0 and no remark, whether the queue was free or not."""
+async def test_the_response_equals_that_of_a_real_broker(parts: BrokerParts, asked: str) -> None:
+    """SUCCESS (0) and no remark, whether the queue was free or not."""
     expected = msgspec.json.decode(answers()[asked]["rawHeader"])
     code = RequestCode.UNLOCK_BATCH_MQ if asked == "unlock" else RequestCode.LOCK_BATCH_MQ
     answer = parts.peer().ask(request(code, "one", Q0))
@@ -82,12 +83,12 @@ async def test_a_real_broker_answers_the_same(parts: BrokerParts, asked: str) ->
 
 
 @pytest.mark.parametrize(("topic", "queue_id"), [("T", 4), ("T", -1), ("T", 2**31 - 1), ("Unknown", 0)])
-async def test_a_queue_that_does_not_exist_cannot_be_locked(parts: BrokerParts, topic: str, queue_id: int) -> None:
-    """It is not held, nothing is kept of it, and the others of the request are locked."""
+async def test_an_unknown_queue_cannot_be_locked(parts: BrokerParts, topic: str, queue_id: int) -> None:
+    """It is not stored, and the other queues of the request are locked."""
     answer = parts.peer().ask(lock("one", MessageQueue(topic, "b", queue_id), Q0))
     assert LockedQueues.decode(answer.body).lock_ok_mq_set == [Q0]
 
 
-async def test_no_body_is_an_error(parts: BrokerParts) -> None:
-    """Code 1."""
+async def test_a_request_without_a_body_is_an_error(parts: BrokerParts) -> None:
+    """SYSTEM_ERROR (1)."""
     assert parts.peer().ask(RemotingCommand.request(RequestCode.LOCK_BATCH_MQ)).code == 1

@@ -1,4 +1,4 @@
-"""Messages sent back: where they go, what they become, and every reason for which they are not taken."""
+"""CONSUMER_SEND_MSG_BACK (36): where messages are stored, their content, and every reason to refuse one."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,7 +31,7 @@ LEVELS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
 
 
 class SendBacks(BrokerParts):
-    """The parts of a broker and who takes messages back."""
+    """Parts of a broker with a send-back processor."""
 
     def __init__(self, root: Path, **settings: Any) -> None:
         super().__init__(root, **settings)
@@ -56,7 +56,7 @@ class SendBacks(BrokerParts):
         return await self.peer().ask_slowly(command)
 
     def original(self, tried: int = 0, properties: dict[str, str] | None = None, **fields: Any) -> Append:
-        """A message in the store."""
+        """Store a message."""
         encoded = encode_properties({"KEYS": "k", "TAGS": "a"} if properties is None else properties).encode()
         append = message(b"body", TOPIC, 1, properties=encoded, reconsume_times=tried, **fields)
         self.store.put(append)
@@ -77,8 +77,8 @@ async def parts(tmp_path: Path) -> AsyncIterator[SendBacks]:
     it.store.close()
 
 
-async def test_a_message_is_tried_again_after_a_delay(parts: SendBacks) -> None:
-    """It waits in the queue of level 3 for its group's retry topic, and says where it comes from."""
+async def test_a_message_is_retried_after_a_delay(parts: SendBacks) -> None:
+    """It is stored in the queue of level 3, for its group's retry topic, and has its origin as properties."""
     original = parts.original(flag=7)
     answer = await parts.send_back(original)
     assert (answer.code, answer.remark, answer.ext_fields(), bytes(answer.body)) == (0, None, {}, b"")
@@ -100,16 +100,16 @@ async def test_a_message_is_tried_again_after_a_delay(parts: SendBacks) -> None:
 
 
 @pytest.mark.parametrize(("tried", "level", "queue_id"), [(1, 0, 3), (15, 0, 17), (0, 1, 0), (5, 30, 17)])
-async def test_the_delay_grows_unless_the_consumer_chooses(
+async def test_the_delay_grows_unless_the_consumer_sets_it(
     parts: SendBacks, tried: int, level: int, queue_id: int
 ) -> None:
-    """3 and one more for every try, or the level that was asked for; the last level at most."""
+    """Level 3 plus one per attempt, or the requested level; at most the last level."""
     assert (await parts.send_back(parts.original(tried), level)).code == 0
     assert [m.reconsume_times for m in parts.stored(SCHEDULE, queue_id)] == [tried + 1]
 
 
-async def test_what_was_sent_back_before_keeps_its_origin(parts: SendBacks) -> None:
-    """Topic and first record are those of the first time; its old destination is forgotten."""
+async def test_a_message_keeps_its_first_origin(parts: SendBacks) -> None:
+    """Topic and first record are those of the first attempt; its previous destination is removed."""
     known = {"RETRY_TOPIC": "First", "ORIGIN_MESSAGE_ID": "ID", "REAL_TOPIC": "%RETRY%X", "REAL_QID": "9", "DELAY": "3"}
     await parts.send_back(parts.original(1, known))
     [retry] = parts.stored(SCHEDULE, 3)
@@ -132,10 +132,10 @@ async def test_what_was_sent_back_before_keeps_its_origin(parts: SendBacks) -> N
         (INT32_MAX, 0, {}, True),
     ],
 )
-async def test_what_was_tried_often_enough_is_a_dead_letter(
+async def test_a_message_at_the_retry_limit_is_a_dead_letter(
     parts: SendBacks, tried: int, level: int, fields: dict[str, Any], *, is_dead: bool
 ) -> None:
-    """By the client's count if its version has one, else by the group's; or because the consumer gives it up."""
+    """By the client's limit if its version has one, else by the group's; or if the consumer requests it."""
     assert (await parts.send_back(parts.original(tried), level, **fields)).code == 0
     dead = parts.stored("%DLQ%G")
     owed = [(min(tried + 1, INT32_MAX), "0")] if is_dead else []
@@ -144,8 +144,8 @@ async def test_what_was_tried_often_enough_is_a_dead_letter(
     assert (parts.topics.find("%DLQ%G") == TopicConfig("%DLQ%G", 1, 1, perm=6)) is is_dead
 
 
-async def test_a_group_may_have_a_limit_of_its_own(parts: SendBacks) -> None:
-    """retryMaxTimes; 0: never again."""
+async def test_a_group_has_its_own_retry_limit(parts: SendBacks) -> None:
+    """retryMaxTimes; 0 means no retry."""
     group = parts.groups.find_or_create(GROUP)
     assert group is not None
     group.retry_max_times = 0
@@ -153,14 +153,14 @@ async def test_a_group_may_have_a_limit_of_its_own(parts: SendBacks) -> None:
     assert len(parts.stored("%DLQ%G")) == 1
 
 
-async def test_a_dead_letter_is_where_it_belongs_at_once(parts: SendBacks) -> None:
-    """Whatever delays and timers it was sent with."""
+async def test_a_dead_letter_is_not_deferred(parts: SendBacks) -> None:
+    """Whatever delays and timers the message had."""
     properties = {"DELAY": "5", "TIMER_DELIVER_MS": "1", "TRAN_MSG": "true"}
     await parts.send_back(parts.original(0, properties), -1)
     assert len(parts.stored("%DLQ%G")) == 1
 
 
-async def test_a_group_that_does_not_retry_is_told_that_all_is_well(parts: SendBacks) -> None:
+async def test_a_group_without_retries_gets_success(parts: SendBacks) -> None:
     """Without retry queues nothing is stored."""
     group = parts.groups.find_or_create(GROUP)
     assert group is not None
@@ -173,31 +173,31 @@ async def test_a_group_that_does_not_retry_is_told_that_all_is_well(parts: SendB
 
 
 async def test_retries_are_spread_over_the_retry_queues(parts: SendBacks) -> None:
-    """As many as the retry topic has."""
+    """Over all queues of the retry topic."""
     parts.topics.create_for_group("%RETRY%G", 3)
     for _ in range(60):
         await parts.send_back(parts.original(), 1)
     assert {m.properties["REAL_QID"] for m in parts.stored(SCHEDULE, 0)} == {"0", "1", "2"}
 
 
-async def test_the_retry_topic_of_a_unit_is_marked(parts: SendBacks) -> None:
-    """As heartbeats mark it."""
+async def test_the_retry_topic_in_unit_mode_is_marked(parts: SendBacks) -> None:
+    """As by heartbeats."""
     await parts.send_back(parts.original(), unit_mode="true")
     topic = parts.topics.find("%RETRY%G")
     assert topic is not None
     assert topic.topic_sys_flag == 2
 
 
-async def test_an_unknown_group_is_refused_if_it_may_not_be_made(tmp_path: Path) -> None:
-    """26."""
+async def test_an_unknown_group_is_refused_without_automatic_creation(tmp_path: Path) -> None:
+    """SUBSCRIPTION_GROUP_NOT_EXIST (26)."""
     parts = SendBacks(tmp_path, auto_create_subscription_group=False)
     answer = await parts.send_back(parts.original())
     assert (answer.code, answer.remark) == (26, f"subscription group not exist, G {FAQ}")
     parts.store.close()
 
 
-async def test_a_broker_that_is_not_written_to_takes_nothing_back(tmp_path: Path) -> None:
-    """16, as for sends; until the setting changes."""
+async def test_a_read_only_broker_refuses(tmp_path: Path) -> None:
+    """NO_PERMISSION (16), as for sends, until the setting changes."""
     parts = SendBacks(tmp_path, permission=4)
     original = parts.original()
     answer = await parts.send_back(original)
@@ -207,23 +207,23 @@ async def test_a_broker_that_is_not_written_to_takes_nothing_back(tmp_path: Path
     parts.store.close()
 
 
-async def test_a_retry_topic_may_be_closed_to_writers(parts: SendBacks) -> None:
-    """16, with the topic's name."""
+async def test_a_read_only_retry_topic_refuses(parts: SendBacks) -> None:
+    """NO_PERMISSION (16) with the topic's name."""
     parts.topics.update(TopicConfig("%RETRY%G", 1, 1, perm=4))
     answer = await parts.send_back(parts.original())
     assert (answer.code, answer.remark) == (16, "the topic[%RETRY%G] sending message is forbidden")
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 1 << 40])
-async def test_what_is_no_message_cannot_be_sent_back(parts: SendBacks, offset: int) -> None:
-    """1, with the offset."""
+async def test_an_offset_without_a_message_is_refused(parts: SendBacks, offset: int) -> None:
+    """SYSTEM_ERROR (1) with the offset."""
     parts.original()
     answer = await parts.send_back(offset)
     assert (answer.code, answer.remark) == (1, f"look message by offset failed, {offset}")
 
 
-async def test_a_message_that_the_store_refuses_is_not_taken_back(tmp_path: Path) -> None:
-    """1 and the name of the status: the consumer then sends the message itself."""
+async def test_a_failed_put_is_an_error(tmp_path: Path) -> None:
+    """SYSTEM_ERROR (1) with the status: the consumer then sends the message itself."""
     parts = SendBacks(tmp_path, levels=())
     answer = await parts.send_back(parts.original())
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, PutStatus.MESSAGE_ILLEGAL.name)
@@ -231,8 +231,8 @@ async def test_a_message_that_the_store_refuses_is_not_taken_back(tmp_path: Path
     parts.store.close()
 
 
-async def test_what_was_sent_back_is_counted(parts: SendBacks) -> None:
-    """By original topic and group; retries count as delayed messages, too."""
+async def test_messages_sent_back_are_counted(parts: SendBacks) -> None:
+    """By original topic and group; retries also count as delayed messages."""
     for level in (0, 1, -1):
         await parts.send_back(parts.original(), level)
     assert parts.processor.sent_back.table()[TOPIC][GROUP].messages == 3
@@ -240,8 +240,8 @@ async def test_what_was_sent_back_is_counted(parts: SendBacks) -> None:
     assert parts.store.traffic()[SCHEDULE].by_message_type()["delay"].count == 2
 
 
-async def test_what_javas_client_sends_back_is_what_a_real_broker_made_of_it(parts: SendBacks) -> None:
-    """The captured request and answer; the properties that the retry was then delivered with."""
+async def test_a_message_of_javas_client_equals_that_of_a_real_broker(parts: SendBacks) -> None:
+    """The captured request and response, and the properties of the delivered retry."""
     frames = [frame for frame in transcripts() if "dead letters" in frame.scenario]
     pulled = [found for frame in frames if "PULL_MESSAGE response" in frame.name for found in decode(frame.body)]
     first = next(found for found in pulled if found.topic == "WireTopic")
@@ -276,10 +276,11 @@ async def test_what_javas_client_sends_back_is_what_a_real_broker_made_of_it(par
         (TOPIC, 1, 12),
     ],
 )
-async def test_what_no_consumer_can_have_had_is_not_taken_back(
+async def test_a_message_that_no_consumer_received_is_refused(
     parts: SendBacks, topic: str, queue_id: int, sys_flag: int
 ) -> None:
-    """A half message would be delivered uncommitted, and one that waits before its time: there is none, it says."""
+    """A half message would be delivered uncommitted, and a deferred one too early: the response says that there is
+    none."""
     properties = encode_properties({"REAL_TOPIC": TOPIC, "REAL_QID": "1", "TRAN_MSG": "true", "PGROUP": "PG"}).encode()
     half = message(b"half", topic, queue_id, properties=properties, sys_flag=sys_flag)
     parts.store.put(half)
@@ -298,8 +299,8 @@ async def test_what_no_consumer_can_have_had_is_not_taken_back(
 
 
 @pytest.mark.parametrize("group", ["g/../..", "a\nb", "g" * 250])
-async def test_a_group_without_a_possible_retry_topic(parts: SendBacks, group: str) -> None:
-    """One that an older version, or RocketMQ, has made by request 200: its messages are not taken back."""
+async def test_a_group_with_an_invalid_retry_topic_is_refused(parts: SendBacks, group: str) -> None:
+    """A group that an older version, or RocketMQ, created by UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)."""
     parts.groups.update(SubscriptionGroupConfig(group))
     answer = await parts.send_back(parts.original(), group=group)
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, f"topic[%RETRY%{group}] not exist")

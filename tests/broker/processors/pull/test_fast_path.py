@@ -1,4 +1,4 @@
-"""Plain pulls: the same answers and the same books as any others, while something is ahead; and what ends a lane."""
+"""Fast-path pulls: the same responses and counters as for other pulls, and the conditions of the fast path."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -26,13 +26,13 @@ from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, 
 from tests.harness.peer import Peer
 
 QUEUES = 3
-COUNT = 100  # messages of each queue
+COUNT = 100  # messages per queue
 WANTED = 7
 SIZES = {"mapped_file_size_commit_log": 20_000, "mapped_file_size_consume_queue": 1_400}
 
 
 def fill(parts: BrokerParts) -> None:
-    """Queues that were filled together, over several segments of the log and of each queue."""
+    """Fill the queues with messages, over several segments of the log and of each queue."""
     for number in range(COUNT):
         for queue_id in range(QUEUES):
             parts.put(b"%d" % number, queue_id=queue_id, tag="ab"[number % 2])
@@ -45,8 +45,8 @@ async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
         yield it
 
 
-def plain(parts: BrokerParts) -> int:
-    """How many pulls were answered as plain ones."""
+def fast_path_pulls(parts: BrokerParts) -> int:
+    """Return the number of pulls served by the fast path."""
     return parts.pulls._fast_path.found
 
 
@@ -55,14 +55,14 @@ def bodies(answer: RemotingCommand) -> list[int]:
 
 
 def frame_of(command: RemotingCommand) -> bytes:
-    """As clients write it: those that speak MessagePack give the fields by their place."""
+    """Encode as clients do: those that use MessagePack encode fields by position."""
     if command.dialect == MSGPACK:
         return encode_frame(MSGPACK, encode_positional(command, command.header(PullMessageHeader)))
     return encode_command(command)
 
 
 def catch_up(peer: Peer, dialect: int, **fields: Any) -> list[RemotingCommand]:
-    """The answers to who reads every queue to its end, side by side."""
+    """Return the responses to a consumer that reads every queue to its end, in parallel."""
     offsets = dict.fromkeys(range(QUEUES), 0)
     answers: list[RemotingCommand] = []
     while offsets:
@@ -88,7 +88,7 @@ def told(answer: RemotingCommand) -> tuple[object, ...]:
 
 
 def books(parts: BrokerParts) -> tuple[object, ...]:
-    """Everything that is kept of pulls."""
+    """Return every counter of pulls."""
     queues = range(QUEUES)
     return (
         msgspec.structs.replace(parts.pulls.statistics(), longest_get_ms=0),
@@ -103,8 +103,10 @@ def books(parts: BrokerParts) -> tuple[object, ...]:
 @pytest.mark.parametrize("dialect", [JSON, ROCKETMQ, MSGPACK])
 @pytest.mark.parametrize("most_bytes", [1 << 18, 500])
 @pytest.mark.parametrize("is_registered", [False, True])
-async def test_plain_or_not_is_the_same(tmp_path: Path, dialect: int, most_bytes: int, is_registered: bool) -> None:
-    """Who catches up gets the same answers and leaves the same books as if each pull were looked at for itself."""
+async def test_the_fast_path_gives_the_same_responses_and_counters(
+    tmp_path: Path, dialect: int, most_bytes: int, is_registered: bool
+) -> None:
+    """A consumer with a backlog gets the same as if the PullProcessor served each pull."""
     flags = PullSysFlag.COMMIT_OFFSET | (0 if is_registered else PullSysFlag.SUBSCRIPTION)
     seen = []
     for is_plain in (True, False):
@@ -118,20 +120,20 @@ async def test_plain_or_not_is_the_same(tmp_path: Path, dialect: int, most_bytes
             parts.dispatcher.latencies.rows.clear()
             answers = catch_up(peer, dialect, sys_flag=flags, commit_offset=5)
             seen.append(([told(answer) for answer in answers], books(parts)))
-            assert bool(plain(parts)) == (is_plain and dialect != ROCKETMQ)
+            assert bool(fast_path_pulls(parts)) == (is_plain and dialect != ROCKETMQ)
             assert sorted(body for answer in answers for body in bodies(answer)) == sorted([*range(COUNT)] * QUEUES)
     assert seen[0] == seen[1]
 
 
-async def test_who_is_far_behind_is_served_so(parts: BrokerParts) -> None:
-    """As long as enough is ahead; who has nearly caught up is served like anybody."""
+async def test_the_fast_path_serves_consumers_with_a_backlog(parts: BrokerParts) -> None:
+    """As long as the backlog is large enough; near the end the PullProcessor serves the pulls."""
     peer = parts.peer()
     for offset in (COUNT - BACKLOG_FACTOR * WANTED, COUNT - BACKLOG_FACTOR * WANTED + 1):
         parts.pulls.invalidate()
-        before = plain(parts)
+        before = fast_path_pulls(parts)
         answer = peer.ask(pull(queue_offset=offset, max_msg_nums=WANTED))
         assert bodies(answer) == [*range(offset, offset + WANTED)]
-        assert plain(parts) - before == (offset == COUNT - BACKLOG_FACTOR * WANTED)
+        assert fast_path_pulls(parts) - before == (offset == COUNT - BACKLOG_FACTOR * WANTED)
 
 
 @pytest.mark.parametrize(
@@ -149,78 +151,78 @@ async def test_who_is_far_behind_is_served_so(parts: BrokerParts) -> None:
     ],
     ids=str,
 )
-async def test_what_is_not_plain(parts: BrokerParts, fields: dict[str, Any]) -> None:
-    """It is left to the PullProcessor, and answered by it."""
+async def test_other_pulls_are_left_to_the_pull_processor(parts: BrokerParts, fields: dict[str, Any]) -> None:
+    """The PullProcessor serves them."""
     answer = parts.peer().ask(pull(**{"max_msg_nums": WANTED} | fields))
-    assert (plain(parts), bool(answer.remark)) == (0, True)
+    assert (fast_path_pulls(parts), bool(answer.remark)) == (0, True)
 
 
-async def test_nobody_waits_for_the_answer_to_a_oneway_pull(parts: BrokerParts) -> None:
-    """It is not answered."""
+async def test_a_oneway_pull_gets_no_response(parts: BrokerParts) -> None:
+    """The PullProcessor serves it without a response."""
     request = pull(max_msg_nums=WANTED)
     request.flag |= 2
     peer = parts.peer()
     peer.send(request)
-    assert (peer.received, plain(parts)) == ([], 0)
+    assert (peer.received, fast_path_pulls(parts)) == ([], 0)
 
 
-async def test_what_an_operator_changes_counts_at_once(parts: BrokerParts) -> None:
-    """A topic, a group or a setting that changed: the next pull is checked anew."""
+async def test_changes_of_operators_take_effect_at_once(parts: BrokerParts) -> None:
+    """After a change of a topic, a group or a setting, the next pull is checked again."""
     peer = parts.peer()
 
     def code() -> int:
         return peer.ask(pull(max_msg_nums=WANTED)).code
 
-    assert (code(), plain(parts)) == (0, 1)
+    assert (code(), fast_path_pulls(parts)) == (0, 1)
     parts.topics.update(TopicConfig(TOPIC, 4, 4, perm=2))
     assert code() == 16
     parts.topics.update(TopicConfig(TOPIC, 4, 4))
-    assert (code(), plain(parts)) == (0, 2)
+    assert (code(), fast_path_pulls(parts)) == (0, 2)
     parts.groups.update(SubscriptionGroupConfig(GROUP, consume_enable=False))
     assert code() == 16
     parts.groups.update(SubscriptionGroupConfig(GROUP))
-    assert (code(), plain(parts)) == (0, 3)
+    assert (code(), fast_path_pulls(parts)) == (0, 3)
     config = parts.pulls._config
     parts.pulls.configure(msgspec.structs.replace(config, broker_permission=2))
     assert code() == 16
     parts.pulls.configure(config)
-    assert (code(), plain(parts)) == (0, 4)
+    assert (code(), fast_path_pulls(parts)) == (0, 4)
 
 
-async def test_what_a_group_subscribes_to_counts_at_once(parts: BrokerParts) -> None:
-    """A pull that relies on its group's heartbeat is checked against the last one."""
+async def test_changes_of_subscriptions_take_effect_at_once(parts: BrokerParts) -> None:
+    """A pull without its own subscription is checked against the group's latest heartbeat."""
     peer = parts.peer()
     peer.ask(heartbeat(consumer(subscribe(TOPIC, "*", 1))))
     request = pull(max_msg_nums=WANTED, sys_flag=0, subscription=None)
-    assert (peer.ask(request).code, plain(parts)) == (0, 1)
+    assert (peer.ask(request).code, fast_path_pulls(parts)) == (0, 1)
     peer.ask(heartbeat(consumer(subscribe(TOPIC, "b", 2))))
     assert bodies(peer.ask(request)) == [1, 3, 5, 7, 9, 11, 13]
     peer.ask(heartbeat(consumer(subscribe("other", "*", 3))))
-    assert (peer.ask(request).code, plain(parts)) == (24, 1)
+    assert (peer.ask(request).code, fast_path_pulls(parts)) == (24, 1)
 
 
-async def test_a_group_that_was_reset_is_told(parts: BrokerParts) -> None:
-    """By its next pull, plain or not."""
+async def test_a_group_that_was_reset_is_notified(parts: BrokerParts) -> None:
+    """By its next pull, whichever path would serve it."""
     peer = parts.peer()
-    assert (peer.ask(pull(max_msg_nums=WANTED)).code, plain(parts)) == (0, 1)
+    assert (peer.ask(pull(max_msg_nums=WANTED)).code, fast_path_pulls(parts)) == (0, 1)
     parts.offsets.reset(GROUP, TOPIC, 0, 50)
     answer = peer.ask(pull(queue_offset=WANTED, max_msg_nums=WANTED))
-    assert (answer.code, answer.ext_fields()["nextBeginOffset"], plain(parts)) == (21, "50", 1)
+    assert (answer.code, answer.ext_fields()["nextBeginOffset"], fast_path_pulls(parts)) == (21, "50", 1)
 
 
-async def test_a_queue_that_was_removed_is_not_read(parts: BrokerParts) -> None:
-    """A topic made again has none of the messages of the one before."""
+async def test_a_removed_queue_is_not_read(parts: BrokerParts) -> None:
+    """A topic that was created again has no messages of the former one."""
     peer = parts.peer()
-    assert (peer.ask(pull(max_msg_nums=WANTED)).code, plain(parts)) == (0, 1)
+    assert (peer.ask(pull(max_msg_nums=WANTED)).code, fast_path_pulls(parts)) == (0, 1)
     await parts.store.delete_topic(TOPIC)
     assert peer.ask(pull(queue_offset=WANTED, max_msg_nums=WANTED)).code == 21
 
 
 @pytest.mark.parametrize(("believed_for_s", "looked_for"), [(60.0, [28, 56]), (-1.0, [28] * 8)])
-async def test_memory_is_believed_in_for_a_moment(
+async def test_located_units_expire(
     parts: BrokerParts, monkeypatch: pytest.MonkeyPatch, believed_for_s: float, looked_for: list[int]
 ) -> None:
-    """What was used up is made longer; what is old is looked for anew."""
+    """After they were used up more units are located; after some time they are located again."""
     monkeypatch.setattr(queue_reads, "RESIDENCY_TTL_S", believed_for_s)
     asked: list[int] = []
     ahead = parts.store.read_ahead
@@ -233,34 +235,34 @@ async def test_memory_is_believed_in_for_a_moment(
     peer = parts.peer()
     for offset in range(0, 8 * WANTED, WANTED):
         assert bodies(peer.ask(pull(queue_offset=offset, max_msg_nums=WANTED)))[0] == offset
-    assert (asked, plain(parts)) == (looked_for, 8)
+    assert (asked, fast_path_pulls(parts)) == (looked_for, 8)
 
 
-async def test_not_more_is_kept_than_was_said(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many groups read, there is a bound on their lanes."""
+async def test_the_number_of_streams_is_limited(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many groups pull."""
     monkeypatch.setattr(fast_path, "MAX_STREAMS", 3)
     peer = parts.peer()
     for number in range(10):
         assert peer.ask(pull(consumer_group=f"g{number}", max_msg_nums=WANTED)).code == 0
         assert len(parts.pulls._fast_path._streams) <= 3
-    assert plain(parts) == 10
+    assert fast_path_pulls(parts) == 10
 
 
-async def test_a_run_ends_where_its_peer_may_be_behind(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind so many bytes somebody has to look whether they are taken."""
+async def test_a_run_ends_after_a_number_of_response_bytes(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the connection's write limits are checked."""
     monkeypatch.setattr(fast_path, "RUN_RESPONSE_BYTES", 1_000)
     parts.selector.configure(RemotingConfig(peer_backlog_bytes=1_000))
     peer = parts.peer()
     peer.transport.stuck = True
     peer.send(*[pull(queue_offset=WANTED * number, max_msg_nums=WANTED) for number in range(8)])
-    assert plain(parts) == 2
+    assert fast_path_pulls(parts) == 2
     assert peer.connection.paused
 
 
-async def test_a_failure_is_told_by_the_pull_processor(
+async def test_the_pull_processor_reports_a_failure(
     parts: BrokerParts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What goes wrong with a plain pull does not disturb those before it; it is served, or refused, as any other."""
+    """A failed fast-path pull does not affect those before it; the PullProcessor serves or refuses it."""
     peer = parts.peer()
     assert peer.ask(pull(max_msg_nums=WANTED)).code == 0
 

@@ -1,4 +1,4 @@
-"""Pulls: every check in its order, with RocketMQ's codes and remarks; what is delivered; what is parked, and woken."""
+"""Pulls: every check in order, with RocketMQ's codes and remarks; delivery; parking and resuming."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def bodies(answer: RemotingCommand) -> list[bytes]:
 
 
 def offsets(answer: RemotingCommand) -> tuple[int, int, int]:
-    """(next, min, max); a pull's answer has all of them whatever its code."""
+    """Return (next, min, max); a pull response has them whatever its code."""
     ext = answer.ext_fields()
     assert ext["suggestWhichBrokerId"] == "0"
     return int(ext["nextBeginOffset"]), int(ext["minOffset"]), int(ext["maxOffset"])
@@ -48,7 +48,7 @@ def offsets(answer: RemotingCommand) -> tuple[int, int, int]:
 # ------------------------------------------------------------------------------------------------------------- checks
 
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], int, str, str | None]] = [
-    # settings, fields of the pull, code, remark, forbiddenType; each row also violates every later check it can
+    # settings, fields of the pull, code, remark, forbiddenType; each row also violates later checks where possible
     (
         {"broker_permission": Permission.WRITE},
         {"consumer_group": "#", "topic": "none"},
@@ -102,10 +102,10 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], int, str, str | None]] = [
 
 
 @pytest.mark.parametrize(("settings", "fields", "code", "remark", "forbidden"), REFUSED)
-async def test_a_pull_is_refused_by_the_first_check_that_it_fails(
+async def test_a_pull_is_refused_by_the_first_failed_check(
     tmp_path: Path, settings: dict[str, Any], fields: dict[str, Any], code: int, remark: str, forbidden: str | None
 ) -> None:
-    """Each check answers with RocketMQ's code, remark and forbiddenType, before any later check is made."""
+    """Each check responds with RocketMQ's code, remark and forbiddenType, before any later check."""
     with broker_parts(tmp_path, **settings) as parts:
         parts.groups.load(groups(SubscriptionGroupConfig("off", consume_enable=False)))
         parts.topics.update(TopicConfig("unread", 4, 4, perm=Permission.WRITE))
@@ -139,7 +139,7 @@ REFUSED_BY_REGISTRATION: list[tuple[SubscriptionData, MessageModel, int, int, st
 
 
 @pytest.mark.parametrize(("subscription", "model", "version", "code", "remark", "forbidden"), REFUSED_BY_REGISTRATION)
-async def test_a_pull_without_a_subscription_is_checked_against_its_groups_heartbeat(
+async def test_a_pull_without_a_subscription_is_checked_against_the_heartbeat(
     parts: BrokerParts,
     subscription: SubscriptionData,
     model: MessageModel,
@@ -148,7 +148,7 @@ async def test_a_pull_without_a_subscription_is_checked_against_its_groups_heart
     remark: str,
     forbidden: str | None,
 ) -> None:
-    """What the group registered decides, in RocketMQ's order: broadcast, forbidden topic, missing, too old, filter."""
+    """In RocketMQ's order: broadcast, forbidden topic, missing, too old, filter."""
     quiet = SubscriptionGroupConfig("quiet", consume_broadcast_enable=False)
     forbidden_table = {"quiet": {TOPIC: 4}} if forbidden else {}
     parts.groups.load(groups(quiet, forbidden_table))
@@ -166,8 +166,8 @@ def groups(group: SubscriptionGroupConfig, forbidden: dict[str, dict[str, int]] 
     return wrapper.encode()
 
 
-def test_an_expression_of_separators_only_is_none() -> None:
-    """`||` cannot be parsed; absent, empty and `*` mean everything; surrounding separators do no harm."""
+def test_an_expression_of_separators_is_invalid() -> None:
+    """`||` cannot be parsed; absent, empty and `*` mean everything; additional separators are ignored."""
     with pytest.raises(RequestError) as raised:
         requested_subscription("||||", "TAG")
     assert raised.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
@@ -179,8 +179,8 @@ def test_an_expression_of_separators_only_is_none() -> None:
 # ----------------------------------------------------------------------------------------------------------- delivery
 
 
-async def test_a_pull_gets_the_stored_records(parts: BrokerParts) -> None:
-    """The body is the records as they lie in the log; the answer has all offsets and flags that clients need."""
+async def test_a_pull_returns_the_stored_records(parts: BrokerParts) -> None:
+    """The body is the records as stored; the response has all offsets and flags that clients need."""
     appends = parts.put(b"one", b"two", b"three")
     answer = parts.peer().ask(pull(queue_offset=1))
     assert (answer.code, answer.remark, offsets(answer)) == (0, "FOUND", (3, 0, 3))
@@ -203,7 +203,7 @@ async def test_a_pull_gets_the_stored_records(parts: BrokerParts) -> None:
         (3, -5, 21, "OFFSET_TOO_SMALL", (0, 0, 3)),
     ],
 )
-async def test_a_pull_without_messages_says_why_and_where_to_go(
+async def test_a_pull_without_messages_has_status_and_offsets(
     parts: BrokerParts, stored: int, offset: int, code: int, status: str, expected: tuple[int, int, int]
 ) -> None:
     """Each status of the store has its code, its name as remark, and all offsets; the body is empty."""
@@ -213,15 +213,15 @@ async def test_a_pull_without_messages_says_why_and_where_to_go(
     assert not answer.body
 
 
-async def test_no_matching_tag_is_answered_at_once_with_an_advanced_offset(parts: BrokerParts) -> None:
-    """20 is never parked, and never returns the offset that was asked."""
+async def test_a_pull_without_a_matching_tag_returns_an_advanced_offset(parts: BrokerParts) -> None:
+    """PULL_RETRY_IMMEDIATELY (20) is never parked, and never returns the requested offset."""
     parts.put(b"x", b"y", tag="A")
     answer = parts.peer().ask(pull(subscription="B", suspend_ms=15_000))
     assert (answer.code, answer.remark, offsets(answer)) == (20, "NO_MATCHED_MESSAGE", (2, 0, 2))
 
 
-async def test_tags_are_selected_by_what_the_request_or_the_heartbeat_says(parts: BrokerParts) -> None:
-    """A subscription in the request wins if it is flagged; without the flag the group's own counts."""
+async def test_tags_come_from_the_request_or_the_heartbeat(parts: BrokerParts) -> None:
+    """A flagged subscription in the request is used; without the flag, that of the group."""
     parts.put(b"a", tag="A")
     parts.put(b"b", tag="B")
     peer = parts.peer()
@@ -232,14 +232,14 @@ async def test_tags_are_selected_by_what_the_request_or_the_heartbeat_says(parts
     assert bodies(peer.ask(pull(subscription="A || B"))) == [b"a", b"b"]
 
 
-async def test_zero_messages_wanted_gives_one(parts: BrokerParts) -> None:
-    """Go's pull consumer asks for 0 by default, and gets one message."""
+async def test_a_pull_of_zero_messages_returns_one(parts: BrokerParts) -> None:
+    """Go's pull consumer requests 0 by default, and gets one message."""
     parts.put(b"one", b"two")
     assert bodies(parts.peer().ask(pull(max_msg_nums=0))) == [b"one"]
 
 
-async def test_the_offset_in_a_flagged_pull_is_committed(parts: BrokerParts) -> None:
-    """COMMIT_OFFSET commits whatever the pull finds; -1 is no position; without the flag nothing is committed."""
+async def test_the_offset_of_a_flagged_pull_is_committed(parts: BrokerParts) -> None:
+    """COMMIT_OFFSET commits whatever the pull finds; -1 is no offset; without the flag nothing is committed."""
     peer = parts.peer()
     peer.ask(pull(commit_offset=9))
     assert parts.offsets.committed(GROUP, TOPIC, 0) is None
@@ -248,21 +248,21 @@ async def test_the_offset_in_a_flagged_pull_is_committed(parts: BrokerParts) -> 
     assert parts.offsets.committed(GROUP, TOPIC, 0) == 5
 
 
-async def test_lite_pull_is_the_same(parts: BrokerParts) -> None:
-    """361 is served like 11."""
+async def test_a_lite_pull_is_served_like_a_pull(parts: BrokerParts) -> None:
+    """LITE_PULL_MESSAGE (361) gives the result of PULL_MESSAGE (11)."""
     parts.put(b"one")
     assert bodies(parts.peer().ask(pull(code=RequestCode.LITE_PULL_MESSAGE))) == [b"one"]
 
 
-async def test_a_pull_behind_a_put_of_the_same_turn_sees_it(parts: BrokerParts) -> None:
-    """Whatever reads has the open batch written first."""
+async def test_a_pull_sees_a_put_of_the_same_iteration(parts: BrokerParts) -> None:
+    """Every read writes the open batch first."""
     parts.store.put(message(b"one"))
     assert bodies(parts.peer().ask(pull())) == [b"one"]
 
 
 @pytest.mark.parametrize("dialect", [JSON, ROCKETMQ, MSGPACK])
-async def test_the_answer_comes_in_the_requests_dialect(parts: BrokerParts, dialect: int) -> None:
-    """A pull with a binary header is answered with one."""
+async def test_the_response_has_the_dialect_of_the_request(parts: BrokerParts, dialect: int) -> None:
+    """A pull with a binary header gets a binary response."""
     parts.put(b"one")
     request = pull()
     request.dialect = dialect
@@ -274,10 +274,10 @@ async def test_the_answer_comes_in_the_requests_dialect(parts: BrokerParts, dial
     ("slave_read_enable", "ratio", "suggested"), [(False, 40, "0"), (False, 0, "0"), (True, 40, "3"), (True, 0, "2")]
 )
 @pytest.mark.parametrize("dialect", [JSON, ROCKETMQ, MSGPACK])
-async def test_who_reads_from_disk_is_sent_elsewhere(
+async def test_a_consumer_that_reads_from_disk_is_sent_to_another_broker(
     tmp_path: Path, dialect: int, slave_read_enable: bool, ratio: int, suggested: str
 ) -> None:
-    """With slaveReadEnable a group is told its brokerId, or whichBrokerWhenConsumeSlowly when it lags behind memory."""
+    """With slaveReadEnable: brokerId, or whichBrokerWhenConsumeSlowly if the group reads from disk."""
     settings = {"slave_read_enable": slave_read_enable, "access_message_in_memory_max_ratio": ratio}
     with broker_parts(tmp_path, **settings) as parts:
         group = SubscriptionGroupConfig(GROUP, broker_id=3, which_broker_when_consume_slowly=2)
@@ -289,10 +289,10 @@ async def test_who_reads_from_disk_is_sent_elsewhere(
 
 
 @pytest.mark.parametrize(("disk_fall_recorded", "expected"), [(True, [None, 2 * 93, 93, 93]), (False, [None] * 4)])
-async def test_how_far_behind_a_group_reads(
+async def test_the_distance_to_the_end_of_the_log_is_recorded(
     tmp_path: Path, disk_fall_recorded: bool, expected: list[int | None]
 ) -> None:
-    """Each pull that looks at messages notes how much log lies behind them, for its group and queue."""
+    """Each pull that reads messages records the bytes after them, for its group and queue."""
     with broker_parts(tmp_path, disk_fall_recorded=disk_fall_recorded) as parts:
         parts.put(b"a", b"b")
         figures = [parts.pulls.fall_behind.of(GROUP, TOPIC, 0)]
@@ -302,8 +302,8 @@ async def test_how_far_behind_a_group_reads(
         assert figures == expected
 
 
-def test_the_template_says_what_the_general_encoder_says() -> None:
-    """JSON heads from the template and heads of the other dialects decode to the same answer."""
+def test_the_template_equals_the_general_encoder() -> None:
+    """JSON heads from the template and heads of the other dialects decode to the same response."""
     result = GetResult(GetStatus.OFFSET_OVERFLOW_ONE, 2**62, 1, 2**62)
     topic, group = TopicConfig("t", topic_sys_flag=3), SubscriptionGroupConfig("g", group_sys_flag=4)
     answers = []
@@ -327,8 +327,8 @@ def test_the_template_says_what_the_general_encoder_says() -> None:
     assert answers[0] == answers[1] == answers[2]
 
 
-async def test_a_oneway_pull_is_never_answered(parts: BrokerParts) -> None:
-    """Flag 2 silences answers with messages, without, and refusals."""
+async def test_a_oneway_pull_gets_no_response(parts: BrokerParts) -> None:
+    """The flag suppresses responses with messages, without, and refusals."""
     parts.put(b"one")
     peer = parts.peer()
     for request in (pull(), pull(queue_offset=1), pull(topic="none")):
@@ -340,8 +340,8 @@ async def test_a_oneway_pull_is_never_answered(parts: BrokerParts) -> None:
 # -------------------------------------------------------------------------------------------------------- long polling
 
 
-async def test_a_parked_pull_is_answered_in_the_turn_of_the_append(parts: BrokerParts) -> None:
-    """The put that brings the message also writes the answer to who waits for it."""
+async def test_a_parked_pull_is_resumed_in_the_iteration_of_the_append(parts: BrokerParts) -> None:
+    """The iteration that stores the message also writes the response."""
     peer = parts.peer()
     peer.send(pull(suspend_ms=15_000))
     assert (peer.received, parts.pool.pending) == ([], 1)
@@ -351,8 +351,8 @@ async def test_a_parked_pull_is_answered_in_the_turn_of_the_append(parts: Broker
     assert (parts.pool.pending, parts.arrivals.statistics().parked) == (0, 0)
 
 
-async def test_a_parked_pull_is_answered_at_its_deadline(parts: BrokerParts) -> None:
-    """Never before suspendTimeoutMillis, and a 256th of it late at most."""
+async def test_a_parked_pull_is_resumed_at_its_deadline(parts: BrokerParts) -> None:
+    """Never before suspendTimeoutMillis, and at most a 256th of it late."""
     peer = parts.peer()
     peer.send(pull(suspend_ms=1500))
     parts.timers.advance_ms(1499)
@@ -362,8 +362,8 @@ async def test_a_parked_pull_is_answered_at_its_deadline(parts: BrokerParts) -> 
     assert (answer.code, answer.remark) == (19, "NO_MESSAGE_IN_QUEUE")
 
 
-async def test_a_message_of_another_tag_wakes_nobody(parts: BrokerParts) -> None:
-    """The pull stays parked over messages it does not want, and learns of them at its deadline."""
+async def test_a_message_with_another_tag_resumes_no_pull(parts: BrokerParts) -> None:
+    """The pull stays parked, and returns the advanced offset at its deadline."""
     peer = parts.peer()
     peer.send(pull(subscription="B", suspend_ms=1000))
     parts.put(b"x", tag="A")
@@ -373,8 +373,8 @@ async def test_a_message_of_another_tag_wakes_nobody(parts: BrokerParts) -> None
     assert (answer.code, offsets(answer)) == (20, (1, 0, 1))
 
 
-async def test_of_several_messages_one_that_is_wanted_suffices(parts: BrokerParts) -> None:
-    """A turn that brings A, then B, wakes who wants B."""
+async def test_one_matching_message_of_several_resumes_a_pull(parts: BrokerParts) -> None:
+    """An iteration that stores A, then B, resumes a pull for B."""
     peer = parts.peer()
     peer.send(pull(subscription="B", suspend_ms=1000))
     for tag in "AB":
@@ -384,8 +384,8 @@ async def test_of_several_messages_one_that_is_wanted_suffices(parts: BrokerPart
     assert bodies(answer) == [b"B"]
 
 
-async def test_short_polling_waits_as_long_as_the_broker_says(tmp_path: Path) -> None:
-    """With longPollingEnable=false the client's wish counts for nothing."""
+async def test_short_polling_waits_for_the_broker_s_time(tmp_path: Path) -> None:
+    """With longPollingEnable=false the client's time is ignored."""
     with broker_parts(tmp_path, long_polling_enable=False, short_polling_time_mills=200) as parts:
         peer = parts.peer()
         peer.send(pull(suspend_ms=15_000))
@@ -393,8 +393,8 @@ async def test_short_polling_waits_as_long_as_the_broker_says(tmp_path: Path) ->
         assert [answer.code for answer in peer.take()] == [19]
 
 
-async def test_everything_is_checked_again_when_a_pull_wakes(parts: BrokerParts) -> None:
-    """A topic that has gone meanwhile is 17, and the offset of the request is not committed a second time."""
+async def test_a_resumed_pull_is_checked_again(parts: BrokerParts) -> None:
+    """A topic that was deleted meanwhile is TOPIC_NOT_EXIST (17), and the offset is not committed again."""
     peer = parts.peer()
     peer.send(pull(suspend_ms=1000, commit_offset=3, sys_flag=COMMIT))
     parts.offsets.commit(GROUP, TOPIC, 0, 8)
@@ -404,8 +404,10 @@ async def test_everything_is_checked_again_when_a_pull_wakes(parts: BrokerParts)
     assert parts.offsets.committed(GROUP, TOPIC, 0) == 8
 
 
-async def test_a_failure_on_waking_is_answered(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception while a woken pull is served is its SYSTEM_ERROR, and not the appender's."""
+async def test_a_failure_of_a_resumed_pull_is_an_error_response(
+    parts: BrokerParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exception becomes the pull's SYSTEM_ERROR, and does not affect the append."""
     peer = parts.peer()
     peer.send(pull(suspend_ms=1000))
 
@@ -417,8 +419,8 @@ async def test_a_failure_on_waking_is_answered(parts: BrokerParts, monkeypatch: 
     assert [(answer.code, answer.remark) for answer in peer.take()] == [(1, "RuntimeError: broken")]
 
 
-async def test_a_lost_connection_takes_its_parked_pulls_along(parts: BrokerParts) -> None:
-    """Nothing is consumed for a client that is gone, and its places in the pool are free."""
+async def test_a_closed_connection_removes_its_parked_pulls(parts: BrokerParts) -> None:
+    """No messages are read for it, and its slots in the pool are free."""
     peer = parts.peer()
     peer.send(pull(suspend_ms=1000), pull(suspend_ms=1000, queue_id=1))
     assert parts.pool.pending == 2
@@ -428,8 +430,8 @@ async def test_a_lost_connection_takes_its_parked_pulls_along(parts: BrokerParts
     assert parts.pulls.statistics().found == 0
 
 
-async def test_nothing_is_parked_once_the_broker_stops(parts: BrokerParts) -> None:
-    """Closing answers what is parked, and what comes later is answered at once."""
+async def test_no_pull_is_parked_once_the_broker_stops(parts: BrokerParts) -> None:
+    """Closing resumes parked pulls, and later ones are served at once."""
     peer = parts.peer()
     peer.send(pull(suspend_ms=1000))
     parts.arrivals.close()
@@ -437,8 +439,8 @@ async def test_nothing_is_parked_once_the_broker_stops(parts: BrokerParts) -> No
     assert peer.ask(pull(suspend_ms=1000)).code == 19
 
 
-async def test_a_required_field_that_is_missing_is_an_error(parts: BrokerParts) -> None:
-    """A pull without its offset is 1, as in RocketMQ."""
+async def test_a_missing_required_field_is_an_error(parts: BrokerParts) -> None:
+    """A pull without its offset is SYSTEM_ERROR (1), as in RocketMQ."""
     request = pull()
     del request.ext_fields()["queueOffset"]
     assert parts.peer().ask(request).code == ResponseCode.SYSTEM_ERROR

@@ -1,4 +1,4 @@
-"""Pulls that choose by SQL92 expressions: whose expression counts, what is found, who is woken."""
+"""Pulls with SQL92 expressions: which expression applies, which messages match, which pulls are resumed."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,7 +28,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
 
 
 def put(parts: BrokerParts, *numbers: int, topic: str = TOPIC, **properties: str) -> None:
-    """One turn that stores messages with a property `n`."""
+    """Store messages with a property `n` in one iteration."""
     for number in numbers:
         append = message(b"%d" % number, topic, 0)
         append.properties = encode_properties({"n": str(number), **properties}).encode()
@@ -41,7 +41,7 @@ def sql(expression: str, version: int = 1, topic: str = TOPIC) -> SubscriptionDa
 
 
 def by(expression: str, **fields: Any) -> RemotingCommand:
-    """A pull that brings its expression."""
+    """Return a pull with its own expression."""
     return pull(subscription=expression, expression_type="SQL92", **fields)
 
 
@@ -54,19 +54,19 @@ def next_offset(answer: RemotingCommand) -> int:
     return int(answer.ext_fields()["nextBeginOffset"])
 
 
-# ---------------------------------------------------------------------------------------------------------- what counts
+# ------------------------------------------------------------------------------------------ the expression that applies
 
 
-async def test_a_pulls_own_expression_chooses(parts: BrokerParts) -> None:
-    """With sysFlag 4 the expression of the request chooses among the queue's messages."""
+async def test_a_pulls_own_expression_filters(parts: BrokerParts) -> None:
+    """With the flag SUBSCRIPTION, the expression of the request filters the queue's messages."""
     put(parts, *range(10))
     answer = parts.peer().ask(by("n > 6 OR n = 2"))
     assert bodies(answer) == [2, 7, 8, 9]
     assert next_offset(answer) == 10
 
 
-async def test_a_heartbeats_expression_chooses(parts: BrokerParts) -> None:
-    """Without it that of the group's heartbeat does, until a newer one comes."""
+async def test_a_heartbeats_expression_filters(parts: BrokerParts) -> None:
+    """Without the flag, that of the group's latest heartbeat does."""
     put(parts, *range(10))
     peer = parts.peer()
     peer.ask(heartbeat(consumer(sql("n < 3"))))
@@ -76,8 +76,8 @@ async def test_a_heartbeats_expression_chooses(parts: BrokerParts) -> None:
     assert peer.ask(pull(sys_flag=0, sub_version=3)).code == 25
 
 
-async def test_nothing_that_matches_is_answered_at_once(parts: BrokerParts) -> None:
-    """Then the client pulls again from behind what was looked at."""
+async def test_a_pull_without_a_match_is_served_at_once(parts: BrokerParts) -> None:
+    """The client pulls again, from after the tested messages."""
     put(parts, *range(10))
     answer = parts.peer().ask(by("n > 100", suspend_ms=1000))
     assert (answer.code, answer.remark, next_offset(answer)) == (20, "NO_MATCHED_MESSAGE", 10)
@@ -106,10 +106,10 @@ async def test_nothing_that_matches_is_answered_at_once(parts: BrokerParts) -> N
         ),
     ],
 )
-async def test_what_was_subscribed_and_cannot_be_served(
+async def test_a_registered_expression_that_is_invalid_is_refused(
     tmp_path: Path, settings: dict[str, Any], expression: str, code: int, remark: str
 ) -> None:
-    """A heartbeat is heard whatever it says; the pull is told that its expression is none, or not served here."""
+    """The heartbeat succeeds in any case; the pull gets the error: invalid, or SQL92 is off."""
     with broker_parts(tmp_path, **settings) as parts:
         peer = parts.peer()
         assert peer.ask(heartbeat(consumer(sql(expression)))).code == 0
@@ -132,27 +132,27 @@ async def test_what_was_subscribed_and_cannot_be_served(
         (True, "", "SQL92", 23, "parse the consumer's subscription failed"),
     ],
 )
-async def test_what_is_asked_and_cannot_be_served(
+async def test_a_requested_expression_that_is_invalid_is_refused(
     tmp_path: Path, is_enabled: bool, expression: str, kind: str, code: int, remark: str
 ) -> None:
-    """A pull's own expression that is none is refused with the reason; RocketMQ would give it everything."""
+    """With the reason; RocketMQ would deliver every message."""
     with broker_parts(tmp_path, enable_property_filter=is_enabled) as parts:
         answer = parts.peer().ask(pull(subscription=expression, expression_type=kind))
         assert (answer.code, answer.remark) == (code, remark)
 
 
-async def test_tags_are_chosen_as_ever(parts: BrokerParts) -> None:
-    """A tag expression is tested by the queue unit, and an expression may ask for the tag."""
+async def test_tags_still_filter(parts: BrokerParts) -> None:
+    """A tag expression is tested by the queue unit, and an SQL92 expression may use the tag."""
     parts.put(b"1", tag="a")
     parts.put(b"2", tag="b")
     assert bodies(parts.peer().ask(pull(subscription="b"))) == [2]
 
 
-# --------------------------------------------------------------------------------------------------------- who is woken
+# --------------------------------------------------------------------------------------------------- resumed pulls
 
 
-async def test_only_what_matches_wakes(parts: BrokerParts) -> None:
-    """A parked pull sleeps over messages that it does not want, and is answered in the turn of one that it does."""
+async def test_only_a_match_resumes_a_pull(parts: BrokerParts) -> None:
+    """Other messages leave it parked; the iteration with a match resumes it."""
     peer = parts.peer()
     peer.send(by("n > 5", suspend_ms=1000))
     put(parts, 1, 2, 3)
@@ -165,8 +165,8 @@ async def test_only_what_matches_wakes(parts: BrokerParts) -> None:
     assert next_offset(answer) == 7
 
 
-async def test_what_was_seen_is_not_looked_at_again(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At its deadline a pull goes on behind all that it did not want when it came."""
+async def test_messages_are_not_tested_again(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its deadline a pull continues after the messages that did not match."""
     peer = parts.peer()
     peer.send(by("n > 5", suspend_ms=1000))
     put(parts, *range(5))
@@ -176,8 +176,8 @@ async def test_what_was_seen_is_not_looked_at_again(parts: BrokerParts, monkeypa
     assert (answer.code, next_offset(answer)) == (19, 5)
 
 
-async def test_too_much_to_look_at_wakes(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When an arrival is more than may be looked at in a turn, the pull looks for itself."""
+async def test_too_many_messages_resume_a_pull(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If an arrival has more messages than may be tested in an iteration, the pull tests them itself."""
     peer = parts.peer()
     peer.send(by("n > 500", suspend_ms=1000))
     monkeypatch.setattr(property_filters, "WORK_NS", 20_000)
@@ -187,8 +187,8 @@ async def test_too_much_to_look_at_wakes(parts: BrokerParts, monkeypatch: pytest
     assert 0 < next_offset(answer) < 100
 
 
-async def test_pulls_of_both_kinds_wait_together(parts: BrokerParts) -> None:
-    """Each is woken by what it wants, whatever the others want."""
+async def test_parked_pulls_with_tags_and_expressions(parts: BrokerParts) -> None:
+    """Each is resumed by its own matches."""
     by_tag, by_property, by_nothing = (parts.peer(port) for port in (1, 2, 3))
     by_tag.send(pull(subscription="b", suspend_ms=1000))
     by_property.send(by("n = 7", suspend_ms=1000))
@@ -202,12 +202,12 @@ async def test_pulls_of_both_kinds_wait_together(parts: BrokerParts) -> None:
     assert [bodies(answer) for answer in by_tag.take()] == [[9]]
 
 
-# ------------------------------------------------------------------------------------------------------- sent back
+# --------------------------------------------------------------------------------------------- redelivered messages
 
 
 @pytest.mark.parametrize(("is_filtered", "found"), [(False, [1, 2, 3, 4]), (True, [2, 3, 4])])
-async def test_messages_that_were_sent_back(tmp_path: Path, is_filtered: bool, found: list[int]) -> None:
-    """With filterSupportRetry they are tested by the expression for the topic that they are from, else by nothing."""
+async def test_the_filter_of_a_retry_topic(tmp_path: Path, is_filtered: bool, found: list[int]) -> None:
+    """With filterSupportRetry the expression for the original topic applies, otherwise none."""
     with broker_parts(tmp_path, enable_property_filter=True, filter_support_retry=is_filtered) as parts:
         peer = parts.peer()
         peer.ask(heartbeat(consumer(sql("n > 1"), subscribe("U", "*", 1), subscribe(RETRY_TOPIC, "*", 1))))
@@ -218,8 +218,8 @@ async def test_messages_that_were_sent_back(tmp_path: Path, is_filtered: bool, f
         assert bodies(peer.ask(pull(topic=RETRY_TOPIC, sys_flag=0))) == found
 
 
-async def test_groups_without_expressions_get_back_all(tmp_path: Path) -> None:
-    """filterSupportRetry changes nothing for them, nor for a group that nobody knows."""
+async def test_groups_without_expressions_receive_all_retries(tmp_path: Path) -> None:
+    """filterSupportRetry changes nothing for them, nor for an unknown group."""
     with broker_parts(tmp_path, filter_support_retry=True) as parts:
         parts.topics.update(TopicConfig(RETRY_TOPIC, 1, 1))
         put(parts, 1, topic=RETRY_TOPIC, RETRY_TOPIC=TOPIC)

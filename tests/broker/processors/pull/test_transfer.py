@@ -1,4 +1,4 @@
-"""Pulls over real sockets: the same answers by sendfile and by copies, and which of them go which way."""
+"""Pulls over real sockets: the same responses by sendfile and by copies, and the choice between them."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,7 +33,7 @@ class Served:
         return self._transfer.statistics()
 
     async def pull(self, offset: int, *, queue_id: int = 0, wanted: int = 32) -> Received:
-        """A pull of some messages; they have to be found."""
+        """Pull some messages, which must exist."""
         ext = {
             "consumerGroup": GROUP, "topic": TOPIC, "queueId": queue_id, "queueOffset": offset, "maxMsgNums": wanted,
             "sysFlag": PullSysFlag.SUBSCRIPTION, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0,
@@ -44,7 +44,7 @@ class Served:
         return answer
 
     async def catch_up(self, queue_id: int = 0) -> list[bytes]:
-        """Every body of a queue."""
+        """Return every body of a queue."""
         bodies: list[bytes] = []
         while len(bodies) < len(BODIES):
             answer = await self.pull(len(bodies), queue_id=queue_id)
@@ -69,12 +69,12 @@ async def served(root: Path, **settings: object) -> AsyncIterator[Served]:
 
 @pytest.fixture
 def small_tail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is far behind the log's end."""
+    """Make all data count as far behind the end of the log."""
     monkeypatch.setattr(log_reads.LogReads, "hot_from", property(lambda _: 1 << 62))
 
 
-async def test_what_is_caught_up_with_goes_by_sendfile(tmp_path: Path, small_tail: None) -> None:
-    """Ranges that were appended since the start need no check, however old: nothing of them is copied."""
+async def test_a_backlog_is_sent_by_sendfile(tmp_path: Path, small_tail: None) -> None:
+    """Ranges appended since the start need no verification, however old: nothing of them is copied."""
     async with served(tmp_path) as it:
         it.parts.put(*BODIES)
         await it.catch_up()
@@ -86,8 +86,8 @@ async def test_what_is_caught_up_with_goes_by_sendfile(tmp_path: Path, small_tai
         assert after.cold_sent_bytes == 0
 
 
-async def test_after_a_restart_the_first_read_checks_and_the_second_sends(tmp_path: Path) -> None:
-    """A range from before the start is read and its CRC compared; only then may it leave unseen."""
+async def test_after_a_restart_the_first_read_verifies_and_the_second_sends(tmp_path: Path) -> None:
+    """A range from before the start is read and its CRC compared; then it may be sent without being read."""
     with broker_parts(tmp_path, **SIZES) as parts:
         parts.put(*BODIES)
     async with served(tmp_path) as it:
@@ -105,7 +105,7 @@ async def test_after_a_restart_the_first_read_checks_and_the_second_sends(tmp_pa
 
 
 async def test_a_damaged_record_is_never_sent(tmp_path: Path) -> None:
-    """The run around it is delivered without it, the second time as well."""
+    """The rest of the run is delivered, the second time as well."""
     with broker_parts(tmp_path, **SIZES) as parts:
         parts.put(*BODIES)
     path = tmp_path / "commitlog" / f"{0:020d}"
@@ -123,7 +123,7 @@ async def test_a_damaged_record_is_never_sent(tmp_path: Path) -> None:
 
 
 async def test_cold_runs_are_sent_by_a_thread(tmp_path: Path, small_tail: None) -> None:
-    """What is not in memory leaves as a whole without stopping anybody, and without having been read before."""
+    """Data that is not in memory is sent as a whole, without blocking the loop, and without a read before."""
     async with served(tmp_path) as it:
         it.parts.put(*BODIES)
         with ColdFiles() as cold:
@@ -137,10 +137,10 @@ async def test_cold_runs_are_sent_by_a_thread(tmp_path: Path, small_tail: None) 
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("queues", [1, 4])
 @pytest.mark.parametrize("is_behind", [False, True])
-async def test_both_ways_give_the_same(
+async def test_sendfile_and_copies_give_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: bool, queues: int, is_behind: bool
 ) -> None:
-    """transferMsgByHeap changes no byte, whether the records of a queue stand together or not, near or far."""
+    """transferMsgByHeap changes no byte, whether the records of a queue are contiguous or not, recent or old."""
     if is_behind:
         monkeypatch.setattr(log_reads.LogReads, "hot_from", property(lambda _: 1 << 62))
     async with served(tmp_path, transfer_by_copying=copies) as it:
@@ -152,6 +152,6 @@ async def test_both_ways_give_the_same(
         assert bool(it.figures().sent_calls) == (queues == 1 and not copies)
 
 
-def test_one_length_decides() -> None:
-    """The store offers as a region what remoting sends as one."""
+def test_the_minimum_length_of_a_region_is_the_same() -> None:
+    """The store returns as a region what remoting sends as one."""
     assert log_reads.LONG_RUN_BYTES == SENDFILE_FROM_BYTES

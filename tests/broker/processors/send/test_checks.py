@@ -1,4 +1,4 @@
-"""Which topics clients may write to, by which names they may make some."""
+"""Topics that clients may write to, and names that they may create."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -32,8 +32,8 @@ WRITABLE = [
     "%RETRY%g",
     "%DLQ%g",
     "C_REPLY_TOPIC",
-    "C",  # the cluster's
-    "b",  # the broker's
+    "C",  # the cluster's name
+    "b",  # the broker's name
     "T",
     "RMQ_SYS_own",
     "Rmq_sys_own",
@@ -50,7 +50,7 @@ async def sends(tmp_path: Path) -> AsyncIterator[Sends]:
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("topic", INTERNAL)
 async def test_no_client_writes_to_the_broker_s_own_topics(sends: Sends, topic: str, code: int) -> None:
-    """By any code, whether the topic is there or not; and a second try is not a fast one."""
+    """By no request code, whether the topic exists or not; nor by the fast path after a first attempt."""
     body = encode_batch([BatchRecord(0, b"x", b"")])
     for _ in range(2):
         answer = sends.ask(body, code=code, topic=topic, batch="true" if code == 320 else None)
@@ -60,15 +60,15 @@ async def test_no_client_writes_to_the_broker_s_own_topics(sends: Sends, topic: 
 
 
 @pytest.mark.parametrize("topic", WRITABLE)
-async def test_official_clients_and_tools_still_write_to_theirs(sends: Sends, topic: str) -> None:
-    """Reserved names among them: nothing is read back from these."""
+async def test_official_clients_and_tools_can_write_to_their_topics(sends: Sends, topic: str) -> None:
+    """Some have reserved names, but the broker reads nothing back from them."""
     for _ in range(2):
         assert (sends.ask(topic=topic).code, sends.store.queue_ids(topic)) == (0, [0])
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%", "%DLQ%", "%RETRY% ", "%RETRY%g/../..", "%DLQ%a\nb", "../x", ".", "a\0b"])
-async def test_a_refused_name_makes_no_topic(sends: Sends, topic: str) -> None:
-    """Nor a group."""
+async def test_a_refused_name_creates_no_topic(sends: Sends, topic: str) -> None:
+    """It creates no group, either."""
     before = [each.topic_name for each in sends.topics]
     answer = sends.ask(topic=topic)
     assert answer.code == 29

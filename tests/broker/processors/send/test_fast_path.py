@@ -1,4 +1,4 @@
-"""Runs of plain sends: what is stored and answered is what the general way stores and answers, in both variants."""
+"""Runs of fast-path sends: stored data and responses equal those of the general path, compiled and in pure Python."""
 
 import errno
 import random
@@ -40,24 +40,24 @@ ENTRIES = (
 
 
 class Host:
-    """As much of a connection as the making of appends looks at."""
+    """The part of a connection that appends need."""
 
     peer_host = BORN_HOST
 
 
 def passes() -> list[Any]:
-    """The interpreted pass, and the compiled one where there is one."""
+    """Return the pure-Python pass, and the compiled one if available."""
     return [stream.python_decode_frames, stream.decode_whole_frames]
 
 
 def seen(append: Append) -> tuple[Any, ...]:
-    """What the store makes of an append."""
+    """Return what the store derives from an append."""
     what = append.topic, append.queue_id, bytes(append.body), append.properties, append.tags_code, append.flag
     return *what, append.sys_flag, append.born_timestamp, append.born_host, append.reconsume_times, append.wait_flush
 
 
 def properties(choice: random.Random) -> str:
-    """Properties of all kinds, most of them plain."""
+    """Return properties of all kinds, most of them common."""
     entries = [f"UNIQ_KEY\x01{choice.randrange(10**9):X}", *choice.sample(ENTRIES[:6], choice.randrange(4))]
     if choice.random() < 0.3:
         entries.append(choice.choice(ENTRIES))
@@ -67,8 +67,8 @@ def properties(choice: random.Random) -> str:
 
 @pytest.mark.parametrize("decode", passes(), ids=["interpreted", "as-installed"])
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
-def test_plain_appends_are_those_of_the_general_way(decode: stream.DecodeFrames, code: int) -> None:
-    """The same field by field for 10,000 random messages, and keys as the index would find them."""
+def test_fast_path_appends_equal_those_of_the_general_path(decode: stream.DecodeFrames, code: int) -> None:
+    """Field by field for 10,000 random messages, with the keys that the index would find."""
     choice = random.Random(9)
     messages = SendMessages(PropertyCompletion("C", lambda: "MADE"), 4 << 20, Deferral(()).defer, lambda: 0)
     topic, header_type = (
@@ -110,8 +110,8 @@ def ways() -> list[Callable[[SendResponses], Any]]:
 
 @pytest.mark.parametrize("way", ways(), ids=["interpreted", "as-installed"])
 @pytest.mark.parametrize("region", ["DefaultRegion", 'odd "%d" \u8ba2', "x" * 2_000])
-def test_answers_of_a_run_are_those_one_by_one(way: Callable[[SendResponses], Any], region: str) -> None:
-    """Frame by frame; what is not stored, or wants no answer, is handed back."""
+def test_responses_of_a_run_equal_single_ones(way: Callable[[SendResponses], Any], region: str) -> None:
+    """Frame by frame; sends that are not stored, or need no response, are returned."""
     answers = SendResponses(region, trace_on=True, store_host=HOST)
     sends, expected, others = [], b"", []
     for opaque in (0, 1, -1, 2**31 - 1, -(2**31), 9, 10, 99, 100):
@@ -132,8 +132,8 @@ def test_answers_of_a_run_are_those_one_by_one(way: Callable[[SendResponses], An
 
 
 @pytest.mark.parametrize("way", ways(), ids=["interpreted", "as-installed"])
-def test_answers_of_a_run_in_other_dialects_are_those_one_by_one(way: Callable[[SendResponses], Any]) -> None:
-    """Binary: byte by byte what the general encoder makes. MessagePack: what it says, but by place; and both ways give
+def test_responses_of_a_run_in_other_dialects_equal_single_ones(way: Callable[[SendResponses], Any]) -> None:
+    """Binary: equal to the general encoder byte by byte. MessagePack: the same fields, by position; both variants give
     the same bytes."""
     answers = SendResponses("R", trace_on=False, store_host=HOST)
     sends: dict[int, list[FastPathSend]] = {ROCKETMQ: [], MSGPACK: []}
@@ -147,7 +147,7 @@ def test_answers_of_a_run_in_other_dialects_are_those_one_by_one(way: Callable[[
             header = SendMessageResponseHeader(answers.message_ids([append]), 13, offset // 3, "UNIQ0")
             general[dialect] += answers.stored_general(command, ResponseCode.SUCCESS, None, header)
     frames, others = answers._stored_all(sends[MSGPACK])
-    assert (said(frames), others) == (said(general[MSGPACK]), [])
+    assert (decoded_responses(frames), others) == (decoded_responses(general[MSGPACK]), [])
     both = sends[ROCKETMQ] + sends[MSGPACK]
     assert way(answers)(both) == (general[ROCKETMQ] + frames, [])
     refused = sends[MSGPACK][:1]
@@ -155,15 +155,16 @@ def test_answers_of_a_run_in_other_dialects_are_those_one_by_one(way: Callable[[
     assert way(answers)(refused) == (b"", refused)
 
 
-def said(frames: bytes) -> list[Any]:
-    """What answers say."""
+def decoded_responses(frames: bytes) -> list[Any]:
+    """Return the content of responses."""
     answers = CommandDecoder().feed_commands(memoryview(frames))
     outer = [(a.code, a.flag, a.language_code, a.opaque, a.remark, a.version) for a in answers]
     return [outer, [a.ext_fields() for a in answers], [a.header(SendMessageResponseHeader).to_ext() for a in answers]]
 
 
-async def test_a_run_ends_where_something_has_to_be_looked_at(tmp_path: Path) -> None:
-    """Plain sends around a batch flag, an unknown topic, a missing key and a delay: each is answered in its place."""
+async def test_a_send_that_does_not_qualify_ends_the_run(tmp_path: Path) -> None:
+    """A batch flag, an unknown topic, a missing key and a delay between fast-path sends: each gets its response, in
+    order."""
     sends = Sends(tmp_path)
     differently: list[dict[str, Any]] = [
         {}, {"properties": ""}, {"topic": "made now"}, {"topic": "New"}, {"queue_id": -1}, {"queue_id": 99},
@@ -176,8 +177,8 @@ async def test_a_run_ends_where_something_has_to_be_looked_at(tmp_path: Path) ->
     sends.store.close()
 
 
-async def test_a_changed_topic_is_looked_at_again(tmp_path: Path) -> None:
-    """A queue that was taken away is refused, though sends to it were plain."""
+async def test_a_changed_topic_is_checked_again(tmp_path: Path) -> None:
+    """A send to a removed queue is refused, though the fast path served sends to it."""
     sends = Sends(tmp_path)
     fields: dict[str, Any] = {"queue_id": 3, "properties": PLAIN}
     assert [sends.ask(**fields).code for _ in range(3)] == [0, 0, 0]
@@ -188,8 +189,8 @@ async def test_a_changed_topic_is_looked_at_again(tmp_path: Path) -> None:
     sends.store.close()
 
 
-async def test_a_write_that_fails_is_told_to_all_of_the_run(tmp_path: Path) -> None:
-    """Each plain send of the read is answered as refused, none as stored."""
+async def test_a_failed_write_refuses_the_whole_run(tmp_path: Path) -> None:
+    """Each send of the read is refused."""
     disk = TestDisk()
     sends = Sends(tmp_path, disk)
     assert [sends.ask(properties=PLAIN).code for _ in range(2)] == [0, 0]
@@ -206,10 +207,10 @@ async def test_a_write_that_fails_is_told_to_all_of_the_run(tmp_path: Path) -> N
     sends.store.close()
 
 
-async def test_an_answer_does_not_wait_for_consumers(tmp_path: Path) -> None:
-    """It has left when its message is seen, and that is before anything else happens."""
+async def test_a_response_does_not_wait_for_consumers(tmp_path: Path) -> None:
+    """It is written before the message is dispatched, and that happens before anything else."""
     sends = Sends(tmp_path)
-    sends.ask(properties=PLAIN)  # the topic is looked at
+    sends.ask(properties=PLAIN)  # makes the topic known to the fast path
     answered: list[bool] = []
     sends.store._reput.on_arrival = lambda *_: answered.append(bool(sends.peer.transport.written))
     sends.peer.send(send(properties=PLAIN), send(properties=PLAIN))
@@ -218,11 +219,11 @@ async def test_an_answer_does_not_wait_for_consumers(tmp_path: Path) -> None:
     sends.store.close()
 
 
-async def test_the_loop_stays_awake_for_a_lone_sender(tmp_path: Path) -> None:
-    """For the next send of one that came alone, not for those of many."""
+async def test_the_loop_polls_for_a_single_producer(tmp_path: Path) -> None:
+    """After a single send, not after several."""
     sends = Sends(tmp_path)
     selector = sends.peer.selector
-    sends.ask(properties=PLAIN)  # the topic is looked at
+    sends.ask(properties=PLAIN)  # makes the topic known to the fast path
     selector.busy_polling = BusyPolling(400, selector)
     sends.ask(properties=PLAIN)
     assert selector.busy_polling.statistics().polls == 1
@@ -232,17 +233,17 @@ async def test_the_loop_stays_awake_for_a_lone_sender(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_interpreted", [True, False])
-async def test_the_loop_stays_awake_for_a_flush_that_does_not_need_the_interpreter(
+async def test_the_loop_polls_for_a_compiled_flusher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_interpreted: bool
 ) -> None:
-    """Once for the flush and once for the next send; and the flusher hears of it."""
+    """Once for the flush and once for the next send; the flusher polls, too."""
     sends = Sends(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     flusher, selector = sends.store._durability.log._flusher, sends.peer.selector
     assert flusher is not None
     awake_us: list[int] = []
     monkeypatch.setattr(sends.store._durability.log, "is_interpreted", is_interpreted)
     monkeypatch.setattr(flusher, "keep_spinning", awake_us.append)
-    for _ in range(2):  # at the first one the topic is looked at
+    for _ in range(2):  # the first send makes the topic known to the fast path
         selector.busy_polling = BusyPolling(400, selector)
         sends.peer.send(send(properties=PLAIN))
         flusher.wait_idle()
@@ -253,10 +254,8 @@ async def test_the_loop_stays_awake_for_a_flush_that_does_not_need_the_interpret
     sends.store.close()
 
 
-async def test_an_answer_does_not_wait_until_its_message_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When a flush is announced, the answers that waited for it have left before consumers see the messages."""
+async def test_a_response_does_not_wait_for_dispatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a flush, the responses that waited for it are written before consumers see the messages."""
     sends = Sends(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     log = sends.store._durability.log
     flusher, dispatch = log._flusher, log._dispatch
@@ -268,7 +267,7 @@ async def test_an_answer_does_not_wait_until_its_message_is_shown(
         dispatch(appends)
 
     monkeypatch.setattr(log, "_dispatch", note)
-    for _ in range(2):  # at the first one the topic is looked at
+    for _ in range(2):  # the first send makes the topic known to the fast path
         sends.peer.send(send(properties=PLAIN))
         flusher.wait_idle()
         sends.store.step(NOW)
@@ -277,9 +276,9 @@ async def test_an_answer_does_not_wait_until_its_message_is_shown(
     sends.store.close()
 
 
-async def test_who_sends_alone_is_flushed_in_his_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After four sends one by one the store is told that there is time, until somebody sends otherwise; and the loop
-    looks out for the next one, not for the flush."""
+async def test_a_single_producer_is_flushed_in_its_iteration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After four single sends in a row the store may flush in the loop, until another send comes; and the loop polls
+    for the next send, not for the flush."""
     sends = Sends(tmp_path, disk=TestDisk(), flush_disk_type=FlushDiskType.SYNC_FLUSH)
     selector, write = sends.peer.selector, sends.store.write
     alone: list[bool] = []
@@ -303,7 +302,7 @@ async def test_who_sends_alone_is_flushed_in_his_turn(tmp_path: Path, monkeypatc
     sends.store.close()
 
 
-def test_this_installation_says_which_variant_was_tested() -> None:
-    """As installed means compiled, unless it was not built or is switched off."""
-    is_interpreted = stream.decode_whole_frames is stream.python_decode_frames
+def test_this_installation_reports_its_variant() -> None:
+    """Compiled, unless the modules were not built or are switched off."""
+    is_interpreted = isinstance(getattr(stream.decode_whole_frames, "__self__", None), ColumnReader)
     assert is_interpreted == (compiled.load("decode") is None)

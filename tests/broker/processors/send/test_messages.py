@@ -1,4 +1,4 @@
-"""Messages that do not go straight to their topic: the short way and the long one end alike."""
+"""Deferred messages: the fast conversion and the general one give the same result."""
 
 import random
 from typing import Final
@@ -38,7 +38,7 @@ WISHES: Final = (
 
 
 class Sending:
-    """One broker's way from a request to an append; `is_short`: without taking usual properties apart."""
+    """A broker's conversion of a request to an append; `is_short`: by the fast conversion."""
 
     def __init__(self, *, is_short: bool, **settings: bool) -> None:
         config = TransactionsConfig(broker_ip="10.0.0.1", broker_name="b", store_host=bytes(8), **settings)
@@ -61,7 +61,7 @@ class Sending:
         return is_granted
 
     def outcome(self, properties: str, sys_flag: int) -> tuple[object, ...]:
-        """Everything that tells one message from another, and what was counted; or how it was refused."""
+        """Return everything that distinguishes messages, and the counters; or the refusal."""
         header = SendMessageHeader("g", "T", "TBW102", 4, 2, sys_flag, 5, 7, properties, 1)
         command = RemotingCommand.request(RequestCode.SEND_MESSAGE, header, b"body")
         try:
@@ -75,8 +75,8 @@ class Sending:
         return *fields, append.born_timestamp, append.reconsume_times, stored, key, queue_id, counted, asked
 
 
-async def test_usual_properties_need_not_be_taken_apart() -> None:
-    """Whatever stands among them: each message is stored, counted or refused as if they had been."""
+async def test_the_fast_conversion_equals_the_general_one() -> None:
+    """For all kinds of properties: each message is stored, counted or refused in the same way."""
     rng = random.Random(5)
     short, long = Sending(is_short=True), Sending(is_short=False)
     for _ in range(5_000):
@@ -89,8 +89,8 @@ async def test_usual_properties_need_not_be_taken_apart() -> None:
 
 
 @pytest.mark.parametrize("is_short", [True, False])
-async def test_what_a_broker_does_not_take_is_refused(is_short: bool) -> None:
-    """Transactions where they are turned off, and properties without room for what delivery adds."""
+async def test_an_unsupported_deferral_is_refused(is_short: bool) -> None:
+    """Transactions if they are off, and properties without capacity for those that delivery adds."""
     sending = Sending(is_short=is_short, reject_transaction_message=True)
     code, remark = sending.outcome("TRAN_MSG\x01true\x02UNIQ_KEY\x01K\x02", 4)
     assert (code, str(remark).startswith("the broker[10.0.0.1]")) == (ResponseCode.NO_PERMISSION, True)

@@ -1,4 +1,4 @@
-"""Sends: every check in its order, with RocketMQ's codes and remarks, and what is stored of those that pass."""
+"""Sends: every check in order, with RocketMQ's codes and remarks, and the stored messages."""
 
 import asyncio
 import re
@@ -100,7 +100,7 @@ class Sends:
         return self.peer.ask(send(body, code=code, **fields))
 
     def stored(self, answer: RemotingCommand) -> list[MessageExt]:
-        """The messages that an answer speaks of, read back from the log."""
+        """Return the messages that a response names, read from the log."""
         messages = []
         for message_id in answer.ext_fields()["msgId"].split(","):
             data = self.store.record_at(decode_offset_id(message_id)[2])
@@ -126,8 +126,8 @@ async def sends(tmp_path: Path) -> AsyncIterator[Sends]:
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
-async def test_a_send_is_stored_as_it_was_said(sends: Sends, code: int) -> None:
-    """Both forms of the header; the answer says where the message went."""
+async def test_a_send_is_stored_as_sent(sends: Sends, code: int) -> None:
+    """Both forms of the header; the response has the message's offsets."""
     answer = sends.ask(b"payload", code=code, queue_id=2, properties="KEYS\x01k\x02UNIQ_KEY\x01U\x02TAGS\x01a")
     assert (answer.code, answer.remark, bytes(answer.body)) == (0, None, b"")
     ext = answer.ext_fields()
@@ -141,15 +141,15 @@ async def test_a_send_is_stored_as_it_was_said(sends: Sends, code: int) -> None:
     assert message.store_host == ("10.0.0.1", 10911)
 
 
-async def test_all_sends_of_a_read_are_answered_in_it(sends: Sends) -> None:
-    """One hundred frames in one read: one hundred answers, offsets in order."""
+async def test_all_sends_of_a_read_get_a_response_in_its_iteration(sends: Sends) -> None:
+    """One hundred frames in one read: one hundred responses, offsets in order."""
     sends.peer.send(*(send(b"%d" % n, queue_id=n % 2) for n in range(100)))
     offsets = [(a.opaque, int(a.ext_fields()["queueOffset"])) for a in sends.peer.received]
     assert offsets == [(n + 1, n // 2) for n in range(100)]
 
 
-async def test_plain_sends_and_others_keep_their_order(sends: Sends) -> None:
-    """A send that is not plain, here without a unique key, comes behind those before it and before those behind."""
+async def test_fast_path_sends_and_others_keep_their_order(sends: Sends) -> None:
+    """A send without a unique key is stored between the fast-path sends before and after it."""
     plain = "UNIQ_KEY\x01%d\x02TAGS\x01a"
     bodies = [b"%d" % n for n in range(9)]
     sends.peer.send(*(send(body, properties="" if n % 3 == 1 else plain % n) for n, body in enumerate(bodies)))
@@ -159,10 +159,8 @@ async def test_plain_sends_and_others_keep_their_order(sends: Sends) -> None:
     assert [m.physical_offset for m in messages] == sorted(m.physical_offset for m in messages)
 
 
-async def test_a_request_of_another_kind_finds_what_was_sent_before_it_put(
-    sends: Sends, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Within one read, too; and plain sends that stand behind each other are put together."""
+async def test_another_request_sees_the_sends_before_it(sends: Sends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within one read, too; consecutive fast-path sends are put together."""
     happened: list[str] = []
     put_run = sends.store.put_run
 
@@ -182,8 +180,8 @@ async def test_a_request_of_another_kind_finds_what_was_sent_before_it_put(
     assert happened == ["put 3", "looked", "put 2"]
 
 
-async def test_plain_sends_that_fail_are_answered(sends: Sends, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a system error, whatever went wrong; the next ones are stored."""
+async def test_failed_fast_path_sends_get_a_response(sends: Sends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SYSTEM_ERROR, whatever failed; the next sends are stored."""
     properties = "UNIQ_KEY\x01U\x02TAGS\x01a"
     sends.ask()  # the topic is known
     sends.peer.received.clear()
@@ -195,8 +193,8 @@ async def test_plain_sends_that_fail_are_answered(sends: Sends, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("dialect", [ROCKETMQ, MSGPACK])
-async def test_answers_in_the_dialect_of_the_request(sends: Sends, dialect: int) -> None:
-    """A binary request gets a binary answer with the same fields, and one in MessagePack its own."""
+async def test_the_response_has_the_dialect_of_the_request(sends: Sends, dialect: int) -> None:
+    """A binary request gets a binary response with the same fields, and one in MessagePack its own."""
     command = send()
     command.dialect = dialect
     answer = sends.peer.ask(command)
@@ -204,8 +202,8 @@ async def test_answers_in_the_dialect_of_the_request(sends: Sends, dialect: int)
     assert set(answer.ext_fields()) == {"msgId", "queueId", "queueOffset", "transactionId", "MSG_REGION", "TRACE_ON"}
 
 
-async def test_oneway_sends_are_stored_and_never_answered(sends: Sends) -> None:
-    """Neither success nor failure is answered."""
+async def test_oneway_sends_are_stored_and_get_no_response(sends: Sends) -> None:
+    """Neither success nor failure causes a response."""
     command, wrong = send(), send(topic="no spaces please")
     command.flag = wrong.flag = 2
     sends.peer.send(command, wrong)
@@ -214,13 +212,13 @@ async def test_oneway_sends_are_stored_and_never_answered(sends: Sends) -> None:
 
 
 async def test_empty_bodies_are_stored(sends: Sends) -> None:
-    """A body of no bytes is a body."""
+    """A body of zero bytes is valid."""
     (message,) = sends.stored(sends.ask(b""))
     assert message.body == b""
 
 
-async def test_the_broker_chooses_a_queue_when_asked(sends: Sends) -> None:
-    """queueId -1 lands in any queue, and in different ones."""
+async def test_the_broker_chooses_a_queue_on_request(sends: Sends) -> None:
+    """queueId -1 selects a random queue."""
     queues = {int(sends.ask(queue_id=-1).ext_fields()["queueId"]) for _ in range(100)}
     assert queues == {0, 1, 2, 3}
 
@@ -249,8 +247,8 @@ ILLEGAL = (
         ({"properties": "a\x01" + "x" * 32_768}, 13, ILLEGAL),
     ],
 )  # fmt: skip
-async def test_refusals(sends: Sends, fields: dict[str, Any], code: int, remark: str) -> None:
-    """Code, remark, and the region in the ext fields all the same; nothing is stored."""
+async def test_an_invalid_send_is_refused(sends: Sends, fields: dict[str, Any], code: int, remark: str) -> None:
+    """With code and remark, and the region in the ext fields; nothing is stored."""
     sends.peer.selector.read_scheduler.receive_buffer = memoryview(bytearray(8 << 20))
     answer = sends.ask(fields.pop("body", b"body"), **fields)
     assert (answer.code, answer.remark) == (code, remark)
@@ -259,13 +257,13 @@ async def test_refusals(sends: Sends, fields: dict[str, Any], code: int, remark:
 
 
 async def test_the_largest_body_is_stored(sends: Sends) -> None:
-    """The limit is on the body: exactly maxMessageSize passes."""
+    """The limit applies to the body: exactly maxMessageSize is accepted."""
     sends.peer.selector.read_scheduler.receive_buffer = memoryview(bytearray(8 << 20))
     assert sends.ask(bytes(4_194_304)).code == 0
 
 
-async def test_a_missing_required_field_is_an_exception_answer(sends: Sends) -> None:
-    """Code 1 without region, as for everything that fails before the checks."""
+async def test_a_missing_required_field_is_an_error(sends: Sends) -> None:
+    """SYSTEM_ERROR (1) without region, as for all failures before the checks."""
     command = send()
     assert command.ext is not None
     del command.ext["b"]
@@ -275,8 +273,8 @@ async def test_a_missing_required_field_is_an_exception_answer(sends: Sends) -> 
 
 
 @pytest.mark.parametrize(("wanted", "queues"), [(4, 4), (100, 8), (-1, 0)])
-async def test_unknown_topics_are_made_after_the_template(sends: Sends, wanted: int, queues: int) -> None:
-    """As many queues as asked for, at most the template's, without its INHERIT bit."""
+async def test_unknown_topics_are_created_from_the_template(sends: Sends, wanted: int, queues: int) -> None:
+    """With the requested number of queues, at most the template's, and without its INHERIT bit."""
     sends.ask(topic="New", default_topic_queue_nums=wanted)
     topic = sends.topics.find("New")
     assert topic is not None
@@ -293,7 +291,7 @@ async def test_sends_before_the_start_time_are_refused(tmp_path: Path) -> None:
 
 
 async def test_a_read_only_broker_refuses_order_topics_only(tmp_path: Path) -> None:
-    """Broker permission is looked at for order topics, before everything but the start time."""
+    """The broker's permission is checked for order topics only, after the start time."""
     sends = Sends(tmp_path, broker_permission=4)
     sends.topics.update(TopicConfig("Ordered", 4, 4, order=True))
     assert sends.ask().code == 0
@@ -302,8 +300,8 @@ async def test_a_read_only_broker_refuses_order_topics_only(tmp_path: Path) -> N
     sends.store.close()
 
 
-async def test_retries_of_clients_land_in_the_retry_topic_until_their_limit(sends: Sends) -> None:
-    """The group's 16 tries, or the header's from version 121 on; then the dead letters."""
+async def test_retries_of_clients_are_stored_in_the_retry_topic_up_to_their_limit(sends: Sends) -> None:
+    """The group's 16 retries, or the header's limit from version 121 on; then the dead letter topic."""
     cases = [(16, None, 479, "%RETRY%g"), (17, None, 479, "%DLQ%g"), (4, 3, 479, "%DLQ%g"), (4, 3, 120, "%RETRY%g")]
     for tried, limit, version, topic in cases:
         answer = sends.ask(topic="%RETRY%g", reconsume_times=tried, max_reconsume_times=limit, version=version)
@@ -312,7 +310,7 @@ async def test_retries_of_clients_land_in_the_retry_topic_until_their_limit(send
 
 
 async def test_retries_of_an_orderly_group_are_dead_letters(sends: Sends) -> None:
-    """It stops at a message rather than have it come later; what it has given up is not delayed any more."""
+    """Such a group stops at a failed message instead of receiving it later; a dead letter is not delayed."""
     properties = "KEYS\x01k\x02DELAY\x013\x02TIMER_DELAY_SEC\x019\x02TRAN_MSG\x01true\x02UNIQ_KEY\x01U"
     sends.orderly.add("g")
     answer = sends.ask(topic="%RETRY%g", queue_id=0, properties=properties)
@@ -323,7 +321,7 @@ async def test_retries_of_an_orderly_group_are_dead_letters(sends: Sends) -> Non
 
 
 async def test_retries_of_an_unknown_group_are_refused(tmp_path: Path) -> None:
-    """26 where groups are not made on first sight."""
+    """SUBSCRIPTION_GROUP_NOT_EXIST (26) if groups are not created automatically."""
     sends = Sends(tmp_path, groups={"auto_create_subscription_group": False})
     answer = sends.ask(topic="%RETRY%g")
     assert (answer.code, answer.remark) == (26, "subscription group not exist, g " + FAQ)
@@ -335,7 +333,7 @@ BATCH = [BatchRecord(n, b"b%d" % n, b"UNIQ_KEY\x01U%d\x02TAGS\x01t%d" % (n, n)) 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 async def test_a_batch_is_stored_message_by_message(sends: Sends, code: int) -> None:
-    """Consecutive offsets, each with its own properties; one answer with all ids."""
+    """Consecutive offsets, each with its own properties; one response with all ids."""
     answer = sends.ask(encode_batch(BATCH), code=code, batch=True, queue_id=1, properties="WAIT\x01true")
     assert answer.code == 0
     assert answer.ext_fields()["queueOffset"] == "0"
@@ -355,7 +353,7 @@ async def test_a_batch_is_stored_message_by_message(sends: Sends, code: int) -> 
         ({"body": b"damaged"}, 1, None),
     ],
 )
-async def test_batches_that_are_refused(sends: Sends, fields: dict[str, Any], code: int, remark: str | None) -> None:
+async def test_an_invalid_batch_is_refused(sends: Sends, fields: dict[str, Any], code: int, remark: str | None) -> None:
     """A batch is stored whole or not at all."""
     answer = sends.ask(fields.pop("body", encode_batch(BATCH)), batch=True, **fields)
     assert answer.code == code
@@ -363,8 +361,8 @@ async def test_batches_that_are_refused(sends: Sends, fields: dict[str, Any], co
     assert sends.store.max_physical_offset == 0
 
 
-async def test_a_batch_flag_of_one_is_no_batch(sends: Sends) -> None:
-    """The C++ client's "1" does not read as true: one message whose body is the encoding."""
+async def test_a_batch_flag_of_1_is_no_batch(sends: Sends) -> None:
+    """The C++ client's "1" is not true: one message, whose body is the encoded batch."""
     body = encode_batch(BATCH)
     command = send(body, code=RequestCode.SEND_MESSAGE)
     assert command.ext is not None
@@ -373,30 +371,30 @@ async def test_a_batch_flag_of_one_is_no_batch(sends: Sends) -> None:
     assert message.body == body
 
 
-async def test_transaction_flags_without_a_transaction_follow_the_table(sends: Sends) -> None:
+async def test_transaction_flags_without_a_transaction(sends: Sends) -> None:
     """Prepared and rolled-back records get no queue offset of their own."""
     offsets = [sends.ask(sys_flag=kind).ext_fields()["queueOffset"] for kind in (0, 4, 8, 12, 0)]
     assert offsets == ["0", "0", "1", "0", "2"]
 
 
 async def test_multi_tag_topics_mark_their_messages(sends: Sends) -> None:
-    """The filter type of the topic is in the message's sysFlag."""
+    """The topic's filter type is in the message's sysFlag."""
     topic = TopicConfig.decode(b'{"topicName":"M","topicFilterType":"MULTI_TAG","readQueueNums":1,"writeQueueNums":1}')
     sends.topics.update(topic)
     (message,) = sends.stored(sends.ask(topic="M"))
     assert message.sys_flag & 2
 
 
-async def test_a_store_that_cannot_take_it_says_so(sends: Sends) -> None:
-    """After the store is closed: 14, with the disk's state in the remark."""
+async def test_a_closed_store_refuses_a_send(sends: Sends) -> None:
+    """SERVICE_NOT_AVAILABLE (14), with the disk's state in the remark."""
     sends.store.close()
     answer = sends.ask()
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert (answer.remark or "").startswith("service not available now. It may be caused by one of the following")
 
 
-async def test_under_sync_flush_the_answer_waits_for_the_flush(tmp_path: Path) -> None:
-    """The place in the pool is held until then."""
+async def test_under_sync_flush_the_response_waits_for_the_flush(tmp_path: Path) -> None:
+    """The send keeps its slot in the pool until then."""
     sends = Sends(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     sends.peer.send(send(), send())
     assert (sends.peer.received, sends.pool.pending) == ([], 2)
@@ -405,8 +403,8 @@ async def test_under_sync_flush_the_answer_waits_for_the_flush(tmp_path: Path) -
     assert sends.pool.pending == 0
 
 
-async def test_a_send_that_waits_for_the_flush_keeps_no_body(tmp_path: Path) -> None:
-    """Large bodies of many senders would fill the memory while the disk is slow; answers do not need them."""
+async def test_a_send_that_waits_for_the_flush_releases_its_body(tmp_path: Path) -> None:
+    """Large bodies of many producers would fill the memory while the disk is slow; responses do not need them."""
     disk = TestDisk()
     sends = Sends(tmp_path, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     disk.syncs.clear()
@@ -424,8 +422,8 @@ async def test_a_send_that_waits_for_the_flush_keeps_no_body(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
-async def test_a_delayed_send_waits_in_the_queue_of_its_level(sends: Sends, code: int) -> None:
-    """The answer names the queue that was asked for, the offset among the delayed, and where the record really is."""
+async def test_a_delayed_send_is_stored_in_the_queue_of_its_level(sends: Sends, code: int) -> None:
+    """The response has the requested queue, the offset in the queue of the level, and the record's offset id."""
     sends.ask(properties="DELAY\x013\x02")
     answer = sends.ask(b"later", code=code, queue_id=2, properties="UNIQ_KEY\x01U\x02TAGS\x01a\x02DELAY\x013\x02")
     ext = answer.ext_fields()
@@ -447,8 +445,8 @@ async def test_a_delayed_send_waits_in_the_queue_of_its_level(sends: Sends, code
         ("TRAN_MSG\x01true\x02PGROUP\x01g\x02", None),
     ],
 )
-async def test_what_cannot_be_diverted_is_refused(sends: Sends, properties: str, remark: str | None) -> None:
-    """A message that would come too early, or must not be seen at all, is not accepted."""
+async def test_an_invalid_deferral_is_refused(sends: Sends, properties: str, remark: str | None) -> None:
+    """Otherwise the message would be delivered too early."""
     answer = sends.ask(properties=properties)
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert remark is None or answer.remark == remark
@@ -457,7 +455,7 @@ async def test_what_cannot_be_diverted_is_refused(sends: Sends, properties: str,
 
 
 @pytest.mark.parametrize("is_in_record", [True, False])
-async def test_nothing_is_delayed_in_a_batch(sends: Sends, *, is_in_record: bool) -> None:
+async def test_a_batch_cannot_be_delayed(sends: Sends, *, is_in_record: bool) -> None:
     """Neither by the batch's own properties nor by those of one message."""
     own, shared = (b"DELAY\x011", "") if is_in_record else (b"", "DELAY\x011\x02")
     answer = sends.ask(encode_batch([BatchRecord(0, b"b", own)]), batch=True, properties=shared)
@@ -465,12 +463,12 @@ async def test_nothing_is_delayed_in_a_batch(sends: Sends, *, is_in_record: bool
     assert sends.store.max_physical_offset == 0
 
 
-# --------------------------------------------------------------------------------------------------- a disk that lags
+# ---------------------------------------------------------------------------------------------- a disk that is too slow
 
 
-async def test_senders_wait_for_a_disk_that_is_behind(tmp_path: Path) -> None:
-    """Whoever sends while too much is unflushed is not read from until the disk has caught up; others are, and every
-    send is answered."""
+async def test_producers_are_paused_while_the_disk_is_too_slow(tmp_path: Path) -> None:
+    """A producer that sends while too much is unflushed is not read from until the flush has caught up; others are, and
+    every send gets a response."""
     disk = TestDisk()
     sends = Sends(tmp_path, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH, flush_lag_limit=5_000)
     consumer = Peer(sends.dispatcher, sends.peer.selector, ("127.0.0.9", 4322))
@@ -481,7 +479,7 @@ async def test_senders_wait_for_a_disk_that_is_behind(tmp_path: Path) -> None:
     assert (sends.peer.transport.reading, consumer.transport.reading) == (False, True)
     await asyncio.sleep(0)
     sends.peer.selector.close_idle(asyncio.get_running_loop().time() + 1_000)
-    assert not sends.peer.transport.closing  # it is silent because it is not read from
+    assert not sends.peer.transport.closing  # the idle timeout does not close a paused connection
     assert sends.peer.received == []
     disk.syncs.set()
     flusher = sends.store._durability.log._flusher
@@ -496,7 +494,7 @@ async def test_senders_wait_for_a_disk_that_is_behind(tmp_path: Path) -> None:
 
 
 class Lagging:
-    """Sends to a store whose log is flushed when the test says so, 5,000 bytes behind is too far."""
+    """Sends to a store whose log is flushed by the test; 5,000 unflushed bytes are too many."""
 
     def __init__(self, root: Path, pool_limits: PoolLimits) -> None:
         self.disk = TestDisk()
@@ -510,7 +508,7 @@ class Lagging:
         assert [answer.code for answer in sends.peer.take() or sends.peer.received] == [ResponseCode.SUCCESS]
 
     def catch_up(self) -> None:
-        """The disk does its work, and the store hears of it."""
+        """Flush the log, and notify the store."""
         self.disk.syncs.set()
         flusher = self.sends.store._durability.log._flusher
         assert flusher is not None
@@ -519,8 +517,8 @@ class Lagging:
         self.sends.peer.selector.flush()
 
 
-async def test_what_was_read_when_the_disk_fell_behind_waits_for_it(tmp_path: Path) -> None:
-    """Neither stored nor refused; its sender is not read from, and it is stored once the disk has caught up."""
+async def test_sends_that_were_read_wait_for_the_disk(tmp_path: Path) -> None:
+    """They are neither stored nor refused; their producer is paused, and they are stored once the flush catches up."""
     it = Lagging(tmp_path, PoolLimits())
     end = it.sends.store.max_physical_offset
     it.late.send(send(b"b"), send(b"c"))
@@ -535,8 +533,8 @@ async def test_what_was_read_when_the_disk_fell_behind_waits_for_it(tmp_path: Pa
     it.sends.store.close()
 
 
-async def test_who_waits_too_long_for_the_disk_is_refused(tmp_path: Path) -> None:
-    """With how far it is behind and how far it may be; nothing of it is stored, before or after."""
+async def test_a_send_that_waits_too_long_for_the_disk_is_refused(tmp_path: Path) -> None:
+    """With the flush lag and its limit; nothing of it is stored, before or after."""
     it = Lagging(tmp_path, PoolLimits(wait_ms=200))
     it.late.send(send(b"b"))
     loop = asyncio.get_running_loop()
@@ -556,8 +554,8 @@ async def test_who_waits_too_long_for_the_disk_is_refused(tmp_path: Path) -> Non
     it.sends.store.close()
 
 
-async def test_a_send_whose_sender_has_gone_meanwhile_is_dropped(tmp_path: Path) -> None:
-    """Nobody would know that it is stored."""
+async def test_a_waiting_send_of_a_closed_connection_is_dropped(tmp_path: Path) -> None:
+    """There is no response that could confirm it."""
     it = Lagging(tmp_path, PoolLimits())
     it.late.send(send(b"b"))
     it.late.lose()
@@ -566,8 +564,8 @@ async def test_a_send_whose_sender_has_gone_meanwhile_is_dropped(tmp_path: Path)
     it.sends.store.close()
 
 
-async def test_a_disk_that_fails_ends_the_wait(tmp_path: Path) -> None:
-    """What waited is told that the store takes nothing more."""
+async def test_a_failed_disk_ends_the_wait(tmp_path: Path) -> None:
+    """Waiting sends are refused as by a read-only store."""
     it = Lagging(tmp_path, PoolLimits())
     it.late.send(send(b"b"))
     it.sends.store._durability.log._give_up(OSError(5, "gone"))
@@ -577,7 +575,7 @@ async def test_a_disk_that_fails_ends_the_wait(tmp_path: Path) -> None:
     it.sends.store.close()
 
 
-async def test_a_pool_without_buffers_refuses_at_the_gate(tmp_path: Path) -> None:
+async def test_a_pool_without_buffers_refuses_at_once(tmp_path: Path) -> None:
     """With fastFailIfNoBufferInStorePool a send is SYSTEM_BUSY while every buffer waits for the disk."""
     sends = Sends(
         tmp_path,

@@ -1,4 +1,4 @@
-"""Recalls: what a handle may say."""
+"""RECALL_MESSAGE (370): valid and invalid handles."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,7 +20,7 @@ WRONG_TIME = "recall failed, timestamp invalid"
 
 
 class Recalls(BrokerParts):
-    """Parts of a broker that takes timer messages back."""
+    """Parts of a broker with a recall processor."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -43,32 +43,32 @@ async def parts(tmp_path: Path) -> AsyncIterator[Recalls]:
     it.store.close()
 
 
-async def test_a_message_is_taken_back(parts: Recalls) -> None:
-    """By one more timer message."""
+async def test_a_recall_stores_a_timer_message(parts: Recalls) -> None:
+    """It deletes the recalled message when both are due."""
     answer = await parts.recall(str(parts.clock.now_ms + 5_000))
     assert (answer.code, answer.ext_fields()["msgId"]) == (0, "K")
     assert parts.store.max_offset(TIMER, 0) == 1
 
 
 @pytest.mark.parametrize("deliver_ms", ["9" * 5_000, "٣", "-1", "", "1e12", str(2**63)])
-async def test_a_time_that_is_none(parts: Recalls, deliver_ms: str) -> None:
-    """Refused as one outside of the window."""
+async def test_an_invalid_time_is_refused(parts: Recalls, deliver_ms: str) -> None:
+    """Like a time outside of the window."""
     answer = await parts.recall(deliver_ms)
     assert (answer.code, answer.remark) == (604, WRONG_TIME)
     assert parts.store.max_physical_offset == 0
 
 
 @pytest.mark.parametrize("unique_key", ["K\x02REAL_TOPIC\x01other", "\x01", "a\x02"])
-async def test_a_key_adds_no_properties(parts: Recalls, unique_key: str) -> None:
-    """What separates properties makes the handle invalid."""
+async def test_a_key_with_separators_is_refused(parts: Recalls, unique_key: str) -> None:
+    """A separator of properties makes the handle invalid."""
     answer = await parts.recall(str(parts.clock.now_ms + 5_000), unique_key)
     assert (answer.code, answer.remark) == (604, INVALID)
     assert parts.store.max_physical_offset == 0
 
 
 @pytest.mark.parametrize("topic", [TIMER, "SCHEDULE_TOPIC_XXXX", "rmq_sys_x"])
-async def test_nothing_goes_to_the_broker_s_own_topics(parts: Recalls, topic: str) -> None:
-    """The refusal is that of a send."""
+async def test_a_recall_in_the_broker_s_own_topics_is_refused(parts: Recalls, topic: str) -> None:
+    """Like a send."""
     answer = await parts.recall(str(parts.clock.now_ms + 5_000), topic=topic)
     assert (answer.code, answer.remark) == (16, f"Sending message to topic[{topic}] is forbidden.")
     assert parts.store.max_physical_offset == 0

@@ -1,4 +1,4 @@
-"""Request-reply: a reply goes to the producer that has asked, and into the store; the answer says what came of it."""
+"""Request-reply: a reply is pushed to the requester and stored; the response reports the result of the push."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -30,7 +30,7 @@ PROPERTIES = "CORRELATION_ID\x01c-1\x02REPLY_TO_CLIENT\x01asker\x02TTL\x013000\x
 
 
 class Replying(BrokerParts):
-    """Parts through which replies pass."""
+    """Parts with a reply processor."""
 
     def __init__(self, root: Path, *, are_stored: bool = True) -> None:
         super().__init__(root)
@@ -61,7 +61,7 @@ class Replying(BrokerParts):
         self.serve(self.processor.handlers())
 
     def asker(self) -> Peer:
-        """A producer that waits for replies."""
+        """Return a producer that waits for replies."""
         peer = self.peer(1)
         peer.send(heartbeat(client_id="asker", producers=("PG",)))
         return peer
@@ -96,8 +96,8 @@ def reply(code: int = RequestCode.SEND_REPLY_MESSAGE_V2, body: bytes = b"pong", 
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2])
-async def test_a_reply_reaches_who_has_asked(parts: Replying, code: int) -> None:
-    """In both header forms: pushed with what its sender said of it, and when; then stored, and then answered."""
+async def test_a_reply_is_pushed_to_the_requester(parts: Replying, code: int) -> None:
+    """In both header forms: pushed with the sender's properties and the time; then stored, then confirmed."""
     asker, replier = parts.asker(), parts.peer(2)
     replier.send(reply(code))
     pushed = await asker.asked()
@@ -121,7 +121,7 @@ async def test_a_reply_reaches_who_has_asked(parts: Replying, code: int) -> None
 
 
 async def test_replies_that_are_not_stored_have_no_id(tmp_path: Path) -> None:
-    """storeReplyMessageEnable=false: message id 0, offset 0, and a queue; it may be changed at run time."""
+    """storeReplyMessageEnable=false: message id 0, offset 0, and a queue; the setting can be changed at run time."""
     parts = Replying(tmp_path, are_stored=False)
     asker, replier = parts.asker(), parts.peer(2)
     replier.send(reply(queue_id=-1))
@@ -139,8 +139,8 @@ async def test_replies_that_are_not_stored_have_no_id(tmp_path: Path) -> None:
     parts.store.close()
 
 
-async def test_a_reply_to_nobody_fails_and_is_stored(parts: Replying) -> None:
-    """Without the property, and without a producer of that client id: 1 with which; no time of a push."""
+async def test_a_reply_without_a_requester_fails_and_is_stored(parts: Replying) -> None:
+    """Without the property, or without a producer of that client id: SYSTEM_ERROR (1), and no push time."""
     parts.asker().lose()
     replier = parts.peer(2)
     gone = await replier.ask_slowly(reply())
@@ -151,8 +151,8 @@ async def test_a_reply_to_nobody_fails_and_is_stored(parts: Replying) -> None:
     assert ["PUSH_REPLY_TIME" in bytes(record.properties).decode() for record in parts.stored()] == [False, False]
 
 
-async def test_a_producer_that_does_not_take_the_reply(parts: Replying, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It answers with an error, ends, or is silent: 1, and nothing waits for it any more."""
+async def test_a_requester_that_does_not_accept_the_reply(parts: Replying, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It responds with an error, disconnects, or is silent: SYSTEM_ERROR (1), and no call stays pending."""
     remark = "push reply message to askerfail."
     asker, replier = parts.asker(), parts.peer(2)
     replier.send(reply())
@@ -169,8 +169,8 @@ async def test_a_producer_that_does_not_take_the_reply(parts: Replying, monkeypa
     assert (asker.connection.calls, parts.pool.pending, len(parts.stored())) == (0, 0, 3)
 
 
-async def test_a_reply_is_checked_as_a_send_is(parts: Replying) -> None:
-    """Refusals have the region and trace switch of sends; nothing is pushed."""
+async def test_a_reply_is_checked_like_a_send(parts: Replying) -> None:
+    """Refusals have region and trace switch as for sends; nothing is pushed."""
     asker = parts.asker()
     answer = parts.peer(2).ask(reply(queue_id=9))
     assert (answer.code, answer.ext_fields()) == (29, {"MSG_REGION": "R", "TRACE_ON": "true"})
@@ -178,8 +178,8 @@ async def test_a_reply_is_checked_as_a_send_is(parts: Replying) -> None:
     assert asker.connection.calls == 0
 
 
-async def test_what_the_store_refuses_is_pushed_all_the_same(parts: Replying) -> None:
-    """A reply that asks to be delayed by what this broker cannot do, or comes when the store takes nothing."""
+async def test_a_reply_that_the_store_refuses_is_pushed(parts: Replying) -> None:
+    """A reply with an unsupported delay, or while the store refuses messages."""
     asker, replier = parts.asker(), parts.peer(2)
     replier.send(reply(properties=PROPERTIES + "DELAY\x01soon\x02"))
     asker.answer(await asker.asked(), RemotingCommand.response())

@@ -1,4 +1,4 @@
-"""The template and the general encoder say the same."""
+"""Responses from the template equal those of the general encoder."""
 
 import json
 
@@ -18,8 +18,8 @@ HOST = encode_host("10.0.0.1", 10911)
 
 @pytest.mark.parametrize("region", ["DefaultRegion", 'odd "%d" \u8ba2'])
 @pytest.mark.parametrize("offset", [0, 4096, 2**62])
-def test_both_ways_give_the_same_answer(region: str, offset: int) -> None:
-    """Member by member, whatever the region is called."""
+def test_the_template_equals_the_general_encoder(region: str, offset: int) -> None:
+    """Field by field, for any region name."""
     answers = SendResponses(region, trace_on=True, store_host=HOST)
     request = RemotingCommand(code=310, opaque=-5)
     plain = answers.stored(request, offset, 3, 77, "UNIQ0")
@@ -32,8 +32,8 @@ def test_both_ways_give_the_same_answer(region: str, offset: int) -> None:
     assert not one[2]
 
 
-def test_the_answer_names_the_record_by_its_offset_id() -> None:
-    """msgId is the advertised address and the physical offset in upper-case hex."""
+def test_the_response_has_the_offset_id_of_the_record() -> None:
+    """msgId: the advertised address and the physical offset in upper-case hex."""
     answers = SendResponses("r", trace_on=False, store_host=HOST)
     frame = answers.stored(RemotingCommand(code=310), 4096, 0, 0, "U")
     assert frame is not None
@@ -50,16 +50,16 @@ def test_the_answer_names_the_record_by_its_offset_id() -> None:
 
 
 @pytest.mark.parametrize("unique_key", ["", 'a"b', "a\\b", "\u8ba2", "a\x07"])
-def test_ids_that_would_need_escapes_are_not_filled_in(unique_key: str) -> None:
-    """The template is for plain ids only."""
+def test_the_template_refuses_ids_that_need_escapes(unique_key: str) -> None:
+    """The general encoder handles them."""
     answers = SendResponses("r", trace_on=True, store_host=HOST)
     assert answers.stored(RemotingCommand(code=310), 0, 0, 0, unique_key) is None
 
 
 @pytest.mark.parametrize("unique_key", ["", "UNIQ0"])
 @pytest.mark.parametrize("host", [HOST, encode_host("2001:db8::7", 10911)])
-def test_a_batch_is_answered_alike_by_the_template_and_the_general_encoder(unique_key: str, host: bytes) -> None:
-    """All ids are named; a batch without a key has no transactionId."""
+def test_the_template_of_a_batch_equals_the_general_encoder(unique_key: str, host: bytes) -> None:
+    """All ids are included; a batch without a key has no transactionId."""
     answers = SendResponses('odd "%d"', trace_on=True, store_host=host)
     appends = [
         Append("T", 3, b"", b"", 0, 0, 0, 0, HOST, physical_offset=2**40 + 99 * n, queue_offset=70 + n)
@@ -78,7 +78,7 @@ def test_a_batch_is_answered_alike_by_the_template_and_the_general_encoder(uniqu
     assert answers.stored_batch(request, appends, 'a"b') is None
 
 
-def test_binary_requests_are_answered_by_the_general_encoder() -> None:
-    """The template is JSON."""
+def test_the_template_is_for_json_only() -> None:
+    """The general encoder handles binary requests."""
     answers = SendResponses("r", trace_on=True, store_host=HOST)
     assert answers.stored(RemotingCommand(code=310, dialect=ROCKETMQ), 0, 0, 0, "U") is None
