@@ -117,7 +117,7 @@ async def test_the_time_of_an_unchanged_offset_is_cached(tmp_path: Path) -> None
         def read(*_place: object) -> int:
             raise cold
 
-        parts.store.store_time_at = read  # no more reads
+        parts.store.store_time_at = read  # type: ignore[method-assign, assignment] # no more reads
         assert cold not in list(collector())
         parts.offsets.commit(GROUP, TOPIC, 0, 1)
         assert list(collector()).count(cold) == 3  # attempts; then the age is left out
