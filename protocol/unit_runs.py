@@ -89,12 +89,12 @@ class PythonUnitRun(Generic[S]):
         """Return the records of up to `wanted` units from queue offset `offset` on: as many as fit into `most_bytes`,
         but at least one. Return None if the run lacks one of the units, or if the segment is deleted."""
         at = offset - self.first
-        behind = at + wanted
+        stop = at + wanted
         segment = self.segment
-        if at < 0 or not 0 < wanted <= MOST_UNITS or behind > self.count or segment.is_deleted:
+        if at < 0 or not 0 < wanted <= MOST_UNITS or stop > self.count or segment.is_deleted:
             return None
         start, view = segment.start, segment.view
-        begins, ends = self._begins[at:behind].tolist(), self._ends[at:behind].tolist()
+        begins, ends = self._begins[at:stop].tolist(), self._ends[at:stop].tolist()
         size = sum(ends) - sum(begins)
         while size > most_bytes and len(begins) > 1:
             size -= ends.pop() - begins.pop()

@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGE = "skylarkmq"
 PARTS = ("protocol", "broker", "clients")  # of the package; each has a folder of its own, and a symbolic link to it
 
-COMPILE_TIME = {"cython"}  # what the sources of compiled leaves import is gone once they are compiled
+COMPILE_TIME = {"cython"}  # what the sources of compiled modules import is gone once they are compiled
 pytestmark = [pytest.mark.packaging, pytest.mark.xdist_group("distribution")]  # one wheel for all
 
 MANYLINUX = f"manylinux_2_28_{platform.machine()}"
@@ -67,7 +67,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -
     built = {name for name in shipped if name.endswith(".so")}
     assert shipped - built == sources()
     assert {name.split(".")[0] for name in built} <= {
-        f"{PACKAGE}/protocol/compiled/{leaf}" for leaf in compiled.MODULES
+        f"{PACKAGE}/protocol/compiled/{module}" for module in compiled.MODULES
     }
     assert f"{PACKAGE}/py.typed" in shipped
 

@@ -83,18 +83,18 @@ def columns(buffer, starts):
     (int64); and texts: body, topic, TAGS, KEYS, UNIQ_KEY, each as (validity bits or None, offsets, values).
     """
     source: Py_buffer
-    places: Py_buffer
+    positions: Py_buffer
     PyObject_GetBuffer(buffer, cython.address(source), PyBUF_SIMPLE)
     try:
-        PyObject_GetBuffer(starts, cython.address(places), PyBUF_SIMPLE)
+        PyObject_GetBuffer(starts, cython.address(positions), PyBUF_SIMPLE)
         try:
             if source.len > MOST_BYTES:
                 return None
             return columns_of(
-                cython.cast(Text, source.buf), source.len, cython.cast(Positions, places.buf), places.len // 8
+                cython.cast(Text, source.buf), source.len, cython.cast(Positions, positions.buf), positions.len // 8
             )
         finally:
-            PyBuffer_Release(cython.address(places))
+            PyBuffer_Release(cython.address(positions))
     finally:
         PyBuffer_Release(cython.address(source))
 
@@ -140,15 +140,15 @@ def find_all(
     n: cython.Py_ssize_t
     at: cython.Py_ssize_t
     length: cython.Py_ssize_t
-    behind: cython.Py_ssize_t = 0
+    previous_end: cython.Py_ssize_t = 0
     for n in range(count):
         at = starts[n]
-        if at < behind or at > size - SMALLEST_RECORD:
+        if at < previous_end or at > size - SMALLEST_RECORD:
             return False
         length = cython.cast(int32_t, get32(source + at))
         if length < SMALLEST_RECORD or length > size - at or not find_parts(source + at, length, parts):
             return False
-        behind = at + length
+        previous_end = at + length
         parts += PARTS
     return True
 
@@ -167,7 +167,7 @@ def find_parts(record: Text, length: cython.Py_ssize_t, parts: Parts) -> cython.
         return False
     if get32(record + SYS_FLAG_AT) & NOT_PLAIN:
         return False
-    if not (is_known(record + BORN_TIMESTAMP_AT) and is_known(record + STORE_TIMESTAMP_AT)):
+    if not (is_in_range(record + BORN_TIMESTAMP_AT) and is_in_range(record + STORE_TIMESTAMP_AT)):
         return False
     if body_size < 0 or body_size > length - BODY_AT - width - 2:
         return False
@@ -213,27 +213,27 @@ def find_properties(entry: Text, end: Text, parts: Parts) -> cython.void:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def is_known(place: Text) -> cython.bint:
+def is_in_range(position: Text) -> cython.bint:
     """Return whether Spark can represent this time in milliseconds."""
-    ms: int64_t = cython.cast(int64_t, get64(place))
+    ms: int64_t = cython.cast(int64_t, get64(position))
     return FIRST_MS <= ms < LAST_MS
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def is_ascii(place: Text, size: cython.Py_ssize_t) -> cython.bint:
+def is_ascii(position: Text, size: cython.Py_ssize_t) -> cython.bint:
     """Return whether no byte has its highest bit set."""
     word: uint64_t
     bits: uint64_t = 0
     n: cython.Py_ssize_t
     while size >= 8:
-        memcpy(cython.address(word), place, 8)
+        memcpy(cython.address(word), position, 8)
         bits |= word
-        place += 8
+        position += 8
         size -= 8
     for n in range(size):
-        bits |= place[n]
+        bits |= position[n]
     return not bits & HIGH_BITS
 
 
@@ -304,6 +304,6 @@ def validity_bits(part: Parts, count: cython.Py_ssize_t):
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def get16(place: Text) -> uint32_t:
+def get16(position: Text) -> uint32_t:
     """Return two bytes as a big-endian number."""
-    return cython.cast(uint32_t, place[0]) << 8 | place[1]
+    return cython.cast(uint32_t, position[0]) << 8 | position[1]

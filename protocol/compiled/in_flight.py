@@ -20,7 +20,7 @@ from numpy import frombuffer, int64
 Text = cython.typedef(cython.p_const_uchar)
 Numbers = cython.typedef(cython.pointer(int64_t))
 
-ANSWERED = cython.declare(int64_t, -1)
+NOT_IN_FLIGHT = cython.declare(int64_t, -1)
 CODE_AT = cython.declare(cython.Py_ssize_t, 16)
 MARK = cython.declare(cython.p_const_char, b'"opaque":')
 MARK_SIZE = cython.declare(cython.Py_ssize_t, 9)
@@ -36,21 +36,21 @@ class Field:
 
     block = cython.declare(Py_buffer)
     is_pinned = cython.declare(cython.bint)
-    places = cython.declare(bytes)
+    positions = cython.declare(bytes)
     count = cython.declare(cython.Py_ssize_t)
     width = cython.declare(cython.Py_ssize_t)
 
-    def __init__(self, block: bytearray, places, width: cython.Py_ssize_t):
+    def __init__(self, block: bytearray, positions, width: cython.Py_ssize_t):
         number: cython.Py_ssize_t
         at: Numbers
         if self.is_pinned:
             raise TypeError("a field can be initialized only once")
-        self.places = places.astype(int64).tobytes()
-        self.count = len(self.places) // 8
+        self.positions = positions.astype(int64).tobytes()
+        self.count = len(self.positions) // 8
         self.width = width
         PyObject_GetBuffer(block, cython.address(self.block), PyBUF_WRITABLE)
         self.is_pinned = True
-        at = cython.cast(Numbers, PyBytes_AS_STRING(self.places))
+        at = cython.cast(Numbers, PyBytes_AS_STRING(self.positions))
         for number in range(self.count):
             if at[number] < 0 or width < 0 or at[number] > self.block.len - width:
                 raise ValueError(
@@ -59,7 +59,7 @@ class Field:
 
     def fill(self, first: cython.Py_ssize_t, end: cython.Py_ssize_t, text: bytes):
         number: cython.Py_ssize_t
-        at: Numbers = cython.cast(Numbers, PyBytes_AS_STRING(self.places))
+        at: Numbers = cython.cast(Numbers, PyBytes_AS_STRING(self.positions))
         to: cython.p_char = cython.cast(cython.p_char, self.block.buf)
         if len(text) != self.width:
             raise ValueError(f"{len(text)} bytes for a field of {self.width}")
@@ -93,11 +93,11 @@ class InFlight:
         if self.opaques == cython.NULL or self.sent_ns == cython.NULL:
             raise MemoryError
         for number in range(frames):
-            self.opaques[number] = ANSWERED
+            self.opaques[number] = NOT_IN_FLIGHT
 
     def free_end(self, first: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         check(first, end, self.frames)
-        while first < end and self.opaques[first] == ANSWERED:
+        while first < end and self.opaques[first] == NOT_IN_FLIGHT:
             first += 1
         return first
 
@@ -141,7 +141,7 @@ class InFlight:
             if 0 <= frame < self.frames and self.opaques[frame] == opaques[number]:
                 taken[known] = now_ns - self.sent_ns[frame]
                 known += 1
-                self.opaques[frame] = ANSWERED
+                self.opaques[frame] = NOT_IN_FLIGHT
         return frombuffer(text, int64, known)
 
     def __dealloc__(self):
@@ -158,41 +158,41 @@ def check(first: cython.Py_ssize_t, end: cython.Py_ssize_t, count: cython.Py_ssi
     return 0
 
 
-def opaques_in_common_layout(data: bytes, behind: cython.Py_ssize_t):
+def opaques_in_common_layout(data: bytes, bytes_after: cython.Py_ssize_t):
     """Return (opaques, end of the last one) of the responses in `data`, or None; see
     clients/mqbench/response_counter.py. It goes by the lengths of the responses; the bytes before an opaque are not
     read."""
     last: cython.Py_ssize_t = 0
     at: cython.Py_ssize_t
-    place: cython.Py_ssize_t
+    position: cython.Py_ssize_t
     size: cython.Py_ssize_t = len(data)
     source: Text = cython.cast(Text, PyBytes_AS_STRING(data))
     count: cython.Py_ssize_t = 0
     text: bytes = PyBytes_FromStringAndSize(cython.NULL, size // SHORTEST * 8)
     opaques: Numbers = cython.cast(Numbers, PyBytes_AS_STRING(text))
-    if behind < 0:
-        raise ValueError(f"{behind} bytes after an opaque")
-    while size - last >= behind + SHORTEST:
-        at = last + behind
-        place = at + LENGTH_SIZE + get32(source + at) - behind - DIGITS
-        if place > size - DIGITS:
+    if bytes_after < 0:
+        raise ValueError(f"{bytes_after} bytes after an opaque")
+    while size - last >= bytes_after + SHORTEST:
+        at = last + bytes_after
+        position = at + LENGTH_SIZE + get32(source + at) - bytes_after - DIGITS
+        if position > size - DIGITS:
             break
-        if place < at + SHORTEST - DIGITS or memcmp(source + place - MARK_SIZE, MARK, MARK_SIZE) != 0:
+        if position < at + SHORTEST - DIGITS or memcmp(source + position - MARK_SIZE, MARK, MARK_SIZE) != 0:
             return None
         if source[at + CODE_AT] != 0x30 or source[at + CODE_AT + 1] != 0x2C:
             return None
-        opaques[count] = number_at(source + place)
+        opaques[count] = number_at(source + position)
         count += 1
-        last = place + DIGITS
+        last = position + DIGITS
     return frombuffer(text, int64, count), last
 
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def number_at(place: Text) -> int64_t:
+def number_at(position: Text) -> int64_t:
     """Return the number in ten digits."""
     digit: cython.int
     number: int64_t = 0
     for digit in range(10):
-        number = number * 10 + (place[digit] - 48)
+        number = number * 10 + (position[digit] - 48)
     return number

@@ -3,11 +3,11 @@
 cdef extern from *:
     """
     #if defined(__GNUC__) || defined(__clang__)
-    #define prefetch(place) __builtin_prefetch(place, 1)
+    #define prefetch(address) __builtin_prefetch(address, 1)
     #else
-    #define prefetch(place) ((void)(place))
+    #define prefetch(address) ((void)(address))
     #endif
     #define prefetch_item(items, at) prefetch(&PyList_GET_ITEM(items, at))
     """
-    void prefetch(const void* place) noexcept
+    void prefetch(const void* address) noexcept
     void prefetch_item(list items, Py_ssize_t at) noexcept

@@ -1,10 +1,10 @@
 """What the three header dialects cost: bytes on the wire, to write a header, to read one, to read many sends at once.
 
     python -m tests.bench.bench_dialects                      # as installed
-    SKYLARK_COMPILED=0 python -m tests.bench.bench_dialects   # without the compiled leaves
+    SKYLARK_COMPILED=0 python -m tests.bench.bench_dialects   # without the compiled modules
 
 `bytes`: of a frame without a body. `write`: a typed header to its frame. `read`: a frame to the typed header. `pass`:
-sends as a broker reads them, 100 frames at a time, per frame; compiled leaves read plain sends by themselves. In
+sends as a broker reads them, 100 frames at a time, per frame; compiled modules read plain sends by themselves. In
 MessagePack, fields stand by their place but for the last row. Microseconds, the least of many short rounds.
 
 There is no budget: the table is to choose by.
@@ -53,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=50)
     rounds = parser.parse_args().rounds
-    print(f"leaves: {variant()}")
+    print(f"modules: {variant()}")
     print(f"{'':8}" + "".join(f"{name:>12}{'':20}" for name in DIALECTS))
     print(f"{'':8}" + f"{'bytes':>10}{'write':>10}{'read':>10}  " * len(DIALECTS))
     for name, (code, header) in HEADERS.items():

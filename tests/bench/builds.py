@@ -2,7 +2,7 @@
 
     git worktree add ../before HEAD~5 && cd ../before && python3 -m venv .venv && .venv/bin/pip install '.[dev]'
     python -m tests.bench.builds ../before                            # all rows, compiled, 12 rounds of a second
-    python -m tests.bench.builds ../before --row sends --interpreted  # one row, without compiled leaves
+    python -m tests.bench.builds ../before --row sends --interpreted  # one row, without compiled modules
 
 Printed for each row and figure: the median over the rounds of both builds, the median of this build's figure by the
 other's of the same round, and the 95 % interval of that median (bootstrap). "worse" and "better" stand where the whole
@@ -56,7 +56,7 @@ def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path, help="the other build, installed in its .venv")
-    parser.add_argument("--interpreted", action="store_true", help="both without compiled leaves")
+    parser.add_argument("--interpreted", action="store_true", help="both without compiled modules")
     parser.add_argument("--row", action="append", choices=tuple(LOADS), help="this load only; may be repeated")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a round")

@@ -90,8 +90,8 @@ def environment() -> dict[str, str]:
 
 def _library(name: str) -> str:
     """Return the path of a sanitizer's library; its bare name if the compiler has none."""
-    asked = ("gcc", f"-print-file-name=lib{name}.so")
-    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    command = ("gcc", f"-print-file-name=lib{name}.so")
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main(arguments: Sequence[str]) -> int:

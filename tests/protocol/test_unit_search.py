@@ -5,11 +5,11 @@ import pytest
 from skylarkmq.protocol.disk import FILLER_UNIT, UNIT, UNIT_SIZE
 from skylarkmq.protocol.unit_search import first_at_or_after, first_with_record
 
-NOBODY = -1
+FILLER = -1
 
 
 def units_of(offsets: list[int]) -> bytes:
-    return b"".join(FILLER_UNIT if place == NOBODY else UNIT.pack(place, 10, 0) for place in offsets)
+    return b"".join(FILLER_UNIT if begin == FILLER else UNIT.pack(begin, 10, 0) for begin in offsets)
 
 
 @pytest.mark.parametrize(
@@ -20,15 +20,15 @@ def units_of(offsets: list[int]) -> bytes:
         ([0, 10, 20], 1, 1),
         ([0, 10, 20], 20, 2),
         ([0, 10, 20], 21, 3),
-        ([NOBODY, NOBODY, 20, 30], 0, 2),
-        ([NOBODY, NOBODY, 20, 30], 21, 3),
-        ([NOBODY, NOBODY], 0, 2),
-        ([0, 10, NOBODY, NOBODY, NOBODY, 90, 100], 0, 0),
-        ([0, 10, NOBODY, NOBODY, NOBODY, 90, 100], 10, 1),
-        ([0, 10, NOBODY, NOBODY, NOBODY, 90, 100], 11, 5),
-        ([0, 10, NOBODY, NOBODY, NOBODY, 90, 100], 91, 6),
-        ([0, 10, NOBODY, NOBODY, NOBODY], 10, 1),
-        ([0, 10, NOBODY, NOBODY, NOBODY], 11, 5),
+        ([FILLER, FILLER, 20, 30], 0, 2),
+        ([FILLER, FILLER, 20, 30], 21, 3),
+        ([FILLER, FILLER], 0, 2),
+        ([0, 10, FILLER, FILLER, FILLER, 90, 100], 0, 0),
+        ([0, 10, FILLER, FILLER, FILLER, 90, 100], 10, 1),
+        ([0, 10, FILLER, FILLER, FILLER, 90, 100], 11, 5),
+        ([0, 10, FILLER, FILLER, FILLER, 90, 100], 91, 6),
+        ([0, 10, FILLER, FILLER, FILLER], 10, 1),
+        ([0, 10, FILLER, FILLER, FILLER], 11, 5),
     ],
 )
 def test_the_first_unit_at_or_after_an_offset(offsets: list[int], wanted: int, expected: int) -> None:
@@ -39,7 +39,7 @@ def test_the_first_unit_at_or_after_an_offset(offsets: list[int], wanted: int, e
         return data[offset * UNIT_SIZE : (offset + count) * UNIT_SIZE]
 
     assert first_at_or_after(read, 0, len(offsets), wanted) == expected
-    plain = [at for at, place in enumerate(offsets) if place != NOBODY and place >= wanted]
+    plain = [at for at, begin in enumerate(offsets) if begin != FILLER and begin >= wanted]
     assert expected == (plain[0] if plain else len(offsets))
 
 

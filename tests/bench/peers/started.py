@@ -1,7 +1,7 @@
 """One broker of each kind, started as its users start it, on a store below one directory.
 
     interpreted     ours, SKYLARK_COMPILED=0
-    compiled        ours, with its compiled leaves
+    compiled        ours, with its compiled modules
     apache-4.9.7    RocketMQ's own, heap 1 GB
     apache-5.3.3
 
@@ -102,7 +102,7 @@ def variant(environment: Mapping[str, str]) -> str:
 
 
 def is_compiled() -> bool:
-    """Whether this installation has compiled leaves."""
+    """Whether this installation has compiled modules."""
     return "interpreted" not in variant(AS_COMPILED)
 
 

@@ -41,11 +41,11 @@ def gather(chance: Random) -> None:
     assert len({(it.first, it.count, it.count and it.begin, it.end) for it in runs}) == 1
     parts: list[Any] = []
     for _ in range(3):
-        asked = first + chance.randrange(-2, 80), chance.randrange(-1, MOST_UNITS + 3), chance.randrange(10_000)
+        arguments = first + chance.randrange(-2, 80), chance.randrange(-1, MOST_UNITS + 3), chance.randrange(10_000)
         if chance.random() < 0.1:
-            asked = number(chance), number(chance), number(chance)
-        records = runs[1].take(*asked)
-        assert seen(records) == seen(runs[0].take(*asked))
+            arguments = number(chance), number(chance), number(chance)
+        records = runs[1].take(*arguments)
+        assert seen(records) == seen(runs[0].take(*arguments))
         parts += [chance.randbytes(chance.randrange(40)), records or b""]
     written_alike(parts)
     pieces: Any = tuple(chance.randbytes(chance.randrange(60)) for _ in range(5))

@@ -46,8 +46,8 @@ def test_random_runs_are_equal() -> None:
         lengths.add(runs[0].count)
         assert len({(it.first, it.count, it.count and it.begin, it.end) for it in runs}) == 1
         for _ in range(3):
-            asked = first + rng.randrange(-2, 80), rng.randrange(-1, MOST_UNITS + 3), rng.randrange(10_000)
-            plain, found = [seen(it.take(*asked)) for it in runs]
+            arguments = first + rng.randrange(-2, 80), rng.randrange(-1, MOST_UNITS + 3), rng.randrange(10_000)
+            plain, found = [seen(it.take(*arguments)) for it in runs]
             assert plain == found
     assert len(lengths) > MOST_UNITS
 

@@ -130,9 +130,9 @@ def test_half_a_surrogate_pair_matches_nothing() -> None:
     assert not Sql92Filter.compile("a = '\ud800' OR a CONTAINS '\udc00'").matches("a\x01😀\x02".encode())
 
 
-SAID = """a b 5 -3 0 012 5.5 0.0 .5 5E1 9223372036854775808 'x' '' 'it''s' ' /* */ -- ( ) ) , = <> > >= < <= + - # . !
+RAW = """a b 5 -3 0 012 5.5 0.0 .5 5E1 9223372036854775808 'x' '' 'it''s' ' /* */ -- ( ) ) , = <> > >= < <= + - # . !
 AND OR NOT IN BETWEEN IS NULL TRUE FALSE CONTAINS STARTSWITH ENDSWITH LIKE ('x') \0 ü \ud800"""
-WORDS = SAID.split()
+WORDS = RAW.split()
 CHARACTERS = "ab5'()=<>-+.eE \n/*\x00ü"
 
 
