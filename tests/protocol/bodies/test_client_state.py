@@ -22,6 +22,6 @@ def test_consumer_status_by_client_and_queue() -> None:
     """The responses to INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223) and GET_CONSUMER_STATUS_FROM_CLIENT (221)."""
     status = ConsumerStatus(consumer_table={"c": {QUEUE: 7}})
     assert status.encode() == b'{"consumerTable":{"c":{%b:7}},"messageQueueTable":{}}' % KEY
-    status = ConsumerStatus.decode(b'{"messageQueueTable":{%b:7}}' % KEY)
-    assert status.message_queue_table == {QUEUE: 7}
+    decoded = ConsumerStatus.decode(b'{"messageQueueTable":{%b:7}}' % KEY)
+    assert decoded.message_queue_table == {QUEUE: 7}
     assert javajson.loads(status.encode(), object_key=MessageQueue.of)["consumerTable"] == {"c": {QUEUE: 7}}
