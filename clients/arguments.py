@@ -1,13 +1,11 @@
 """Checks of the arguments that applications pass in. Each raises InvalidArgument, with the argument's name."""
 
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from skylarkmq.clients.errors import InvalidArgument, checking_argument
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import check_group_name, check_topic_name
-
-T = TypeVar("T")
 
 
 def check_type(name: str, value: object, *kinds: type) -> None:
@@ -19,12 +17,14 @@ def check_type(name: str, value: object, *kinds: type) -> None:
 
 def check_group(group: str) -> None:
     """`group` can be the name of a group."""
+    check_type("group", group, str)
     with checking_argument("group"):
         check_group_name(group)
 
 
 def check_topic(topic: str) -> None:
     """`topic` can be the name of a topic."""
+    check_type("topic", topic, str)
     with checking_argument("topic"):
         check_topic_name(topic)
 

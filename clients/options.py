@@ -10,12 +10,13 @@
 """
 
 import ssl
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import TypedDict, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, cast
 
+from skylarkmq.clients.compression import Compression
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.consuming.allocation import Allocation
@@ -25,6 +26,9 @@ from skylarkmq.clients.consuming.received_message import Deserializer
 from skylarkmq.clients.errors import UnknownOption
 from skylarkmq.clients.hooks import Hooks
 from skylarkmq.clients.settings import ClientSettings, ConsumerSettings, ProducerSettings, TlsSettings
+
+Serializer = Callable[[Any], bytes]
+"""Returns the body for a value."""
 
 
 class SecurityOptions(TypedDict, total=False):
@@ -64,6 +68,8 @@ class ProducerOptions(TracedOptions, total=False):
     """Options of `Producer` and `TransactionProducer`."""
 
     settings: ProducerSettings | None  # limits and times
+    compression: Compression | None  # codec of large bodies, "zlib", "lz4" or "zstd"; default: "zlib"; None: never
+    serializer: Serializer | None  # makes the bodies of `Producer.message`; default: bodies are bytes
 
 
 class ConsumerOptions(NamedOptions, total=False):

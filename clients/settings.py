@@ -67,7 +67,7 @@ class ProducerSettings(Limits, frozen=True, kw_only=True):
     retries: int = 2  # further attempts on other queues, if the response or the transport allows a repetition
     max_message_bytes: int = 4 * 1024 * 1024  # of a body before compression, or of a batch; the broker's maxMessageSize
     compress_above_bytes: int = 4096  # smaller bodies are not compressed, nor those that compression does not shrink
-    compression_level: int = 5  # of zlib
+    compression_level: int | None = None  # of the codec; None: 5 for zlib, 0 for lz4, 3 for zstd
     default_topic: str = "TBW102"  # the template of topics that brokers create at the first message
     default_topic_queues: int = 4
 

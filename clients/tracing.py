@@ -24,7 +24,7 @@ from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.hooks import Hooks, ObservedEnd, ObservedProcess, ObservedSend
 from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
-from skylarkmq.clients.producing.outgoing_message import prepare
+from skylarkmq.clients.producing.outgoing_message import Preparation
 from skylarkmq.clients.producing.sends import Sends, SendStatus
 from skylarkmq.clients.settings import ProducerSettings
 from skylarkmq.clients.trace_records import Place, Record
@@ -63,8 +63,8 @@ class Tracing(Hooks):
     ) -> None:
         self._topic = topic
         self._group = namespace.strip(group)
-        self._ids = ids
         self._settings = ProducerSettings()
+        self._preparation = Preparation(ids, self._settings)
         self._sends = Sends(GROUP_PREFIX + self._group.replace("%", "-"), client, self._settings)
         self._records: deque[Record] = deque()
         self._background = Background(f"{group}/trace")
@@ -100,7 +100,7 @@ class Tracing(Hooks):
         """Send all records that wait now."""
         waiting = [self._records.popleft() for _ in range(len(self._records))]
         for message in records.messages(self._topic, waiting):
-            outgoing = prepare(message, self._ids, _now_ms(), self._settings)
+            outgoing = self._preparation.one(message, _now_ms())
             try:
                 await self._sends.begin(outgoing, None, None, self._settings.send_timeout_s)
             except ClientError as error:

@@ -1,18 +1,21 @@
-"""A message on its way out: checked, compressed, with its id and its property string.
+"""Messages prepared for sending: checked, compressed, with a message id and an encoded property string.
 
-What request it becomes: send_requests.py. Source: docs/formats.md, "Send".
+The requests that carry them: send_requests.py. Source: docs/formats.md, "Send".
 """
 
-import zlib
-from collections.abc import Sequence
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
-from skylarkmq.clients.errors import InvalidMessage
+from skylarkmq.clients.arguments import check_type, time_ms
+from skylarkmq.clients.compression import DEFAULT_LEVELS, Compression, check_codec, compress, compression_flags
+from skylarkmq.clients.errors import ClientError, InvalidArgument, InvalidMessage, checking_argument
 from skylarkmq.clients.settings import ProducerSettings
-from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import (
     ENTRY_END,
@@ -27,13 +30,15 @@ from skylarkmq.protocol.message import (
 )
 from skylarkmq.protocol.message_id import UniqueIds
 
-BATCH_RECORD_OVERHEAD: Final = 22  # what a record has besides body and properties
-_ALONE: Final = frozenset({PropertyName.DELAY, PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS})
-_SURELY_FIT: Final = MAX_PROPERTIES_BYTES // 4  # characters of KEYS and TAGS, with UNIQ_KEY and whatever they are
+BATCH_RECORD_OVERHEAD: Final = 22  # bytes of a record besides body and properties
+UNENCODABLE: Final = (TypeError, ValueError, AttributeError, OverflowError, struct.error)
+"""The errors of encoding a message whose fields have wrong types or values."""
+_NOT_IN_BATCHES: Final = frozenset({PropertyName.DELAY, PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS})
+_SURELY_FIT: Final = MAX_PROPERTIES_BYTES // 4  # characters of KEYS and TAGS that fit in any encoding, with UNIQ_KEY
 
 
 class Outgoing(msgspec.Struct, gc=False, frozen=True):
-    """What is sent; `msg_id` is the UNIQ_KEY, of a batch all of them joined by commas."""
+    """A message or batch, ready to be sent. `msg_id` is its UNIQ_KEY; that of a batch has those of all its messages."""
 
     topic: str
     body: bytes
@@ -45,102 +50,153 @@ class Outgoing(msgspec.Struct, gc=False, frozen=True):
     is_batch: bool = False
 
 
-def prepare(message: Message, ids: UniqueIds, now_ms: int, settings: ProducerSettings) -> Outgoing:
-    """One message, ready to be sent. InvalidMessage."""
-    body = message.body
-    _check_size(len(body), message.topic, settings)
-    if message.properties:
-        properties = message.all_properties()
-        msg_id = properties.setdefault(PropertyName.UNIQ_KEY, ids.next(now_ms))
-        text = _property_text(properties, message.topic)
-    else:
-        msg_id = ids.next(now_ms)
-        text = _named_text(message, msg_id)
-    sys_flag = 0
-    if len(body) >= settings.compress_above_bytes:
-        compressed = zlib.compress(body, settings.compression_level)
-        if len(compressed) < len(body):
-            body, sys_flag = compressed, SysFlag.COMPRESSED
-    return Outgoing(message.topic, body, text, msg_id, now_ms, sys_flag, message.flag)
+class Preparation:
+    """Prepares the messages of one producer. InvalidArgument if the codec is unknown or its package is missing."""
+
+    def __init__(self, ids: UniqueIds, settings: ProducerSettings, compression: Compression | None = "zlib") -> None:
+        self._ids = ids
+        self._max_bytes = settings.max_message_bytes
+        self._compression = compression
+        self._compress_from = settings.compress_above_bytes
+        self._level = 0
+        self._compression_flags = 0
+        if compression is None:
+            self._compress_from = sys.maxsize
+        else:
+            with checking_argument("compression"):
+                check_codec(compression)
+                level = settings.compression_level
+                self._level = DEFAULT_LEVELS[compression] if level is None else level
+                self._compression_flags = compression_flags(compression)
+                compress(b"", compression, self._level)  # an invalid level fails here
+
+    def __repr__(self) -> str:
+        return f"<Preparation {self._compression}>"
+
+    def one(self, message: Message, now_ms: int) -> Outgoing:
+        """Return one message, ready to be sent. InvalidMessage."""
+        try:
+            body = message.body
+            if len(body) > self._max_bytes:
+                raise self._too_large(len(body), message.topic)
+            if message.properties:
+                properties = message.all_properties()
+                msg_id = properties.setdefault(PropertyName.UNIQ_KEY, self._ids.next(now_ms))
+                text = _property_text(properties, message.topic)
+            else:
+                msg_id = self._ids.next(now_ms)
+                text = _named_text(message, msg_id)
+            sys_flag = 0
+            if len(body) >= self._compress_from and self._compression is not None:
+                compressed = compress(body, self._compression, self._level)
+                if len(compressed) < len(body):
+                    body, sys_flag = compressed, self._compression_flags
+        except InvalidMessage:
+            raise
+        except UNENCODABLE as error:
+            raise invalid_message(message, error) from error
+        return Outgoing(message.topic, body, text, msg_id, now_ms, sys_flag, message.flag)
+
+    def batches(self, messages: Sequence[Message], now_ms: int) -> list[Outgoing]:
+        """Return messages of one topic as the fewest requests that the size limit allows, in order. InvalidMessage."""
+        if not messages:
+            raise InvalidMessage("a batch needs at least one message")
+        topic = messages[0].topic
+        batches: list[Outgoing] = []
+        records: list[BatchRecord] = []
+        msg_ids: list[str] = []
+        size = 0
+
+        def close() -> None:
+            batches.append(Outgoing(topic, encode_batch(records), "", ",".join(msg_ids), now_ms, is_batch=True))
+            records.clear()
+            msg_ids.clear()
+
+        for message in messages:
+            record, msg_id = _record(message, topic, self._ids.next(now_ms))
+            record_size = BATCH_RECORD_OVERHEAD + len(record.body) + len(record.properties)
+            if record_size > self._max_bytes:
+                raise self._too_large(record_size, topic)
+            if records and size + record_size > self._max_bytes:
+                close()
+                size = 0
+            records.append(record)
+            msg_ids.append(msg_id)
+            size += record_size
+        close()
+        return batches
+
+    def _too_large(self, size: int, topic: str) -> InvalidMessage:
+        return InvalidMessage(
+            f"a body of {size} bytes exceeds the limit of {self._max_bytes}. Send smaller messages; if the broker's "
+            "maxMessageSize allows more, raise max_message_bytes.",
+            topic=topic,
+        )
 
 
-def prepare_batches(
-    messages: Sequence[Message], ids: UniqueIds, now_ms: int, settings: ProducerSettings
-) -> list[Outgoing]:
-    """Messages of one topic as few requests as the size limit allows, in their order. InvalidMessage."""
-    if not messages:
-        raise InvalidMessage("a batch needs at least one message")
-    topic = messages[0].topic
-    batches: list[Outgoing] = []
-    records: list[BatchRecord] = []
-    msg_ids: list[str] = []
-    size = 0
-
-    def close() -> None:
-        batches.append(Outgoing(topic, encode_batch(records), "", ",".join(msg_ids), now_ms, is_batch=True))
-        records.clear()
-        msg_ids.clear()
-
-    for message in messages:
-        record, msg_id = _record(message, topic, ids.next(now_ms))
-        record_size = BATCH_RECORD_OVERHEAD + len(record.body) + len(record.properties)
-        _check_size(record_size, topic, settings)
-        if records and size + record_size > settings.max_message_bytes:
-            close()
-            size = 0
-        records.append(record)
-        msg_ids.append(msg_id)
-        size += record_size
-    close()
-    return batches
+def invalid_message(message: object, error: Exception) -> InvalidMessage:
+    """Return the error for a message whose fields cannot be encoded."""
+    topic = message.topic if isinstance(message, Message) and isinstance(message.topic, str) else None
+    name = "a message" if message is None or isinstance(message, Message) else f"a {type(message).__name__}"
+    return InvalidMessage(
+        f"{name} cannot be sent: {error}. A message has a text as topic, bytes as body, and texts as tags, keys and "
+        "properties.",
+        topic=topic,
+    )
 
 
 def scheduled(
     message: Message, delay: timedelta | None, deliver_at: datetime | None, delay_level: int | None
 ) -> Message:
-    """The message with one of the three as a property. ValueError if more than one is given, or one makes no sense."""
+    """Return the message with one of the three times as a property. InvalidArgument unless exactly one is given."""
     if [delay, deliver_at, delay_level].count(None) != 2:
-        raise ValueError("give one of delay, deliver_at and delay_level")
+        raise InvalidArgument("give one of delay, deliver_at and delay_level")
     if delay is not None:
+        check_type("delay", delay, timedelta)
         name, number = PropertyName.TIMER_DELAY_MS, int(delay.total_seconds() * 1000)
     elif deliver_at is not None:
-        name, number = PropertyName.TIMER_DELIVER_MS, int(deliver_at.timestamp() * 1000)
+        name, number = PropertyName.TIMER_DELIVER_MS, time_ms("deliver_at", deliver_at)
     else:
+        check_type("delay_level", delay_level, int)
         name, number = PropertyName.DELAY, delay_level or 0
     if number <= 0:
-        raise ValueError(f"{name}={number} is not ahead: a message can only be delivered later than now")
-    return msgspec.structs.replace(message, properties=message.properties | {name: str(number)})
+        raise InvalidArgument(f"{name}={number} is not in the future: choose a later time of delivery")
+    with encoding(message):
+        return msgspec.structs.replace(message, properties=message.properties | {name: str(number)})
+
+
+@contextmanager
+def encoding(message: object) -> Iterator[None]:
+    """Raise InvalidMessage instead of the errors that wrong types in a message cause."""
+    try:
+        yield
+    except ClientError:
+        raise
+    except UNENCODABLE as error:
+        raise invalid_message(message, error) from error
 
 
 def _record(message: Message, topic: str, new_id: str) -> tuple[BatchRecord, str]:
     if message.topic != topic:
-        raise InvalidMessage(f"a batch has one topic: this one has {topic} and {message.topic}", topic=topic)
+        raise InvalidMessage(f"all messages of a batch need one topic, not {topic} and {message.topic}", topic=topic)
     properties = message.all_properties()
-    if not _ALONE.isdisjoint(properties):
-        raise InvalidMessage("messages with a time of delivery cannot be in a batch: send them alone", topic=topic)
+    if not _NOT_IN_BATCHES.isdisjoint(properties):
+        raise InvalidMessage("a message with a time of delivery cannot be in a batch: send it alone", topic=topic)
     msg_id = properties.setdefault(PropertyName.UNIQ_KEY, new_id)
     return BatchRecord(message.flag, message.body, _property_text(properties, topic).encode()), msg_id
 
 
 def check_topic(topic: str) -> None:
-    """InvalidMessage unless `topic` can be the name of a topic."""
+    """Raise InvalidMessage unless `topic` can be the name of a topic."""
     try:
+        check_type("topic", topic, str)
         check_topic_name(topic)
     except RequestError as error:
         raise InvalidMessage(f"topic {topic!r}: {error.remark}", code=error.code, topic=topic) from error
 
 
-def _check_size(size: int, topic: str, settings: ProducerSettings) -> None:
-    if size > settings.max_message_bytes:
-        raise InvalidMessage(
-            f"a body of {size} bytes exceeds the limit of {settings.max_message_bytes}. Send less at once; if the "
-            "broker's maxMessageSize allows more, raise max_message_bytes.",
-            topic=topic,
-        )
-
-
 def _named_text(message: Message, msg_id: str) -> str:
-    """`_property_text` of a message without properties of its own."""
+    """Return the `_property_text` of a message whose `properties` are empty."""
     keys, tags = message.keys, message.tags
     if not isinstance(keys, str):
         keys = " ".join(keys)

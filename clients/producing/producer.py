@@ -1,17 +1,17 @@
 """Sending messages.
 
     send / send_nowait / send_oneway / send_batch / request
-        -> outgoing.prepare     checks, compression, UNIQ_KEY, property string
-        -> Sends.begin          route: known, asked for, or that of the template topic
-                                queue: given, by message group, or the next in turn
-        -> SendTemplate.frame   -> Connection.ask -> answer -> SendResult
+        -> Preparation          checks, compression, UNIQ_KEY, property string     (outgoing_message.py)
+        -> Sends.begin          route: known, requested, or that of the template topic
+                                queue: given, by message group, or round-robin     (sends.py)
+        -> SendTemplate.frame   -> Connection.ask -> response -> SendResult
 
-Sends do not wait for each other: any number of coroutines may be inside `send`, their requests leave in one write per
-turn of the loop, and answers come as they come. `send_nowait` gives a future instead. What
-follows a failed attempt is told in clients/producing/sends.py.
+Sends do not wait for each other: any number of coroutines may be inside `send`. Their requests leave in one write per
+event-loop iteration, and responses arrive in any order. `send_nowait` returns a future. The repetition of failed
+attempts is described in clients/producing/sends.py.
 
 A message may be delivered later: `delay_level` is one of the broker's levels (1 to 18: 1 s to 2 h), which every version
-of RocketMQ has; `delay` and `deliver_at` are arbitrary times up to some days ahead, which 4.9 ignores.
+of RocketMQ supports; `delay` and `deliver_at` are arbitrary times up to some days ahead, which RocketMQ 4.9 ignores.
 """
 
 import asyncio
@@ -19,18 +19,25 @@ import time
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Unpack
+from typing import Any, Unpack
 
 import msgspec
 
-from skylarkmq.clients.arguments import check_group
+from skylarkmq.clients.arguments import check_group, check_queue, check_timeout, check_type
 from skylarkmq.clients.connection.client import unique_ids
 from skylarkmq.clients.connection.participant import Participant
-from skylarkmq.clients.errors import ClientClosed, RequestTimeout
+from skylarkmq.clients.connection.timeouts import within
+from skylarkmq.clients.errors import ClientClosed, InvalidMessage, RequestTimeout
 from skylarkmq.clients.hooks import Observer, joined
 from skylarkmq.clients.namespaces import Namespace
 from skylarkmq.clients.options import StandaloneProducerOptions, check_options
-from skylarkmq.clients.producing.outgoing_message import prepare, prepare_batches, scheduled
+from skylarkmq.clients.producing.outgoing_message import (
+    UNENCODABLE,
+    Preparation,
+    encoding,
+    invalid_message,
+    scheduled,
+)
 from skylarkmq.clients.producing.recalls import recall
 from skylarkmq.clients.producing.sends import SendResult, Sends
 from skylarkmq.clients.settings import ProducerSettings
@@ -40,7 +47,7 @@ from skylarkmq.protocol.message import Message, MessageExt, PropertyName
 
 
 class ProducerStatistics(msgspec.Struct, frozen=True):
-    """A producer at one moment; totals since its start."""
+    """The figures of a producer; the counters are totals since its start."""
 
     group: str
     sent: int
@@ -49,10 +56,12 @@ class ProducerStatistics(msgspec.Struct, frozen=True):
 
 
 class Producer(Participant):
-    """Sends messages in the name of a group. `async with Producer("group", namesrv="host:9876") as producer: ...`
+    """Sends messages for a producer group. `async with mq.producer("group") as producer: ...`
 
     The options are those of `StandaloneProducerOptions` (clients/options.py). The attribute `group` is the name that
     brokers know, with its namespace. InvalidArgument if a name or an option is invalid.
+
+    A `timeout_s` limits a whole call, with all its attempts; the default is `ProducerSettings.send_timeout_s` (3 s).
     """
 
     def __init__(self, group: str, **options: Unpack[StandaloneProducerOptions]) -> None:
@@ -63,9 +72,11 @@ class Producer(Participant):
         self.group = self._namespace.wrap(group)
         super().__init__(options)
         self._settings = options.get("settings") or ProducerSettings()
-        self._ids = unique_ids(self.client)
+        ids = unique_ids(self.client)
+        self._preparation = Preparation(ids, self._settings, options.get("compression", "zlib"))
+        self._serializer = options.get("serializer")
         self._sends = Sends(self.group, self.client, self._settings, self._namespace)
-        self._tracing = Tracing(self.client, self.group, self._ids, self._namespace) if options.get("trace") else None
+        self._tracing = Tracing(self.client, self.group, ids, self._namespace) if options.get("trace") else None
         hooks = joined(options.get("hooks"), self._tracing)
         self._observe_connections(options.get("hooks"))
         self._observer = None if hooks is None else Observer(hooks, self.group, self.client.client_id, namespace)
@@ -75,7 +86,7 @@ class Producer(Participant):
         return f"<Producer {self.group} sent={self._sends.sent} {'running' if self._running else 'stopped'}>"
 
     def statistics(self) -> ProducerStatistics:
-        """The producer's figures now."""
+        """Return the producer's figures now."""
         return ProducerStatistics(self.group, self._sends.sent, self._sends.retried, self._sends.failed)
 
     async def _join(self) -> None:
@@ -97,6 +108,27 @@ class Producer(Participant):
 
     # --------------------------------------------------------------------------------------------------------- sends
 
+    def message(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        tags: str = "",
+        keys: Sequence[str] = (),
+        properties: dict[str, str] | None = None,
+    ) -> Message:
+        """Return a message with the serialized value as its body.
+
+        InvalidMessage if the producer has no `serializer`, or the serializer raises.
+        """
+        if self._serializer is None:
+            raise InvalidMessage("this producer has no serializer=...: make a Message with bytes as its body")
+        try:
+            body = self._serializer(value)
+        except Exception as error:
+            raise InvalidMessage(f"the serializer failed: {error!r}", topic=topic) from error
+        return Message(topic, body, tags=tags, keys=keys, properties=dict(properties or {}))
+
     async def send(
         self,
         message: Message,
@@ -111,16 +143,18 @@ class Producer(Participant):
         """Send one message and return where it is stored.
 
         Messages of one `message_group` go to one queue, in the order in which they are sent. `delay`, `deliver_at` or
-        `delay_level` says when it is delivered, at once otherwise. InvalidMessage, NoRoute, BrokerError,
-        RequestTimeout, ConnectFailed, ConnectionLost; ValueError for a time that is none.
+        `delay_level` sets the time of delivery; default: at once. InvalidArgument, InvalidMessage, NoRoute,
+        BrokerError, RequestTimeout, ConnectFailed, ConnectionLost.
         """
         if delay is not None or deliver_at is not None or delay_level is not None:
             message = scheduled(message, delay, deliver_at, delay_level)
         return await self._begin(message, message_group, queue, timeout_s)
 
-    def send_nowait(self, message: Message, *, message_group: str | None = None) -> "asyncio.Future[SendResult]":
-        """As `send`, begun at once: the future holds its result. Nothing limits how many are begun."""
-        return self._begin(message, message_group)
+    def send_nowait(
+        self, message: Message, *, message_group: str | None = None, timeout_s: float | None = None
+    ) -> "asyncio.Future[SendResult]":
+        """Begin a send and return a future of its result. The number of unfinished sends is not limited."""
+        return self._begin(message, message_group, None, timeout_s)
 
     async def send_batch(
         self,
@@ -130,34 +164,45 @@ class Producer(Participant):
         queue: MessageQueue | None = None,
         timeout_s: float | None = None,
     ) -> list[SendResult]:
-        """Send messages of one topic in as few requests as the size limit allows: one result for each.
+        """Send messages of one topic in as few requests as the size limit allows; return a result for each request.
 
-        The messages of a request go to consecutive places of one queue. Errors as of `send`: the first that came; other
-        requests of the same batch may have succeeded.
+        The messages of a request get consecutive offsets of one queue. Errors as of `send`: the first error is raised;
+        other requests of the same batch may have succeeded.
         """
         self._check_running()
+        check_timeout(timeout_s)
+        with encoding(messages):
+            messages = list(messages)
 
         def begin(messages: Sequence[Message]) -> "asyncio.Future[list[SendResult]]":
-            batches = prepare_batches(self._addressed(messages), self._ids, now_ms(), self._settings)
+            with encoding(messages[0] if messages else None):
+                batches = self._preparation.batches(self._addressed(messages), now_ms())
             target, limit_s = self._target(queue), timeout_s or self._settings.send_timeout_s
             return asyncio.gather(*[self._sends.begin(each, message_group, target, limit_s) for each in batches])
 
         if self._observer is None or not messages:
             return await begin(messages)
-        return await self._observer.around(list(messages), begin)
+        return await self._observer.around(messages, begin)
 
     async def send_oneway(
-        self, message: Message, *, message_group: str | None = None, queue: MessageQueue | None = None
+        self,
+        message: Message,
+        *,
+        message_group: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
     ) -> None:
-        """Send without an answer: done when it was handed to the transport, and lost without notice if it gets lost."""
+        """Send without a response. Returns when the request is passed to the transport; a later loss is not noticed."""
         self._check_running()
+        check_timeout(timeout_s)
         if message_group is not None:
             message = _grouped(message, message_group)
 
         async def send(messages: Sequence[Message]) -> None:
             (addressed,) = self._addressed(messages)
-            outgoing = prepare(addressed, self._ids, now_ms(), self._settings)
-            await self._sends.oneway(outgoing, message_group, self._target(queue))
+            outgoing = self._preparation.one(addressed, now_ms())
+            limit_s = timeout_s or self._settings.send_timeout_s
+            await self._sends.oneway(outgoing, message_group, self._target(queue), limit_s)
 
         if self._observer is None:
             await send((message,))
@@ -167,10 +212,11 @@ class Producer(Participant):
     async def request(
         self, message: Message, *, message_group: str | None = None, timeout_s: float | None = None
     ) -> MessageExt:
-        """Send a message that a consumer answers (`PushConsumer.reply`), and return the reply.
+        """Send a message that a consumer replies to (`PushConsumer.reply`), and return the reply.
 
-        Errors as of `send`; RequestTimeout also if no reply came within `timeout_s`.
+        Errors as of `send`; RequestTimeout also if no reply arrives within `timeout_s`.
         """
+        check_timeout(timeout_s)
         timeout_s = timeout_s or self._settings.send_timeout_s
         correlation_id = str(uuid.uuid4())
         asking = {
@@ -178,7 +224,8 @@ class Producer(Participant):
             PropertyName.REPLY_TO_CLIENT: self.client.client_id,
             PropertyName.TTL: str(int(timeout_s * 1000)),
         }
-        message = msgspec.structs.replace(message, properties=message.properties | asking)
+        with encoding(message):
+            message = msgspec.structs.replace(message, properties=message.properties | asking)
         reply = self.client.callbacks.replies.expect(correlation_id)
         try:
             async with asyncio.timeout(timeout_s):
@@ -186,28 +233,36 @@ class Producer(Participant):
                 return await reply
         except TimeoutError as error:
             raise RequestTimeout(
-                f"nobody replied to the request to {message.topic} within {timeout_s:g} s. Check that a consumer of "
-                "the topic replies, or allow more time.",
+                f"no reply to the request to {message.topic} within {timeout_s:g} s. Check that a consumer of the "
+                "topic replies, or allow more time.",
                 topic=message.topic,
             ) from error
         finally:
             reply.cancel()
 
-    async def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that messages to `topic` may go to."""
-        self._check_process()
-        queues = (await self._sends.route(self._namespace.wrap(topic))).publish_queues
+    async def publish_queues(self, topic: str, *, timeout_s: float | None = None) -> tuple[MessageQueue, ...]:
+        """Return the queues that messages to `topic` may go to. InvalidMessage, NoRoute, or an error of the transport.
+        """
+        self._check_running()
+        check_type("topic", topic, str)
+        check_timeout(timeout_s)
+        async with within(timeout_s or self._settings.send_timeout_s, f"the route of topic {topic}"):
+            queues = (await self._sends.route(self._namespace.wrap(topic))).publish_queues
         return tuple(map(self._namespace.strip_queue, queues))
 
     async def recall(self, topic: str, handle: str, *, timeout_s: float | None = None) -> str:
-        """Take back a message that waits for its time of delivery, by `SendResult.recall_handle`; returns its id.
+        """Cancel a message that waits for its time of delivery, by `SendResult.recall_handle`; return its message id.
 
         InvalidMessage if that is no handle of this topic; BrokerError if the broker does not allow it
-        (`recallMessageEnable`), or the time has come; NoRoute and errors of the transport.
+        (`recallMessageEnable`), or the message is delivered already; NoRoute and errors of the transport.
         """
         self._check_running()
+        check_type("topic", topic, str)
+        check_type("handle", handle, str)
+        check_timeout(timeout_s)
         timeout_s = timeout_s or self._settings.send_timeout_s
-        return await recall(self.client, self.group, self._namespace.wrap(topic), handle, timeout_s)
+        async with within(timeout_s, f"the recall of a message of topic {topic}"):
+            return await recall(self.client, self.group, self._namespace.wrap(topic), handle, timeout_s)
 
     def _begin(
         self,
@@ -217,9 +272,11 @@ class Producer(Participant):
         timeout_s: float | None = None,
         sys_flag: int = 0,
     ) -> "asyncio.Future[SendResult]":
-        """Begin to send one message, with what hooks there are around it."""
+        """Begin to send one message, inside the hooks if there are any."""
         if not self._running:
             self._check_running()
+        if timeout_s is not None:
+            check_timeout(timeout_s)
         if message_group is not None:
             message = _grouped(message, message_group)
         if self._observer is None:
@@ -238,22 +295,27 @@ class Producer(Participant):
     ) -> "asyncio.Future[SendResult]":
         if self._namespace.name:
             (message,), queue = self._addressed((message,)), self._target(queue)
-        outgoing = prepare(message, self._ids, now_ms(), self._settings)
+        outgoing = self._preparation.one(message, now_ms())
         if sys_flag:
             outgoing = msgspec.structs.replace(outgoing, sys_flag=outgoing.sys_flag | sys_flag)
         return self._sends.begin(outgoing, message_group, queue, timeout_s or self._settings.send_timeout_s)
 
     def _addressed(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages, to the topics as brokers know them."""
+        """Return the messages with the topics that brokers know."""
         if not self._namespace.name:
             return messages
-        return [msgspec.structs.replace(each, topic=self._namespace.wrap(each.topic)) for each in messages]
+        try:
+            return [msgspec.structs.replace(each, topic=self._namespace.wrap(each.topic)) for each in messages]
+        except UNENCODABLE as error:
+            raise invalid_message(messages[0], error) from error
 
     def _target(self, queue: MessageQueue | None) -> MessageQueue | None:
-        return None if queue is None else self._namespace.wrap_queue(queue)
+        if queue is None:
+            return None
+        check_queue(queue)
+        return self._namespace.wrap_queue(queue)
 
     def _forked(self) -> None:
-        """As a participant's."""
         super()._forked()
         self._running = False
 
@@ -264,9 +326,13 @@ class Producer(Participant):
 
 
 def _grouped(message: Message, message_group: str) -> Message:
-    return msgspec.structs.replace(message, properties=message.properties | {PropertyName.SHARDING_KEY: message_group})
+    try:
+        properties = message.properties | {PropertyName.SHARDING_KEY: message_group}
+        return msgspec.structs.replace(message, properties=properties)
+    except UNENCODABLE as error:
+        raise invalid_message(message, error) from error
 
 
 def now_ms() -> int:
-    """The wall clock."""
+    """Return Unix time in milliseconds."""
     return time.time_ns() // 1_000_000

@@ -1,18 +1,18 @@
-"""Sends under way: attempt after attempt, until one succeeds or no other may follow.
+"""Sends in flight: attempt after attempt, until one succeeds or a repetition is not allowed.
 
-    begin   route known, connection open and not busy -> request out, in the caller's turn
-            else a task waits for what is missing     -> request out
-    then    an answer                                 -> SendResult, or BrokerError
-            an error that another attempt may mend    -> a task, and another queue
+    begin   route known, connection open and not busy -> request sent before `begin` returns
+            otherwise a task waits for them           -> request sent
+    then    a response                                -> SendResult, or BrokerError
+            an error that another attempt may solve   -> a task, and another queue
 
-A send that meets nothing unusual has neither a task nor a timer: its connection holds the `Sending` itself, where
-other requests have a future. While a send waits for its first attempt, those that follow it to the same topic wait
-behind it; requests of one message group, or to one given queue, leave in the order in which their sends began.
+A send that meets nothing unusual needs neither a task nor a timer: its connection holds the `Sending` itself, where
+other requests have a future. While a send waits for its first attempt, later sends to the same topic wait after it.
+Requests of one message group, or to one given queue, leave in the order in which their sends began.
 
-What may be repeated is repeated: answers with a code of RETRY_CODES and errors of the transport go to another queue, if
-possible on another broker, within the send's time. After a lost connection or a timeout the first attempt may have been
-stored too, so consumers must be prepared for duplicates (same `msg_id`). A message with a message group or a given
-queue is not repeated: what followed it may already be stored.
+Responses with a code of RETRY_CODES and errors of the transport are repeated on another queue, if possible on another
+broker, within the time of the send. After a lost connection or a timeout the first attempt may have been stored too, so
+consumers must expect duplicates (same `msg_id`). A message with a message group or a given queue is not repeated: later
+messages of the group may already be stored.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from skylarkmq.clients.connection.routes import TRANSPORT_ERRORS
 from skylarkmq.clients.connection.topic_route import TopicRoute
 from skylarkmq.clients.errors import BrokerError, ClientError, ConnectionLost, NoRoute, RequestTimeout, invalid_response
 from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
-from skylarkmq.clients.producing.outgoing_message import Outgoing, check_topic
+from skylarkmq.clients.producing.outgoing_message import UNENCODABLE, Outgoing, check_topic, invalid_message
 from skylarkmq.clients.producing.queue_selection import RoundRobin, queue_of_key
 from skylarkmq.clients.producing.send_requests import SendTemplate
 from skylarkmq.clients.settings import ProducerSettings
@@ -56,7 +56,7 @@ RETRY_CODES: Final = frozenset(
 
 
 class SendStatus(IntEnum):
-    """Stored, in all four cases; but for OK not yet as safely as the broker was told to."""
+    """The message is stored in all four cases. Except for OK, it is not yet flushed or replicated as configured."""
 
     OK = ResponseCode.SUCCESS
     FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
@@ -68,9 +68,11 @@ _STATUS: Final = {int(status): status for status in SendStatus}
 
 
 class SendResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a message went. `msg_id` names it before, `offset_msg_id` by its place (batches: joined by commas).
+    """Where a message is stored.
 
-    `recall_handle` is for `Producer.recall`; brokers that can do that give it to messages with a time of delivery.
+    `msg_id` is the id that the producer made, `offset_msg_id` the broker's (address and log offset); those of a batch
+    are joined by commas. `recall_handle` is for `Producer.recall`; brokers that support it return one for a message
+    with a time of delivery.
     """
 
     status: SendStatus
@@ -83,9 +85,9 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class Sending(msgspec.Struct, eq=False, gc=False):
-    """One send, and to its connection what waits for the answer (`clients.connection.Reply`).
+    """One send. Its connection holds it as the receiver of the response (`clients.connection.Reply`).
 
-    It hears of its answer even if nobody wants the result any longer: until then it is under way.
+    It gets the response even if the application has canceled the result: until then the send is in flight.
     """
 
     sends: "Sends"
@@ -93,27 +95,27 @@ class Sending(msgspec.Struct, eq=False, gc=False):
     message_group: str | None
     queue: MessageQueue | None  # given by the application
     deadline_s: float
-    attempts: int  # how many more there may be
+    attempts: int  # attempts left
     result: asyncio.Future[SendResult]
     target: MessageQueue | None = None  # of this attempt
     address: str = ""
     failed_brokers: tuple[str, ...] = ()
 
     def done(self) -> bool:
-        """Never while a connection holds it."""
+        """Return False: a send is in flight as long as a connection holds it."""
         return False
 
-    def set_result(self, answer: RemotingCommand) -> None:
-        """The answer to this attempt."""
-        self.sends.answered(self, answer)
+    def set_result(self, response: RemotingCommand) -> None:
+        """Take the response to this attempt."""
+        self.sends.responded(self, response)
 
     def set_exception(self, error: ClientError) -> None:
-        """No answer to this attempt."""
-        self.sends.unanswered(self, error)
+        """Take the error of an attempt without a response."""
+        self.sends.attempt_failed(self, error)
 
 
 class Sends:
-    """All sends of one producer; `sent`, `retried` and `failed` are totals. `heard`, if it is set, hears answers."""
+    """All sends of one producer; `sent`, `retried` and `failed` are totals. `heard` is called with each response."""
 
     def __init__(
         self, group: str, client: Client, settings: ProducerSettings, namespace: Namespace = NO_NAMESPACE
@@ -124,38 +126,46 @@ class Sends:
         self._group = group
         self._client = client
         self._settings = settings
-        self._turn = RoundRobin(start=time.time_ns() & 0xFFFF)
+        self._round_robin = RoundRobin(start=time.time_ns() & 0xFFFF)
         self._templates: dict[tuple[str, str], SendTemplate] = {}
-        self._under_way: set[Sending] = set()
+        self._in_flight: set[Sending] = set()
         self._waiting: Counter[str] = Counter()  # sends before their first attempt, by topic
-        self._lines: dict[tuple[str, str | MessageQueue], asyncio.Lock] = {}  # of those that must keep their order
+        self._lines: dict[tuple[str, str | MessageQueue], asyncio.Lock] = {}  # of sends that must keep their order
         self._background = Background(group)
         self._loop: asyncio.AbstractEventLoop
 
     def __repr__(self) -> str:
-        return f"<Sends {len(self._under_way)} under way, {self.sent} sent>"
+        return f"<Sends {len(self._in_flight)} in flight, {self.sent} sent>"
 
     def start(self) -> None:
-        """Send in the running loop from now on; asking for it at each send would cost a microsecond."""
+        """Use the running loop from now on. Getting it for each send would cost a microsecond."""
         self._loop = asyncio.get_running_loop()
 
     def begin(
         self, outgoing: Outgoing, message_group: str | None, queue: MessageQueue | None, timeout_s: float
     ) -> asyncio.Future[SendResult]:
-        """Send; the future fails with NoRoute, BrokerError, RequestTimeout, ConnectFailed, ConnectionLost."""
+        """Begin a send and return a future of its result.
+
+        The future raises NoRoute, BrokerError, RequestTimeout, ConnectFailed or ConnectionLost, and InvalidMessage if
+        the message cannot be encoded.
+        """
         loop = self._loop
         attempts = 1 if queue is not None or message_group is not None else 1 + self._settings.retries
         sending = Sending(self, outgoing, message_group, queue, loop.time() + timeout_s, attempts, loop.create_future())
-        self._under_way.add(sending)
+        self._in_flight.add(sending)
         topic = outgoing.topic
-        if topic in self._waiting or not self._attempt_now(sending):
-            self._waiting[topic] += 1
-            self._background.spawn(f"send/{topic}", self._first_attempt(sending))
+        try:
+            if topic in self._waiting or not self._attempt_now(sending):
+                self._waiting[topic] += 1
+                self._background.spawn(f"send/{topic}", self._first_attempt(sending))
+        except UNENCODABLE as error:
+            self._give_up(sending, _unencodable(sending, error))
         return sending.result
 
-    async def oneway(self, outgoing: Outgoing, message_group: str | None, queue: MessageQueue | None) -> None:
-        """Send a message without a response; done when it was handed to the transport. RequestTimeout."""
-        timeout_s = self._settings.send_timeout_s
+    async def oneway(
+        self, outgoing: Outgoing, message_group: str | None, queue: MessageQueue | None, timeout_s: float
+    ) -> None:
+        """Send a message without a response; return when it is passed to the transport. RequestTimeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 route = await self.route(outgoing.topic)
@@ -164,7 +174,7 @@ class Sends:
                 await connection.ready()
         except TimeoutError as error:
             raise RequestTimeout(
-                f"a send to {outgoing.topic} found no broker that takes it within {timeout_s:g} s; nothing was sent.",
+                f"no broker accepted a send to {outgoing.topic} within {timeout_s:g} s; nothing was sent.",
                 topic=outgoing.topic,
             ) from error
         opaque, template = connection.next_opaque(), self._template(target)
@@ -172,22 +182,22 @@ class Sends:
         self.sent += 1
 
     async def route(self, topic: str) -> TopicRoute:
-        """Where messages to `topic` may go. InvalidMessage, NoRoute, or what the name servers fail with."""
+        """Return the route of `topic`. InvalidMessage, NoRoute, or the errors of the name servers."""
         check_topic(topic)
         settings = self._settings
         return await self._client.routes.find_or_template(topic, settings.default_topic, settings.default_topic_queues)
 
     async def finish(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no send is in flight."""
         try:
-            await asyncio.gather(*(sending.result for sending in self._under_way), return_exceptions=True)
+            await asyncio.gather(*(sending.result for sending in self._in_flight), return_exceptions=True)
         finally:
             await self._background.stop()
 
     # ------------------------------------------------------------------------------------------------------ attempts
 
     def _attempt_now(self, sending: Sending) -> bool:
-        """Send the request if nothing has to be waited for; False: something has."""
+        """Send the request if route and connection are ready; return False if they are not."""
         route = self._client.routes.known(sending.outgoing.topic)
         if route is None:
             return False
@@ -219,12 +229,15 @@ class Sends:
                 self._lines.clear()
 
     async def _attempt(self, sending: Sending) -> None:
-        """Wait for what is missing, and send the request."""
+        """Wait for route and connection, and send the request."""
         try:
             if sending.target is None:
                 self._aim(sending, await self._route_in_time(sending))
         except ClientError as error:
             self._give_up(sending, error)
+            return
+        except UNENCODABLE as error:
+            self._give_up(sending, _unencodable(sending, error))
             return
         try:
             connection = await self._ready_connection(sending)
@@ -232,9 +245,12 @@ class Sends:
             self._failed_attempt(sending, error)
             return
         if sending.result.done():
-            self._under_way.discard(sending)  # nobody wants it any more, and it has not left
-        else:
+            self._in_flight.discard(sending)  # the application canceled it before it was sent
+            return
+        try:
             self._submit(sending, connection)
+        except UNENCODABLE as error:
+            self._give_up(sending, _unencodable(sending, error))
 
     async def _next_attempt(self, sending: Sending, error: ClientError) -> None:
         if isinstance(error, TRANSPORT_ERRORS):
@@ -242,7 +258,7 @@ class Sends:
                 async with asyncio.timeout_at(sending.deadline_s):
                     await self._client.routes.reload(sending.outgoing.topic)
             except (ClientError, TimeoutError):
-                pass  # the known route stays, and the error that counts is the send's own
+                pass  # the known route stays; the error of the send is raised
         await self._attempt(sending)
 
     async def _route_in_time(self, sending: Sending) -> TopicRoute:
@@ -252,7 +268,7 @@ class Sends:
                 return await self.route(topic)
         except TimeoutError as error:
             raise RequestTimeout(
-                f"no route of topic {topic} within the time of the send; nothing was sent. Check the name servers.",
+                f"no route of topic {topic} within the timeout of the send; nothing was sent. Check the name servers.",
                 topic=topic,
             ) from error
 
@@ -282,7 +298,7 @@ class Sends:
                 return connection
         except TimeoutError as error:
             raise RequestTimeout(
-                f"broker {address} took no more requests for {timeout_s:.1f} s: it is down, or too slow for this load.",
+                f"broker {address} accepted no request for {timeout_s:.1f} s: it is down, or too slow for this load.",
                 broker=address,
             ) from error
 
@@ -290,12 +306,12 @@ class Sends:
         queues = route.publish_queues
         if not queues:
             raise NoRoute(
-                f"topic {route.topic} has no queue to write to: check its permission, and that a master is up.",
+                f"topic {route.topic} has no writable queue: check its permission, and that a master runs.",
                 topic=route.topic,
             )
         if message_group is not None:
             return queue_of_key(queues, message_group)
-        return self._turn.choose(queues, failed_brokers)
+        return self._round_robin.choose(queues, failed_brokers)
 
     def _template(self, queue: MessageQueue) -> SendTemplate:
         key = (queue.topic, queue.broker_name)
@@ -306,18 +322,18 @@ class Sends:
 
     # ------------------------------------------------------------------------------------------------------- results
 
-    def answered(self, sending: Sending, answer: RemotingCommand) -> None:
-        """A broker has answered an attempt."""
+    def responded(self, sending: Sending, response: RemotingCommand) -> None:
+        """Take the response to an attempt."""
         outgoing, queue = sending.outgoing, sending.target
         assert queue is not None
-        status = _STATUS.get(answer.code)
+        status = _STATUS.get(response.code)
         if status is None:
             code = RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2
             broker = f"broker {queue.broker_name} ({sending.address})"
-            self._failed_attempt(sending, BrokerError.of(code, answer.code, answer.remark, broker, outgoing.topic))
+            self._failed_attempt(sending, BrokerError.of(code, response.code, response.remark, broker, outgoing.topic))
             return
         try:
-            header = answer.header(SendMessageResponseHeader)
+            header = response.header(SendMessageResponseHeader)
         except (RequestError, ProtocolError) as error:
             code, broker = RequestCode.SEND_MESSAGE_V2, f"broker {queue.broker_name} ({sending.address})"
             self._give_up(sending, invalid_response(code, broker, str(error), outgoing.topic))
@@ -325,9 +341,9 @@ class Sends:
         if header.queue_id != queue.queue_id:
             queue = MessageQueue(queue.topic, queue.broker_name, header.queue_id)
         self.sent += 1
-        self._under_way.discard(sending)
+        self._in_flight.discard(sending)
         if self.heard is not None:
-            self.heard(answer)
+            self.heard(response)
         if self._namespace.name:
             queue = self._namespace.strip_queue(queue)
         if not sending.result.done():
@@ -343,8 +359,8 @@ class Sends:
                 )
             )
 
-    def unanswered(self, sending: Sending, error: ClientError) -> None:
-        """A connection has given up an attempt."""
+    def attempt_failed(self, sending: Sending, error: ClientError) -> None:
+        """Take the error of an attempt without a response."""
         if isinstance(error, RequestTimeout):
             topic, broker = sending.outgoing.topic, sending.target.broker_name if sending.target else ""
             error = RequestTimeout(
@@ -368,11 +384,20 @@ class Sends:
 
     def _give_up(self, sending: Sending, error: Exception) -> None:
         self.failed += 1
-        self._under_way.discard(sending)
+        self._in_flight.discard(sending)
         if not sending.result.done():
             sending.result.set_exception(error)
 
 
 def _may_repeat(error: ClientError) -> bool:
-    """Whether another attempt may help."""
+    """Return whether another attempt may succeed."""
     return isinstance(error, TRANSPORT_ERRORS) or (error.code in RETRY_CODES and not isinstance(error, NoRoute))
+
+
+def _unencodable(sending: Sending, error: Exception) -> ClientError:
+    """Return the error for a send whose message, message group or queue cannot be encoded."""
+    if isinstance(error, ClientError):
+        return error
+    invalid = invalid_message(None, error)
+    invalid.topic = sending.outgoing.topic
+    return invalid
