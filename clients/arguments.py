@@ -1,11 +1,13 @@
 """Checks of the arguments that applications pass in. Each raises InvalidArgument, with the argument's name."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from skylarkmq.clients.errors import InvalidArgument, checking_argument
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import check_group_name, check_topic_name
+
+S = TypeVar("S")
 
 
 def check_type(name: str, value: object, *kinds: type) -> None:
@@ -53,3 +55,17 @@ def time_ms(name: str, when: datetime) -> int:
     check_type(name, when, datetime)
     with checking_argument(name):
         return int(when.timestamp() * 1000)
+
+
+def settings_of(given: S | None, kind: type[S]) -> S:
+    """Return the given settings, or the defaults if none are given."""
+    if given is None:
+        return kind()
+    check_type("settings", given, kind)
+    return given
+
+
+def check_callable(name: str, value: object) -> None:
+    """The value can be called."""
+    if not callable(value):
+        raise InvalidArgument(f"{name} must be a function, not a {type(value).__name__}")

@@ -52,7 +52,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class Blocking(Generic[P]):
-    """A participant on the background loop: `with`, or `start` and `stop`."""
+    """A producer, consumer or Admin on the background loop: use it with `with`, or `start` and `stop`."""
 
     def __init__(self, make: Callable[[], P]) -> None:
         async def made() -> P:
@@ -71,22 +71,22 @@ class Blocking(Generic[P]):
         self.stop()
 
     def start(self) -> None:
-        """As the participant's."""
+        """Join the group, as `start` of the asyncio class."""
         run(self.participant.start())
 
     def stop(self) -> None:
-        """As the participant's."""
+        """Leave the group, as `stop` of the asyncio class."""
         run(self.participant.stop())
 
-    def wait_stopped(self) -> None:
-        """Wait until another thread has stopped it, or an interrupt comes."""
-        run(self.participant.wait_stopped())
+    def wait_stopped(self, *, timeout_s: float | None = None) -> None:
+        """Wait until another thread has stopped the object. An interrupt ends the wait; RequestTimeout in time."""
+        run(self.participant.wait_stopped(timeout_s=timeout_s))
 
 
 def _waits(
     method: Callable[Concatenate[P, Arguments], Awaitable[T]],
 ) -> Callable[Concatenate[Blocking[P], Arguments], T]:
-    """The method with its signature, blocking."""
+    """Return a blocking method with the signature of a coroutine method."""
 
     @wraps(method)
     def call(blocking: Blocking[P], /, *args: Arguments.args, **options: Arguments.kwargs) -> T:
@@ -98,8 +98,8 @@ def _waits(
     return call
 
 
-def _at_once(method: Callable[Concatenate[P, Arguments], T]) -> Callable[Concatenate[Blocking[P], Arguments], T]:
-    """A method that is no coroutine, called on the loop, where nothing else happens meanwhile."""
+def _calls(method: Callable[Concatenate[P, Arguments], T]) -> Callable[Concatenate[Blocking[P], Arguments], T]:
+    """Return a blocking method that calls a plain method on the loop, where nothing else runs meanwhile."""
 
     @wraps(method)
     def call(blocking: Blocking[P], /, *args: Arguments.args, **options: Arguments.kwargs) -> T:
@@ -123,13 +123,16 @@ class Producer(Blocking[producer.Producer]):
     request = _waits(producer.Producer.request)
     recall = _waits(producer.Producer.recall)
     publish_queues = _waits(producer.Producer.publish_queues)
-    statistics = _at_once(producer.Producer.statistics)
+    message = _calls(producer.Producer.message)
+    statistics = _calls(producer.Producer.statistics)
 
-    def send_nowait(self, message: Message, *, message_group: str | None = None) -> Future[SendResult]:
-        """As `send`, begun soon, in the order of the calls: the future holds its result."""
+    def send_nowait(
+        self, message: Message, *, message_group: str | None = None, timeout_s: float | None = None
+    ) -> Future[SendResult]:
+        """Begin a send and return a future of its result. Sends begin in the order of the calls."""
 
         async def send() -> SendResult:
-            return await self.participant.send_nowait(message, message_group=message_group)
+            return await self.participant.send_nowait(message, message_group=message_group, timeout_s=timeout_s)
 
         return asyncio.run_coroutine_threadsafe(send(), background_loop())
 
@@ -154,7 +157,7 @@ class TransactionProducer(Producer):
     def send_in_transaction(
         self, message: Message, local: Callable[[str], TransactionState], *, timeout_s: float | None = None
     ) -> TransactionResult:
-        """As `clients.TransactionProducer.send_in_transaction`; `local` is a plain function."""
+        """Send in a transaction, as `clients.TransactionProducer.send_in_transaction`; `local` is a plain function."""
 
         async def run_local(transaction_id: str) -> TransactionState:
             return await asyncio.to_thread(local, transaction_id)
@@ -177,14 +180,14 @@ class PullConsumer(Blocking[pull_consumer.PullConsumer]):
     position = _waits(pull_consumer.PullConsumer.position)
     commit = _waits(pull_consumer.PullConsumer.commit)
     committed = _waits(pull_consumer.PullConsumer.committed)
-    seek = _at_once(pull_consumer.PullConsumer.seek)
+    seek = _calls(pull_consumer.PullConsumer.seek)
     seek_to_begin = _waits(pull_consumer.PullConsumer.seek_to_begin)
     seek_to_end = _waits(pull_consumer.PullConsumer.seek_to_end)
     seek_to_time = _waits(pull_consumer.PullConsumer.seek_to_time)
-    pause = _at_once(pull_consumer.PullConsumer.pause)
-    resume = _at_once(pull_consumer.PullConsumer.resume)
+    pause = _calls(pull_consumer.PullConsumer.pause)
+    resume = _calls(pull_consumer.PullConsumer.resume)
     reply = _waits(pull_consumer.PullConsumer.reply)
-    statistics = _at_once(pull_consumer.PullConsumer.statistics)
+    statistics = _calls(pull_consumer.PullConsumer.statistics)
 
     @property
     def assignment(self) -> tuple[MessageQueue, ...]:
@@ -218,7 +221,7 @@ class PushConsumer(Blocking[push_consumer.PushConsumer]):
     commit = _waits(push_consumer.PushConsumer.commit)
     committed = _waits(push_consumer.PushConsumer.committed)
     reply = _waits(push_consumer.PushConsumer.reply)
-    statistics = _at_once(push_consumer.PushConsumer.statistics)
+    statistics = _calls(push_consumer.PushConsumer.statistics)
 
     @property
     def assignment(self) -> tuple[MessageQueue, ...]:
@@ -254,11 +257,14 @@ class Admin(Blocking[admin.Admin]):
     message_of_id = _waits(admin.Admin.message_of_id)
     earliest = _waits(admin.Admin.earliest)
 
-    def messages_between(self, topic: str, since: datetime, until: datetime) -> list[MessageExt]:
-        """As `clients.Admin.messages_between`, all of them at once."""
+    def messages_between(
+        self, topic: str, since: datetime, until: datetime, *, timeout_s: float | None = None
+    ) -> list[MessageExt]:
+        """Return the messages that `clients.Admin.messages_between` yields, as a list."""
 
         async def collect() -> list[MessageExt]:
-            return [message async for message in self.participant.messages_between(topic, since, until)]
+            messages = self.participant.messages_between(topic, since, until, timeout_s=timeout_s)
+            return [message async for message in messages]
 
         return run(collect())
 

@@ -1,24 +1,27 @@
-"""What operators and tests ask: topics, groups, offsets, messages.
+"""Requests of operators and tests: topics, groups, offsets, messages.
 
-    async with Admin(namesrv="host:9876") as admin:
+    async with connect("host:9876") as mq, mq.admin() as admin:
         await admin.create_topic("Orders", queues=8)
         await admin.reset_offsets("billing", "Orders", datetime(2024, 5, 1, tzinfo=UTC))
         async for message in admin.messages_between("Orders", since, until): ...
 
-What concerns every broker is asked of all masters, one after the other; an error of one is raised, and those before it
-have done their part. Offsets and times of queues are those of `MessageQueue`s. Source: docs/formats.md, "Topics",
+Requests that concern all brokers go to all masters, one after the other. An error of one is raised; the requests before
+it have been executed. Offsets and times of queues have `MessageQueue`s as keys. Source: docs/formats.md, "Topics",
 "Groups", "Statistics of topics and groups", "Queries".
 """
 
 from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Final, TypeVar, Unpack
 
+from skylarkmq.clients.arguments import check_group, check_queue, check_timeout, check_type, time_ms
 from skylarkmq.clients.connection.participant import Participant
+from skylarkmq.clients.connection.timeouts import within
 from skylarkmq.clients.connection.topic_route import MASTER, checked_cluster
 from skylarkmq.clients.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.consuming.stored_messages import inflate_or_keep, restore_topic
-from skylarkmq.clients.errors import BrokerError, NoRoute, invalid_response, reading_response
+from skylarkmq.clients.errors import BrokerError, NoRoute, checking_argument, invalid_response, reading_response
 from skylarkmq.clients.options import StandaloneOptions, check_options
 from skylarkmq.protocol.bodies.body import Body
 from skylarkmq.protocol.bodies.client_state import ResetOffsets
@@ -43,16 +46,17 @@ B = TypeVar("B", bound=Body)
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 MAX_FOUND_BYTES: Final = 100 * 1024 * 1024
-"""Of the bodies of one query by key, inflated."""
+"""Limit of the inflated bodies of one query by key."""
 _FOREVER_MS: Final = 2**63 - 1
-_READ_AT_ONCE: Final = 32
+_READ_MESSAGES: Final = 32
 _UNIQUE: Final = PropertyName.UNIQ_KEY
 
 
 class Admin(Participant):
     """Requests of an operator, made for no group. The options are those of `StandaloneOptions` (clients/options.py).
 
-    Errors are BrokerError, NoRoute, InvalidResponse, and those of the transport.
+    Each call raises InvalidArgument, BrokerError, NoRoute, InvalidResponse, or an error of the transport. `timeout_s`
+    limits a whole call; the default is `ClientSettings.call_timeout_s` (30 s).
     """
 
     def __init__(self, **options: Unpack[StandaloneOptions]) -> None:
@@ -64,27 +68,28 @@ class Admin(Participant):
         return f"<Admin {self.client}>"
 
     async def _join(self) -> None:
-        """There is nothing to join."""
+        """An Admin belongs to no group."""
 
     async def _leave(self) -> None:
-        """There is nothing to leave."""
+        """An Admin belongs to no group."""
 
     # --------------------------------------------------------------------------------------------- brokers and topics
 
-    async def cluster(self) -> ClusterInfo:
-        """All brokers that are registered."""
-        return checked_cluster(await self.client.routes.name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO))
+    async def cluster(self, *, timeout_s: float | None = None) -> ClusterInfo:
+        """Return all registered brokers."""
+        async with self._limited(timeout_s):
+            return await self._cluster()
 
-    async def masters(self) -> dict[str, str]:
-        """The address of each broker's master, by broker name."""
-        table = (await self.cluster()).broker_addr_table
-        return {name: data.broker_addrs[MASTER] for name, data in sorted(table.items()) if MASTER in data.broker_addrs}
+    async def masters(self, *, timeout_s: float | None = None) -> dict[str, str]:
+        """Return the address of each broker's master, by broker name."""
+        async with self._limited(timeout_s):
+            return await self._masters()
 
-    async def topics(self) -> list[str]:
-        """The names of all topics, sorted, those of retries, dead letters and the system among them."""
-        name_servers = self.client.routes.name_servers
+    async def topics(self, *, timeout_s: float | None = None) -> list[str]:
+        """Return the names of all topics, sorted: also those of retries, dead letters and the system."""
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-        body = await name_servers.ask(code)
+        async with self._limited(timeout_s):
+            body = await self.client.routes.name_servers.ask(code)
         with reading_response(code, "a name server"):
             return sorted(TopicList.decode(body).topic_list)
 
@@ -96,8 +101,12 @@ class Admin(Participant):
         perm: int = Permission.READ_WRITE,
         order: bool = False,
         brokers: Iterable[str] | None = None,
+        timeout_s: float | None = None,
     ) -> None:
-        """Make a topic with so many queues on each broker (names; None: on all), or change it."""
+        """Create a topic with this number of queues on each broker, or change it. `brokers`: names; default: all."""
+        check_type("topic", topic, str)
+        check_type("queues", queues, int)
+        check_type("perm", perm, int)
         header = CreateTopicHeader(
             topic=topic,
             default_topic=SystemTopic.AUTO_CREATE,
@@ -108,148 +117,200 @@ class Admin(Participant):
             topic_sys_flag=0,
             order=str(order).lower(),
         )
-        for address in await self._addresses(brokers):
-            await self.client.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header, topic=topic)
+        async with self._limited(timeout_s):
+            for address in await self._addresses(brokers):
+                await self.client.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header, topic=topic)
 
-    async def delete_topic(self, topic: str) -> None:
+    async def delete_topic(self, topic: str, *, timeout_s: float | None = None) -> None:
         """Delete a topic, with its messages and offsets."""
-        for address in await self._addresses(None):
-            await self.client.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic=topic), topic=topic)
+        check_type("topic", topic, str)
         header = TopicHeader(topic=topic)
-        await self.client.routes.name_servers.tell_each(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+        async with self._limited(timeout_s):
+            for address in await self._addresses(None):
+                await self.client.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, header, topic=topic)
+            await self.client.routes.name_servers.tell_each(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
-    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that can be read. NoRoute."""
-        return (await self.client.routes.reload(topic)).subscribe_queues
+    async def queues(self, topic: str, *, timeout_s: float | None = None) -> tuple[MessageQueue, ...]:
+        """Return the readable queues of a topic."""
+        check_type("topic", topic, str)
+        async with self._limited(timeout_s):
+            return (await self.client.routes.reload(topic)).subscribe_queues
 
-    async def topic_offsets(self, topic: str) -> dict[MessageQueue, TopicOffset]:
-        """First and next offset of each queue, and the time of its last message."""
+    async def topic_offsets(self, topic: str, *, timeout_s: float | None = None) -> dict[MessageQueue, TopicOffset]:
+        """Return the first and the next offset of each queue, and the time of its last message."""
+        check_type("topic", topic, str)
         table: dict[MessageQueue, TopicOffset] = {}
-        for address in await self._addresses_of(topic):
-            header = TopicHeader(topic=topic)
-            stats = await self._asked(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
-            table |= stats.offset_table
+        header = TopicHeader(topic=topic)
+        async with self._limited(timeout_s):
+            for address in await self._addresses_of(topic):
+                stats = await self._ask(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
+                table |= stats.offset_table
         return dict(sorted(table.items()))
 
     # --------------------------------------------------------------------------------------------------------- groups
 
-    async def groups(self) -> dict[str, SubscriptionGroupConfig]:
-        """All consumer groups by name; of a group on several brokers, what the last one has."""
+    async def groups(self, *, timeout_s: float | None = None) -> dict[str, SubscriptionGroupConfig]:
+        """Return all consumer groups by name; for a group on several brokers, the configuration of the last one."""
         table: dict[str, SubscriptionGroupConfig] = {}
-        for address in await self._addresses(None):
-            code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-            table |= (await self._asked(SubscriptionGroupWrapper, address, code)).subscription_group_table
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        async with self._limited(timeout_s):
+            for address in await self._addresses(None):
+                table |= (await self._ask(SubscriptionGroupWrapper, address, code)).subscription_group_table
         return dict(sorted(table.items()))
 
-    async def create_group(self, config: SubscriptionGroupConfig, brokers: Iterable[str] | None = None) -> None:
-        """Make a group on each broker (names; None: on all), or change it."""
-        for address in await self._addresses(brokers):
-            await self.client.ask(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.encode())
+    async def create_group(
+        self, config: SubscriptionGroupConfig, brokers: Iterable[str] | None = None, *, timeout_s: float | None = None
+    ) -> None:
+        """Create a consumer group on each broker, or change it. `brokers`: names; default: all."""
+        check_type("config", config, SubscriptionGroupConfig)
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        async with self._limited(timeout_s):
+            for address in await self._addresses(brokers):
+                await self.client.ask(address, code, body=config.encode())
 
-    async def delete_group(self, group: str, *, offsets: bool = True) -> None:
-        """Delete a group, and its committed offsets."""
+    async def delete_group(self, group: str, *, offsets: bool = True, timeout_s: float | None = None) -> None:
+        """Delete a consumer group, and with `offsets` its committed offsets."""
+        check_type("group", group, str)
         flag = str(offsets).lower()
         header = DeleteGroupHeader(group_name=group, clean_offset=flag, remove_offset=flag)
-        for address in await self._addresses(None):
-            await self.client.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+        async with self._limited(timeout_s):
+            for address in await self._addresses(None):
+                await self.client.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
-    async def members(self, group: str) -> ConsumerConnection:
-        """Who consumes in a group, and what, as the first broker that has members knows it. BrokerError if none has."""
+    async def members(self, group: str, *, timeout_s: float | None = None) -> ConsumerConnection:
+        """Return the members of a group and their subscriptions, from the first broker that has members.
+
+        BrokerError if no broker has any.
+        """
+        check_type("group", group, str)
         failure: BrokerError | None = None
-        for address in await self._addresses(None):
-            header = ConsumerGroupHeader(consumer_group=group)
-            try:
-                return await self._asked(ConsumerConnection, address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
-            except BrokerError as error:
-                failure = error
-        raise failure or NoRoute("no broker is registered. Check that one runs, and which name server it has.")
+        code, header = RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader(consumer_group=group)
+        async with self._limited(timeout_s):
+            for address in await self._addresses(None):
+                try:
+                    return await self._ask(ConsumerConnection, address, code, header)
+                except BrokerError as error:
+                    failure = error
+        raise failure or NoRoute("no broker is registered. Check that one runs, and the name server of its settings.")
 
     # -------------------------------------------------------------------------------------------------------- offsets
 
-    async def group_offsets(self, group: str, topic: str) -> dict[MessageQueue, OffsetWrapper]:
-        """Where a group stands in each queue of a topic."""
+    async def group_offsets(
+        self, group: str, topic: str, *, timeout_s: float | None = None
+    ) -> dict[MessageQueue, OffsetWrapper]:
+        """Return the committed offset of a group, and the next offset of the broker, for each queue of a topic."""
+        check_group(group)
+        check_type("topic", topic, str)
         table: dict[MessageQueue, OffsetWrapper] = {}
         header = ConsumeStatsHeader(consumer_group=group, topic=topic)
-        for address in await self._addresses_of(topic):
-            table |= (await self._asked(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)).offset_table
+        async with self._limited(timeout_s):
+            for address in await self._addresses_of(topic):
+                table |= (await self._ask(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)).offset_table
         return dict(sorted(table.items()))
 
-    async def lag(self, group: str, topic: str) -> int:
-        """How many messages of a topic a group has not consumed."""
-        offsets = await self.group_offsets(group, topic)
+    async def lag(self, group: str, topic: str, *, timeout_s: float | None = None) -> int:
+        """Return how many messages of a topic the group has not acknowledged."""
+        offsets = await self.group_offsets(group, topic, timeout_s=timeout_s)
         return sum(row.broker_offset - row.consumer_offset for row in offsets.values())
 
-    async def set_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Commit an offset in a group's name. Members that run go on where they are: see `reset_offsets`."""
-        await QueueCalls(self.client, group).commit(queue, offset)
+    async def set_offset(self, group: str, queue: MessageQueue, offset: int, *, timeout_s: float | None = None) -> None:
+        """Commit an offset for a group. Running members keep their positions: see `reset_offsets`."""
+        check_group(group)
+        check_queue(queue)
+        check_type("offset", offset, int)
+        async with self._limited(timeout_s):
+            await QueueCalls(self.client, group).commit(queue, offset)
 
-    async def reset_offsets(self, group: str, topic: str, to: datetime | None = None) -> dict[MessageQueue, int]:
-        """Let a group go on at what was stored since `to`, or (None) at what will come; members that run, too.
+    async def reset_offsets(
+        self, group: str, topic: str, to: datetime | None = None, *, timeout_s: float | None = None
+    ) -> dict[MessageQueue, int]:
+        """Move a group, and its running members, to the first message stored at or after `to`; None: to the end.
 
         Returns the new offsets.
         """
-        timestamp = -1 if to is None else int(to.timestamp() * 1000)
+        check_group(group)
+        check_type("topic", topic, str)
+        timestamp = -1 if to is None else time_ms("to", to)
         header = ResetOffsetHeader(group=group, topic=topic, timestamp=timestamp, is_force="true")
         table: dict[MessageQueue, int] = {}
-        for address in await self._addresses_of(topic):
-            code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-            table |= (await self._asked(ResetOffsets, address, code, header)).offset_table
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        async with self._limited(timeout_s):
+            for address in await self._addresses_of(topic):
+                table |= (await self._ask(ResetOffsets, address, code, header)).offset_table
         return dict(sorted(table.items()))
 
     # ------------------------------------------------------------------------------------------------------- messages
 
     async def messages_of_key(
-        self, topic: str, key: str, *, since: datetime | None = None, until: datetime | None = None, limit: int = 64
+        self,
+        topic: str,
+        key: str,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 64,
+        timeout_s: float | None = None,
     ) -> list[MessageExt]:
-        """Messages with this among their KEYS, or as their message id, in the order of their store times."""
-        found: list[MessageExt] = []
+        """Return the messages that have `key` among their KEYS or as message id, in the order of their store times.
+
+        At most `limit` from each broker.
+        """
+        check_type("topic", topic, str)
+        check_type("key", key, str)
+        check_type("limit", limit, int)
         header = QueryMessageHeader(
             topic=topic,
             key=key,
             max_num=limit,
-            begin_timestamp=0 if since is None else int(since.timestamp() * 1000),
-            end_timestamp=_FOREVER_MS if until is None else int(until.timestamp() * 1000),
+            begin_timestamp=0 if since is None else time_ms("since", since),
+            end_timestamp=_FOREVER_MS if until is None else time_ms("until", until),
         )
-        for address in await self._addresses_of(topic):
-            try:
-                answer = await self.client.ask(address, RequestCode.QUERY_MESSAGE, header, topic=topic)
-            except BrokerError as error:
-                if error.code != ResponseCode.QUERY_NOT_FOUND:
-                    raise
-            else:  # the broker looks by hash only
-                with reading_response(RequestCode.QUERY_MESSAGE, f"broker {address}", topic):
-                    messages = decode(answer.body)
-                found += [m for m in messages if key in m.keys or key == m.properties.get(_UNIQUE)]
-        return await _inflated(sorted(found, key=lambda message: message.store_timestamp))
+        async with self._limited(timeout_s):
+            found = [
+                message
+                for address in await self._addresses_of(topic)
+                for message in await self._query(address, header)
+            ]
+            return await _inflated(sorted(found, key=lambda message: message.store_timestamp))
 
-    async def message_of_id(self, offset_msg_id: str) -> MessageExt:
-        """The message with this offset id (`SendResult.offset_msg_id`); ValueError if it is no such id."""
-        ip, port, offset = decode_offset_id(offset_msg_id)
+    async def message_of_id(self, offset_msg_id: str, *, timeout_s: float | None = None) -> MessageExt:
+        """Return the message with this offset id (`SendResult.offset_msg_id`)."""
+        check_type("offset_msg_id", offset_msg_id, str)
+        with checking_argument("offset_msg_id"):
+            ip, port, offset = decode_offset_id(offset_msg_id)
         address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
         code = RequestCode.VIEW_MESSAGE_BY_ID
-        answer = await self.client.ask(address, code, ViewMessageHeader(offset=offset))
-        with reading_response(code, f"broker {address}"):
-            messages = decode(answer.body)
-        if not messages:
-            raise invalid_response(code, f"broker {address}", "no message")
-        return await _readable(messages[0])
+        async with self._limited(timeout_s):
+            response = await self.client.ask(address, code, ViewMessageHeader(offset=offset))
+            with reading_response(code, f"broker {address}"):
+                messages = decode(response.body)
+            if not messages:
+                raise invalid_response(code, f"broker {address}", "no message")
+            return await _readable(messages[0])
 
-    async def messages_between(self, topic: str, since: datetime, until: datetime) -> AsyncIterator[MessageExt]:
-        """What was stored in [since, until), queue by queue."""
-        until_ms = int(until.timestamp() * 1000)
-        for queue in await self.queues(topic):
-            offset: int | None = await self._queues.offset_at(queue, int(since.timestamp() * 1000))
+    async def messages_between(
+        self, topic: str, since: datetime, until: datetime, *, timeout_s: float | None = None
+    ) -> AsyncIterator[MessageExt]:
+        """Yield the messages that were stored in [since, until), queue by queue. `timeout_s` limits each request."""
+        check_type("topic", topic, str)
+        since_ms, until_ms = time_ms("since", since), time_ms("until", until)
+        for queue in await self.queues(topic, timeout_s=timeout_s):
+            async with self._limited(timeout_s):
+                offset: int | None = await self._queues.offset_at(queue, since_ms)
             while offset is not None:
-                messages, offset = await self._queues.read(queue, offset, _READ_AT_ONCE)
+                async with self._limited(timeout_s):
+                    messages, offset = await self._queues.read(queue, offset, _READ_MESSAGES)
                 for message in messages:
                     if message.store_timestamp >= until_ms:
                         offset = None
                         break
                     yield await _readable(message)
 
-    async def earliest(self, queue: MessageQueue) -> datetime | None:
-        """The store time of the first message that a queue still has."""
-        messages, _ = await self._queues.read(queue, await self._queues.min_offset(queue), 1)
+    async def earliest(self, queue: MessageQueue, *, timeout_s: float | None = None) -> datetime | None:
+        """Return the store time of the first message of a queue; None if the queue is empty."""
+        check_queue(queue)
+        async with self._limited(timeout_s):
+            messages, _ = await self._queues.read(queue, await self._queues.min_offset(queue), 1)
         if not messages:
             return None
         try:
@@ -258,22 +319,50 @@ class Admin(Participant):
             reason = f"a store time of {messages[0].store_timestamp} ms"
             raise invalid_response(RequestCode.PULL_MESSAGE, queue.broker_name, reason, queue.topic) from error
 
-    async def _asked(self, kind: type[B], address: str, code: int, header: Header | None = None) -> B:
-        """Return the body of a broker's response. BrokerError, InvalidResponse, or an error of the transport."""
-        answer = await self.client.ask(address, code, header, topic=getattr(header, "topic", None))
-        with reading_response(code, f"broker {address}"):
-            return kind.decode(answer.body)
+    # ------------------------------------------------------------------------------------------------------- requests
 
-    # ------------------------------------------------------------------------------------------------------ addresses
+    def _limited(self, timeout_s: float | None) -> AbstractAsyncContextManager[None]:
+        """Limit the time of a call. ClientClosed if this Admin does not run."""
+        self._check_running()
+        check_timeout(timeout_s)
+        return within(timeout_s or self.client.settings.call_timeout_s, "a call of Admin")
+
+    async def _ask(self, kind: type[B], address: str, code: int, header: Header | None = None) -> B:
+        """Return the body of a broker's response. BrokerError, InvalidResponse, or an error of the transport."""
+        response = await self.client.ask(address, code, header, topic=getattr(header, "topic", None))
+        with reading_response(code, f"broker {address}"):
+            return kind.decode(response.body)
+
+    async def _query(self, address: str, header: QueryMessageHeader) -> list[MessageExt]:
+        """Return the messages of one broker with this key; the broker itself compares only hashes of keys."""
+        topic, key = header.topic, header.key
+        try:
+            response = await self.client.ask(address, RequestCode.QUERY_MESSAGE, header, topic=topic)
+        except BrokerError as error:
+            if error.code != ResponseCode.QUERY_NOT_FOUND:
+                raise
+            return []
+        with reading_response(RequestCode.QUERY_MESSAGE, f"broker {address}", topic):
+            messages = decode(response.body)
+        return [m for m in messages if key in m.keys or key == m.properties.get(_UNIQUE)]
+
+    async def _cluster(self) -> ClusterInfo:
+        return checked_cluster(await self.client.routes.name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO))
+
+    async def _masters(self) -> dict[str, str]:
+        table = (await self._cluster()).broker_addr_table
+        return {name: data.broker_addrs[MASTER] for name, data in sorted(table.items()) if MASTER in data.broker_addrs}
 
     async def _addresses(self, brokers: Iterable[str] | None) -> list[str]:
-        masters = await self.masters()
-        unknown = set(brokers or ()) - set(masters)
+        with checking_argument("brokers"):
+            names = None if brokers is None else set(brokers)
+        masters = await self._masters()
+        unknown = (names or set()) - set(masters)
         if unknown or not masters:
             raise NoRoute(
                 f"no master is registered of {sorted(unknown) or 'any broker'}. Registered: {sorted(masters)}."
             )
-        return [address for name, address in masters.items() if brokers is None or name in brokers]
+        return [address for name, address in masters.items() if names is None or name in names]
 
     async def _addresses_of(self, topic: str) -> list[str]:
         route = await self.client.routes.reload(topic)
@@ -286,7 +375,7 @@ async def _readable(message: MessageExt) -> MessageExt:
 
 
 async def _inflated(messages: list[MessageExt]) -> list[MessageExt]:
-    """Inflate the bodies until they have MAX_FOUND_BYTES in all; further ones stay as stored (`MessageExt.payload`)."""
+    """Inflate bodies up to MAX_FOUND_BYTES in all; further bodies stay as stored (`MessageExt.payload`)."""
     total = 0
     for message in messages:
         await inflate_or_keep(message, min(MAX_PAYLOAD_BYTES, max(MAX_FOUND_BYTES - total, 0)))

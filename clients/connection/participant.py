@@ -1,32 +1,36 @@
-"""What producers and consumers have in common: a client, and when they take part.
+"""The common part of producers, consumers and Admin: a client, and its start and stop.
 
-    start      the client, if it is their own -> join
-    stop       leave -> the client, if it is their own
+    start      the client, if it is their own -> join the group
+    stop       leave the group -> the client, if it is their own
 
-A participant either makes a client of its own, from the addresses of name servers, or is given one that is started and
-closed by its owner.
+A participant either makes its own client, from the addresses of name servers, or uses a client that its owner starts
+and closes.
 
-A stop that is cancelled is a stop in a hurry: it waits for nothing that the application runs, and leaves
-nothing behind. Stopping what does not run does nothing. In the child of a fork an inherited participant raises
-ClientClosed, and its `stop` does nothing (clients/connection/fork_safety.py).
+A stop that is canceled does not wait for handlers of the application, and leaves no task behind. `stop` on a
+participant that does not run does nothing. In the child of a fork an inherited participant raises ClientClosed, and its
+`stop` does nothing (clients/connection/fork_safety.py).
 """
 
 import asyncio
+import ssl
 from abc import ABC, abstractmethod
 from typing import Self
 
 import msgspec
 
+from skylarkmq.clients.arguments import check_timeout, check_type, settings_of
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.connection.connection_events import ConnectionObserver
 from skylarkmq.clients.connection.fork_safety import made_before_fork, register
+from skylarkmq.clients.connection.signing import Credentials
+from skylarkmq.clients.connection.timeouts import within
 from skylarkmq.clients.errors import ClientClosed, InvalidArgument
 from skylarkmq.clients.options import SecurityOptions, StandaloneOptions
-from skylarkmq.clients.settings import ClientSettings
+from skylarkmq.clients.settings import ClientSettings, TlsSettings
 
 
 class Participant(ABC):
-    """A member of a group as applications see it: `async with`, or `start` and `stop`."""
+    """A producer, consumer or Admin: use it with `async with`, or `start` and `stop`."""
 
     def __init__(self, options: StandaloneOptions) -> None:
         shared = options.get("client")
@@ -45,7 +49,7 @@ class Participant(ABC):
         await self.stop()
 
     async def start(self) -> None:
-        """Join the group; connections open when they are needed. ClientClosed if it was started before."""
+        """Join the group; connections open when they are needed. ClientClosed if it runs, or its client is closed."""
         self._check_process()
         if self._has_joined:
             raise ClientClosed(f"{self!r} runs already")
@@ -62,7 +66,7 @@ class Participant(ABC):
         self.client.running.append(self)
 
     async def stop(self) -> None:
-        """Finish what is under way, leave the group, and close the client if it is this participant's own."""
+        """Finish running calls and handlers, leave the group, and close the client if it is this participant's own."""
         if not self._has_joined:
             return
         self._has_joined = False
@@ -74,10 +78,15 @@ class Participant(ABC):
                 await self.client.close()
             self._stopped.set()
 
-    async def wait_stopped(self) -> None:
-        """Wait until somebody has stopped it: what a service does whose work is done in handlers."""
+    async def wait_stopped(self, *, timeout_s: float | None = None) -> None:
+        """Wait until `stop` is complete: a service waits here while its handlers run.
+
+        RequestTimeout after `timeout_s`; None waits without a limit.
+        """
         self._check_process()
-        await self._stopped.wait()
+        check_timeout(timeout_s)
+        async with within(timeout_s, "the wait for the stop"):
+            await self._stopped.wait()
 
     def _observe_connections(self, observer: ConnectionObserver | None) -> None:
         """Notify the observer of the connections of this participant's own client. A shared client has its own."""
@@ -85,28 +94,36 @@ class Participant(ABC):
             self.client.observers.add(observer)
 
     def _check_process(self) -> None:
-        """ClientClosed if this process was forked since the participant was made."""
+        """Raise ClientClosed if this process was forked after the participant was made."""
         if self._is_inherited:
             raise made_before_fork(f"this {type(self).__name__}")
 
+    def _check_running(self) -> None:
+        """Raise ClientClosed unless the participant runs."""
+        self._check_process()
+        if not self._has_joined:
+            raise ClientClosed(f"{self!r} is not running: use it inside `async with`, or call start()")
+
     def _forked(self) -> None:
-        """Belong to the parent, in the child of a fork: whatever is asked fails, and `stop` does nothing."""
+        """Mark the participant as the parent's, in the child of a fork: calls fail, and `stop` does nothing."""
         self._is_inherited = True
         self._has_joined = False
         self.client.running.clear()
 
     @abstractmethod
     async def _join(self) -> None:
-        """Become a member of the group; the client is started."""
+        """Join the group; the client is started."""
 
     @abstractmethod
     async def _leave(self) -> None:
-        """Finish what is under way, and leave the group."""
+        """Finish running calls and handlers, and leave the group."""
 
 
 def client_settings(options: SecurityOptions, settings: ClientSettings | None = None) -> ClientSettings:
     """Return the settings with `tls` and `credentials` of the options. InvalidArgument if both name one of them."""
-    settings = settings or ClientSettings()
+    settings = settings_of(settings, ClientSettings)
+    for name, kinds in (("tls", (TlsSettings, ssl.SSLContext)), ("credentials", (Credentials,))):
+        check_type(name, options.get(name), *kinds, type(None))
     for name in ("tls", "credentials"):
         given = options.get(name)
         if given is not None and getattr(settings, name) is not None:
@@ -126,6 +143,7 @@ def _own_client(options: StandaloneOptions) -> Client:
 
 
 def _shared_client(client: Client, options: StandaloneOptions) -> Client:
+    check_type("client", client, Client)
     if any(options.get(name) is not None for name in ("namesrv", "tls", "credentials")):
         raise InvalidArgument("namesrv, tls and credentials belong to the client: leave them out where client is given")
     return client

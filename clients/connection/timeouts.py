@@ -8,8 +8,8 @@ from skylarkmq.clients.errors import RequestTimeout
 
 
 @asynccontextmanager
-async def within(timeout_s: float, call: str) -> AsyncIterator[None]:
-    """Raise RequestTimeout if the block takes longer; `call` names what it does, in the text of the error."""
+async def within(timeout_s: float | None, call: str) -> AsyncIterator[None]:
+    """Raise RequestTimeout if the block takes longer; None: no limit. The text of the error names the `call`."""
     limit = asyncio.timeout(timeout_s)
     try:
         async with limit:

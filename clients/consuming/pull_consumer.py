@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Unpack
 
-from skylarkmq.clients.arguments import check_group, check_number, check_queue, time_ms
+from skylarkmq.clients.arguments import check_group, check_number, check_queue, settings_of, time_ms
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.connection.time_limit import time_limit
 from skylarkmq.clients.consuming.allocation import averagely
@@ -69,7 +69,7 @@ class PullConsumer(Participant):
         self._topics = options.get("topics")
         self._deserializer = options.get("deserializer")
         self._buffer = MessageBuffer()
-        settings = options.get("settings") or ConsumerSettings()
+        settings = settings_of(options.get("settings"), ConsumerSettings)
         self._member = GroupMember(
             self.client,
             group,

@@ -22,7 +22,7 @@ from typing import Unpack
 
 import msgspec
 
-from skylarkmq.clients.arguments import check_group, check_queue
+from skylarkmq.clients.arguments import check_group, check_queue, settings_of
 from skylarkmq.clients.connection.client import unique_ids
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.connection.time_limit import time_limit
@@ -106,7 +106,7 @@ class PushConsumer(Participant):
         _check_combination(options, has_handler=handler is not None)
         check_group(group)
         self._namespace = Namespace(options.get("namespace", ""))
-        self._settings = settings = options.get("settings") or ConsumerSettings()
+        self._settings = settings = settings_of(options.get("settings"), ConsumerSettings)
         self._threads = HandlerThreads(handler, settings.concurrency, group) if options.get("thread") else None
         accepted = self._threads.handle if self._threads else None if handler is None else checked_handler(handler)
         super().__init__(options)

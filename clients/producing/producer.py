@@ -23,7 +23,7 @@ from typing import Any, Unpack
 
 import msgspec
 
-from skylarkmq.clients.arguments import check_group, check_queue, check_timeout, check_type
+from skylarkmq.clients.arguments import check_callable, check_group, check_queue, check_timeout, check_type, settings_of
 from skylarkmq.clients.connection.client import unique_ids
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.connection.timeouts import within
@@ -71,10 +71,12 @@ class Producer(Participant):
         self._namespace = Namespace(namespace)
         self.group = self._namespace.wrap(group)
         super().__init__(options)
-        self._settings = options.get("settings") or ProducerSettings()
+        self._settings = settings_of(options.get("settings"), ProducerSettings)
         ids = unique_ids(self.client)
         self._preparation = Preparation(ids, self._settings, options.get("compression", "zlib"))
         self._serializer = options.get("serializer")
+        if self._serializer is not None:
+            check_callable("serializer", self._serializer)
         self._sends = Sends(self.group, self.client, self._settings, self._namespace)
         self._tracing = Tracing(self.client, self.group, ids, self._namespace) if options.get("trace") else None
         hooks = joined(options.get("hooks"), self._tracing)
@@ -127,7 +129,11 @@ class Producer(Participant):
             body = self._serializer(value)
         except Exception as error:
             raise InvalidMessage(f"the serializer failed: {error!r}", topic=topic) from error
-        return Message(topic, body, tags=tags, keys=keys, properties=dict(properties or {}))
+        message = Message(topic, body, tags=tags, keys=keys)
+        if properties is not None:
+            with encoding(message):
+                message = msgspec.structs.replace(message, properties=dict(properties))
+        return message
 
     async def send(
         self,

@@ -169,7 +169,7 @@ class Sends:
         try:
             async with asyncio.timeout(timeout_s):
                 route = await self.route(outgoing.topic)
-                target = queue or self._choose(route, message_group, ())
+                target = self._oneway_target(route, message_group, queue)
                 connection = await self._client.brokers.get(route.address(target.broker_name))
                 await connection.ready()
         except TimeoutError as error:
@@ -178,8 +178,20 @@ class Sends:
                 topic=outgoing.topic,
             ) from error
         opaque, template = connection.next_opaque(), self._template(target)
-        connection.write(template.frame(outgoing, target.queue_id, opaque, connection.dialect, oneway=True))
+        try:
+            frame = template.frame(outgoing, target.queue_id, opaque, connection.dialect, oneway=True)
+        except UNENCODABLE as error:
+            raise invalid_message(None, error) from error
+        connection.write(frame)
         self.sent += 1
+
+    def _oneway_target(
+        self, route: TopicRoute, message_group: str | None, queue: MessageQueue | None
+    ) -> MessageQueue:
+        try:
+            return queue or self._choose(route, message_group, ())
+        except UNENCODABLE as error:
+            raise invalid_message(None, error) from error
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the route of `topic`. InvalidMessage, NoRoute, or the errors of the name servers."""

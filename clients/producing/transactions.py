@@ -1,12 +1,13 @@
-"""Messages that become visible together with something else that the application does.
+"""Transactions: messages that become visible together with a local transaction of the application.
 
-    send_in_transaction   half message (nobody gets it yet) -> the local transaction -> 37: commit or rollback
-    39                    a broker that heard no end asks anybody of the group -> the checker -> 37
+    send_in_transaction   half message (not visible) -> the local transaction -> END_TRANSACTION (37): commit, rollback
+    check                 a broker without an end sends CHECK_TRANSACTION_STATE (39) to a producer of the group
+                          -> the checker -> END_TRANSACTION (37)
 
-A producer that dies between the two leaves the end to the checker of whichever member of its group is there, so the
-checker must find out from what lasts (a database), by the message or its transaction id. Who does not know says
-UNKNOWN, and is asked again. A commit that does not reach the broker is no error either: it asks.
-Source: docs/formats.md, "Transactions".
+If a producer dies between the two steps, the broker sends the check to any member of its group. So the checker must
+derive the state from persistent data (a database), by the message or its transaction id. A checker that cannot decide
+returns UNKNOWN, and the broker checks again. A commit that does not reach the broker is no error either: the broker
+checks. Source: docs/formats.md, "Transactions".
 """
 
 import logging
@@ -16,10 +17,12 @@ from typing import Unpack
 
 import msgspec
 
+from skylarkmq.clients.arguments import check_callable
 from skylarkmq.clients.connection.connection import Connection
 from skylarkmq.clients.consuming.stored_messages import inflate_message
-from skylarkmq.clients.errors import BrokerError, ClientError, invalid_response
+from skylarkmq.clients.errors import BrokerError, ClientError, InvalidArgument, invalid_response
 from skylarkmq.clients.options import StandaloneProducerOptions
+from skylarkmq.clients.producing.outgoing_message import encoding
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.clients.producing.sends import SendResult, SendStatus
 from skylarkmq.protocol.codes import RequestCode, ResponseCode, SysFlag
@@ -40,30 +43,31 @@ class TransactionState(IntEnum):
 
 
 LocalTransaction = Callable[[str], Awaitable[TransactionState]]
-"""What is done besides, given the transaction's id. If it raises nobody knows how it ended: the checker is asked."""
+"""The local transaction; the argument is the transaction id. If it raises, the state is left to the checker."""
 TransactionChecker = Callable[[MessageExt], Awaitable[TransactionState]]
-"""How the transaction of this half message ended; its id is the message's `msg_id`."""
+"""Returns the state of the transaction of this half message; its id is the message's `msg_id`."""
 
 
 class TransactionResult(msgspec.Struct, frozen=True):
-    """Where the half message is, and how the transaction ended."""
+    """The result of sending the half message, and the state of the transaction."""
 
     send: SendResult
     state: TransactionState
 
     @property
     def transaction_id(self) -> str:
-        """What the local transaction was given."""
+        """Return the transaction id that the local transaction was called with."""
         return self.send.msg_id
 
 
 class TransactionProducer(Producer):
-    """A producer whose group ends transactions. All members of the group need the same `checker`."""
+    """A producer of transactions. All members of its group need the same `checker`."""
 
     def __init__(
         self, group: str, *, checker: TransactionChecker, **options: Unpack[StandaloneProducerOptions]
     ) -> None:
         super().__init__(group, **options)
+        check_callable("checker", checker)
         self._checker = checker
 
     async def _join(self) -> None:
@@ -77,16 +81,19 @@ class TransactionProducer(Producer):
     async def send_in_transaction(
         self, message: Message, local: LocalTransaction, *, timeout_s: float | None = None
     ) -> TransactionResult:
-        """Send `message`, run `local`, and let the broker deliver or forget the message as that says.
+        """Send `message`, run `local`, and commit or roll back the message by its result.
 
-        Errors as of `send`, and then `local` was not run; or what `local` raises.
+        Errors as of `send`: `local` was not run. Exceptions of `local` are raised, and the broker checks the
+        transaction later. `timeout_s` limits the send, not `local`.
         """
+        check_callable("local", local)
         half = {PropertyName.TRANSACTION_PREPARED: "true", PropertyName.PRODUCER_GROUP: self.group}
-        message = msgspec.structs.replace(message, properties=message.properties | half)
+        with encoding(message):
+            message = msgspec.structs.replace(message, properties=message.properties | half)
         result = await self._begin(message, timeout_s=timeout_s, sys_flag=SysFlag.TRANSACTION_PREPARED)
         state = TransactionState.ROLLBACK
-        if result.status is SendStatus.OK:  # else the half message may be lost, and what depends on it must not be done
-            state = await local(result.msg_id)
+        if result.status is SendStatus.OK:  # otherwise the half message may be lost
+            state = _state(await local(result.msg_id), "the local transaction")
         await self._end(message, result, state)
         return TransactionResult(result, state)
 
@@ -115,43 +122,43 @@ class TransactionProducer(Producer):
             await self.client.ask(address, RequestCode.END_TRANSACTION, header, topic=queue.topic)
         except ClientError as error:
             log.warning(
-                "end not told, the broker will ask msg_id=%s state=%s error=%s", result.msg_id, state.name, error
+                "end not sent, the broker will check msg_id=%s state=%s error=%s", result.msg_id, state.name, error
             )
         else:
             self._observe_end(message, result.msg_id, result.offset_msg_id, header.transaction_id, state, checked=False)
 
-    async def _check(self, connection: Connection, asked: CheckTransactionHeader, message: MessageExt) -> None:
-        """Answer a broker's question."""
+    async def _check(self, connection: Connection, check: CheckTransactionHeader, message: MessageExt) -> None:
+        """Serve a transaction check of a broker."""
         topic, message.topic = message.topic, self._namespace.strip(message.topic)
         try:
             await inflate_message(message)
-            state = await self._checker(message)
+            state = _state(await self._checker(message), "the checker")
         except Exception:
-            log.warning("checker failed, the broker asks again msg_id=%s", message.msg_id, exc_info=True)
+            log.warning("checker failed, the broker checks again msg_id=%s", message.msg_id, exc_info=True)
             return
         if state is TransactionState.UNKNOWN:
             return
         header = EndTransactionHeader(
             producer_group=self.group,
-            tran_state_table_offset=asked.tran_state_table_offset,
-            commit_log_offset=asked.commit_log_offset,
+            tran_state_table_offset=check.tran_state_table_offset,
+            commit_log_offset=check.commit_log_offset,
             commit_or_rollback=int(state),
-            msg_id=asked.msg_id or message.msg_id,
+            msg_id=check.msg_id or message.msg_id,
             topic=topic,
             from_transaction_check="true",
-            transaction_id=asked.transaction_id,
-            bname=asked.bname,
+            transaction_id=check.transaction_id,
+            bname=check.bname,
         )
         code = RequestCode.END_TRANSACTION
         try:
             request = RemotingCommand.request(code, header)
-            answer = await connection.invoke(request, self.client.settings.request_timeout_s)
-            if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError.of(code, answer.code, answer.remark, f"broker {connection.peer}", topic)
+            response = await connection.invoke(request, self.client.settings.request_timeout_s)
+            if response.code != ResponseCode.SUCCESS:
+                raise BrokerError.of(code, response.code, response.remark, f"broker {connection.peer}", topic)
         except ClientError as error:
-            log.warning("end not told, the broker asks again msg_id=%s error=%s", message.msg_id, error)
+            log.warning("end not sent, the broker checks again msg_id=%s error=%s", message.msg_id, error)
         else:
-            ids = (message.msg_id, message.offset_msg_id, asked.transaction_id)
+            ids = (message.msg_id, message.offset_msg_id, check.transaction_id)
             self._observe_end(message, *ids, state, checked=True)
 
     def _observe_end(
@@ -167,3 +174,10 @@ class TransactionProducer(Producer):
         if self._observer is not None:
             ids = (msg_id, offset_msg_id, transaction_id or msg_id)
             self._observer.ended(message, ids, state.name, by_checker=checked)
+
+
+def _state(returned: object, function: str) -> TransactionState:
+    """Return what a function of the application returned. InvalidArgument if it is no TransactionState."""
+    if not isinstance(returned, TransactionState):
+        raise InvalidArgument(f"{function} returned {returned!r}, not a TransactionState")
+    return returned

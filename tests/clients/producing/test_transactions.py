@@ -98,7 +98,7 @@ async def test_a_commit_that_is_not_taken_is_no_error(caplog: pytest.LogCaptureF
         cluster.broker.on(END, refuse(ResponseCode.SYSTEM_ERROR))
         async with TransactionProducer("tx", namesrv=cluster.namesrv, checker=unknown) as producer:
             assert (await producer.send_in_transaction(Message("T", b"x"), local)).state is TransactionState.COMMIT
-    assert "end not told" in caplog.text
+    assert "end not sent" in caplog.text
 
 
 async def test_a_broker_that_asks_hears_what_the_checker_found() -> None:
