@@ -7,7 +7,7 @@
 
 The requests are distributed evenly over the seeds. Seeds that are in the results file are skipped, so an interrupted
 command continues when it is repeated. Exit code 1 if a seed has findings, or if the p99 of normal sends is above 200 ms
-on the ordinary build; the p99 of other builds is only printed. What is checked: tests/attack/run.py.
+on the ordinary build; the p99 of other builds is only printed. The checks: tests/attack/run.py.
 """
 
 import argparse

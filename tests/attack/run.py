@@ -182,8 +182,8 @@ class NormalClient:
 
     def undelivered(self, client: RawClient) -> set[int]:
         """Return the CRCs of messages that are acknowledged for later delivery and not delivered yet."""
-        came = {zlib.crc32(record.body) for queue in range(4) for record in read_queue(client, LATER, queue)}
-        return self.owed - came
+        delivered = {zlib.crc32(record.body) for queue in range(4) for record in read_queue(client, LATER, queue)}
+        return self.owed - delivered
 
 
 def run(

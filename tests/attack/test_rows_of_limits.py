@@ -83,14 +83,16 @@ def test_12_groups_of_a_heartbeat(arena: Arena) -> None:
     for count in (130_000, 20_000):
         consumers = [{"groupName": f"g{n}", "subscriptionDataSet": subscribed if n < 10 else []} for n in range(count)]
         body = json.dumps({"clientID": "c", "producerDataSet": [], "consumerDataSet": consumers}).encode()
-        held = longest_wait_s(arena, lambda body=body: answers.append(client.call(RequestCode.HEART_BEAT, body=body)))
-        assert held < WAIT_LIMIT_S
+        longest_s = longest_wait_s(
+            arena, lambda body=body: answers.append(client.call(RequestCode.HEART_BEAT, body=body))
+        )
+        assert longest_s < WAIT_LIMIT_S
     assert answers[0].code != ResponseCode.SUCCESS
     assert_at_limit(answers[1], "maxGroupsPerClient")
     assert arena.rss_bytes() - before < 100 << 20
     new = {"topic": "New", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6} | SINGLE
-    held = longest_wait_s(arena, lambda: client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, new))
-    assert held < WAIT_LIMIT_S
+    longest_s = longest_wait_s(arena, lambda: client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, new))
+    assert longest_s < WAIT_LIMIT_S
     arena.finish()
 
 
@@ -241,8 +243,8 @@ def test_24_a_compressed_registration(arena: Arena) -> None:
     }  # fmt: skip
     before = arena.rss_bytes()
     body = zlib.compress(bytes(400 << 20), 9)
-    held = longest_wait_s(arena, lambda: _try(arena.namesrv_client(), RequestCode.REGISTER_BROKER, header, body))
-    assert held < WAIT_LIMIT_S
+    longest_s = longest_wait_s(arena, lambda: _try(arena.namesrv_client(), RequestCode.REGISTER_BROKER, header, body))
+    assert longest_s < WAIT_LIMIT_S
     assert arena.max_rss_bytes - before < 150 << 20
     arena.finish()
 
@@ -250,8 +252,8 @@ def test_24_a_compressed_registration(arena: Arena) -> None:
 def test_24_a_malformed_heartbeat(arena: Arena) -> None:
     """16 MB that are not a heartbeat do not block the loop."""
     body = b"{'clientID': 'c', 'consumerDataSet': [" + b"{'groupName': 'g'}," * 830_000
-    held = longest_wait_s(arena, lambda: _try(arena.client(20.0), RequestCode.HEART_BEAT, {}, body))
-    assert held < WAIT_LIMIT_S
+    longest_s = longest_wait_s(arena, lambda: _try(arena.client(20.0), RequestCode.HEART_BEAT, {}, body))
+    assert longest_s < WAIT_LIMIT_S
     arena.finish()
 
 

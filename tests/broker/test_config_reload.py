@@ -129,15 +129,15 @@ def test_changed_settings_apply_to_locks_and_send_backs(broker: tuple[Daemon, Ra
     _, operator = broker
     queues = [{"brokerName": "b", "queueId": 0, "topic": "T"}]
 
-    def held(client_id: str) -> bool:
+    def has_lock(client_id: str) -> bool:
         body = json.dumps({"clientId": client_id, "consumerGroup": "CG", "mqSet": queues}).encode()
         return bool(json.loads(operator.call(RequestCode.LOCK_BATCH_MQ, body=body).body)["lockOKMQSet"] == queues)
 
     send(operator)  # creates the topic: queues that do not exist cannot be locked
-    assert held("one")
-    assert not held("two")
+    assert has_lock("one")
+    assert not has_lock("two")
     change(operator, "rebalanceLockMaxLiveTime=1")
-    assert any(held("two") for _ in range(100))
+    assert any(has_lock("two") for _ in range(100))
     place = int(send(operator).ext["msgId"][16:], 16)
     back = {"offset": place, "group": "CG", "delayLevel": 18}
     assert operator.call(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == ResponseCode.SUCCESS

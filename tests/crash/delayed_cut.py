@@ -157,14 +157,14 @@ class DelayedRun(LivesWithOffsets):
         self.flush_all()
 
     def check(self) -> None:
-        came = Counter(
+        delivered = Counter(
             int(record.body.split(b":")[0]) for record in log_of(self.store) if record.topic != SystemTopic.SCHEDULE
         )
-        strange = came.keys() - self.sent.keys()
+        strange = delivered.keys() - self.sent.keys()
         assert not strange, f"never sent: {strange}"
-        lost = {number for number, sent in self.sent.items() if sent.is_owed} - came.keys()
+        lost = {number for number, sent in self.sent.items() if sent.is_owed} - delivered.keys()
         assert not lost, f"lost: {sorted(lost)}"
-        repeated = {number for number, times in came.items() if times > 1}
+        repeated = {number for number, times in delivered.items() if times > 1}
         assert self.may_repeat or not repeated, f"delivered more than once: {sorted(repeated)}"
 
 

@@ -7,7 +7,7 @@
 
 The seed decides the participants, their settings, and the faults with their times. Real processes are not
 deterministic: the same seed fails often again, not always. So a failing run prints where its history is kept.
-Exit code 1 if a check fails. What is checked: tests/harness/history.py.
+Exit code 1 if a check fails. The checks: tests/harness/history.py.
 """
 
 import argparse

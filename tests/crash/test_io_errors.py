@@ -27,7 +27,7 @@ from tests.harness.stores import Clock, config_of, message, records_of
 
 pytestmark = pytest.mark.crash
 
-TURNS: Final = 14
+STEPS: Final = 14
 STRIDE: Final = int(os.environ.get("SKYLARK_ERRORS_STRIDE", "5"))  # step between tested calls, except for a single EIO
 BURST: Final = 40  # consecutive failing calls of a temporarily full disk
 REFUSALS: Final = {
@@ -85,25 +85,25 @@ class Workload:
         return store
 
     def _live(self, store: MessageStore, life: int) -> None:
-        for turn in range(TURNS):
-            self._put(store, life, turn)
-            if turn % 4 == 3:
+        for step in range(STEPS):
+            self._put(store, life, step)
+            if step % 4 == 3:
                 self._helpers.make_segments()
-            if turn % 3 == 2 or turn == 10:
+            if step % 3 == 2 or step == 10:
                 for flusher in self._helpers.flushers:
                     self._helpers.sync(flusher)
-            self._clock.now_ms += 1_000 if turn != 10 else 61_000
+            self._clock.now_ms += 1_000 if step != 10 else 61_000
             store.step(self._clock.now_ms)
             self._note()
             self._get(store)
-            if turn % 5 == 4:
+            if step % 5 == 4:
                 self._save()
-            if turn == 12:
+            if step == 12:
                 self._delete_topic(store)
 
-    def _put(self, store: MessageStore, life: int, turn: int) -> None:
+    def _put(self, store: MessageStore, life: int, step: int) -> None:
         appends = [
-            message(b"%d-%d-%d" % (life, turn, number) + b"." * size, "T", number % 2)
+            message(b"%d-%d-%d" % (life, step, number) + b"." * size, "T", number % 2)
             for number, size in enumerate((5, 300, 0))
         ]
         for append in appends[:2]:
@@ -176,7 +176,7 @@ def calls_of(sync: bool) -> list[str]:
     with workload(sync) as (work, disk):
         work.run()
         assert work.refused == 0
-        assert len(work.acknowledged) == 2 * TURNS * 3
+        assert len(work.acknowledged) == 2 * STEPS * 3
         made = list(disk.made)
         work.check(is_cut=True)
         return made

@@ -59,12 +59,12 @@ def audit(root: Path, acknowledged: dict[int, SendResult]) -> None:
     records = [record for record in log_of(store) if record.topic == TOPIC]
     found = {(record.queue_id, record.queue_offset): record for record in records}
     assert len(found) == len(records), "two records with one queue offset"
-    places = set()
+    offsets_found = set()
     for number, result in acknowledged.items():
-        place = result.queue.queue_id, result.queue_offset
-        assert found[place].body.split(b".")[0] == b"%d" % number, f"message {number} is not at {place}"
-        places.add(place)
-    assert len(places) == len(acknowledged), "two messages were acknowledged with one offset"
+        position = result.queue.queue_id, result.queue_offset
+        assert found[position].body.split(b".")[0] == b"%d" % number, f"message {number} is not at {position}"
+        offsets_found.add(position)
+    assert len(offsets_found) == len(acknowledged), "two messages were acknowledged with one offset"
     for (topic, queue_id), queue in store._queues.by_key.items():
         offsets = [offset for owner, offset in found if owner == queue_id] if topic == TOPIC else range(queue.end)
         assert sorted(offsets) == list(range(queue.end))

@@ -87,7 +87,7 @@ async def transact_until_killed(daemon: Daemon, first: int, rng: Random) -> set[
     return halves
 
 
-def came(client: RawClient) -> Counter[int]:
+def delivered(client: RawClient) -> Counter[int]:
     """Return how often each transaction's message is in the topic."""
     found: Counter[int] = Counter()
     for queue_id in range(QUEUES):
@@ -119,6 +119,6 @@ async def test_kills_while_transactions_end(tmp_path: Path) -> None:
         async with TransactionProducer("killers", checker=check, namesrv=daemon.namesrv) as producer:
             await producer.send(Message("Another", b"registers the producer with the broker"))
             deadline = time.monotonic() + TIMEOUT_S
-            while missing := committed - (found := await asyncio.to_thread(came, client)).keys():
+            while missing := committed - (found := await asyncio.to_thread(delivered, client)).keys():
                 assert time.monotonic() < deadline, f"{len(missing)} of {len(committed)} are not delivered"
     assert [number for number in found if fate(number) is not TransactionState.COMMIT] == []

@@ -211,17 +211,17 @@ class TimerRun(Lives):
             self.store.step(self.clock.now_ms)
 
     def check(self) -> None:
-        came: Counter[bytes] = Counter()
+        delivered: Counter[bytes] = Counter()
         for record in self._records():
             body = bytes(record.body).rstrip()
             assert body in self.sent, f"invented: {body!r}"
-            came[body] += 1
+            delivered[body] += 1
             due_ms = self.sent[body].out_ms + PRECISION_MS
             assert record.store_timestamp >= due_ms, f"{body!r} is delivered {due_ms - record.store_timestamp} ms early"
         for body, one in self.sent.items():
-            assert came[body] or not one.is_durable or one.deletion is not None, f"lost: {body!r}"
-            assert not came[body] or not one.is_deleted, f"recalled, but delivered: {body!r}"
-            assert came[body] <= 1 or self.may_repeat, f"delivered {came[body]} times: {body!r}"
+            assert delivered[body] or not one.is_durable or one.deletion is not None, f"lost: {body!r}"
+            assert not delivered[body] or not one.is_deleted, f"recalled, but delivered: {body!r}"
+            assert delivered[body] <= 1 or self.may_repeat, f"delivered {delivered[body]} times: {body!r}"
 
     def _records(self) -> list[Record]:
         found: list[Record] = []

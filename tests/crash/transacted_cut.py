@@ -240,12 +240,12 @@ class TransactedRun(LivesWithOffsets):
         assert self.transactions.statistics().open == {}
 
     def check(self) -> None:
-        came = Counter(_number(record.body) for record in log_of(self.store) if record.topic in TOPICS)
-        strange = [number for number in came if number not in self.sent or not self.sent[number].is_commit]
+        delivered = Counter(_number(record.body) for record in log_of(self.store) if record.topic in TOPICS)
+        strange = [number for number in delivered if number not in self.sent or not self.sent[number].is_commit]
         assert not strange, f"delivered, but should not be: {strange}"
         owed = {number for number, sent in self.sent.items() if sent.is_owed and sent.is_commit}
-        assert not owed - came.keys(), f"lost: {sorted(owed - came.keys())}"
-        repeated = {number for number, times in came.items() if times > 1}
+        assert not owed - delivered.keys(), f"lost: {sorted(owed - delivered.keys())}"
+        repeated = {number for number, times in delivered.items() if times > 1}
         assert self.may_repeat or not repeated, f"delivered more than once: {sorted(repeated)}"
 
 

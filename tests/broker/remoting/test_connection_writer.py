@@ -97,23 +97,23 @@ PIECES = st.one_of(
 
 
 @given(
-    turns=st.lists(st.lists(PIECES, min_size=1, max_size=5), min_size=1, max_size=6),
+    batches=st.lists(st.lists(PIECES, min_size=1, max_size=5), min_size=1, max_size=6),
     reads=st.sampled_from([900, 20_000, 1 << 20]),
     reads_first=st.booleans(),
     copies=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
-def test_pieces_leave_in_order_byte_by_byte(turns: Any, reads: int, reads_first: bool, copies: bool) -> None:
+def test_pieces_leave_in_order_byte_by_byte(batches: Any, reads: int, reads_first: bool, copies: bool) -> None:
     """The peer gets the written bytes, for any mixture of bytes, records and regions, hot and cold, in any batches."""
-    uvloop.run(exchange(turns, reads, reads_first, copies))
+    uvloop.run(exchange(batches, reads, reads_first, copies))
 
 
-async def exchange(turns: list[list[tuple[str, int, bool]]], reads: int, reads_first: bool, copies: bool) -> None:
+async def exchange(batches: list[list[tuple[str, int, bool]]], reads: int, reads_first: bool, copies: bool) -> None:
     async with FileLine(RemotingConfig(transfer_by_copying=copies)) as line:
         expected = bytearray()
         reading = asyncio.ensure_future(line.read(1 << 30, reads)) if reads_first else None
-        for number, turn in enumerate(turns):
-            for kind, size, is_hot in turn:
+        for number, batch in enumerate(batches):
+            for kind, size, is_hot in batch:
                 position = (len(expected) * 7919) % (MIB - size)
                 if kind == "bytes":
                     data = bytes([number + 1]) * size

@@ -211,11 +211,11 @@ def test_no_connection_is_closed_while_no_other_is_delayed(frames: PartialFrames
 
 def test_a_connection_paused_by_the_broker_is_not_slow(frames: PartialFrames) -> None:
     """A connection whose peer does not read its responses is slow."""
-    held, paused, normal = sources(frames, 3)
-    held.receive(2 * LIMIT)
+    broker_paused, paused, normal = sources(frames, 3)
+    broker_paused.receive(2 * LIMIT)
     paused.receive(SMALL_PIECE)
     normal.receive(SMALL_PIECE)
-    held.is_paused_by_broker = paused.paused = True
+    broker_paused.is_paused_by_broker = paused.paused = True
     paused.ready_bytes, normal.ready_bytes = 90_000, SMALL_PIECE
     frames.step(STEP_S)
     assert normal.reads
@@ -224,7 +224,7 @@ def test_a_connection_paused_by_the_broker_is_not_slow(frames: PartialFrames) ->
     third.receive(SMALL_PIECE, now_s=STEP_S)
     third.ready_bytes = SMALL_PIECE
     stepped(frames, STEP_S, 2 * SLOW_S)
-    assert (held.is_open, paused.is_open) == (True, False)
+    assert (broker_paused.is_open, paused.is_open) == (True, False)
 
 
 def test_a_host_has_a_share() -> None:

@@ -1,4 +1,4 @@
-"""The selector: who is connected, idle or held; figures."""
+"""The selector: open, idle and paused connections; statistics."""
 
 import asyncio
 import resource
@@ -19,7 +19,7 @@ from tests.harness.waiting import until
 MIB = 1024 * 1024
 
 
-# ------------------------------------------------------------------------------------------------------------- turns
+# --------------------------------------------------------------------------------------------------------- read batches
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def bodies(peer: Peer) -> list[bytes]:
 
 
 @pytest.mark.usefixtures("clock_ms")
-async def test_small_reads_of_a_poll_are_one_turn() -> None:
-    """What they brought stays as it was until the turn ends, when the poll's reads are done."""
+async def test_small_reads_of_a_poll_are_one_batch() -> None:
+    """The received bytes stay unchanged until the batch ends, after the poll's reads."""
     server, peers = peers_of_one_poll(3)
     for number, peer in enumerate(peers):
         peer.be_read(frame({"code": GATHER, "opaque": number}, b"%d" % number * 1000))
@@ -52,8 +52,8 @@ async def test_small_reads_of_a_poll_are_one_turn() -> None:
 
 
 @pytest.mark.usefixtures("clock_ms")
-async def test_who_is_alone_waits_for_nobody() -> None:
-    """A second read of the same peer, and nobody else's in between, is a turn of its own."""
+async def test_consecutive_reads_of_one_peer_are_separate_batches() -> None:
+    """A second read of the same peer, without a read of another one in between, is its own batch."""
     server, (peer, other) = peers_of_one_poll(2)
     for number in range(3):
         peer.be_read(frame({"code": GATHER, "opaque": number}))
@@ -65,8 +65,8 @@ async def test_who_is_alone_waits_for_nobody() -> None:
     assert server.gathered_sizes == [2, 1, 2]
 
 
-async def test_a_turn_begins_with_the_millisecond(clock_ms: list[int]) -> None:
-    """What came before is finished first, and what a read brought stays where it is."""
+async def test_a_batch_ends_with_the_millisecond(clock_ms: list[int]) -> None:
+    """Earlier reads are finished first, and the received bytes stay where they are."""
     server, peers = peers_of_one_poll(3)
     for number, peer in enumerate(peers):
         clock_ms[0] += number == 1
@@ -78,8 +78,8 @@ async def test_a_turn_begins_with_the_millisecond(clock_ms: list[int]) -> None:
 
 
 @pytest.mark.usefixtures("clock_ms")
-async def test_a_turn_ends_when_it_has_enough() -> None:
-    """Before the next read of the poll, which begins another one."""
+async def test_a_batch_ends_at_its_size_limit() -> None:
+    """Before the next read of the poll, which begins another batch."""
     server, peers = peers_of_one_poll(3)
     for number, peer in enumerate(peers):
         peer.be_read(frame({"code": GATHER, "opaque": number}, bytes(BATCH_BYTES // 2)))
@@ -91,8 +91,8 @@ async def test_a_turn_ends_when_it_has_enough() -> None:
 
 
 @pytest.mark.parametrize("ending", [None, b"\0\0\0\3bad"])
-async def test_who_ends_in_the_poll_of_a_request_is_answered(ending: bytes | None) -> None:
-    """Whether it has said all, or something that cannot be understood."""
+async def test_a_request_right_before_the_end_of_a_stream_gets_a_response(ending: bytes | None) -> None:
+    """Whether the peer closes its side, or sends invalid bytes."""
     _, (peer,) = peers_of_one_poll(1)
     peer.be_read(frame({"code": ECHO, "opaque": 1}, b"last") + (ending or b""))
     if ending is None:
@@ -100,12 +100,12 @@ async def test_who_ends_in_the_poll_of_a_request_is_answered(ending: bytes | Non
     assert bodies(peer) == [b"last"]
 
 
-# ---------------------------------------------------------------------------------------------------- idle, too many
+# ------------------------------------------------------------------------------------------------------- idle, too many
 
 
 @pytest.mark.parametrize("config", [{"max_idle_s": 120.0}], indirect=True)
 async def test_an_idle_connection_is_closed(server: EchoServer, peer: RawPeer) -> None:
-    """After 120 s without a byte in either direction, and not before."""
+    """After 120 s without a byte in either direction, and not earlier."""
     await peer.call(ECHO)
     now_s = server.connection.active_s
     server.selector.close_idle(now_s + 120.0)
@@ -116,8 +116,8 @@ async def test_an_idle_connection_is_closed(server: EchoServer, peer: RawPeer) -
     assert server.selector.statistics().closed_idle == 1
 
 
-async def test_what_is_sent_counts_as_activity(server: EchoServer, peer: RawPeer) -> None:
-    """A peer that only listens is not idle while there is something to hear."""
+async def test_sent_bytes_count_as_activity(server: EchoServer, peer: RawPeer) -> None:
+    """A peer that only receives is not idle while it gets responses."""
     peer.ask(DEFER)
     await until(lambda: server.deferred)
     server.connection.active_s = 0.0
@@ -128,10 +128,10 @@ async def test_what_is_sent_counts_as_activity(server: EchoServer, peer: RawPeer
 
 
 @pytest.mark.parametrize("config", [{"max_connections": 2}], indirect=True)
-async def test_a_connection_too_many_is_refused(
+async def test_a_connection_above_the_limit_is_refused(
     server: EchoServer, peer: RawPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who is there stays; when one goes, there is room again."""
+    """Open connections stay; when one is closed, another one is accepted."""
     await peer.call(ECHO)
     async with await RawPeer.connect(server.port) as second:
         await second.call(ECHO)
@@ -146,8 +146,8 @@ async def test_a_connection_too_many_is_refused(
     assert (figures.accepted, figures.refused) == (3, 1)
 
 
-async def test_everybody_hears_of_a_lost_connection(server: EchoServer, peer: RawPeer) -> None:
-    """Sessions, parked pulls and routes hang on it."""
+async def test_every_listener_is_called_for_a_lost_connection(server: EchoServer, peer: RawPeer) -> None:
+    """Sessions, parked pulls and routes depend on it."""
     await peer.call(ECHO)
     connection = server.connection
     lost: list[object] = []
@@ -172,11 +172,11 @@ async def test_statistics_add_up(server: EchoServer, peer: RawPeer) -> None:
     assert repr(server.selector) == "<Selector 1 connections>"
 
 
-# ---------------------------------------------------------------------------------------------------------------- holds
+# --------------------------------------------------------------------------------------------------------- paused reads
 
 
-async def test_a_held_connection_is_not_read_from() -> None:
-    """Nothing but the release lets a held connection be read from again; what it is owed is still written."""
+async def test_a_paused_connection_is_not_read_from() -> None:
+    """Only `resume_paused_reads` resumes its reads; its responses are still written."""
     server = EchoServer()
     peer, other = Peer(server.dispatcher), Peer(server.dispatcher)
     selector = peer.selector
@@ -184,7 +184,7 @@ async def test_a_held_connection_is_not_read_from() -> None:
     assert (peer.transport.reading, other.transport.reading) == (False, True)
     peer.transport.stuck = True
     peer.connection.write(b"x" * (5 * MIB))
-    peer.selector.flush()  # paused as well, for it does not read
+    peer.selector.flush()  # also paused because it does not read
     assert peer.connection.paused
     peer.transport.backlog.clear()
     peer.connection.resume_writing()
@@ -194,8 +194,8 @@ async def test_a_held_connection_is_not_read_from() -> None:
     assert peer.transport.reading
 
 
-async def test_a_held_connection_may_go() -> None:
-    """A hold ends with its connection, and one that is going is not held."""
+async def test_a_pause_ends_with_its_connection() -> None:
+    """A closing connection cannot be paused."""
     peer = Peer(EchoServer().dispatcher)
     peer.connection.pause_reads()
     peer.connection.connection_lost(None)
@@ -211,7 +211,7 @@ SHARED = RemotingConfig(peer_backlog_bytes=1_000, total_backlog_bytes=2_000)
 
 
 def deaf_peers(count: int, config: RemotingConfig = SHARED) -> list[Peer]:
-    """Peers of one selector that read nothing."""
+    """Return peers of one selector that read nothing."""
     server = EchoServer()
     selector = Selector(server.dispatcher, config)
     peers = [Peer(server.dispatcher, selector, ("127.0.0.9", 4000 + number)) for number in range(count)]
@@ -225,8 +225,8 @@ def leave_unread(peer: Peer, size: int) -> None:
     peer.selector.flush()
 
 
-async def test_one_peer_is_paused_above_its_own_bound() -> None:
-    """At the bound it is still read from."""
+async def test_a_peer_is_paused_above_its_own_limit() -> None:
+    """At the limit it is still read from."""
     (one,) = deaf_peers(1)
     leave_unread(one, 1_000)
     assert not one.connection.paused
@@ -234,20 +234,20 @@ async def test_one_peer_is_paused_above_its_own_bound() -> None:
     assert (one.connection.paused, one.transport.reading) == (True, False)
 
 
-async def test_all_together_are_paused_above_their_bound() -> None:
-    """Whoever leaves anything unread from then on; who reads everything is not concerned."""
-    one, two, three, polite = deaf_peers(4)
-    polite.transport.stuck = False
+async def test_peers_are_paused_above_the_total_limit() -> None:
+    """Every peer with unread bytes from then on; a peer that reads everything is not affected."""
+    one, two, three, normal = deaf_peers(4)
+    normal.transport.stuck = False
     for peer in (one, two):
         leave_unread(peer, 1_000)
     assert [peer.connection.paused for peer in (one, two)] == [False, False]
     leave_unread(three, 1)
-    leave_unread(polite, 900)
-    assert [peer.connection.paused for peer in (one, two, three, polite)] == [False, False, True, False]
+    leave_unread(normal, 900)
+    assert [peer.connection.paused for peer in (one, two, three, normal)] == [False, False, True, False]
 
 
-async def test_above_the_bound_of_all_one_answer_at_a_time_is_given() -> None:
-    """What was read behind it waits, counted, and is served when its peer has read; nothing overtakes."""
+async def test_above_the_total_limit_requests_are_served_one_at_a_time() -> None:
+    """Further requests of the read are deferred and counted, and served when the peer has read; nothing overtakes."""
     one, two, three, late = deaf_peers(4)
     for peer in (one, two):
         leave_unread(peer, 1_000)
@@ -264,8 +264,8 @@ async def test_above_the_bound_of_all_one_answer_at_a_time_is_given() -> None:
     assert (selector.deferred_bytes, late.connection.paused) == (0, False)
 
 
-async def test_what_waits_is_forgotten_with_its_connection() -> None:
-    """The books are even in the end."""
+async def test_deferred_requests_are_dropped_with_their_connection() -> None:
+    """All counters return to 0."""
     (one,) = deaf_peers(1)
     leave_unread(one, 1_001)
     one.send(RemotingCommand.request(ECHO))
@@ -273,8 +273,8 @@ async def test_what_waits_is_forgotten_with_its_connection() -> None:
     assert (one.selector.deferred_bytes, one.selector.backlog_bytes) == (0, 0)
 
 
-async def test_at_half_of_what_may_be_unread_reads_become_small() -> None:
-    """Also at half of what may be unfinished; so that little is read that cannot be answered."""
+async def test_reads_are_small_above_half_of_the_unread_limit() -> None:
+    """Also above half of the limit of partial frames; so few requests are read that cannot be served."""
     one, two = deaf_peers(2)
     rounds = one.selector.read_scheduler
     leave_unread(one, 1_000)
@@ -287,8 +287,8 @@ async def test_at_half_of_what_may_be_unread_reads_become_small() -> None:
     assert len(rounds.window) == SMALLEST_READ
 
 
-async def test_at_twice_the_bound_of_all_the_worst_is_closed(caplog: pytest.LogCaptureFixture) -> None:
-    """Many peers may leave one answer each; the one with most to read makes room, and one at a time."""
+async def test_at_twice_the_total_limit_the_worst_connection_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    """Many peers may each have one unread response; the one with the most unread bytes is closed, one at a time."""
     peers = deaf_peers(5)
     for peer in peers[:4]:
         leave_unread(peer, 900)
@@ -302,16 +302,16 @@ async def test_at_twice_the_bound_of_all_the_worst_is_closed(caplog: pytest.LogC
     assert f"closing connection peer={peers[0].connection.peer} unread_bytes=1000" in caplog.text
     peers[0].lose()
     leave_unread(peers[4], 1_000)
-    assert selector.statistics().closed_unread == 1  # looked at ten times a second
+    assert selector.statistics().closed_unread == 1  # checked ten times a second
     selector.enforce_unread_limit(asyncio.get_running_loop().time() + UNREAD_CHECK_S)
     assert [peer.transport.closing for peer in peers] == [True, False, False, False, True]
 
 
-# ---------------------------------------------------------------------------------------------------------------- waits
+# -------------------------------------------------------------------------------------------------------- waiting times
 
 
-async def test_what_was_read_late_is_told_so() -> None:
-    """A read that waited as long as the most impatient pool may is refused by that pool, the next one is served."""
+async def test_a_late_read_is_refused() -> None:
+    """A read that waited for the shortest wait limit of all pools is refused by that pool, the next one is served."""
     server = EchoServer(wait_ms=200)
     peer = Peer(server.dispatcher)
     began_s = asyncio.get_running_loop().time()
@@ -326,15 +326,15 @@ async def test_what_was_read_late_is_told_so() -> None:
 
 
 async def test_a_read_in_time_is_served() -> None:
-    """Less than the pool's patience is no reason."""
+    """A shorter wait is not a reason to refuse it."""
     server = EchoServer(wait_ms=100_000)
     peer = Peer(server.dispatcher)
     peer.selector.read_scheduler.stalled(asyncio.get_running_loop().time() - 1)
     assert peer.ask(RemotingCommand.request(ECHO)).code == 0
 
 
-async def test_who_waited_for_himself_is_served() -> None:
-    """Requests behind answers that their peer did not read are late by its own doing."""
+async def test_requests_delayed_by_their_own_peer_are_served() -> None:
+    """Requests after responses that their peer did not read are late because of the peer."""
     server = EchoServer(wait_ms=1)
     peer = Peer(server.dispatcher, Selector(server.dispatcher, SHARED))
     peer.transport.stuck = True
@@ -351,7 +351,7 @@ async def test_who_waited_for_himself_is_served() -> None:
 
 
 def test_connections_leave_descriptors_to_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as the settings allow, less if the process has fewer descriptors: 1,536 or half are not for clients."""
+    """The configured maximum, or fewer if the process has fewer descriptors: 1,536 or half are not for clients."""
     for descriptors, allowed in ((1_000_000, 16_384), (10_000, 8_464), (3_072, 1_536), (90, 45), (-1, 16_384)):
         monkeypatch.setattr(resource, "getrlimit", lambda _which, most=descriptors: (most, most))
         assert allowed_connections(RemotingConfig()) == allowed

@@ -12,7 +12,7 @@ from tests.harness.waiting import until
 
 ANNOUNCED = 16_000_000  # bytes of a frame that never ends
 TOGETHER = 40 << 20
-POLITE_BODY = bytes(1_000_000)
+BODY = bytes(1_000_000)
 
 
 async def slow_peers(server: EchoServer, count: int, stack: AsyncExitStack) -> list[RawPeer]:
@@ -42,15 +42,15 @@ async def test_a_normal_send_is_fast_among_slow_peers(server: EchoServer, count:
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         peers = await slow_peers(server, count, stack)
-        polite = await stack.enter_async_context(await RawPeer.connect(server.port))
+        normal = await stack.enter_async_context(await RawPeer.connect(server.port))
         stop = asyncio.Event()
         dripping = asyncio.create_task(drip(peers, stop))
         took = []
         for _ in range(5):
             began_s = loop.time()
-            answer = await polite.call(ECHO, {}, POLITE_BODY)
+            answer = await normal.call(ECHO, {}, BODY)
             took.append(loop.time() - began_s)
-            assert len(answer.body) == len(POLITE_BODY)
+            assert len(answer.body) == len(BODY)
         stop.set()
         await dripping
     assert max(took) < 1.0, took
@@ -61,12 +61,12 @@ async def test_slow_peers_are_closed_while_another_one_sends(server: EchoServer)
     """After the configured time, as long as another peer needs the memory."""
     async with AsyncExitStack() as stack:
         await slow_peers(server, 18, stack)
-        polite = await stack.enter_async_context(await RawPeer.connect(server.port))
+        normal = await stack.enter_async_context(await RawPeer.connect(server.port))
         async with asyncio.timeout(20):
             while server.selector.partial_frames.bytes > server.selector.partial_frames.limit_bytes:
-                assert len((await polite.call(ECHO, {}, POLITE_BODY)).body) == len(POLITE_BODY)
+                assert len((await normal.call(ECHO, {}, BODY)).body) == len(BODY)
         assert server.selector.partial_frames.statistics().closed >= 4
-        assert len((await polite.call(ECHO, {}, b"still here")).body) == 10
+        assert len((await normal.call(ECHO, {}, b"still here")).body) == 10
 
 
 SMALL = {"unfinished_frames_bytes": 65_536, "unfinished_frame_slow_s": 0.05}

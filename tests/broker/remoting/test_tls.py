@@ -1,4 +1,4 @@
-"""Certificates: which are asked for, who is refused, and what happens when the files change."""
+"""Certificates: which are required, which clients are rejected, and how changed files are loaded."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ def own(made: Certificates) -> Pair:
 
 
 async def served_by(server: EchoServer, tls: ssl.SSLContext) -> str | None:
-    """The serial number of the certificate with which the server served such a client, or None if it did not."""
+    """Return the serial number of the certificate with which the server served such a client, or None if it did not."""
     try:
         async with await RawPeer.connect(server.port, tls=tls) as peer:
             await peer.call(ECHO)
@@ -37,7 +37,7 @@ async def served_by(server: EchoServer, tls: ssl.SSLContext) -> str | None:
         return None
 
 
-# ------------------------------------------------------------------------------------------- clients' certificates
+# ------------------------------------------------------------------------------------------------ clients' certificates
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ async def served_by(server: EchoServer, tls: ssl.SSLContext) -> str | None:
         (ClientAuth.OPTIONAL, False, True, True, True),
     ],
 )
-async def test_clients_show_what_they_have_to(
+async def test_client_certificates_are_checked_according_to_the_setting(
     made: Certificates, own: Pair, tmp_path: Path, need: ClientAuth, checked: bool, without: bool, trusted: bool,
     stranger: bool,
 ) -> None:  # fmt: skip
-    """none asks nobody, optional refuses who shows a bad certificate, require refuses who shows none as well."""
+    """none: not requested; optional: an invalid certificate is rejected; require: a missing one is rejected too."""
     (tmp_path / "others").mkdir()
     others = Certificates(tmp_path / "others", "others")
     trust = made.authority.cert
@@ -69,8 +69,8 @@ async def test_clients_show_what_they_have_to(
     assert served == [without, trusted, stranger]
 
 
-def test_trusted_authorities_mean_that_clients_are_checked(made: Certificates, own: Pair) -> None:
-    """tls.server.authClient need not be said where tls.server.trustCertPath is."""
+def test_trusted_authorities_turn_client_verification_on(made: Certificates, own: Pair) -> None:
+    """tls.server.authClient is not needed if tls.server.trustCertPath is set."""
     required = TlsConfig(cert_path=own.cert, key_path=own.key, need_client_auth=ClientAuth.REQUIRE)
     with pytest.raises(StartError, match=r"tls\.server\.authClient=true"):
         ServerTls(required)
@@ -82,11 +82,11 @@ def test_trusted_authorities_mean_that_clients_are_checked(made: Certificates, o
     assert context.current.verify_mode is ssl.CERT_REQUIRED
 
 
-# ------------------------------------------------------------------------------------------------- our certificate
+# ------------------------------------------------------------------------------------------------------ our certificate
 
 
-async def test_without_a_certificate_there_is_one_for_tests() -> None:
-    """A client that does not look is served, one that looks refuses it; a process makes only one."""
+async def test_without_a_certificate_a_test_certificate_is_used() -> None:
+    """A client that does not verify it is served, a client that verifies rejects it; a process makes only one."""
     self_signed.cache_clear()
     async with EchoServer(tls=ServerTls(TlsConfig())) as server:
         assert await served_by(server, careless_context()) is not None
@@ -96,8 +96,8 @@ async def test_without_a_certificate_there_is_one_for_tests() -> None:
         assert self_signed() is first
 
 
-async def test_an_encrypted_key_is_read_with_its_password(made: Certificates) -> None:
-    """A wrong password, or none, stops the start instead of asking the terminal."""
+async def test_an_encrypted_key_is_loaded_with_its_password(made: Certificates) -> None:
+    """A wrong or missing password stops the start instead of prompting on the terminal."""
     locked = made.issue("locked", password="geheim")
     config = TlsConfig(cert_path=locked.cert, key_path=locked.key, key_password="geheim")
     async with EchoServer(tls=ServerTls(config)) as server:
@@ -108,16 +108,16 @@ async def test_an_encrypted_key_is_read_with_its_password(made: Certificates) ->
 
 
 @pytest.mark.parametrize("lacking", ["cert", "key"])
-def test_half_a_pair_stops_the_start(own: Pair, lacking: str) -> None:
-    """A certificate without a key is a mistake, and so is a key without a certificate."""
+def test_a_certificate_without_its_key_stops_the_start(own: Pair, lacking: str) -> None:
+    """So does a key without its certificate."""
     with pytest.raises(StartError, match=f"expected with tls.server.{lacking}Path"):
         ServerTls(TlsConfig(**{f"{field}_path": getattr(own, field) for field in ("cert", "key") if field != lacking}))
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "torn", "another's"])
 @pytest.mark.parametrize("which", ["cert", "key"])
-def test_a_bad_file_stops_the_start_by_name(made: Certificates, own: Pair, which: str, damage: str) -> None:
-    """What cannot be read, is no PEM or does not fit together is told with its path."""
+def test_an_invalid_file_stops_the_start_and_is_named(made: Certificates, own: Pair, which: str, damage: str) -> None:
+    """The error names a file that cannot be read, is not PEM, or does not match the other one."""
     path: Path = getattr(own, which)
     spoil(path, damage, getattr(made.issue("other"), which))
     with pytest.raises(StartError, match=rf"tls\.server\.certPath.*{path.name}"):
@@ -125,7 +125,7 @@ def test_a_bad_file_stops_the_start_by_name(made: Certificates, own: Pair, which
 
 
 def test_enforcing_needs_a_certificate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nobody could be served without one, so the broker does not start."""
+    """No client could be served without one, so the broker does not start."""
     monkeypatch.setattr("skylarkmq.broker.remoting.tls.TEST_CERTIFICATE", (str(tmp_path / "no-such-command"),))
     self_signed.cache_clear()
     with pytest.raises(StartError, match=r"tls\.server\.mode=enforcing.*no-such-command"):
@@ -135,20 +135,20 @@ def test_enforcing_needs_a_certificate(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert ServerTls(TlsConfig()).context is None
 
 
-def test_disabled_looks_at_no_certificate(tmp_path: Path) -> None:
-    """Settings of a feature that is off cannot stop a start."""
+def test_disabled_reads_no_certificate(tmp_path: Path) -> None:
+    """Settings of a disabled feature cannot stop a start."""
     tls = ServerTls(TlsConfig(mode=TlsMode.DISABLED, cert_path=tmp_path / "none", key_path=tmp_path / "none"))
     tls.reload_certificates()
     assert tls.statistics().mode == "disabled"
 
 
-# ------------------------------------------------------------------------------------------------ new certificates
+# ----------------------------------------------------------------------------------------------------- new certificates
 
 
 async def test_a_new_certificate_is_used_for_new_connections(
     made: Certificates, own: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without a restart; connections that stand go on with the old one."""
+    """Without a restart; open connections keep the old one."""
     caplog.set_level("INFO", "skylarkmq.broker.remoting.tls")
     tls = ServerTls(TlsConfig(cert_path=own.cert, key_path=own.key))
     async with EchoServer(tls=tls) as server:
@@ -167,10 +167,10 @@ async def test_a_new_certificate_is_used_for_new_connections(
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "torn", "another's"])
 @pytest.mark.parametrize("which", ["cert", "key"])
-async def test_a_bad_new_certificate_leaves_the_old_one(
+async def test_an_invalid_new_certificate_keeps_the_old_one(
     made: Certificates, own: Pair, which: str, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file that is not there, half written or of another pair is told once; when it is mended it is used."""
+    """A missing, truncated or mismatched file is logged once; a repaired one is loaded."""
     tls = ServerTls(TlsConfig(cert_path=own.cert, key_path=own.key))
     later = made.issue("next")
     async with EchoServer(tls=tls) as server:
@@ -186,10 +186,10 @@ async def test_a_bad_new_certificate_leaves_the_old_one(
         assert await served_by(server, made.client_context()) not in (None, before)
 
 
-async def test_a_server_looks_for_new_certificates_by_itself(
+async def test_a_server_checks_for_new_certificates_periodically(
     made: Certificates, own: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the look for idle connections."""
+    """With the scan for idle connections."""
     monkeypatch.setattr("skylarkmq.broker.remoting.boss.IDLE_SCAN_S", 0.001)
     tls = ServerTls(TlsConfig(cert_path=own.cert, key_path=own.key))
     async with EchoServer(tls=tls):
@@ -197,11 +197,11 @@ async def test_a_server_looks_for_new_certificates_by_itself(
         await until(lambda: tls.statistics().reloads)
 
 
-# --------------------------------------------------------------------------------------------- our own connections
+# -------------------------------------------------------------------------------------------------- our own connections
 
 
-def test_connections_of_ours_are_plain_unless_told() -> None:
-    """tls.enable or useTLS; without either, only where plain ones are refused."""
+def test_outbound_connections_are_plain_by_default() -> None:
+    """tls.enable or useTLS turn TLS on; without either it is on only in enforcing mode."""
     assert client_context(OutboundTlsConfig(), TlsMode.PERMISSIVE) is None
     assert client_context(OutboundTlsConfig(), TlsMode.ENFORCING) is not None
     assert client_context(OutboundTlsConfig(enable=False), TlsMode.ENFORCING) is None
@@ -209,8 +209,8 @@ def test_connections_of_ours_are_plain_unless_told() -> None:
     assert client_context(OutboundTlsConfig(use_tls=True, enable=False), TlsMode.PERMISSIVE) is None
 
 
-def test_servers_are_checked_when_authorities_are_named(made: Certificates) -> None:
-    """tls.client.authServer follows tls.client.trustCertPath; names are not compared."""
+def test_trusted_authorities_turn_server_verification_on(made: Certificates) -> None:
+    """tls.client.authServer follows tls.client.trustCertPath; host names are not compared."""
     trusting = client_context(OutboundTlsConfig(enable=True, trust_cert_path=made.authority.cert), TlsMode.PERMISSIVE)
     careless = client_context(OutboundTlsConfig(enable=True), TlsMode.PERMISSIVE)
     assert trusting is not None
@@ -220,7 +220,7 @@ def test_servers_are_checked_when_authorities_are_named(made: Certificates) -> N
 
 
 def spoil(path: Path, damage: str, others: Path) -> None:
-    """Do to a file what happens to files."""
+    """Damage a file."""
     match damage:
         case "missing":
             path.unlink()
@@ -233,7 +233,7 @@ def spoil(path: Path, damage: str, others: Path) -> None:
 
 
 def replace(own: Pair, new: Pair) -> None:
-    """Put a new pair in the place of the old one, as a tool for certificates does it."""
+    """Replace a certificate and its key, as certificate tools do."""
     for target, source in zip(own, new, strict=True):
         beside = target.with_suffix(".new")
         shutil.copy(source, beside)

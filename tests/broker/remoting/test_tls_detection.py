@@ -1,4 +1,4 @@
-"""The first byte: who speaks TLS, who does not, and who is served in which mode."""
+"""The first byte: TLS and plain clients, and which of them each mode serves."""
 
 import asyncio
 import ssl
@@ -24,7 +24,7 @@ def has_received(server: EchoServer, size: int) -> bool:
 
 
 async def is_served(server: EchoServer, tls: ssl.SSLContext | None) -> bool:
-    """Whether a client of this kind gets an answer."""
+    """Return whether a client of this kind gets a response."""
     try:
         async with await RawPeer.connect(server.port, tls=tls) as peer:
             return (await peer.call(ECHO, body=b"hello")).body == b"hello"
@@ -36,10 +36,10 @@ async def is_served(server: EchoServer, tls: ssl.SSLContext | None) -> bool:
     ("mode", "serves_plain", "serves_tls"),
     [(TlsMode.DISABLED, True, False), (TlsMode.PERMISSIVE, True, True), (TlsMode.ENFORCING, False, True)],
 )
-async def test_the_mode_says_who_is_served(
+async def test_the_mode_decides_which_clients_are_served(
     mode: TlsMode, serves_plain: bool, serves_tls: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """disabled: plain only; permissive: both; enforcing: TLS only. Who is not gets closed, with a line in the log."""
+    """disabled: plain only; permissive: both; enforcing: TLS only. Other connections are closed, with a log line."""
     caplog.set_level("INFO", "skylarkmq.broker.remoting.tls_detection")
     tls = ServerTls(TlsConfig(mode=mode))
     async with EchoServer(tls=tls) as server:
@@ -51,14 +51,14 @@ async def test_the_mode_says_who_is_served(
 
 
 async def test_the_first_read_of_a_plain_peer_is_not_lost() -> None:
-    """Several frames in the read that decides are all handled, in that read."""
+    """Several frames in the first read are all handled."""
     async with EchoServer(tls=ServerTls(TlsConfig())) as server, await RawPeer.connect(server.port) as peer:
         peer.send(requests(5))
         assert [(await peer.receive()).header["opaque"] for _ in range(5)] == list(range(5))
 
 
 async def test_a_frame_may_come_byte_by_byte() -> None:
-    """One byte is enough to decide, and stays with what follows it."""
+    """One byte is enough for the decision, and stays with the bytes after it."""
     async with EchoServer(tls=ServerTls(TlsConfig())) as server, await RawPeer.connect(server.port) as peer:
         whole = frame({"code": ECHO, "opaque": 7}, b"slow")
         for sent in range(len(whole)):
@@ -67,8 +67,8 @@ async def test_a_frame_may_come_byte_by_byte() -> None:
         assert (await peer.receive()).body == b"slow"
 
 
-async def test_a_silent_peer_is_left_alone_and_counted() -> None:
-    """Until it speaks it is neither plain nor TLS: one of the connections, closed only when it was idle too long."""
+async def test_a_silent_peer_is_counted_and_closed_when_idle() -> None:
+    """Before its first byte it is neither plain nor TLS: an ordinary connection, closed only after the idle timeout."""
     config = RemotingConfig(max_connections=1, max_idle_s=120)
     async with EchoServer(config, tls=ServerTls(TlsConfig())) as server, await RawPeer.connect(server.port) as peer:
         await until(lambda: server.selector.connections)
@@ -80,8 +80,8 @@ async def test_a_silent_peer_is_left_alone_and_counted() -> None:
         assert await peer.rest() == b""
 
 
-async def test_silent_peers_make_room_for_others() -> None:
-    """At the limit the one that has said nothing for longest goes, in 5 s at the earliest; who has spoken stays."""
+async def test_at_the_limit_the_longest_silent_peer_is_closed() -> None:
+    """After 5 s without a byte at the earliest; connections that have sent data stay."""
     config = RemotingConfig(max_connections=3)
     async with (
         EchoServer(config, tls=ServerTls(TlsConfig())) as server,
@@ -108,8 +108,8 @@ async def test_silent_peers_make_room_for_others() -> None:
     assert (figures.closed_idle, figures.refused) == (1, 2)
 
 
-async def test_a_silent_peer_that_leaves_is_gone() -> None:
-    """A port that is only looked at leaves nothing behind."""
+async def test_a_silent_peer_that_disconnects_is_removed() -> None:
+    """A port scan leaves no connection behind."""
     async with EchoServer(tls=ServerTls(TlsConfig())) as server:
         async with await RawPeer.connect(server.port):
             await until(lambda: server.selector.connections)
@@ -117,7 +117,7 @@ async def test_a_silent_peer_that_leaves_is_gone() -> None:
 
 
 async def test_without_a_certificate_tls_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the test certificate cannot be made, plain clients are served and others are closed."""
+    """If the test certificate cannot be made, plain clients are served and others are closed."""
     monkeypatch.setattr("skylarkmq.broker.remoting.tls.TEST_CERTIFICATE", (str(tmp_path / "no-such-command"),))
     self_signed.cache_clear()
     async with EchoServer(tls=ServerTls(TlsConfig())) as server:
@@ -126,7 +126,7 @@ async def test_without_a_certificate_tls_is_refused(tmp_path: Path, monkeypatch:
 
 
 async def test_a_stop_closes_every_kind_of_connection(tmp_path: Path) -> None:
-    """Silent, in a handshake, under TLS: nobody is left."""
+    """Silent, in a handshake, under TLS: none is left."""
     made = Certificates(tmp_path)
     own = made.issue("server")
     tls = ServerTls(TlsConfig(cert_path=own.cert, key_path=own.key))

@@ -40,7 +40,7 @@ async def peer(server: EchoServer) -> AsyncIterator[RawPeer]:
 
 
 class Region:
-    """A piece of a file, as a pull's answer has them."""
+    """A region of a file, as in the response to a pull."""
 
     def __init__(self, file: Path, position: int, size: int, *, is_hot: bool) -> None:
         self.fd = os.open(file, os.O_RDONLY)
@@ -59,7 +59,7 @@ class Region:
 
 
 class Client:
-    """A TLS client of which a test holds both ends: what goes over the socket, and when."""
+    """A TLS client whose two ends the test controls: the bytes on the socket, and their timing."""
 
     def __init__(self, raw: RawPeer, context: ssl.SSLContext | None = None) -> None:
         self.raw = raw
@@ -69,21 +69,21 @@ class Client:
         )
 
     def step(self) -> bytes:
-        """The next step of the handshake: what is to be sent."""
+        """Return the bytes of the next handshake step."""
         try:
             self.engine.do_handshake()
         except ssl.SSLWantReadError:
-            pass  # the server's turn
+            pass  # the server continues
         else:
             self.done = True
         return self.outgoing.read()
 
     async def take(self) -> None:
-        """Read what the server sent."""
+        """Read the bytes that the server sent."""
         self.incoming.write(await self.raw.some())
 
     async def to_the_last_step(self) -> bytes:
-        """The handshake but for what is returned, which would complete it."""
+        """Run the handshake except for its last step, which is returned."""
         self.raw.send(self.step())
         while True:
             await self.take()
@@ -93,12 +93,12 @@ class Client:
             self.raw.send(last)
 
 
-# ---------------------------------------------------------------------------------------------------------- both ways
+# ------------------------------------------------------------------------------------------------------ both directions
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_bytes_arrive_as_they_were_sent(server: EchoServer, version: ssl.TLSVersion) -> None:
-    """Bodies from nothing to some MiB, over many records and many reads, come back equal byte by byte."""
+    """Bodies of 0 bytes to some MiB, over many records and reads, are returned unchanged."""
     context = careless_context()
     context.minimum_version = context.maximum_version = version
     rng = random.Random(version)
@@ -108,8 +108,8 @@ async def test_bytes_arrive_as_they_were_sent(server: EchoServer, version: ssl.T
             assert (await peer.call(ECHO, body=body)).body == body
 
 
-async def test_many_requests_of_one_read_are_answered_in_order(server: EchoServer, peer: RawPeer) -> None:
-    """Frames do not care for records."""
+async def test_many_requests_of_one_read_get_responses_in_order(server: EchoServer, peer: RawPeer) -> None:
+    """Frames do not depend on the borders of records."""
     peer.send(requests(2_000, size=700))
     for n in range(2_000):
         received = await peer.receive()
@@ -117,7 +117,7 @@ async def test_many_requests_of_one_read_are_answered_in_order(server: EchoServe
 
 
 async def test_requests_with_the_end_of_the_handshake_are_served(server: EchoServer) -> None:
-    """A client need not wait for anything before it asks."""
+    """A client may send requests together with its last handshake message."""
     async with await RawPeer.connect(server.port) as raw:
         client = Client(raw)
         last = await client.to_the_last_step()
@@ -127,25 +127,25 @@ async def test_requests_with_the_end_of_the_handshake_are_served(server: EchoSer
 
 
 async def test_a_hello_may_come_byte_by_byte(server: EchoServer, tls: ServerTls) -> None:
-    """The first byte decides; the rest may take its time."""
+    """The first byte decides; the rest may arrive later."""
     async with await RawPeer.connect(server.port) as raw:
         hello = Client(raw).step()
         for sent in range(len(hello)):
             raw.send(hello[sent : sent + 1])
             await asyncio.sleep(0)
         assert (await raw.some())[0] == TLS_HANDSHAKE
-    await until(lambda: tls.failed)  # it left in the middle
+    await until(lambda: tls.failed)  # the client closed during the handshake
 
 
 @pytest.mark.parametrize("config", [{"peer_backlog_bytes": MIB}], indirect=True)
 async def test_a_peer_that_does_not_read_is_not_read_from(server: EchoServer) -> None:
-    """What waits for it is counted in encrypted bytes, and everything comes when it reads again."""
+    """Its backlog is counted in encrypted bytes, and all responses arrive when it reads again."""
     peer = await RawPeer.connect_deaf(server.port, careless_context())
     async with peer:
         for _ in range(8):
             peer.ask(LARGE, {"n": 4 * MIB})
         await until(lambda: server.selector.connections and server.connection.paused)
-        await asyncio.sleep(0)  # until the turn has ended
+        await asyncio.sleep(0)  # until the read batch has ended
         assert server.handled < 8
         assert server.connection.backlog_bytes > MIB
         peer.listen()
@@ -155,8 +155,8 @@ async def test_a_peer_that_does_not_read_is_not_read_from(server: EchoServer) ->
         assert not server.connection.paused
 
 
-async def test_two_peers_take_turns(server: EchoServer, peer: RawPeer) -> None:
-    """Who sends without end is not read without end."""
+async def test_two_peers_are_served_alternately(server: EchoServer, peer: RawPeer) -> None:
+    """A peer that sends continuously does not block the other."""
     async with await RawPeer.connect(server.port, tls=careless_context()) as other:
         peer.send(requests(20_000, size=1_000))
         assert (await other.call(ECHO, body=b"me too")).body == b"me too"
@@ -164,8 +164,8 @@ async def test_two_peers_take_turns(server: EchoServer, peer: RawPeer) -> None:
             assert (await peer.receive()).header["opaque"] == n
 
 
-async def test_an_answer_of_later_is_encrypted_too(server: EchoServer, peer: RawPeer) -> None:
-    """What is written outside of a read goes the same way."""
+async def test_a_later_response_is_encrypted_too(server: EchoServer, peer: RawPeer) -> None:
+    """Output outside of a read takes the same path."""
     opaque = peer.ask(DEFER, body=b"later")
     await until(lambda: server.deferred)
     connection, command = server.deferred.pop()
@@ -173,19 +173,19 @@ async def test_an_answer_of_later_is_encrypted_too(server: EchoServer, peer: Raw
     assert (await peer.receive()).header["opaque"] == opaque
 
 
-async def test_pieces_of_files_are_copied(server: EchoServer, peer: RawPeer, tmp_path: Path) -> None:
-    """Long, short, in memory or not, between bytes: they come in order and encrypted, and no file is sent by itself."""
+async def test_file_regions_are_copied(server: EchoServer, peer: RawPeer, tmp_path: Path) -> None:
+    """Long, short, in memory or not, between bytes: they arrive in order and encrypted, without sendfile."""
     file = tmp_path / "segment"
     file.write_bytes(data := random.Random(1).randbytes(4 * MIB))
-    places = [(0, 2 * MIB, False), (7, 100, True), (MIB, MIB, True), (5, 3 * MIB, False), (99, 64 * 1024, True)]
-    regions = [Region(file, position, size, is_hot=is_hot) for position, size, is_hot in places]
+    slices = [(0, 2 * MIB, False), (7, 100, True), (MIB, MIB, True), (5, 3 * MIB, False), (99, 64 * 1024, True)]
+    regions = [Region(file, position, size, is_hot=is_hot) for position, size, is_hot in slices]
     await peer.call(ECHO)
     connection = server.connection
     for region in regions:
         connection.write(b"head")
         connection.write_regions([region])
     connection.write(b"end")
-    expected = b"".join(b"head" + data[position : position + size] for position, size, _ in places) + b"end"
+    expected = b"".join(b"head" + data[position : position + size] for position, size, _ in slices) + b"end"
     assert await peer.take(len(expected)) == expected
     figures = server.selector.pending_writes.statistics()
     assert figures.sent_calls == figures.cold_sent_calls == 0
@@ -194,8 +194,8 @@ async def test_pieces_of_files_are_copied(server: EchoServer, peer: RawPeer, tmp
         os.close(region.fd)
 
 
-async def test_a_connection_knows_that_it_is_secure(server: EchoServer, peer: RawPeer) -> None:
-    """Nobody sends plain files on it: the transport names its TLS, and the socket's address as before."""
+async def test_the_transport_of_a_secure_connection_names_its_tls(server: EchoServer, peer: RawPeer) -> None:
+    """So no plain file data is sent on it; the socket's address is unchanged."""
     await peer.call(ECHO)
     transport = server.connection._transport
     assert isinstance(transport, TlsTransport)
@@ -209,18 +209,18 @@ async def test_a_connection_knows_that_it_is_secure(server: EchoServer, peer: Ra
     assert transport.is_reading()
 
 
-# -------------------------------------------------------------------------------------------------------------- ends
+# ----------------------------------------------------------------------------------------------------------------- ends
 
 
-async def test_a_peer_that_says_goodbye_is_closed(server: EchoServer, peer: RawPeer) -> None:
-    """A close_notify ends the connection, and is answered by one."""
+async def test_a_close_notify_closes_the_connection(server: EchoServer, peer: RawPeer) -> None:
+    """The server responds with its own close_notify."""
     await peer.call(ECHO)
     await peer.close()
     await until(lambda: not server.selector.connections)
 
 
-async def test_a_peer_that_just_goes_is_gone(server: EchoServer) -> None:
-    """A closed socket without a word of TLS is an end like any other."""
+async def test_a_peer_that_closes_without_close_notify_is_removed(server: EchoServer) -> None:
+    """A closed socket without a TLS alert is an ordinary end."""
     async with await RawPeer.connect(server.port) as raw:
         client = Client(raw)
         raw.send(await client.to_the_last_step())
@@ -231,7 +231,7 @@ async def test_a_peer_that_just_goes_is_gone(server: EchoServer) -> None:
 
 
 async def test_a_broken_stream_is_closed(server: EchoServer, tls: ServerTls, caplog: pytest.LogCaptureFixture) -> None:
-    """Bytes that do not decrypt end the connection with a line, not with a traceback."""
+    """Bytes that cannot be decrypted end the connection with a log line, without a traceback."""
     caplog.set_level("INFO")
     async with await RawPeer.connect(server.port) as raw:
         client = Client(raw)
@@ -245,8 +245,8 @@ async def test_a_broken_stream_is_closed(server: EchoServer, tls: ServerTls, cap
     assert tls.failed == 0
 
 
-async def test_a_broken_frame_closes_tls_too(server: EchoServer, peer: RawPeer) -> None:
-    """A frame that is none is no better for being encrypted; what was before it is answered."""
+async def test_an_invalid_frame_closes_a_tls_connection(server: EchoServer, peer: RawPeer) -> None:
+    """Requests before the invalid frame get their responses."""
     peer.send(requests(1) + b"\x7f" * 40)
     assert (await peer.receive()).header["opaque"] == 0
     assert await peer.rest() == b""
@@ -266,10 +266,10 @@ async def test_a_broken_frame_closes_tls_too(server: EchoServer, peer: RawPeer) 
     ],
     ids=["0x16", "no hello", "too long", "SSL 3"],
 )
-async def test_garbage_is_closed_and_counted(
+async def test_an_invalid_handshake_is_closed_and_counted(
     server: EchoServer, tls: ServerTls, caplog: pytest.LogCaptureFixture, garbage: bytes
 ) -> None:
-    """One line at info with the peer, one failure, no traceback."""
+    """One line at level info with the peer, one failure, no traceback."""
     caplog.set_level("INFO")
     async with await RawPeer.connect(server.port) as raw:
         raw.send(garbage)
@@ -283,10 +283,10 @@ async def test_garbage_is_closed_and_counted(
 
 
 @pytest.mark.parametrize("step", [0, 1])
-async def test_a_peer_may_leave_in_the_middle(
+async def test_a_peer_may_close_during_the_handshake(
     server: EchoServer, tls: ServerTls, caplog: pytest.LogCaptureFixture, step: int
 ) -> None:
-    """After half a hello, or after the server's answer to it."""
+    """After half of its hello, or after the server's response."""
     caplog.set_level("INFO")
     async with await RawPeer.connect(server.port) as raw:
         client = Client(raw)
@@ -301,10 +301,10 @@ async def test_a_peer_may_leave_in_the_middle(
     assert "reason=the peer closed the connection" in caplog.text
 
 
-async def test_a_reset_in_the_middle_is_no_error(
+async def test_a_reset_during_the_handshake_is_not_an_error(
     server: EchoServer, tls: ServerTls, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A peer that slams the door is counted like one that leaves."""
+    """A connection reset is counted like a close."""
     sock = socket.create_connection(("127.0.0.1", server.port))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
     sock.send(b"\x16\x03\x01")
@@ -316,10 +316,10 @@ async def test_a_reset_in_the_middle_is_no_error(
     assert "Traceback" not in caplog.text
 
 
-async def test_a_handshake_that_takes_too_long_is_given_up(
+async def test_a_slow_handshake_is_aborted(
     server: EchoServer, tls: ServerTls, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However slowly the peer goes on, it has HANDSHAKE_TIMEOUT_S for all of it."""
+    """HANDSHAKE_TIMEOUT_S applies to the whole handshake, however slowly the peer continues."""
     caplog.set_level("INFO")
     monkeypatch.setattr("skylarkmq.broker.remoting.tls_transport.HANDSHAKE_TIMEOUT_S", 0.01)
     async with await RawPeer.connect(server.port) as raw:
@@ -332,7 +332,7 @@ async def test_a_handshake_that_takes_too_long_is_given_up(
 async def test_a_finished_handshake_has_no_deadline(
     server: EchoServer, tls: ServerTls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock of the handshake does not cut connections that stand."""
+    """The handshake timeout does not affect established connections."""
     async with await RawPeer.connect(server.port, tls=careless_context()) as peer:
         await peer.call(ECHO)
         transport = server.connection._transport
@@ -341,8 +341,8 @@ async def test_a_finished_handshake_has_no_deadline(
     assert tls.statistics().failed == 0
 
 
-async def test_a_refused_client_is_told_by_an_alert(server: EchoServer, tls: ServerTls) -> None:
-    """A client whose versions are all too old hears why."""
+async def test_a_rejected_client_gets_an_alert(server: EchoServer, tls: ServerTls) -> None:
+    """A client without a supported version gets the reason as an alert."""
     async with await RawPeer.connect(server.port) as raw:
         raw.send(b"\x16\x03\x01\x00\x2f\x01\x00\x00\x2b\x03\x01" + bytes(32) + b"\x00\x00\x02\x00\x2f\x01\x00\x00\x00")
         alert = await raw.rest()

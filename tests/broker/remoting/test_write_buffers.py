@@ -98,9 +98,9 @@ def parts_of(rng: random.Random, segment: memoryview, answers: int) -> list[byte
     parts: list[bytes | memoryview] = []
     for number in range(answers):
         parts += [rng.randbytes(rng.randrange(40)), segment[number : 2 * number]]
-        places = [(78 * at, rng.randrange(1, 78)) for at in range(rng.randint(1, 64))]
-        units = b"".join(UNIT.pack(at, size, 0) for at, size in places)
-        records = UnitRun(0, units, Segment(segment), 5000, 5000, 90).take(0, len(places), 5000)
+        ranges = [(78 * at, rng.randrange(1, 78)) for at in range(rng.randint(1, 64))]
+        units = b"".join(UNIT.pack(at, size, 0) for at, size in ranges)
+        records = UnitRun(0, units, Segment(segment), 5000, 5000, 90).take(0, len(ranges), 5000)
         assert records is not None
         parts += records.parts_after(rng.randbytes(30))
     return parts
