@@ -1,6 +1,6 @@
 """Committed offsets: QUERY_CONSUMER_OFFSET (14), UPDATE_CONSUMER_OFFSET (15).
 
-On QUERY_NOT_FOUND (22) a consumer starts where its own setting says, so this response decides whether a new group reads
+On QUERY_NOT_FOUND (22) a consumer starts by its own setting, so this response decides whether a new group reads
 old messages. For a group without an offset the broker returns 0 if the queue begins at 0, is empty, or does not exist
 yet: only then can no message be lost that arrives while the group still assigns its queues. It returns 22 if the queue
 begins later, or if its first message is so old that the group would have to read from disk.

@@ -162,7 +162,7 @@ class SendBackProcessor:
         return append
 
     def _dead_letter(self, original: Record, properties: dict[str, str], group: SubscriptionGroupConfig) -> Append:
-        """Return the append of a dead letter. It is not deferred again, whatever its properties say."""
+        """Return the append of a dead letter. Its properties do not defer it again."""
         properties[PropertyName.DELAY] = AT_ONCE
         topic = self._topics.create_for_group(DLQ_PREFIX + group.group_name)
         return copy_for_retry(original, properties, topic.topic_name, 0)

@@ -261,6 +261,6 @@ class PullProcessor:
             self._missed += 1
 
 
-def _code_of(status: GetStatus, asked: int) -> ResponseCode:
-    """Return the response code of a pull from offset `asked` that found nothing."""
-    return ResponseCode.PULL_OFFSET_MOVED if asked and status in EMPTY_QUEUE else CODE_OF_STATUS[status]
+def _code_of(status: GetStatus, offset: int) -> ResponseCode:
+    """Return the response code of a pull from `offset` that found nothing."""
+    return ResponseCode.PULL_OFFSET_MOVED if offset and status in EMPTY_QUEUE else CODE_OF_STATUS[status]

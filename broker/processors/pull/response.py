@@ -51,19 +51,19 @@ Pieces = tuple[bytes, bytes, bytes, bytes, bytes]
 
 def found_pieces(topic: TopicConfig, group: SubscriptionGroupConfig, suggested_broker: int = MASTER_ID) -> Pieces:
     """Return the parts that the JSON heads of a group's responses with messages of a topic have in common."""
-    flag, before_max, before_min, before_next, before_broker, before_topic, before_opaque, behind = _JSON_FOUND.split(
+    flag, before_max, before_min, before_next, before_broker, before_topic, before_opaque, after = _JSON_FOUND.split(
         b"%d"
     )
     fixed = b"%b%d%b%d%b" % (before_broker, suggested_broker, before_topic, topic.topic_sys_flag, before_opaque)
-    return b"%b%d%b" % (flag, group.group_sys_flag, before_max), before_min, before_next, fixed, behind
+    return b"%b%d%b" % (flag, group.group_sys_flag, before_max), before_min, before_next, fixed, after
 
 
 def python_found_head(
     pieces: Pieces, max_offset: int, min_offset: int, next_offset: int, opaque: int, size: int
 ) -> bytes:
     """Return a JSON response frame up to its body of `size` bytes."""
-    before_max, before_min, before_next, before_opaque, behind = pieces
-    fields = before_max, max_offset, before_min, min_offset, before_next, next_offset, before_opaque, opaque, behind
+    before_max, before_min, before_next, before_opaque, after = pieces
+    fields = before_max, max_offset, before_min, min_offset, before_next, next_offset, before_opaque, opaque, after
     header = b"%b%d%b%d%b%d%b%d%b" % fields
     length = len(header)
     return _PREFIX.pack(4 + length + size, length) + header

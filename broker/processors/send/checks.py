@@ -92,11 +92,11 @@ class SendChecks:
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
         if name[0] == "%" and name.startswith(RETRY_PREFIX) and not is_true(header.batch):
             return self._retry_topic(command, header, topic)
-        if self._is_plain(topic):
+        if self._needs_no_checks(topic):
             self.queues[intern(name)] = max(topic.write_queue_nums, topic.read_queue_nums)
         return topic
 
-    def _is_plain(self, topic: TopicConfig) -> bool:
+    def _needs_no_checks(self, topic: TopicConfig) -> bool:
         """Return whether every send to this topic with an explicit queue passes all checks until the topics change."""
         is_single = topic.topic_filter_type is TopicFilterType.SINGLE_TAG
         return is_single and not topic.order and topic.topic_name[0] != "%"

@@ -33,7 +33,7 @@ class SendBackpressure:
         return f"<SendBackpressure {'paused' if self._pool.is_suspended else 'running'}>"
 
     def pause(self) -> None:
-        """Hold sends in the pool: the flush is too far behind."""
+        """Keep sends waiting in the pool: the flush is too far behind."""
         self._pool.suspend(self._reason)
 
     def resume(self) -> None:

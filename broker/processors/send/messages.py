@@ -152,8 +152,8 @@ class SendMessages:
     ) -> tuple[Append, str, int]:
         """Return the append of a message, its unique key, and its queue id. A refused append has its status set."""
         is_dead_letter = topic.topic_name != header.topic
-        if not is_dead_letter and (granted := self._deferred(connection, command, header, topic)) is not None:
-            return granted
+        if not is_dead_letter and (deferred := self._deferred(connection, command, header, topic)) is not None:
+            return deferred
         properties = self._complete(without_delay(header.properties) if is_dead_letter else header.properties)
         sys_flag = header.sys_flag
         if topic.topic_filter_type is _MULTI_TAG:
@@ -187,7 +187,7 @@ class SendMessages:
         deferred = self._deferred_properties(header.properties) if topic.topic_filter_type is not _MULTI_TAG else None
         if deferred is None:
             return None
-        encoded, code, keys, wish = deferred
+        encoded, code, keys, request = deferred
         append = Append(
             topic.topic_name,
             header.queue_id if header.queue_id >= 0 else any_queue(topic),
@@ -202,7 +202,7 @@ class SendMessages:
         )
         append.keys = keys
         queue_id = append.queue_id
-        if not self._defer_fast(append, wish, self._now_ms()):
+        if not self._defer_fast(append, request, self._now_ms()):
             return None
         return append, keys[0].decode(), queue_id
 

@@ -46,10 +46,10 @@ class SendResponses:
         self.ext = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false"}
         pieces = _pieces(self.ext, store_host)
         escaped = [piece.replace(b"%", b"%%") for piece in pieces]
-        begin, queue_id, queue_offset, self._key, end, behind = escaped
+        begin, queue_id, queue_offset, self._key, end, after = escaped
         offsets = queue_id + b"%d" + queue_offset + b"%d"
-        self._template = begin + b"%016X" + offsets + self._key + b"%s" + end + b"%d" + behind
-        self._batch = begin + b"%b" + offsets + b"%b" + end + b"%d" + behind
+        self._template = begin + b"%016X" + offsets + self._key + b"%s" + end + b"%d" + after
+        self._batch = begin + b"%b" + offsets + b"%b" + end + b"%d" + after
         self._binary = binary_pieces = _binary_pieces(self.ext, store_host)
         self._packed = packed_pieces = _packed_pieces(self.ext, store_host)
         self._packed_struct = Struct(">iI{}si{}s16s{}si{}sq{}sB".format(*map(len, packed_pieces[:5])))
@@ -140,8 +140,8 @@ class SendResponses:
 
     def _packed_parts(self, send: FastPathSend) -> tuple[bytes, ...]:
         command, append, unique_key = send
-        outer, id_begin, queue_id, queue_offset, key, behind = self._packed
-        size = self._packed_struct.size + len(unique_key) + len(behind)
+        outer, id_begin, queue_id, queue_offset, key, after = self._packed
+        size = self._packed_struct.size + len(unique_key) + len(after)
         head = self._packed_struct.pack(
             size - 4,
             MSGPACK << 24 | size - 8,
@@ -156,7 +156,7 @@ class SendResponses:
             key,
             len(unique_key),
         )
-        return head, unique_key, behind
+        return head, unique_key, after
 
     def stored_general(
         self, request: RemotingCommand, code: ResponseCode, remark: str | None, header: SendMessageResponseHeader
@@ -203,8 +203,8 @@ def _packed_pieces(ext: dict[str, str], store_host: bytes) -> list[bytes]:
     header = SendMessageResponseHeader(message_id, queue_id, queue_offset, "k" * 64, None, *ext.values())
     rest = encode_positional(response, header)
     pieces = []
-    for place in (_i32(response.opaque), physical_offset.encode(), _i32(queue_id), _i64(queue_offset), b"\x40"):
-        before, _, rest = rest.partition(place)
+    for number in (_i32(response.opaque), physical_offset.encode(), _i32(queue_id), _i64(queue_offset), b"\x40"):
+        before, _, rest = rest.partition(number)
         pieces.append(before)
     return [*pieces, rest[64:]]
 

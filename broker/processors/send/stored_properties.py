@@ -98,8 +98,8 @@ class PropertyCompletion:
         if unique_key is None or (name is None and half is None):
             return None
         prepared = PropertyName.TRANSACTION_PREPARED
-        wish = DeferralRequest(prepared, 1) if name is None else DeferralRequest(name.decode(), int(number))
-        return own + self.cluster_entry, tags_code_of(tags), keys_of(unique_key, keys), wish
+        request = DeferralRequest(prepared, 1) if name is None else DeferralRequest(name.decode(), int(number))
+        return own + self.cluster_entry, tags_code_of(tags), keys_of(unique_key, keys), request
 
     def shared(self, batch_level: dict[str, str]) -> Shared | None:
         """Return the entries that a batch's own properties add to its messages; None if they are not common."""
