@@ -30,7 +30,7 @@ from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.config import TlsConfig, TlsMode
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.tls import ServerTls
-from tests.harness.certificates import careless_context
+from tests.harness.certificates import unverified_context
 from tests.harness.echo_server import ECHO, EchoServer
 from tests.harness.raw_peer import RawPeer
 
@@ -102,7 +102,7 @@ def measure(rounds: int, connections: int, say: Callable[[str], None]) -> None:
     per_s: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for _ in range(rounds):
         for kind, server in servers.items():
-            tls = careless_context() if kind == "tls" else None
+            tls = unverified_context() if kind == "tls" else None
             cpu_s, begun_s = server.cpu_s(), time.monotonic()
             uvloop.run(burst(server.port, tls, connections))
             per_s[kind].append(connections / (time.monotonic() - begun_s))

@@ -86,7 +86,7 @@ def streamed(frame: DataFrame, directory: Path) -> float:
 def broker_of(root: Path) -> Iterator[str]:
     """Name servers of a broker that serves the store."""
     settings = {"storePathRootDir": root, "mappedFileSizeCommitLog": 1 << 30, "mappedFileSizeConsumeQueue": 6_000_000}
-    with running(directory=root.parent, settings=settings, must_be_sound=False) as daemon:
+    with running(directory=root.parent, settings=settings, must_be_consistent=False) as daemon:
 
         async def create() -> None:
             async with Admin(namesrv=daemon.namesrv) as admin:

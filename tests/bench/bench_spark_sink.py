@@ -73,7 +73,9 @@ def writes(constant: DataFrame, broker: Daemon, only: list[str] | None) -> dict[
 @contextmanager
 def empty_broker(directory: Path) -> Iterator[Daemon]:
     """With segments as large as they are by default."""
-    with running(directory=directory, settings={"mappedFileSizeCommitLog": 1 << 30}, must_be_sound=False) as daemon:
+    with running(
+        directory=directory, settings={"mappedFileSizeCommitLog": 1 << 30}, must_be_consistent=False
+    ) as daemon:
         yield daemon
 
 

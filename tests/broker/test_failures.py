@@ -331,7 +331,7 @@ async def test_a_missing_segment_stops_the_start_unless_forced(start: Open, tmp_
     )
     settings = {"mappedFileSizeCommitLog": SEGMENT_BYTES, "mappedFileSizeConsumeQueue": 400}
     with (
-        running([*MQBROKER, "--force-gap"], tmp_path, settings, must_be_sound=False) as daemon,
+        running([*MQBROKER, "--force-gap"], tmp_path, settings, must_be_consistent=False) as daemon,
         client_of(daemon) as client,
     ):
         sent = client.call(RequestCode.SEND_MESSAGE_V2, SEND, b"20 ")

@@ -44,7 +44,7 @@ def test_a_truncated_segment_fails_only_its_own_reads(
 ) -> None:
     """Pulls of lost messages get SYSTEM_ERROR with file and offset; everything else continues."""
     command = ("env", f"SKYLARK_COMPILED={compiled}", sys.executable, "-m", "skylarkmq.broker")
-    with running(command, tmp_path, must_be_sound=False) as daemon:
+    with running(command, tmp_path, must_be_consistent=False) as daemon:
         for _ in range(MESSAGES):
             send(daemon, "Lost")
         assert pull(daemon, "Lost", 50).code == ResponseCode.SUCCESS

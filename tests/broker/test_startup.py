@@ -123,7 +123,7 @@ def test_a_recovery_is_reported_and_can_be_stopped(tmp_path: Path, number: signa
     lost."""
     killed_store(tmp_path / STORE)
     sizes = {"mappedFileSizeCommitLog": 8 << 20, "mappedFileSizeConsumeQueue": 6_000_000}
-    with running(directory=tmp_path, settings=sizes, is_awaited=False, must_be_sound=False) as daemon:
+    with running(directory=tmp_path, settings=sizes, is_awaited=False, must_be_consistent=False) as daemon:
         assert "the store is being opened, recovering" in recovering(daemon)
         assert daemon.page("/healthz") == (200, {"alive": True})
         assert daemon.stop(number) == 0

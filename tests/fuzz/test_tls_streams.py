@@ -11,14 +11,14 @@ from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.remoting.tls import ServerTls
 from skylarkmq.broker.remoting.tls_detection import TLS_HANDSHAKE, TlsDetector
-from tests.harness.certificates import careless_context
+from tests.harness.certificates import unverified_context
 from tests.harness.peer import MemoryTransport
 from tests.harness.raw import frame
 
 pytestmark = pytest.mark.fuzz
 
 UNKNOWN_CODE = 1999
-CONTEXT = careless_context()
+CONTEXT = unverified_context()
 
 
 class Transport(MemoryTransport):

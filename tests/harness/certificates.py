@@ -62,7 +62,7 @@ class Certificates:
         subprocess.run(["openssl", *arguments], check=True, capture_output=True)
 
 
-def careless_context() -> ssl.SSLContext:
+def unverified_context() -> ssl.SSLContext:
     """Return the TLS context of a client that accepts any certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False

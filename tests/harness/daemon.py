@@ -93,7 +93,7 @@ def running(
     directory: Path = Path(),
     settings: Mapping[str, object] | None = None,
     *,
-    must_be_sound: bool = True,
+    must_be_consistent: bool = True,
     is_awaited: bool = True,
     **popen: Any,
 ) -> Iterator[Daemon]:
@@ -124,7 +124,7 @@ def running(
     finally:
         process.kill()
         process.wait()
-    if must_be_sound and (directory / STORE / COMMIT_LOG_DIRECTORY).is_dir():
+    if must_be_consistent and (directory / STORE / COMMIT_LOG_DIRECTORY).is_dir():
         assert_consistent(directory / STORE)
 
 

@@ -68,7 +68,7 @@ class FakeServer:
         for writer in self._writers:
             writer.close()
 
-    async def asked(self) -> ReceivedRequest:
+    async def next_request(self) -> ReceivedRequest:
         """Return the next request that was not returned before."""
         async with asyncio.timeout(TIMEOUT_S):
             return await self._requests.get()

@@ -80,11 +80,11 @@ class Peer:
         """Deliver the bytes in one read, and end the event-loop iteration."""
         rounds = self.selector.read_scheduler
         rounds.window = rounds.receive_buffer[: len(data)]
-        self.be_read(data)
+        self.deliver(data)
         self.selector.end_batch()
         self.take()
 
-    def be_read(self, data: bytes) -> None:
+    def deliver(self, data: bytes) -> None:
         """Deliver the bytes in one read, without ending the iteration."""
         self.connection.get_buffer(-1)[: len(data)] = data
         self.connection.buffer_updated(len(data))
@@ -105,7 +105,7 @@ class Peer:
         assert len(answers) == 1, f"{len(answers)} answers to {command}"
         return answers[0]
 
-    async def ask_slowly(self, command: RemotingCommand) -> RemotingCommand:
+    async def ask_and_wait(self, command: RemotingCommand) -> RemotingCommand:
         """Send one request and return its response, which may come some iterations later."""
         self.send(command)
         await asyncio.gather(*self._dispatcher._tasks)
@@ -113,16 +113,16 @@ class Peer:
         [answer] = [answer for answer in self.received if answer.is_response and answer.opaque == command.opaque]
         return answer
 
-    async def asked(self) -> RemotingCommand:
+    async def next_request(self) -> RemotingCommand:
         """Return the first request of the broker that expects a response; it may come some iterations later."""
         requests: list[RemotingCommand] = []
 
-        def came() -> bool:
+        def has_come() -> bool:
             self.take()
             requests[:] = [command for command in self.received if not command.is_response and not command.is_oneway]
             return bool(requests)
 
-        await until(came)
+        await until(has_come)
         self.received.remove(requests[0])
         return requests[0]
 
@@ -130,7 +130,7 @@ class Peer:
         """Respond to a request of the broker."""
         self.send_bytes(encode_command(response.in_response_to(request)))
 
-    def lose(self) -> None:
+    def disconnect(self) -> None:
         """Break the connection."""
         self.transport.closing = True
         self.connection.connection_lost(None)

@@ -52,8 +52,8 @@ class RawPeer:
         return cls(*await asyncio.open_connection(host, port, ssl=tls))
 
     @classmethod
-    async def connect_deaf(cls, port: int, tls: ssl.SSLContext | None = None) -> Self:
-        """Return a peer with a small receive buffer that reads nothing until `listen` is called."""
+    async def connect_without_reading(cls, port: int, tls: ssl.SSLContext | None = None) -> Self:
+        """Return a peer with a small receive buffer that reads nothing until `resume_reading` is called."""
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.setblocking(False)
@@ -64,7 +64,7 @@ class RawPeer:
         writer.transport.pause_reading()  # type: ignore[attr-defined] # a socket transport has it
         return cls(reader, writer)
 
-    def listen(self) -> None:
+    def resume_reading(self) -> None:
         """Start reading."""
         self._writer.transport.resume_reading()  # type: ignore[attr-defined] # as above
 

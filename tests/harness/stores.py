@@ -138,7 +138,7 @@ class Opened:
         **overrides: Any,
     ) -> None:
         self.root = root
-        self.must_be_sound = True
+        self.must_be_consistent = True
         self.clock = Clock()
         self.disk = disk or TestDisk()
         self.arrivals: list[tuple[str, int, int, tuple[int, ...]]] = []
@@ -186,14 +186,14 @@ def opened(
     loop: asyncio.AbstractEventLoop | None = None,
     **overrides: Any,
 ) -> Iterator[Opened]:
-    """Open a store; stop it cleanly on exit and verify it, unless the test clears `must_be_sound`."""
+    """Open a store; stop it cleanly on exit and verify it, unless the test clears `must_be_consistent`."""
     it = Opened(root, sync=sync, disk=disk, loop=loop, **overrides)
     try:
         yield it
     finally:
         it.disk.syncs.set()
         it.store.close()
-    if it.must_be_sound:
+    if it.must_be_consistent:
         assert_consistent(root, config_of(root, sync=sync, **overrides))
 
 

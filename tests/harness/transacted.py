@@ -143,6 +143,6 @@ class Transacted:
         return Offsets(of(HALF, 0) or 0, of(OP, 0) or 0)
 
 
-def questions(peer: Peer) -> list[RemotingCommand]:
+def received_checks(peer: Peer) -> list[RemotingCommand]:
     """Return the transaction checks that a producer received since the last call."""
     return [command for command in peer.take() if command.code == RequestCode.CHECK_TRANSACTION_STATE]

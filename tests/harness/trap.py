@@ -2,7 +2,7 @@
 
     with trapped(directory) as (daemon, trap):        clients of the daemon connect through the proxy
         trap.catch_request(is_wanted, then)           the next matching request is dropped; `then` is called once
-        trap.catch_answer(is_wanted, then)            the request is served, its response is dropped
+        trap.catch_response(is_wanted, then)            the request is served, its response is dropped
         trap.release()                                all connected clients are gone, and nothing is caught any more
 
 The broker advertises another loopback address than the one it listens on, with the same port; the proxy listens there.
@@ -42,7 +42,7 @@ class Trap:
     def catch_request(self, is_wanted: Wanted, then: Callable[[], object]) -> None:
         self._request, self._then = is_wanted, then
 
-    def catch_answer(self, is_wanted: Wanted, then: Callable[[], object]) -> None:
+    def catch_response(self, is_wanted: Wanted, then: Callable[[], object]) -> None:
         """Drop the response to the next request that matches `is_wanted`."""
         self._answer, self._then = is_wanted, then
 

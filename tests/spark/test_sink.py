@@ -131,7 +131,7 @@ def test_a_driver_that_is_killed_around_the_ledgers_entry(spark: SparkSession, t
     put_lines(tmp_path, "a", 50)
     with trapped(tmp_path) as (broker, trap):
         options = to(broker, "Killed") | {"skipCommittedBatches": "true", "sendTimeoutMs": "1h"}
-        for catch, times in ((trap.catch_request, 1), (trap.catch_answer, 2)):
+        for catch, times in ((trap.catch_request, 1), (trap.catch_response, 2)):
             with driver(tmp_path, **options) as process:
                 catch(is_ledger_entry, lambda: os.killpg(process.pid, signal.SIGKILL))
             assert process.returncode == -signal.SIGKILL, (tmp_path / "driver.txt").read_text()

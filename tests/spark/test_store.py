@@ -104,7 +104,7 @@ def test_what_is_no_store_is_told_in_our_words(spark: SparkSession, tmp_path: Pa
 
 def test_a_store_whose_broker_was_killed_has_every_message_once(spark: SparkSession, tmp_path: Path) -> None:
     """What was acknowledged before kill -9, by segment and by queue, and while the next broker runs on it."""
-    with running(directory=tmp_path, must_be_sound=False) as daemon:
+    with running(directory=tmp_path, must_be_consistent=False) as daemon:
         with Producer("G", namesrv=daemon.namesrv) as producer:
             sent = [producer.send(Message("Orders", b"%d" % n * 100, tags="t", keys=f"k{n}")) for n in range(3_000)]
         daemon.stop(signal.SIGKILL)

@@ -32,7 +32,7 @@ async def test_responses_may_arrive_in_any_order(peer: Peer) -> None:
     """Two calls of one client, with responses in the other order."""
     calls = ClientCalls()
     tasks = start_calls(calls, peer, 2)
-    asked = [await peer.asked(), await peer.asked()]
+    asked = [await peer.next_request(), await peer.next_request()]
     assert (calls.statistics().waiting, peer.connection.calls) == (2, 2)
     for n, request in reversed(list(enumerate(asked))):
         peer.answer(request, RemotingCommand.response(n, body=b"%d" % n))
@@ -47,7 +47,7 @@ async def test_a_call_without_a_response_leaves_nothing(peer: Peer) -> None:
     [call] = start_calls(calls, peer, timeout_s=0)
     with pytest.raises(CallTimeout, match=r"no response from 127\.0\.0\.9:4321 within 0 ms"):
         await call
-    request = await peer.asked()
+    request = await peer.next_request()
     assert (peer.connection.calls, calls.statistics().waiting, calls.statistics().timed_out) == (0, 0, 1)
     peer.answer(request, RemotingCommand.response())
     assert not peer.transport.closing
@@ -57,8 +57,8 @@ async def test_calls_end_with_their_connection(peer: Peer) -> None:
     """All of them at once; a closed connection gets no further calls."""
     calls = ClientCalls()
     tasks = start_calls(calls, peer, 100)
-    await peer.asked()
-    peer.lose()
+    await peer.next_request()
+    peer.disconnect()
     results = await asyncio.gather(*tasks, *start_calls(calls, peer), return_exceptions=True)
     assert {type(result) for result in results} == {CallFailed}
     statistics = calls.statistics()
@@ -69,7 +69,7 @@ async def test_a_canceled_call_leaves_nothing(peer: Peer) -> None:
     """A canceled task removes its entry."""
     calls = ClientCalls()
     [call] = start_calls(calls, peer)
-    await peer.asked()
+    await peer.next_request()
     call.cancel()
     await asyncio.gather(call, return_exceptions=True)
     assert (peer.connection.calls, calls.statistics().waiting) == (0, 0)
@@ -80,11 +80,11 @@ async def test_calls_are_limited_per_client_and_in_total(peer: Peer) -> None:
     calls = ClientCalls(most=15, most_for_one=10)
     other = Peer(Dispatcher())
     tasks = [*start_calls(calls, peer, 3_000), *start_calls(calls, other, 3_000)]
-    await peer.asked()
-    await other.asked()
+    await peer.next_request()
+    await other.next_request()
     assert (peer.connection.calls, other.connection.calls, calls.statistics().refused) == (10, 5, 5_985)
-    peer.lose()
-    other.lose()
+    peer.disconnect()
+    other.disconnect()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert repr(calls) == "<ClientCalls waiting=0 answered=0>"
 

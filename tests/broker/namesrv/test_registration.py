@@ -81,7 +81,7 @@ async def test_the_broker_registers_with_every_name_server_at_start(running: Run
         await in_time(registrar.register_now())
         assert registrar.registered
         for server in (one, two):
-            asked = await server.asked()
+            asked = await server.next_request()
             assert (asked.code, asked.body) == (REGISTER, topics.body())
             assert asked.ext == {
                 "brokerName": "a",
@@ -99,8 +99,8 @@ async def test_the_broker_unregisters_when_it_stops(running: Running) -> None:
         async with running(server) as registrar:
             await in_time(registrar.register_now())
             while server.unread:
-                assert (await server.asked()).code == REGISTER
-        asked = await server.asked()
+                assert (await server.next_request()).code == REGISTER
+        asked = await server.next_request()
         assert asked.code == UNREGISTER
         assert asked.ext == {
             "brokerName": "a", "brokerAddr": "127.0.0.1:10911", "clusterName": "C", "brokerId": "0",
@@ -111,11 +111,11 @@ async def test_the_broker_unregisters_when_it_stops(running: Running) -> None:
 async def test_a_change_is_registered_before_register_now_returns(running: Running, topics: Topics) -> None:
     """A created topic can be used everywhere once the client gets the response."""
     async with FakeServer(responds=False) as server, running(server) as registrar:
-        (await server.asked()).answer()
+        (await server.next_request()).answer()
         await until(lambda: registrar.registered)
         topics.add("V")
         change = asyncio.ensure_future(registrar.register_now())
-        asked = await server.asked()
+        asked = await server.next_request()
         assert b'"V"' in asked.body
         assert not change.done()
         asked.answer()
@@ -126,7 +126,7 @@ async def test_changes_of_one_iteration_are_registered_together(running: Running
     """A hundred topics created in one read need one registration."""
     async with FakeServer() as server, running(server) as registrar:
         await in_time(registrar.register_now())
-        await server.asked()
+        await server.next_request()
         before = registrar.statistics().name_servers[0].registrations
         changes = []
         for number in range(100):
@@ -139,12 +139,12 @@ async def test_changes_of_one_iteration_are_registered_together(running: Running
 async def test_a_change_during_a_registration_causes_another_one(running: Running, topics: Topics) -> None:
     """The registration in progress does not contain the change."""
     async with FakeServer(responds=False) as server, running(server) as registrar:
-        first = await server.asked()
+        first = await server.next_request()
         topics.add("V")
         change = asyncio.ensure_future(registrar.register_now())
         await asyncio.sleep(0)
         first.answer()
-        second = await server.asked()
+        second = await server.next_request()
         assert b'"V"' not in first.body
         assert b'"V"' in second.body
         assert not change.done()
@@ -155,11 +155,11 @@ async def test_a_change_during_a_registration_causes_another_one(running: Runnin
 async def test_a_change_can_be_registered_without_waiting(running: Running, topics: Topics) -> None:
     """Topics that a first send creates are registered in the background."""
     async with FakeServer() as server, running(server) as registrar:
-        await server.asked()
+        await server.next_request()
         await until(lambda: registrar.registered)
         topics.add("V")
         registrar.changed()
-        assert b'"V"' in (await server.asked()).body
+        assert b'"V"' in (await server.next_request()).body
 
 
 async def test_the_broker_registers_again_each_period(running: Running) -> None:
@@ -167,7 +167,7 @@ async def test_the_broker_registers_again_each_period(running: Running) -> None:
     timing = msgspec.structs.replace(FAST_RETRY, first_repeat_s=0, period_s=0)
     async with FakeServer() as server, running(server, timing=timing):
         for _ in range(5):
-            assert (await server.asked()).code == REGISTER
+            assert (await server.next_request()).code == REGISTER
         assert server.connections == 1
 
 
@@ -210,7 +210,7 @@ async def test_the_broker_registers_when_a_name_server_comes_up(
         await until(lambda: registrar.statistics().name_servers[0].failures > 0)
         topics.add("V")
         async with server:
-            assert b'"V"' in (await server.asked()).body
+            assert b'"V"' in (await server.next_request()).body
             await until(lambda: registrar.registered)
             assert registrar.statistics().name_servers[0].failure is None
             assert f"registered name_server={server.address}" in caplog.text
@@ -222,13 +222,13 @@ async def test_the_broker_registers_again_after_a_name_server_restarts(
     """A lost connection is detected at once; one line when it goes down, one when it is back."""
     caplog.set_level("INFO")
     async with FakeServer() as server, running(server) as registrar:
-        await server.asked()
+        await server.next_request()
         await until(lambda: registrar.registered)
         await server.close()
         await until(lambda: registrar.statistics().name_servers[0].failures >= 3)
         assert not registrar.registered
         await server.open()
-        assert (await server.asked()).code == REGISTER
+        assert (await server.next_request()).code == REGISTER
         await until(lambda: registrar.registered)
         name = "skylarkmq.broker.namesrv.registration"
         lines = [record.getMessage() for record in caplog.records if record.name == name]
@@ -242,10 +242,10 @@ async def test_the_broker_registers_again_after_a_name_server_restarts(
 async def test_register_now_returns_when_the_name_server_dies(running: Running) -> None:
     """A request that creates a topic does not wait for a dead name server."""
     async with FakeServer(responds=False) as server, running(server) as registrar:
-        (await server.asked()).answer()
+        (await server.next_request()).answer()
         await until(lambda: registrar.registered)
         change = asyncio.ensure_future(registrar.register_now())
-        await server.asked()
+        await server.next_request()
         server.hang_up()
         await in_time(asyncio.wait_for(change, 10))
 
@@ -254,7 +254,7 @@ async def test_register_now_does_not_wait_for_the_next_attempt(running: Running)
     """Also if the change came during an attempt that then failed."""
     timing = msgspec.structs.replace(FAST_RETRY, retry_s=3600)
     async with FakeServer(responds=False) as server, running(server, timing=timing) as registrar:
-        first = await server.asked()
+        first = await server.next_request()
         change = asyncio.ensure_future(registrar.register_now())
         await asyncio.sleep(0)
         first.answer(1, "not now")
@@ -265,10 +265,10 @@ async def test_a_refused_registration_is_logged_and_retried(running: Running, ca
     """The log line contains the name server's remark."""
     async with FakeServer(responds=False) as server, running(server) as registrar:
         for _ in range(3):
-            (await server.asked()).answer(1, "register broker failed")
+            (await server.next_request()).answer(1, "register broker failed")
         assert not registrar.registered
         assert caplog.text.count("refused with code 1: register broker failed") == 1
-        (await server.asked()).answer()
+        (await server.next_request()).answer()
         await until(lambda: registrar.registered)
 
 
@@ -277,7 +277,7 @@ async def test_a_name_server_without_a_response_gets_a_new_connection(running: R
     timing = msgspec.structs.replace(FAST_RETRY, register_timeout_s=0.01)
     async with FakeServer(responds=False) as server, running(server, timing=timing) as registrar:
         for _ in range(2):
-            await server.asked()
+            await server.next_request()
         assert "no response from" in str(registrar.statistics().name_servers[0].failure)
         assert server.connections == 2
 
@@ -287,7 +287,7 @@ async def test_a_silent_name_server_does_not_delay_the_stop(running: Running, ca
     timing = msgspec.structs.replace(FAST_RETRY, unregister_timeout_s=0.01)
     async with FakeServer(responds=False) as server:
         async with running(server, timing=timing) as registrar:
-            (await server.asked()).answer()
+            (await server.next_request()).answer()
             await until(lambda: registrar.registered)
         assert "not unregistered" in caplog.text
 
@@ -308,7 +308,7 @@ async def test_an_internal_error_is_logged_and_the_registration_retried(
         await until(lambda: registrar.statistics().name_servers[0].failures >= 1)
         assert "KeyError" in caplog.text
         registrar._body = whole
-        await server.asked()
+        await server.next_request()
 
 
 async def test_against_our_own_name_server(running: Running, topics: Topics, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ async def test_a_cold_pull_of_a_closed_connection_ends(parts: BrokerParts) -> No
         freeze(cold, parts)
         cold.gate.clear()
         peer.send(pull())
-        peer.lose()
+        peer.disconnect()
         cold.gate.set()
         await until(lambda: not parts.pool.pending)
 

@@ -17,7 +17,7 @@ from skylarkmq.protocol.message import decode_properties, encode_properties, tag
 from skylarkmq.protocol.message_id import encode_offset_id
 from skylarkmq.protocol.record import Record, encode
 from tests.harness.stores import Opened, message, opened, records_of
-from tests.harness.transacted import DISCARDED, HALF, HOST, OP, ROLLBACK, Transacted, questions
+from tests.harness.transacted import DISCARDED, HALF, HOST, OP, ROLLBACK, Transacted, received_checks
 
 BODY_AT = 88  # in a record with IPv4 hosts
 
@@ -272,12 +272,12 @@ async def test_a_discarded_half_message_is_checked_again(it: Opened) -> None:
         parts.round()
     (discarded,) = records(it, DISCARDED)
     assert parts.open_offsets() == []
-    answer = await parts.peer.ask_slowly(resume(discarded.physical_offset))
+    answer = await parts.peer.ask_and_wait(resume(discarded.physical_offset))
     assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, NO_RESPONSE_REMARK)
     producer = parts.producer()
     it.clock.now_ms += 30_000
     parts.round()
-    assert len(questions(producer)) == 1
+    assert len(received_checks(producer)) == 1
     assert parts.end(half).code == ResponseCode.SUCCESS
     assert parts.open_offsets() == []
     assert len(it.bodies()) == 1
@@ -288,7 +288,7 @@ async def test_resuming_an_unknown_message_fails(parts: Transacted, msg_id: str)
     """RocketMQ's remark."""
     parts.it.put(message())
     command = RemotingCommand.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHeader(msg_id=msg_id))
-    answer = await parts.peer.ask_slowly(command)
+    answer = await parts.peer.ask_and_wait(command)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark == "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 
@@ -297,7 +297,7 @@ async def test_resuming_fails_if_the_store_refuses_the_put(parts: Transacted) ->
     """RocketMQ's other remark."""
     half = parts.send()
     parts.it.store._log.flags.set(RunningFlag.DISK_FULL)
-    answer = await parts.peer.ask_slowly(resume(half.physical_offset))
+    answer = await parts.peer.ask_and_wait(resume(half.physical_offset))
     assert answer.remark == "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
     parts.it.store._log.flags.clear(RunningFlag.DISK_FULL)
 

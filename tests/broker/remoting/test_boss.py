@@ -69,7 +69,7 @@ async def test_a_stop_waits_only_for_the_grace_period() -> None:
 
 async def test_a_stop_aborts_peers_that_do_not_read() -> None:
     """Unread responses cannot delay a stop."""
-    async with EchoServer() as server, await RawPeer.connect_deaf(server.port) as peer:
+    async with EchoServer() as server, await RawPeer.connect_without_reading(server.port) as peer:
         for _ in range(10):
             peer.ask(LARGE, {"n": 4 * 1024 * 1024})
         await until(lambda: server.selector.backlog_bytes)

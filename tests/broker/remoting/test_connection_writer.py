@@ -222,7 +222,7 @@ async def test_a_transport_without_a_socket_gets_copies() -> None:
         await until(lambda: len(peer.transport.written) == len(expected))
         assert peer.transport.written == expected
         assert (figures(line).cold_read_bytes, line.file.holders) == (MIB, [])
-        peer.lose()  # else the line would wait for it
+        peer.disconnect()  # else the line would wait for it
 
 
 # -------------------------------------------------------------------------------------------------------------- backlog

@@ -57,7 +57,7 @@ async def test_responses_arrive_in_any_order(outbound: Outbound) -> None:
     """They are matched by opaque."""
     async with FakeServer(responds=False) as server:
         tasks = [asyncio.ensure_future(outbound.invoke(server.address, request(), SECONDS)) for _ in range(2)]
-        asked = [await server.asked() for _ in range(2)]
+        asked = [await server.next_request() for _ in range(2)]
         for each in reversed(asked):
             each.answer(body=str(each.header["opaque"] - asked[0].header["opaque"]).encode())
         assert [bytes((await task).body) for task in tasks] == [b"0", b"1"]
@@ -76,7 +76,7 @@ async def test_a_lost_connection_fails_waiting_requests_and_is_reopened(outbound
     gone = await lost(outbound)
     async with FakeServer(responds=False) as server:
         task = asyncio.ensure_future(outbound.invoke(server.address, request(), SECONDS))
-        await server.asked()
+        await server.next_request()
         server.hang_up()
         with pytest.raises(ConnectionError, match="lost"):
             await task
@@ -123,9 +123,9 @@ async def test_requests_of_the_other_side_are_not_supported(outbound: Outbound) 
     async with FakeServer() as server:
         await outbound.connect(server.address)
         await outbound.invoke(server.address, request(), SECONDS)
-        await server.asked()
+        await server.next_request()
         server.send(frame({"code": 40, "opaque": 7}))
-        answer = await server.asked()
+        answer = await server.next_request()
         assert (answer.code, answer.header["opaque"], answer.header["flag"]) == (3, 7, 1)
 
 

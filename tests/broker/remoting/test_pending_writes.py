@@ -26,7 +26,7 @@ ANSWER_BYTES = 512 * 1024
 async def slow_peer(server: EchoServer, count: int, more: bytes = b"") -> AsyncIterator[RawPeer]:
     """Yield a peer that has requested more than its backlog limit, and reads nothing."""
     asked = b"".join(frame({"code": LARGE, "opaque": n, "extFields": {"n": str(ANSWER_BYTES)}}) for n in range(count))
-    async with await RawPeer.connect_deaf(server.port) as peer:
+    async with await RawPeer.connect_without_reading(server.port) as peer:
         peer.send(asked + more)
         await until(lambda: any(c.paused and c.backlog_bytes for c in server.selector.connections))
         yield peer
@@ -53,7 +53,7 @@ async def test_deferred_requests_are_served_when_it_reads_again(server: EchoServ
     async with slow_peer(server, 100) as slow:
         handled = server.handled
         await peer.call(ECHO, body=b"z" * (RECEIVE_BUFFER_BYTES - 1000))
-        slow.listen()
+        slow.resume_reading()
         answers = [await slow.receive() for _ in range(100)]
         assert handled < 100
         assert server.handled == 101
@@ -70,7 +70,7 @@ async def test_deferred_requests_are_served_when_it_reads_again(server: EchoServ
 async def test_invalid_bytes_after_deferred_requests_close_the_connection_later(server: EchoServer) -> None:
     """The requests before them get their responses first."""
     async with slow_peer(server, 30, b"\xff" * 20) as slow:
-        slow.listen()
+        slow.resume_reading()
         assert [(await slow.receive()).header["opaque"] for _ in range(30)] == list(range(30))
         assert await slow.rest() == b""
         assert server.selector.statistics().protocol_errors == 1
@@ -99,7 +99,7 @@ async def test_all_slow_peers_together_have_a_limit(server: EchoServer, peer: Ra
     """Each stays below its own limit; the one that exceeds the total limit is paused, a peer that reads never is."""
     async with AsyncExitStack() as slow:
         while not any(connection.paused for connection in server.selector.connections):
-            await burden(server, await slow.enter_async_context(await RawPeer.connect_deaf(server.port)))
+            await burden(server, await slow.enter_async_context(await RawPeer.connect_without_reading(server.port)))
         assert len(server.selector.connections) > 3
         assert server.selector.backlog_bytes > 3 * MIB
         assert max(c.backlog_bytes for c in server.selector.connections) < 2 * MIB
@@ -120,13 +120,13 @@ async def test_a_peer_that_never_reads_is_closed_when_idle(server: EchoServer) -
 
 async def test_a_peer_that_reads_slowly_is_not_idle(server: EchoServer) -> None:
     """Taking a part of a long response is also activity."""
-    async with await RawPeer.connect_deaf(server.port) as slow:
+    async with await RawPeer.connect_without_reading(server.port) as slow:
         slow.ask(LARGE, {"n": 15 * MIB})
         await until(lambda: server.selector.backlog_bytes)
         connection = server.connection
         before = connection.backlog_bytes
         connection.active_s = 0.0
-        slow.listen()
+        slow.resume_reading()
         await slow.read(8 * MIB)
         connection.note_progress()
         assert connection.active_s > 0.0

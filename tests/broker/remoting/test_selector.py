@@ -44,7 +44,7 @@ async def test_small_reads_of_a_poll_are_one_batch() -> None:
     """The received bytes stay unchanged until the batch ends, after the poll's reads."""
     server, peers = peers_of_one_poll(3)
     for number, peer in enumerate(peers):
-        peer.be_read(frame({"code": GATHER, "opaque": number}, b"%d" % number * 1000))
+        peer.deliver(frame({"code": GATHER, "opaque": number}, b"%d" % number * 1000))
     assert server.gathered_sizes == []
     await asyncio.sleep(0)
     assert server.gathered_sizes == [3]
@@ -56,10 +56,10 @@ async def test_consecutive_reads_of_one_peer_are_separate_batches() -> None:
     """A second read of the same peer, without a read of another one in between, is its own batch."""
     server, (peer, other) = peers_of_one_poll(2)
     for number in range(3):
-        peer.be_read(frame({"code": GATHER, "opaque": number}))
+        peer.deliver(frame({"code": GATHER, "opaque": number}))
     assert server.gathered_sizes == [2, 1]
     for one in (other, peer):
-        one.be_read(frame({"code": GATHER, "opaque": 4}))
+        one.deliver(frame({"code": GATHER, "opaque": 4}))
     assert server.gathered_sizes == [2, 1]
     await asyncio.sleep(0)
     assert server.gathered_sizes == [2, 1, 2]
@@ -70,7 +70,7 @@ async def test_a_batch_ends_with_the_millisecond(clock_ms: list[int]) -> None:
     server, peers = peers_of_one_poll(3)
     for number, peer in enumerate(peers):
         clock_ms[0] += number == 1
-        peer.be_read(frame({"code": GATHER, "opaque": number}, b"%d" % number * 1000))
+        peer.deliver(frame({"code": GATHER, "opaque": number}, b"%d" % number * 1000))
     assert server.gathered_sizes == [1]
     await asyncio.sleep(0)
     assert server.gathered_sizes == [1, 2]
@@ -82,7 +82,7 @@ async def test_a_batch_ends_at_its_size_limit() -> None:
     """Before the next read of the poll, which begins another batch."""
     server, peers = peers_of_one_poll(3)
     for number, peer in enumerate(peers):
-        peer.be_read(frame({"code": GATHER, "opaque": number}, bytes(BATCH_BYTES // 2)))
+        peer.deliver(frame({"code": GATHER, "opaque": number}, bytes(BATCH_BYTES // 2)))
     assert server.gathered_sizes == [2]
     assert server.selector.read_scheduler.taken_bytes > BATCH_BYTES // 2
     await asyncio.sleep(0)
@@ -94,7 +94,7 @@ async def test_a_batch_ends_at_its_size_limit() -> None:
 async def test_a_request_right_before_the_end_of_a_stream_gets_a_response(ending: bytes | None) -> None:
     """Whether the peer closes its side, or sends invalid bytes."""
     _, (peer,) = peers_of_one_poll(1)
-    peer.be_read(frame({"code": ECHO, "opaque": 1}, b"last") + (ending or b""))
+    peer.deliver(frame({"code": ECHO, "opaque": 1}, b"last") + (ending or b""))
     if ending is None:
         peer.connection.eof_received()
     assert bodies(peer) == [b"last"]
@@ -269,7 +269,7 @@ async def test_deferred_requests_are_dropped_with_their_connection() -> None:
     (one,) = deaf_peers(1)
     leave_unread(one, 1_001)
     one.send(RemotingCommand.request(ECHO))
-    one.lose()
+    one.disconnect()
     assert (one.selector.deferred_bytes, one.selector.backlog_bytes) == (0, 0)
 
 
@@ -300,7 +300,7 @@ async def test_at_twice_the_total_limit_the_worst_connection_is_closed(caplog: p
     assert [peer.transport.closing for peer in peers] == [True, False, False, False, False]
     assert selector.statistics().closed_unread == 1
     assert f"closing connection peer={peers[0].connection.peer} unread_bytes=1000" in caplog.text
-    peers[0].lose()
+    peers[0].disconnect()
     leave_unread(peers[4], 1_000)
     assert selector.statistics().closed_unread == 1  # checked ten times a second
     selector.enforce_unread_limit(asyncio.get_running_loop().time() + UNREAD_CHECK_S)

@@ -11,7 +11,7 @@ import pytest
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, TlsConfig, TlsMode
 from skylarkmq.broker.remoting.tls import ServerTls, client_context, self_signed
-from tests.harness.certificates import Certificates, Pair, careless_context
+from tests.harness.certificates import Certificates, Pair, unverified_context
 from tests.harness.echo_server import ECHO, EchoServer
 from tests.harness.raw_peer import RawPeer
 from tests.harness.waiting import until
@@ -89,7 +89,7 @@ async def test_without_a_certificate_a_test_certificate_is_used() -> None:
     """A client that does not verify it is served, a client that verifies rejects it; a process makes only one."""
     self_signed.cache_clear()
     async with EchoServer(tls=ServerTls(TlsConfig())) as server:
-        assert await served_by(server, careless_context()) is not None
+        assert await served_by(server, unverified_context()) is not None
         assert await served_by(server, ssl.create_default_context()) is None
         first = self_signed()
         ServerTls(TlsConfig())

@@ -10,7 +10,7 @@ import pytest
 from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig, TlsMode
 from skylarkmq.broker.remoting.selector import SILENT_S
 from skylarkmq.broker.remoting.tls import ServerTls, self_signed
-from tests.harness.certificates import Certificates, careless_context
+from tests.harness.certificates import Certificates, unverified_context
 from tests.harness.echo_server import ECHO, EchoServer, requests
 from tests.harness.raw import frame
 from tests.harness.raw_peer import RawPeer
@@ -44,7 +44,7 @@ async def test_the_mode_decides_which_clients_are_served(
     tls = ServerTls(TlsConfig(mode=mode))
     async with EchoServer(tls=tls) as server:
         assert await is_served(server, None) is serves_plain
-        assert await is_served(server, careless_context()) is serves_tls
+        assert await is_served(server, unverified_context()) is serves_tls
         await until(lambda: not server.selector.connections)
     assert tls.statistics().refused == caplog.text.count("closing connection peer=127.0.0.1:")
     assert tls.refused == (not serves_plain) + (not serves_tls)
@@ -122,7 +122,7 @@ async def test_without_a_certificate_tls_is_refused(tmp_path: Path, monkeypatch:
     self_signed.cache_clear()
     async with EchoServer(tls=ServerTls(TlsConfig())) as server:
         assert await is_served(server, None)
-        assert not await is_served(server, careless_context())
+        assert not await is_served(server, unverified_context())
 
 
 async def test_a_stop_closes_every_kind_of_connection(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig
 from skylarkmq.broker.remoting.tls import ServerTls
 from skylarkmq.broker.remoting.tls_detection import TLS_HANDSHAKE
 from skylarkmq.broker.remoting.tls_transport import TlsTransport
-from tests.harness.certificates import careless_context
+from tests.harness.certificates import unverified_context
 from tests.harness.echo_server import DEFER, ECHO, LARGE, EchoServer, requests
 from tests.harness.raw_peer import RawPeer
 from tests.harness.waiting import until
@@ -35,7 +35,7 @@ async def server(tls: ServerTls, config: RemotingConfig) -> AsyncIterator[EchoSe
 
 @pytest.fixture
 async def peer(server: EchoServer) -> AsyncIterator[RawPeer]:
-    async with await RawPeer.connect(server.port, tls=careless_context()) as peer:
+    async with await RawPeer.connect(server.port, tls=unverified_context()) as peer:
         yield peer
 
 
@@ -64,7 +64,7 @@ class Client:
     def __init__(self, raw: RawPeer, context: ssl.SSLContext | None = None) -> None:
         self.raw = raw
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.engine = (context or careless_context()).wrap_bio(
+        self.engine = (context or unverified_context()).wrap_bio(
             self.incoming, self.outgoing, server_hostname="localhost"
         )
 
@@ -99,7 +99,7 @@ class Client:
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_bytes_arrive_as_they_were_sent(server: EchoServer, version: ssl.TLSVersion) -> None:
     """Bodies of 0 bytes to some MiB, over many records and reads, are returned unchanged."""
-    context = careless_context()
+    context = unverified_context()
     context.minimum_version = context.maximum_version = version
     rng = random.Random(version)
     async with await RawPeer.connect(server.port, tls=context) as peer:
@@ -140,7 +140,7 @@ async def test_a_hello_may_come_byte_by_byte(server: EchoServer, tls: ServerTls)
 @pytest.mark.parametrize("config", [{"peer_backlog_bytes": MIB}], indirect=True)
 async def test_a_peer_that_does_not_read_is_not_read_from(server: EchoServer) -> None:
     """Its backlog is counted in encrypted bytes, and all responses arrive when it reads again."""
-    peer = await RawPeer.connect_deaf(server.port, careless_context())
+    peer = await RawPeer.connect_without_reading(server.port, unverified_context())
     async with peer:
         for _ in range(8):
             peer.ask(LARGE, {"n": 4 * MIB})
@@ -148,7 +148,7 @@ async def test_a_peer_that_does_not_read_is_not_read_from(server: EchoServer) ->
         await asyncio.sleep(0)  # until the read batch has ended
         assert server.handled < 8
         assert server.connection.backlog_bytes > MIB
-        peer.listen()
+        peer.resume_reading()
         for _ in range(8):
             assert len((await peer.receive()).body) == 4 * MIB
         await until(lambda: not server.connection.backlog_bytes)
@@ -157,7 +157,7 @@ async def test_a_peer_that_does_not_read_is_not_read_from(server: EchoServer) ->
 
 async def test_two_peers_are_served_alternately(server: EchoServer, peer: RawPeer) -> None:
     """A peer that sends continuously does not block the other."""
-    async with await RawPeer.connect(server.port, tls=careless_context()) as other:
+    async with await RawPeer.connect(server.port, tls=unverified_context()) as other:
         peer.send(requests(20_000, size=1_000))
         assert (await other.call(ECHO, body=b"me too")).body == b"me too"
         for n in range(20_000):
@@ -333,7 +333,7 @@ async def test_a_finished_handshake_has_no_deadline(
     server: EchoServer, tls: ServerTls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The handshake timeout does not affect established connections."""
-    async with await RawPeer.connect(server.port, tls=careless_context()) as peer:
+    async with await RawPeer.connect(server.port, tls=unverified_context()) as peer:
         await peer.call(ECHO)
         transport = server.connection._transport
         assert isinstance(transport, TlsTransport)

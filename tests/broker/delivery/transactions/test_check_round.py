@@ -14,7 +14,7 @@ from skylarkmq.protocol.headers.transactions import CheckTransactionHeader
 from skylarkmq.protocol.message import decode_properties
 from skylarkmq.protocol.record import Record, parse
 from tests.harness.stores import Opened, opened, records_of
-from tests.harness.transacted import DISCARDED, HALF, HOST, OP, ROLLBACK, Transacted, questions
+from tests.harness.transacted import DISCARDED, HALF, HOST, OP, ROLLBACK, Transacted, received_checks
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def test_a_check_request_refers_to_the_copy(parts: Transacted) -> None:
     producer = parts.producer()
     parts.it.clock.now_ms += 6_000
     parts.round()
-    (request,) = questions(producer)
+    (request,) = received_checks(producer)
     header = request.header(CheckTransactionHeader)
     _, copy = records_of(parts.it.store.get(HALF, 0, 0, 9))
     assert request.is_oneway
@@ -81,7 +81,7 @@ async def test_an_end_may_refer_to_the_half_message_or_its_copy(parts: Transacte
     producer = parts.producer()
     parts.it.clock.now_ms += 6_000
     parts.round()
-    header = questions(producer)[0].header(CheckTransactionHeader)
+    header = received_checks(producer)[0].header(CheckTransactionHeader)
     copy = {
         "tran_state_table_offset": header.tran_state_table_offset,
         "commit_log_offset": header.commit_log_offset,
@@ -179,7 +179,7 @@ async def test_producers_of_a_group_are_checked_in_turn(parts: Transacted) -> No
     parts.producer("other", 9)
     parts.it.clock.now_ms += 6_000
     parts.round()
-    assert [len(questions(producer)) for producer in producers] == [3, 3, 0]
+    assert [len(received_checks(producer)) for producer in producers] == [3, 3, 0]
 
 
 async def test_a_producer_that_does_not_read_gets_no_more_checks(it: Opened) -> None:
@@ -195,7 +195,7 @@ async def test_a_producer_that_does_not_read_gets_no_more_checks(it: Opened) -> 
     assert (parts.totals.kept, parts.totals.without_producer) == (3, 0)
     it.clock.now_ms += 6_000
     parts.round()
-    assert len(questions(producer)) == 1
+    assert len(received_checks(producer)) == 1
 
 
 async def test_decided_half_messages_are_skipped(parts: Transacted) -> None:
@@ -207,7 +207,7 @@ async def test_decided_half_messages_are_skipped(parts: Transacted) -> None:
     producer = parts.producer()
     parts.it.clock.now_ms += 6_000
     parts.round()
-    bodies = [bytes(record(request).body) for request in questions(producer)]
+    bodies = [bytes(record(request).body) for request in received_checks(producer)]
     assert bodies == [b"%d" % n for n in range(0, 5 * SLICE_MESSAGES, 7)]
 
 
@@ -255,7 +255,7 @@ async def test_a_half_message_whose_copy_would_be_too_long_is_discarded(parts: T
     producer = parts.producer()
     parts.it.clock.now_ms += 6_000
     parts.round()
-    assert [bytes(record(request).body) for request in questions(producer)] == [b"short"]
+    assert [bytes(record(request).body) for request in received_checks(producer)] == [b"short"]
     assert parts.it.bodies(DISCARDED) == [b"long"]
 
 

@@ -10,7 +10,7 @@ from skylarkmq.broker.delivery.transactions import checks
 from skylarkmq.broker.delivery.transactions.progress import GROUP
 from tests.harness.cold_files import ColdFiles
 from tests.harness.stores import Opened, opened
-from tests.harness.transacted import HALF, OP, Transacted, questions
+from tests.harness.transacted import HALF, OP, Transacted, received_checks
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ async def test_rounds_begin_at_their_interval(it: Opened) -> None:
     counts = []
     for ms in (29_999, 1, 29_999, 1):
         await advance(parts, ms)
-        counts.append(len(questions(producer)))
+        counts.append(len(received_checks(producer)))
     assert counts == [0, 1, 0, 1]
     parts.transactions.configure(
         parts.config.__class__(
@@ -50,7 +50,7 @@ async def test_rounds_begin_at_their_interval(it: Opened) -> None:
         )
     )
     await advance(parts, 1_000)
-    assert len(questions(producer)) == 1
+    assert len(received_checks(producer)) == 1
     assert parts.checks.statistics().asked == 3
     assert repr(parts.checks) == "<TransactionChecks rounds=3 asked=3>"
     await parts.checks.stop()
@@ -81,7 +81,7 @@ async def test_no_checks_are_sent_after_a_stop(it: Opened) -> None:
     it.clock.now_ms += 60_000
     parts.checks.step(it.clock.now_ms)
     await asyncio.sleep(0)
-    assert questions(producer) == []
+    assert received_checks(producer) == []
 
 
 async def test_failed_work_is_repeated(
@@ -121,7 +121,7 @@ async def test_cold_half_messages_are_fetched(tmp_path: Path) -> None:
         producer = parts.producer()
         assert len(parts.open_offsets()) == 40
         await advance(parts, 30_000)
-        assert len(questions(producer)) == 40
+        assert len(received_checks(producer)) == 40
         assert cold.waits
         assert not any(is_loop for _, is_loop in cold.waits)
         await parts.checks.stop()

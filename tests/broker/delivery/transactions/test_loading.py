@@ -9,7 +9,7 @@ from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, Offs
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.protocol.message import decode_properties, encode_properties
 from tests.harness.stores import Opened, message, opened
-from tests.harness.transacted import HALF, OP, ROLLBACK, Transacted, questions
+from tests.harness.transacted import HALF, OP, ROLLBACK, Transacted, received_checks
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ async def test_copies_of_rocketmq_are_half_messages_of_their_own(it: Opened) -> 
     producer = parts.producer()
     it.clock.now_ms += 30_000
     parts.round()
-    assert len(questions(producer)) == 1
+    assert len(received_checks(producer)) == 1
     assert parts.end(half).code == 0, "before the recorded offsets: as with RocketMQ"
     assert len(it.bodies()) == 1
 

@@ -15,7 +15,7 @@ from tests.harness.peer import Peer
 async def test_calls_and_replies_are_counted_by_outcome() -> None:
     """A call without a client, and a reply without a requester."""
     calls, peer = ClientCalls(), Peer(Dispatcher())
-    peer.lose()
+    peer.disconnect()
     with pytest.raises(CallFailed):
         await calls.call(peer.connection, RemotingCommand.request(307), 1.0)
     steps = CallCollector(calls, Replies(ClientSessions(), calls, "h:1", lambda: 0))()

@@ -75,7 +75,7 @@ async def test_native_metrics_need_a_subscription(tmp_path: Path) -> None:
         peer.ask(heartbeat(consumer()))
         assert values(collector, LAG) == {(GROUP, TOPIC, "false", "false"): 1}
         assert values(collector, "rocketmq_group_diff") == {(GROUP, TOPIC, "1", "1"): 1}
-        peer.lose()
+        peer.disconnect()
         assert values(collector, LAG) == {}
 
 

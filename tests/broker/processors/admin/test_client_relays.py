@@ -72,14 +72,14 @@ def status(client: str | None = None, group: str = GROUP) -> RemotingCommand:
 
 
 async def told(peer: Peer, request: RemotingCommand) -> tuple[int, str | None]:
-    answer = await peer.ask_slowly(request)
+    answer = await peer.ask_and_wait(request)
     return answer.code, answer.remark
 
 
 async def relayed(operator: Peer, request: RemotingCommand, member: Peer, response: RemotingCommand) -> RemotingCommand:
     """Return the request that the member received, after it has responded."""
     operator.send(request)
-    asked = await member.asked()
+    asked = await member.next_request()
     member.answer(asked, response)
     return asked
 
@@ -168,8 +168,8 @@ async def test_a_client_without_a_response_is_an_error(parts: Relaying, monkeypa
     """A timeout is CONSUME_MSG_TIMEOUT (207), a lost connection SYSTEM_ERROR (1); no call stays pending."""
     member, operator = parts.member(), parts.peer()
     operator.send(running_info())
-    await member.asked()
-    member.lose()
+    await member.next_request()
+    member.disconnect()
     gone = await answer_of(parts, operator)
     assert (gone.code, gone.remark) == (
         1, f"invoke consumer <{GROUP}> <c1> Exception: connection to {member.connection.peer} lost: closed",
@@ -196,7 +196,7 @@ async def test_the_status_of_all_members_is_collected(parts: Relaying, monkeypat
     operator.send(status())
     said = (b'{"messageQueueTable":{{"brokerName":"b","queueId":0,"topic":"T"}:7}}', None, b"nothing")
     for member, body in zip(members, said, strict=True):
-        asked = await member.asked()
+        asked = await member.next_request()
         assert asked.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
         assert asked.ext_fields() == {"topic": TOPIC, "group": GROUP}
         member.answer(asked, RemotingCommand.response(0 if body else 1, body=body or b""))
@@ -204,7 +204,7 @@ async def test_the_status_of_all_members_is_collected(parts: Relaying, monkeypat
     table = javajson.loads(answer.body, object_key=MessageQueue.of)["consumerTable"]
     assert (answer.code, table) == (0, {"c1": {QUEUE: 7}, "c3": {}})
     monkeypatch.setattr(client_relays, "STATUS_TIMEOUT_S", 0)
-    answer = await operator.ask_slowly(status())
+    answer = await operator.ask_and_wait(status())
     assert ConsumerStatus.decode(answer.body).consumer_table == {}
 
 
@@ -218,7 +218,7 @@ async def test_a_large_group_is_queried_in_slices(parts: Relaying) -> None:
     await asyncio.sleep(0)
     assert 0 < parts.calls.statistics().waiting < len(members) - 1
     for member in members[:7] + members[8:]:
-        member.answer(await member.asked(), RemotingCommand.response(body=b"{}"))
+        member.answer(await member.next_request(), RemotingCommand.response(body=b"{}"))
     answer = await answer_of(parts, operator)
     assert len(ConsumerStatus.decode(answer.body).consumer_table) == len(members) - 1
 
@@ -230,7 +230,7 @@ async def test_the_status_of_one_member(parts: Relaying) -> None:
     assert asked.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
     assert one.connection.calls == 0
     await answer_of(parts, operator)
-    assert (await operator.ask_slowly(status("c9"))).code == 0
+    assert (await operator.ask_and_wait(status("c9"))).code == 0
 
 
 async def test_the_status_of_no_member_is_an_error(parts: Relaying) -> None:

@@ -53,7 +53,7 @@ class Stats(BrokerParts):
 
     async def stats(self, **fields: str) -> ConsumeStats:
         request = RemotingCommand.request(RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(GROUP, **fields))
-        return ConsumeStats.decode((await self.peer().ask_slowly(request)).body)
+        return ConsumeStats.decode((await self.peer().ask_and_wait(request)).body)
 
     async def topics_listed(self, **fields: str) -> set[str]:
         return {queue.topic for queue in (await self.stats(**fields)).offset_table}
@@ -117,7 +117,7 @@ async def test_consume_stats_of_all_groups(stats: Stats) -> None:
         request = RemotingCommand.request(
             RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsHeader(is_order=is_order)
         )
-        answer = await stats.peer().ask_slowly(request)
+        answer = await stats.peer().ask_and_wait(request)
         body: dict[str, object] = javajson.loads(answer.body, object_key=MessageQueue.of)
         return body
 
@@ -148,7 +148,7 @@ async def test_time_spans_have_the_age_of_the_backlog(stats: Stats) -> None:
         stats.clock.now_ms += 100
     stats.offsets.commit(GROUP, TOPIC, 0, 2)
     request = RemotingCommand.request(RequestCode.QUERY_CONSUME_TIME_SPAN, ConsumeTimeSpanHeader(TOPIC, GROUP))
-    spans = ConsumeTimeSpans.decode((await stats.peer().ask_slowly(request)).body).consume_time_span_set
+    spans = ConsumeTimeSpans.decode((await stats.peer().ask_and_wait(request)).body).consume_time_span_set
     assert spans == [
         QueueTimeSpan(queue(0), came_ms[0], came_ms[2], came_ms[1], 100),
         QueueTimeSpan(queue(1), -1, -1, -1, stats.clock.now_ms + 1),

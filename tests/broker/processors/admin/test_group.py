@@ -39,12 +39,12 @@ class Admin(BrokerParts):
     async def set(self, **fields: Any) -> RemotingCommand:
         body = SubscriptionGroupConfig(**{"group_name": GROUP} | fields).encode()
         command = RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-        return await self.peer().ask_slowly(command)
+        return await self.peer().ask_and_wait(command)
 
     async def delete(self, **ext: str) -> RemotingCommand:
         command = RemotingCommand.request(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader(GROUP))
         command.ext = {"groupName": GROUP} | ext
-        return await self.peer().ask_slowly(command)
+        return await self.peer().ask_and_wait(command)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ async def test_a_list_of_groups_is_set_in_one_request(admin: Admin) -> None:
     groups = [SubscriptionGroupConfig("a", retry_max_times=1), SubscriptionGroupConfig("b")]
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
     command = RemotingCommand.request(code, body=SubscriptionGroupList(groups).encode())
-    assert (await admin.peer().ask_slowly(command)).code == 0
+    assert (await admin.peer().ask_and_wait(command)).code == 0
     assert (admin.groups.find("a"), admin.groups.find("b"), admin.saves) == (*groups, 1)
     groups = [SubscriptionGroupConfig("c"), SubscriptionGroupConfig(" ")]
     command = RemotingCommand.request(code, body=SubscriptionGroupList(groups).encode())
@@ -157,14 +157,14 @@ async def test_requests_of_mqadmin_are_served(admin: Admin) -> None:
     """The captured requests of 4.9.8: a group created with three retries, and deleted with its offsets."""
     asked = {frame.header["code"]: frame for frame in transcripts() if frame.header["code"] in (200, 207)}
     made = RemotingCommand.request(200, body=asked[200].body)
-    assert (await admin.peer().ask_slowly(made)).code == 0
+    assert (await admin.peer().ask_and_wait(made)).code == 0
     name = msgspec.json.decode(asked[200].body)["groupName"]
     group = admin.groups.find(name)
     assert group is not None
     assert group.retry_max_times == 3
     deleted = RemotingCommand.request(207)
     deleted.ext = asked[207].header["extFields"]
-    assert (await admin.peer().ask_slowly(deleted)).code == 0
+    assert (await admin.peer().ask_and_wait(deleted)).code == 0
     assert admin.groups.find(name) is None
 
 

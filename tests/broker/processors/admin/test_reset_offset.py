@@ -55,7 +55,7 @@ class Resetting(BrokerParts):
         for name, value in fields.items():
             setattr(header, name, value)
         request = RemotingCommand.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-        return await self.peer(999).ask_slowly(request)
+        return await self.peer(999).ask_and_wait(request)
 
     def committed(self) -> int | None:
         header = QueryConsumerOffsetHeader(GROUP, TOPIC, 0)
@@ -111,7 +111,7 @@ async def test_a_reset_holds_until_the_group_is_notified(parts: Resetting) -> No
     late = parts.commit(3)
     assert (late.code, late.remark, parts.committed()) == (0, "Offset has been previously reset", 1)
     request = RemotingCommand.request(RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(GROUP, TOPIC))
-    stats = ConsumeStats.decode((await parts.peer().ask_slowly(request)).body)
+    stats = ConsumeStats.decode((await parts.peer().ask_and_wait(request)).body)
     assert stats.offset_table[MessageQueue(TOPIC, "b", 0)].consumer_offset == 1
     flags = PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET
     told = parts.peer().ask(pull(queue_offset=3, sys_flag=flags, commit_offset=3))

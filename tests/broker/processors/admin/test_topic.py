@@ -52,7 +52,7 @@ def delete(topic: str) -> RemotingCommand:
     return RemotingCommand.request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
 
 
-async def ask_slowly(admin: Admin, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+async def ask_and_wait(admin: Admin, peer: Peer, request: RemotingCommand) -> RemotingCommand:
     """Return the response to a request that has to wait."""
     peer.send(request)
     return await finished(admin, peer)
@@ -82,7 +82,7 @@ async def test_a_topic_is_saved_and_announced_before_the_response(admin: Admin) 
 async def test_a_request_that_changes_nothing_is_served_at_once(admin: Admin) -> None:
     """An identical configuration waits for nothing and does not change the version."""
     peer = admin.peer()
-    await ask_slowly(admin, peer, update())
+    await ask_and_wait(admin, peer, update())
     version = admin.topics.version
     admin.waits.clear()
     assert peer.ask(update()).code == 0
@@ -136,7 +136,7 @@ async def test_a_deleted_topic_loses_its_queues_and_offsets(admin: Admin) -> Non
     for topic in ("N", TOPIC):
         admin.put(b"one", b"two", topic=topic)
         admin.offsets.commit(GROUP, topic, 0, 2)
-    answer = await ask_slowly(admin, peer, delete("N"))
+    answer = await ask_and_wait(admin, peer, delete("N"))
     assert (answer.code, answer.remark, admin.waits) == (0, None, ["saved"])
     assert admin.topics.find("N") is None
     assert admin.offsets.committed(GROUP, "N", 0) is None
@@ -158,7 +158,7 @@ async def test_a_system_topic_cannot_be_deleted(admin: Admin, topic: str, remark
 
 async def test_deleting_an_unknown_topic_succeeds(admin: Admin) -> None:
     """It leaves no trace."""
-    answer = await ask_slowly(admin, admin.peer(), delete("unknown"))
+    answer = await ask_and_wait(admin, admin.peer(), delete("unknown"))
     assert (answer.code, answer.remark, admin.waits) == (0, None, [])
     assert admin.store._deleted.ends == {}
 
@@ -180,7 +180,7 @@ async def test_a_list_of_topics_is_created_in_one_request(admin: Admin) -> None:
     """Each as by a request of its own; all are saved and announced once."""
     first = {"topicName": "A", "readQueueNums": 2, "writeQueueNums": 3, "attributes": {"+message.type": "FIFO"}}
     second = {"topicName": "B", "perm": 4, "order": True, "attributes": {"message.type": "DELAY"}}
-    answer = await ask_slowly(admin, admin.peer(), update_all(first, second))
+    answer = await ask_and_wait(admin, admin.peer(), update_all(first, second))
     assert (answer.code, answer.remark) == (0, NO_RESPONSE_REMARK)
     made = [admin.topics.find(name) for name in "AB"]
     assert made == [

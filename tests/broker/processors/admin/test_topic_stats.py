@@ -71,7 +71,7 @@ async def test_topic_stats_cover_every_queue(stats: Stats) -> None:
     stats.clock.now_ms += 5
     stats.put(b"z", queue_id=1)
     stats.ten_seconds_pass()
-    answer = TopicStatsTable.decode((await stats.peer().ask_slowly(about(TOPIC))).body)
+    answer = TopicStatsTable.decode((await stats.peer().ask_and_wait(about(TOPIC))).body)
     assert answer.offset_table == {
         MessageQueue(TOPIC, "b", 0): TopicOffset(0, 2, stats.clock.now_ms - 5),
         MessageQueue(TOPIC, "b", 1): TopicOffset(0, 1, stats.clock.now_ms),

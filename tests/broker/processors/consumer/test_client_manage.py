@@ -106,7 +106,7 @@ async def test_a_large_group_is_notified_in_slices(parts: BrokerParts) -> None:
         peer.send(heartbeat(consumer(), client_id=f"c{n}"))
     parts.loop.pass_ms(50)
     before = parts.loop.turns
-    peers[0].lose()
+    peers[0].disconnect()
     for peer in peers:
         notices(peer)
     assert notified(parts, *peers[1:]) == [[GROUP]] * 249
@@ -118,7 +118,7 @@ async def test_an_empty_group_is_not_notified(parts: BrokerParts) -> None:
     peer = parts.peer()
     peer.send(heartbeat(consumer()))
     notices(peer)
-    peer.lose()
+    peer.disconnect()
     assert notified(parts, peer) == [[]]
     assert parts.notices.statistics().sent == 1
 
@@ -172,7 +172,7 @@ async def test_notifications_can_be_gathered(tmp_path: Path) -> None:
         assert (notices(first), notices(second)) == ([], [])
         parts.clients.step(parts.clock.now_ms + 100)
         assert (notices(first), notices(second)) == ([GROUP], [GROUP])
-        second.lose()
+        second.disconnect()
         parts.clients.step(parts.clock.now_ms + 15_000)
         assert notices(first) == []
         parts.clients.step(parts.clock.now_ms + 15_100)
@@ -343,7 +343,7 @@ async def test_a_lost_connection_notifies_even_a_disabled_group(parts: BrokerPar
     first, second = parts.peer(), parts.peer(4322)
     first.send(heartbeat(consumer()))
     second.send(heartbeat(consumer(), client_id="c2"))
-    second.lose()
+    second.disconnect()
     assert notified(parts, first) == [[GROUP]]
     assert parts.sessions.statistics().consumers == 1
 
@@ -359,7 +359,7 @@ async def test_a_silent_client_expires_and_the_others_are_notified(parts: Broker
         parts.clock.now_ms += 35_000
         parts.clients.step(parts.clock.now_ms)
     assert (silent.transport.closing, alive.transport.closing) == (True, False)
-    silent.lose()
+    silent.disconnect()
     assert notified(parts, alive) == [[GROUP]]
     assert parts.clients.statistics().expired == 1
 

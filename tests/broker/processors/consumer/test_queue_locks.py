@@ -54,7 +54,7 @@ async def test_a_lost_connection_keeps_its_locks(parts: BrokerParts) -> None:
     """Its client may still process messages; the same client id gets them again on another connection."""
     first, second = parts.peer(), parts.peer(4322)
     first.ask(lock("one", Q0))
-    first.lose()
+    first.disconnect()
     assert bytes(second.ask(lock("two", Q0)).body) == b'{"lockOKMQSet":[]}'
     assert LockedQueues.decode(second.ask(lock("one", Q0)).body).lock_ok_mq_set == [Q0]
 

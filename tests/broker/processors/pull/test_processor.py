@@ -424,7 +424,7 @@ async def test_a_closed_connection_removes_its_parked_pulls(parts: BrokerParts) 
     peer = parts.peer()
     peer.send(pull(suspend_ms=1000), pull(suspend_ms=1000, queue_id=1))
     assert parts.pool.pending == 2
-    peer.lose()
+    peer.disconnect()
     assert (parts.pool.pending, parts.arrivals.statistics().dropped) == (0, 2)
     parts.put(b"one")
     assert parts.pulls.statistics().found == 0

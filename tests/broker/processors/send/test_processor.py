@@ -558,7 +558,7 @@ async def test_a_waiting_send_of_a_closed_connection_is_dropped(tmp_path: Path) 
     """There is no response that could confirm it."""
     it = Lagging(tmp_path, PoolLimits())
     it.late.send(send(b"b"))
-    it.late.lose()
+    it.late.disconnect()
     it.catch_up()
     assert (it.sends.pool.pending, it.sends.store.max_offset("T", 0)) == (0, 1)
     it.sends.store.close()

@@ -100,7 +100,7 @@ async def test_a_reply_is_pushed_to_the_requester(parts: Replying, code: int) ->
     """In both header forms: pushed with the sender's properties and the time; then stored, then confirmed."""
     asker, replier = parts.asker(), parts.peer(2)
     replier.send(reply(code))
-    pushed = await asker.asked()
+    pushed = await asker.next_request()
     header = pushed.header(PushReplyHeader)
     assert (pushed.code, pushed.body, header.topic, header.producer_group) == (326, b"pong", REPLY_TOPIC, "RG")
     assert (header.born_host, header.store_host) == ("127.0.0.9:2", "10.0.0.1:10911")
@@ -125,7 +125,7 @@ async def test_replies_that_are_not_stored_have_no_id(tmp_path: Path) -> None:
     parts = Replying(tmp_path, are_stored=False)
     asker, replier = parts.asker(), parts.peer(2)
     replier.send(reply(queue_id=-1))
-    asker.answer(await asker.asked(), RemotingCommand.response())
+    asker.answer(await asker.next_request(), RemotingCommand.response())
     answer = await parts.answer_to(replier)
     assert answer.ext_fields() == {
         "msgId": "0", "queueId": "0", "queueOffset": "0", "MSG_REGION": "R", "TRACE_ON": "true",
@@ -133,7 +133,7 @@ async def test_replies_that_are_not_stored_have_no_id(tmp_path: Path) -> None:
     assert (answer.code, parts.stored()) == (0, [])
     parts.processor.configure(are_stored=True)
     replier.send(reply())
-    asker.answer(await asker.asked(), RemotingCommand.response())
+    asker.answer(await asker.next_request(), RemotingCommand.response())
     await parts.answer_to(replier)
     assert len(parts.stored()) == 1
     parts.store.close()
@@ -141,11 +141,11 @@ async def test_replies_that_are_not_stored_have_no_id(tmp_path: Path) -> None:
 
 async def test_a_reply_without_a_requester_fails_and_is_stored(parts: Replying) -> None:
     """Without the property, or without a producer of that client id: SYSTEM_ERROR (1), and no push time."""
-    parts.asker().lose()
+    parts.asker().disconnect()
     replier = parts.peer(2)
-    gone = await replier.ask_slowly(reply())
+    gone = await replier.ask_and_wait(reply())
     assert (gone.code, gone.remark) == (1, "push reply message fail, channel of <asker> not found.")
-    bare = await replier.ask_slowly(reply(properties="CORRELATION_ID\x01c\x02"))
+    bare = await replier.ask_and_wait(reply(properties="CORRELATION_ID\x01c\x02"))
     assert (bare.code, bare.remark) == (1, "reply message properties[REPLY_TO_CLIENT] is null")
     assert bare.ext_fields()["msgId"] != "0"
     assert ["PUSH_REPLY_TIME" in bytes(record.properties).decode() for record in parts.stored()] == [False, False]
@@ -156,15 +156,15 @@ async def test_a_requester_that_does_not_accept_the_reply(parts: Replying, monke
     remark = "push reply message to askerfail."
     asker, replier = parts.asker(), parts.peer(2)
     replier.send(reply())
-    asker.answer(await asker.asked(), RemotingCommand.response(1, "no such request"))
+    asker.answer(await asker.next_request(), RemotingCommand.response(1, "no such request"))
     refused = await parts.answer_to(replier)
     replier.send(reply())
-    await asker.asked()
-    asker.lose()
+    await asker.next_request()
+    asker.disconnect()
     gone = await parts.answer_to(replier)
     monkeypatch.setattr(delivery_replies, "PUSH_TIMEOUT_S", 0)
     asker = parts.asker()
-    silent = await replier.ask_slowly(reply())
+    silent = await replier.ask_and_wait(reply())
     assert {(answer.code, answer.remark) for answer in (refused, gone, silent)} == {(1, remark)}
     assert (asker.connection.calls, parts.pool.pending, len(parts.stored())) == (0, 0, 3)
 
@@ -182,6 +182,6 @@ async def test_a_reply_that_the_store_refuses_is_pushed(parts: Replying) -> None
     """A reply with an unsupported delay, or while the store refuses messages."""
     asker, replier = parts.asker(), parts.peer(2)
     replier.send(reply(properties=PROPERTIES + "DELAY\x01soon\x02"))
-    asker.answer(await asker.asked(), RemotingCommand.response())
+    asker.answer(await asker.next_request(), RemotingCommand.response())
     answer = await parts.answer_to(replier)
     assert (answer.code, answer.ext_fields()["msgId"], parts.stored()) == (0, "0", [])

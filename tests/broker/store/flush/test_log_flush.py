@@ -147,7 +147,7 @@ def test_when_flushed_expedites_the_threads(tmp_path: Path, pool: bool) -> None:
 def test_when_flushed_calls_back_after_a_failed_sync(tmp_path: Path) -> None:
     """The log will never be flushed, which `flushed_offset` shows."""
     with opened(tmp_path) as it:
-        it.must_be_sound = False
+        it.must_be_consistent = False
 
         def refuse(call: str, path: str) -> None:
             if call == "fdatasync" and "/commitlog/" in path:

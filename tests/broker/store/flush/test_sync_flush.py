@@ -305,7 +305,7 @@ def test_a_slow_disk_is_synced_by_the_thread(tmp_path: Path, monkeypatch: pytest
 def test_a_lone_commit_whose_sync_fails_is_refused(tmp_path: Path) -> None:
     """As with the thread: the message is refused, and the store is read-only afterwards."""
     it = Opened(tmp_path, sync=True)
-    it.must_be_sound = False
+    it.must_be_consistent = False
     failures = iter([OSError(errno.EIO, "injected")])
 
     def refuse(call: str, path: str) -> None:

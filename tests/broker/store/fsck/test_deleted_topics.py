@@ -11,7 +11,7 @@ from tests.harness.stores import config_of, message, opened
 def test_a_deleted_topic_has_no_units_and_a_new_one_begins_at_0(tmp_path: Path) -> None:
     """Records that `config/deletedTopics.json` covers need no unit; later ones do."""
     with opened(tmp_path) as it:
-        it.must_be_sound = False
+        it.must_be_consistent = False
         it.put(*(message() for _ in range(30)))
         end = it.store.max_physical_offset
     for path in (tmp_path / "consumequeue" / "T" / "0").iterdir():
@@ -26,7 +26,7 @@ def test_a_deleted_topic_has_no_units_and_a_new_one_begins_at_0(tmp_path: Path) 
 def test_a_topic_that_rocketmq_deleted(tmp_path: Path) -> None:
     """A topic without queues that is not in topics.json is a note."""
     with opened(tmp_path) as it:
-        it.must_be_sound = False
+        it.must_be_consistent = False
         it.put(*(message() for _ in range(3)))
     for path in sorted((tmp_path / "consumequeue").rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()

@@ -180,7 +180,7 @@ def test_damage_in_the_log_skips_the_rest_of_its_segment(tmp_path: Path) -> None
         file.seek(at + 4)  # the magic
         file.write(b"\0\0\0\0")
     with opened(tmp_path) as it:
-        it.must_be_sound = False
+        it.must_be_consistent = False
         assert found(it, "U50") == [50]
         assert found(it, "U300") == []
         assert found(it, "U599") == [599]
@@ -323,4 +323,4 @@ def test_files_are_removed_with_the_log(tmp_path: Path) -> None:
         first.release()
         assert first.fd == -1
         assert found(it, "U599") == [599]
-        it.must_be_sound = False
+        it.must_be_consistent = False

@@ -35,7 +35,7 @@ def log_of(root: Path) -> Path:
 def test_bytes_around_a_truncation_are_readable(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A truncated file that grows again has a hole. Bytes before and after it are readable; the loss is logged once."""
     with opened(tmp_path) as it:
-        it.must_be_sound = False
+        it.must_be_consistent = False
         it.put(*(message(b"x" * 1_000) for _ in range(20)))
         os.truncate(log_of(tmp_path), 2 * PAGE)
         it.put(message(b"later"))
@@ -55,7 +55,7 @@ def test_bytes_around_a_truncation_are_readable(tmp_path: Path, caplog: pytest.L
 def test_a_step_detects_lost_bytes_without_a_read(tmp_path: Path) -> None:
     """The loss appears in the statistics within a second."""
     with opened(tmp_path) as it:
-        it.must_be_sound = False
+        it.must_be_consistent = False
         it.put(message())
         it.store.step(it.clock.now_ms)
         assert it.store.statistics().log.damaged_segments == 0

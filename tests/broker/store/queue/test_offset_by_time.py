@@ -62,7 +62,7 @@ def test_messages_deleted_from_the_log_count_as_older(tmp_path: Path) -> None:
     """Units without records count as older than all others; results stay within the readable range."""
     times = list(range(40))
     with opened(tmp_path) as it:
-        it.must_be_sound = False
+        it.must_be_consistent = False
         for time in times:
             it.clock.now_ms = START_MS + time
             it.put(message(b"x" * 9_000))  # seven to a segment of the log
@@ -78,7 +78,7 @@ def test_messages_deleted_from_the_log_count_as_older(tmp_path: Path) -> None:
 def test_a_missing_queue_or_record_gives_the_minimum(tmp_path: Path) -> None:
     """No queue: 0. A record that cannot be read: the minimum of the queue."""
     with opened(tmp_path) as it:
-        it.must_be_sound = False
+        it.must_be_consistent = False
         assert it.store.offset_by_time("T", 0, START_MS) == 0
         put_at(it, list(range(9)))
         queue = it.store._queues.make("T", 0)

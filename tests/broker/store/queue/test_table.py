@@ -84,11 +84,11 @@ async def test_directories_with_other_names_are_skipped(tmp_path: Path, caplog: 
     """They stay unchanged, whatever is deleted or cleaned up; one warning contains their number."""
     with opened(tmp_path) as it:
         it.put(message())
-        it.must_be_sound = False
+        it.must_be_consistent = False
     foreign = {f"{name}/{0:020d}": STARTED for name in ("T/007", "T/x", "T/2147483648", "a.b/0", "T T/0")}
     put_files(tmp_path / "consumequeue", foreign)
     with opened(tmp_path) as it:
-        it.must_be_sound = False
+        it.must_be_consistent = False
         assert set(it.store._queues.by_key) == {("T", 0)}
         assert list(it.store.manual_cleanup.topics()) == ["T"]
         await it.store.delete_topic("T")

@@ -58,7 +58,7 @@ def test_status_by_offset(
 
 def test_a_missing_queue_segment(store: Opened, tmp_path: Path) -> None:
     """The next offset is the begin of the next segment."""
-    store.must_be_sound = False
+    store.must_be_consistent = False
     (tmp_path / "consumequeue" / "T" / "0" / f"{400:020d}").unlink()
     store.store._queue_files.close()
     result = store.store.get("T", 0, 25, 32)
@@ -68,7 +68,7 @@ def test_a_missing_queue_segment(store: Opened, tmp_path: Path) -> None:
 def test_a_missing_last_queue_segment(store: Opened, tmp_path: Path) -> None:
     """The next offset is the begin of the next segment, although that does not exist yet."""
     (tmp_path / "consumequeue" / "T" / "0" / f"{800:020d}").unlink()
-    store.must_be_sound = False
+    store.must_be_consistent = False
     store.store._queue_files.close()
     result = store.store.get("T", 0, 45, 32)
     assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_FOUND_NULL, 60)
@@ -92,7 +92,7 @@ FIRST = 7  # first offset of the queue in the next test
 def test_status_in_a_queue_that_begins_later(tmp_path: Path, offset: int, status: GetStatus, next_offset: int) -> None:
     """Filler units fill the queue's first segment up to its minimum offset; they are never read."""
     with opened(tmp_path) as it:
-        it.must_be_sound = False
+        it.must_be_consistent = False
         it.store._queues.make("T", 0).next_offset = FIRST
         it.put(*(message() for _ in range(3)))
         result = it.store.get("T", 0, offset, 32)
@@ -103,7 +103,7 @@ def test_status_in_a_queue_that_begins_later(tmp_path: Path, offset: int, status
 def test_a_gap_in_a_queue_is_skipped(tmp_path: Path) -> None:
     """A gap ends a get. The next get skips it, and no message after it."""
     with opened(tmp_path) as it:
-        it.must_be_sound = False
+        it.must_be_consistent = False
         it.put(message(b"before"))
         it.store._queues.make("T", 0).next_offset = 4
         it.put(message(b"behind"))
@@ -116,7 +116,7 @@ def test_a_gap_in_a_queue_is_skipped(tmp_path: Path) -> None:
 def test_a_queue_without_records_keeps_its_offsets(tmp_path: Path) -> None:
     """A queue whose records have all expired reports its end, or an offset out of range."""
     with opened(tmp_path) as it:
-        it.must_be_sound = False
+        it.must_be_consistent = False
         it.put(*(message() for _ in range(3)))
         queue = it.store._queues.make("T", 0)
         queue.correct_min_offset(it.store.max_physical_offset)
@@ -288,7 +288,7 @@ def test_runs_and_single_inspection_agree(store: Opened, most: int, limit: int) 
 def test_new_units_are_found(tmp_path: Path) -> None:
     """Later appends are found, and a topic that is created again does not return units of the deleted one."""
     with opened(tmp_path, mapped_file_size_consume_queue=20_000) as it:
-        it.must_be_sound = False  # the topic is removed without the store's deletion
+        it.must_be_consistent = False  # the topic is removed without the store's deletion
         for number in range(40):
             it.put(message(b"%d" % number))
             assert bodies(it, "T", 0, max(0, number - 7), 4)[-1] == min(number, max(0, number - 7) + 3)

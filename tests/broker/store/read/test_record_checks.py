@@ -26,7 +26,7 @@ Change = Callable[[bytearray, bytearray, int, int], None]
 def damaged(root: Path, **settings: Any) -> Iterator[Opened]:
     """Open a store that stays damaged."""
     with opened(root, **settings) as it:
-        it.must_be_sound = False
+        it.must_be_consistent = False
         yield it
 
 

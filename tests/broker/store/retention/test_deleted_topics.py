@@ -167,7 +167,7 @@ def test_an_entry_is_removed_when_the_log_start_has_passed_it(tmp_path: Path) ->
         it.store._helper.submit(lambda: None).result(10)
         assert ends(tmp_path) == {}
         assert repr(it.store._deleted) == "<DeletedTopics 0>"
-        it.must_be_sound = False  # the log does not begin at that offset
+        it.must_be_consistent = False  # the log does not begin at that offset
 
 
 def test_a_failed_removal_of_an_entry_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -205,7 +205,7 @@ def test_a_damaged_file_is_replaced_by_its_backup(tmp_path: Path, data: bytes) -
     path = tmp_path / "config" / "deletedTopics.json"
     path.write_bytes(data)
     with opened(tmp_path) as it:
-        it.must_be_sound = False  # the damaged file still exists
+        it.must_be_consistent = False  # the damaged file still exists
         assert list(it.store._deleted.ends) == ["T"]
     path.with_suffix(".json.bak").write_bytes(data)
     with pytest.raises(StoreError, match="damaged"):
