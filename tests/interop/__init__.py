@@ -1,1 +1,1 @@
-"""Official RocketMQ clients, as their registries deliver them, against a started daemon."""
+"""Official RocketMQ clients, unchanged from their registries, against a running broker."""

@@ -1,10 +1,11 @@
-"""The broker under test: one process tree on free loopback ports and a store of its own, started and stopped by a test.
+"""The broker under test: a process with free loopback ports and its own store, started and stopped by a test.
 
-The suite runs against Skylark, or, to learn what is right, against RocketMQ's own broker:
+The suite runs against Skylark or, to record the expected behavior, against RocketMQ's own broker:
 
     pytest tests/interop --broker-under-test=apache-4.9.7
 
-A broker counts as started when its name server routes TBW102, the topic that every client asks for to create others.
+A broker counts as started when its name server returns a route of TBW102, the topic that every client queries before
+it creates another topic.
 """
 
 import json
@@ -25,8 +26,8 @@ from tests.harness.raw import RawClient, RawResponse
 from tests.interop.toolchain import ROOT, apache_broker
 
 APACHE_VERSIONS = ("4.9.7", "5.3.3")
-START_DEADLINE_S = 60.0  # of a busy machine
-STOP_DEADLINE_S = 60.0  # RocketMQ's broker takes 5 to 20 s, as the disk is busy
+START_DEADLINE_S = 60.0  # long, because machines that run tests are busy
+STOP_DEADLINE_S = 60.0  # RocketMQ's broker takes 5 to 20 s, depending on the disk
 POLL_S = 0.02
 LOG_TAIL_CHARS = 3_000
 
@@ -38,11 +39,11 @@ READ_WRITE = 6
 PULL_WITH_SUBSCRIPTION = 4
 COMPRESSED = 1
 
-# Up to the sysflag of a record; its body, behind its own length, starts at BODY_AT when its hosts are IPv4.
+# The fields of a record up to sysFlag. With IPv4 hosts the body starts at BODY_AT, after its 4-byte length.
 RECORD_HEAD = struct.Struct(">iiiiiqqi")
 BODY_AT = 88
 
-# What goes wrong in a 4.9 broker lands in the log file of the test; 5.x finds its own configuration.
+# Writes warnings of a 4.9 broker to the log file of the test; 5.x uses its own logging configuration.
 LOGBACK = """<configuration>
   <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
     <encoder><pattern>%d %p %c %m%n</pattern></encoder>
@@ -51,7 +52,7 @@ LOGBACK = """<configuration>
 </configuration>
 """
 
-SPARING = ("-Xmx512m", "-XX:TieredStopAtLevel=1")
+SMALL_JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1")
 JAVA_17_FOR_4_9 = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -61,12 +62,12 @@ JAVA_17_FOR_4_9 = (
 
 class StoredMessage(NamedTuple):
     sys_flag: int
-    body: bytes  # as stored: deflated if the sysflag has COMPRESSED
+    body: bytes  # as stored: deflated if COMPRESSED is set in sys_flag
     properties: dict[str, str]
 
 
 class BrokerUnderTest:
-    """What a test may ask of the running broker, by raw frames. `namesrv` and `broker_address` are host:port."""
+    """Operations on the running broker, by raw frames. `namesrv` and `broker_address` are host:port."""
 
     def __init__(
         self,
@@ -86,32 +87,32 @@ class BrokerUnderTest:
         self._name_server = RawClient(LOOPBACK, namesrv_port, tls=tls)
         self._broker = RawClient(LOOPBACK, broker_port, tls=tls)
 
-    def another(self) -> "BrokerUnderTest":
-        """The same broker by connections of their own, for another thread; close it."""
+    def with_own_connections(self) -> "BrokerUnderTest":
+        """Return the same broker with separate connections, for use in another thread. The caller closes it."""
         ports = [int(address.rpartition(":")[2]) for address in (self.namesrv, self.broker_address)]
         return BrokerUnderTest(ports[0], ports[1], self.started_in_s, self.log, self.process, self._tls)
 
     def create_topic(self, topic: str, queues: int) -> None:
-        """Returns when the name server routes it: some clients give up on a topic without a route."""
+        """Create a topic and wait for its route, because some clients give up on a topic without a route."""
         queue_numbers = {"readQueueNums": queues, "writeQueueNums": queues}
         flags = {"perm": READ_WRITE, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False}
         ext = {"topic": topic, "defaultTopic": "TBW102", **queue_numbers, **flags}
         expect(OK, self._broker.call(UPDATE_AND_CREATE_TOPIC, ext))
-        until(lambda: route_known(self._name_server, topic), f"route of {topic}")
+        wait_until(lambda: has_route(self._name_server, topic), f"route of {topic}")
 
     def dead_letters(self, group: str, count: int) -> list[StoredMessage]:
-        """What the group has given up; waits until that are `count` messages or more."""
+        """Return the group's dead letters. Waits until there are at least `count`."""
         topic = f"%DLQ%{group}"
-        until(lambda: route_known(self._name_server, topic), f"route of {topic}")
+        wait_until(lambda: has_route(self._name_server, topic), f"route of {topic}")
         return self.stored(topic, 1, count)
 
     def set_group(self, group: str, **settings: object) -> None:
-        """Make a consumer group; `settings` are members of its configuration."""
+        """Create a consumer group; `settings` are fields of its configuration."""
         body = json.dumps({"groupName": group, "consumeEnable": True, "consumeBroadcastEnable": True, **settings})
         expect(OK, self._broker.call(UPDATE_AND_CREATE_GROUP, body=body.encode()))
 
     def set_config(self, **settings: object) -> None:
-        """Change settings while it runs."""
+        """Change settings of the running broker."""
         text = "".join(f"{key}={value}\n" for key, value in settings.items())
         expect(OK, self._broker.call(UPDATE_BROKER_CONFIG, body=text.encode()))
 
@@ -124,20 +125,20 @@ class BrokerUnderTest:
         expect(OK, self._broker.call(SEND_MESSAGE, ext, body))
 
     def stored(self, topic: str, queues: int, count: int) -> list[StoredMessage]:
-        """The messages of a topic, queue by queue, as pulls answer them; waits until they are `count` or more."""
+        """Return the messages of a topic, queue by queue, as pulled. Waits until there are at least `count`."""
         messages: list[StoredMessage] = []
 
         def all_there() -> bool:
             messages[:] = [message for queue in range(queues) for message in self._pull_all(topic, queue)]
             return len(messages) >= count
 
-        until(all_there, f"{count} messages in {topic}")
+        wait_until(all_there, f"{count} messages in {topic}")
         return messages
 
     def members(self, group: str) -> list[str]:
-        """Client ids of the group's consumers; empty if it has none."""
-        answer = self._broker.call(GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
-        return json.loads(answer.body)["consumerIdList"] if answer.code == OK else []
+        """Return the client ids of the group's consumers; empty if it has none."""
+        response = self._broker.call(GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+        return json.loads(response.body)["consumerIdList"] if response.code == OK else []
 
     def close(self) -> None:
         self._name_server.close()
@@ -146,27 +147,40 @@ class BrokerUnderTest:
     def _pull_all(self, topic: str, queue: int) -> list[StoredMessage]:
         messages: list[StoredMessage] = []
         while True:
-            who = {"consumerGroup": "raw", "topic": topic, "queueId": queue, "subscription": "*", "subVersion": 0}
-            what = {"queueOffset": len(messages), "maxMsgNums": 32, "commitOffset": 0, "suspendTimeoutMillis": 0}
-            answer = self._broker.call(PULL_MESSAGE, {**who, **what, "sysFlag": PULL_WITH_SUBSCRIPTION})
-            if answer.code == PULL_NOT_FOUND:
+            queue_fields = {
+                "consumerGroup": "raw",
+                "topic": topic,
+                "queueId": queue,
+                "subscription": "*",
+                "subVersion": 0,
+            }
+            range_fields = {
+                "queueOffset": len(messages),
+                "maxMsgNums": 32,
+                "commitOffset": 0,
+                "suspendTimeoutMillis": 0,
+            }
+            response = self._broker.call(
+                PULL_MESSAGE, {**queue_fields, **range_fields, "sysFlag": PULL_WITH_SUBSCRIPTION}
+            )
+            if response.code == PULL_NOT_FOUND:
                 return messages
-            expect(OK, answer)
-            messages += parse_records(answer.body)
+            expect(OK, response)
+            messages += parse_records(response.body)
 
 
 @contextmanager
 def running_broker(
-    kind: "str | Maker",
+    kind: "str | CommandMaker",
     home: Path,
     settings: Mapping[str, object] | None = None,
     ports: tuple[int, int] | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[BrokerUnderTest]:
-    """Start a broker of `kind` (a key of COMMANDS, or what makes commands) with its state below `home`; stop it then.
+    """Start a broker with its state below `home`, and stop it on exit.
 
-    `settings` are RocketMQ's, on top of those of COMMANDS; `ports` are those of name server and broker.
-    With `tls` the test asks its questions over TLS.
+    `kind` is a key of COMMANDS or a function that returns commands. `settings` are RocketMQ's keys; they override those
+    of COMMANDS. `ports` are the ports of the name server and the broker. With `tls` the test's own connections use TLS.
     """
     namesrv_port, broker_port = ports or broker_ports()
     begun = time.monotonic()
@@ -176,29 +190,29 @@ def running_broker(
         daemons: list[subprocess.Popen[bytes]] = []
         for command, environment in commands:
             if daemons:
-                stack.callback(daemons[-1].kill)  # a name server keeps nothing, and RocketMQ's takes 3 s to stop
+                stack.callback(daemons[-1].kill)  # a name server stores nothing, and RocketMQ's takes 3 s to stop
             daemons.append(stack.enter_context(daemon(command, environment, home)))
-        until(lambda: all_alive(daemons, home) and routes(namesrv_port, "TBW102", tls), "route of TBW102")
+        wait_until(lambda: all_alive(daemons, home) and routes(namesrv_port, "TBW102", tls), "route of TBW102")
         started_in_s = time.monotonic() - begun
         broker = BrokerUnderTest(namesrv_port, broker_port, started_in_s, log_file(home), daemons[-1], tls)
         stack.callback(broker.close)
         yield broker
 
 
-UNHURRIED = {"brokerFastFailureEnable": "false"}  # machines that run tests are busy
+NO_FAST_FAILURE = {"brokerFastFailureEnable": "false"}  # machines that run tests are busy
 Commands = list[tuple[list[str], dict[str, str]]]
-Maker = Callable[[Path, int, int, Mapping[str, object]], Commands]
+CommandMaker = Callable[[Path, int, int, Mapping[str, object]], Commands]
 
 
 def skylark_commands(home: Path, namesrv_port: int, broker_port: int, settings: Mapping[str, object]) -> Commands:
-    ours = {
+    defaults = {
         "listenPort": broker_port,
         "embeddedNamesrvPort": namesrv_port,
         "storePathRootDir": home / "store",
         "metricsPromExporterPort": 0,
-        **UNHURRIED,
+        **NO_FAST_FAILURE,
     }
-    options = [option for name, value in (ours | dict(settings)).items() for option in ("--set", f"{name}={value}")]
+    options = [option for name, value in (defaults | dict(settings)).items() for option in ("--set", f"{name}={value}")]
     return [([sys.executable, "-m", "skylarkmq.broker", *options], {})]
 
 
@@ -208,7 +222,7 @@ def apache_commands(
     namesrv_port: int,
     broker_port: int,
     settings: Mapping[str, object],
-    jvm: Sequence[str] = SPARING,
+    jvm: Sequence[str] = SMALL_JVM,
 ) -> Commands:
     jars = apache_broker(version) / "lib" / "*"
     conf = home / "conf"
@@ -222,7 +236,7 @@ def apache_commands(
         "namesrvAddr": f"{LOOPBACK}:{namesrv_port}",
         "storePathRootDir": home / "store",
         "mappedFileSizeCommitLog": 64 << 20,
-        **UNHURRIED,
+        **NO_FAST_FAILURE,
     } | dict(settings)
     broker["storePathCommitLog"] = f"{broker['storePathRootDir']}/commitlog"
     java = [f"-Duser.home={home}", *JAVA_17_FOR_4_9, "-cp", str(jars)]
@@ -230,12 +244,12 @@ def apache_commands(
     namesrv_file = properties_file(conf / "namesrv.conf", {"listenPort": namesrv_port})
     broker_file = properties_file(conf / "broker.conf", broker)
     return [
-        (["java", *SPARING, *java, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", namesrv_file], environment),
+        (["java", *SMALL_JVM, *java, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", namesrv_file], environment),
         (["java", *jvm, *java, "org.apache.rocketmq.broker.BrokerStartup", "-c", broker_file], environment),
     ]
 
 
-COMMANDS: dict[str, Maker] = {
+COMMANDS: dict[str, CommandMaker] = {
     "skylark": skylark_commands,
     **{f"apache-{version}": partial(apache_commands, version) for version in APACHE_VERSIONS},
 }
@@ -267,36 +281,36 @@ def log_file(home: Path) -> Path:
 
 def all_alive(daemons: list[subprocess.Popen[bytes]], home: Path) -> bool:
     dead = [process.args for process in daemons if process.poll() is not None]
-    assert not dead, f"died: {dead}\n{log_file(home).read_text(errors='replace')[-LOG_TAIL_CHARS:]}"
+    assert not dead, f"exited unexpectedly: {dead}\n{log_file(home).read_text(errors='replace')[-LOG_TAIL_CHARS:]}"
     return True
 
 
-def until(fact: Callable[[], bool], what: str, deadline_s: float = START_DEADLINE_S) -> None:
-    """Poll until the fact holds; AssertionError when time is up."""
+def wait_until(condition: Callable[[], bool], description: str, deadline_s: float = START_DEADLINE_S) -> None:
+    """Poll until the condition holds. Raises AssertionError after `deadline_s`."""
     deadline = time.monotonic() + deadline_s
-    while not fact():
-        assert time.monotonic() < deadline, f"{what}: not in time"
+    while not condition():
+        assert time.monotonic() < deadline, f"{description}: not within {deadline_s:g} s"
         time.sleep(POLL_S)
 
 
 def routes(namesrv_port: int, topic: str, tls: ssl.SSLContext | None) -> bool:
     try:
         with RawClient(LOOPBACK, namesrv_port, tls=tls) as client:
-            return route_known(client, topic)
+            return has_route(client, topic)
     except ConnectionError:
         return False
 
 
-def route_known(name_server: RawClient, topic: str) -> bool:
+def has_route(name_server: RawClient, topic: str) -> bool:
     return name_server.call(GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == OK
 
 
-def expect(code: int, answer: RawResponse) -> None:
-    assert answer.code == code, f"code {answer.code}: {answer.remark}"
+def expect(code: int, response: RawResponse) -> None:
+    assert response.code == code, f"code {response.code}: {response.remark}"
 
 
 def parse_records(data: bytes) -> Iterator[StoredMessage]:
-    """Records back to back, read by hand. The CommitLog record: docs/formats.md, record."""
+    """Parse consecutive records, independently of `protocol`. The CommitLog record: docs/formats.md, record."""
     while data:
         size, _magic, _crc, _queue, _flag, _offset, _position, sys_flag = RECORD_HEAD.unpack_from(data)
         body_end = BODY_AT + int.from_bytes(data[BODY_AT - 4 : BODY_AT], "big")
@@ -307,6 +321,9 @@ def parse_records(data: bytes) -> Iterator[StoredMessage]:
 
 
 def broker_ports() -> tuple[int, int]:
-    """A port for the name server and one for the broker, whose neighbours are free too (RocketMQ's opens -2 and +1)."""
+    """Return free ports for the name server and the broker.
+
+    The ports that RocketMQ's broker also opens (its port - 2 and + 1) are free, too.
+    """
     namesrv_port, broker_port = free_ports(2, beside=(-2, 1))
     return namesrv_port, broker_port

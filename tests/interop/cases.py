@@ -1,7 +1,8 @@
-"""The parameters of tests/interop: which clients there are, what each can do, and who meets whom.
+"""The parameters of tests/interop: the clients, their capabilities, and which clients are tested together.
 
-CLIENTS are command lines with their traits; CASES put a producer and two group members together. A new client is a
-driver in clients/, a recipe in toolchain.py, a line in each table here, and what it lacks in matrix.py.
+CLIENTS are command lines with capabilities; each of CASES is a producer and two members of a group. To add a client,
+write a driver in clients/, add a recipe to toolchain.py and an entry to each table here, and list the features that
+it lacks in matrix.py.
 """
 
 from collections.abc import Callable
@@ -11,18 +12,18 @@ from pathlib import Path
 from tests.interop import toolchain
 from tests.interop.plan import ASYNC, BATCHED, ONEWAY, SYNC
 
-# From a client's HOME to its command line; builds the driver first if need be.
+# Returns a client's command line for its HOME; builds the driver first if necessary.
 Command = Callable[[Path], list[str]]
 
 
 @dataclass(frozen=True)
 class Client:
     title: str
-    package: str  # where it comes from, with its version
+    package: str  # the package and its version, with the registry
     command: Command
     modes: tuple[str, ...]
-    zero_bytes: bool = True  # its bodies may hold byte 0
-    empty_bodies: bool = True  # its push consumer survives a message without a body
+    zero_bytes: bool = True  # its bodies may contain zero bytes
+    empty_bodies: bool = True  # its push consumer accepts a message without a body
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Case:
     name: str
     producer: str
     members: tuple[str, str]
-    expected_move_s: float = 2.0  # for the queues of a leaver to move; printed, not asserted
+    expected_move_s: float = 2.0  # until the queues of a departed member have moved; printed, not asserted
 
     def clients(self) -> list[Client]:
         return [CLIENTS[name] for name in (self.producer, *self.members)]
@@ -40,8 +41,8 @@ def java(version: str, *options: str) -> Command:
     def command(home: Path) -> list[str]:
         built = toolchain.java_driver(version)
         homes = (f"-Duser.home={home}", f"-Drocketmq.client.logRoot={home}", f"-Drocketmq.log.root={home}")
-        sparing = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-        return ["java", *sparing, *homes, *options, "-cp", f"{built}/classes:{built}/lib/*", "Driver"]
+        small_jvm = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+        return ["java", *small_jvm, *homes, *options, "-cp", f"{built}/classes:{built}/lib/*", "Driver"]
 
     return command
 
@@ -64,7 +65,7 @@ BINARY_HEADERS = "-Drocketmq.serialize.type=ROCKETMQ"
 MAVEN = "`org.apache.rocketmq:rocketmq-client:{}` (Maven)"
 
 CLIENTS = {
-    # Java 4.9 dereferences a missing body, and stalls.
+    # Java 4.9 dereferences a missing body and stalls.
     "java-4.9.8": Client("Java 4.9.8", MAVEN.format("4.9.8"), java("4.9.8"), ALL_MODES, empty_bodies=False),
     "java-4.9.8-binary": Client(
         "Java 4.9.8, binary headers",
@@ -79,7 +80,7 @@ CLIENTS = {
         "C++",
         "`rocketmq==0.4.4` (PyPI), a wrapper that brings the C++ library along",
         cpp,
-        (SYNC, ASYNC, ONEWAY),  # its batch is not a batch on the wire
+        (SYNC, ASYNC, ONEWAY),  # its batch call does not send a batch request
         zero_bytes=False,
     ),
     "ali-ons-3.12": Client("Node, ali-ons 3.12", "`ali-ons@3.12.0` (npm)", node, (SYNC,)),
@@ -91,7 +92,8 @@ CASES = [
     Case("java-5.3.3", "java-5.3.3", ("java-5.3.3", "java-5.3.3")),
     Case("go-2.1.2", "go-2.1.2", ("go-2.1.2", "go-2.1.2")),
     Case("cpp-0.4.4", "cpp-0.4.4", ("cpp-0.4.4", "cpp-0.4.4")),
-    Case("ali-ons-3.12", "ali-ons-3.12", ("ali-ons-3.12", "ali-ons-3.12"), expected_move_s=12.0),  # ignores notices
+    # ali-ons ignores the broker's notifications of group changes.
+    Case("ali-ons-3.12", "ali-ons-3.12", ("ali-ons-3.12", "ali-ons-3.12"), expected_move_s=12.0),
     Case("java-to-java-and-go", "java-4.9.8", ("java-4.9.8", "go-2.1.2")),
     Case("go-to-go-and-java", "go-2.1.2", ("go-2.1.2", "java-5.3.3")),
 ]

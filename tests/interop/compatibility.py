@@ -16,7 +16,7 @@ import pytest
 
 from tests.interop.cases import CLIENTS
 from tests.interop.matrix import FEATURES, LACKING, LEFT_OUT, MEANINGS
-from tests.interop.tools import VERSIONS
+from tests.interop.mqadmin_process import VERSIONS
 
 Fact: TypeAlias = tuple[str, ...]
 """CLIENT, client, feature; TRIED, version, command; OFFERED, version, command."""

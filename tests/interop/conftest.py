@@ -1,14 +1,15 @@
 """Official clients of RocketMQ, unchanged from their registries, against a running broker.
 
-Each client sends a thousand messages of every shape (plan.py) and reads them in a group of two members; every byte is
-compared, and then one member leaves and the time is taken until the other has its queues. The parts: `toolchain`
-fetches and builds the clients, `clients/` holds one small driver program for each, `drivers` runs those and listens,
-`brokers` runs the broker, `cases` holds the tables of clients and of who meets whom.
+Each client sends a thousand messages of every form (plan.py) and reads them in a group of two members. The tests
+compare every byte. Then one member leaves, and the tests measure the time until the other member has its queues. The
+parts: `toolchain` fetches and builds the clients, `clients/` contains a small driver program for each, `drivers` runs
+the drivers and collects their events, `brokers` runs the broker, `cases` contains the tables of clients and of their
+combinations.
 
-To see what RocketMQ itself would answer, the same tests run against its own broker: --broker-under-test=apache-4.9.7.
-What was measured stands in the terminal summary under "interop".
+The same tests run against RocketMQ's own broker with --broker-under-test=apache-4.9.7; this shows the responses that
+RocketMQ itself gives. Measurements are printed in the terminal summary under "interop".
 
-With --compatibility=docs/compatibility.md the run writes that page from what its tests have said (compatibility.py).
+With --compatibility=docs/compatibility.md the run writes that page from the results of its tests (compatibility.py).
 """
 
 from pathlib import Path
@@ -21,14 +22,14 @@ from tests.interop.matrix import pairs_of
 from tests.interop.toolchain import built_in_seconds
 
 MEASURED = pytest.StashKey[list[str]]()
-MARKER = "covers(feature, *clients): what of which official clients a test tries (tests/interop/matrix.py)"
+MARKER = "covers(feature, *clients): the feature and the official clients that a test covers (tests/interop/matrix.py)"
 
 run = Run()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--broker-under-test", choices=sorted(COMMANDS), default="skylark", help="for tests/interop")
-    parser.addoption("--compatibility", type=Path, metavar="PAGE", help="write what the run says of clients to PAGE")
+    parser.addoption("--compatibility", type=Path, metavar="PAGE", help="write the results of the run to PAGE")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What a test tries goes with its reports, also from a process of xdist to the one that writes."""
+    """Attach the facts of a test to its reports, so that they also reach the main process of xdist."""
     facts = sorted((CLIENT, *pair) for pair in pairs_of(item.iter_markers("covers")))
     if facts:
         item.user_properties.append((FACTS, facts))
@@ -54,13 +55,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def broker_kind(pytestconfig: pytest.Config) -> str:
-    # A run that did not name this directory has no such option.
+    # The option does not exist in a run whose arguments do not name this directory.
     return str(pytestconfig.getoption("--broker-under-test", default="skylark"))
 
 
 @pytest.fixture(scope="session")
 def measured(pytestconfig: pytest.Config) -> list[str]:
-    """Lines for the terminal summary."""
+    """Return the lines for the terminal summary."""
     return pytestconfig.stash.setdefault(MEASURED, [])
 
 

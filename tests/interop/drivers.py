@@ -1,19 +1,20 @@
-"""Driver processes: an official client behind one command line and one language of lines, whatever it is written in.
+"""Driver processes: every official client behind the same command line and the same line protocol.
 
     <driver> produce|consume|retry|orderly|broadcast|query|request|reply|transact NAMESRV TOPIC GROUP DEADLINE_SECONDS
 
-`produce` reads orders (plan.py) from its input, one JSON object a line, and sends them as they say. `consume`
-subscribes to all tags in cluster mode; Java's to several topics with commas between them, Java's and Go's also to
-`TOPIC where EXPRESSION`, by SQL92. `retry`, `orderly` and `broadcast` consume so; a message with the property `fails`
-fails as often, and where the client can be told so a second failure is the last one. `query`, which only Java's has,
-reads questions and answers each. `request` sends
-each order as a request and tells its reply as received; `reply` consumes, and replies with ANSWERS and the body that it
-got; both are Java's and Go's. `transact`, theirs too, sends each order in a transaction that ends as its properties
-`local` and, when it is asked, `check` say: commit, rollback or unknown.
-All leave in the client's own clean way when their input ends, and die with status 3 at their deadline. On stdout
-each prints one JSON object a line, `event` telling which (the structs below, bytes as base64); other lines there and
-all of stderr are logs of the client, kept to explain a failure. Every process has a HOME of its own, since clients keep
-offsets and logs there.
+`produce` reads orders (plan.py) from its input, one JSON object a line, and sends each as specified. `consume`
+subscribes to all tags in cluster mode. Java drivers also accept several topics, separated by commas; Java and Go
+drivers also accept `TOPIC where EXPRESSION`, a SQL92 subscription. `retry`, `orderly` and `broadcast` consume in the
+same way. The handler fails a message as many times as its property `fails` says; a client that has such a setting
+retries once at most. `query` (Java only) reads queries and prints the result of each. `request` (Java and Go) sends
+each order as a request and prints its reply as received. `reply` (Java and Go) consumes, and replies with REPLY_PREFIX
+and the body of the request. `transact` (Java and Go) sends each order in a transaction. The property `local` gives the
+result of the local transaction, the property `check` that of a transaction check: commit, rollback or unknown.
+
+A driver shuts its client down cleanly when its input ends, and exits with status 3 at its deadline. It prints events to
+stdout, one JSON object a line; `event` names the type (the structs below, bytes as base64). Other lines on stdout and
+everything on stderr are logs of the client, kept to explain failures. Every process has its own HOME, because clients
+store offsets and logs there.
 """
 
 import os
@@ -32,23 +33,23 @@ import msgspec
 from tests.interop.plan import Order
 
 DRIVER_DEADLINE_S = 240
-FACT_DEADLINE_S = 20.0
+WAIT_DEADLINE_S = 20.0
 LOG_TAIL_CHARS = 3_000
-ANSWERS = b"re: "
+REPLY_PREFIX = b"re: "
 
 
 class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
-    """The client's own start call has returned."""
+    """The client's start call has returned."""
 
 
 class Left(msgspec.Struct, frozen=True, tag_field="event", tag="left"):
-    """The client's own shutdown call has returned."""
+    """The client's shutdown call has returned."""
 
 
 class Sent(msgspec.Struct, frozen=True, tag_field="event", tag="sent"):
-    """The send result of one order; oneway sends have none. What a client does not tell is None, or an empty id.
+    """The send result of one order; oneway sends have none. A value that the client does not report is None or "".
 
-    `place` is the offset id, which names broker and physical offset.
+    `offset_id` encodes the broker's address and the physical offset.
     """
 
     n: str
@@ -56,7 +57,7 @@ class Sent(msgspec.Struct, frozen=True, tag_field="event", tag="sent"):
     id: str | None
     queue: int | None
     offset: int
-    place: str | None = None
+    offset_id: str | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
@@ -65,7 +66,7 @@ class Failed(msgspec.Struct, frozen=True, tag_field="event", tag="failed"):
 
 
 class Received(msgspec.Struct, frozen=True, tag_field="event", tag="received"):
-    """A message as the client's listener got it."""
+    """A message as the client's listener received it."""
 
     topic: str
     queue: int
@@ -81,17 +82,17 @@ class Received(msgspec.Struct, frozen=True, tag_field="event", tag="received"):
         return self.properties.get("n") or ""
 
 
-class Question(msgspec.Struct, frozen=True):
-    """One look-up, a line of a querying driver's input. `what`: a key, a unique id or an offset id, as `how` says."""
+class Query(msgspec.Struct, frozen=True):
+    """One lookup, a line of the input of a `query` driver. `how` is the kind of `value`."""
 
     n: str
-    how: Literal["key", "unique", "place"]
+    how: Literal["key", "unique", "offset_id"]
     topic: str
-    what: str
+    value: str
 
 
-class Answered(msgspec.Struct, frozen=True, tag_field="event", tag="answer"):
-    """What the client found; `error` tells why if that is nothing."""
+class QueryResult(msgspec.Struct, frozen=True, tag_field="event", tag="query_result"):
+    """The messages that the client found; `error` gives the reason if it found none."""
 
     n: str
     found: list[Received]
@@ -99,12 +100,12 @@ class Answered(msgspec.Struct, frozen=True, tag_field="event", tag="answer"):
 
 
 Line = bytes | None
-Event = Started | Left | Sent | Failed | Received | Answered
+Event = Started | Left | Sent | Failed | Received | QueryResult
 EVENT_DECODER = msgspec.json.Decoder(Event)
 
 
 class Driver:
-    """One running driver process; the lines of its events go to `sink`, and a None when it has ended."""
+    """One running driver process. Lines with events go to `sink`, followed by None when the process has ended."""
 
     def __init__(self, name: str, command: Sequence[str], home: Path, sink: "SimpleQueue[tuple[Driver, Line]]") -> None:
         self.name = name
@@ -123,11 +124,11 @@ class Driver:
         return f"<Driver {self.name} pid={self.process.pid} status={self.process.poll()}>"
 
     def logs(self) -> list[Path]:
-        """Its own log, and those that the client keeps at home."""
+        """Return the driver's log and the logs that the client writes to its home."""
         return sorted(self._home.rglob("*.log*"))
 
-    def send(self, orders: Iterable[Order | Question], *, leaves: bool = True) -> None:
-        # A pipe that breaks means that the driver has died, which whoever waits for its facts is told.
+    def send(self, orders: Iterable[Order | Query], *, leaves: bool = True) -> None:
+        # A broken pipe means that the driver has exited; `wait_until` reports that.
         with suppress(BrokenPipeError):
             for order in orders:
                 self._input.write(msgspec.json.encode(order) + b"\n")
@@ -140,10 +141,10 @@ class Driver:
             self._input.close()
 
     def stop(self) -> None:
-        """Leave if still there, and be gone either way."""
+        """Close the input and wait for the process to exit; kill it after WAIT_DEADLINE_S."""
         self.leave()
         try:
-            self.process.wait(timeout=FACT_DEADLINE_S)
+            self.process.wait(timeout=WAIT_DEADLINE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -172,13 +173,13 @@ def tail(log: Path) -> str:
 class Delivery(msgspec.Struct, frozen=True):
     member: str
     message: Received
-    at: float  # time.monotonic() when its line was read here
+    at: float  # time.monotonic() when the test read its line
 
 
-class Stage:
-    """The drivers of one case and all that they have said, folded into facts to wait for.
+class DriverGroup:
+    """The drivers of one test. Their events are collected into attributes that tests wait for.
 
-    Drivers get their homes below `homes`; a failure shows the end of their logs and of `broker_log`.
+    Each driver has its home below `homes`. Failures contain the end of the drivers' logs and of `broker_log`.
     """
 
     def __init__(self, homes: Path, broker_log: Path) -> None:
@@ -190,7 +191,7 @@ class Stage:
         self.left: dict[str, float] = {}
         self.sent: dict[str, Sent] = {}
         self.failed: list[Failed] = []
-        self.answers: dict[str, Answered] = {}
+        self.query_results: dict[str, QueryResult] = {}
         self.deliveries: list[Delivery] = []
 
     def start(self, name: str, command: Callable[[Path], list[str]], *arguments: str) -> Driver:
@@ -200,39 +201,39 @@ class Stage:
         self._drivers.append(driver)
         return driver
 
-    def wait_until(self, fact: Callable[[], bool], what: str, seconds: float = FACT_DEADLINE_S) -> None:
-        """Take in events until `fact()` holds; AssertionError with the drivers' logs when it does not in time."""
+    def wait_until(self, condition: Callable[[], bool], description: str, seconds: float = WAIT_DEADLINE_S) -> None:
+        """Process events until the condition holds. Raises AssertionError, with the drivers' logs, after `seconds`."""
         deadline = time.monotonic() + seconds
-        while not fact():
-            if not self._take_one(deadline - time.monotonic()):
-                raise AssertionError(f"not within {seconds:g} s: {what}\n{self.summary()}")
+        while not condition():
+            if not self._process_event(deadline - time.monotonic()):
+                raise AssertionError(f"not within {seconds:g} s: {description}\n{self.summary()}")
 
-    def wait_for_messages(self, wanted: set[str], seconds: float = FACT_DEADLINE_S) -> None:
-        """Take in events until each message of those names has been received."""
+    def wait_for_messages(self, wanted: set[str], seconds: float = WAIT_DEADLINE_S) -> None:
+        """Process events until every message in `wanted` has been received."""
         missing = set(wanted)
-        folded = 0
+        processed = 0
 
         def all_received() -> bool:
-            nonlocal folded
-            missing.difference_update(seen.message.n for seen in self.deliveries[folded:])
-            folded = len(self.deliveries)
+            nonlocal processed
+            missing.difference_update(seen.message.n for seen in self.deliveries[processed:])
+            processed = len(self.deliveries)
             return not missing
 
         try:
             self.wait_until(all_received, "all messages received", seconds)
         except AssertionError as error:
             raise AssertionError(
-                f"{len(missing)} of {len(wanted)} are missing, such as {sorted(missing)[:10]}"
+                f"{len(missing)} of {len(wanted)} messages are missing, among them {sorted(missing)[:10]}"
             ) from error
 
-    def listen(self, seconds: float) -> None:
-        """Take in what is said within `seconds`."""
+    def process_events(self, seconds: float) -> None:
+        """Process the events of the next `seconds`."""
         deadline = time.monotonic() + seconds
-        while self._take_one(deadline - time.monotonic()):
+        while self._process_event(deadline - time.monotonic()):
             pass
 
     def summary(self) -> str:
-        """What is known so far, and the end of every log."""
+        """Return the state so far and the end of every log."""
         received = Counter(seen.member for seen in self.deliveries)
         facts = f"started {self.started}, left {set(self.left)}, sent {len(self.sent)}, received {dict(received)}"
         logs = [self._broker_log, *(log for driver in self._drivers for log in driver.logs())]
@@ -245,18 +246,18 @@ class Stage:
         for driver in self._drivers:
             driver.stop()
 
-    def _take_one(self, patience_s: float) -> bool:
+    def _process_event(self, timeout_s: float) -> bool:
         try:
-            driver, line = self._events.get(timeout=max(patience_s, 0))
+            driver, line = self._events.get(timeout=max(timeout_s, 0))
         except Empty:
             return False
         if line is not None:
-            self._fold(driver.name, EVENT_DECODER.decode(line))
+            self._apply(driver.name, EVENT_DECODER.decode(line))
         elif driver.name not in self.left:
-            raise AssertionError(f"{driver!r} has died\n{self.summary()}")
+            raise AssertionError(f"{driver!r} exited unexpectedly\n{self.summary()}")
         return True
 
-    def _fold(self, name: str, event: Event) -> None:
+    def _apply(self, name: str, event: Event) -> None:
         match event:
             case Started():
                 self.started.add(name)
@@ -266,7 +267,7 @@ class Stage:
                 self.sent[n] = event
             case Failed():
                 self.failed.append(event)
-            case Answered(n=n):
-                self.answers[n] = event
+            case QueryResult(n=n):
+                self.query_results[n] = event
             case Received():
                 self.deliveries.append(Delivery(name, event, time.monotonic()))

@@ -1,8 +1,8 @@
-"""What a store holds that goes back and forth between brokers, and how it is written and compared.
+"""The content of a store that brokers exchange: how it is written, recorded and compared.
 
-A `Ledger` remembers every message that a broker acknowledged: where it lies and what it consists of. It grows while one
-broker writes, and is held against what the next one gives back: by a client that consumes everything, by look-ups of
-keys and ids, and by raw pulls.
+A `Ledger` records every message that a broker acknowledged, with its offsets and content. It grows while one broker
+writes. The next broker must return the same messages: to a client that consumes everything, to lookups of keys and
+ids, and to raw pulls.
 """
 
 import random
@@ -22,15 +22,15 @@ from tests.harness.raw import RawClient, RawResponse
 from tests.harness.stores import config_of, message, opened
 from tests.interop.drivers import Received
 
-ORDERS, EVENTS, JAVA, DELAYED, ODD = (
+ORDERS, EVENTS, JAVA, DELAYED, UNUSUAL = (
     "ExchangeOrders",
     "ExchangeEvents",
     "ExchangeJava",
     "ExchangeDelayed",
-    "ExchangeOdd",
+    "ExchangeUnusual",
 )
-QUEUES: Final = {ORDERS: 4, EVENTS: 1, JAVA: 8, DELAYED: 2, ODD: 1}
-CONSUMED: Final = (ORDERS, EVENTS, JAVA, DELAYED)  # of ODD's messages, some stop a Java client
+QUEUES: Final = {ORDERS: 4, EVENTS: 1, JAVA: 8, DELAYED: 2, UNUSUAL: 1}
+CONSUMED: Final = (ORDERS, EVENTS, JAVA, DELAYED)  # without UNUSUAL: some of its messages stop a Java client
 GROUP: Final = "exchange-raw"
 
 SIZES: Final = {
@@ -39,7 +39,7 @@ SIZES: Final = {
     "maxHashSlotNum": 500,
     "maxIndexNum": 1_000,
 }
-"""Small enough that log, queues and index roll many times."""
+"""Small sizes, so that log, queues and index consist of many files."""
 
 STORE_SIZES: Final[dict[str, Any]] = {
     "mapped_file_size_commit_log": SIZES["mappedFileSizeCommitLog"],
@@ -52,12 +52,12 @@ SIZE_100_KIB: Final = 100 << 10
 COMPRESSED: Final = 1
 PULL_WITH_SUBSCRIPTION: Final = 4
 OK, NOT_FOUND, RETRY = 0, 19, 20
-LEVELS_SOON: Final = (1, 2)
+SHORT_LEVELS: Final = (1, 2)
 LEVEL_TWO_HOURS: Final = 18
 
 
 class Message(msgspec.Struct, frozen=True):
-    """An acknowledged message; `body` as its producer gave it. None: not told, or decided when it is delivered."""
+    """An acknowledged message, with the body that its producer sent. None: not reported, or assigned at delivery."""
 
     n: str
     topic: str
@@ -65,7 +65,7 @@ class Message(msgspec.Struct, frozen=True):
     offset: int | None
     body: bytes
     properties: dict[str, str]
-    place: str = ""  # its offset id
+    offset_id: str = ""
 
     @property
     def first_key(self) -> str:
@@ -73,11 +73,11 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """`messages` must be there, each exactly once; those of `perhaps` may, for their answers never came."""
+    """Each of `messages` must be stored exactly once. `unconfirmed` messages may be stored: they got no response."""
 
     def __init__(self) -> None:
         self.messages: dict[str, Message] = {}
-        self.perhaps: dict[str, Message] = {}
+        self.unconfirmed: dict[str, Message] = {}
 
     def add(self, messages: Iterable[Message]) -> None:
         for acknowledged in messages:
@@ -87,29 +87,29 @@ class Ledger:
     def copy(self) -> "Ledger":
         other = Ledger()
         other.messages |= self.messages
-        other.perhaps |= self.perhaps
+        other.unconfirmed |= self.unconfirmed
         return other
 
     def of(self, *topics: str) -> dict[str, Message]:
         return {n: known for n, known in self.messages.items() if known.topic in topics}
 
     def differences(self, received: Iterable[Received], *topics: str) -> list[str]:
-        """What is wrong with all that a consumer of these topics got."""
+        """Return the differences between the ledger and all messages that a consumer of these topics received."""
         expected = self.of(*topics)
         seen: set[str] = set()
         wrong = []
         for got in received:
-            known = expected.get(got.n) or self.perhaps.get(got.n)
+            known = expected.get(got.n) or self.unconfirmed.get(got.n)
             if known is None or got.n in seen:
-                wrong.append(f"{got.n} is {'unknown' if known is None else 'there twice'}: {got.topic}/{got.queue}")
+                wrong.append(f"{got.n} is {'unknown' if known is None else 'received twice'}: {got.topic}/{got.queue}")
             else:
-                wrong += unlike(known, got)
+                wrong += differences_of(known, got)
             seen.add(got.n)
         return wrong + [f"{n} is missing" for n in expected.keys() - seen]
 
 
-def unlike(known: Message, got: Received) -> list[str]:
-    """How what was received differs from what was acknowledged; brokers and clients may add properties."""
+def differences_of(known: Message, got: Received) -> list[str]:
+    """Return the differences of a received message; brokers and clients may add properties."""
     pairs: dict[str, tuple[object, object]] = {
         "topic": (known.topic, got.topic),
         "body": (known.body, got.body),
@@ -120,7 +120,9 @@ def unlike(known: Message, got: Received) -> list[str]:
         pairs["offset"] = known.offset, got.offset
     pairs |= {name: (value, got.properties.get(name)) for name, value in known.properties.items()}
     return [
-        f"{known.n}: {name} {ours!r:.80} {theirs!r:.80}" for name, (ours, theirs) in pairs.items() if ours != theirs
+        f"{known.n}: {name} {expected!r:.80} {received!r:.80}"
+        for name, (expected, received) in pairs.items()
+        if expected != received
     ]
 
 
@@ -128,7 +130,7 @@ def unlike(known: Message, got: Received) -> list[str]:
 
 
 class Writer:
-    """Sends by raw frames and takes down what is acknowledged. Every message has a name of its own."""
+    """Sends by raw frames and records the acknowledged messages. Every message has a unique name."""
 
     def __init__(self, client: RawClient, ledger: Ledger, prefix: str) -> None:
         self._client = client
@@ -137,18 +139,18 @@ class Writer:
         self._chance = random.Random(prefix)
 
     def orders(self, count: int) -> None:
-        """Plain messages of many sizes, each 50th of 100 KiB, every third compressed, to the queues in turn."""
+        """Send single messages of many sizes to all queues; each 50th has 100 KiB, each third is compressed."""
         for i in range(count):
             n = f"{self._prefix}-order-{i}"
             body = self._chance.randbytes(SIZE_100_KIB if i % 50 == 49 else self._chance.randrange(1, 3_000))
             is_compressed = i % 3 == 2
             properties = {"n": n, "KEYS": f"{n} order-{i % 7}", "TAGS": ("TagA", "标签")[i % 2], "größe": "übergroß"}
             ext = request(ORDERS, i % QUEUES[ORDERS], properties, COMPRESSED if is_compressed else 0)
-            answer = self._client.call(RequestCode.SEND_MESSAGE, ext, zlib.compress(body) if is_compressed else body)
-            self._ledger.add([acknowledged(ext, properties, body, answer)])
+            response = self._client.call(RequestCode.SEND_MESSAGE, ext, zlib.compress(body) if is_compressed else body)
+            self._ledger.add([acknowledged_message(ext, properties, body, response)])
 
     def batches(self, count: int) -> None:
-        """Batches of ten."""
+        """Send batches of ten messages."""
         for i in range(count):
             names = [f"{self._prefix}-batch-{i}-{j}" for j in range(10)]
             bodies = [self._chance.randbytes(300) for _ in names]
@@ -158,22 +160,25 @@ class Writer:
                 for body, properties in zip(bodies, all_properties, strict=True)
             ]
             ext = request(EVENTS, 0, {"WAIT": "true"}) | {"batch": True}
-            answer = self._client.call(RequestCode.SEND_MESSAGE, ext, encode_batch(records))
-            places = answer.ext["msgId"].split(",")
+            response = self._client.call(RequestCode.SEND_MESSAGE, ext, encode_batch(records))
+            offset_ids = response.ext["msgId"].split(",")
             for j, (properties, body) in enumerate(zip(all_properties, bodies, strict=True)):
-                ext_of_one = answer.ext | {"msgId": places[j], "queueOffset": str(int(answer.ext["queueOffset"]) + j)}
-                self._ledger.add([acknowledged(ext, properties, body, answer._replace(ext=ext_of_one))])
+                ext_of_one = response.ext | {
+                    "msgId": offset_ids[j],
+                    "queueOffset": str(int(response.ext["queueOffset"]) + j),
+                }
+                self._ledger.add([acknowledged_message(ext, properties, body, response._replace(ext=ext_of_one))])
 
-    def odd(self) -> None:
-        """What official clients refuse to send: no body, no key, an empty key, a property without value."""
+    def unusual(self) -> None:
+        """Send messages that official clients do not send: without body, without key, with spaces around keys."""
         for name, keys, body in (("empty", {}, b""), ("keyless", {}, b"x"), ("spaces", {"KEYS": "  a  b "}, b"\0")):
             properties = {"n": f"{self._prefix}-{name}", **keys}
-            ext = request(ODD, 0, properties)
-            answer = self._client.call(RequestCode.SEND_MESSAGE, ext, body)
-            self._ledger.add([acknowledged(ext, properties, body, answer)])
+            ext = request(UNUSUAL, 0, properties)
+            response = self._client.call(RequestCode.SEND_MESSAGE, ext, body)
+            self._ledger.add([acknowledged_message(ext, properties, body, response)])
 
     def burst(self, count: int) -> Iterator[int]:
-        """Messages all at once; gives how many are acknowledged so far, and may be left at any moment."""
+        """Send messages in one write, and yield the number of acknowledged ones after each response."""
         requests = []
         waiting: list[Message] = []
         for i in range(count):
@@ -182,17 +187,17 @@ class Writer:
             body = self._chance.randbytes(1_000)
             requests.append((ext, body))
             waiting.append(Message(properties["n"], EVENTS, 0, None, body, properties))
-        self._ledger.perhaps |= {message.n: message for message in waiting}
-        answers = self._client.pipeline(RequestCode.SEND_MESSAGE, requests)
-        for done, (i, answer) in enumerate(answers, 1):
+        self._ledger.unconfirmed |= {message.n: message for message in waiting}
+        responses = self._client.pipeline(RequestCode.SEND_MESSAGE, requests)
+        for done, (i, response) in enumerate(responses, 1):
             ext, body = requests[i]
-            self._ledger.add([acknowledged(ext, waiting[i].properties, body, answer)])
-            del self._ledger.perhaps[waiting[i].n]
+            self._ledger.add([acknowledged_message(ext, waiting[i].properties, body, response)])
+            del self._ledger.unconfirmed[waiting[i].n]
             yield done
 
 
 def request(topic: str, queue: int, properties: Mapping[str, str], sys_flag: int = 0) -> dict[str, object]:
-    """The header of a send."""
+    """Return the header of a send."""
     target = {"topic": topic, "queueId": queue, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4}
     flags = {"sysFlag": sys_flag, "flag": 0, "reconsumeTimes": 0, "unitMode": False, "batch": False}
     origin = {"producerGroup": "exchange", "bornTimestamp": int(time.time() * 1000)}
@@ -203,25 +208,33 @@ def encoded(properties: Mapping[str, str]) -> str:
     return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
 
 
-def acknowledged(ext: Mapping[str, object], properties: dict[str, str], body: bytes, answer: RawResponse) -> Message:
-    assert answer.code == OK, f"code {answer.code}: {answer.remark}"
-    told = answer.ext
-    place = told["msgId"]
+def acknowledged_message(
+    ext: Mapping[str, object], properties: dict[str, str], body: bytes, response: RawResponse
+) -> Message:
+    assert response.code == OK, f"code {response.code}: {response.remark}"
+    fields = response.ext
+    offset_id = fields["msgId"]
     return Message(
-        properties["n"], str(ext["topic"]), int(told["queueId"]), int(told["queueOffset"]), body, properties, place
+        properties["n"],
+        str(ext["topic"]),
+        int(fields["queueId"]),
+        int(fields["queueOffset"]),
+        body,
+        properties,
+        offset_id,
     )
 
 
 def store_config(root: Path) -> StoreConfig:
-    """The settings under which such a store is opened."""
+    """Return the settings that open such a store."""
     return config_of(root, **STORE_SIZES)
 
 
 def put_delayed(root: Path, ledger: Ledger) -> None:
-    """Delayed messages, put as a broker stores them while none runs, which would deliver them by itself."""
+    """Append delayed messages to the store while no broker runs, because a running broker would deliver them."""
     with opened(root, **STORE_SIZES) as it:
         it.clock.now_ms = int(time.time() * 1000)
-        for level in (*LEVELS_SOON, LEVEL_TWO_HOURS):
+        for level in (*SHORT_LEVELS, LEVEL_TWO_HOURS):
             for i in range(20):
                 n = f"delayed-{level}-{i}"
                 queue = i % QUEUES[DELAYED]
@@ -229,7 +242,7 @@ def put_delayed(root: Path, ledger: Ledger) -> None:
                 own = {"n": n, "KEYS": n, "TAGS": "later", "UNIQ_KEY": f"7F000001{level * 1000 + i:024X}"}
                 properties = {**own, "DELAY": str(level), **real}
                 it.put(message(n.encode(), SystemTopic.SCHEDULE, level - 1, properties=encoded(properties).encode()))
-                if level in LEVELS_SOON:
+                if level in SHORT_LEVELS:
                     ledger.add([Message(n, DELAYED, queue, None, n.encode(), own)])
 
 
@@ -237,7 +250,7 @@ def put_delayed(root: Path, ledger: Ledger) -> None:
 
 
 def pull_all(client: RawClient, topic: str, queues: int) -> list[Received]:
-    """All that is in a topic, by raw pulls; bodies inflated."""
+    """Return all messages of a topic, by raw pulls, with inflated bodies."""
     return [as_received(found) for queue in range(queues) for found in pull_queue(client, topic, queue)]
 
 
@@ -245,14 +258,16 @@ def pull_queue(client: RawClient, topic: str, queue: int) -> list[MessageExt]:
     messages: list[MessageExt] = []
     offset = 0
     while True:
-        who = {"consumerGroup": GROUP, "topic": topic, "queueId": queue, "subscription": "*", "subVersion": 0}
-        what = {"queueOffset": offset, "maxMsgNums": 32, "commitOffset": 0, "suspendTimeoutMillis": 0}
-        answer = client.call(RequestCode.PULL_MESSAGE, {**who, **what, "sysFlag": PULL_WITH_SUBSCRIPTION})
-        if answer.code == NOT_FOUND:
+        queue_fields = {"consumerGroup": GROUP, "topic": topic, "queueId": queue, "subscription": "*", "subVersion": 0}
+        range_fields = {"queueOffset": offset, "maxMsgNums": 32, "commitOffset": 0, "suspendTimeoutMillis": 0}
+        response = client.call(
+            RequestCode.PULL_MESSAGE, {**queue_fields, **range_fields, "sysFlag": PULL_WITH_SUBSCRIPTION}
+        )
+        if response.code == NOT_FOUND:
             return messages
-        assert answer.code in {OK, RETRY}, f"code {answer.code}: {answer.remark}"
-        messages += decode(answer.body)
-        offset = int(answer.ext["nextBeginOffset"])
+        assert response.code in {OK, RETRY}, f"code {response.code}: {response.remark}"
+        messages += decode(response.body)
+        offset = int(response.ext["nextBeginOffset"])
 
 
 def as_received(found: MessageExt) -> Received:

@@ -24,7 +24,7 @@ FEATURES: Final = {
     "query": "query",
     "reset": "reset",
     "replies": "request–reply",
-    "asked": "operator calls",
+    "operator_calls": "operator calls",
 }
 """From the name of a feature to its heading in the document; MEANINGS explains each."""
 
@@ -41,13 +41,13 @@ MEANINGS: Final = {
     "query": "messages are found by key, by unique id and by offset id",
     "reset": "the offsets of a running group are reset to the beginning: by the broker, and by its members",
     "replies": "requests get their replies, of any size",
-    "asked": "an operator queries the state and offsets of members, and has one member consume a message",
+    "operator_calls": "an operator queries the state and offsets of members, and has one member consume a message",
 }
 
 NO_TIMERS: Final = "no method; setting the property `TIMER_DELAY_MS` works, and is tested"
 NO_QUERY: Final = "no method"
 NO_REPLIES: Final = "has neither requests nor replies"
-NO_ANSWERS: Final = "does not respond to such requests; the operator gets a timeout error"
+NO_RESPONSES: Final = "does not respond to such requests; the operator gets a timeout error"
 ONLY_CONCURRENT: Final = "consumes concurrently only"
 
 LACKING: Final[dict[tuple[str, str], str]] = {
@@ -60,14 +60,14 @@ LACKING: Final[dict[tuple[str, str], str]] = {
     ("cpp-0.4.4", "sql92"): "subscribes by tags only",
     ("cpp-0.4.4", "query"): NO_QUERY,
     ("cpp-0.4.4", "replies"): NO_REPLIES,
-    ("cpp-0.4.4", "asked"): NO_ANSWERS,
+    ("cpp-0.4.4", "operator_calls"): NO_RESPONSES,
     ("ali-ons-3.12", "orderly"): ONLY_CONCURRENT,
     ("ali-ons-3.12", "timers"): NO_TIMERS,
     ("ali-ons-3.12", "transactions"): "no transactions",
     ("ali-ons-3.12", "sql92"): "subscribes by tags only",
     ("ali-ons-3.12", "query"): NO_QUERY,
     ("ali-ons-3.12", "replies"): NO_REPLIES,
-    ("ali-ons-3.12", "asked"): NO_ANSWERS,
+    ("ali-ons-3.12", "operator_calls"): NO_RESPONSES,
 }
 """The reason why a client is not tested with a feature: it does not have the feature."""
 

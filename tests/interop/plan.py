@@ -1,7 +1,7 @@
-"""What a producer is told to send: a thousand messages that between them cover what a message may be.
+"""The orders for a producer: a thousand messages that together cover the forms that a message may have.
 
-Each message is an order: how to send it and what it consists of. The property `n` names it, so that a received message
-finds its order again. Bodies cycle through BODIES, modes through those that the client has, ten messages each.
+An order specifies one message and how to send it. Its property `n` is a unique name, by which a test finds the order
+of a received message. Bodies cycle through BODIES, and modes through those of the client, ten messages each.
 """
 
 import random
@@ -13,7 +13,7 @@ import msgspec
 MESSAGES = 1_000
 BATCH = 10
 SIZE_100_KIB = 100 * 1024
-COMPRESS_FROM = 4 * 1024  # bytes of body from which every client compresses, but in batches
+COMPRESS_FROM = 4 * 1024  # minimum body size, in bytes, that every client compresses, except in batches
 
 TAGS = ("TagA", "TagB", "étiquette", "标签")
 PROPERTIES: tuple[dict[str, str], ...] = (
@@ -23,11 +23,11 @@ PROPERTIES: tuple[dict[str, str], ...] = (
     {"mood": "🙂 smiling", "größe": "ß"},
 )
 SYNC, ASYNC, ONEWAY, BATCHED = "sync", "async", "oneway", "batch"
-RECALLED = "recalled"  # sent, and taken back
+RECALLED = "recalled"  # sent, then recalled
 
 
 class Order(msgspec.Struct, frozen=True):
-    """One message to send; as JSON (body in base64) it is one line of a producer's input."""
+    """One message to send. As JSON, with the body in base64, it is one line of a producer's input."""
 
     n: str
     mode: str
@@ -36,8 +36,8 @@ class Order(msgspec.Struct, frozen=True):
     properties: dict[str, str]
     body: bytes
     last_of_batch: bool = False
-    delay_level: int = 0  # 0: now
-    timer_setter: str = ""  # of Java's Message, to be called with `timer_ms`
+    delay_level: int = 0  # 0: no delay
+    timer_setter: str = ""  # the method of Java's Message to call with `timer_ms`
     timer_ms: int = 0
 
 
@@ -54,7 +54,7 @@ def plain_text(chance: random.Random) -> bytes:
 
 
 def compressible(chance: random.Random) -> bytes:
-    """Well over COMPRESS_FROM."""
+    """Return a body well above COMPRESS_FROM."""
     return f"the same words again {chance.random()} ".encode() * chance.randrange(200, 1_000)
 
 
@@ -73,7 +73,7 @@ BODIES: tuple[Callable[[random.Random], bytes], ...] = (
 
 
 def thousand_orders(modes: tuple[str, ...], *, zero_bytes: bool) -> list[Order]:
-    """MESSAGES orders, the same in every run; `zero_bytes` false keeps byte 0 out of their bodies."""
+    """Return MESSAGES orders, the same in every run. Without `zero_bytes` their bodies contain no byte 0."""
     chance = random.Random(MESSAGES)
     bodies = cycle(BODIES)
     orders = []
@@ -93,7 +93,7 @@ def thousand_orders(modes: tuple[str, ...], *, zero_bytes: bool) -> list[Order]:
 
 
 def runs_of_modes(modes: tuple[str, ...]) -> Iterator[tuple[str, bool]]:
-    """Modes in turn, BATCH messages each, and whether the message ends a batch. MESSAGES is a multiple of BATCH."""
+    """Yield the modes, BATCH messages each, and whether the message ends a batch. MESSAGES is a multiple of BATCH."""
     for mode in cycle(modes):
-        for place in range(BATCH):
-            yield mode, mode == BATCHED and place == BATCH - 1
+        for position in range(BATCH):
+            yield mode, mode == BATCHED and position == BATCH - 1

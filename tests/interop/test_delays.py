@@ -1,4 +1,4 @@
-"""Official clients send by delay level: what they send comes once, unchanged, and not before its time."""
+"""Messages that official clients send with a delay level: delivered once, unchanged, and not early."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.message import MessageExt
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
-from tests.interop.beside import Scenarios, beside, chosen_of
-from tests.interop.brokers import BrokerUnderTest, broker_ports, running_broker, until
+from tests.interop.brokers import BrokerUnderTest, broker_ports, running_broker, wait_until
 from tests.interop.cases import CLIENTS
-from tests.interop.drivers import Stage
+from tests.interop.drivers import DriverGroup
 from tests.interop.exchange import SIZES, pull_queue
 from tests.interop.matrix import each_client
 from tests.interop.plan import SYNC, Order
+from tests.interop.scenarios import Scenarios, run_scenarios, selected_clients
 
 TOPIC, QUEUES = "Delayed", 4
 DELAYS_MS = {1: 1_000, 2: 2_000, 3: 3_000}
@@ -37,7 +37,7 @@ def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def orders_of(client: str) -> dict[str, Order]:
-    """At once, by each level, and by one above the last."""
+    """Return orders without a level, with each level, and with a level above the last."""
     levels = [level for level in (0, *DELAYS_MS, ABOVE_THE_LAST) for _ in range(EACH)]
     orders = [
         Order(f"{client}-{at}", SYNC, "TagA", (f"k{at}",), {"n": f"{client}-{at}"}, b"body %d" % at, delay_level=level)
@@ -50,34 +50,34 @@ def orders_of(client: str) -> dict[str, Order]:
 def delays(
     request: pytest.FixtureRequest, broker: BrokerUnderTest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scenarios[list[int]]]:
-    clients = chosen_of(request, test_delayed_messages_come_when_they_are_due.__name__)
-    with beside(delay, clients, broker, tmp_path_factory.mktemp("delays")) as scenarios:
+    clients = selected_clients(request, test_delayed_messages_arrive_when_they_are_due.__name__)
+    with run_scenarios(measure_delays, clients, broker, tmp_path_factory.mktemp("delays")) as scenarios:
         yield scenarios
 
 
 @pytest.mark.parametrize("client", each_client("levels"))
-def test_delayed_messages_come_when_they_are_due(
+def test_delayed_messages_arrive_when_they_are_due(
     client: str, delays: Scenarios[list[int]], measured: list[str]
 ) -> None:
-    """Each once, with body, tag and key; its client takes the answer to the send; none early, none much too late."""
-    late = delays.end_of(client)
+    """Each arrives once with its body, tag and key, not early and less than LATEST_MS late."""
+    late = delays.result_of(client)
     assert 0 <= late[0] <= late[-1] < LATEST_MS
     measured.append(f"delays, {client}: {len(late)} messages {late[0]} to {late[-1]} ms late")
 
 
-def delay(client: str, broker: BrokerUnderTest, stage: Stage) -> list[int]:
-    """How late delayed messages were, in ms and in order."""
+def measure_delays(client: str, broker: BrokerUnderTest, drivers: DriverGroup) -> list[int]:
+    """Send delayed messages and return their lateness in ms, sorted."""
     command = CLIENTS[client].command
     orders = orders_of(client)
     group = f"delays-{client.replace('.', '-')}"
-    stage.start("member", command, "consume", broker.namesrv, TOPIC, group)
-    stage.wait_until(lambda: "member" in stage.started, "the consumer has started", STARTED_DEADLINE_S)
-    producer = stage.start("producer", command, "produce", broker.namesrv, TOPIC, f"{group}-producer")
+    drivers.start("member", command, "consume", broker.namesrv, TOPIC, group)
+    drivers.wait_until(lambda: "member" in drivers.started, "the consumer has started", STARTED_DEADLINE_S)
+    producer = drivers.start("producer", command, "produce", broker.namesrv, TOPIC, f"{group}-producer")
     producer.send(orders.values())
-    stage.wait_for_messages(set(orders), RECEIVED_DEADLINE_S)
-    assert stage.failed == []
-    assert {sent.status for sent in stage.sent.values()} == {"SEND_OK"}
-    received = [seen.message for seen in stage.deliveries if seen.message.n in orders]
+    drivers.wait_for_messages(set(orders), RECEIVED_DEADLINE_S)
+    assert drivers.failed == []
+    assert {sent.status for sent in drivers.sent.values()} == {"SEND_OK"}
+    received = [seen.message for seen in drivers.deliveries if seen.message.n in orders]
     assert Counter(message.n for message in received) == dict.fromkeys(orders, 1)
     seen = {(message.n, message.body, message.tags, message.keys) for message in received}
     assert seen == {(order.n, order.body, order.tags, order.keys[0]) for order in orders.values()}
@@ -85,7 +85,7 @@ def delay(client: str, broker: BrokerUnderTest, stage: Stage) -> list[int]:
 
 
 def lateness_ms(broker: BrokerUnderTest, orders: dict[str, Order]) -> Iterator[int]:
-    """How long after they were due delayed messages were stored in their topic, by the broker's clock."""
+    """Yield the time between due time and delivery of each delayed message, by the broker's clock."""
     delivered = {message.properties["n"]: message for message in stored(broker, TOPIC, QUEUES)}
     for message in stored(broker, SystemTopic.SCHEDULE, len(DELAYS_MS)):
         n = message.properties["n"]
@@ -101,23 +101,23 @@ def stored(broker: BrokerUnderTest, topic: str, queues: int) -> list[MessageExt]
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
-def test_rocketmq_goes_on_where_ours_ended(version: str, tmp_path: Path) -> None:
-    """What ours delivered is not delivered again, and what waits in its store comes when it is due."""
+def test_rocketmq_continues_with_the_delayed_messages_of_skylarks_store(version: str, tmp_path: Path) -> None:
+    """RocketMQ does not repeat messages that Skylark delivered, and delivers the pending ones when they are due."""
     ports, root = broker_ports(), tmp_path / "store"
     settings = SIZES | {"storePathRootDir": root, "messageDelayLevel": "1s 12s"}
-    for home in ("ours", "theirs"):
+    for home in ("skylark", "rocketmq"):
         (tmp_path / home).mkdir()
-    with running_broker("skylark", tmp_path / "ours", settings, ports) as broker:
+    with running_broker("skylark", tmp_path / "skylark", settings, ports) as broker:
         broker.create_topic(TOPIC, 1)
         for n in range(20):
             broker.send(TOPIC, 0, {"n": str(n), "DELAY": "1" if n < 15 else "2"}, b"body")
         broker.stored(TOPIC, 1, 15)
     assert not (root / "abort").exists()
     more = {"fileReservedTime": 10_000}
-    with running_broker(f"apache-{version}", tmp_path / "theirs", settings | more, ports) as broker:
-        until(lambda: len(stored(broker, TOPIC, 1)) >= 20, "what was left is delivered")
+    with running_broker(f"apache-{version}", tmp_path / "rocketmq", settings | more, ports) as broker:
+        wait_until(lambda: len(stored(broker, TOPIC, 1)) >= 20, "pending messages are delivered")
         delivered = stored(broker, TOPIC, 1)
-        waited = {message.properties["n"]: message for message in stored(broker, SystemTopic.SCHEDULE, 2)}
+        pending = {message.properties["n"]: message for message in stored(broker, SystemTopic.SCHEDULE, 2)}
     assert sorted(int(message.properties["n"]) for message in delivered) == list(range(20))
-    late = [message.store_timestamp - waited[message.properties["n"]].store_timestamp for message in delivered[15:]]
+    late = [message.store_timestamp - pending[message.properties["n"]].store_timestamp for message in delivered[15:]]
     assert min(late) >= 12_000

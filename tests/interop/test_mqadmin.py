@@ -1,14 +1,14 @@
-"""RocketMQ's own mqadmin, 4.9.7 and 5.3.3, against a running broker: what its commands say of it is true.
+"""RocketMQ's own mqadmin, 4.9.7 and 5.3.3, against a running broker: its commands work and print the broker's state.
 
-A scene is a broker with a topic, a group with one member, and messages that it has consumed. All commands of a version
-run in one process.
+The environment of a version is a broker with a topic, a group with one member, and messages that the member has
+consumed. All commands of a version run in one process.
 
-What is expected here has been held against RocketMQ's own broker, and can be again (two minutes; CI does not):
+The same expectations hold for RocketMQ's own broker. To check that takes two minutes; CI does not do it:
 
     pytest tests/interop/test_mqadmin.py --broker-under-test=apache-5.3.3
 
-Its answers differ from ours in two things that its own tools trip over: it leaves out rates until it has their samples,
-and, of 5.3.3, keys that tools of 4.9 insist on. Ours gives both.
+RocketMQ's responses differ in two things that its own tools need: rates are missing until the broker has samples of
+them, and 5.3.3 omits keys that the tools of 4.9 require. Skylark returns both.
 """
 
 import json
@@ -24,16 +24,16 @@ from skylarkmq.protocol import javajson
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import CLIENTS
 from tests.interop.compatibility import FACTS, OFFERED, TRIED
-from tests.interop.drivers import Stage
+from tests.interop.drivers import DriverGroup
 from tests.interop.matrix import LEFT_OUT
-from tests.interop.tools import VERSIONS, Said, Tools
+from tests.interop.mqadmin_process import VERSIONS, CommandOutput, MqadminProcess
 
 TOPIC, GROUP, IDLE_GROUP = "Alpha", "group-a", "group-b"
 BROKER, CLUSTER = "broker-a", "DefaultCluster"
 QUEUES, SENT = 4, 8
 CLIENT_OF = {"4.9.7": "java-4.9.8", "5.3.3": "java-5.3.3"}
 INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
-"""The group in which a consumer of Java sends messages back."""
+"""The producer group of the client inside a Java consumer, which sends failed messages."""
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 CONSUMED_WITHIN_S: Final = 60.0
 SEEN_WITHIN_S: Final = 30.0
@@ -41,49 +41,51 @@ SEEN_WITHIN_S: Final = 30.0
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
-class Scene:
-    """A broker with something to look at, and the tools to do so."""
+class Environment:
+    """A broker with some content, and the mqadmin process that reads and changes it."""
 
-    def __init__(self, broker_kind: str, broker: BrokerUnderTest, tools: Tools, stage: Stage) -> None:
+    def __init__(
+        self, broker_kind: str, broker: BrokerUnderTest, mqadmin: MqadminProcess, drivers: DriverGroup
+    ) -> None:
         self._broker_kind = broker_kind
         self.is_ours = broker_kind == "skylark"
         self.broker = broker
-        self.tools = tools
-        self.stage = stage
+        self.mqadmin = mqadmin
+        self.drivers = drivers
         self.address = broker.broker_address
-        self.tried: set[str] = set()
-        self.is_five = tools.is_five
+        self.commands_run: set[str] = set()
+        self.is_five = mqadmin.is_five
         self.unique_ids = [f"7F000001{time.time_ns() // 1000:016X}{number:08X}" for number in range(SENT)]
 
     @property
     def is_served(self) -> bool:
-        """Whether the broker gives all that tools of this version insist on."""
+        """Whether the broker returns all keys that the tools of this version require."""
         return self._broker_kind != "apache-5.3.3" or self.is_five
 
     def prepare(self) -> None:
-        """Messages to a topic whose group has one member, which gets them."""
+        """Create a topic and a group with one member, send messages, and wait until the member has received them."""
         self.broker.create_topic(TOPIC, QUEUES)
-        client = CLIENTS[CLIENT_OF[self.tools.version]]
-        self.stage.start("member", client.command, "consume", self.broker.namesrv, TOPIC, GROUP)
-        self.stage.wait_until(lambda: "member" in self.stage.started, "the member has started", CONSUMED_WITHIN_S)
+        client = CLIENTS[CLIENT_OF[self.mqadmin.version]]
+        self.drivers.start("member", client.command, "consume", self.broker.namesrv, TOPIC, GROUP)
+        self.drivers.wait_until(lambda: "member" in self.drivers.started, "the member has started", CONSUMED_WITHIN_S)
         for number, unique_id in enumerate(self.unique_ids):
             properties = {"TAGS": "ab"[number % 2], "KEYS": f"key-{number}", "UNIQ_KEY": unique_id, "n": str(number)}
             self.broker.send(TOPIC, number % QUEUES, properties, b"hello %d" % number)
-        self.stage.wait_for_messages({str(number) for number in range(SENT)}, CONSUMED_WITHIN_S)
+        self.drivers.wait_for_messages({str(number) for number in range(SENT)}, CONSUMED_WITHIN_S)
 
-    def run(self, command: str, *arguments: object) -> Said:
+    def run(self, command: str, *arguments: object) -> CommandOutput:
         """Run a command that succeeds."""
-        said = self.tools.run(command, *arguments)
-        assert said.code == 0, said
-        assert "SubCommandException" not in said.text, said.text
-        return said
+        output = self.mqadmin.run(command, *arguments)
+        assert output.code == 0, output
+        assert "SubCommandException" not in output.text, output.text
+        return output
 
-    def until(self, look: Callable[[], bool], what: str) -> None:
-        """Wait for what the broker tells only now and then."""
+    def wait_until(self, condition: Callable[[], bool], description: str) -> None:
+        """Wait for a value that the broker updates only periodically."""
         deadline = time.monotonic() + SEEN_WITHIN_S
-        while not look():
-            assert time.monotonic() < deadline, what
-            self.stage.listen(0.5)
+        while not condition():
+            assert time.monotonic() < deadline, description
+            self.drivers.process_events(0.5)
 
     def route(self, topic: str) -> dict[str, Any]:
         route: dict[str, Any] = self.run("topicRoute", "-t", topic).json
@@ -93,372 +95,375 @@ class Scene:
         return int(self.route(topic)["queueDatas"][0]["perm"])
 
     def offsets(self, group: str = GROUP) -> dict[str, tuple[str, str]]:
-        """Of each queue the broker's offset and the group's."""
+        """Return, by queue, the broker's and the group's offset."""
         rows = self.run("consumerProgress", "-g", group).rows
         return {queue: (end, at) for topic, _, queue, end, at, *_ in rows if topic == TOPIC}
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def scene(
+def env(
     request: pytest.FixtureRequest, broker_kind: str, tmp_path_factory: pytest.TempPathFactory, measured: list[str]
-) -> Iterator[Scene]:
+) -> Iterator[Environment]:
     version: str = request.param
     homes = tmp_path_factory.mktemp(version)
-    CLIENTS[CLIENT_OF[version]].command(homes)  # built, or skipped, before the broker starts
-    began = time.monotonic()
+    CLIENTS[CLIENT_OF[version]].command(homes)  # build the driver, or skip, before the broker starts
+    begun = time.monotonic()
     with running_broker(broker_kind, tmp_path_factory.mktemp("broker"), {"brokerName": BROKER}) as broker:
-        tools = Tools(version, homes / "tools", broker.namesrv)
-        stage = Stage(homes, broker.log)
+        mqadmin = MqadminProcess(version, homes / "mqadmin", broker.namesrv)
+        drivers = DriverGroup(homes, broker.log)
         try:
-            scene = Scene(broker_kind, broker, tools, stage)
-            scene.prepare()
-            yield scene
+            env = Environment(broker_kind, broker, mqadmin, drivers)
+            env.prepare()
+            yield env
         finally:
-            stage.stop()
-            tools.stop()
-    measured.append(f"mqadmin {version}: all commands in {time.monotonic() - began:.1f} s")
+            drivers.stop()
+            mqadmin.stop()
+    measured.append(f"mqadmin {version}: all commands in {time.monotonic() - begun:.1f} s")
 
 
 @pytest.fixture(autouse=True)
-def told(scene: Scene, request: pytest.FixtureRequest) -> Iterator[None]:
-    """The commands that a test has run stand in its report."""
-    tools = scene.tools
-    tools.tried.clear()
+def report_commands_run(env: Environment, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Attach the commands that a test has run to its report."""
+    mqadmin = env.mqadmin
+    mqadmin.commands_run.clear()
     yield
-    scene.tried |= tools.tried
-    request.node.user_properties.append((FACTS, [(TRIED, tools.version, command) for command in sorted(tools.tried)]))
+    env.commands_run |= mqadmin.commands_run
+    request.node.user_properties.append(
+        (FACTS, [(TRIED, mqadmin.version, command) for command in sorted(mqadmin.commands_run)])
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- topics
 
 
-def test_topics_are_made_changed_and_deleted(scene: Scene) -> None:
-    """updateTopic, updateTopicPerm, updateTopicList, deleteTopic: the routes say what was asked for."""
-    run = scene.run
+def test_topics_are_created_changed_and_deleted(env: Environment) -> None:
+    """updateTopic, updateTopicPerm, updateTopicList and deleteTopic change the routes as requested."""
+    run = env.run
     assert "success" in run("updateTopic", "-c", CLUSTER, "-t", "Beta", "-r", 3, "-w", 2).text
-    [queues] = scene.route("Beta")["queueDatas"]
+    [queues] = env.route("Beta")["queueDatas"]
     assert (queues["brokerName"], queues["readQueueNums"], queues["writeQueueNums"]) == (BROKER, 3, 2)
-    assert "from 6 to 4" in run("updateTopicPerm", "-b", scene.address, "-t", "Beta", "-p", 4).text
-    assert scene.permission("Beta") == 4
-    if scene.is_five:
+    assert "from 6 to 4" in run("updateTopicPerm", "-b", env.address, "-t", "Beta", "-p", 4).text
+    assert env.permission("Beta") == 4
+    if env.is_five:
         wanted = [
             {"topicName": "L1", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6},
             {"topicName": "L2", "perm": 4},
         ]
-        path = scene.tools.home / "topics.json"
+        path = env.mqadmin.home / "topics.json"
         path.write_text(json.dumps(wanted))
-        assert "success" in run("updateTopicList", "-b", scene.address, "-f", path).text
-        assert [scene.permission(name) for name in ("L1", "L2")] == [6, 4]
-        assert [CLUSTER, BROKER, f"{{0={scene.address}}}", "3", "2", "4"] in run("topicRoute", "-t", "Beta", "-l").rows
+        assert "success" in run("updateTopicList", "-b", env.address, "-f", path).text
+        assert [env.permission(name) for name in ("L1", "L2")] == [6, 4]
+        assert [CLUSTER, BROKER, f"{{0={env.address}}}", "3", "2", "4"] in run("topicRoute", "-t", "Beta", "-l").rows
     assert run("topicClusterList", "-t", "Beta").lines == [CLUSTER]
     assert len(run("deleteTopic", "-c", CLUSTER, "-t", "Beta").lines) == 2
     assert "Beta" not in run("topicList").lines
 
 
-def test_topics_are_listed_with_their_groups(scene: Scene) -> None:
-    """topicList names every topic, with -c who consumes it; allocateMQ shares queues out."""
-    assert {TOPIC, "TBW102", CLUSTER, BROKER, f"%RETRY%{GROUP}"} <= set(scene.run("topicList").lines)
-    assert [CLUSTER, TOPIC, GROUP] in scene.run("topicList", "-c").rows
-    shared = scene.run("allocateMQ", "-t", TOPIC, "-i", "10.0.0.1,10.0.0.2,10.0.0.3").json["result"]
+def test_topics_are_listed_with_their_groups(env: Environment) -> None:
+    """topicList prints every topic, with -c also its groups; allocateMQ divides the queues between clients."""
+    assert {TOPIC, "TBW102", CLUSTER, BROKER, f"%RETRY%{GROUP}"} <= set(env.run("topicList").lines)
+    assert [CLUSTER, TOPIC, GROUP] in env.run("topicList", "-c").rows
+    shared = env.run("allocateMQ", "-t", TOPIC, "-i", "10.0.0.1,10.0.0.2,10.0.0.3").json["result"]
     assert sorted(len(queues) for queues in shared.values()) == [1, 1, 2]
 
 
-def test_a_topics_queues_are_shown(scene: Scene) -> None:
-    """topicStatus: bounds of each queue, and when its last message came."""
-    rows = [row for row in scene.run("topicStatus", "-t", TOPIC).rows if row[0] == BROKER]
+def test_the_queues_of_a_topic_are_printed(env: Environment) -> None:
+    """topicStatus prints the offsets of each queue and the time of its last message."""
+    rows = [row for row in env.run("topicStatus", "-t", TOPIC).rows if row[0] == BROKER]
     assert [row[1] for row in rows] == [str(queue) for queue in range(QUEUES)]
     assert all(int(row[2]) == 0 and int(row[3]) >= 2 and row[4].startswith(time.strftime("%Y-")) for row in rows)
 
 
-def test_ordered_topics_have_their_configuration_in_the_route(scene: Scene) -> None:
-    """updateTopic -o, updateOrderConf and updateNamesrvConfig orderMessageEnable go together."""
-    run = scene.run
-    run("updateTopic", "-b", scene.address, "-t", "Ordered", "-r", 2, "-w", 2, "-o", "true")
+def test_ordered_topics_have_their_configuration_in_the_route(env: Environment) -> None:
+    """The order configuration of updateTopic -o and updateOrderConf is in the route if orderMessageEnable is true."""
+    run = env.run
+    run("updateTopic", "-b", env.address, "-t", "Ordered", "-r", 2, "-w", 2, "-o", "true")
     assert "orderConf=[broker-a:2]" in run("updateOrderConf", "-t", "Ordered", "-m", "get").text
     assert "success" in run("updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "true").text
-    assert scene.route("Ordered")["orderTopicConf"] == "broker-a:2"
+    assert env.route("Ordered")["orderTopicConf"] == "broker-a:2"
     assert "success" in run("updateOrderConf", "-t", "Ordered", "-m", "put", "-v", "broker-a:7").text
-    assert scene.route("Ordered")["orderTopicConf"] == "broker-a:7"
+    assert env.route("Ordered")["orderTopicConf"] == "broker-a:7"
     assert "success" in run("updateOrderConf", "-t", "Ordered", "-m", "delete").text
-    assert scene.route("Ordered").get("orderTopicConf") is None
+    assert env.route("Ordered").get("orderTopicConf") is None
 
 
 # ----------------------------------------------------------------------------------------------------------- messages
 
 
-def test_messages_are_sent(scene: Scene) -> None:
-    """sendMessage, to any queue or to one; checkMsgSendRT; sendMsgStatus to the topic that is named like the broker."""
-    scene.run("updateTopic", "-c", CLUSTER, "-t", "Sends", "-r", 2, "-w", 2)
-    [anywhere] = scene.run("sendMessage", "-t", "Sends", "-p", "body", "-k", "mine", "-c", "tagged").rows
+def test_messages_are_sent(env: Environment) -> None:
+    """sendMessage to any queue or to one, checkMsgSendRT, and sendMsgStatus to the topic named like the broker."""
+    env.run("updateTopic", "-c", CLUSTER, "-t", "Sends", "-r", 2, "-w", 2)
+    [anywhere] = env.run("sendMessage", "-t", "Sends", "-p", "body", "-k", "mine", "-c", "tagged").rows
     assert (anywhere[0], anywhere[2]) == (BROKER, "SEND_OK")
-    [there] = scene.run("sendMessage", "-t", "Sends", "-p", "body", "-b", BROKER, "-i", 1).rows
+    [there] = env.run("sendMessage", "-t", "Sends", "-p", "body", "-b", BROKER, "-i", 1).rows
     assert there[:3] == [BROKER, "1", "SEND_OK"]
-    timed = scene.run("checkMsgSendRT", "-t", "Sends", "-a", 3, "-s", 16)
-    assert [row[2] for row in timed.rows if row[0] == BROKER] == ["true"] * 3
-    assert scene.run("sendMsgStatus", "-b", BROKER, "-s", 16, "-c", 2).text.count("sendStatus=SEND_OK") == 2
-    found = scene.run("queryMsgByKey", "-t", "Sends", "-k", "mine").rows
+    timings = env.run("checkMsgSendRT", "-t", "Sends", "-a", 3, "-s", 16)
+    assert [row[2] for row in timings.rows if row[0] == BROKER] == ["true"] * 3
+    assert env.run("sendMsgStatus", "-b", BROKER, "-s", 16, "-c", 2).text.count("sendStatus=SEND_OK") == 2
+    found = env.run("queryMsgByKey", "-t", "Sends", "-k", "mine").rows
     assert [row[0] for row in found] == [anywhere[3]]
 
 
-def test_messages_are_found_by_key_and_by_every_id(scene: Scene) -> None:
-    """The same message by key, unique key, queue offset and offset id, with all that it consists of."""
-    unique_id = scene.unique_ids[3]
-    assert scene.run("queryMsgByKey", "-t", TOPIC, "-k", "key-3").rows == [[unique_id, "3", "0"]]
-    by_unique_id = scene.run("queryMsgByUniqueKey", "-t", TOPIC, "-i", unique_id)
-    by_offset = scene.run("queryMsgByOffset", "-t", TOPIC, "-b", BROKER, "-i", 3, "-o", 0)
-    topic = ["-t", TOPIC] if scene.is_five else []
-    by_id = scene.run("queryMsgById", "-i", by_offset.fields["OffsetID"], *topic)
-    for said in (by_unique_id, by_offset, by_id):
-        fields = said.fields
-        told = [fields[name] for name in ("Topic", "Tags", "Keys", "Queue ID", "Queue Offset", "Store Host")]
-        assert told == [TOPIC, "[b]", "[key-3]", "3", "0", scene.address]
+def test_messages_are_found_by_key_and_by_each_id(env: Environment) -> None:
+    """Key, unique key, queue offset and offset id find the same message, complete."""
+    unique_id = env.unique_ids[3]
+    assert env.run("queryMsgByKey", "-t", TOPIC, "-k", "key-3").rows == [[unique_id, "3", "0"]]
+    by_unique_id = env.run("queryMsgByUniqueKey", "-t", TOPIC, "-i", unique_id)
+    by_offset = env.run("queryMsgByOffset", "-t", TOPIC, "-b", BROKER, "-i", 3, "-o", 0)
+    topic = ["-t", TOPIC] if env.is_five else []
+    by_id = env.run("queryMsgById", "-i", by_offset.fields["OffsetID"], *topic)
+    for output in (by_unique_id, by_offset, by_id):
+        fields = output.fields
+        found = [fields[name] for name in ("Topic", "Tags", "Keys", "Queue ID", "Queue Offset", "Store Host")]
+        assert found == [TOPIC, "[b]", "[key-3]", "3", "0", env.address]
         assert f"UNIQ_KEY={unique_id}" in fields["Properties"]
         assert Path(fields["Message Body Path"]).read_bytes() == b"hello 3"
 
 
-def test_a_message_is_tracked_to_who_consumed_it(scene: Scene) -> None:
-    """queryMsgById tells of each group whether it has consumed the message."""
-    offset_id = scene.run("queryMsgByOffset", "-t", TOPIC, "-b", BROKER, "-i", 3, "-o", 0).fields["OffsetID"]
-    topic = ["-t", TOPIC] if scene.is_five else []
+def test_a_message_is_tracked_for_each_group(env: Environment) -> None:
+    """queryMsgById prints for each group whether it has consumed the message."""
+    offset_id = env.run("queryMsgByOffset", "-t", TOPIC, "-b", BROKER, "-i", 3, "-o", 0).fields["OffsetID"]
+    topic = ["-t", TOPIC] if env.is_five else []
 
     def is_consumed() -> bool:
-        text = scene.tools.run("queryMsgById", "-i", offset_id, *topic).text
+        text = env.mqadmin.run("queryMsgById", "-i", offset_id, *topic).text
         return f"MessageTrack [consumerGroup={GROUP}, trackType=CONSUMED," in text
 
-    scene.until(is_consumed, "the message counts as consumed")
+    env.wait_until(is_consumed, "the message is tracked as consumed")
 
 
-def test_a_message_is_handed_to_a_member_and_sent_again(scene: Scene) -> None:
-    """queryMsgById: -d has one member consume it now, and its result comes back; -s sends it once more."""
-    topic = ["-t", TOPIC] if scene.is_five else []
-    [client] = scene.broker.members(GROUP)
-    offset_id = scene.run("queryMsgByOffset", "-t", TOPIC, "-b", BROKER, "-i", 3, "-o", 0).fields["OffsetID"]
+def test_a_message_is_consumed_directly_and_sent_again(env: Environment) -> None:
+    """queryMsgById -d has a member consume the message and prints the result; -s sends the message again."""
+    topic = ["-t", TOPIC] if env.is_five else []
+    [client] = env.broker.members(GROUP)
+    offset_id = env.run("queryMsgByOffset", "-t", TOPIC, "-b", BROKER, "-i", 3, "-o", 0).fields["OffsetID"]
     assert (
-        "consumeResult=CR_SUCCESS" in scene.run("queryMsgById", "-i", offset_id, *topic, "-g", GROUP, "-d", client).text
+        "consumeResult=CR_SUCCESS" in env.run("queryMsgById", "-i", offset_id, *topic, "-g", GROUP, "-d", client).text
     )
-    scene.broker.create_topic("Again", 1)
-    scene.broker.send("Again", 0, {"UNIQ_KEY": scene.unique_ids[0]}, b"once more")
-    offset_id = scene.run("queryMsgByOffset", "-t", "Again", "-b", BROKER, "-i", 0, "-o", 0).fields["OffsetID"]
-    topic = ["-t", "Again"] if scene.is_five else []
-    assert "sendStatus=SEND_OK" in scene.run("queryMsgById", "-i", offset_id, *topic, "-s", "true").text
-    assert [message.body for message in scene.broker.stored("Again", 1, 2)] == [b"once more"] * 2
+    env.broker.create_topic("Again", 1)
+    env.broker.send("Again", 0, {"UNIQ_KEY": env.unique_ids[0]}, b"once more")
+    offset_id = env.run("queryMsgByOffset", "-t", "Again", "-b", BROKER, "-i", 0, "-o", 0).fields["OffsetID"]
+    topic = ["-t", "Again"] if env.is_five else []
+    assert "sendStatus=SEND_OK" in env.run("queryMsgById", "-i", offset_id, *topic, "-s", "true").text
+    assert [message.body for message in env.broker.stored("Again", 1, 2)] == [b"once more"] * 2
 
 
-def test_a_trace_is_shown(scene: Scene) -> None:
-    """queryMsgTraceById: who sent the message, from the trace that its producer left."""
-    traced = scene.unique_ids[0]
+def test_a_message_trace_is_printed(env: Environment) -> None:
+    """queryMsgTraceById prints the producer of a message, from the trace that the producer sent."""
+    traced = env.unique_ids[0]
     now_ms = int(time.time() * 1000)
     sent = (now_ms, "region", "tracing-group", TOPIC, traced, "a", "key-0", "10.0.0.9:1", 7, 23, 0, "offset-id", "true")
     record = "\x01".join(("Pub", *map(str, sent))) + "\x02"
-    scene.broker.send(TRACE_TOPIC, 0, {"KEYS": traced, "UNIQ_KEY": f"{traced}T"}, record.encode())
-    scene.until(lambda: TRACE_TOPIC in scene.run("topicList").lines, "the topic that this made has a route")
-    said = scene.run("queryMsgTraceById", "-i", traced)
-    [row] = [row for row in said.rows if row[0] == "Pub"]
+    env.broker.send(TRACE_TOPIC, 0, {"KEYS": traced, "UNIQ_KEY": f"{traced}T"}, record.encode())
+    env.wait_until(lambda: TRACE_TOPIC in env.run("topicList").lines, "the trace topic has a route")
+    output = env.run("queryMsgTraceById", "-i", traced)
+    [row] = [row for row in output.rows if row[0] == "Pub"]
     assert (row[1], row[4], row[5]) == ("tracing-group", "23ms", "success")
 
 
-def test_messages_are_printed(scene: Scene) -> None:
-    """printMsg, printMsgByQueue and consumeMessage show the messages of a topic, or of one queue."""
-    everything = scene.run("printMsg", "-t", TOPIC, "-d", "true").text
-    assert set(scene.unique_ids) <= set(re.findall(r"MSGID: (\w+)", everything))
+def test_messages_are_printed(env: Environment) -> None:
+    """printMsg, printMsgByQueue and consumeMessage print the messages of a topic, or of one queue."""
+    everything = env.run("printMsg", "-t", TOPIC, "-d", "true").text
+    assert set(env.unique_ids) <= set(re.findall(r"MSGID: (\w+)", everything))
     assert "BODY: hello 5" in everything
-    of_queue = scene.run("printMsgByQueue", "-t", TOPIC, "-a", BROKER, "-i", 3, "-p", "true", "-f", "true").text
-    assert re.findall(r"MSGID: (\w+)", of_queue) == [scene.unique_ids[3], scene.unique_ids[7]]
+    of_queue = env.run("printMsgByQueue", "-t", TOPIC, "-a", BROKER, "-i", 3, "-p", "true", "-f", "true").text
+    assert re.findall(r"MSGID: (\w+)", of_queue) == [env.unique_ids[3], env.unique_ids[7]]
     assert re.search(r"Tag: b\s+Count: 2", of_queue)
-    consumed = scene.run("consumeMessage", "-t", TOPIC, "-b", BROKER, "-i", 3, "-o", 0, "-c", 2).text
-    assert re.findall(r"MSGID: (\w+)", consumed) == [scene.unique_ids[3], scene.unique_ids[7]]
+    consumed = env.run("consumeMessage", "-t", TOPIC, "-b", BROKER, "-i", 3, "-o", 0, "-c", 2).text
+    assert re.findall(r"MSGID: (\w+)", consumed) == [env.unique_ids[3], env.unique_ids[7]]
 
 
-def test_queue_units_are_shown(scene: Scene) -> None:
-    """queryCq: units with what they are to a group, and its subscription."""
-    said = scene.run("queryCq", "-t", TOPIC, "-q", 3, "-i", 0, "-c", 2, "-b", scene.address, "-g", GROUP)
-    assert '"subString":"*"' in said.text
-    assert "max: 2, min: 0" in said.text
-    units = re.findall(r"physicOffset=(\d+), physicSize=(\d+), tagsCode=(\d+)", said.text)
+def test_queue_units_are_printed(env: Environment) -> None:
+    """queryCq prints queue units, with the subscription of a group."""
+    output = env.run("queryCq", "-t", TOPIC, "-q", 3, "-i", 0, "-c", 2, "-b", env.address, "-g", GROUP)
+    assert '"subString":"*"' in output.text
+    assert "max: 2, min: 0" in output.text
+    units = re.findall(r"physicOffset=(\d+), physicSize=(\d+), tagsCode=(\d+)", output.text)
     assert len(units) == 2
     assert {tags_code for _, _, tags_code in units} == {str(ord("b"))}
-    missing = scene.tools.run("queryCq", "-t", TOPIC, "-q", 99, "-i", 0, "-c", 2, "-b", scene.address)
+    missing = env.mqadmin.run("queryCq", "-t", TOPIC, "-q", 99, "-i", 0, "-c", 2, "-b", env.address)
     assert f"99@{TOPIC} is not exist!" in missing.text
 
 
 # ------------------------------------------------------------------------------------------- groups and their members
 
 
-def test_groups_are_made_shown_and_deleted(scene: Scene) -> None:
-    """updateSubGroup, getConsumerConfig, deleteSubGroup; of 5.x also many groups from a file."""
-    run = scene.run
-    assert "success" in run("updateSubGroup", "-b", scene.address, "-g", IDLE_GROUP, "-r", 3, "-q", 2).text
-    shown = run("getConsumerConfig", "-g", IDLE_GROUP).fields
-    assert (shown["groupName"], shown["retryMaxTimes"], shown["retryQueueNums"]) == (IDLE_GROUP, "3", "2")
-    assert shown["consumeBroadcastEnable"] == "false"
-    if scene.is_five:
-        path = scene.tools.home / "groups.json"
+def test_groups_are_created_printed_and_deleted(env: Environment) -> None:
+    """updateSubGroup, getConsumerConfig and deleteSubGroup; 5.x also creates groups from a file."""
+    run = env.run
+    assert "success" in run("updateSubGroup", "-b", env.address, "-g", IDLE_GROUP, "-r", 3, "-q", 2).text
+    printed = run("getConsumerConfig", "-g", IDLE_GROUP).fields
+    assert (printed["groupName"], printed["retryMaxTimes"], printed["retryQueueNums"]) == (IDLE_GROUP, "3", "2")
+    assert printed["consumeBroadcastEnable"] == "false"
+    if env.is_five:
+        path = env.mqadmin.home / "groups.json"
         path.write_text(json.dumps([{"groupName": "gl1", "retryMaxTimes": 5}, {"groupName": "gl2"}]))
-        assert "success" in run("updateSubGroupList", "-b", scene.address, "-f", path).text
+        assert "success" in run("updateSubGroupList", "-b", env.address, "-f", path).text
         assert run("getConsumerConfig", "-g", "gl1").fields["retryMaxTimes"] == "5"
-    assert "success" in run("deleteSubGroup", "-b", scene.address, "-g", IDLE_GROUP).text
+    assert "success" in run("deleteSubGroup", "-b", env.address, "-g", IDLE_GROUP).text
 
 
-def test_members_of_groups_are_shown(scene: Scene) -> None:
-    """consumerConnection: who is there, and what they subscribe to; consumerStatus asks the member itself."""
-    said = scene.run("consumerConnection", "-g", GROUP)
-    [client] = scene.broker.members(GROUP)
-    assert [row[0] for row in said.rows] == [client]
-    assert said.rows[0][2] == "JAVA"
-    assert re.search(rf"^{TOPIC}\s+\*", said.text, re.MULTILINE)
-    assert (said.fields["ConsumeType"], said.fields["MessageModel"]) == ("CONSUME_PASSIVELY", "CLUSTERING")
-    status = scene.run("consumerStatus", "-g", GROUP)
+def test_the_members_of_a_group_are_printed(env: Environment) -> None:
+    """consumerConnection prints the members and their subscriptions; consumerStatus queries the member itself."""
+    output = env.run("consumerConnection", "-g", GROUP)
+    [client] = env.broker.members(GROUP)
+    assert [row[0] for row in output.rows] == [client]
+    assert output.rows[0][2] == "JAVA"
+    assert re.search(rf"^{TOPIC}\s+\*", output.text, re.MULTILINE)
+    assert (output.fields["ConsumeType"], output.fields["MessageModel"]) == ("CONSUME_PASSIVELY", "CLUSTERING")
+    status = env.run("consumerStatus", "-g", GROUP)
     assert status.rows[0][1] == client
     assert "Same subscription in the same group of consumer" in status.text
     assert "Rebalance OK" in status.text
-    running = scene.run("consumerStatus", "-g", GROUP, "-i", client)
+    running = env.run("consumerStatus", "-g", GROUP, "-i", client)
     assert running.fields["consumerGroup"] == GROUP
     assert re.search(rf"^{TOPIC}\s+{BROKER}\s+0\s+\d+", running.text, re.MULTILINE)
 
 
-def test_producers_are_shown(scene: Scene) -> None:
-    """producerConnection of a group that sends to a topic; producer, of 5.x and 4.9.7: all groups of a broker."""
-    [client] = scene.broker.members(GROUP)
-    assert client in scene.run("producerConnection", "-g", INNER_PRODUCER, "-t", TOPIC).text
-    said = scene.run("producer", "-b", scene.address).text
-    assert f"producer group ({INNER_PRODUCER}) instance" in said
-    assert f"clientId={client}" in said
+def test_producers_are_printed(env: Environment) -> None:
+    """producerConnection prints the producers of a group that sends to a topic; producer prints all groups."""
+    [client] = env.broker.members(GROUP)
+    assert client in env.run("producerConnection", "-g", INNER_PRODUCER, "-t", TOPIC).text
+    output = env.run("producer", "-b", env.address).text
+    assert f"producer group ({INNER_PRODUCER}) instance" in output
+    assert f"clientId={client}" in output
 
 
-def test_progress_is_shown(scene: Scene) -> None:
-    """consumerProgress: where a group stands in each queue, and all groups in one table."""
+def test_the_progress_of_groups_is_printed(env: Environment) -> None:
+    """consumerProgress prints the offsets of a group in each queue, or all groups in one table."""
 
     def is_caught_up() -> bool:
-        offsets = scene.offsets()
+        offsets = env.offsets()
         return len(offsets) == QUEUES and all(int(end) >= 2 and end == at for end, at in offsets.values())
 
-    scene.until(is_caught_up, "everything is consumed and committed")
-    said = scene.run("consumerProgress", "-g", GROUP)
-    assert said.fields["Consume Diff Total" if scene.is_five else "Diff Total"] == "0"
-    assert GROUP in {row[0] for row in scene.run("consumerProgress").rows}
+    env.wait_until(is_caught_up, "everything is consumed and committed")
+    output = env.run("consumerProgress", "-g", GROUP)
+    assert output.fields["Consume Diff Total" if env.is_five else "Diff Total"] == "0"
+    assert GROUP in {row[0] for row in env.run("consumerProgress").rows}
 
 
 # ------------------------------------------------------------------------------------------------------------ offsets
 
 
-def test_offsets_are_reset(scene: Scene) -> None:
-    """resetOffsetByTime to the beginning and skipAccumulatedMessage to the end; cloneGroupOffset copies them."""
-    client = scene.broker
+def test_offsets_are_reset(env: Environment) -> None:
+    """resetOffsetByTime to the beginning, skipAccumulatedMessage to the end, and cloneGroupOffset to another group."""
+    client = env.broker
     client._broker.call(352, {"group": IDLE_GROUP})
-    reset = scene.run("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", 0)
+    reset = env.run("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", 0)
     rows = {row[1]: row[2] for row in reset.rows if row[0] == BROKER}
     assert rows == dict.fromkeys(map(str, range(QUEUES)), "0")
-    skipped = scene.run("skipAccumulatedMessage", "-g", GROUP, "-t", TOPIC)
-    ends = {row[1]: row[3] for row in scene.run("topicStatus", "-t", TOPIC).rows if row[0] == BROKER}
+    skipped = env.run("skipAccumulatedMessage", "-g", GROUP, "-t", TOPIC)
+    ends = {row[1]: row[3] for row in env.run("topicStatus", "-t", TOPIC).rows if row[0] == BROKER}
     assert {row[1]: row[2] for row in skipped.rows if row[0] == BROKER} == ends
-    if scene.is_five:
-        one = scene.run("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", 0, "-b", scene.address, "-q", 1, "-o", 1)
+    if env.is_five:
+        one = env.run("resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", 0, "-b", env.address, "-q", 1, "-o", 1)
         assert "reset consumer offset to 1" in one.text
-    cloned = scene.run("cloneGroupOffset", "-s", GROUP, "-d", IDLE_GROUP, "-t", TOPIC)
+    cloned = env.run("cloneGroupOffset", "-s", GROUP, "-d", IDLE_GROUP, "-t", TOPIC)
     assert "success" in cloned.text
 
 
 # ------------------------------------------------------------------------------------------- brokers and name servers
 
 
-def test_brokers_are_shown(scene: Scene) -> None:
-    """clusterList, with -m in totals; brokerStatus; brokerConsumeStats."""
-    [row] = [row for row in scene.run("clusterList").rows if row[0] == CLUSTER]
-    assert row[:4] == [CLUSTER, BROKER, "0", scene.address]
-    [totals] = [row for row in scene.run("clusterList", "-m").rows if row[0] == CLUSTER]
+def test_brokers_are_printed(env: Environment) -> None:
+    """clusterList, with -m for totals, brokerStatus and brokerConsumeStats."""
+    [row] = [row for row in env.run("clusterList").rows if row[0] == CLUSTER]
+    assert row[:4] == [CLUSTER, BROKER, "0", env.address]
+    [totals] = [row for row in env.run("clusterList", "-m").rows if row[0] == CLUSTER]
     assert int(totals[4]) >= SENT
-    status = scene.run("brokerStatus", "-b", scene.address).fields
-    assert len(status["putTps"].split()) == 3 or not scene.is_ours
+    status = env.run("brokerStatus", "-b", env.address).fields
+    assert len(status["putTps"].split()) == 3 or not env.is_ours
     assert int(status["msgPutTotalTodayNow"]) >= SENT
-    stats = scene.run("brokerConsumeStats", "-b", scene.address)
+    stats = env.run("brokerConsumeStats", "-b", env.address)
     assert {str(queue) for queue in range(QUEUES)} == {row[3] for row in stats.rows if row[:2] == [TOPIC, GROUP]}
     assert "Diff Total" in stats.fields
 
 
-def test_settings_are_changed(scene: Scene) -> None:
-    """getBrokerConfig and updateBrokerConfig; an unknown key is a success too."""
-    assert scene.run("getBrokerConfig", "-b", scene.address).fields["fileReservedTime"] == "72"
+def test_settings_are_changed(env: Environment) -> None:
+    """getBrokerConfig and updateBrokerConfig; an unknown key succeeds, too."""
+    assert env.run("getBrokerConfig", "-b", env.address).fields["fileReservedTime"] == "72"
     for key in ("fileReservedTime", "noSuchKey"):
         assert (
-            "update broker config success"
-            in scene.run("updateBrokerConfig", "-b", scene.address, "-k", key, "-v", 48).text
+            "update broker config success" in env.run("updateBrokerConfig", "-b", env.address, "-k", key, "-v", 48).text
         )
-    assert scene.run("getBrokerConfig", "-b", scene.address).fields["fileReservedTime"] == "48"
+    assert env.run("getBrokerConfig", "-b", env.address).fields["fileReservedTime"] == "48"
 
 
-def test_a_brokers_permission_takes_effect_at_once(scene: Scene) -> None:
-    """updateBrokerConfig brokerPermission=4: the next route says so; and back."""
+def test_the_permission_of_a_broker_changes_at_once(env: Environment) -> None:
+    """After updateBrokerConfig brokerPermission=4 the next route has that permission; the same for 6."""
     for permission in (4, 6):
-        scene.run("updateBrokerConfig", "-b", scene.address, "-k", "brokerPermission", "-v", permission)
-        assert scene.permission(TOPIC) == permission
+        env.run("updateBrokerConfig", "-b", env.address, "-k", "brokerPermission", "-v", permission)
+        assert env.permission(TOPIC) == permission
 
 
-def test_name_servers_are_shown_and_changed(scene: Scene) -> None:
-    """getNamesrvConfig, key-values, and taking a broker out of the writable ones."""
-    run = scene.run
+def test_settings_of_name_servers_are_printed_and_changed(env: Environment) -> None:
+    """getNamesrvConfig, key-values, and wipeWritePerm and addWritePerm of a broker."""
+    run = env.run
     assert "orderMessageEnable" in run("getNamesrvConfig").fields
     assert "success" in run("updateKvConfig", "-s", "space", "-k", "key", "-v", "value").text
     assert "success" in run("deleteKvConfig", "-s", "space", "-k", "key").text
     assert re.search(r"OK, [1-9]", run("wipeWritePerm", "-b", BROKER).text)
-    assert scene.permission(TOPIC) == 4
+    assert env.permission(TOPIC) == 4
     assert re.search(r"OK, [1-9]", run("addWritePerm", "-b", BROKER).text)
-    assert scene.permission(TOPIC) == 6
+    assert env.permission(TOPIC) == 6
 
 
-def test_a_broker_is_tidied_up(scene: Scene) -> None:
-    """cleanExpiredCQ, cleanUnusedTopic, deleteExpiredCommitLog: nothing that is in use goes."""
+def test_unused_files_and_topics_are_cleaned_up(env: Environment) -> None:
+    """cleanExpiredCQ, cleanUnusedTopic and deleteExpiredCommitLog succeed and delete nothing that is in use."""
     for command in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
-        assert scene.run(command, "-b", scene.address).lines == ["success"]
-    assert scene.run("queryMsgByKey", "-t", TOPIC, "-k", "key-0").rows[0][0] == scene.unique_ids[0]
+        assert env.run(command, "-b", env.address).lines == ["success"]
+    assert env.run("queryMsgByKey", "-t", TOPIC, "-k", "key-0").rows[0][0] == env.unique_ids[0]
 
 
 # --------------------------------------------------------------------------------------------------------- statistics
 
 
-def test_statistics_are_shown(scene: Scene) -> None:
-    """statsAll: what came into a topic and what a group got of it, within the day."""
+def test_statistics_are_printed(env: Environment) -> None:
+    """statsAll prints the messages of a topic, and of its groups, of the last 24 hours."""
 
     def of_group() -> list[int]:
-        """What is not consumed, what came, what was got."""
-        rows = scene.run("statsAll", "-t", TOPIC).rows
+        """Return the lag, the messages received by the broker, and the messages delivered to the group."""
+        rows = env.run("statsAll", "-t", TOPIC).rows
         return next(([int(row[2]), int(row[5]), int(row[6])] for row in rows if row[:2] == [TOPIC, GROUP]), [])
 
-    scene.until(lambda: bool(of_group()) and of_group()[0] == 0 and min(of_group()[1:]) >= SENT, "all are counted")
-    assert "NO_CONSUMER" in scene.run("statsAll").text
+    env.wait_until(
+        lambda: bool(of_group()) and of_group()[0] == 0 and min(of_group()[1:]) >= SENT, "all messages are counted"
+    )
+    assert "NO_CONSUMER" in env.run("statsAll").text
 
 
-def test_settings_are_exported(scene: Scene) -> None:
-    """exportConfigs finds every key that it needs."""
-    if not scene.is_served:
-        pytest.skip("a broker of 5.3.3 has not the keys that tools of 4.9 need")
-    scene.run("exportConfigs", "-c", CLUSTER, "-f", scene.tools.home)
-    configs = javajson.loads((scene.tools.home / "configs.json").read_text())
+def test_settings_are_exported(env: Environment) -> None:
+    """exportConfigs gets every key that it needs."""
+    if not env.is_served:
+        pytest.skip("a broker of 5.3.3 does not have the keys that tools of 4.9 need")
+    env.run("exportConfigs", "-c", CLUSTER, "-f", env.mqadmin.home)
+    configs = javajson.loads((env.mqadmin.home / "configs.json").read_text())
     assert configs["brokerConfigs"][BROKER]["autoCreateTopicEnable"] == "true"
     assert configs["clusterScale"]["masterBrokerSize"] == 1
 
 
-def test_metadata_and_figures_are_exported(scene: Scene) -> None:
-    """exportMetadata has topics and groups, exportMetrics what came and went."""
-    scene.run("exportMetadata", "-c", CLUSTER, "-f", scene.tools.home)
-    metadata = javajson.loads((scene.tools.home / "metadata.json").read_text())
+def test_metadata_and_metrics_are_exported(env: Environment) -> None:
+    """exportMetadata writes topics and groups, exportMetrics writes message rates."""
+    env.run("exportMetadata", "-c", CLUSTER, "-f", env.mqadmin.home)
+    metadata = javajson.loads((env.mqadmin.home / "metadata.json").read_text())
     assert TOPIC in metadata["topicConfigTable"]
     assert GROUP in metadata["subscriptionGroupTable"]
-    if not scene.is_served:
-        pytest.skip("a broker of 5.3.3 has not the keys that tools of 4.9 need")
-    scene.run("exportMetrics", "-c", CLUSTER, "-f", scene.tools.home)
-    metrics = javajson.loads((scene.tools.home / "metrics.json").read_text())
+    if not env.is_served:
+        pytest.skip("a broker of 5.3.3 does not have the keys that tools of 4.9 need")
+    env.run("exportMetrics", "-c", CLUSTER, "-f", env.mqadmin.home)
+    metrics = javajson.loads((env.mqadmin.home / "metrics.json").read_text())
     assert BROKER in metrics["evaluateReport"]
 
 
-def test_the_broker_has_seen_no_fault_of_its_own(scene: Scene) -> None:
-    """After all that its log holds neither an error nor a traceback."""
-    log = scene.broker.log.read_text(errors="replace")
+def test_the_broker_logs_no_error(env: Environment) -> None:
+    """After all tests the broker's log contains neither an error nor a traceback."""
+    log = env.broker.log.read_text(errors="replace")
     assert [line for line in log.splitlines() if " ERROR " in line or line.startswith("Traceback")] == []
 
 
-def test_every_command_is_tried_or_left_out_for_a_reason(scene: Scene, request: pytest.FixtureRequest) -> None:
-    """Behind all others: what mqadmin offers is what they have run, and what is known not to be for this broker."""
-    offered = scene.tools.commands()
-    request.node.user_properties.append((FACTS, [(OFFERED, scene.tools.version, name) for name in sorted(offered)]))
-    refused = set() if scene.is_served else {"exportConfigs", "exportMetrics"}
-    assert offered - scene.tried - refused == offered & LEFT_OUT.keys()
+def test_every_command_is_run_or_left_out_for_a_reason(env: Environment, request: pytest.FixtureRequest) -> None:
+    """Runs last: every command of mqadmin was run, or is in LEFT_OUT, which gives the reason."""
+    offered = env.mqadmin.commands()
+    request.node.user_properties.append((FACTS, [(OFFERED, env.mqadmin.version, name) for name in sorted(offered)]))
+    refused = set() if env.is_served else {"exportConfigs", "exportMetrics"}
+    assert offered - env.commands_run - refused == offered & LEFT_OUT.keys()

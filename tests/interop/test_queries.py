@@ -1,4 +1,4 @@
-"""Official clients look messages up: by key, by unique id and by offset id they find what they have sent, whole."""
+"""Official clients find the messages that they sent, complete, by key, by unique id and by offset id."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,14 +7,14 @@ import pytest
 
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import CLIENTS
-from tests.interop.drivers import Question, Received, Stage
+from tests.interop.drivers import DriverGroup, Query, Received
 from tests.interop.matrix import each_client
 from tests.interop.plan import SYNC, Order
 
 TOPIC, QUEUES = "Queried", 4
 MESSAGES = 40
 SAME_HASH = ("Aa", "BB")
-"""Keys whose hash is the same: they share entries of the index."""
+"""Keys with the same hash, which share entries of the index."""
 SENT_DEADLINE_S = 45.0
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
@@ -27,7 +27,7 @@ def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def orders_of(client: str) -> dict[str, Order]:
-    """Each with a key of its own, and one that it shares."""
+    """Return orders that each have a unique key and one of two shared keys."""
     orders = {}
     for at in range(MESSAGES):
         n = f"{client}-{at}"
@@ -37,40 +37,40 @@ def orders_of(client: str) -> dict[str, Order]:
 
 
 @pytest.mark.parametrize("client", each_client("query"))
-def test_a_client_finds_what_it_has_sent(client: str, broker: BrokerUnderTest, tmp_path: Path) -> None:
-    """One message by each of its ids and by its own key, all that have it by a shared key; nothing by one unknown."""
+def test_a_client_finds_its_messages_by_key_and_id(client: str, broker: BrokerUnderTest, tmp_path: Path) -> None:
+    """Each id and each unique key finds one message, a shared key finds all its messages, an unknown key finds none."""
     command = CLIENTS[client].command
-    command(tmp_path)  # built, or skipped, before the clock runs
+    command(tmp_path)  # build the driver, or skip, before any deadline starts
     topic, orders = f"{TOPIC}-{client.replace('.', '-')}", orders_of(client)
     broker.create_topic(topic, QUEUES)
-    stage = Stage(tmp_path, broker.log)
+    drivers = DriverGroup(tmp_path, broker.log)
     try:
-        producer = stage.start("producer", command, "produce", broker.namesrv, topic, "asking-producer")
+        producer = drivers.start("producer", command, "produce", broker.namesrv, topic, "query-producer")
         producer.send(orders.values())
-        stage.wait_until(lambda: "producer" in stage.left, "all are sent", SENT_DEADLINE_S)
-        assert stage.sent.keys() == orders.keys()
-        asker = stage.start("asker", command, "query", broker.namesrv, topic, "asking")
-        asker.send(questions(topic, stage))
-        stage.wait_until(lambda: "asker" in stage.left, "all are asked for", SENT_DEADLINE_S)
+        drivers.wait_until(lambda: "producer" in drivers.left, "all messages are sent", SENT_DEADLINE_S)
+        assert drivers.sent.keys() == orders.keys()
+        reader = drivers.start("reader", command, "query", broker.namesrv, topic, "query")
+        reader.send(queries_of(topic, drivers))
+        drivers.wait_until(lambda: "reader" in drivers.left, "all queries have results", SENT_DEADLINE_S)
     finally:
-        stage.stop()
+        drivers.stop()
     for n, order in orders.items():
-        for how in ("unique", "place", "key"):
-            [found] = stage.answers[f"{how} {n}"].found
-            assert shown(found) == (n, order.body, "TagA", " ".join(order.keys), "北京")
+        for how in ("unique", "offset_id", "key"):
+            [found] = drivers.query_results[f"{how} {n}"].found
+            assert content_of(found) == (n, order.body, "TagA", " ".join(order.keys), "北京")
     for at, key in enumerate(SAME_HASH):
-        assert {found.n for found in stage.answers[key].found} == set(list(orders)[at::2])
-    assert stage.answers["unknown"].found == []
+        assert {found.n for found in drivers.query_results[key].found} == set(list(orders)[at::2])
+    assert drivers.query_results["unknown"].found == []
 
 
-def questions(topic: str, stage: Stage) -> Iterator[Question]:
-    for n, sent in stage.sent.items():
-        yield Question(f"unique {n}", "unique", topic, sent.id or "")
-        yield Question(f"place {n}", "place", topic, sent.place or "")
-        yield Question(f"key {n}", "key", topic, f"schlüssel-{n.rpartition('-')[2]}")
+def queries_of(topic: str, drivers: DriverGroup) -> Iterator[Query]:
+    for n, sent in drivers.sent.items():
+        yield Query(f"unique {n}", "unique", topic, sent.id or "")
+        yield Query(f"offset_id {n}", "offset_id", topic, sent.offset_id or "")
+        yield Query(f"key {n}", "key", topic, f"schlüssel-{n.rpartition('-')[2]}")
     for key in (*SAME_HASH, "unknown"):
-        yield Question(key, "key", topic, key)
+        yield Query(key, "key", topic, key)
 
 
-def shown(found: Received) -> tuple[object, ...]:
+def content_of(found: Received) -> tuple[object, ...]:
     return found.n, found.body, found.tags, found.keys, found.properties.get("ort")

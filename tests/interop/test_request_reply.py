@@ -1,4 +1,4 @@
-"""Official clients ask each other by way of the broker: every request has its reply, byte for byte."""
+"""Request–reply between official clients through the broker: every request gets its reply, unchanged."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import CLIENTS
-from tests.interop.drivers import ANSWERS, Stage
+from tests.interop.drivers import REPLY_PREFIX, DriverGroup
 from tests.interop.matrix import covers
 from tests.interop.plan import SYNC, Order
 
@@ -34,29 +34,31 @@ def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.mark.parametrize(
     ("requester", "replier"), [pytest.param(*pair, id="-".join(pair), marks=covers("replies", *pair)) for pair in PAIRS]
 )
-def test_each_request_has_its_reply(requester: str, replier: str, broker: BrokerUnderTest, tmp_path: Path) -> None:
-    """Small bodies and such as clients compress; replies carry what the requester must see, and are stored."""
+def test_each_request_gets_its_reply(requester: str, replier: str, broker: BrokerUnderTest, tmp_path: Path) -> None:
+    """Small and compressed bodies; replies have the properties that the requester needs, and are stored."""
     for name in (requester, replier):
-        CLIENTS[name].command(tmp_path)  # built, or skipped, before the clock runs
+        CLIENTS[name].command(tmp_path)  # build the driver, or skip, before any deadline starts
     case = f"{requester}-{replier}".replace(".", "-")
     topic = f"Asked-{case}"
     broker.create_topic(topic, QUEUES)
-    served = broker.namesrv, topic
+    address_and_topic = broker.namesrv, topic
     orders = [Order(f"{case}-{n}", SYNC, "Tag", (f"k{n}",), {"n": f"{case}-{n}"}, b) for n, b in enumerate(BODIES)]
-    stage = Stage(tmp_path, broker.log)
+    drivers = DriverGroup(tmp_path, broker.log)
     try:
-        stage.start("replier", CLIENTS[replier].command, "reply", *served, f"answering-{case}")
-        stage.wait_until(lambda: "replier" in stage.started, "replier started", SUBSCRIBED_DEADLINE_S)
-        asking = stage.start("requester", CLIENTS[requester].command, "request", *served, f"asking-{case}")
-        asking.send(orders)
-        stage.wait_until(lambda: "requester" in stage.left, "all asked", SUBSCRIBED_DEADLINE_S)
-        replies = {seen.message.n: seen.message for seen in stage.deliveries if seen.member == "requester"}
-        assert {n: reply.body for n, reply in replies.items()} == {order.n: ANSWERS + order.body for order in orders}, (
-            stage.summary()
+        drivers.start("replier", CLIENTS[replier].command, "reply", *address_and_topic, f"replying-{case}")
+        drivers.wait_until(lambda: "replier" in drivers.started, "replier started", SUBSCRIBED_DEADLINE_S)
+        requester_driver = drivers.start(
+            "requester", CLIENTS[requester].command, "request", *address_and_topic, f"requesting-{case}"
         )
+        requester_driver.send(orders)
+        drivers.wait_until(lambda: "requester" in drivers.left, "all requests sent", SUBSCRIBED_DEADLINE_S)
+        replies = {seen.message.n: seen.message for seen in drivers.deliveries if seen.member == "requester"}
+        assert {n: reply.body for n, reply in replies.items()} == {
+            order.n: REPLY_PREFIX + order.body for order in orders
+        }, drivers.summary()
         assert {reply.topic for reply in replies.values()} == {REPLY_TOPIC}
         assert all(reply.properties["PUSH_REPLY_TIME"] for reply in replies.values())
         stored = {message.properties.get("n") for message in broker.stored(REPLY_TOPIC, 1, len(orders))}
         assert stored >= {order.n for order in orders}
     finally:
-        stage.stop()
+        drivers.stop()

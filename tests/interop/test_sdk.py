@@ -1,4 +1,4 @@
-"""The SDK of this repository against our broker and RocketMQ's own: what it asks must be understood by all of them."""
+"""Skylark's SDK against Skylark's broker and RocketMQ's own brokers."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -53,28 +53,29 @@ def topic(broker: BrokerUnderTest, request: pytest.FixtureRequest) -> str:
     return name
 
 
-async def soon(fact: Callable[[], object]) -> None:
-    """As `until`, for brokers that take their time."""
+async def wait_for(condition: Callable[[], object]) -> None:
+    """Wait until the condition holds in this process."""
 
     async def holds() -> object:
-        return fact()
+        return condition()
 
-    await told(holds)
+    await wait_for_async(holds)
 
 
-async def told(fact: Callable[[], Awaitable[object]]) -> None:
-    """As `soon`, of what a broker has to be asked for."""
+async def wait_for_async(condition: Callable[[], Awaitable[object]]) -> None:
+    """Wait until a condition holds that needs requests to the broker."""
     async with asyncio.timeout(40):
-        while not await fact():  # noqa: ASYNC110 - another process has no event of ours
+        while not await condition():  # noqa: ASYNC110 - the state of another process has no event here
             await asyncio.sleep(0.02)
 
 
-async def owned(consumer: PushConsumer, topic: str, count: int = 2) -> None:
-    await soon(lambda: sum(queue.topic == topic for queue in consumer.statistics().queues) == count)
+async def wait_for_queues(consumer: PushConsumer, topic: str, count: int = 2) -> None:
+    """Wait until the consumer has `count` queues of the topic."""
+    await wait_for(lambda: sum(queue.topic == topic for queue in consumer.statistics().queues) == count)
 
 
-async def test_a_failed_message_comes_again_and_dies_at_last(broker: BrokerUnderTest, topic: str) -> None:
-    """36, retry topic, dead letters: under its own topic, counted, and not for ever."""
+async def test_a_failed_message_is_retried_and_becomes_a_dead_letter(broker: BrokerUnderTest, topic: str) -> None:
+    """CONSUMER_SEND_MSG_BACK (36): redelivered with its own topic and a retry count, then a dead letter."""
     seen: list[tuple[str, int]] = []
 
     async def handler(message: MessageExt) -> Later | None:
@@ -90,9 +91,9 @@ async def test_a_failed_message_comes_again_and_dies_at_last(broker: BrokerUnder
         ) as consumer,
     ):
         await consumer.subscribe(topic)
-        await owned(consumer, topic)
+        await wait_for_queues(consumer, topic)
         await producer.send(Message(topic, b"x", keys=["k"]))
-        await soon(lambda: len(seen) == 3)
+        await wait_for(lambda: len(seen) == 3)
         assert seen == [(topic, 0), (topic, 1), (topic, 2)]
         dead = await dead_letters(broker, group)
         assert (dead.body, dead.properties["RETRY_TOPIC"]) == (b"x", topic)
@@ -105,7 +106,7 @@ async def dead_letters(broker: BrokerUnderTest, group: str) -> MessageExt:
         async def is_there() -> bool:
             return topic in await admin.topics()
 
-        await told(is_there)
+        await wait_for_async(is_there)
         async with PullConsumer("dead-reader", namesrv=broker.namesrv) as reader:
             (queue,) = await reader.queues(topic)
             await reader.assign([queue])
@@ -115,7 +116,7 @@ async def dead_letters(broker: BrokerUnderTest, group: str) -> MessageExt:
 
 
 async def test_orderly_members_keep_the_order_of_each_queue(broker: BrokerUnderTest, topic: str) -> None:
-    """Also while one joins and leaves: nothing overtakes, nothing comes twice."""
+    """Also while a member joins and leaves: no message is overtaken or delivered twice."""
     order: defaultdict[int, list[int]] = defaultdict(list)
     tried: Counter[int] = Counter()
 
@@ -139,23 +140,25 @@ async def test_orderly_members_keep_the_order_of_each_queue(broker: BrokerUnderT
 
     async with Producer("p", namesrv=broker.namesrv) as producer, member() as first:
         await first.subscribe(topic)
-        await owned(first, topic)
+        await wait_for_queues(first, topic)
         queues = await producer.publish_queues(topic)
         for n in range(40):
             await producer.send(Message(topic, b"%d" % n), queue=queues[n % 2])
-        await soon(lambda: sum(map(len, order.values())) == 40)
+        await wait_for(lambda: sum(map(len, order.values())) == 40)
         async with member() as second:
             await second.subscribe(topic)
-            await owned(second, topic, 1)
+            await wait_for_queues(second, topic, 1)
             for n in range(40, 80):
                 await producer.send(Message(topic, b"%d" % n), queue=queues[n % 2])
-            await soon(lambda: sum(map(len, order.values())) == 80)
-        await owned(first, topic)
+            await wait_for(lambda: sum(map(len, order.values())) == 80)
+        await wait_for_queues(first, topic)
     assert dict(order) == {queues[0].queue_id: list(range(0, 80, 2)), queues[1].queue_id: list(range(1, 80, 2))}
 
 
-async def test_every_broadcasting_member_gets_everything(broker: BrokerUnderTest, topic: str, tmp_path: Path) -> None:
-    """And the broker keeps no offset for them."""
+async def test_every_broadcasting_member_receives_every_message(
+    broker: BrokerUnderTest, topic: str, tmp_path: Path
+) -> None:
+    """Each member receives every message."""
     seen: defaultdict[str, set[bytes]] = defaultdict(set)
 
     def member(name: str) -> PushConsumer:
@@ -174,14 +177,14 @@ async def test_every_broadcasting_member_gets_everything(broker: BrokerUnderTest
     async with Producer("p", namesrv=broker.namesrv) as producer, member("a") as first, member("b") as second:
         for consumer in (first, second):
             await consumer.subscribe(topic)
-            await owned(consumer, topic)
+            await wait_for_queues(consumer, topic)
         for n in range(20):
             await producer.send(Message(topic, b"%d" % n))
-        await soon(lambda: len(seen["a"]) == len(seen["b"]) == 20)
+        await wait_for(lambda: len(seen["a"]) == len(seen["b"]) == 20)
 
 
-async def test_levels_delay(broker: BrokerUnderTest, topic: str) -> None:
-    """Not before its time."""
+async def test_messages_are_delayed_by_level(broker: BrokerUnderTest, topic: str) -> None:
+    """A message with a delay level is not delivered early."""
     async with Producer("p", namesrv=broker.namesrv) as producer, PullConsumer("g", namesrv=broker.namesrv) as reader:
         await reader.assign(await reader.queues(topic))
         for queue in reader.assignment:
@@ -192,8 +195,10 @@ async def test_levels_delay(broker: BrokerUnderTest, topic: str) -> None:
         assert message.store_timestamp - message.born_timestamp >= 990
 
 
-async def test_any_time_of_delivery(broker: BrokerUnderTest, topic: str, request: pytest.FixtureRequest) -> None:
-    """To the second, and not before; 4.9 has no such thing, and delivers at once."""
+async def test_timer_messages_are_delivered_at_their_time(
+    broker: BrokerUnderTest, topic: str, request: pytest.FixtureRequest
+) -> None:
+    """Timer messages are not delivered early. 4.9 has no timer messages, and delivers them at once."""
     waits_ms = (0, 0) if "4.9" in request.node.callspec.params["broker"] else (1900, 2900)
     async with Producer("p", namesrv=broker.namesrv) as producer, PullConsumer("g", namesrv=broker.namesrv) as reader:
         await reader.assign(await reader.queues(topic))
@@ -211,20 +216,20 @@ async def test_any_time_of_delivery(broker: BrokerUnderTest, topic: str, request
         assert all(delay >= wait for delay, wait in zip(delays_ms, waits_ms, strict=True)), delays_ms
 
 
-async def test_a_timer_is_taken_back(broker: BrokerUnderTest, topic: str, request: pytest.FixtureRequest) -> None:
-    """It never comes; the one beside it does. 4.9 gives no handle."""
+async def test_a_timer_message_is_recalled(broker: BrokerUnderTest, topic: str, request: pytest.FixtureRequest) -> None:
+    """A recalled message is not delivered, another one is. 4.9 returns no recall handle."""
     async with Producer("p", namesrv=broker.namesrv) as producer, PullConsumer("g", namesrv=broker.namesrv) as reader:
         await reader.assign(await reader.queues(topic))
         for queue in reader.assignment:
             reader.seek(queue, 0)
-        gone = await producer.send(Message(topic, b"gone"), delay=timedelta(seconds=3))
+        recalled = await producer.send(Message(topic, b"gone"), delay=timedelta(seconds=3))
         assert (await producer.send(Message(topic, b"plain"))).recall_handle is None
         if "4.9" in request.node.callspec.params["broker"]:
-            assert gone.recall_handle is None
+            assert recalled.recall_handle is None
             return
-        assert gone.recall_handle is not None
+        assert recalled.recall_handle is not None
         await producer.send(Message(topic, b"kept"), delay=timedelta(seconds=3))
-        assert await producer.recall(topic, gone.recall_handle) == gone.msg_id
+        assert await producer.recall(topic, recalled.recall_handle) == recalled.msg_id
         seen: list[bytes] = []
         async with asyncio.timeout(30):
             while len(seen) < 2:
@@ -232,15 +237,15 @@ async def test_a_timer_is_taken_back(broker: BrokerUnderTest, topic: str, reques
         seen += [message.body for message in await reader.poll(timeout_s=1)]
         assert seen == [b"plain", b"kept"]
         with pytest.raises(BrokerError):
-            await producer.recall(topic, gone.recall_handle)  # its time has passed
+            await producer.recall(topic, recalled.recall_handle)  # its delivery time has passed
 
 
-async def test_transactions_end_as_they_say(broker: BrokerUnderTest, topic: str) -> None:
-    """Committed ones arrive, rolled-back ones never; who did not know is asked, and then too."""
-    asked: list[str] = []
+async def test_transactions_commit_and_roll_back(broker: BrokerUnderTest, topic: str) -> None:
+    """Committed messages arrive, rolled-back ones do not; an unknown result is decided by a transaction check."""
+    checked_ids: list[str] = []
 
     async def checker(message: MessageExt) -> TransactionState:
-        asked.append(message.msg_id)
+        checked_ids.append(message.msg_id)
         return TransactionState.COMMIT if message.body == b"checked" else TransactionState.ROLLBACK
 
     def local(state: TransactionState) -> LocalTransaction:
@@ -262,14 +267,14 @@ async def test_transactions_end_as_they_say(broker: BrokerUnderTest, topic: str)
             assert result.state is state
         seen: list[bytes] = []
         async with asyncio.timeout(90):
-            while len(asked) < 2 or len(set(seen)) < 2:
+            while len(checked_ids) < 2 or len(set(seen)) < 2:
                 seen += [message.body for message in await reader.poll(timeout_s=1)]
         seen += [message.body for message in await reader.poll(timeout_s=2)]
-        assert set(seen) == {b"checked", b"kept"}  # 5.3.3 may ask twice, and commit twice
+        assert set(seen) == {b"checked", b"kept"}  # 5.3.3 may check a transaction twice, and commit it twice
 
 
-async def test_expressions_choose_by_properties(broker: BrokerUnderTest, topic: str) -> None:
-    """SQL92, in the broker."""
+async def test_a_sql92_subscription_selects_by_properties(broker: BrokerUnderTest, topic: str) -> None:
+    """The broker evaluates a SQL92 subscription."""
     seen: list[bytes] = []
 
     async def handler(message: MessageExt) -> None:
@@ -280,22 +285,22 @@ async def test_expressions_choose_by_properties(broker: BrokerUnderTest, topic: 
         PushConsumer(f"g-{topic}", namesrv=broker.namesrv, handler=handler, consume_from=ConsumeFrom.FIRST) as consumer,
     ):
         await consumer.subscribe(topic, Sql92("a > 5 AND b = 'x'"))
-        await owned(consumer, topic)
+        await wait_for_queues(consumer, topic)
         for n in range(10):
             await producer.send(Message(topic, b"%d" % n, properties={"a": str(n), "b": "xy"[n % 2]}))
-        await soon(lambda: sorted(seen) == [b"6", b"8"])
+        await wait_for(lambda: sorted(seen) == [b"6", b"8"])
 
 
-async def test_a_request_is_replied_to(broker: BrokerUnderTest, topic: str) -> None:
-    """Through the broker, to the client that asked."""
+async def test_a_request_gets_its_reply(broker: BrokerUnderTest, topic: str) -> None:
+    """The reply reaches the requester through the broker."""
     replies: list[asyncio.Task[None]] = []
 
     async with (
-        Producer("p-ask", namesrv=broker.namesrv) as producer,
+        Producer("p-request", namesrv=broker.namesrv) as producer,
         PushConsumer(f"g-{topic}", namesrv=broker.namesrv, consume_from=ConsumeFrom.FIRST) as consumer,
     ):
         await consumer.subscribe(topic)
-        await owned(consumer, topic)
+        await wait_for_queues(consumer, topic)
 
         async def serve() -> None:
             async for message in consumer:
@@ -308,8 +313,8 @@ async def test_a_request_is_replied_to(broker: BrokerUnderTest, topic: str) -> N
         await asyncio.gather(*replies)
 
 
-async def test_operators_see_and_move_what_there_is(broker: BrokerUnderTest, topic: str) -> None:
-    """Topics, offsets, messages by key, id and time; a reset while a consumer runs."""
+async def test_an_admin_client_reads_state_and_resets_offsets(broker: BrokerUnderTest, topic: str) -> None:
+    """Topics, offsets, messages by key, id and time; an offset reset while a consumer runs."""
     seen: list[bytes] = []
 
     async def handler(message: MessageExt) -> None:
@@ -323,14 +328,16 @@ async def test_operators_see_and_move_what_there_is(broker: BrokerUnderTest, top
         PushConsumer(group, namesrv=broker.namesrv, handler=handler, settings=FAST) as consumer,
     ):
         await consumer.subscribe(topic)
-        await owned(consumer, topic)
+        await wait_for_queues(consumer, topic)
         sent = [await producer.send(Message(topic, b"%d" % n, keys=[f"key-{n}"])) for n in range(4)]
-        await soon(lambda: len(seen) == 4)
+        await wait_for(lambda: len(seen) == 4)
         assert topic in await admin.topics()
         offsets = await admin.topic_offsets(topic)
         assert sum(row.max_offset for row in offsets.values()) == 4
         assert (await admin.message_of_id(sent[1].offset_msg_id)).body == b"1"
-        await told(lambda: admin.messages_of_key(topic, "key-2"))  # RocketMQ's index is built behind the log
+        await wait_for_async(
+            lambda: admin.messages_of_key(topic, "key-2")
+        )  # RocketMQ indexes a message some time after it is stored
         assert [message.body for message in await admin.messages_of_key(topic, "key-2")] == [b"2"]
         between = [m.body async for m in admin.messages_between(topic, begun, datetime.now(UTC) + timedelta(days=1))]
         assert sorted(between) == [b"0", b"1", b"2", b"3"]
@@ -338,11 +345,11 @@ async def test_operators_see_and_move_what_there_is(broker: BrokerUnderTest, top
         async def caught_up() -> bool:
             return await admin.lag(group, topic) == 0
 
-        await told(caught_up)
+        await wait_for_async(caught_up)
         assert [member.client_id for member in (await admin.members(group)).connection_set] == [
             consumer.client.client_id
         ]
         assert group in await admin.groups()
-        moved = await admin.reset_offsets(group, topic, begun)
-        assert sum(moved.values()) == 0
-        await soon(lambda: len(seen) == 8)
+        reset_offsets = await admin.reset_offsets(group, topic, begun)
+        assert sum(reset_offsets.values()) == 0
+        await wait_for(lambda: len(seen) == 8)

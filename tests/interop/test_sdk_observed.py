@@ -1,4 +1,4 @@
-"""What RocketMQ's mqadmin shows of our SDK's members, and of the messages that they trace."""
+"""RocketMQ's mqadmin prints the members of Skylark's SDK, and the traces of its messages."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ import pytest
 
 from skylarkmq import ConsumeFrom, ConsumerSettings, Message, MessageExt, Producer, PushConsumer
 from tests.interop.brokers import BrokerUnderTest, running_broker
-from tests.interop.tools import VERSIONS, Tools
+from tests.interop.mqadmin_process import VERSIONS, MqadminProcess
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -23,23 +23,26 @@ def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def tools(
+def mqadmin(
     request: pytest.FixtureRequest, broker: BrokerUnderTest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Tools]:
-    tools = Tools(request.param, tmp_path_factory.mktemp("tools") / "home", broker.namesrv)
-    yield tools
-    tools.stop()
+) -> Iterator[MqadminProcess]:
+    mqadmin = MqadminProcess(request.param, tmp_path_factory.mktemp("mqadmin") / "home", broker.namesrv)
+    yield mqadmin
+    mqadmin.stop()
 
 
-async def soon(fact: Callable[[], object]) -> None:
+async def wait_for(condition: Callable[[], object]) -> None:
+    """Wait until the condition holds."""
     async with asyncio.timeout(40):
-        while not fact():  # noqa: ASYNC110 - another process has no event of ours
+        while not condition():  # noqa: ASYNC110 - the state of a consumer has no event here
             await asyncio.sleep(0.05)
 
 
-async def test_operators_see_members_and_traces(broker: BrokerUnderTest, tools: Tools) -> None:
-    """consumerStatus: settings, queues, rates, stacks; queryMsgTraceById: who sent a message, and who consumed it."""
-    topic, group = f"Seen{tools.version.replace('.', '')}", f"seen-{tools.version.replace('.', '')}"
+async def test_mqadmin_prints_members_and_traces(broker: BrokerUnderTest, mqadmin: MqadminProcess) -> None:
+    """consumerStatus prints settings, queues, rates and stack traces of a member. queryMsgTraceById prints the producer
+    of a message and the group that consumed it.
+    """
+    topic, group = f"Seen{mqadmin.version.replace('.', '')}", f"seen-{mqadmin.version.replace('.', '')}"
     broker.create_topic(topic, 2)
     gate = asyncio.Event()
 
@@ -59,28 +62,28 @@ async def test_operators_see_members_and_traces(broker: BrokerUnderTest, tools: 
         ) as consumer,
     ):
         await consumer.subscribe(topic)
-        await soon(lambda: sum(queue.topic == topic for queue in consumer.statistics().queues) == 2)
+        await wait_for(lambda: sum(queue.topic == topic for queue in consumer.statistics().queues) == 2)
         sent = await producer.send(Message(topic, b"hello", keys=["k"], tags="a"))
         await producer.send(Message(topic, b"waits"))
-        await soon(lambda: consumer.statistics().handled == 1 and consumer.statistics().unfinished == 1)
+        await wait_for(lambda: consumer.statistics().handled == 1 and consumer.statistics().unfinished == 1)
 
         client_id = consumer.client.client_id
-        arguments = ("-g", group, "-i", client_id, *(("-s", "true") if tools.version.startswith("4") else ("-s",)))
-        status = await asyncio.to_thread(tools.run, "consumerStatus", *arguments)
+        arguments = ("-g", group, "-i", client_id, *(("-s", "true") if mqadmin.version.startswith("4") else ("-s",)))
+        status = await asyncio.to_thread(mqadmin.run, "consumerStatus", *arguments)
         assert status.code == 0, status
         (rates,) = (line.split() for line in status.lines if line.startswith(topic) and len(line.split()) == 7)
-        assert float(rates[4]) > 0, status.text  # of what was consumed, per second
+        assert float(rates[4]) > 0, status.text  # messages consumed per second
         assert "PROP_CONSUME_TYPE" in status.text
         assert "await gate.wait()" in status.text, status.text
 
-        said = await asyncio.to_thread(tools.run, "queryMsgTraceById", "-i", sent.msg_id)
+        output = await asyncio.to_thread(mqadmin.run, "queryMsgTraceById", "-i", sent.msg_id)
         for _ in range(SECONDS * 5):
-            if "p-seen" in said.text and group in said.text:
+            if "p-seen" in output.text and group in output.text:
                 break
-            await asyncio.sleep(0.2)  # RocketMQ's index is built behind the log
-            said = await asyncio.to_thread(tools.run, "queryMsgTraceById", "-i", sent.msg_id)
-        assert group in said.text, said
-        (pub,) = (row for row in said.rows if row[0] == "Pub")
+            await asyncio.sleep(0.2)  # RocketMQ indexes a message some time after it is stored
+            output = await asyncio.to_thread(mqadmin.run, "queryMsgTraceById", "-i", sent.msg_id)
+        assert group in output.text, output
+        (pub,) = (row for row in output.rows if row[0] == "Pub")
         assert pub[1] == "p-seen"
         assert pub[-1] == "success"
         gate.set()

@@ -1,6 +1,6 @@
-"""The Spark sink against RocketMQ's own brokers: partitions are written, and the ledger remembers them.
+"""The Spark sink against RocketMQ's own brokers: it writes partitions, and its ledger records committed batches.
 
-No Spark is needed for it: what runs in an executor is a function of record batches.
+The tests need no Spark: the code that runs in an executor is a function of record batches.
 """
 
 from collections import Counter
@@ -17,12 +17,12 @@ from skylarkmq.clients.spark.sink.sink import Task, commit, last_batch, write_pa
 from skylarkmq.clients.spark.sink.sink_options import OPTIONS, SinkOptions
 from skylarkmq.clients.spark.sink.sink_rows import MARK
 from skylarkmq.protocol.message import PropertyName
-from tests.interop.brokers import BrokerUnderTest, running_broker, until
+from tests.interop.brokers import BrokerUnderTest, running_broker, wait_until
 
 pytestmark = pytest.mark.interop
 
 BEGINNING, END = datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4e9, UTC)
-BATCHES = 70  # more than there may be between two summaries
+BATCHES = 70  # more than the maximum between two summaries
 
 
 @pytest.fixture(scope="module", params=["apache-4.9.7", "apache-5.3.3"])
@@ -56,7 +56,7 @@ def stored(broker: BrokerUnderTest, topic: str) -> list[MessageExt]:
 
 
 def test_rows_of_groups_keep_their_order(broker: BrokerUnderTest) -> None:
-    """Batch requests, many in flight, each queue's one after the other: a broker that reorders does not matter."""
+    """The rows of a group keep their order, although many batch requests are in flight: each queue has at most one."""
     broker.create_topic("SinkGroups", 4)
     few = options(broker, "SinkGroups", batchRows="5")
     write_partition(few, Task("q", 0, 0, 0), rows(1000, groups=9))
@@ -68,16 +68,20 @@ def test_rows_of_groups_keep_their_order(broker: BrokerUnderTest) -> None:
         assert [int(message.body) for message in of_group] == list(range(group, 1000, 9))
 
 
-def test_the_ledger_remembers(broker: BrokerUnderTest) -> None:
-    """Its topic and group are made, batches committed beyond a summary, and the last of them is not sent again."""
+def test_the_ledger_skips_a_committed_batch(broker: BrokerUnderTest) -> None:
+    """The sink creates the ledger's topic and group. A committed batch is not sent again, also after summaries."""
     broker.create_topic("SinkLedger", 1)
     with_ledger = options(broker, "SinkLedger", skipCommittedBatches="true")
     for batch in range(BATCHES):
         report = write_partition(with_ledger, Task("query", batch, 0, 0), rows(1))
         assert report.rows == 1
         commit(with_ledger, [report])
-    anew = options(broker, "SinkLedger", skipCommittedBatches="true", batchRows="7")  # connections of its own
-    until(lambda: last_batch(anew, "query") == BATCHES - 1, "the last entry")  # Java's brokers show it a moment later
-    again = write_partition(anew, Task("query", BATCHES - 1, 0, 1), rows(1))
+    with_new_connections = options(
+        broker, "SinkLedger", skipCommittedBatches="true", batchRows="7"
+    )  # options with new connections
+    wait_until(
+        lambda: last_batch(with_new_connections, "query") == BATCHES - 1, "the last entry"
+    )  # RocketMQ makes it visible a little later
+    again = write_partition(with_new_connections, Task("query", BATCHES - 1, 0, 1), rows(1))
     assert (again.rows, again.skipped) == (0, 1)
     assert len(stored(broker, "SinkLedger")) == BATCHES

@@ -1,6 +1,7 @@
-"""Our Spark source over RocketMQ's own broker: the same rows, signed or not.
+"""Skylark's Spark source reads RocketMQ's own broker: the same rows as from Skylark, with and without signatures.
 
-Its answers come in any order, from many threads; an offset by time is the nearest one; a group is made by a pull.
+RocketMQ's broker responds out of order, from many threads. An offset by time is the nearest one. A pull creates a
+consumer group.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ ACCOUNTS = f"""accounts:
 
 
 def guarded(home: Path, namesrv_port: int, broker_port: int, settings: Mapping[str, object]) -> Commands:
-    """A broker that checks who asks."""
+    """Return the commands of a broker that checks access keys."""
     commands = apache_commands(VERSION, home, namesrv_port, broker_port, {**settings, "aclEnable": "true"})
     (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
     return commands
@@ -52,7 +53,7 @@ def broker(keys: Credentials | None, tmp_path_factory: pytest.TempPathFactory) -
 
 
 async def sent(namesrv: str, keys: Credentials | None) -> list[bytes]:
-    """The bodies of what was sent."""
+    """Send the messages and return their bodies."""
     messages = [
         Message("Spark", b"%d" % n if n % 50 else b"%d " % n + bytes(5000), tags="ab"[n % 2], keys=[f"k{n}"])
         for n in range(COUNT)
@@ -65,13 +66,13 @@ async def sent(namesrv: str, keys: Credentials | None) -> list[bytes]:
     return [message.body for message in messages]
 
 
-def test_rocketmq_is_read_as_our_own_broker_is(
+def test_the_source_reads_rocketmqs_own_broker(
     spark: SparkSession, broker: BrokerUnderTest, keys: Credentials | None, tmp_path: Path
 ) -> None:
-    """Stream and batch, by tag, by time, with progress; everything once and in the order of its queue."""
+    """Stream and batch, by tag and by time, with committed offsets: each message once, in the order of its queue."""
     bodies = asyncio.run(sent(broker.namesrv, keys))
-    signs = {} if keys is None else {"accessKey": keys.access_key, "secretKey": keys.secret_key}
-    options = {"subscribe": "Spark", **signs}
+    signing = {} if keys is None else {"accessKey": keys.access_key, "secretKey": keys.secret_key}
+    options = {"subscribe": "Spark", **signing}
     rows = batch(spark, broker.namesrv, **options).select("body", "queueId", "queueOffset", "storeTimestamp").collect()
     assert Counter(bytes(row.body) for row in rows) == Counter(bodies)
     tagged = batch(spark, broker.namesrv, subExpression="a", **options).count()
@@ -79,7 +80,7 @@ def test_rocketmq_is_read_as_our_own_broker_is(
     stored = sorted(int(row.storeTimestamp.timestamp() * 1000 + 0.5) for row in rows)
     middle = stored[COUNT // 2]
     later = batch(spark, broker.namesrv, startingTimestamp=middle, **options).count()
-    assert later == sum(moment >= middle for moment in stored)
+    assert later == sum(time_ms >= middle for time_ms in stored)
     written = Written(spark, tmp_path)
     read = partial(stream, spark, broker.namesrv, groupId="spark", maxOffsetsPerTrigger=900, **options)
     written.drain(read())
@@ -88,7 +89,7 @@ def test_rocketmq_is_read_as_our_own_broker_is(
 
 
 async def lag(namesrv: str, keys: Credentials | None) -> int:
-    """How far behind the group is."""
+    """Return the lag of the group."""
     client = Client(namesrv, ClientSettings(credentials=keys))
     async with client, Admin(client=client) as admin:
         return await admin.lag("spark", "Spark")

@@ -1,4 +1,4 @@
-"""Random expressions, sensible and senseless, mean what they mean to RocketMQ's own filter, that of 5.3.3."""
+"""Random valid and invalid SQL92 expressions have the same results as in RocketMQ's own filter, version 5.3.3."""
 
 import random
 import subprocess
@@ -11,7 +11,7 @@ from tests.interop.toolchain import apache_broker
 from tests.protocol.filters.sql92.test_golden import results
 
 PROGRAM = Path(__file__).parent / "filters" / "Verdicts.java"
-SPARING = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+SMALL_JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 VALUES = (
     *("5", "5.5", "x", "TrUe", "false", "-3", "+5", "3000000000", "-2147483648", "2147483648", "9223372036854775808"),
@@ -53,44 +53,45 @@ FORMS = (
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
-def expression(choice: random.Random) -> str:
-    """Mostly one of a form; else words in a row."""
-    if choice.random() < 0.7:
-        return formed(choice, choice.randrange(1, 4))
-    return choice.choice(("", " ", " ")).join(choice.choices(WORDS, k=choice.randrange(1, 9)))
+def expression(rng: random.Random) -> str:
+    """Return an expression, usually of one of FORMS, otherwise a sequence of WORDS."""
+    if rng.random() < 0.7:
+        return formed(rng, rng.randrange(1, 4))
+    return rng.choice(("", " ", " ")).join(rng.choices(WORDS, k=rng.randrange(1, 9)))
 
 
-def formed(choice: random.Random, depth: int) -> str:
-    if depth == 0 or choice.random() < 0.1:
-        return choice.choice(OPERANDS)
-    form = choice.choice(FORMS)
-    return form.format(*(formed(choice, depth - 1) for _ in range(form.count("{}"))))
+def formed(rng: random.Random, depth: int) -> str:
+    """Return an expression of nested FORMS."""
+    if depth == 0 or rng.random() < 0.1:
+        return rng.choice(OPERANDS)
+    form = rng.choice(FORMS)
+    return form.format(*(formed(rng, depth - 1) for _ in range(form.count("{}"))))
 
 
-def message(choice: random.Random) -> bytes:
-    properties = {name: choice.choice(VALUES) for name in ("a", "b", "c", "$d") if choice.random() < 0.7}
+def message(rng: random.Random) -> bytes:
+    properties = {name: rng.choice(VALUES) for name in ("a", "b", "c", "$d") if rng.random() < 0.7}
     return encode_properties(properties).encode()
 
 
-def test_verdicts_are_those_of_rocketmq(fuzz_rounds: int) -> None:
-    """The same expressions compile, and say the same of the same messages."""
+def test_expressions_have_the_results_of_rocketmq(fuzz_rounds: int) -> None:
+    """The same expressions compile, and have the same results for the same messages."""
     jars = apache_broker("5.3.3") / "lib" / "*"
-    choice = random.Random(20_261_124)
-    asked = [(expression(choice), [message(choice) for _ in range(4)]) for _ in range(fuzz_rounds)]
-    lines = ["\t".join(part.hex() for part in (text.encode(), *messages)) for text, messages in asked]
-    answered = subprocess.run(
-        ["java", *SPARING, "-cp", str(jars), str(PROGRAM)],
+    rng = random.Random(20_261_124)
+    cases = [(expression(rng), [message(rng) for _ in range(4)]) for _ in range(fuzz_rounds)]
+    lines = ["\t".join(part.hex() for part in (text.encode(), *messages)) for text, messages in cases]
+    printed = subprocess.run(
+        ["java", *SMALL_JVM, "-cp", str(jars), str(PROGRAM)],
         input="\n".join(lines),
         capture_output=True,
         check=True,
         text=True,
     )
-    theirs = answered.stdout.splitlines()
-    assert len(theirs) == len(asked)
-    assert theirs.count("C") < len(asked) * 0.9
-    others = [
-        (text, messages, expected, ours)
-        for (text, messages), expected in zip(asked, theirs, strict=True)
-        if (ours := results(text, messages)) != expected
+    rocketmq_results = printed.stdout.splitlines()
+    assert len(rocketmq_results) == len(cases)
+    assert rocketmq_results.count("C") < len(cases) * 0.9
+    differing = [
+        (text, messages, expected, skylark_results)
+        for (text, messages), expected in zip(cases, rocketmq_results, strict=True)
+        if (skylark_results := results(text, messages)) != expected
     ]
-    assert others == []
+    assert differing == []

@@ -1,4 +1,4 @@
-"""Timers with RocketMQ 5.3.3: its client sends them and takes them back; each broker goes on with the other's files."""
+"""Timer messages with RocketMQ 5.3.3: its client sends and recalls them; each broker continues the other's store."""
 
 import time
 from collections import Counter
@@ -12,9 +12,9 @@ import pytest
 from skylarkmq.protocol.message import MessageExt
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
-from tests.interop.brokers import BrokerUnderTest, broker_ports, running_broker, until
+from tests.interop.brokers import BrokerUnderTest, broker_ports, running_broker, wait_until
 from tests.interop.cases import CLIENTS
-from tests.interop.drivers import Stage
+from tests.interop.drivers import DriverGroup
 from tests.interop.exchange import pull_queue
 from tests.interop.matrix import LACKING, covers
 from tests.interop.plan import RECALLED, SYNC, Order
@@ -39,39 +39,44 @@ def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def orders_at(now_ms: int) -> dict[str, Order]:
-    """At once, by each way to say when, and some that are taken back."""
-    ways = (("", 0, 0), ("setDelayTimeSec", 2, 2_000), ("setDelayTimeMs", 2_500, 2_500), ("setDeliverTimeMs", 0, 6_000))
+    """Return orders without a timer, with each kind of timer, and some that are recalled."""
+    setters = (
+        ("", 0, 0),
+        ("setDelayTimeSec", 2, 2_000),
+        ("setDelayTimeMs", 2_500, 2_500),
+        ("setDeliverTimeMs", 0, 6_000),
+    )
     orders: dict[str, Order] = {}
-    for setter, argument, delay_ms in ways:
+    for setter, argument, delay_ms in setters:
         for _ in range(EACH):
             n = f"{len(orders)}-{delay_ms}"
             value = argument or now_ms + delay_ms
             orders[n] = Order(n, SYNC, "TagA", (n,), {"n": n}, n.encode(), timer_setter=setter, timer_ms=value)
     for _ in range(EACH):
-        n = f"{len(orders)}-gone"
-        orders[n] = Order(n, RECALLED, "", (n,), {"n": n}, b"gone", timer_setter="setDelayTimeMs", timer_ms=4_000)
+        n = f"{len(orders)}-recalled"
+        orders[n] = Order(n, RECALLED, "", (n,), {"n": n}, b"recalled", timer_setter="setDelayTimeMs", timer_ms=4_000)
     return orders
 
 
 @covers("timers", CLIENT)
-def test_timers_come_in_time_unless_taken_back(broker: BrokerUnderTest, tmp_path: Path, measured: list[str]) -> None:
-    """Each once, unchanged; none early, none more than a step late; what was taken back does not come."""
+def test_timers_arrive_on_time_unless_recalled(broker: BrokerUnderTest, tmp_path: Path, measured: list[str]) -> None:
+    """Each arrives once, unchanged, not early and at most LATEST_MS late; recalled messages do not arrive."""
     command = CLIENTS[CLIENT].command
-    command(tmp_path)  # built, or skipped, before the clock runs
-    stage = Stage(tmp_path, broker.log)
+    command(tmp_path)  # build the driver, or skip, before any deadline starts
+    drivers = DriverGroup(tmp_path, broker.log)
     try:
-        stage.start("member", command, "consume", broker.namesrv, TOPIC, "timers")
-        stage.wait_until(lambda: "member" in stage.started, "the consumer has started", STARTED_DEADLINE_S)
-        producer = stage.start("producer", command, "produce", broker.namesrv, TOPIC, "timers-producer")
-        stage.wait_until(lambda: "producer" in stage.started, "the producer has started", STARTED_DEADLINE_S)
+        drivers.start("member", command, "consume", broker.namesrv, TOPIC, "timers")
+        drivers.wait_until(lambda: "member" in drivers.started, "the consumer has started", STARTED_DEADLINE_S)
+        producer = drivers.start("producer", command, "produce", broker.namesrv, TOPIC, "timers-producer")
+        drivers.wait_until(lambda: "producer" in drivers.started, "the producer has started", STARTED_DEADLINE_S)
         begin_ms = int(time.time() * 1000)
         orders = orders_at(begin_ms)
         producer.send(orders.values())
         expected = {order.n for order in orders.values() if order.mode == SYNC}
-        stage.wait_for_messages(expected, RECEIVED_DEADLINE_S)
-        assert stage.failed == []
-        assert set(stage.sent) == set(orders)
-        received = [seen.message for seen in stage.deliveries if seen.message.n in orders]
+        drivers.wait_for_messages(expected, RECEIVED_DEADLINE_S)
+        assert drivers.failed == []
+        assert set(drivers.sent) == set(orders)
+        received = [seen.message for seen in drivers.deliveries if seen.message.n in orders]
         assert Counter(message.n for message in received) == dict.fromkeys(expected, 1)
         seen = {(message.n, message.body, message.tags, message.keys) for message in received}
         assert seen == {(n, orders[n].body, "TagA", n) for n in expected}
@@ -79,34 +84,36 @@ def test_timers_come_in_time_unless_taken_back(broker: BrokerUnderTest, tmp_path
         assert 0 <= late[0] <= late[-1] < LATEST_MS
         measured.append(f"timers, {CLIENT}: {len(late)} messages {late[0]} to {late[-1]} ms late")
     finally:
-        stage.stop()
+        drivers.stop()
 
 
-def test_clients_without_a_call_for_it_set_a_property(broker: BrokerUnderTest, tmp_path: Path) -> None:
-    """Whatever the client, TIMER_DELAY_MS among the properties of a message holds it back as long."""
+def test_clients_without_a_timer_method_set_a_property(broker: BrokerUnderTest, tmp_path: Path) -> None:
+    """With any client, the message property TIMER_DELAY_MS delays the message."""
     clients = [client for client, feature in LACKING if feature == "timers"]
     for client in clients:
-        CLIENTS[client].command(tmp_path)  # built, or skipped, before the clock runs
+        CLIENTS[client].command(tmp_path)  # build the driver, or skip, before any deadline starts
     topic, delay_ms = f"{TOPIC}ByProperty", 2_000
     broker.create_topic(topic, 1)
-    stage = Stage(tmp_path, broker.log)
+    drivers = DriverGroup(tmp_path, broker.log)
     try:
         for client in clients:
-            producer = stage.start(client, CLIENTS[client].command, "produce", broker.namesrv, topic, f"p-{client[:2]}")
+            producer = drivers.start(
+                client, CLIENTS[client].command, "produce", broker.namesrv, topic, f"p-{client[:2]}"
+            )
             properties = {"n": client, "TIMER_DELAY_MS": str(delay_ms)}
             producer.send([Order(client, SYNC, "TagA", (client,), properties, client.encode())])
-        stage.wait_until(lambda: set(clients) <= stage.left.keys(), "all have sent", STARTED_DEADLINE_S)
-        assert {sent.status for sent in stage.sent.values()} == {"SEND_OK"}
-        until(lambda: len(stored(broker, topic, 1)) >= len(clients), "all are delivered")
+        drivers.wait_until(lambda: set(clients) <= drivers.left.keys(), "all have sent", STARTED_DEADLINE_S)
+        assert {sent.status for sent in drivers.sent.values()} == {"SEND_OK"}
+        wait_until(lambda: len(stored(broker, topic, 1)) >= len(clients), "all messages are delivered")
         messages = stored(broker, topic, 1)
         assert sorted(message.body.decode() for message in messages) == sorted(clients)
         assert all(message.store_timestamp - message.born_timestamp >= delay_ms for message in messages)
     finally:
-        stage.stop()
+        drivers.stop()
 
 
 def lateness_ms(messages: list[MessageExt], begin_ms: int) -> Iterator[int]:
-    """How long after they were due messages were stored in their topic; delays count from when they were born."""
+    """Yield the time between due time and delivery of each timer; delays count from the born timestamp."""
     for message in messages:
         delay_ms = int(message.properties["n"].split("-")[1])
         if delay_ms:
@@ -120,25 +127,26 @@ def stored(broker: BrokerUnderTest, topic: str = TOPIC, queues: int = QUEUES) ->
         return [message for queue in range(queues) for message in pull_queue(client, topic, queue)]
 
 
-HANDS: Final = {"theirs-goes-on": KINDS, "ours-goes-on": KINDS[::-1]}
+DIRECTIONS: Final = {"rocketmq-continues": KINDS, "skylark-continues": KINDS[::-1]}
 
 
 @pytest.fixture(scope="module")
-def hands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, "Future[None]"]]:
-    """Both ways, beside each other: each waits for more than a minute."""
+def continuations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, "Future[None]"]]:
+    """Run both directions concurrently, because each waits for more than a minute."""
     with ThreadPoolExecutor() as threads:
         yield {
-            name: threads.submit(change_hands, *kinds, tmp_path_factory.mktemp(name)) for name, kinds in HANDS.items()
+            name: threads.submit(continue_timers, *kinds, tmp_path_factory.mktemp(name))
+            for name, kinds in DIRECTIONS.items()
         }
 
 
-@pytest.mark.parametrize("name", HANDS)
-def test_timers_of_a_store_that_changes_hands(name: str, hands: dict[str, "Future[None]"]) -> None:
-    """What waits on the wheel of one broker is delivered by the other: each once, in its time, none of it by both."""
-    hands[name].result()
+@pytest.mark.parametrize("name", DIRECTIONS)
+def test_each_broker_continues_the_timers_of_the_other(name: str, continuations: dict[str, "Future[None]"]) -> None:
+    """The other broker delivers the timers pending on the wheel of the first: each once and on time."""
+    continuations[name].result()
 
 
-def change_hands(writer: str, reader: str, tmp_path: Path) -> None:
+def continue_timers(writer: str, reader: str, tmp_path: Path) -> None:
     root, ports = tmp_path / "store", broker_ports()
     settings = {"storePathRootDir": root, "mappedFileSizeCommitLog": 64 << 20}
     begin_ms = int(time.time() * 1000)
@@ -152,15 +160,15 @@ def change_hands(writer: str, reader: str, tmp_path: Path) -> None:
         for n, due_ms in dues.items():
             broker.send(TOPIC, 0, {"TIMER_DELIVER_MS": str(due_ms), "UNIQ_KEY": f"KEY{n}"}, n.encode())
         broker.stored(TOPIC, QUEUES, 1)
-    assert time.time() * 1000 < begin_ms + FIRST_DUE_S * 1000, "the first broker has taken too long"
+    assert time.time() * 1000 < begin_ms + FIRST_DUE_S * 1000, "the first broker took too long"
     assert (root / "timerwheel").stat().st_size == 38_707_200
     (tmp_path / "reader").mkdir()
     with running_broker(reader, tmp_path / "reader", settings, ports) as broker:
-        until(lambda: len(stored(broker)) >= len(dues), "timers delivered", LAST_DUE_S + 20)
+        wait_until(lambda: len(stored(broker)) >= len(dues), "timers delivered", LAST_DUE_S + 20)
         messages = stored(broker)
         assert {message.body.decode() for message in messages} == set(dues)
         assert len(messages) == len(dues)
         assert all(message.store_timestamp >= dues[message.body.decode()] for message in messages)
-        waited = [message for message in messages if dues[message.body.decode()] >= begin_ms + FIRST_DUE_S * 1000]
-        late = max(message.store_timestamp - dues[message.body.decode()] for message in waited)
+        pending = [message for message in messages if dues[message.body.decode()] >= begin_ms + FIRST_DUE_S * 1000]
+        late = max(message.store_timestamp - dues[message.body.decode()] for message in pending)
         assert reader != KINDS[0] or late < LATEST_MS

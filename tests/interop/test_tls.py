@@ -1,7 +1,7 @@
-"""Official Java clients with `tls.enable` against a broker in each mode that speaks TLS.
+"""Official Java clients with `tls.enable` against a broker in each mode that accepts TLS.
 
-The client's own defaults (test mode, nothing is checked) must be enough for a broker that nobody configured; with
-certificates on both sides, each checks the other. RocketMQ's own broker is not asked: its settings are JVM properties.
+A broker without TLS settings must accept the client's defaults (test mode, no checks). With certificates on both sides,
+each side checks the other. The tests do not run against RocketMQ's own broker: its TLS settings are JVM properties.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ import pytest
 from tests.harness.certificates import Certificates
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import ALL_MODES, java
-from tests.interop.drivers import Stage
+from tests.interop.drivers import DriverGroup
 from tests.interop.plan import ASYNC, ONEWAY, Order, thousand_orders
 
 TOPIC, GROUP = "InteropTls", "interop-tls-group"
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 
 class Served(NamedTuple):
-    """A broker, and what a Java client is told to reach it over TLS."""
+    """A broker, and the options that a Java client needs to connect to it over TLS."""
 
     broker: BrokerUnderTest
     options: tuple[str, ...]
@@ -40,7 +40,7 @@ def served(
     request: pytest.FixtureRequest, broker_kind: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     if broker_kind != "skylark":
-        pytest.skip("its TLS settings are JVM properties")
+        pytest.skip("the TLS settings of RocketMQ's broker are JVM properties")
     home = tmp_path_factory.mktemp("tls-broker")
     if request.param == "permissive":
         with running_broker(broker_kind, home) as broker:
@@ -72,52 +72,52 @@ def served(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_java_sends_and_consumes_over_tls(served: Served, version: str, tmp_path: Path) -> None:
-    """A thousand messages of every shape arrive unchanged; in permissive mode a plain client gets them as well."""
+    """A thousand messages of every form arrive unchanged, in permissive mode also at a client without TLS."""
     topic = f"{TOPIC}-{version.replace('.', '-')}"
     served.broker.create_topic(topic, QUEUES)
     over_tls, plain = java(version, *served.options), java(version)
-    over_tls(tmp_path)  # built, or skipped
+    over_tls(tmp_path)  # build the driver, or skip
     consumers = {"over-tls": over_tls} | ({"plain": plain} if served.mode == "permissive" else {})
-    stage = Stage(tmp_path, served.broker.log)
+    drivers = DriverGroup(tmp_path, served.broker.log)
     try:
         for name, command in consumers.items():
-            stage.start(name, command, "consume", served.broker.namesrv, topic, f"{GROUP}-{name}")
-        stage.wait_until(lambda: set(consumers) <= stage.started, "the consumers started", START_DEADLINE_S)
+            drivers.start(name, command, "consume", served.broker.namesrv, topic, f"{GROUP}-{name}")
+        drivers.wait_until(lambda: set(consumers) <= drivers.started, "the consumers have started", START_DEADLINE_S)
         orders = {order.n: order for order in thousand_orders(ALL_MODES, zero_bytes=True)}
-        producer = stage.start("producer", over_tls, "produce", served.broker.namesrv, topic, "interop-producer")
+        producer = drivers.start("producer", over_tls, "produce", served.broker.namesrv, topic, "interop-producer")
         producer.send(orders.values())
-        stage.wait_until(lambda: "producer" in stage.left, "the producer has sent all", MESSAGES_DEADLINE_S)
-        assert stage.failed == []
-        assert set(stage.sent) == {n for n, order in orders.items() if order.mode != ONEWAY}
+        drivers.wait_until(lambda: "producer" in drivers.left, "the producer has sent all", MESSAGES_DEADLINE_S)
+        assert drivers.failed == []
+        assert set(drivers.sent) == {n for n, order in orders.items() if order.mode != ONEWAY}
         for name in consumers:
-            stage.wait_until(partial(has_received, stage, name, orders), f"{name} has all", MESSAGES_DEADLINE_S)
+            drivers.wait_until(partial(has_received, drivers, name, orders), f"{name} has all", MESSAGES_DEADLINE_S)
     finally:
-        stage.stop()
+        drivers.stop()
 
 
-def test_a_plain_client_is_refused_where_tls_is_enforced(served: Served, tmp_path: Path) -> None:
-    """It finds no route, and the broker's log says why."""
+def test_enforcing_mode_refuses_a_client_without_tls(served: Served, tmp_path: Path) -> None:
+    """The send fails, and the broker logs the reason."""
     if served.mode != "enforcing":
         return
     order = Order(n="0", mode=ASYNC, tags="a", keys=("0",), properties={"n": "0"}, body=b"plain")
-    stage = Stage(tmp_path, served.broker.log)
+    drivers = DriverGroup(tmp_path, served.broker.log)
     try:
-        producer = stage.start("plain", java("5.3.3"), "produce", served.broker.namesrv, TOPIC, "plain-producer")
+        producer = drivers.start("plain", java("5.3.3"), "produce", served.broker.namesrv, TOPIC, "plain-producer")
         producer.send([order])
-        stage.wait_until(lambda: bool(stage.failed), "the send failed", START_DEADLINE_S)
-        assert not stage.sent
+        drivers.wait_until(lambda: bool(drivers.failed), "the send has failed", START_DEADLINE_S)
+        assert not drivers.sent
     finally:
-        stage.stop()
+        drivers.stop()
     assert "reason=plain, and tls.server.mode is enforcing" in served.broker.log.read_text()
 
 
-def test_the_broker_has_seen_no_fault_of_its_own(served: Served) -> None:
-    """After all that its log holds neither an error nor a traceback."""
+def test_the_broker_logs_no_error(served: Served) -> None:
+    """After all tests the broker's log contains neither an error nor a traceback."""
     log = served.broker.log.read_text(errors="replace")
     assert [line for line in log.splitlines() if " ERROR " in line or line.startswith("Traceback")] == []
 
 
-def has_received(stage: Stage, member: str, orders: dict[str, Order]) -> bool:
-    """Whether a member has every message, with the body that was sent."""
-    received = {seen.message.n: seen.message.body for seen in stage.deliveries if seen.member == member}
+def has_received(drivers: DriverGroup, member: str, orders: dict[str, Order]) -> bool:
+    """Return whether a member has received every message with its body."""
+    received = {seen.message.n: seen.message.body for seen in drivers.deliveries if seen.member == member}
     return received == {n: order.body for n, order in orders.items()}

@@ -1,4 +1,4 @@
-"""Official clients send in transactions: what they commit comes once, what they roll back never, also when asked."""
+"""Transactions of official clients: committed messages arrive once, rolled-back ones never, with and without checks."""
 
 import itertools
 from collections import Counter
@@ -13,7 +13,7 @@ from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import CLIENTS
-from tests.interop.drivers import Stage
+from tests.interop.drivers import DriverGroup
 from tests.interop.exchange import pull_queue
 from tests.interop.matrix import each_client
 from tests.interop.plan import SYNC, Order
@@ -24,7 +24,7 @@ ROLLED_BACK = (("rollback", "unknown"), ("unknown", "rollback"))
 EACH = 8
 STARTED_DEADLINE_S, ENDED_DEADLINE_S = 45.0, 90.0
 PAUSE_S = 0.5
-# A producer is known from its heartbeat on, perhaps 30 s after its start: until then nobody is asked, in vain.
+# A client sends its first heartbeat up to 30 s after its start. Until then the broker has no producer to check with.
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
@@ -38,7 +38,7 @@ def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def orders_of(client: str) -> dict[str, Order]:
-    """Every way in which a transaction ends; the message says which, and what to answer."""
+    """Return orders for every result of a transaction; properties give the results of local transaction and check."""
     orders = {}
     for at, (local, check) in enumerate(itertools.chain(*[COMMITTED + ROLLED_BACK] * EACH)):
         properties = {"n": f"{client}-{at}", "local": local, "check": check}
@@ -51,38 +51,38 @@ def is_committed(order: Order) -> bool:
 
 
 @pytest.mark.parametrize("client", each_client("transactions"))
-def test_transactions_end_as_their_producers_say(
+def test_transactions_commit_and_roll_back(
     client: str, broker: BrokerUnderTest, tmp_path: Path, measured: list[str]
 ) -> None:
-    """Committed ones come once, unchanged, at once or after a question; every transaction is decided in the end."""
+    """Committed messages arrive once, unchanged, at once or after a check; every transaction ends."""
     command = CLIENTS[client].command
-    command(tmp_path)  # built, or skipped, before the clock runs
+    command(tmp_path)  # build the driver, or skip, before any deadline starts
     orders = orders_of(client)
     wanted = {n: order for n, order in orders.items() if is_committed(order)}
     decided_before = len(stored(broker, SystemTopic.TRANSACTION_OP, 1))
-    stage = Stage(tmp_path, broker.log)
+    drivers = DriverGroup(tmp_path, broker.log)
     try:
         group = f"transactions-{client.replace('.', '-')}"
-        stage.start("member", command, "consume", broker.namesrv, TOPIC, group)
-        stage.wait_until(lambda: "member" in stage.started, "the consumer has started", STARTED_DEADLINE_S)
-        producer = stage.start("producer", command, "transact", broker.namesrv, TOPIC, f"{group}-producer")
-        producer.send(orders.values(), leaves=False)  # it is going to be asked
-        stage.wait_for_messages(set(wanted), ENDED_DEADLINE_S)
+        drivers.start("member", command, "consume", broker.namesrv, TOPIC, group)
+        drivers.wait_until(lambda: "member" in drivers.started, "the consumer has started", STARTED_DEADLINE_S)
+        producer = drivers.start("producer", command, "transact", broker.namesrv, TOPIC, f"{group}-producer")
+        producer.send(orders.values(), leaves=False)  # it must respond to transaction checks
+        drivers.wait_for_messages(set(wanted), ENDED_DEADLINE_S)
         for _ in range(int(ENDED_DEADLINE_S / PAUSE_S)):
             if len(stored(broker, SystemTopic.TRANSACTION_OP, 1)) - decided_before >= len(orders):
                 break
-            stage.listen(PAUSE_S)
-        stage.listen(PAUSE_S)
-        assert stage.failed == []
-        received = [seen.message for seen in stage.deliveries if seen.message.n in orders]
+            drivers.process_events(PAUSE_S)
+        drivers.process_events(PAUSE_S)
+        assert drivers.failed == []
+        received = [seen.message for seen in drivers.deliveries if seen.message.n in orders]
         assert Counter(message.n for message in received) == dict.fromkeys(wanted, 1)
         seen = {(message.n, message.body, message.tags, message.keys) for message in received}
         assert seen == {(order.n, order.body, order.tags, order.keys[0]) for order in wanted.values()}
-        asked = {message.n for message in received if message.properties.get("TRANSACTION_CHECK_TIMES")}
-        assert asked == {n for n, order in wanted.items() if order.properties["local"] == "unknown"}
+        checked = {message.n for message in received if message.properties.get("TRANSACTION_CHECK_TIMES")}
+        assert checked == {n for n, order in wanted.items() if order.properties["local"] == "unknown"}
         measured.append(f"transactions, {client}: {len(orders)} ended, {len(received)} committed")
     finally:
-        stage.stop()
+        drivers.stop()
 
 
 def stored(broker: BrokerUnderTest, topic: str, queues: int) -> list[MessageExt]:

@@ -1,9 +1,9 @@
-"""The official clients, fetched from their registries and built once: a cache directory that follows its sources.
+"""The official clients, fetched from their registries and built once, in a cache directory.
 
-Everything lands in build/interop (not in git), one directory per product with a stamp that digests the sources and the
-recipe; a product whose stamp still matches is used as it is. Sources are copied there first, so that nothing is built
-inside the tree. A missing tool or a registry that cannot be reached skips the test with the reason (a failure in CI);
-what does not compile is a failure.
+Each product has a directory in build/interop (not in git), with a stamp: a digest of its sources and recipe. A product
+with a current stamp is not built again. Sources are copied there before the build, so that nothing is built inside the
+tree. A missing tool or an unreachable registry skips the test with the reason (a failure in CI). An error of a compiler
+is a failure.
 """
 
 import fcntl
@@ -26,11 +26,11 @@ CACHE = ROOT / "build" / "interop"
 PIP_PACKAGE = "rocketmq==0.4.4"
 COPY_DEPENDENCIES = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
-built_in_seconds: dict[str, float] = {}  # what this session built, for the terminal summary
+built_in_seconds: dict[str, float] = {}  # build times of this session, for the terminal summary
 
 
 def cpp_driver() -> Path:
-    """A virtual environment with the wheel of the C++ client; holds bin/python and driver.py."""
+    """Return a virtual environment with the wheel of the C++ client; it contains bin/python and driver.py."""
 
     def recipe(target: Path) -> None:
         run([sys.executable, "-m", "venv", target])
@@ -40,7 +40,7 @@ def cpp_driver() -> Path:
 
 
 def node_driver() -> Path:
-    """A directory with driver.js and its node_modules."""
+    """Return a directory with driver.js and its node_modules."""
 
     def recipe(target: Path) -> None:
         fetch(["npm", "ci", "--silent"], cwd=target)
@@ -49,7 +49,7 @@ def node_driver() -> Path:
 
 
 def go_driver() -> Path:
-    """A directory with the executable `driver`."""
+    """Return a directory with the executable `driver`."""
 
     def recipe(target: Path) -> None:
         fetch(["go", "mod", "download"], cwd=target)
@@ -59,7 +59,7 @@ def go_driver() -> Path:
 
 
 def java_driver(version: str) -> Path:
-    """A directory with classes/ and lib/ for one version of the Java client."""
+    """Return a directory with classes/ and lib/ for one version of the Java client."""
 
     def recipe(target: Path) -> None:
         copy_jars(target, version)
@@ -70,7 +70,7 @@ def java_driver(version: str) -> Path:
 
 
 def apache_broker(version: str) -> Path:
-    """A directory with lib/, the jars of RocketMQ's own broker and name server."""
+    """Return a directory with lib/, the jars of RocketMQ's own broker and name server."""
     return product(
         f"apache-{version}",
         HERE / "apache",
@@ -81,7 +81,7 @@ def apache_broker(version: str) -> Path:
 
 
 def mqadmin(version: str) -> Path:
-    """A directory with classes/ and lib/ for one version of RocketMQ's tools."""
+    """Return a directory with classes/ and lib/ for one version of RocketMQ's tools."""
 
     def recipe(target: Path) -> None:
         copy_jars(target, version)
@@ -92,7 +92,7 @@ def mqadmin(version: str) -> Path:
 
 
 def promtool() -> Path:
-    """Prometheus's checker of rules: the machine's own, or out of Debian's package, which is not installed for that."""
+    """Return promtool: the installed one, or one extracted from Debian's package without installing it."""
     installed = shutil.which("promtool")
     if installed is not None:
         return Path(installed)
@@ -116,7 +116,7 @@ def copy_jars(target: Path, version: str) -> None:
 def product(
     name: str, sources: Path, recipe: Callable[[Path], None], *, tools: tuple[str, ...], recipe_id: str = ""
 ) -> Path:
-    """The directory of a product, built by `recipe` from a copy of `sources` unless its stamp is current."""
+    """Return the directory of a product. Builds it from a copy of `sources` unless its stamp is current."""
     for tool in tools:
         if shutil.which(tool) is None:
             pytest.skip(f"{name}: {tool} is not installed")
@@ -144,7 +144,7 @@ def digest_of(sources: Path, recipe_id: str) -> str:
 
 @contextmanager
 def exclusive(name: str) -> Iterator[None]:
-    """Two sessions at once build one after the other."""
+    """Hold a lock, so that concurrent sessions build one after the other."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -152,7 +152,7 @@ def exclusive(name: str) -> Iterator[None]:
 
 
 def fetch(command: list[str | Path], cwd: Path = ROOT) -> None:
-    """Run a step that needs a registry."""
+    """Run a command that needs a registry; skip the test if it fails."""
     try:
         run(command, cwd)
     except subprocess.CalledProcessError as error:

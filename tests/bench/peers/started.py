@@ -23,13 +23,13 @@ from typing import Final
 from skylarkmq.clients.mqbench.clusters import Broker
 from tests.interop.brokers import (
     APACHE_VERSIONS,
+    CommandMaker,
     Commands,
-    Maker,
     apache_commands,
     routes,
     running_broker,
     skylark_commands,
-    until,
+    wait_until,
 )
 
 CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -66,7 +66,7 @@ class Started:
     def wait_routed(self) -> None:
         """Wait until its name server knows it: who rested for two minutes was forgotten until he registers again."""
         port = int(self.namesrv.rpartition(":")[2])
-        until(lambda: routes(port, "TBW102", None), f"route to {self.kind}")
+        wait_until(lambda: routes(port, "TBW102", None), f"route to {self.kind}")
 
     def cpu_s(self) -> float:
         """User and system time so far."""
@@ -117,7 +117,7 @@ def available(kinds: Sequence[str]) -> list[str]:
 AS_INTERPRETED: Final = {"SKYLARK_COMPILED": "0"}
 AS_COMPILED: Final = {"SKYLARK_COMPILED": "1"}
 
-MAKERS: Final[dict[str, Maker]] = {
+MAKERS: Final[dict[str, CommandMaker]] = {
     INTERPRETED: partial(ours, AS_INTERPRETED),
     COMPILED: partial(ours, AS_COMPILED),
     **{f"apache-{version}": partial(apache_commands, version, jvm=HEAP) for version in APACHE_VERSIONS},

@@ -16,9 +16,9 @@ import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsist
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * What RocketMQ's strategies allocate. Each line of the input is a strategy, queues (topic/broker/number) and client ids,
- * with tabs between the three and spaces within; each line of the output the numbers of the queues that each client gets,
- * in the order of the input, with a comma between queues and a semicolon between clients.
+ * Prints the allocations of RocketMQ's strategies. Each line of the input is a strategy, queues (topic/broker/number) and
+ * client ids: three fields separated by tabs, with spaces between their elements. Each line of the output has, for each
+ * client in the order of the input, the indexes of its queues: commas between queues, semicolons between clients.
  */
 public final class Shares {
     public static void main(String[] args) throws Exception {
@@ -35,7 +35,7 @@ public final class Shares {
         }
     }
 
-    /** As a client does it: both lists are sorted first. */
+    /** Sorts both lists first, as a client does. */
     private static String shares(AllocateMessageQueueStrategy strategy, List<MessageQueue> queues, List<String> clients) {
         List<MessageQueue> sortedQueues = new ArrayList<>(queues);
         List<String> sortedClients = new ArrayList<>(clients);
@@ -71,7 +71,7 @@ public final class Shares {
         return text.isEmpty() ? new ArrayList<>() : Arrays.asList(text.split(" "));
     }
 
-    /** The room is what stands before the first dash. */
+    /** The machine room is the part of a name before the first dash. */
     private static final class Rooms implements AllocateMachineRoomNearby.MachineRoomResolver {
         @Override
         public String brokerDeployIn(MessageQueue queue) {

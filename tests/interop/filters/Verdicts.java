@@ -11,14 +11,14 @@ import org.apache.rocketmq.filter.expression.Expression;
 import org.apache.rocketmq.filter.parser.SelectorParser;
 
 /**
- * What RocketMQ's filter says: each line of the input is an expression and the properties of some messages, in hex with
- * tabs between them; each line of the output a letter for each message (T, F, N for null, E for an error), or C if the
- * expression does not compile.
+ * Prints the results of RocketMQ's filter. Each line of the input is an expression and the properties of some messages,
+ * in hex, separated by tabs. Each line of the output has a letter for each message (T, F, N for null, E for an error),
+ * or is C if the expression does not compile.
  */
 public final class Verdicts {
     public static void main(String[] args) throws Exception {
         PrintStream out = System.out;
-        System.setOut(new PrintStream(OutputStream.nullOutputStream())); // the parser talks
+        System.setOut(new PrintStream(OutputStream.nullOutputStream())); // the parser prints to it
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             out.println(verdicts(line.split("\t", -1)));

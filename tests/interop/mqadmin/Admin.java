@@ -10,9 +10,9 @@ import java.util.List;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
- * mqadmin, many commands in one process, since a process takes a second to start. A command is a line of arguments with
- * tabs between them; an empty line asks for a list of all commands. Its answer is a line as well: the exit code that it
- * asked for (0 if it asked for none), a tab, and what it printed on either stream, line ends and backslashes escaped.
+ * Runs many mqadmin commands in one process, because a process takes a second to start. A command is a line of
+ * arguments, separated by tabs; an empty line lists all commands. The result is one line: the exit code (0 if the command
+ * does not call exit), a tab, and the output on stdout and stderr, with line ends and backslashes escaped.
  */
 public final class Admin {
     private static final class Exit extends SecurityException {
@@ -27,17 +27,17 @@ public final class Admin {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         trapExits();
-        wakeSleepersAtShutdown(Thread.currentThread());
+        interruptSleepersAtShutdown(Thread.currentThread());
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            ByteArrayOutputStream said = new ByteArrayOutputStream();
-            int code = run(line.isEmpty() ? new String[0] : line.split("\t"), new PrintStream(said, true, StandardCharsets.UTF_8));
-            out.println(code + "\t" + escaped(said.toString(StandardCharsets.UTF_8)));
+            ByteArrayOutputStream output = new ByteArrayOutputStream();
+            int code = run(line.isEmpty() ? new String[0] : line.split("\t"), new PrintStream(output, true, StandardCharsets.UTF_8));
+            out.println(code + "\t" + escaped(output.toString(StandardCharsets.UTF_8)));
         }
         Runtime.getRuntime().halt(0);
     }
 
     private static int run(String[] command, PrintStream to) throws ReflectiveOperationException {
-        forgetCommands();
+        clearCommands();
         System.setOut(to);
         System.setErr(to);
         try {
@@ -48,8 +48,8 @@ public final class Admin {
         }
     }
 
-    /** Each run registers all commands once more, and some of the old ones hold a client that has been shut down. */
-    private static void forgetCommands() throws ReflectiveOperationException {
+    /** Each run registers all commands again, and some of the old ones refer to a client that has been shut down. */
+    private static void clearCommands() throws ReflectiveOperationException {
         for (Field field : MQAdminStartup.class.getDeclaredFields()) {
             if (Modifier.isStatic(field.getModifiers()) && List.class.isAssignableFrom(field.getType())) {
                 field.setAccessible(true);
@@ -72,9 +72,9 @@ public final class Admin {
         });
     }
 
-    /** The shutdown of a 5.x client waits for a thread of its own that sleeps for up to 3 s, and does not wake it. */
-    private static void wakeSleepersAtShutdown(Thread main) {
-        Thread waker = new Thread(() -> {
+    /** The shutdown of a 5.x client joins a thread that sleeps for up to 3 s, without interrupting it. */
+    private static void interruptSleepersAtShutdown(Thread main) {
+        Thread interrupter = new Thread(() -> {
             while (true) {
                 for (StackTraceElement frame : main.getStackTrace()) {
                     if (frame.getClassName().endsWith("ServiceThread") && frame.getMethodName().equals("shutdown")) {
@@ -88,8 +88,8 @@ public final class Admin {
                 }
             }
         });
-        waker.setDaemon(true);
-        waker.start();
+        interrupter.setDaemon(true);
+        interrupter.start();
     }
 
     private static void interrupt(String name) {

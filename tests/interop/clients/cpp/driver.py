@@ -1,7 +1,7 @@
-"""The C++ driver: RocketMQ's C++ client under its own Python wrapper. Its command line and its lines: ../../drivers.py.
+"""The C++ driver: RocketMQ's C++ client under its own Python wrapper. Command line and output: ../../drivers.py.
 
-Runs in an environment of its own, with nothing of this repository on its path. The wrapper hands bodies over as C
-strings, so they hold no zero byte, and reads properties by name only, so it is told the names that the plan uses.
+It runs in its own environment and imports nothing of this repository. The wrapper passes bodies as C strings, so they
+contain no zero byte. It reads properties by name only, so PROPERTY_NAMES lists the names that the plan uses.
 """
 
 import base64
@@ -20,7 +20,7 @@ from rocketmq.client import (  # type: ignore[import-not-found]  # installed in 
     RecvMessage,
 )
 
-SUCCESS, LATER = 0, 1  # what a callback returns to the C++ client
+SUCCESS, RECONSUME_LATER = 0, 1  # what a callback returns to the C++ client
 
 PROPERTY_NAMES = ("n", "größe", "ort", "mood", "fails")
 _lock = threading.Lock()
@@ -41,31 +41,31 @@ def produce(namesrv: str, topic: str, group: str) -> None:
             in_flight.append(send_async(producer, topic, order))
         else:
             sent(order, producer.send_sync(message(topic, order)))
-    for answered in in_flight:
-        answered.wait()
+    for completed in in_flight:
+        completed.wait()
     producer.shutdown()
 
 
 def send_async(producer: Any, topic: str, order: dict[str, Any]) -> threading.Event:
-    answered = threading.Event()
+    completed = threading.Event()
 
     def succeed(result: Any) -> None:
         sent(order, result)
-        answered.set()
+        completed.set()
 
     def fail(error: Exception) -> None:
         emit(event="failed", n=order["n"], error=str(error))
-        answered.set()
+        completed.set()
 
     producer.send_async(message(topic, order), succeed, fail)
-    return answered
+    return completed
 
 
-def consume(namesrv: str, topic: str, group: str, how: str = "consume") -> None:
-    model = MessageModel.BROADCASTING if how == "broadcast" else MessageModel.CLUSTERING
-    consumer = PushConsumer(group, orderly=how == "orderly", message_model=model)
+def consume(namesrv: str, topic: str, group: str, command: str = "consume") -> None:
+    model = MessageModel.BROADCASTING if command == "broadcast" else MessageModel.CLUSTERING
+    consumer = PushConsumer(group, orderly=command == "orderly", message_model=model)
     consumer.set_namesrv_addr(namesrv)
-    # The wrapper's own callback can only succeed: the exception by which it would fail never gets out of ctypes.
+    # The wrapper's own callback cannot fail a message: ctypes discards its exceptions. So register one that can.
     register = consumer._register_callback
     consumer._register_callback = lambda _: register(lambda _, message: received(RecvMessage(message)))
     consumer.subscribe(topic, None)
@@ -108,7 +108,7 @@ def received(message: Any) -> int:
     with _lock:
         _attempts[properties["n"]] += 1
         has_failed = _attempts[properties["n"]] <= int(properties["fails"] or 0)
-    return LATER if has_failed else SUCCESS
+    return RECONSUME_LATER if has_failed else SUCCESS
 
 
 def emit(**event: Any) -> None:

@@ -1,4 +1,4 @@
-// The Go driver. Its command line and its lines: ../../drivers.py.
+// The Go driver. Command line and output: ../../drivers.py.
 package main
 
 import (
@@ -126,8 +126,8 @@ func consume(namesrv, topic, group string, options ...consumer.Option) {
 	check(c.Shutdown())
 }
 
-// A broker knows a producer from its first heartbeat on, which this client sends a while after its start: until then no
-// reply finds it.
+// A broker cannot route a reply before the producer's first heartbeat, which this client sends some time after its start.
+// So failed requests are repeated.
 const tries = 5
 
 func request(namesrv, topic, group string) {
@@ -161,9 +161,9 @@ func reply(namesrv, topic, group string) {
 	c, err := rocketmq.NewPushConsumer(consumer.WithNameServer([]string{namesrv}), consumer.WithGroupName(group),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
 	check(err)
-	answer := func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+	handle := func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 		for _, m := range messages {
-			r, err := consumer.CreateReplyMessage(m, nil) // what it is given as a body does not become one
+			r, err := consumer.CreateReplyMessage(m, nil) // the function ignores its body argument
 			check(err)
 			r.Body = append([]byte("re: "), m.Body...)
 			r.WithProperty("n", m.GetProperty("n"))
@@ -172,7 +172,7 @@ func reply(namesrv, topic, group string) {
 		}
 		return received(ctx, messages...)
 	}
-	check(c.Subscribe(topic, consumer.MessageSelector{}, answer))
+	check(c.Subscribe(topic, consumer.MessageSelector{}, handle))
 	check(c.Start())
 	emit(event{"event": "started"})
 	_, err = io.Copy(io.Discard, os.Stdin)

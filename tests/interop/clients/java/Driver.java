@@ -34,7 +34,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** The Java driver, one source for every client version. Its command line and its lines: ../../drivers.py. */
+/** The Java driver, one source for every client version. Command line and output: ../../drivers.py. */
 public final class Driver {
     private static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
     private static final long REQUEST_MS = 10_000;
@@ -106,13 +106,14 @@ public final class Driver {
         }
         SendResult result = producer.send(messages);
         String[] ids = result.getMsgId().split(",");
-        String[] places = result.getOffsetMsgId().split(",");
+        String[] offsetIds = result.getOffsetMsgId().split(",");
         for (int i = 0; i < batch.size(); i++) {
-            emit(sentEvent(batch.get(i), result, ids[i], result.getQueueOffset() + i).fluentPut("place", places[i]));
+            emit(sentEvent(batch.get(i), result, ids[i], result.getQueueOffset() + i)
+                .fluentPut("offset_id", offsetIds[i]));
         }
     }
 
-    private static void consume(String namesrv, String topic, String group, String how) throws Exception {
+    private static void consume(String namesrv, String topic, String group, String command) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -124,14 +125,14 @@ public final class Driver {
                 consumer.subscribe(name, "*");
             }
         }
-        if (how.equals("broadcast")) {
-            // The enumeration lies in another package in 5.x; broadcasting is its first value.
+        if (command.equals("broadcast")) {
+            // The enumeration is in another package in 5.x; broadcasting is its first value.
             consumer.setMessageModel(consumer.getMessageModel().getDeclaringClass().getEnumConstants()[0]);
         }
-        if (!how.equals("consume")) {
+        if (!command.equals("consume")) {
             consumer.setMaxReconsumeTimes(1);
         }
-        if (how.equals("orderly")) {
+        if (command.equals("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 messages.forEach(Driver::received);
                 context.setSuspendCurrentQueueTimeMillis(SUSPENDED_MS);
@@ -164,36 +165,36 @@ public final class Driver {
         emit(event("started"));
         for (String line = IN.readLine(); line != null; line = IN.readLine()) {
             JSONObject order = JSON.parseObject(line);
-            Object end = request(producer, message(topic, order));
-            if (end instanceof MessageExt) {
-                received((MessageExt) end);
+            Object result = request(producer, message(topic, order));
+            if (result instanceof MessageExt) {
+                received((MessageExt) result);
             } else {
-                emit(event("failed").fluentPut("n", order.get("n")).fluentPut("error", String.valueOf(end)));
+                emit(event("failed").fluentPut("n", order.get("n")).fluentPut("error", String.valueOf(result)));
             }
         }
         producer.shutdown();
     }
 
     /**
-     * A reply, what went wrong, or null. The request that waits for its reply gives up in 5.3.3 as soon as it is sent;
-     * with a callback, which is called then too, with nothing, it works in every version.
+     * Returns a reply, an exception, or null after a timeout. In 5.3.3 the blocking request method returns as soon as
+     * the request is sent. The method with a callback works in every version; 5.3.3 also calls back once with null.
      */
     private static Object request(DefaultMQProducer producer, Message message) throws Exception {
-        BlockingQueue<Object> ends = new LinkedBlockingQueue<>();
+        BlockingQueue<Object> results = new LinkedBlockingQueue<>();
         producer.request(message, new RequestCallback() {
             @Override
             public void onSuccess(Message reply) {
                 if (reply != null) {
-                    ends.add(reply);
+                    results.add(reply);
                 }
             }
 
             @Override
             public void onException(Throwable error) {
-                ends.add(error);
+                results.add(error);
             }
         }, REQUEST_MS);
-        return ends.poll(REQUEST_MS, TimeUnit.MILLISECONDS);
+        return results.poll(REQUEST_MS, TimeUnit.MILLISECONDS);
     }
 
     private static void reply(String namesrv, String topic, String group) throws Exception {
@@ -236,32 +237,32 @@ public final class Driver {
     }
 
     private static void query(String namesrv, String group) throws Exception {
-        DefaultMQProducer asker = new DefaultMQProducer(group);
-        asker.setNamesrvAddr(namesrv);
-        asker.start();
+        DefaultMQProducer client = new DefaultMQProducer(group);
+        client.setNamesrvAddr(namesrv);
+        client.start();
         emit(event("started"));
         for (String line = IN.readLine(); line != null; line = IN.readLine()) {
-            JSONObject question = JSON.parseObject(line);
-            JSONObject answer = event("answer").fluentPut("n", question.get("n"));
+            JSONObject query = JSON.parseObject(line);
+            JSONObject result = event("query_result").fluentPut("n", query.get("n"));
             try {
-                answer.put("found", found(asker, question));
+                result.put("found", found(client, query));
             } catch (MQClientException | MQBrokerException error) {
-                answer.fluentPut("found", new ArrayList<>()).put("error", error.toString());
+                result.fluentPut("found", new ArrayList<>()).put("error", error.toString());
             }
-            emit(answer);
+            emit(result);
         }
-        asker.shutdown();
+        client.shutdown();
     }
 
-    private static List<JSONObject> found(DefaultMQProducer asker, JSONObject question) throws Exception {
-        String topic = question.getString("topic");
-        String what = question.getString("what");
+    private static List<JSONObject> found(DefaultMQProducer client, JSONObject query) throws Exception {
+        String topic = query.getString("topic");
+        String value = query.getString("value");
         long tomorrow = System.currentTimeMillis() + 86_400_000;
         List<MessageExt> messages = new ArrayList<>();
-        switch (question.getString("how")) {
-            case "key": messages.addAll(asker.queryMessage(topic, what, 64, 0, tomorrow).getMessageList()); break;
-            case "unique": messages.add(asker.getDefaultMQProducerImpl().queryMessageByUniqKey(topic, what)); break;
-            default: messages.add(asker.viewMessage(topic, what));
+        switch (query.getString("how")) {
+            case "key": messages.addAll(client.queryMessage(topic, value, 64, 0, tomorrow).getMessageList()); break;
+            case "unique": messages.add(client.getDefaultMQProducerImpl().queryMessageByUniqKey(topic, value)); break;
+            default: messages.add(client.viewMessage(topic, value));
         }
         List<JSONObject> events = new ArrayList<>();
         for (MessageExt message : messages) {
@@ -303,7 +304,7 @@ public final class Driver {
         }
     }
 
-    /** Sends a message and takes it back, as 5.x clients can. */
+    /** Sends a message and recalls it; only 5.x clients have this method. */
     private static void recall(DefaultMQProducer producer, String topic, JSONObject order) throws Exception {
         SendResult result = producer.send(message(topic, order));
         Object handle = SendResult.class.getMethod("getRecallHandle").invoke(result);
@@ -319,7 +320,7 @@ public final class Driver {
         if (order.getIntValue("delay_level") > 0) {
             message.setDelayTimeLevel(order.getIntValue("delay_level"));
         }
-        if (order.getString("timer_setter") != null && !order.getString("timer_setter").isEmpty()) {  // 5.x has them
+        if (order.getString("timer_setter") != null && !order.getString("timer_setter").isEmpty()) {  // 5.x only
             Message.class.getMethod(order.getString("timer_setter"), long.class)
                 .invoke(message, order.getLongValue("timer_ms"));
         }
@@ -333,7 +334,7 @@ public final class Driver {
     private static JSONObject sentEvent(JSONObject order, SendResult result, String id, long offset) {
         return event("sent").fluentPut("n", order.get("n")).fluentPut("status", result.getSendStatus().name())
             .fluentPut("id", id).fluentPut("queue", result.getMessageQueue().getQueueId()).fluentPut("offset", offset)
-            .fluentPut("place", result.getOffsetMsgId());
+            .fluentPut("offset_id", result.getOffsetMsgId());
     }
 
     private static void received(MessageExt message) {

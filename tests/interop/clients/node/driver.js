@@ -1,5 +1,5 @@
 'use strict';
-// The Node driver (ali-ons). Its command line and its lines: ../../drivers.py.
+// The Node driver (ali-ons). Command line and output: ../../drivers.py.
 
 const readline = require('readline');
 const { Producer, Consumer, Message } = require('ali-ons');
@@ -7,15 +7,15 @@ const { Producer, Consumer, Message } = require('ali-ons');
 const [ command, nameSrv, topic, group, deadline ] = process.argv.slice(2);
 setTimeout(() => process.exit(3), Number(deadline) * 1000).unref();
 
-const httpclient = {}; // must be some object, though a given name server leaves it unused
+const httpclient = {}; // required, but not used if a name server is given
 const lines = readline.createInterface({ input: process.stdin });
 const emit = event => process.stdout.write(JSON.stringify(event) + '\n');
 const attempts = {};
-const complain = error => process.stderr.write(`${error.stack}\n`);
+const logError = error => process.stderr.write(`${error.stack}\n`);
 
 async function produce() {
   const producer = new Producer({ nameSrv, httpclient, producerGroup: group });
-  producer.on('error', complain);
+  producer.on('error', logError);
   await producer.ready();
   emit({ event: 'started' });
   for await (const line of lines) {
@@ -28,9 +28,9 @@ async function produce() {
 }
 
 async function consume() {
-  const how = { retry: { maxReconsumeTimes: 1 }, broadcast: { isBroadcast: true } }[command] || {};
-  const consumer = new Consumer({ nameSrv, httpclient, consumerGroup: group, ...how });
-  consumer.on('error', complain);
+  const options = { retry: { maxReconsumeTimes: 1 }, broadcast: { isBroadcast: true } }[command] || {};
+  const consumer = new Consumer({ nameSrv, httpclient, consumerGroup: group, ...options });
+  consumer.on('error', logError);
   consumer.subscribe(topic, '*', async message => {
     received(message);
     const { n, fails } = message.properties;

@@ -1,7 +1,7 @@
-"""RocketMQ's own mqadmin, one process for many commands (mqadmin/Admin.java), and what it prints, taken apart.
+"""RocketMQ's own mqadmin: one process that runs many commands (mqadmin/Admin.java), and parsers of its output.
 
-What a command says of things is compared, not how it lays them out: tables become rows of cells, lists of
-`name: value` become maps. Times of theirs are in local time.
+Tests compare the content of the output, not its layout: tables become rows of cells, `name: value` lines become dicts.
+Times in the output are local times.
 """
 
 import os
@@ -16,12 +16,12 @@ from tests.interop.toolchain import mqadmin
 VERSIONS: Final = ("4.9.7", "5.3.3")
 SILENT: Final = '<configuration><root level="OFF"/></configuration>'
 LOGGING: Final = ("logback_tools.xml", "rmq.tools.logback.xml")
-SPARING: Final = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.security.manager=allow")
+SMALL_JVM: Final = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.security.manager=allow")
 ESCAPES: Final = {"\\n": "\n", "\\\\": "\\"}
 
 
-class Said(NamedTuple):
-    """What a command printed, on either stream, and the exit code that it asked for."""
+class CommandOutput(NamedTuple):
+    """The output of a command, from stdout and stderr, and its exit code."""
 
     command: str
     code: int
@@ -29,7 +29,7 @@ class Said(NamedTuple):
 
     @property
     def rows(self) -> list[list[str]]:
-        """The cells of each line behind the first heading, up to the first empty line; a cell ends at two spaces."""
+        """The cells of each line after the first heading, up to the first empty line. Two spaces end a cell."""
         lines = self.text.splitlines()
         first = next((at for at, line in enumerate(lines) if line.startswith("#")), len(lines) - 1)
         table = lines[first + 1 :]
@@ -44,17 +44,17 @@ class Said(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """All of it as one JSON value of fastjson's."""
+        """The whole output, decoded as one JSON value in fastjson's dialect."""
         return javajson.loads(self.text)
 
     @property
     def lines(self) -> list[str]:
-        """Those that are not empty."""
+        """The lines that are not empty."""
         return [line.strip() for line in self.text.splitlines() if line.strip()]
 
 
-class Tools:
-    """A running mqadmin of one version; `home` is its own."""
+class MqadminProcess:
+    """A running mqadmin of one version; `home` is its own directory."""
 
     def __init__(self, version: str, home: Path, namesrv: str) -> None:
         self.version = version
@@ -66,10 +66,10 @@ class Tools:
         inherited = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
         environment = inherited | {"HOME": str(home), "ROCKETMQ_HOME": str(home), "NAMESRV_ADDR": namesrv}
         self.home = home
-        self.tried: set[str] = set()  # the commands that were run
+        self.commands_run: set[str] = set()
         self._log = (home / "stderr.log").open("wb")
         self._process = subprocess.Popen(
-            ["java", *SPARING, *homes, "-cp", f"{built}/classes:{built}/lib/*", "Admin"],
+            ["java", *SMALL_JVM, *homes, "-cp", f"{built}/classes:{built}/lib/*", "Admin"],
             cwd=home,
             env=environment,
             stdin=subprocess.PIPE,
@@ -79,32 +79,32 @@ class Tools:
         )
 
     def __repr__(self) -> str:
-        return f"<Tools {self.version} pid={self._process.pid}>"
+        return f"<MqadminProcess {self.version} pid={self._process.pid}>"
 
     @property
     def is_five(self) -> bool:
-        """Whether it is of 5.x, which has more commands and more columns."""
+        """Whether the version is 5.x, which has more commands and more columns."""
         return self.version.startswith("5")
 
     def commands(self) -> set[str]:
-        """The names of all commands that there are."""
-        lines = self._ask([]).text.splitlines()
+        """Return the names of all commands of this version."""
+        lines = self._call([]).text.splitlines()
         return {line.split()[0] for line in lines if line.startswith("   ")}
 
-    def run(self, command: str, *arguments: object) -> Said:
-        """Run a command; what it printed, whatever became of it."""
-        self.tried.add(command)
-        return self._ask([command, *map(str, arguments)])
+    def run(self, command: str, *arguments: object) -> CommandOutput:
+        """Run a command and return its output, whether it succeeds or fails."""
+        self.commands_run.add(command)
+        return self._call([command, *map(str, arguments)])
 
-    def _ask(self, words: list[str]) -> Said:
+    def _call(self, words: list[str]) -> CommandOutput:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\t".join(words) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, f"mqadmin has died: {(self.home / 'stderr.log').read_text()}"
+        assert line, f"mqadmin exited unexpectedly: {(self.home / 'stderr.log').read_text()}"
         code, _, text = line.rstrip("\n").partition("\t")
-        return Said(" ".join(words), int(code), re.sub(r"\\[n\\]", lambda match: ESCAPES[match[0]], text))
+        return CommandOutput(" ".join(words), int(code), re.sub(r"\\[n\\]", lambda match: ESCAPES[match[0]], text))
 
     def stop(self) -> None:
         assert self._process.stdin is not None
