@@ -180,17 +180,17 @@ class Connection(asyncio.BufferedProtocol):
         self.arrived_s = self.active_s = now_s = monotonic()  # also the loop's clock
         selector.received_bytes += size
         data = selector.read_scheduler.window[:size]
-        if selector.read_scheduler.note(size, now_s) and not self.paused and self._transport is not None:
+        if selector.read_scheduler.record_read(size, now_s) and not self.paused and self._transport is not None:
             # uvloop would continue to read this connection only; other connections come first
             self._transport.pause_reading()
             selector.read_scheduler.enqueue(self)
         commands = self._decoder.feed_commands(data)
         if (pending_bytes := self._decoder.pending_bytes) >= SMALL_PIECE or self.partial_frame_bytes:
-            selector.partial_frames.note(self, pending_bytes, now_s, is_new=bool(commands))
+            selector.partial_frames.record_read(self, pending_bytes, now_s, is_new=bool(commands))
         if commands:
             selector.read(self, commands, size, now_s - selector.read_scheduler.began_s)
             if monotonic() - now_s > STALL_S:
-                selector.read_scheduler.stalled(now_s)
+                selector.read_scheduler.record_stall(now_s)
         if self._decoder.failure is not None:
             self._fail(self._decoder.failure)
 

@@ -141,7 +141,7 @@ class PartialFrames:
         """Return whether a connection must not be read from because of its partial frame."""
         return source in self._waiting
 
-    def note(self, source: FrameSource, size: int, now_s: float, *, is_new: bool) -> None:
+    def record_read(self, source: FrameSource, size: int, now_s: float, *, is_new: bool) -> None:
         """Record that after a read `size` bytes of a partial frame are here; `is_new`: of another frame than before."""
         self._count(source, size)
         if is_new or size < SMALL_PIECE:

@@ -15,7 +15,7 @@ ROUND_BYTES.
 
 `began_s` is the time from which the requests of a read have waited: the last read of a round has waited for all
 others. Rounds of a few small reads share one time, since separate ones would cost as much as the reads, unless a read
-took long (`stalled`).
+took long (`record_stall`).
 
 Received bytes stay in the receive buffer until the read batch that handles them has ended (selector.py): they are
 excluded from the window, and the next read is placed after them.
@@ -63,7 +63,7 @@ class ReadScheduler:
         self.began_s = 0.0  # the loop's time at the round's first read
         self._is_short = is_short
         self._clock = clock
-        self.taken_bytes = 0  # bytes of the receive buffer before the window
+        self.excluded_bytes = 0  # bytes of the receive buffer before the window
         self._window_bytes = RECEIVE_BUFFER_BYTES
         self._is_started = False
         self._is_end_due = False
@@ -81,7 +81,7 @@ class ReadScheduler:
         """Return the current figures."""
         return ReadSchedulerStatistics(len(self._waiting), self._window_bytes, self._rounds, self._filled)
 
-    def note(self, size: int, now_s: float) -> bool:
+    def record_read(self, size: int, now_s: float) -> bool:
         """Record a read of `size` bytes; return whether it filled the window, so that its connection has to be
         queued."""
         is_full = size >= self._window_bytes
@@ -96,18 +96,18 @@ class ReadScheduler:
             self._set_window(SMALLEST_READ)
         return is_full
 
-    def take(self, size: int) -> None:
+    def exclude(self, size: int) -> None:
         """Exclude the first `size` bytes of the window: they are still in use."""
-        self.taken_bytes += size
+        self.excluded_bytes += size
         self._move_window()
 
     def release(self) -> None:
         """Allow reads to overwrite the received bytes: none is in use any more."""
-        if self.taken_bytes:
-            self.taken_bytes = 0
+        if self.excluded_bytes:
+            self.excluded_bytes = 0
             self._move_window()
 
-    def stalled(self, began_s: float) -> None:
+    def record_stall(self, began_s: float) -> None:
         """Record a long operation: reads from now on in this round have waited since `began_s`."""
         if not self._is_started:
             self.began_s = began_s
@@ -172,4 +172,4 @@ class ReadScheduler:
             self._move_window()
 
     def _move_window(self) -> None:
-        self.window = self.receive_buffer[self.taken_bytes : self.taken_bytes + self._window_bytes]
+        self.window = self.receive_buffer[self.excluded_bytes : self.excluded_bytes + self._window_bytes]

@@ -70,8 +70,8 @@ class Selector:
         self.partial_frames = PartialFrames(_partial_frames_config(config), self._watch_partial_frames)
         self.busy_polling = BusyPolling(effective_limit_us(config.busy_poll_us), self)
         self._is_watching = False
-        self._most_connections = allowed_connections(config)
-        self.deferred_bytes = 0  # requests of peers that do not read their answers
+        self._max_connections = allowed_connections(config)
+        self.deferred_bytes = 0  # requests of peers that do not read their responses
         self.accepting = True
         self.received_bytes = 0
         self.accepted = 0
@@ -95,7 +95,7 @@ class Selector:
     def configure(self, config: RemotingConfig) -> None:
         """Use other limits on peers from now on; new connections also use the new setting for sendfile."""
         self.config = self.pending_writes.config = config
-        self._most_connections = allowed_connections(config)
+        self._max_connections = allowed_connections(config)
         self.partial_frames.configure(_partial_frames_config(config))
         self._half_partial = config.unfinished_frames_bytes // 2
 
@@ -125,10 +125,10 @@ class Selector:
 
     def opened(self, connection: Connection) -> bool:
         """Register a new connection; return whether it may stay."""
-        is_full = len(self.connections) >= self._most_connections
+        is_full = len(self.connections) >= self._max_connections
         if not self.accepting or (is_full and not self._close_silent()):
             self.refused += 1
-            log.warning("connection refused peer=%s limit=%d", connection.peer, self._most_connections)
+            log.warning("connection refused peer=%s limit=%d", connection.peer, self._max_connections)
             return False
         self.accepted += 1
         self.connections.add(connection)
@@ -151,7 +151,7 @@ class Selector:
             return False
         del self._silent[longest]
         self.closed_idle += 1
-        log.info("closing silent connection peer=%s limit=%d", longest.peer, self._most_connections)
+        log.info("closing silent connection peer=%s limit=%d", longest.peer, self._max_connections)
         longest.abort()
         return True
 
@@ -239,10 +239,10 @@ class Selector:
             if is_late:
                 dispatcher.note_read_delay(0.0)
             is_alone, self._last = connection is self._last, connection
-            if is_alone or self.read_scheduler.taken_bytes + size >= BATCH_BYTES:
+            if is_alone or self.read_scheduler.excluded_bytes + size >= BATCH_BYTES:
                 self.end_batch()
             else:
-                self.read_scheduler.take(size)
+                self.read_scheduler.exclude(size)
                 if not self._is_end_due:
                     self._is_end_due = True
                     asyncio.get_running_loop().call_soon(self._end_poll)
@@ -253,7 +253,7 @@ class Selector:
         begun_s = monotonic()
         self.end_batch()
         if monotonic() - begun_s > STALL_S:
-            self.read_scheduler.stalled(asyncio.get_running_loop().time())
+            self.read_scheduler.record_stall(asyncio.get_running_loop().time())
 
     def end_batch(self) -> None:
         """Finish the work of the reads so far, and write the responses."""

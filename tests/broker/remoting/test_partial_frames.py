@@ -35,7 +35,7 @@ class FrameSource:
 
     def receive(self, size: int, *, is_new: bool = False, now_s: float = 0.0) -> None:
         """Receive the frame up to `size` bytes."""
-        self._frames.note(self, size, now_s, is_new=is_new)
+        self._frames.record_read(self, size, now_s, is_new=is_new)
 
 
 @pytest.fixture

@@ -37,21 +37,21 @@ async def test_a_read_that_fills_the_window_is_queued() -> None:
     """With one byte less there is nothing more to read."""
     it = scheduler()
     assert len(it.window) == RECEIVE_BUFFER_BYTES
-    assert not it.note(RECEIVE_BUFFER_BYTES - 1, 1.0)
-    assert it.note(RECEIVE_BUFFER_BYTES, 1.0)
+    assert not it.record_read(RECEIVE_BUFFER_BYTES - 1, 1.0)
+    assert it.record_read(RECEIVE_BUFFER_BYTES, 1.0)
 
 
 async def test_reads_are_small_after_the_bytes_of_a_round() -> None:
     """The byte that completes ROUND_BYTES reduces the window to SMALLEST_READ, until the next round."""
     it = scheduler()
     for _ in range(ROUND_BYTES // RECEIVE_BUFFER_BYTES - 1):
-        it.note(RECEIVE_BUFFER_BYTES, 1.0)
-    it.note(RECEIVE_BUFFER_BYTES - 1, 1.0)
+        it.record_read(RECEIVE_BUFFER_BYTES, 1.0)
+    it.record_read(RECEIVE_BUFFER_BYTES - 1, 1.0)
     assert len(it.window) == RECEIVE_BUFFER_BYTES
-    it.note(1, 1.0)
+    it.record_read(1, 1.0)
     assert len(it.window) == SMALLEST_READ
-    assert not it.note(SMALLEST_READ - 1, 1.0)
-    assert it.note(SMALLEST_READ, 1.0)
+    assert not it.record_read(SMALLEST_READ - 1, 1.0)
+    assert it.record_read(SMALLEST_READ, 1.0)
     await iterate()
     assert len(it.window) == RECEIVE_BUFFER_BYTES
 
@@ -104,10 +104,10 @@ async def test_short_memory_means_small_reads() -> None:
     """From the next round on, as long as memory is short."""
     short = True
     it = scheduler(lambda: short)
-    it.note(RECEIVE_BUFFER_BYTES, 1.0)
+    it.record_read(RECEIVE_BUFFER_BYTES, 1.0)
     await iterate()
     assert len(it.window) == SMALLEST_READ
-    it.note(SMALLEST_READ, 1.0)
+    it.record_read(SMALLEST_READ, 1.0)
     short = False
     await iterate()
     assert len(it.window) == RECEIVE_BUFFER_BYTES
@@ -122,7 +122,7 @@ async def test_rounds_are_smaller_after_long_ones() -> None:
     async def end_after(duration_s: float) -> int:
         """Return the window after a round of this duration."""
         nonlocal now_s
-        it.note(USUAL_READ, now_s)
+        it.record_read(USUAL_READ, now_s)
         now_s += duration_s
         await iterate()
         return len(it.window)
@@ -134,20 +134,20 @@ async def test_rounds_are_smaller_after_long_ones() -> None:
     assert await end_after(1.0) == USUAL_READ
     assert await end_after(LONG_S * 0.9) == USUAL_READ
     assert await end_after(LONG_S * 0.4) == 2 * USUAL_READ
-    it.note(2 * USUAL_READ - 1, now_s)
+    it.record_read(2 * USUAL_READ - 1, now_s)
     assert len(it.window) == 2 * USUAL_READ
-    it.note(1, now_s)
+    it.record_read(1, now_s)
     assert len(it.window) == SMALLEST_READ
 
 
 async def test_the_requests_of_a_round_wait_since_its_first_read() -> None:
     """The next round has a new start time."""
     it = scheduler()
-    it.note(USUAL_READ, 1.0)
-    it.note(10, 1.3)
+    it.record_read(USUAL_READ, 1.0)
+    it.record_read(10, 1.3)
     assert it.began_s == 1.0
     await iterate()
-    it.note(10, 1.4)
+    it.record_read(10, 1.4)
     assert it.began_s == 1.4
 
 
@@ -156,14 +156,14 @@ async def test_a_round_with_a_queue_begins_with_its_own_first_read() -> None:
     it = scheduler()
     for number in range(40):
         it.enqueue(FakeConnection(f"{number}", []))
-    it.note(SMALLEST_READ, 1.0)
+    it.record_read(SMALLEST_READ, 1.0)
     await iterate()
     assert it.statistics().queued
-    it.note(USUAL_READ, 2.0)
+    it.record_read(USUAL_READ, 2.0)
     assert it.began_s == 2.0
     await iterate()
-    it.stalled(2.5)
-    it.note(10, 3.0)
+    it.record_stall(2.5)
+    it.record_read(10, 3.0)
     assert it.began_s == 2.5
 
 
@@ -171,16 +171,16 @@ async def test_a_few_small_reads_share_no_start_time() -> None:
     """Tracking their rounds would cost as much as the reads; sixteen reads, or the bytes of a usual read, begin a
     round."""
     it = scheduler()
-    it.note(USUAL_READ - 1, 0.1)
-    it.note(1, 0.2)
-    it.note(10, 0.3)
+    it.record_read(USUAL_READ - 1, 0.1)
+    it.record_read(1, 0.2)
+    it.record_read(10, 0.3)
     assert it.began_s == 0.2
     await iterate()
     for number in range(16):
-        it.note(10, 1.0 + number)
+        it.record_read(10, 1.0 + number)
     assert it.began_s == 16.0
-    it.note(10, 17.0)
-    it.note(10, 18.0)
+    it.record_read(10, 17.0)
+    it.record_read(10, 18.0)
     assert it.began_s == 17.0
     await iterate()
     assert it.statistics().rounds == 2
@@ -189,12 +189,12 @@ async def test_a_few_small_reads_share_no_start_time() -> None:
 async def test_all_requests_after_a_stall_have_waited_for_it() -> None:
     """Also after a small read, until the end of the round."""
     it = scheduler()
-    it.note(10, 1.0)
-    it.stalled(1.0)
-    it.note(10, 1.5)
+    it.record_read(10, 1.0)
+    it.record_stall(1.0)
+    it.record_read(10, 1.5)
     assert it.began_s == 1.0
-    it.stalled(1.5)  # as the round's first read has waited longest
+    it.record_stall(1.5)  # as the round's first read has waited longest
     assert it.began_s == 1.0
     await iterate()
-    it.note(10, 1.6)
+    it.record_read(10, 1.6)
     assert it.began_s == 1.6

@@ -84,10 +84,10 @@ async def test_a_batch_ends_at_its_size_limit() -> None:
     for number, peer in enumerate(peers):
         peer.deliver(frame({"code": GATHER, "opaque": number}, bytes(BATCH_BYTES // 2)))
     assert server.gathered_sizes == [2]
-    assert server.selector.read_scheduler.taken_bytes > BATCH_BYTES // 2
+    assert server.selector.read_scheduler.excluded_bytes > BATCH_BYTES // 2
     await asyncio.sleep(0)
     assert server.gathered_sizes == [2, 1]
-    assert server.selector.read_scheduler.taken_bytes == 0
+    assert server.selector.read_scheduler.excluded_bytes == 0
 
 
 @pytest.mark.parametrize("ending", [None, b"\0\0\0\3bad"])
@@ -276,15 +276,15 @@ async def test_deferred_requests_are_dropped_with_their_connection() -> None:
 async def test_reads_are_small_above_half_of_the_unread_limit() -> None:
     """Also above half of the limit of partial frames; so few requests are read that cannot be served."""
     one, two = deaf_peers(2)
-    rounds = one.selector.read_scheduler
+    scheduler = one.selector.read_scheduler
     leave_unread(one, 1_000)
-    rounds.note(RECEIVE_BUFFER_BYTES, 1.0)
+    scheduler.record_read(RECEIVE_BUFFER_BYTES, 1.0)
     await asyncio.sleep(0)
-    assert len(rounds.window) == RECEIVE_BUFFER_BYTES
+    assert len(scheduler.window) == RECEIVE_BUFFER_BYTES
     leave_unread(two, 1)
-    rounds.note(RECEIVE_BUFFER_BYTES, 1.0)
+    scheduler.record_read(RECEIVE_BUFFER_BYTES, 1.0)
     await asyncio.sleep(0)
-    assert len(rounds.window) == SMALLEST_READ
+    assert len(scheduler.window) == SMALLEST_READ
 
 
 async def test_at_twice_the_total_limit_the_worst_connection_is_closed(caplog: pytest.LogCaptureFixture) -> None:
@@ -315,8 +315,8 @@ async def test_a_late_read_is_refused() -> None:
     server = EchoServer(wait_ms=200)
     peer = Peer(server.dispatcher)
     began_s = asyncio.get_running_loop().time()
-    rounds = peer.selector.read_scheduler
-    rounds.stalled(began_s - 0.25)
+    scheduler = peer.selector.read_scheduler
+    scheduler.record_stall(began_s - 0.25)
     refused = peer.ask(RemotingCommand.request(ECHO))
     assert refused.code == 2
     assert str(refused.remark).startswith("[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period")
@@ -329,7 +329,7 @@ async def test_a_read_in_time_is_served() -> None:
     """A shorter wait is not a reason to refuse it."""
     server = EchoServer(wait_ms=100_000)
     peer = Peer(server.dispatcher)
-    peer.selector.read_scheduler.stalled(asyncio.get_running_loop().time() - 1)
+    peer.selector.read_scheduler.record_stall(asyncio.get_running_loop().time() - 1)
     assert peer.ask(RemotingCommand.request(ECHO)).code == 0
 
 
