@@ -33,6 +33,7 @@ from skylarkmq.protocol.message_id import UniqueIds
 BATCH_RECORD_OVERHEAD: Final = 22  # bytes of a record besides body and properties
 UNENCODABLE: Final = (TypeError, ValueError, AttributeError, OverflowError, struct.error)
 """The errors of encoding a message whose fields have wrong types or values."""
+_LEVELS: Final[dict[Compression, tuple[int, int]]] = {"zlib": (0, 9), "lz4": (0, 16), "zstd": (1, 22)}
 _NOT_IN_BATCHES: Final = frozenset({PropertyName.DELAY, PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS})
 _SURELY_FIT: Final = MAX_PROPERTIES_BYTES // 4  # characters of KEYS and TAGS that fit in any encoding, with UNIQ_KEY
 
@@ -68,7 +69,9 @@ class Preparation:
                 level = settings.compression_level
                 self._level = DEFAULT_LEVELS[compression] if level is None else level
                 self._compression_flags = compression_flags(compression)
-                compress(b"", compression, self._level)  # an invalid level fails here
+            least, most = _LEVELS[compression]
+            if not least <= self._level <= most:
+                raise InvalidArgument(f"compression_level of {compression} must be {least} to {most}, not {level}")
 
     def __repr__(self) -> str:
         return f"<Preparation {self._compression}>"
