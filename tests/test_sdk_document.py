@@ -66,8 +66,9 @@ def test_the_examples_are_typed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_document_has_an_example_of_each_class() -> None:
-    """Of all that a program begins with."""
+def test_the_document_has_an_example_of_each_entry_point() -> None:
+    """The documented way to make each object: a method of the connection."""
     everything = "\n".join(code for code, _ in examples())
-    for name in ("Producer(", "TransactionProducer(", "PushConsumer(", "PullConsumer(", "Admin(", "blocking.Producer("):
-        assert name in everything
+    made = ("producer(", "transaction_producer(", "consumer(", "pull_consumer(", "admin(")
+    for call in ("skylarkmq.connect(", "blocking.connect(", *(f"mq.{method}" for method in made)):
+        assert call in everything
