@@ -11,8 +11,8 @@ from skylarkmq.broker.in_process import InProcessBroker, running
 from skylarkmq.clients.compression import Compression
 from skylarkmq.clients.producing.outgoing_message import Preparation
 from skylarkmq.protocol.codes import RequestCode, SysFlag
+from skylarkmq.protocol.compression import inflate
 from skylarkmq.protocol.headers.queue import ViewMessageHeader
-from skylarkmq.protocol.message import inflate
 from skylarkmq.protocol.message_id import UniqueIds, decode_offset_id
 from skylarkmq.protocol.record import decode
 
