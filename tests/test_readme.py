@@ -34,6 +34,7 @@ def test_the_example_sends_and_receives(tmp_path: Path) -> None:
     assert re.fullmatch(r"sent [0-9A-F]{32}\nreceived \['order-1'\] one coffee\n", done.stdout)
 
 
+@pytest.mark.packaging
 def test_the_pytest_example_passes_in_another_project(tmp_path: Path) -> None:
     """The second example, in a separate project, gets its broker from the installed plugin."""
     _, example = blocks("python")

@@ -54,6 +54,7 @@ async def test_the_other_examples_are_tests_and_pass(broker: InProcessBroker) ->
         await test(broker)
 
 
+@pytest.mark.packaging
 def test_the_examples_are_typed(tmp_path: Path) -> None:
     """mypy --strict finds nothing to say of any of them."""
     files = []

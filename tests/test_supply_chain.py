@@ -122,6 +122,7 @@ def sbom(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return written
 
 
+@pytest.mark.packaging
 def test_the_sbom_lists_exactly_the_lock(sbom: dict[str, Any]) -> None:
     """Names, versions and hashes of the components are those of requirements.lock; nothing more, nothing twice."""
     listed = sorted(
@@ -140,6 +141,7 @@ def hashes_of(component: dict[str, Any]) -> list[str]:
     return [f"sha256:{digest['content']}" for digest in found]
 
 
+@pytest.mark.packaging
 def test_the_sbom_is_cyclonedx_and_describes_this_project(sbom: dict[str, Any]) -> None:
     """Format, specification version, and name, version and licence of the main component."""
     assert (sbom["bomFormat"], sbom["specVersion"]) == ("CycloneDX", "1.6")

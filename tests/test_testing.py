@@ -4,8 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from skylarkmq.broker.in_process import running
 from tests.harness.store_check import assert_consistent
+
+pytestmark = pytest.mark.packaging
 
 PROJECT = """
 import pytest

@@ -18,6 +18,8 @@ from skylarkmq.protocol.record import decode
 from tests.harness.raw import RawClient
 from tests.harness.stores import Clock, TestDisk, config_of, message
 
+pytestmark = pytest.mark.daemon
+
 HOUR_MS: Final = 3_600_000
 JUMPS: Final = [HOUR_MS, -HOUR_MS, 87_660 * HOUR_MS, -87_660 * HOUR_MS]
 LIMIT_S: Final = 20.0

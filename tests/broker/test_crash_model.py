@@ -37,6 +37,8 @@ from tests.crash.expected_state import Stored, items_of, log_of
 from tests.harness.raw import RawClient
 from tests.harness.stores import Opened
 
+pytestmark = pytest.mark.crash
+
 EXAMPLES = int(os.environ.get("SKYLARK_CRASHES", "50"))
 MIN_LENGTH = 8
 GROUP = "G"

@@ -224,6 +224,7 @@ def test_options_of_the_daemon_before_store_are_rejected(store: Path) -> None:
     assert "put the options of store after it" in done.stderr
 
 
+@pytest.mark.daemon
 def test_as_a_process(store: Path) -> None:
     """The installed command returns the exit code to its shell, and prints no progress bar to a pipe."""
     damage(store)
@@ -232,6 +233,7 @@ def test_as_a_process(store: Path) -> None:
     assert done.stderr.splitlines() == [f"{store}: {len(done.stdout.splitlines())} damage"]
 
 
+@pytest.mark.daemon
 def test_the_daemon_does_not_import_modules_of_these_commands() -> None:
     """Importing the commands imports neither rich nor the check."""
     costly = ("rich", "skylarkmq.broker.store.fsck")

@@ -19,6 +19,8 @@ from tests.harness.simulated_disk import SimulatedDisk
 from tests.harness.stepped_helpers import stepped_helpers
 from tests.harness.stores import Clock, Opened, config_of, message, records_of
 
+pytestmark = pytest.mark.fuzz
+
 QUEUES = st.tuples(st.sampled_from(["T", "U"]), st.integers(0, 2))
 SIZES = st.one_of(st.integers(0, 200), st.integers(5_000, 20_000))
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.harness.stores import Opened, message
 
+pytestmark = pytest.mark.fuzz
+
 TOPICS = 200
 QUEUES = 100
 OPEN_FILES = 64
