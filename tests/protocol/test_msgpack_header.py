@@ -86,7 +86,7 @@ def test_positional_fields_equal_named_fields(number: int) -> None:
     )
     assert positional.ext_bytes == named.ext_bytes > 0
     for other in map(type, SAMPLES.values()):
-        assert tried(positional, other) == tried(named, other)
+        assert result_or_error(positional, other) == result_or_error(named, other)
     kept = decoded(encode_positional(command, header)).detached()
     assert kept.header(type(header)).to_ext() == header.to_ext()
     kept.drop_payload()
@@ -98,7 +98,7 @@ def packed_command(command: RemotingCommand) -> RemotingCommand:
     return command
 
 
-def tried(command: RemotingCommand, header_type: type[Header]) -> object:
+def result_or_error(command: RemotingCommand, header_type: type[Header]) -> object:
     try:
         return command.header(header_type).to_ext()
     except RequestError as error:

@@ -37,16 +37,16 @@ def frames() -> list[bytes]:
     return [*map(encode_command, commands), encode_frame(0, b"[]"), encode_frame(0, b'{"code":34}')]
 
 
-def seen(commands: list[RemotingCommand]) -> list[tuple[Any, ...]]:
+def attributes_of(commands: list[RemotingCommand]) -> list[tuple[Any, ...]]:
     return [(c.code, c.opaque, c.dialect, bytes(c.body), c.ext_fields()) for c in commands]
 
 
-def fed(data: bytes, ends: list[int]) -> list[tuple[Any, ...]]:
+def decode_in_pieces(data: bytes, ends: list[int]) -> list[tuple[Any, ...]]:
     """Return the commands from a stream that arrives in these pieces, each in memory that is reused."""
     decoder, came = CommandDecoder(), []
     for begin, end in zip([0, *ends], [*ends, len(data)], strict=True):
         buffer = bytearray(data[begin:end])
-        came += seen(decoder.feed_commands(memoryview(buffer)))
+        came += attributes_of(decoder.feed_commands(memoryview(buffer)))
         buffer[:] = bytes(len(buffer))
     assert decoder.pending_bytes == 0
     assert decoder.failure is None
@@ -56,13 +56,13 @@ def fed(data: bytes, ends: list[int]) -> list[tuple[Any, ...]]:
 def test_a_stream_may_be_cut_anywhere(decode_frames: stream.DecodeFrames) -> None:
     """Whole, byte by byte and cut at random positions, the stream gives the same commands."""
     data = b"".join(frames())
-    whole = fed(data, [])
+    whole = decode_in_pieces(data, [])
     assert [row[1] for row in whole[:7]] == list(range(7))
     assert len(whole) == 8
-    assert fed(data, list(range(1, len(data)))) == whole
+    assert decode_in_pieces(data, list(range(1, len(data)))) == whole
     choice = random.Random(3)
     for _ in range(200):
-        assert fed(data, sorted(choice.sample(range(len(data)), choice.randint(1, 9)))) == whole
+        assert decode_in_pieces(data, sorted(choice.sample(range(len(data)), choice.randint(1, 9)))) == whole
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_a_send_may_be_kept_beyond_its_read(decode_frames: stream.DecodeFrames) 
     """A detached send has its own memory for everything that may still be used."""
     buffer = bytearray(frames()[0])
     (command,) = CommandDecoder().feed_commands(memoryview(buffer))
-    expected = seen([command])
+    expected = attributes_of([command])
     (command,) = CommandDecoder().feed_commands(memoryview(buffer))
     command.detached()
     buffer[:] = bytes(len(buffer))
-    assert seen([command]) == expected
+    assert attributes_of([command]) == expected
     assert command.header(SendMessageV2Header).topic == "T"
     assert command.language == "PYTHON"
 

@@ -14,7 +14,7 @@ SIZE = 4096
 LONGEST = 1000
 PLACES = [(START, 10), (START + 10, 1), (START + 500, 300), (START + 4000, 96)]
 
-both_versions = pytest.mark.parametrize("run_type", [PythonUnitRun, UnitRun], ids=["plain", "used"])
+both_versions = pytest.mark.parametrize("run_type", [PythonUnitRun, UnitRun], ids=["python", "in-use"])
 
 
 class Segment:

@@ -1,7 +1,7 @@
 """Fuzzers of the compiled modules: one function per module, which makes an input from random numbers, passes it to the
 module and to its pure-Python version, and asserts that both results are equal.
 
-    FUZZERS["decode"](chance)      one execution; AssertionError: the results differ
+    FUZZERS["decode"](rng)      one execution; AssertionError: the results differ
 
 Inputs are those of tests/protocol/compiled, and damaged forms of them. Bytes that C code reads are in memory of exactly
 their length (`exact`), so that AddressSanitizer reports the first byte read beyond them.

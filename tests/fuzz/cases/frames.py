@@ -27,69 +27,69 @@ ENTRIES: Final = (
 SPOILT: Final = ("\x7f", "\x00", "\u0080", "\u8ba2", "\\", '"', "\n", "\x1f", "k" * 500)
 
 
-def decode(chance: Random) -> None:
+def decode(rng: Random) -> None:
     """A read of several frames of all types, the last of them cut off anywhere."""
-    inputs, pulls = inputs_of(chance)
-    parts = [chance.choice((inputs, pulls)).frame() for _ in range(chance.randint(1, 5))]
+    inputs, pulls = inputs_of(rng)
+    parts = [rng.choice((inputs, pulls)).frame() for _ in range(rng.randint(1, 5))]
     data = b"".join(parts)
-    if chance.random() < 0.3:
-        data = damaged(chance, data)
-    read_alike(data[: chance.randrange(len(data) + 1)] if chance.random() < 0.5 else data)
+    if rng.random() < 0.3:
+        data = damaged(rng, data)
+    read_alike(data[: rng.randrange(len(data) + 1)] if rng.random() < 0.5 else data)
 
 
-def header(chance: Random) -> None:
+def header(rng: Random) -> None:
     """One header of a send in JSON or in the binary dialect, damaged or cut inside a frame of the correct length."""
-    inputs, _ = inputs_of(chance)
-    is_json = chance.random() < 0.6
-    one_header(chance, JSON if is_json else ROCKETMQ, inputs.header() if is_json else inputs.binary_header())
+    inputs, _ = inputs_of(rng)
+    is_json = rng.random() < 0.6
+    one_header(rng, JSON if is_json else ROCKETMQ, inputs.header() if is_json else inputs.binary_header())
 
 
-def msgpack_header(chance: Random) -> None:
+def msgpack_header(rng: Random) -> None:
     """One header in MessagePack, of a send or a pull."""
-    one_header(chance, MSGPACK, chance.choice(inputs_of(chance)).packed_header())
+    one_header(rng, MSGPACK, rng.choice(inputs_of(rng)).packed_header())
 
 
-def pull(chance: Random) -> None:
+def pull(rng: Random) -> None:
     """One header of a pull, in JSON or MessagePack."""
-    _, pulls = inputs_of(chance)
-    is_json = chance.random() < 0.6
+    _, pulls = inputs_of(rng)
+    is_json = rng.random() < 0.6
     whole = pulls.header() if is_json else pulls.packed_header()
-    frame = framed(chance, JSON if is_json else MSGPACK, whole)
+    frame = framed(rng, JSON if is_json else MSGPACK, whole)
     data = exact(frame)
     found = test_same_pulls.outcome(test_same_pulls.decoder().decode, data)  # type: ignore[arg-type]  # or a view
     assert found == test_same_pulls.outcome(stream.python_decode_frames, frame), frame
 
 
-def properties(chance: Random) -> None:
+def properties(rng: Random) -> None:
     """Properties of all types in a send's header, with all escapes."""
-    text = "".join(chance.choices(ENTRIES, k=chance.randrange(7)))
-    if chance.random() < 0.3:
-        at = chance.randrange(len(text) + 1)
-        text = text[:at] + chance.choice(SPOILT) + text[at + chance.randrange(3) :]
-    if chance.random() < 0.02:
-        text += "p\x01" + "v" * chance.choice((32_000, 32_700, 32_767, 32_768, 40_000))
+    text = "".join(rng.choices(ENTRIES, k=rng.randrange(7)))
+    if rng.random() < 0.3:
+        at = rng.randrange(len(text) + 1)
+        text = text[:at] + rng.choice(SPOILT) + text[at + rng.randrange(3) :]
+    if rng.random() < 0.02:
+        text += "p\x01" + "v" * rng.choice((32_000, 32_700, 32_767, 32_768, 40_000))
     fields = test_same.USUAL | {"i": text}
-    escaped = json.dumps(fields, ensure_ascii=chance.random() < 0.7, separators=(",", ":"))
+    escaped = json.dumps(fields, ensure_ascii=rng.random() < 0.7, separators=(",", ":"))
     whole = b'{"code":310,"extFields":' + escaped.encode("utf-8", "replace") + b',"flag":0,"opaque":7}'
-    one_header(chance, JSON, whole)
+    one_header(rng, JSON, whole)
 
 
-def inputs_of(chance: Random) -> tuple[test_same.Inputs, test_same_pulls.PullInputs]:
+def inputs_of(rng: Random) -> tuple[test_same.Inputs, test_same_pulls.PullInputs]:
     """Return the generators of inputs, which continue with these random numbers."""
     inputs, pulls = test_same.Inputs(0), test_same_pulls.PullInputs(0)
-    inputs.choice = pulls.choice = chance
+    inputs.choice = pulls.choice = rng
     return inputs, pulls
 
 
-def one_header(chance: Random, dialect: int, whole: bytes) -> None:
-    read_alike(framed(chance, dialect, whole))
+def one_header(rng: Random, dialect: int, whole: bytes) -> None:
+    read_alike(framed(rng, dialect, whole))
 
 
-def framed(chance: Random, dialect: int, whole: bytes) -> bytes:
+def framed(rng: Random, dialect: int, whole: bytes) -> bytes:
     """Return a frame with this header, mostly damaged."""
-    if chance.random() < 0.6:
-        whole = damaged(chance, whole)
-    return encode_frame(dialect, whole, chance.randbytes(chance.choice((0, 0, 5))))
+    if rng.random() < 0.6:
+        whole = damaged(rng, whole)
+    return encode_frame(dialect, whole, rng.randbytes(rng.choice((0, 0, 5))))
 
 
 def read_alike(data: bytes) -> None:
@@ -103,12 +103,12 @@ _general: Final = SendMessages(_completion, 4 << 20, Deferral(()).defer, lambda:
 _batches: Final[Any] = compiled.load("batch")
 
 
-def batch(chance: Random) -> None:
+def batch(rng: Random) -> None:
     """A batch, whole or damaged: on the fast path the result is that of the pure-Python version."""
-    body = test_same_batches.some_batch(chance)
-    if chance.random() < 0.4:
-        body = damaged(chance, body)
-    batch_level = decode_properties(chance.choice(test_same_batches.BATCH_LEVEL))
+    body = test_same_batches.some_batch(rng)
+    if rng.random() < 0.4:
+        body = damaged(rng, body)
+    batch_level = decode_properties(rng.choice(test_same_batches.BATCH_LEVEL))
     values = ("T", 3, 1, 1_700_000_000_000, bytes(8), 2)
     shared = _completion.shared(batch_level)
     fast = _batches.Batches(PutStatus.PENDING, _completion.cluster_entry)
@@ -121,27 +121,27 @@ def batch(chance: Random) -> None:
         ]
         assert [bytes(one.body) for one in found] == [bytes(one.body) for one in expected]
         assert [one.keys for one in found] == [index_keys(one.properties) for one in found]
-    offsets = [number(chance) & (2**63 - 1) for _ in range(chance.randrange(5))]
+    offsets = [number(rng) & (2**63 - 1) for _ in range(rng.randrange(5))]
     appends = [Append("T", 0, b"", b"", 0, 0, 0, 0, bytes(8), physical_offset=at) for at in offsets]
-    host = chance.randbytes(chance.choice((8, 20)))
+    host = rng.randbytes(rng.choice((8, 20)))
     assert _batches.offset_ids(host, appends) == encode_offset_ids(host, offsets)
 
 
-def send_responses(chance: Random) -> None:
+def send_responses(rng: Random) -> None:
     """Responses to accepted sends in all dialects, with extreme numbers, in regions with long and unusual names."""
-    region = chance.choice(("", "DefaultRegion", 'odd "%d"', "é" * 90, "r" * chance.randrange(600)))
-    made = SendResponses(region, trace_on=chance.random() < 0.5, store_host=chance.randbytes(chance.choice((8, 20))))
+    region = rng.choice(("", "DefaultRegion", 'odd "%d"', "é" * 90, "r" * rng.randrange(600)))
+    made = SendResponses(region, trace_on=rng.random() < 0.5, store_host=rng.randbytes(rng.choice((8, 20))))
     sends: list[Any] = []
-    for _ in range(chance.randrange(9)):
-        append = Append("T", chance.getrandbits(31), b"", b"", 0, 0, 0, 0, bytes(8))
-        append.physical_offset, append.queue_offset = number(chance) & (2**63 - 1), number(chance)
-        append.status = chance.choice((PutStatus.PUT_OK, PutStatus.PUT_OK, PutStatus.PENDING))
+    for _ in range(rng.randrange(9)):
+        append = Append("T", rng.getrandbits(31), b"", b"", 0, 0, 0, 0, bytes(8))
+        append.physical_offset, append.queue_offset = number(rng) & (2**63 - 1), number(rng)
+        append.status = rng.choice((PutStatus.PUT_OK, PutStatus.PUT_OK, PutStatus.PENDING))
         command = SimpleNamespace(
-            dialect=chance.choice((JSON, JSON, ROCKETMQ, MSGPACK)),
-            flag=chance.choice((0, 0, 0, 2)),
-            opaque=number(chance) % (1 << 32) - (1 << 31),
+            dialect=rng.choice((JSON, JSON, ROCKETMQ, MSGPACK)),
+            flag=rng.choice((0, 0, 0, 2)),
+            opaque=number(rng) % (1 << 32) - (1 << 31),
         )
-        key = "".join(chance.choices("AZaz09", k=chance.randint(1, 64))).encode()
+        key = "".join(rng.choices("AZaz09", k=rng.randint(1, 64))).encode()
         sends.append((command, append, key))
     found, expected = made.stored_all(sends), made._stored_all(sends)
     if len(region) < 500:  # with a longer one the pure-Python version uses the general encoder

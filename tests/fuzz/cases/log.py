@@ -29,28 +29,28 @@ _index: Final[Any] = compiled.load("index")
 _batches: Final[Any] = compiled.load("batch")
 
 
-def record(chance: Random) -> None:
+def record(rng: Random) -> None:
     """Messages become records, alone and together, in batches; both versions write the same bytes."""
     _record.set_initial_status(PutStatus.PENDING)
-    plain, fast = test_same_records.variants(test_same_records.HOSTS[1 + chance.randrange(2)])
-    at = chance.choice((0, chance.getrandbits(39)))
-    for _ in range(chance.randint(1, 3)):
-        messages = [test_same_records.fields_of(chance) for _ in range(chance.randint(1, 20))]
+    plain, fast = test_same_records.variants(test_same_records.HOSTS[1 + rng.randrange(2)])
+    at = rng.choice((0, rng.getrandbits(39)))
+    for _ in range(rng.randint(1, 3)):
+        messages = [test_same_records.fields_of(rng) for _ in range(rng.randint(1, 20))]
         expected, found = plain.run(messages, at), fast.run(messages, at)
         assert found == expected
         at = expected["at"]
     assert test_same_records.columns(fast.entries) == test_same_records.columns(plain.entries)
 
 
-def queue_tail(chance: Random) -> None:
+def queue_tail(rng: Random) -> None:
     """Units are added in batches of every length, taken and dropped; pending bytes and tags codes are equal."""
-    topic = chance.choice(test_same_records.TOPICS)
+    topic = rng.choice(test_same_records.TOPICS)
     plain: Any = PythonQueueTail(topic, 3)
     fast = _tails.QueueTail(topic, 3)
     assert (fast.topic_field, fast.magic, fast.is_schedule) == (plain.topic_field, plain.magic, plain.is_schedule)
     is_taken = True
-    for _ in range(chance.randint(1, 6)):
-        units = [(number(chance), chance.getrandbits(31), number(chance)) for _ in range(chance.choice((1, 7, 8, 90)))]
+    for _ in range(rng.randint(1, 6)):
+        units = [(number(rng), rng.getrandbits(31), number(rng)) for _ in range(rng.choice((1, 7, 8, 90)))]
         variants: tuple[Any, ...] = (
             (_record.Append, fast, _dispatch.gather_units),
             (PythonAppend, plain, python_gather_units),
@@ -62,19 +62,19 @@ def queue_tail(chance: Random) -> None:
                 for n, (at, size, code) in enumerate(units)
             ]  # fmt: skip
             assert gather(appends, lambda append: append.tags_code, lambda queue: None) == [queue] * is_taken
-        if is_taken := chance.random() < 0.7:
+        if is_taken := rng.random() < 0.7:
             assert fast.take_new_tags_codes() == plain.take_new_tags_codes()
         assert bytes(fast.pending) == bytes(plain.pending)
-        if chance.random() < 0.3:
+        if rng.random() < 0.3:
             is_taken = True
             fast.drop_pending()
             plain.drop_pending()
 
 
-def dispatch(chance: Random) -> None:
+def dispatch(rng: Random) -> None:
     """Batches of appends over several queues: the same is published, announced, left over and counted."""
-    seed = chance.getrandbits(32)
-    topics = chance.choice((None, {"T"}, ()))
+    seed = rng.getrandbits(32)
+    topics = rng.choice((None, {"T"}, ()))
     _record.set_initial_status(PutStatus.PENDING)
     publish = partial(_dispatch.publish, FULL_BYTES)
     results_of = test_same_publish.results_of
@@ -85,10 +85,10 @@ def dispatch(chance: Random) -> None:
     assert results_of(*fast, seed, topics) == expected
 
 
-def counts(chance: Random) -> None:
+def counts(rng: Random) -> None:
     """Values of every size, from zero to too many bounds."""
-    bounds = tuple(sorted(number(chance) for _ in range(chance.randrange(18))))
-    values = [chance.getrandbits(56) - (1 << 55) for _ in range(chance.randrange(40))]
+    bounds = tuple(sorted(number(rng) for _ in range(rng.randrange(18))))
+    values = [rng.getrandbits(56) - (1 << 55) for _ in range(rng.randrange(40))]
     tallies = [0] * (len(bounds) + 1)
     if len(bounds) > 15:
         assert raises(lambda: _counts.count_up(values, bounds, tallies))
@@ -100,54 +100,54 @@ def counts(chance: Random) -> None:
         assert raises(lambda: _counts.count_up(values, bounds, tallies[:-1]))
 
 
-def index(chance: Random) -> None:
+def index(rng: Random) -> None:
     """Messages with keys at known positions, in lists, or only in properties; then index items, some slots garbage."""
     fast, plain = _index.IndexEntries(index_keys), PythonIndexEntries()
-    for _ in range(chance.randint(1, 4)):
-        messages = some_messages(chance)
-        passed = chance.choice((0, 0, 1, 3))
+    for _ in range(rng.randint(1, 4)):
+        messages = some_messages(rng)
+        passed = rng.choice((0, 0, 1, 3))
         fast.add(messages, passed)
         plain.add(messages, passed)
-        if chance.random() < 0.2:
+        if rng.random() < 0.2:
             messages = messages * 300
             fast.add(messages)
             plain.add(messages)
         assert test_same_records.columns(fast) == test_same_records.columns(plain)
-        dropped = chance.randrange(len(plain) + 2) if chance.random() < 0.5 else 0
+        dropped = rng.randrange(len(plain) + 2) if rng.random() < 0.5 else 0
         plain.first(1 << 20)
         fast.drop(dropped)
         plain.drop(dropped)
         assert len(fast) == len(plain)
-    put_items(chance, *(np.array(column, np.int64) for column in test_same_records.columns(fast)))
+    put_items(rng, *(np.array(column, np.int64) for column in test_same_records.columns(fast)))
 
 
-def some_messages(chance: Random) -> list[Any]:
+def some_messages(rng: Random) -> list[Any]:
     """Return appends as the batch module makes them, as the store makes them, and with replaced properties."""
     made: list[Any] = []
-    for _ in range(chance.randint(1, 8)):
-        fields, keys = test_same_records.fields_of(chance)
+    for _ in range(rng.randint(1, 8)):
+        fields, keys = test_same_records.fields_of(rng)
         append = _record.Append(**fields, keys=keys)
-        if chance.random() < 0.6:
-            properties = "".join(chance.choices(ENTRIES, k=4)).encode()
-            body = bytes(12) + chance.randbytes(4) + bytes(4) + len(properties).to_bytes(2, "big") + properties
+        if rng.random() < 0.6:
+            properties = "".join(rng.choices(ENTRIES, k=4)).encode()
+            body = bytes(12) + rng.randbytes(4) + bytes(4) + len(properties).to_bytes(2, "big") + properties
             found = _batches.Batches(PutStatus.PENDING, b"").appends(body, (), "T", 0, 0, 0, bytes(8), 0)
             append = found[0] if found else append
-            if chance.random() < 0.5:
+            if rng.random() < 0.5:
                 append.properties = with_checksum_space(append.properties)
-            if chance.random() < 0.1:
+            if rng.random() < 0.1:
                 append.properties = b""
-        append.physical_offset, append.store_timestamp = number(chance), number(chance)
+        append.physical_offset, append.store_timestamp = number(rng), number(rng)
         made.append(append)
     return made
 
 
-def put_items(chance: Random, hashes: Numbers, offsets: Numbers, timestamps: Numbers) -> None:
+def put_items(rng: Random, hashes: Numbers, offsets: Numbers, timestamps: Numbers) -> None:
     """Write items into memory of exactly the file's size; compare with `put_one`."""
-    count, slots, first = len(hashes), chance.choice((1, 7, 100)), chance.randint(1, 9)
+    count, slots, first = len(hashes), rng.choice((1, 7, 100)), rng.randint(1, 9)
     layout = IndexLayout(slots, first + count)
-    image = np.frombuffer(chance.randbytes(layout.size), np.uint8).copy()
+    image = np.frombuffer(rng.randbytes(layout.size), np.uint8).copy()
     expected = bytearray(image)
-    begin = chance.choice((0, 1_700_000_000_000))
+    begin = rng.choice((0, 1_700_000_000_000))
     begun = _index.put_items(image, slots, first, begin, hashes, offsets, timestamps)
     for at in range(count):
         begun -= put_one(expected, layout, first + at, (int(hashes[at]), int(offsets[at]), int(timestamps[at])), begin)

@@ -14,26 +14,26 @@ def exact(data: bytes) -> memoryview:
     return np.array(bytearray(data), np.uint8).data
 
 
-def number(chance: Random) -> int:
+def number(rng: Random) -> int:
     """Return a number of 64 bits, often an extreme one."""
-    return chance.choice(INT64) if chance.random() < 0.5 else chance.getrandbits(64) - (1 << 63)
+    return rng.choice(INT64) if rng.random() < 0.5 else rng.getrandbits(64) - (1 << 63)
 
 
-def damaged(chance: Random, data: bytes, most: int = 4) -> bytes:
+def damaged(rng: Random, data: bytes, most: int = 4) -> bytes:
     """Return the bytes with a few changed, cut out, doubled, or replaced by extreme lengths."""
     bad = bytearray(data)
-    for _ in range(chance.randint(1, most)):
-        at, kind = chance.randrange(len(bad) + 1), chance.randrange(6)
+    for _ in range(rng.randint(1, most)):
+        at, kind = rng.randrange(len(bad) + 1), rng.randrange(6)
         if kind == 0 and at < len(bad):
-            bad[at] ^= 1 << chance.randrange(8)
+            bad[at] ^= 1 << rng.randrange(8)
         elif kind == 1 and at < len(bad):
-            bad[at] = chance.choice((0, 1, 2, 34, 92, 127, 128, 255))
+            bad[at] = rng.choice((0, 1, 2, 34, 92, 127, 128, 255))
         elif kind == 2:
-            del bad[at : at + chance.randrange(1, 9)]
+            del bad[at : at + rng.randrange(1, 9)]
         elif kind == 3:
-            bad[at:at] = bad[chance.randrange(len(bad) + 1) :][: chance.randrange(1, 40)]
+            bad[at:at] = bad[rng.randrange(len(bad) + 1) :][: rng.randrange(1, 40)]
         elif kind == 4:
-            length = chance.choice(LENGTHS)
+            length = rng.choice(LENGTHS)
             bad[at : at + len(length)] = length
         else:
             del bad[at:]

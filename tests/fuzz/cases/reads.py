@@ -20,7 +20,7 @@ from skylarkmq.protocol.message_id import cached_host
 from skylarkmq.protocol.unit_runs import MOST_UNITS, PythonUnitRun
 from tests.fuzz.cases.memory import damaged, exact, number
 from tests.protocol.compiled.test_same_messages import random_record, random_response
-from tests.protocol.compiled.test_same_units import Segment, random_units, seen
+from tests.protocol.compiled.test_same_units import Segment, attributes_of, random_units
 
 _gather: Final[Any] = compiled.load("gather")
 _messages: Final[Any] = compiled.load("messages")
@@ -28,28 +28,28 @@ _segment: Final = exact(Random(1).randbytes(1 << 16))
 _READ_BYTES: Final = 1 << 20
 
 
-def gather(chance: Random) -> None:
+def gather(rng: Random) -> None:
     """Runs of units, some of them invalid, with requests inside and outside of them; heads; writes to a socket."""
-    segment = Segment(chance.choice((0, 1 << 30, (1 << 62) - len(_segment), chance.getrandbits(50))), _segment)
-    units = random_units(chance, segment.start, chance.choice((1, 10, MOST_UNITS, 3 * MOST_UNITS)))
-    for _ in range(chance.choice((0, 0, 1, 2))):
-        at = chance.randrange(len(units) // 20 + 1) * 20
-        units = units[:at] + UNIT.pack(number(chance), number(chance) >> 32, number(chance)) + units[at + 20 :]
-    limit, span = segment.start + chance.choice((len(_segment), 20_000)), chance.choice((len(_segment), 10_000))
-    first, longest = chance.getrandbits(40), chance.choice((290, 400))
+    segment = Segment(rng.choice((0, 1 << 30, (1 << 62) - len(_segment), rng.getrandbits(50))), _segment)
+    units = random_units(rng, segment.start, rng.choice((1, 10, MOST_UNITS, 3 * MOST_UNITS)))
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        at = rng.randrange(len(units) // 20 + 1) * 20
+        units = units[:at] + UNIT.pack(number(rng), number(rng) >> 32, number(rng)) + units[at + 20 :]
+    limit, span = segment.start + rng.choice((len(_segment), 20_000)), rng.choice((len(_segment), 10_000))
+    first, longest = rng.getrandbits(40), rng.choice((290, 400))
     runs = [made(first, units, segment, limit, span, longest) for made in (PythonUnitRun, _gather.UnitRun)]
     assert len({(it.first, it.count, it.count and it.begin, it.end) for it in runs}) == 1
     parts: list[Any] = []
     for _ in range(3):
-        arguments = first + chance.randrange(-2, 80), chance.randrange(-1, MOST_UNITS + 3), chance.randrange(10_000)
-        if chance.random() < 0.1:
-            arguments = number(chance), number(chance), number(chance)
+        arguments = first + rng.randrange(-2, 80), rng.randrange(-1, MOST_UNITS + 3), rng.randrange(10_000)
+        if rng.random() < 0.1:
+            arguments = number(rng), number(rng), number(rng)
         records = runs[1].take(*arguments)
-        assert seen(records) == seen(runs[0].take(*arguments))
-        parts += [chance.randbytes(chance.randrange(40)), records or b""]
+        assert attributes_of(records) == attributes_of(runs[0].take(*arguments))
+        parts += [rng.randbytes(rng.randrange(40)), records or b""]
     written_alike(parts)
-    pieces: Any = tuple(chance.randbytes(chance.randrange(60)) for _ in range(5))
-    numbers = *(number(chance) for _ in range(3)), chance.getrandbits(32) - (1 << 31), chance.getrandbits(20)
+    pieces: Any = tuple(rng.randbytes(rng.randrange(60)) for _ in range(5))
+    numbers = *(number(rng) for _ in range(3)), rng.getrandbits(32) - (1 << 31), rng.getrandbits(20)
     assert _gather.found_head(pieces, *numbers) == python_found_head(pieces, *numbers)
 
 
@@ -64,12 +64,12 @@ def written_alike(parts: list[Any]) -> None:
         assert 0 <= taken <= len(expected)
 
 
-def messages(chance: Random) -> None:
+def messages(rng: Random) -> None:
     """A response's body, whole or damaged: the same messages, or the same error."""
-    row = random_response(chance)
-    if chance.random() < 0.4:
-        row = damaged(chance, row)
-    check_body = chance.random() < 0.7
+    row = random_response(rng)
+    if rng.random() < 0.4:
+        row = damaged(rng, row)
+    check_body = rng.random() < 0.7
     compiled_messages = _messages.Messages(MessageExt, cached_host)
     assert read(compiled_messages.read, exact(row), check_body) == read(
         record.python_read_common_layout, memoryview(row), check_body
@@ -85,18 +85,18 @@ def read(reader: record.RecordReader, row: memoryview, check_body: bool) -> obje
             return str(error)
 
 
-def columns(chance: Random) -> None:
+def columns(rng: Random) -> None:
     """Records with properties for columns, sometimes damaged: equal columns, or None."""
-    parts = [plain_record(chance) for _ in range(chance.randrange(1, 9))]
+    parts = [plain_record(rng) for _ in range(rng.randrange(1, 9))]
     places = [sum(map(len, parts[:n])) for n in range(len(parts))]
     buffer = b"".join(parts)
-    if is_damaged := chance.random() < 0.5:
-        buffer = damaged(chance, buffer) or b"\0"
+    if is_damaged := rng.random() < 0.5:
+        buffer = damaged(rng, buffer) or b"\0"
         places = [at for at in places if at < len(buffer) - 4]
-    if chance.random() < 0.1:
-        places = [number(chance), *places]
+    if rng.random() < 0.1:
+        places = [number(rng), *places]
         is_damaged = True
-    begin = chance.randrange(len(buffer) + 1) if chance.random() < 0.2 else 0
+    begin = rng.randrange(len(buffer) + 1) if rng.random() < 0.2 else 0
     assert steps(exact(buffer), begin, len(buffer)).tolist() == python_steps(buffer, begin, len(buffer)).tolist()
     starts = np.array(places, np.int64)
     found = plain_columns(exact(buffer), starts)
@@ -118,12 +118,10 @@ PIECES: Final = (
 )  # fmt: skip
 
 
-def plain_record(chance: Random) -> bytes:
+def plain_record(rng: Random) -> bytes:
     """Return a record that has columns."""
-    whole = bytearray(
-        random_record(chance, chance.choice(("T", "x" * 127)), bytes(8), b"".join(chance.choices(PIECES, k=4)))
-    )
-    struct.pack_into(">i", whole, 36, chance.choice((0, 2, 8, 0x300)))
-    struct.pack_into(">q", whole, 40, chance.choice((0, 1_700_000_000_000, -62_135_596_800_000)))
-    struct.pack_into(">q", whole, 56, chance.choice((0, 1_700_000_000_000, 253_402_300_799_999)))
+    whole = bytearray(random_record(rng, rng.choice(("T", "x" * 127)), bytes(8), b"".join(rng.choices(PIECES, k=4))))
+    struct.pack_into(">i", whole, 36, rng.choice((0, 2, 8, 0x300)))
+    struct.pack_into(">q", whole, 40, rng.choice((0, 1_700_000_000_000, -62_135_596_800_000)))
+    struct.pack_into(">q", whole, 56, rng.choice((0, 1_700_000_000_000, 253_402_300_799_999)))
     return bytes(whole)

@@ -236,20 +236,23 @@ def outcome(decode: stream.DecodeFrames, data: bytes, start: int = 0) -> Any:
         end: Any = decode(memoryview(data), start, LIMIT, commands)
     except ProtocolError as error:
         end = str(error)
-    return end, [seen(command) for command in commands]
+    return end, [attributes_of(command) for command in commands]
 
 
-def seen(command: RemotingCommand) -> tuple[Any, ...]:
+def attributes_of(command: RemotingCommand) -> tuple[Any, ...]:
     outer = command.code, command.flag, command.opaque, command.version, command.remark, command.dialect
     kinds = command.language, command.language_code, command.is_oneway, command.is_response
     own, other = SendMessageV2Header, SendMessageHeader
     if command.code == RequestCode.SEND_MESSAGE:
         own, other = other, own
-    read = tried(lambda: command.header(own).to_ext()), tried(lambda: command.header(other).to_ext())
-    return *outer, *kinds, bytes(command.body), *read, tried(command.ext_fields)
+    read = (
+        result_or_error(lambda: command.header(own).to_ext()),
+        result_or_error(lambda: command.header(other).to_ext()),
+    )
+    return *outer, *kinds, bytes(command.body), *read, result_or_error(command.ext_fields)
 
 
-def tried(read: Any) -> Any:
+def result_or_error(read: Any) -> Any:
     try:
         return read()
     except (RequestError, ProtocolError) as error:
@@ -307,7 +310,7 @@ def by_the_general_reader(header: bytes) -> list[Any]:
     except ProtocolError:
         return []
     command.dialect = MSGPACK
-    return [seen(command)]
+    return [attributes_of(command)]
 
 
 @pytest.mark.fuzz

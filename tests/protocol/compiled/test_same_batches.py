@@ -30,23 +30,23 @@ BATCH_LEVEL = ["", "", "WAIT\x01true\x02", "UNIQ_KEY\x01Z\x02", "n\x01v\x02", "x
 NAMES = ("flag", "sys_flag", "properties", "tags_code", "topic", "queue_id", "wait_flush", "born_host", "status")
 
 
-def some_batch(chance: random.Random) -> bytes:
+def some_batch(rng: random.Random) -> bytes:
     """Return a batch, mostly on the fast path, sometimes not, sometimes damaged."""
-    usual = ENTRIES[:6] if chance.random() < 0.7 else ENTRIES
+    usual = ENTRIES[:6] if rng.random() < 0.7 else ENTRIES
     records = []
-    for _ in range(chance.randint(1, 6)):
-        entries = [*chance.sample(usual, chance.randint(0, 4)), *([UNIQUE] if chance.random() < 0.97 else [])]
-        chance.shuffle(entries)
+    for _ in range(rng.randint(1, 6)):
+        entries = [*rng.sample(usual, rng.randint(0, 4)), *([UNIQUE] if rng.random() < 0.97 else [])]
+        rng.shuffle(entries)
         properties = "".join(entries).encode()
-        body = chance.randbytes(chance.choice((0, 10, 5000)))
-        flag = chance.randint(-(1 << 31), (1 << 31) - 1)
-        records.append(BatchRecord(flag, body, properties[: -1 if chance.random() < 0.3 else None]))
+        body = rng.randbytes(rng.choice((0, 10, 5000)))
+        flag = rng.randint(-(1 << 31), (1 << 31) - 1)
+        records.append(BatchRecord(flag, body, properties[: -1 if rng.random() < 0.3 else None]))
     batch = bytearray(encode_batch(records))
-    if chance.random() < 0.2:
-        at = chance.randrange(len(batch))
-        batch[at] = chance.randrange(256)
-    if chance.random() < 0.1:
-        del batch[chance.randrange(len(batch)) :]
+    if rng.random() < 0.2:
+        at = rng.randrange(len(batch))
+        batch[at] = rng.randrange(256)
+    if rng.random() < 0.1:
+        del batch[rng.randrange(len(batch)) :]
     return bytes(batch)
 
 
@@ -56,11 +56,11 @@ def test_batches_give_the_same_appends() -> None:
     fast = module.Batches(PutStatus.PENDING, completion.cluster_entry)
     slow = FastPathBatches(completion.cluster_entry)
     general = SendMessages(completion, 4 << 20, Deferral(()).defer, lambda: 0)
-    chance = random.Random(1)
+    rng = random.Random(1)
     plain = 0
     for _ in range(BATCHES):
-        batch = some_batch(chance)
-        batch_level = decode_properties(chance.choice(BATCH_LEVEL))
+        batch = some_batch(rng)
+        batch_level = decode_properties(rng.choice(BATCH_LEVEL))
         shared = completion.shared(batch_level)
         assert shared is not None
         values = ("T", 3, 1, 1_700_000_000_000, bytes(8), 2)
@@ -84,15 +84,15 @@ def test_similar_messages_give_the_same_appends() -> None:
     fast = module.Batches(PutStatus.PENDING, completion.cluster_entry)
     shared = completion.shared({})
     values = ("T", 3, 1, 1_700_000_000_000, bytes(8), 2)
-    chance = random.Random(3)
+    rng = random.Random(3)
     plain = 0
     for _ in range(BATCHES):
-        entries = [*chance.sample(ENTRIES[:6], chance.randint(0, 4)), UNIQUE]
-        chance.shuffle(entries)
-        first = "".join(entries).encode()[: -1 if chance.random() < 0.3 else None]
+        entries = [*rng.sample(ENTRIES[:6], rng.randint(0, 4)), UNIQUE]
+        rng.shuffle(entries)
+        first = "".join(entries).encode()[: -1 if rng.random() < 0.3 else None]
         second = bytearray(first)
-        for _ in range(chance.choice((0, 1, 1, 2))):
-            second[chance.randrange(len(second))] = chance.choice(b"kA1 \x01\x02\x1f\x7f\x80")
+        for _ in range(rng.choice((0, 1, 1, 2))):
+            second[rng.randrange(len(second))] = rng.choice(b"kA1 \x01\x02\x1f\x7f\x80")
         alone = [
             fast.appends(encode_batch([BatchRecord(0, b"b", text)]), shared, *values) for text in (first, bytes(second))
         ]
@@ -113,9 +113,9 @@ def test_similar_messages_give_the_same_appends() -> None:
 @pytest.mark.parametrize("host", [bytes(range(200, 208)), bytes(range(100, 120))])
 def test_offset_ids_are_equal(host: bytes) -> None:
     """The ids are equal to the digit, for both address families."""
-    chance = random.Random(2)
+    rng = random.Random(2)
     for count in (0, 1, 2, 100):
-        offsets = [chance.choice((0, chance.getrandbits(63))) for _ in range(count)]
+        offsets = [rng.choice((0, rng.getrandbits(63))) for _ in range(count)]
         appends = [Append("T", 0, b"", b"", 0, 0, 0, 0, bytes(8), 0, 0, True, physical_offset=at) for at in offsets]
         assert module.offset_ids(host, appends) == encode_offset_ids(host, offsets)
 

@@ -33,28 +33,28 @@ def results_of(
     make: Any, tail: Any, gather: Any, publish: Any, note: Any, seed: int, topics: Container[str] | None
 ) -> tuple[list[Any], list[Any]]:
     """Return the arrival notifications and all other visible results, batch by batch."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     queues = queues_of(tail)
     arrivals: list[Any] = []
     seen: list[Any] = []
     waiting: dict[Any, None] = {}
     for _ in range(30):
         appends = []
-        for _ in range(chance.choice((1, 4, 40, 400))):
-            queue = chance.choice(queues)
-            size, code = chance.choice((1, 100, 101, 1_000, 5_000)), chance.getrandbits(64) - (1 << 63)
-            places = {"physical_offset": chance.getrandbits(60), "queue_offset": queue.next_offset, "size": size}
+        for _ in range(rng.choice((1, 4, 40, 400))):
+            queue = rng.choice(queues)
+            size, code = rng.choice((1, 100, 101, 1_000, 5_000)), rng.getrandbits(64) - (1 << 63)
+            places = {"physical_offset": rng.getrandbits(60), "queue_offset": queue.next_offset, "size": size}
             appends.append(make(queue.topic, queue.queue_id, b"", b"", code, 0, 0, 0, bytes(8), queue=queue, **places))
             queue.next_offset += 1
         touched = gather(appends, lambda append: 0, lambda queue: None)
-        touched[0].is_removed = chance.random() < 0.2
+        touched[0].is_removed = rng.random() < 0.2
         units, others = publish(touched, waiting, topics, lambda *what: arrivals.append(what))
         seen.append((units, [queues.index(queue) for queue in waiting]))
         for queue in others:
             seen.append((queues.index(queue), queue.take_new_tags_codes()))
             queue.drop_pending()
             waiting.pop(queue, None)
-        for queue in chance.sample(queues, 2):
+        for queue in rng.sample(queues, 2):
             note(queue)
         seen += [(queue.end, bytes(queue.pending), queue.traffic.counts[:], queue.traffic.total) for queue in queues]
         seen += [queue.uncounted for queue in queues]

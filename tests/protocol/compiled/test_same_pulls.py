@@ -14,7 +14,7 @@ from skylarkmq.protocol.frame import encode_frame, illegal_frame
 from skylarkmq.protocol.headers.pull import PullMessageHeader
 from skylarkmq.protocol.send_command import decode_general
 from tests.protocol.compiled import test_same
-from tests.protocol.compiled.test_same import LIMIT, NUMBERS, OUTER, TEXTS, Inputs, seen, tried
+from tests.protocol.compiled.test_same import LIMIT, NUMBERS, OUTER, TEXTS, Inputs, attributes_of, result_or_error
 
 module = compiled.load("decode")
 pull_module = compiled.load("pull")
@@ -82,7 +82,7 @@ def outcome(decode: stream.DecodeFrames, data: bytes) -> Any:
         end: Any = decode(memoryview(data), 0, LIMIT, commands)
     except ProtocolError as error:
         end = str(error)
-    return end, [(*seen(command), tried(lambda it=command: fields_of(it))) for command in commands]
+    return end, [(*attributes_of(command), result_or_error(lambda it=command: fields_of(it))) for command in commands]
 
 
 def fields_of(command: RemotingCommand) -> list[Any]:

@@ -35,30 +35,30 @@ CHARACTERS = string.ascii_letters + string.digits + "-_ \x00\x7fé订单😀"
 SEGMENT_END = 1 << 40
 
 
-def some_text(chance: random.Random, longest: int) -> str:
-    return "".join(chance.choices(CHARACTERS, k=chance.randint(0, longest)))
+def some_text(rng: random.Random, longest: int) -> str:
+    return "".join(rng.choices(CHARACTERS, k=rng.randint(0, longest)))
 
 
-def fields_of(chance: random.Random) -> tuple[dict[str, Any], list[bytes] | None]:
+def fields_of(rng: random.Random) -> tuple[dict[str, Any], list[bytes] | None]:
     """Return the fields of a message, and its keys if they are set in advance."""
-    keys, unique = some_text(chance, 30), some_text(chance, 40).replace(" ", "")
+    keys, unique = some_text(rng, 30), some_text(rng, 40).replace(" ", "")
     properties = f"TAGS\x01a\x02UNIQ_KEY\x01{unique}\x02KEYS\x01{keys}\x02".encode()
-    body: Any = chance.randbytes(chance.choice((0, 1, 7, chance.randint(0, 300), chance.randint(0, 3000))))
+    body: Any = rng.randbytes(rng.choice((0, 1, 7, rng.randint(0, 300), rng.randint(0, 3000))))
     fields: dict[str, Any] = {
-        "topic": chance.choice(TOPICS),
-        "queue_id": chance.randint(0, 3),
-        "body": chance.choice((bytes, bytearray, memoryview))(body),
-        "properties": chance.choice((properties, b"", properties[:-1])),
-        "tags_code": chance.choice((0, -(1 << 31), (1 << 31) - 1, chance.randint(-(1 << 63), (1 << 63) - 1))),
-        "flag": chance.randint(-(1 << 31), (1 << 31) - 1),
-        "sys_flag": chance.choice((0, 1, 2, 4, 8, 12, 0x301, 0x30, chance.randint(0, 0x7FF))),
-        "born_timestamp": chance.choice((0, 1_700_000_000_000, chance.randint(-(1 << 63), (1 << 63) - 1))),
-        "born_host": chance.choice(HOSTS),
-        "reconsume_times": chance.randint(-1, 20),
-        "prepared_transaction_offset": chance.randint(0, 1 << 40),
-        "wait_flush": chance.random() < 0.9,
+        "topic": rng.choice(TOPICS),
+        "queue_id": rng.randint(0, 3),
+        "body": rng.choice((bytes, bytearray, memoryview))(body),
+        "properties": rng.choice((properties, b"", properties[:-1])),
+        "tags_code": rng.choice((0, -(1 << 31), (1 << 31) - 1, rng.randint(-(1 << 63), (1 << 63) - 1))),
+        "flag": rng.randint(-(1 << 31), (1 << 31) - 1),
+        "sys_flag": rng.choice((0, 1, 2, 4, 8, 12, 0x301, 0x30, rng.randint(0, 0x7FF))),
+        "born_timestamp": rng.choice((0, 1_700_000_000_000, rng.randint(-(1 << 63), (1 << 63) - 1))),
+        "born_host": rng.choice(HOSTS),
+        "reconsume_times": rng.randint(-1, 20),
+        "prepared_transaction_offset": rng.randint(0, 1 << 40),
+        "wait_flush": rng.random() < 0.9,
     }
-    return fields, index_keys(fields["properties"]) if chance.random() < 0.7 else None
+    return fields, index_keys(fields["properties"]) if rng.random() < 0.7 else None
 
 
 class Variant:
@@ -129,12 +129,12 @@ def test_records_units_and_entries(first: int) -> None:
     """Both variants write the same bytes for all messages, and the records read back."""
     module.set_initial_status(PutStatus.PENDING)
     for seed in SEEDS[first : first + 20]:
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         plain, fast = variants(HOSTS[1 + seed % 2])
-        at = chance.randint(0, 1 << 39)
+        at = rng.randint(0, 1 << 39)
         expected: dict[str, Any] = {}
         for count in (1, MESSAGES - 1):
-            messages = [fields_of(chance) for _ in range(count)]
+            messages = [fields_of(rng) for _ in range(count)]
             expected, found = plain.run(messages, at), fast.run(messages, at)
             assert found == expected
             at = expected["at"]
@@ -148,12 +148,12 @@ def test_messages_in_runs_give_the_same_bytes(sys_flag: int) -> None:
     """Messages that differ only in body, properties and flag give the same bytes, one by one and together, in both
     variants."""
     module.set_initial_status(PutStatus.PENDING)
-    chance = random.Random(sys_flag)
+    rng = random.Random(sys_flag)
     for _ in range(60):
-        common = fields_of(chance)[0] | {"topic": "T", "queue_id": 1, "sys_flag": sys_flag}
+        common = fields_of(rng)[0] | {"topic": "T", "queue_id": 1, "sys_flag": sys_flag}
         messages = []
-        for _ in range(chance.randint(1, 9)):
-            own, keys = fields_of(chance)
+        for _ in range(rng.randint(1, 9)):
+            own, keys = fields_of(rng)
             messages.append((common | {name: own[name] for name in ("body", "properties", "flag")}, keys))
         results: list[Any] = []
         for variant in (*variants(HOSTS[1]), *variants(HOSTS[1])):
@@ -215,13 +215,13 @@ def test_a_batch_grows_and_restarts() -> None:
 def test_index_files_are_equal(tmp_path: Path, slots: int) -> None:
     """Many keys, few keys, garbage in slots: both variants write the same file."""
     layout = IndexLayout(slots, 5000)
-    chance = np.random.default_rng(slots)
+    rng = np.random.default_rng(slots)
     files = [IndexFile.create(str(tmp_path / name), layout, None, Disk()) for name in ("plain", "compiled")]
     for count in (1, 2, 500, 30, 4000):
         entries = Entries(
-            chance.integers(0, 1 << 31, count),
-            chance.integers(0, 1 << 40, count),
-            1_700_000_000_000 + chance.integers(0, 1 << 43, count),
+            rng.integers(0, 1 << 31, count),
+            rng.integers(0, 1 << 40, count),
+            1_700_000_000_000 + rng.integers(0, 1 << 43, count),
         )
         for file, put_many in zip(files, (IndexFile._put_many, IndexFile._put_compiled), strict=True):
             one_first = 1 if file.header.next_item <= 1 else 0
@@ -233,7 +233,7 @@ def test_index_files_are_equal(tmp_path: Path, slots: int) -> None:
                 put_many(file, *entries.part(one_first))
             file._close_put(7, 9)
         assert files[0].header == files[1].header
-        (garbage,) = chance.integers(-5, 5000, 1).tolist()
+        (garbage,) = rng.integers(-5, 5000, 1).tolist()
         for name in ("plain", "compiled"):
             with (tmp_path / name).open("r+b") as image:
                 image.seek(layout.slot_at(count % slots))

@@ -47,12 +47,12 @@ def test_random_runs_are_equal() -> None:
         assert len({(it.first, it.count, it.count and it.begin, it.end) for it in runs}) == 1
         for _ in range(3):
             arguments = first + rng.randrange(-2, 80), rng.randrange(-1, MOST_UNITS + 3), rng.randrange(10_000)
-            plain, found = [seen(it.take(*arguments)) for it in runs]
+            plain, found = [attributes_of(it.take(*arguments)) for it in runs]
             assert plain == found
     assert len(lengths) > MOST_UNITS
 
 
-def seen(records: Any) -> object:
+def attributes_of(records: Any) -> object:
     """Return all visible attributes."""
     if records is None:
         return None
