@@ -24,8 +24,9 @@ Source: docs/formats.md, "CommitLog record".
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from isal.isal_zlib import crc32
@@ -37,7 +38,9 @@ from skylarkmq.protocol.message import MessageExt, decode_properties
 from skylarkmq.protocol.message_id import cached_host
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-RecordReader: TypeAlias = Callable[[memoryview, int, bool, list[MessageExt]], int]
+RecordReader: TypeAlias = Callable[[memoryview, int, bool, list[Any]], int]
+
+M = TypeVar("M", bound=MessageExt)
 
 MAGIC_V1: Final = -626843481
 MAGIC_V2: Final = -626843477
@@ -334,7 +337,11 @@ def iterate(buffer: Buffer, at: int = 0, *, check_body: bool = True) -> Iterator
 
 def to_message(record: Record) -> MessageExt:
     """Return the record as a message. Body and properties are copied, so the message outlives the buffer."""
-    return MessageExt(
+    return _message_of(record, MessageExt)
+
+
+def _message_of(record: Record, kind: type[M]) -> M:
+    return kind(
         topic=record.topic,
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
@@ -357,29 +364,42 @@ def to_message(record: Record) -> MessageExt:
 def decode(buffer: Buffer, *, check_body: bool = True) -> list[MessageExt]:
     """Return every message of a pull response's body. Raises ProtocolError unless the body consists of whole
     records."""
+    return _decode(buffer, check_body, read_common_layout, MessageExt)
+
+
+def decoder_of(kind: type[M]) -> Callable[[Buffer], list[M]]:
+    """Return a function that decodes as `decode` does, but makes instances of `kind`: a subclass of MessageExt whose
+    further fields have defaults."""
+    read = _reader_of(kind)
+    return lambda buffer: _decode(buffer, True, read, kind)
+
+
+def _decode(buffer: Buffer, check_body: bool, read: RecordReader, kind: type[M]) -> list[M]:
     source = memoryview(buffer)
-    messages: list[MessageExt] = []
+    messages: list[M] = []
     at, end = 0, len(source)
-    while (at := read_common_layout(source, at, check_body, messages)) < end:
+    while (at := read(source, at, check_body, messages)) < end:
         found = parse(source, at, check_body=check_body)
         if not isinstance(found, Record):
             what = "nothing there" if found is END else found
             raise ProtocolError(f"no record at byte {at} of {end}: {what}")
-        messages.append(to_message(found))
+        messages.append(_message_of(found, kind))
         at += found.size
     return messages
 
 
-def python_read_common_layout(source: memoryview, at: int, check_body: bool, messages: list[MessageExt]) -> int:
+def python_read_common_layout(
+    source: memoryview, at: int, check_body: bool, messages: list[Any], kind: type[MessageExt] = MessageExt
+) -> int:
     """Append the V1 messages with IPv4 hosts from `at` on to `messages`; return the position of the first other record,
     or the end."""
-    while (message := _common_layout_message(source, at, check_body)) is not None:
+    while (message := _common_layout_message(source, at, check_body, kind)) is not None:
         messages.append(message)
         at += message.size
     return at
 
 
-def _common_layout_message(source: memoryview, at: int, check_body: bool) -> MessageExt | None:
+def _common_layout_message(source: memoryview, at: int, check_body: bool, kind: type[MessageExt]) -> MessageExt | None:
     """Return the same as `parse` and `to_message` for a V1 record with IPv4 hosts; None: the caller has to use
     these."""
     remaining = len(source) - at
@@ -409,7 +429,7 @@ def _common_layout_message(source: memoryview, at: int, check_body: bool) -> Mes
     except UnicodeDecodeError:
         return None
     properties = decode_properties(str(source[properties_at:end], "utf-8", "replace"))
-    return MessageExt(
+    return kind(
         topic, queue_id, queue_offset, physical_offset, body, properties, flag, sys_flag,
         born_timestamp, cached_host(born_host), store_timestamp, cached_host(store_host),
         reconsume_times, prepared, crc, size,
@@ -417,6 +437,13 @@ def _common_layout_message(source: memoryview, at: int, check_body: bool) -> Mes
 
 
 _compiled: Final = compiled.load("messages")
-read_common_layout: Final[RecordReader] = (
-    python_read_common_layout if _compiled is None else _compiled.Messages(MessageExt, cached_host).read
-)
+
+
+def _reader_of(kind: type[MessageExt]) -> RecordReader:
+    if _compiled is None:
+        return partial(python_read_common_layout, kind=kind)
+    reader: RecordReader = _compiled.Messages(kind, cached_host).read
+    return reader
+
+
+read_common_layout: RecordReader = _reader_of(MessageExt)

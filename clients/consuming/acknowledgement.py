@@ -11,7 +11,8 @@ that was revoked belongs to another member: neither call has an effect on it.
 import asyncio
 
 from skylarkmq.clients.consuming.later import Later
-from skylarkmq.clients.consuming.message_buffer import Delivery, MessageBuffer
+from skylarkmq.clients.consuming.message_buffer import MessageBuffer
+from skylarkmq.clients.consuming.received_message import ReceivedMessage
 from skylarkmq.clients.consuming.send_back import SendBack
 from skylarkmq.clients.errors import ClientClosed, InvalidMessage
 from skylarkmq.clients.settings import ConsumerSettings
@@ -30,10 +31,9 @@ class Acknowledgement:
     def __repr__(self) -> str:
         return f"<Acknowledgement failed={self.failed}>"
 
-    def check(self, delivery: Delivery) -> None:
+    def check(self, message: ReceivedMessage) -> None:
         """Raise the errors of `ack`."""
-        message = delivery.message
-        if delivery.finished:
+        if message.finished:
             raise InvalidMessage(f"message {message.msg_id} is acknowledged already", topic=message.topic)
         if self._closed:
             raise ClientClosed(
@@ -41,46 +41,46 @@ class Acknowledgement:
                 topic=message.topic,
             )
 
-    def ack(self, delivery: Delivery) -> None:
+    def ack(self, message: ReceivedMessage) -> None:
         """Finish a message. Raises InvalidMessage if it is finished already, ClientClosed after the consumer's stop."""
-        self.check(delivery)
-        delivery.finish()
+        self.check(message)
+        message.finish()
 
-    async def nack(self, delivery: Delivery, later: Later) -> None:
+    async def nack(self, message: ReceivedMessage, later: Later) -> None:
         """Send a message back to its broker, to be redelivered as `later` describes. Raises the errors of `ack`."""
-        self.check(delivery)
-        await self.failure(delivery, later)
+        self.check(message)
+        await self.failure(message, later)
 
-    async def failure(self, delivery: Delivery, later: Later) -> None:
+    async def failure(self, message: ReceivedMessage, later: Later) -> None:
         """As `nack`, also while the consumer stops: for messages that a handler could not finish."""
         self.failed += 1
-        if delivery.tracker.dropped:
-            delivery.finished = True
+        if message.tracker.dropped:
+            message.finished = True
             return
-        delivery.finished = True  # nothing else may finish it while the request is under way
+        message.finished = True  # nothing else may finish it while the request is under way
         is_back = False
         try:
-            is_back = self._send_back is None or await self._send_back.back(delivery, later.level)
+            is_back = self._send_back is None or await self._send_back.back(message, later.level)
         finally:
             if is_back:
-                delivery.finish()
+                message.finish()
             else:
-                delivery.finished = False
+                message.finished = False
         if not is_back:
-            self._again(delivery)
+            self._again(message)
 
-    def put_back(self, delivery: Delivery) -> None:
+    def put_back(self, message: ReceivedMessage) -> None:
         """Deliver a message again, next, unless it is finished."""
-        if not delivery.finished:
-            self._buffer.put_back(delivery)
+        if not message.finished:
+            self._buffer.put_back(message)
 
     def close(self) -> None:
         """Raise ClientClosed from now on: offsets are committed, and a later acknowledgement would be lost."""
         self._closed = True
 
-    def _again(self, delivery: Delivery) -> None:
+    def _again(self, message: ReceivedMessage) -> None:
         settings = self._settings
-        pause_s = min(settings.retry_pause_s * (1 << min(delivery.failures, 16)), settings.retry_pause_max_s)
-        delivery.failures += 1
-        delivery.message.reconsume_times += 1
-        asyncio.get_running_loop().call_later(pause_s, self._buffer.put_back, delivery)
+        pause_s = min(settings.retry_pause_s * (1 << min(message.failures, 16)), settings.retry_pause_max_s)
+        message.failures += 1
+        message.reconsume_times += 1
+        asyncio.get_running_loop().call_later(pause_s, self._buffer.put_back, message)

@@ -21,8 +21,7 @@ import msgspec
 from skylarkmq.clients.consuming.consume_rates import ConsumeRates
 from skylarkmq.clients.consuming.handlers import MessageHandler
 from skylarkmq.clients.consuming.later import Later
-from skylarkmq.clients.consuming.message_buffer import Delivery
-from skylarkmq.clients.consuming.received_message import Deserializer, receive
+from skylarkmq.clients.consuming.received_message import Deserializer, ReceivedMessage, prepare
 from skylarkmq.clients.consuming.stack_dump import stack_of
 from skylarkmq.clients.errors import ClientError
 
@@ -41,7 +40,7 @@ class Call(msgspec.Struct, eq=False):
     """A running call. `begun_s` is a time of the clock, `cancelling` the number of cancellations before it expired."""
 
     task: asyncio.Task[Any]
-    delivery: Delivery
+    message: ReceivedMessage
     begun_s: float
     expired: bool = False
     cancelling: int = 0
@@ -69,19 +68,21 @@ class HandlerCalls:
     def __repr__(self) -> str:
         return f"<HandlerCalls {len(self._running)} running, {self.timed_out} timed out>"
 
-    async def call(self, delivery: Delivery, task: asyncio.Task[Any] | None = None) -> Later | None:
+    async def call(self, message: ReceivedMessage, task: asyncio.Task[Any] | None = None) -> Later | None:
         """Call the handler with a message and return its result. `task`: the current task, if the caller has it.
 
         Raises HandlerTimeout, InvalidResult, InvalidBody if the handler cannot be called, and whatever it raises.
         """
         task = task or asyncio.current_task()
         assert task is not None
-        tracker = delivery.tracker
+        tracker = message.tracker
         tracker.begun_s = begun_s = self._clock()
-        call = self._running[task] = Call(task, delivery, begun_s)
+        call = self._running[task] = Call(task, message, begun_s)
         succeeded = False
         try:
-            result = await self._handler(receive(delivery, self._deserializer))
+            if self._deserializer is not None or message.error is not None:
+                prepare(message, self._deserializer)
+            result = await self._handler(message)
             if result is None:
                 succeeded = True
             elif type(result) is not Later:
@@ -119,15 +120,15 @@ class HandlerCalls:
         """Return a text for each running call, oldest first: its message, and the line where it waits."""
         now_s = self._clock()
         for call in self._running.values():
-            message, queue = call.delivery.message, call.delivery.tracker.queue
+            message, queue = call.message, call.message.tracker.queue
             head = f"{call.task.get_name()} msg_id={message.msg_id} queue={queue}"
             yield f"{head} running_s={now_s - call.begun_s:.3f}\n{stack_of(call.task)}"
 
     def _expire(self, call: Call) -> None:
         log.warning(
             "handler canceled, it took too long msg_id=%s queue=%s limit_s=%s",
-            call.delivery.message.msg_id,
-            call.delivery.tracker.queue,
+            call.message.msg_id,
+            call.message.tracker.queue,
             self.limit_s,
         )
         self.timed_out += 1

@@ -23,7 +23,7 @@ from skylarkmq.clients.consuming.acknowledgement import Acknowledgement
 from skylarkmq.clients.consuming.handler_calls import HandlerCalls, InvalidResult, invalid_result
 from skylarkmq.clients.consuming.handlers import MessageHandler
 from skylarkmq.clients.consuming.later import LATER, Later
-from skylarkmq.clients.consuming.message_buffer import Delivery, MessageBuffer
+from skylarkmq.clients.consuming.message_buffer import MessageBuffer
 from skylarkmq.clients.consuming.queue_inboxes import QueueInbox, QueueInboxes
 from skylarkmq.clients.consuming.queue_locks import QueueLocks
 from skylarkmq.clients.consuming.received_message import ReceivedMessage
@@ -90,21 +90,21 @@ class ConcurrentHandling:
     async def work(self) -> None:
         """Handle one message after the other, until the buffer is closed."""
         buffer, call, task = self._buffer, self._calls.call, asyncio.current_task()
-        while (delivery := buffer.take_nowait() or await buffer.take()) is not None:
+        while (message := buffer.take_nowait() or await buffer.take()) is not None:
             later = LATER
             try:
-                result = await call(delivery, task)
+                result = await call(message, task)
             except (InvalidBody, InvalidResult) as error:
-                log_rejected(delivery.message, error)
+                log_rejected(message, error)
             except Exception:
-                log.warning(FAILED, delivery.message.msg_id, exc_info=True)
+                log.warning(FAILED, message.msg_id, exc_info=True)
             else:
                 if result is None:
                     self.handled += 1
-                    delivery.finish()
+                    message.finish()
                     continue
                 later = result
-            await self._acknowledgement.failure(delivery, later)
+            await self._acknowledgement.failure(message, later)
 
 
 class OrderlyHandling:
@@ -149,23 +149,23 @@ class OrderlyHandling:
 
     async def _handle_first(self, inbox: QueueInbox) -> float:
         """Handle the first message. Return how long the inbox pauses, in seconds."""
-        delivery = inbox.deliveries[0]
-        if not await self._succeeds(delivery):
+        message = inbox.messages[0]
+        if not await self._succeeds(message):
             self._failed += 1
-            if not inbox.tracker.dropped and not await self._is_given_up(delivery.message):
-                delivery.message.reconsume_times += 1
+            if not inbox.tracker.dropped and not await self._is_given_up(message):
+                message.reconsume_times += 1
                 return max(self._settings.suspend_pause_s, ORDERLY_PAUSE_MIN_S)
         self._inboxes.finish_first(inbox)
         return 0.0
 
-    async def _succeeds(self, delivery: Delivery) -> bool:
+    async def _succeeds(self, message: ReceivedMessage) -> bool:
         try:
-            result = await self._calls.call(delivery)
+            result = await self._calls.call(message)
         except (InvalidBody, InvalidResult) as error:
-            log_rejected(delivery.message, error)
+            log_rejected(message, error)
             return False
         except Exception:
-            log.warning(FAILED, delivery.message.msg_id, exc_info=True)
+            log.warning(FAILED, message.msg_id, exc_info=True)
             return False
         if result is not None:
             return False

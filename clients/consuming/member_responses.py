@@ -20,9 +20,9 @@ import msgspec
 from skylarkmq.clients.connection.background_tasks import Background
 from skylarkmq.clients.consuming.group_member import GroupMember
 from skylarkmq.clients.consuming.handler_calls import HandlerCalls
-from skylarkmq.clients.consuming.message_buffer import Delivery
 from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
 from skylarkmq.clients.consuming.queue_puller import QueuePuller
+from skylarkmq.clients.consuming.received_message import received
 from skylarkmq.clients.consuming.stack_dump import thread_stacks
 from skylarkmq.clients.consuming.stored_messages import inflate_message, restore_topic
 from skylarkmq.clients.settings import ConsumerSettings
@@ -118,7 +118,7 @@ class MemberResponses:
             queue = MessageQueue(message.topic, "", message.queue_id)
             await inflate_message(message, self._settings.max_inflated_bytes)
             restored = restore_topic(message, self._member.namespace)
-            result = await self._calls.call(Delivery(restored, OffsetTracker(message.queue_offset, queue=queue)))
+            result = await self._calls.call(received(restored, OffsetTracker(message.queue_offset, queue=queue)))
         except Exception as error:
             log.info("handler failed in a direct call msg_id=%s", message.msg_id, exc_info=True)
             name, remark = ConsumeResultName.THROW_EXCEPTION, f"{type(error).__name__}: {error}"

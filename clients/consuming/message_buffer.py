@@ -13,11 +13,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
-import msgspec
-
 from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
-from skylarkmq.clients.errors import ClientError
-from skylarkmq.protocol.message import MessageExt
+from skylarkmq.clients.consuming.received_message import ReceivedMessage
 
 
 class Sink(Protocol):
@@ -26,7 +23,7 @@ class Sink(Protocol):
     def __len__(self) -> int:
         """Return the number of waiting messages."""
 
-    def put(self, deliveries: Iterable["Delivery"]) -> None:
+    def put(self, messages: Iterable[ReceivedMessage]) -> None:
         """Add messages of one queue."""
 
     async def settle(self, tracker: OffsetTracker) -> None:
@@ -36,42 +33,24 @@ class Sink(Protocol):
         """Return the offset of the first waiting message of a queue; None if there is none."""
 
 
-class Delivery(msgspec.Struct, eq=False):
-    """One message on its way through the application. `failures` counts redeliveries within this process.
-
-    `error` is set if the body cannot be read: such a message is never passed to a handler.
-    """
-
-    message: MessageExt
-    tracker: OffsetTracker
-    failures: int = 0
-    finished: bool = False
-    error: ClientError | None = None
-
-    def finish(self) -> None:
-        """Let the committed offset advance over this message."""
-        self.finished = True
-        self.tracker.finish(self.message.queue_offset)
-
-
 class MessageBuffer:
     """A FIFO buffer."""
 
     def __init__(self) -> None:
-        self._deliveries: deque[Delivery] = deque()
+        self._messages: deque[ReceivedMessage] = deque()
         self._takers: deque[asyncio.Future[None]] = deque()
         self._is_waking = False
         self.closed = False
 
     def __repr__(self) -> str:
-        return f"<MessageBuffer {len(self._deliveries)} waiting>"
+        return f"<MessageBuffer {len(self._messages)} waiting>"
 
     def __len__(self) -> int:
-        return len(self._deliveries)
+        return len(self._messages)
 
-    def put(self, deliveries: Iterable[Delivery]) -> None:
+    def put(self, messages: Iterable[ReceivedMessage]) -> None:
         """Add messages at the end."""
-        self._deliveries.extend(deliveries)
+        self._messages.extend(messages)
         self._wake()
 
     async def settle(self, tracker: OffsetTracker) -> None:
@@ -79,32 +58,32 @@ class MessageBuffer:
 
     def next_offset(self, tracker: OffsetTracker) -> int | None:
         """Return the offset of the first waiting message of a queue; None if there is none."""
-        waiting = (delivery for delivery in self._deliveries if delivery.tracker is tracker and not delivery.finished)
-        return min((delivery.message.queue_offset for delivery in waiting), default=None)
+        waiting = (message for message in self._messages if message.tracker is tracker and not message.finished)
+        return min((message.queue_offset for message in waiting), default=None)
 
-    def put_back(self, delivery: Delivery) -> None:
+    def put_back(self, message: ReceivedMessage) -> None:
         """Add a message at the front: it is taken next."""
         if self.closed:
             return
-        self._deliveries.appendleft(delivery)
+        self._messages.appendleft(message)
         self._wake()
 
-    def take_nowait(self) -> Delivery | None:
+    def take_nowait(self) -> ReceivedMessage | None:
         """Return the next message; None if there is none, or the buffer is closed."""
-        while self._deliveries and not self.closed:
-            delivery = self._deliveries.popleft()
-            if not (delivery.tracker.dropped or delivery.finished):
-                return delivery
+        while self._messages and not self.closed:
+            message = self._messages.popleft()
+            if not (message.tracker.dropped or message.finished):
+                return message
         return None
 
-    async def take(self) -> Delivery | None:
+    async def take(self) -> ReceivedMessage | None:
         """Wait for the next message and return it; None once the buffer is closed."""
         while not self.closed:
-            delivery = self.take_nowait()
-            if delivery is not None:
-                return delivery
+            message = self.take_nowait()
+            if message is not None:
+                return message
             await self._arrival()
-            if len(self._deliveries) > 1:
+            if len(self._messages) > 1:
                 self._wake()
         return None
 
@@ -123,7 +102,7 @@ class MessageBuffer:
     def close(self) -> None:
         """Wake all takers, and drop the messages that were not taken."""
         self.closed = True
-        self._deliveries.clear()
+        self._messages.clear()
         while self._takers:
             self._is_waking = False
             self._wake()
@@ -131,7 +110,7 @@ class MessageBuffer:
     def forked(self) -> None:
         """Drop everything, in the child of a fork: takers and messages belong to the parent."""
         self.closed = True
-        self._deliveries.clear()
+        self._messages.clear()
         self._takers.clear()
 
     def _wake(self) -> None:

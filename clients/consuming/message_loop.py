@@ -8,10 +8,10 @@ back, unless it is acknowledged: the next loop receives it first.
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-from skylarkmq.clients.consuming.message_buffer import Delivery, MessageBuffer
+from skylarkmq.clients.consuming.message_buffer import MessageBuffer
 from skylarkmq.clients.consuming.received_message import ReceivedMessage
 
-Take = Callable[[], Awaitable[tuple[Delivery, ReceivedMessage] | None]]
+Take = Callable[[], Awaitable[ReceivedMessage | None]]
 """Returns the next message, as soon as there is one; None once the consumer has stopped."""
 
 
@@ -22,7 +22,7 @@ class MessageLoop:
         self._buffer = buffer
         self._take = take
         self._acknowledges = acknowledges
-        self._in_hand: Delivery | None = None
+        self._in_hand: ReceivedMessage | None = None
 
     def __repr__(self) -> str:
         return f"<MessageLoop {self._buffer}>"
@@ -31,14 +31,13 @@ class MessageLoop:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        delivery, self._in_hand = self._in_hand, None
-        if delivery is not None and self._acknowledges and not delivery.finished:
-            delivery.finish()
-        taken = await self._take()
-        if taken is None:
+        message, self._in_hand = self._in_hand, None
+        if message is not None and self._acknowledges and not message.finished:
+            message.finish()
+        self._in_hand = following = await self._take()
+        if following is None:
             raise StopAsyncIteration
-        self._in_hand, message = taken
-        return message
+        return following
 
     async def aclose(self) -> None:
         """Leave the loop."""
@@ -48,6 +47,6 @@ class MessageLoop:
         self._leave()
 
     def _leave(self) -> None:
-        delivery, self._in_hand = self._in_hand, None
-        if delivery is not None and not delivery.finished:
-            self._buffer.put_back(delivery)
+        message, self._in_hand = self._in_hand, None
+        if message is not None and not message.finished:
+            self._buffer.put_back(message)

@@ -27,12 +27,12 @@ from skylarkmq.clients.connection.time_limit import time_limit
 from skylarkmq.clients.consuming.allocation import averagely
 from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92
 from skylarkmq.clients.consuming.member_responses import MemberResponses
-from skylarkmq.clients.consuming.message_buffer import Delivery, MessageBuffer
+from skylarkmq.clients.consuming.message_buffer import MessageBuffer
 from skylarkmq.clients.consuming.message_loop import MessageLoop
 from skylarkmq.clients.consuming.push_consumer import ConsumerStatistics
 from skylarkmq.clients.consuming.queue_puller import QueuePuller
 from skylarkmq.clients.consuming.rebalance_callbacks import RebalanceCallbacks
-from skylarkmq.clients.consuming.received_message import ReceivedMessage, receive
+from skylarkmq.clients.consuming.received_message import ReceivedMessage, prepare
 from skylarkmq.clients.errors import InvalidBody
 from skylarkmq.clients.hooks import Received
 from skylarkmq.clients.namespaces import Namespace
@@ -81,7 +81,7 @@ class PullConsumer(Participant):
             callbacks=RebalanceCallbacks(options.get("on_assigned"), options.get("on_revoked"), self._namespace),
         )
         self._responses = MemberResponses(self._member, None, settings)
-        self._polled: list[Delivery] = []
+        self._polled: list[ReceivedMessage] = []
         self._handled = 0
 
     def __repr__(self) -> str:
@@ -178,7 +178,7 @@ class PullConsumer(Participant):
         """
         check_number("offset", offset, 0)
         queue = self._puller(queue).queue
-        self._polled = [delivery for delivery in self._polled if delivery.tracker.queue != queue]
+        self._polled = [message for message in self._polled if message.tracker.queue != queue]
         self._member.assigned.adopt(queue, self._member.subscription(queue.topic), offset)
 
     async def seek_to_time(self, queue: MessageQueue, when: datetime, *, timeout_s: float | None = None) -> int:
@@ -265,20 +265,20 @@ class PullConsumer(Participant):
         begun_s = time.time()
         try:
             async with asyncio.timeout(timeout_s):
-                delivery = await self._buffer.take()
+                message = await self._buffer.take()
         except TimeoutError:
             return []
         messages: list[ReceivedMessage] = []
-        while delivery is not None:
+        while message is not None:
             try:
-                messages.append(receive(delivery, self._deserializer))
+                messages.append(prepare(message, self._deserializer))
             except InvalidBody:
-                self._buffer.put_back(delivery)
+                self._buffer.put_back(message)
                 if messages:
                     break  # the next call raises it
                 raise
-            self._polled.append(delivery)
-            delivery = self._buffer.take_nowait() if len(messages) < max_messages else None
+            self._polled.append(message)
+            message = self._buffer.take_nowait() if len(messages) < max_messages else None
         self._handled += len(messages)
         if self._hooks is not None and messages:
             self._received(messages, begun_s)
@@ -303,18 +303,18 @@ class PullConsumer(Participant):
         self._check_process()
         return MessageLoop(self._buffer, self._take, acknowledges=True)
 
-    async def _take(self) -> tuple[Delivery, ReceivedMessage] | None:
+    async def _take(self) -> ReceivedMessage | None:
         begun_s = time.time()
-        delivery = await self._buffer.take()
-        if delivery is None:
+        message = await self._buffer.take()
+        if message is None:
             return None
         try:
-            message = receive(delivery, self._deserializer)
+            prepare(message, self._deserializer)
         except InvalidBody:
-            self._buffer.put_back(delivery)
+            self._buffer.put_back(message)
             raise
         self._received([message], begun_s)
-        return delivery, message
+        return message
 
     def _received(self, messages: Sequence[MessageExt], begun_s: float) -> None:
         if self._hooks is not None:
@@ -323,8 +323,8 @@ class PullConsumer(Participant):
 
     def _finish_polled(self) -> None:
         polled, self._polled = self._polled, []
-        for delivery in polled:
-            delivery.finish()
+        for message in polled:
+            message.finish()
 
     def _puller(self, queue: MessageQueue) -> QueuePuller:
         self._check_process()

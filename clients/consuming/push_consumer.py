@@ -42,11 +42,11 @@ from skylarkmq.clients.consuming.handlers import BlockingHandler, HandlerThreads
 from skylarkmq.clients.consuming.later import LATER
 from skylarkmq.clients.consuming.local_offsets import DEFAULT_INSTANCE, LocalOffsets, default_path
 from skylarkmq.clients.consuming.member_responses import MemberResponses
-from skylarkmq.clients.consuming.message_buffer import Delivery, MessageBuffer
+from skylarkmq.clients.consuming.message_buffer import MessageBuffer
 from skylarkmq.clients.consuming.message_loop import MessageLoop
 from skylarkmq.clients.consuming.queue_inboxes import QueueInboxes
 from skylarkmq.clients.consuming.rebalance_callbacks import RebalanceCallbacks
-from skylarkmq.clients.consuming.received_message import ReceivedMessage, receive
+from skylarkmq.clients.consuming.received_message import ReceivedMessage, prepare
 from skylarkmq.clients.consuming.send_back import SendBack
 from skylarkmq.clients.errors import InvalidArgument, InvalidBody
 from skylarkmq.clients.hooks import Received, joined
@@ -279,26 +279,26 @@ class PushConsumer(Participant):
             raise InvalidArgument("a consumer with a handler is not read by `async for`: leave one of them out")
         return MessageLoop(self._buffer, self._take, acknowledges=self._auto_ack)
 
-    async def _take(self) -> tuple[Delivery, ReceivedMessage] | None:
+    async def _take(self) -> ReceivedMessage | None:
         begun_s = time.time()
-        while (delivery := await self._buffer.take()) is not None:
-            message = await self._readable(delivery)
-            if message is None:
+        while (message := await self._buffer.take()) is not None:
+            if not await self._is_readable(message):
                 continue
             if self._hooks is not None:
                 group, client_id = self._member.group, self.client.client_id
                 self._hooks.received(Received((message,), group, client_id, begun_s, self._namespace.name))
-            return delivery, message
+            return message
         return None
 
-    async def _readable(self, delivery: Delivery) -> ReceivedMessage | None:
-        """Return the message; None if its body cannot be read: it is then sent back."""
+    async def _is_readable(self, message: ReceivedMessage) -> bool:
+        """Prepare a message for the loop. Return False if its body cannot be read: it is then sent back."""
         try:
-            return receive(delivery, self._deserializer, self._acknowledgement)
+            prepare(message, self._deserializer, self._acknowledgement)
         except InvalidBody as error:
-            log_rejected(delivery.message, error)
-        await self._acknowledgement.failure(delivery, LATER)
-        return None
+            log_rejected(message, error)
+            await self._acknowledgement.failure(message, LATER)
+            return False
+        return True
 
     def _wrapped(self, queue: MessageQueue) -> MessageQueue:
         check_queue(queue)

@@ -14,15 +14,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from skylarkmq.clients.consuming.message_buffer import Delivery
 from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
+from skylarkmq.clients.consuming.received_message import ReceivedMessage
 
 
 class QueueInbox(msgspec.Struct, eq=False):
     """The messages of one queue. `is_queued`: the inbox waits for a worker, or a worker has it, or it pauses."""
 
     tracker: OffsetTracker
-    deliveries: deque[Delivery]
+    messages: deque[ReceivedMessage]
     is_queued: bool = False
     is_taken: bool = False
     settled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
@@ -44,23 +44,23 @@ class QueueInboxes:
         """Return the number of waiting messages."""
         return self._waiting
 
-    def put(self, deliveries: Iterable[Delivery]) -> None:
+    def put(self, messages: Iterable[ReceivedMessage]) -> None:
         """Add messages at the ends of their inboxes."""
-        for delivery in deliveries:
-            tracker = delivery.tracker
+        for message in messages:
+            tracker = message.tracker
             if self.closed or tracker.dropped:
                 continue
             inbox = self._inboxes.get(tracker)
             if inbox is None:
                 inbox = self._inboxes[tracker] = QueueInbox(tracker, deque())
-            inbox.deliveries.append(delivery)
+            inbox.messages.append(message)
             self._waiting += 1
             self._enqueue(inbox)
 
     def next_offset(self, tracker: OffsetTracker) -> int | None:
         """Return the offset of the first unfinished message of a queue; None if there is none."""
         inbox = self._inboxes.get(tracker)
-        return inbox.deliveries[0].message.queue_offset if inbox is not None and inbox.deliveries else None
+        return inbox.messages[0].queue_offset if inbox is not None and inbox.messages else None
 
     async def take(self) -> QueueInbox | None:
         """Wait for an inbox with a message to handle and return it; None once the inboxes are closed."""
@@ -69,7 +69,7 @@ class QueueInboxes:
             if inbox is None:
                 break
             inbox.is_queued = False
-            if inbox.deliveries and not inbox.tracker.dropped and inbox.tracker in self._inboxes:
+            if inbox.messages and not inbox.tracker.dropped and inbox.tracker in self._inboxes:
                 inbox.is_taken = inbox.is_queued = True
                 return inbox
             self._forget(inbox)
@@ -79,7 +79,7 @@ class QueueInboxes:
     def finish_first(self, inbox: QueueInbox) -> None:
         """Acknowledge the first message of a taken inbox."""
         self._waiting -= 1
-        inbox.deliveries.popleft().finish()
+        inbox.messages.popleft().finish()
 
     def put_back(self, inbox: QueueInbox, pause_s: float = 0.0) -> None:
         """Let workers take the inbox again, after a pause."""
@@ -90,7 +90,7 @@ class QueueInboxes:
         elif pause_s > 0:
             inbox.is_queued = True
             asyncio.get_running_loop().call_later(pause_s, self._queued.put_nowait, inbox)
-        elif inbox.deliveries:
+        elif inbox.messages:
             self._enqueue(inbox)
         else:
             del self._inboxes[inbox.tracker]
@@ -117,7 +117,7 @@ class QueueInboxes:
 
     def _forget(self, inbox: QueueInbox) -> None:
         """Drop the messages of a revoked queue: they belong to another member."""
-        self._waiting -= len(inbox.deliveries)
-        inbox.deliveries.clear()
+        self._waiting -= len(inbox.messages)
+        inbox.messages.clear()
         if self._inboxes.get(inbox.tracker) is inbox:
             del self._inboxes[inbox.tracker]

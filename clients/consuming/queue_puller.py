@@ -28,9 +28,10 @@ import msgspec
 
 from skylarkmq.clients.connection.routes import TRANSPORT_ERRORS
 from skylarkmq.clients.consuming.consume_rates import ConsumeRates
-from skylarkmq.clients.consuming.message_buffer import Delivery, Sink
+from skylarkmq.clients.consuming.message_buffer import Sink
 from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
 from skylarkmq.clients.consuming.queue_calls import MASTER, QueueCalls
+from skylarkmq.clients.consuming.received_message import ReceivedMessage
 from skylarkmq.clients.consuming.stored_messages import inflate_message, is_compressed, restore_topic
 from skylarkmq.clients.errors import BrokerError, ClientError, InvalidBody, invalid_response, printable
 from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
@@ -42,14 +43,14 @@ from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError, RequestError
 from skylarkmq.protocol.filters.tag import EVERYTHING, TagFilter, is_tag_type
 from skylarkmq.protocol.headers.pull import PullMessageResponseHeader
-from skylarkmq.protocol.message import MessageExt
-from skylarkmq.protocol.record import decode
+from skylarkmq.protocol.record import decoder_of
 
 NOTHING_YET: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 NOT_KNOWN_YET: Final = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
 PAUSE_S: Final[dict[int, float]] = {ResponseCode.FLOW_CONTROL: 0.02}
 ERROR_PAUSE_S: Final = 1.0
 MOVED_PAUSE_MAX_S: Final = 10.0
+_decode: Final = decoder_of(ReceivedMessage)
 _ANYTHING: Final = TagFilter.parse(EVERYTHING)  # only the broker evaluates properties
 EMPTY_PULL_S: Final = 0.01
 MAX_EMPTY_PULLS: Final = 10
@@ -220,7 +221,7 @@ class QueuePuller:
             self._moves = 0
             before = tracker.position
             if code == ResponseCode.SUCCESS:
-                tracker.position = await self._deliver(decode(answer.body), tracker, header.next_begin_offset)
+                tracker.position = await self._deliver(_decode(answer.body), tracker, header.next_begin_offset)
             else:
                 tracker.position = header.next_begin_offset
             return self._pause_of(moved=tracker.position != before)
@@ -250,17 +251,17 @@ class QueuePuller:
         beyond = min(self._empty_pulls - MAX_EMPTY_PULLS, 16)
         return 0.0 if beyond < 0 else min(EMPTY_PULL_S * (1 << beyond), ERROR_PAUSE_S)
 
-    async def _deliver(self, messages: list[MessageExt], tracker: OffsetTracker, following: int) -> int:
+    async def _deliver(self, pulled: list[ReceivedMessage], tracker: OffsetTracker, following: int) -> int:
         """Put the messages that match into the buffer. Return the offset to continue at: `following`, unless the queue
         has used up its memory.
 
         A compressed message that would exceed the memory is left for a later pull, unless the queue has no other. A
         body that cannot be inflated is delivered as an error: no handler gets it.
         """
-        deliveries = []
+        messages: list[ReceivedMessage] = []
         wanted, namespace, settings = self._filter, self._shared.namespace, self._shared.settings
-        position, error = tracker.position, None
-        for message in messages:
+        position = tracker.position
+        for message in pulled:
             if message.queue_offset < position:
                 continue
             if not (wanted.everything or wanted.matches_text(message.tags or None)):
@@ -273,17 +274,18 @@ class QueuePuller:
                 stored_bytes = len(message.body)
                 try:
                     await inflate_message(message, settings.max_inflated_bytes)
-                except InvalidBody as invalid:
-                    error = invalid
+                except InvalidBody as error:
+                    message.error = error
                 size += len(message.body) - stored_bytes
-            deliveries.append(Delivery(restore_topic(message, namespace), tracker, error=error))
-            error = None
+            restore_topic(message, namespace)
+            message.tracker = tracker
+            messages.append(message)
             tracker.received(message.queue_offset, size)
             position = message.queue_offset + 1
-        self._shared.buffer.put(deliveries)
+        self._shared.buffer.put(messages)
         totals = self._totals
         totals.pulls += 1
-        totals.pulled += len(deliveries)
+        totals.pulled += len(messages)
         totals.pull_s += time.time() - self.pulled_s
         return max(following, position)
 

@@ -15,38 +15,68 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Final, Protocol, Self
+
+import msgspec
 
 from skylarkmq.clients.connection.time_limit import time_limit
-from skylarkmq.clients.consuming.acknowledgement import Acknowledgement
 from skylarkmq.clients.consuming.later import Later
-from skylarkmq.clients.consuming.message_buffer import Delivery
+from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
 from skylarkmq.clients.consuming.stored_messages import place_of
-from skylarkmq.clients.errors import ClientClosed, InvalidBody, InvalidMessage
+from skylarkmq.clients.errors import ClientClosed, ClientError, InvalidBody, InvalidMessage
 from skylarkmq.protocol.message import MessageExt
 
 Deserializer = Callable[[bytes], Any]
 """Turns a body into `ReceivedMessage.value`. A message for which it raises is handled like one that cannot be
 inflated: it is not delivered, and sent back."""
 
+DETACHED: Final = OffsetTracker(0)
+"""The tracker of a message that belongs to no queue of a consumer."""
+
+
+class Acknowledger(Protocol):
+    """Acknowledges the messages of one consumer (clients/consuming/acknowledgement.py)."""
+
+    def check(self, message: "ReceivedMessage") -> None:
+        """Raise InvalidMessage if the message is finished already, ClientClosed after the consumer's stop."""
+
+    def ack(self, message: "ReceivedMessage") -> None:
+        """Acknowledge a message. Raises the errors of `check`."""
+
+    async def nack(self, message: "ReceivedMessage", later: Later) -> None:
+        """Acknowledge a message negatively. Raises the errors of `check`."""
+
+    def put_back(self, message: "ReceivedMessage") -> None:
+        """Deliver a message again, next, unless it is finished."""
+
 
 class ReceivedMessage(MessageExt, eq=False):
-    """A message with its acknowledgement. `value` is the result of the consumer's `deserializer`, without one the body.
+    """A message with its acknowledgement. `body` is inflated, and `topic` is the one that the producer sent to. Times
+    are in ms, hosts (ip, port).
 
-    `body` is inflated, `topic` the one that the producer sent to. Times in ms, hosts as (ip, port).
+    The other fields belong to the SDK. `tracker` has the offsets of the queue. `failures` counts redeliveries within
+    this process. `finished`: the message is acknowledged. `error` is set if the body cannot be inflated.
     """
 
-    value: Any
-    _delivery: Delivery
-    _acknowledgement: Acknowledgement | None
+    deserialized: Any = msgspec.UNSET
+    tracker: OffsetTracker = DETACHED
+    failures: int = 0
+    finished: bool = False
+    error: ClientError | None = None
+    acknowledger: Acknowledger | None = None
 
     def __repr__(self) -> str:
         return f"<ReceivedMessage {self.msg_id} {place_of(self)}{' acknowledged' if self.is_acknowledged else ''}>"
 
     @property
+    def value(self) -> Any:
+        """The result of the consumer's `deserializer`; without one the body."""
+        return self.body if self.deserialized is msgspec.UNSET else self.deserialized
+
+    @property
     def is_acknowledged(self) -> bool:
         """Whether the message is acknowledged, positively or negatively."""
-        return self._delivery.finished
+        return self.finished
 
     async def ack(self) -> None:
         """Acknowledge the message: the committed offset may advance over it. Offsets are committed in the background.
@@ -54,7 +84,7 @@ class ReceivedMessage(MessageExt, eq=False):
         Raises InvalidMessage if it is acknowledged already, ClientClosed after the consumer's stop. Has no effect if
         the queue was revoked: another member receives the message.
         """
-        self._checked().ack(self._delivery)
+        self._checked().ack(self)
 
     async def nack(
         self, delay: timedelta | None = None, *, delay_level: int = 0, timeout_s: float | None = None
@@ -65,9 +95,9 @@ class ReceivedMessage(MessageExt, eq=False):
         If the broker does not take the message, this consumer delivers it again itself. Raises the errors of `ack`,
         InvalidArgument for a bad delay, and RequestTimeout after `timeout_s`; the message is then not acknowledged.
         """
-        acknowledgement, later = self._checked(), Later(delay_level, delay)
+        acknowledger, later = self._checked(), Later(delay_level, delay)
         async with time_limit(timeout_s, "nack"):
-            await acknowledgement.nack(self._delivery, later)
+            await acknowledger.nack(self, later)
 
     @asynccontextmanager
     async def process(self, delay: timedelta | None = None) -> AsyncIterator[Self]:
@@ -77,63 +107,54 @@ class ReceivedMessage(MessageExt, eq=False):
         If the block is canceled, this consumer delivers the message again. A block that acknowledges the message itself
         decides. Raises the errors of `ack`.
         """
-        acknowledgement, later = self._checked(), Later(delay=delay)
-        acknowledgement.check(self._delivery)
+        acknowledger, later = self._checked(), Later(delay=delay)
+        acknowledger.check(self)
         try:
             yield self
         except asyncio.CancelledError:
-            acknowledgement.put_back(self._delivery)
+            acknowledger.put_back(self)
             raise
         except Exception:
-            if not self._delivery.finished:
+            if not self.finished:
                 with suppress(ClientClosed):  # the consumer has stopped: another member receives the message
-                    await acknowledgement.nack(self._delivery, later)
+                    await acknowledger.nack(self, later)
             raise
-        if not self._delivery.finished:
-            acknowledgement.ack(self._delivery)
+        if not self.finished:
+            acknowledger.ack(self)
 
-    def _checked(self) -> Acknowledgement:
-        if self._acknowledgement is None:
+    def finish(self) -> None:
+        """Let the committed offset advance over this message. Part of the SDK: applications call `ack`."""
+        self.finished = True
+        self.tracker.finish(self.queue_offset)
+
+    def _checked(self) -> Acknowledger:
+        if self.acknowledger is None:
             raise InvalidMessage(
                 f"message {self.msg_id} cannot be acknowledged by itself: the result of the handler, or the commit of "
                 "the PullConsumer, does that",
                 topic=self.topic,
             )
-        return self._acknowledgement
+        return self.acknowledger
 
 
-def receive(
-    delivery: Delivery, deserializer: Deserializer | None, acknowledgement: Acknowledgement | None = None
+def prepare(
+    message: ReceivedMessage, deserializer: Deserializer | None, acknowledger: Acknowledger | None = None
 ) -> ReceivedMessage:
-    """Return the message of a delivery. Raises InvalidBody if its body cannot be inflated or deserialized."""
-    if delivery.error is not None:
-        raise delivery.error.with_traceback(None)
-    stored = delivery.message
-    value: Any = stored.body
-    if deserializer is not None:
-        try:
-            value = deserializer(stored.body)
-        except Exception as error:
-            reason = f"the deserializer failed: {type(error).__name__}: {error}"
-            raise InvalidBody(f"{place_of(stored)}: {reason}", topic=stored.topic) from error
-    return ReceivedMessage(
-        stored.topic,
-        stored.queue_id,
-        stored.queue_offset,
-        stored.physical_offset,
-        stored.body,
-        stored.properties,
-        stored.flag,
-        stored.sys_flag,
-        stored.born_timestamp,
-        stored.born_host,
-        stored.store_timestamp,
-        stored.store_host,
-        stored.reconsume_times,
-        stored.prepared_transaction_offset,
-        stored.body_crc,
-        stored.size,
-        value,
-        delivery,
-        acknowledgement,
-    )
+    """Return the message, ready for the application. Raises InvalidBody if its body cannot be read."""
+    if message.error is not None:
+        raise message.error.with_traceback(None)
+    message.acknowledger = acknowledger
+    if deserializer is None:
+        return message
+    try:
+        message.deserialized = deserializer(message.body)
+    except Exception as error:
+        reason = f"the deserializer failed: {type(error).__name__}: {error}"
+        raise InvalidBody(f"{place_of(message)}: {reason}", topic=message.topic) from error
+    return message
+
+
+def received(message: MessageExt, tracker: OffsetTracker) -> ReceivedMessage:
+    """Return a copy of a message, with this tracker."""
+    fields: dict[str, Any] = {name: getattr(message, name) for name in MessageExt.__struct_fields__}
+    return ReceivedMessage(**fields, tracker=tracker)

@@ -18,7 +18,7 @@ from typing import Final
 from skylarkmq.clients.compression import COMPRESSION_BITS, DEFAULT_LEVELS
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.consuming.later import TO_DEAD_LETTERS
-from skylarkmq.clients.consuming.message_buffer import Delivery
+from skylarkmq.clients.consuming.received_message import ReceivedMessage
 from skylarkmq.clients.errors import ClientError, NoRoute
 from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
 from skylarkmq.clients.settings import ProducerSettings
@@ -48,9 +48,9 @@ class SendBack:
     def __repr__(self) -> str:
         return f"<SendBack {self._group} sent={self.sent}>"
 
-    async def back(self, delivery: Delivery, delay_level: int) -> bool:
+    async def back(self, message: ReceivedMessage, delay_level: int) -> bool:
         """Send a message back, one way or the other. Return False if both fail: this consumer still has the message."""
-        message, queue = delivery.message, delivery.tracker.queue
+        queue = message.tracker.queue
         header = SendBackHeader(
             offset=message.physical_offset,
             group=self._group,

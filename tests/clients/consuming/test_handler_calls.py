@@ -24,8 +24,8 @@ from skylarkmq import (
 from skylarkmq.clients.consuming.consume_rates import ConsumeRates
 from skylarkmq.clients.consuming.handler_calls import HandlerCalls, HandlerTimeout
 from skylarkmq.clients.consuming.handlers import HandlerThreads, checked_handler
-from skylarkmq.clients.consuming.message_buffer import Delivery
 from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
+from skylarkmq.clients.consuming.received_message import received
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import MessageExt
 
@@ -69,7 +69,7 @@ class Calls:
         self.calls = HandlerCalls(handler, self.rates, 10.0, clock=self.clock)
 
     async def begin(self) -> "asyncio.Task[object]":
-        task = asyncio.create_task(self.calls.call(Delivery(message(), self.tracker)), name="work/0")
+        task = asyncio.create_task(self.calls.call(received(message(), self.tracker)), name="work/0")
         await asyncio.sleep(0)
         return task
 
@@ -202,11 +202,11 @@ async def test_a_handler_gets_the_deserialized_value() -> None:
 
     calls = HandlerCalls(handler, ConsumeRates(), None, json.loads)
     tracker = OffsetTracker(0, queue=QUEUE)
-    good, bad = message(), message()
+    good, bad = (received(message(), tracker) for _ in range(2))
     good.body = b'{"price": 4}'
-    await calls.call(Delivery(good, tracker))
+    await calls.call(good)
     with pytest.raises(InvalidBody, match=r"queue_offset=7 .*: the deserializer failed: JSONDecodeError"):
-        await calls.call(Delivery(bad, tracker))
+        await calls.call(bad)
     assert values == [{"price": 4}]
 
 

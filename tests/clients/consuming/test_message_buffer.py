@@ -4,23 +4,22 @@ import asyncio
 
 import pytest
 
-from skylarkmq.clients.consuming.message_buffer import Delivery, MessageBuffer
+from skylarkmq.clients.consuming.message_buffer import MessageBuffer
 from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
-from skylarkmq.protocol.message import MessageExt
+from skylarkmq.clients.consuming.received_message import ReceivedMessage
 from tests.clients.peer import until
 
 
-def delivery(offset: int, tracker: OffsetTracker) -> Delivery:
+def received(offset: int, tracker: OffsetTracker) -> ReceivedMessage:
     tracker.received(offset, 1)
     tracker.position = offset + 1
-    message = MessageExt("T", 0, offset, 0, b"", {}, 0, 0, 0, ("", 0), 0, ("", 0), 0, 0, 0, 1)
-    return Delivery(message, tracker)
+    return ReceivedMessage("T", 0, offset, 0, b"", {}, 0, 0, 0, ("", 0), 0, ("", 0), 0, 0, 0, 1, tracker=tracker)
 
 
 async def test_first_in_first_out() -> None:
     """Messages come in the order in which they were put, what was put back comes first."""
     buffer, tracker = MessageBuffer(), OffsetTracker(0)
-    made = [delivery(n, tracker) for n in range(3)]
+    made = [received(n, tracker) for n in range(3)]
     buffer.put(made)
     first = await buffer.take()
     assert first is made[0]
@@ -33,7 +32,7 @@ async def test_takers_wait_and_are_woken_one_by_one() -> None:
     buffer, tracker = MessageBuffer(), OffsetTracker(0)
     takers = [asyncio.create_task(buffer.take()) for _ in range(3)]
     await asyncio.sleep(0)
-    buffer.put([delivery(n, tracker) for n in range(2)])
+    buffer.put([received(n, tracker) for n in range(2)])
     await until(lambda: sum(taker.done() for taker in takers) == 2)
     buffer.close()
     assert [await taker for taker in takers].count(None) == 1
@@ -50,8 +49,8 @@ async def test_a_taker_that_never_waits_takes_all() -> None:
 
     workers = [asyncio.create_task(work(number)) for number in range(3)]
     await asyncio.sleep(0)
-    buffer.put([delivery(n, tracker) for n in range(2)])
-    buffer.put([delivery(n, tracker) for n in range(2, 5)])
+    buffer.put([received(n, tracker) for n in range(2)])
+    buffer.put([received(n, tracker) for n in range(2, 5)])
     await until(lambda: len(taken) == 5)
     assert taken == [0] * 5
     buffer.close()
@@ -63,7 +62,7 @@ async def test_a_cancelled_taker_loses_nothing() -> None:
     buffer, tracker = MessageBuffer(), OffsetTracker(0)
     first, second = (asyncio.create_task(buffer.take()) for _ in range(2))
     await asyncio.sleep(0)
-    buffer.put([delivery(0, tracker)])
+    buffer.put([received(0, tracker)])
     first.cancel()
     assert await second is not None
     with pytest.raises(asyncio.CancelledError):
@@ -73,17 +72,17 @@ async def test_a_cancelled_taker_loses_nothing() -> None:
 async def test_messages_of_a_dropped_queue_are_passed_over() -> None:
     """They belong to another member now."""
     buffer, mine, lost = MessageBuffer(), OffsetTracker(0), OffsetTracker(0)
-    buffer.put([delivery(0, lost), delivery(5, mine)])
+    buffer.put([received(0, lost), received(5, mine)])
     lost.dropped = True
     taken = await buffer.take()
     assert taken is not None
-    assert taken.message.queue_offset == 5
+    assert taken.queue_offset == 5
 
 
 async def test_an_acknowledged_message_that_was_put_back_is_skipped() -> None:
     """A message that the loop has left can still be acknowledged."""
     buffer, tracker = MessageBuffer(), OffsetTracker(0)
-    first, second = delivery(0, tracker), delivery(1, tracker)
+    first, second = received(0, tracker), received(1, tracker)
     buffer.put([second])
     buffer.put_back(first)
     assert buffer.next_offset(tracker) == 0
@@ -96,8 +95,8 @@ async def test_an_acknowledged_message_that_was_put_back_is_skipped() -> None:
 async def test_a_closed_buffer_returns_no_message() -> None:
     """Neither those that wait, nor one that is put back."""
     buffer, tracker = MessageBuffer(), OffsetTracker(0)
-    buffer.put([delivery(0, tracker)])
+    buffer.put([received(0, tracker)])
     buffer.close()
-    buffer.put_back(delivery(1, tracker))
+    buffer.put_back(received(1, tracker))
     assert await buffer.take() is None
     assert len(buffer) == 0

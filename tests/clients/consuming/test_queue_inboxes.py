@@ -2,27 +2,17 @@
 
 import asyncio
 
-from skylarkmq.clients.consuming.message_buffer import Delivery
 from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
 from skylarkmq.clients.consuming.queue_inboxes import QueueInbox, QueueInboxes
-from skylarkmq.protocol.message import MessageExt
-
-NUMBERS = (
-    *("physical_offset", "flag", "sys_flag", "born_timestamp", "store_timestamp", "reconsume_times"),
-    *("prepared_transaction_offset", "body_crc", "size"),
-)
-FIELDS = dict.fromkeys(NUMBERS, 0)
+from skylarkmq.clients.consuming.received_message import ReceivedMessage
 
 
-def deliveries(tracker: OffsetTracker, *offsets: int) -> list[Delivery]:
+def messages(tracker: OffsetTracker, *offsets: int) -> list[ReceivedMessage]:
     made = []
     for offset in offsets:
-        message = MessageExt(
-            topic="T", queue_id=0, queue_offset=offset, body=b"", properties={}, born_host=("", 0), store_host=("", 0),
-            **FIELDS,
-        )  # fmt: skip
+        message = ReceivedMessage("T", 0, offset, 0, b"", {}, 0, 0, 0, ("", 0), 0, ("", 0), 0, 0, 0, 1, tracker=tracker)
         tracker.received(offset, 1)
-        made.append(Delivery(message, tracker))
+        made.append(message)
     return made
 
 
@@ -36,8 +26,8 @@ async def take(inboxes: QueueInboxes) -> QueueInbox:
 async def test_a_taken_lane_is_nobody_elses() -> None:
     """Its second message waits until the inbox is given back; another queue's does not."""
     inboxes, one, two = QueueInboxes(), OffsetTracker(0), OffsetTracker(0)
-    inboxes.put(deliveries(one, 0, 1))
-    inboxes.put(deliveries(two, 0))
+    inboxes.put(messages(one, 0, 1))
+    inboxes.put(messages(two, 0))
     first, second = await take(inboxes), await take(inboxes)
     assert (first.tracker, second.tracker) == (one, two)
     waiting = asyncio.ensure_future(inboxes.take())
@@ -52,7 +42,7 @@ async def test_a_taken_lane_is_nobody_elses() -> None:
 async def test_settling_waits_for_who_is_in_the_lane() -> None:
     """And nobody gets in behind."""
     inboxes, tracker = QueueInboxes(), OffsetTracker(0)
-    inboxes.put(deliveries(tracker, 0, 1))
+    inboxes.put(messages(tracker, 0, 1))
     inbox = await take(inboxes)
     settling = asyncio.ensure_future(inboxes.settle(tracker))
     await asyncio.sleep(0)
@@ -69,7 +59,7 @@ async def test_settling_an_empty_or_idle_lane_does_not_wait() -> None:
     """What waits in it is forgotten."""
     inboxes, tracker = QueueInboxes(), OffsetTracker(0)
     await inboxes.settle(tracker)
-    inboxes.put(deliveries(tracker, 0))
+    inboxes.put(messages(tracker, 0))
     await inboxes.settle(tracker)
     assert len(inboxes) == 0
 
@@ -77,8 +67,8 @@ async def test_settling_an_empty_or_idle_lane_does_not_wait() -> None:
 async def test_messages_of_a_dropped_queue_are_passed_over() -> None:
     """They are somebody else's."""
     inboxes, dropped, kept = QueueInboxes(), OffsetTracker(0), OffsetTracker(0)
-    inboxes.put(deliveries(dropped, 0))
-    inboxes.put(deliveries(kept, 0))
+    inboxes.put(messages(dropped, 0))
+    inboxes.put(messages(kept, 0))
     dropped.dropped = True
     assert (await take(inboxes)).tracker is kept
     assert len(inboxes) == 1
@@ -87,14 +77,14 @@ async def test_messages_of_a_dropped_queue_are_passed_over() -> None:
 async def test_a_lane_rests_before_it_is_taken_again() -> None:
     """Its message is still the first."""
     inboxes, tracker = QueueInboxes(), OffsetTracker(0)
-    inboxes.put(deliveries(tracker, 0))
+    inboxes.put(messages(tracker, 0))
     inbox = await take(inboxes)
     inboxes.put_back(inbox, 0.01)
     waiting = asyncio.ensure_future(inboxes.take())
     await asyncio.sleep(0)
     assert not waiting.done()
     assert (await waiting) is inbox
-    assert inbox.deliveries[0].message.queue_offset == 0
+    assert inbox.messages[0].queue_offset == 0
 
 
 async def test_closing_ends_all_who_wait() -> None:

@@ -129,7 +129,7 @@ async def test_members_are_called_as_queues_change_hands(broker: InProcessBroker
     async with member("a") as first:
         async with member("b") as second:
             await until(lambda: len(owned["a"]) == len(owned["b"]) == 2)
-            assert owned == {"a": set(first.assignment), "b": set(second.assignment)}
+            await until(lambda: owned == {"a": set(first.assignment), "b": set(second.assignment)})
         await until(lambda: (len(owned["a"]), len(owned["b"])) == (4, 0))
     assert owned == {"a": set(), "b": set()}
 
