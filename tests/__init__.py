@@ -1,1 +1,1 @@
-"""The tests mirror the packages; the first line of each test states the promise it keeps."""
+"""Tests. Folders mirror the packages; the first line of each test states the behavior that it checks."""

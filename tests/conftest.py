@@ -14,7 +14,7 @@ network, no Java, Node or Go, and 90 s on two cores. The other tiers:
     pytest -m daemon        one of them
 
 The terminal summary gives the time of each tier. With `CI=true` a skipped interop or Spark test counts as failed: the
-toolchains are present there, and a skip would hide that a client was never tried.
+toolchains are present there, and a skip would hide that a client was not tested.
 
 Tests of one interop or Spark module run in one worker, because they share brokers and clients that are slow to start;
 different modules run side by side.

@@ -1,11 +1,12 @@
-"""The import rule: who may import whom, no cycles, no imports inside functions, a pure protocol package.
+"""The import rules: allowed imports of each layer, no cycles, no imports inside functions, a pure protocol package.
 
-The rule is a table, `MAY_IMPORT`: the longest prefix that matches a module says which packages of ours it may import.
-A package may always import from itself. Sources are read with `ast`, never imported, and imports under
-`if TYPE_CHECKING:` count like any other: a cycle of types is a cycle of ideas.
+`MAY_IMPORT` is the table of rules. The longest prefix that matches a module gives the packages of this project that
+the module may import. A package may always import from itself. The tests parse the sources with `ast` and never
+import them. Imports under `if TYPE_CHECKING:` count like any other, because a cycle of types is a cycle between
+modules, too.
 
-All names here are those within the package `skylarkmq`: `broker.store` is `skylarkmq.broker.store`. An import without
-that prefix would be one of the user's own modules: `outsiders` finds those.
+All names here are relative to the package `skylarkmq`: `broker.store` is `skylarkmq.broker.store`. An import without
+that prefix would load a package of the user's own; `imports_without_prefix` finds such imports.
 """
 
 import ast
@@ -25,7 +26,7 @@ DELIVERY = (*METADATA, "broker.metadata")
 PROCESSORS = (*DELIVERY, "broker.delivery", "broker.config.live")
 DAEMON = (*PROCESSORS, "broker.processors", "broker.namesrv", "broker.ops")
 
-# Reading the configuration: below everything but the structs that the parts declare for themselves.
+# Reading the configuration may import only the config structs that other parts declare.
 KEYS = (
     *("broker.errors", "broker.config.unsupported_keys", "broker.config.parsing"),
     *("broker.store.config", "broker.remoting.config"),
@@ -100,14 +101,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 }
 
 ONLY_DOCSTRINGS = frozenset({"broker", "broker.config", "broker.host", "clients"})
-"""Packages whose `__init__` is only a docstring: importing one says nothing about a layer."""
+"""Packages whose `__init__` is only a docstring: importing one does not depend on a layer."""
 
 PURE = "protocol"
 IMPURE_MODULES = frozenset((
     "asyncio", "os", "pathlib", "random", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess",
     "tempfile", "threading", "time", "uvloop",
 ))  # fmt: skip
-ASKS_FOR_A_SWITCH = {"protocol.compiled": "os"}  # one environment variable, read when it is imported
+ALLOWED_IMPURE = {"protocol.compiled": "os"}  # reads one environment variable at import
 ONLY_UNDER = {"pyspark": "clients.spark", "pyarrow": "clients.spark"}
 
 
@@ -119,19 +120,19 @@ def module_name(path: Path) -> str:
 
 SOURCES = {
     module_name(path): path.read_text()
-    for place in (*PACKAGES, "src/skylarkmq")
-    for path in sorted((ROOT / place).rglob("*.py"))
+    for folder in (*PACKAGES, "src/skylarkmq")
+    for path in sorted((ROOT / folder).rglob("*.py"))
 }
-OTHERS = sorted(path for part in ("tests", "deploy") for path in (ROOT / part).rglob("*.py"))
+OTHER_FILES = sorted(path for part in ("tests", "deploy") for path in (ROOT / part).rglob("*.py"))
 
 
 def imported_names(source: str) -> Iterator[str]:
-    """Every name an import statement could bind a module to: `from a import b` gives `a` and `a.b`."""
+    """Yield every module that an import may name: `from a import b` gives `a` and `a.b`. Without the prefix."""
     return (name.removeprefix(PREFIX) for name in written_names(source))
 
 
 def written_names(source: str) -> Iterator[str]:
-    """The same as they are written."""
+    """Yield the same names as written, with the prefix."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -140,26 +141,28 @@ def written_names(source: str) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def outsiders(source: str) -> list[str]:
-    """Imports of our packages by names that belong to others."""
+def imports_without_prefix(source: str) -> list[str]:
+    """Return the imports that name a package of this project without the prefix."""
     return [name for name in written_names(source) if name.split(".")[0] in PACKAGES]
 
 
-def under(module: str, package: str) -> bool:
+def is_under(module: str, package: str) -> bool:
+    """Return whether a module is the package or inside it."""
     return module == package or module.startswith(package + ".")
 
 
 def layer_of(module: str) -> str:
-    return max((layer for layer in MAY_IMPORT if under(module, layer)), key=len)
+    """Return the longest prefix in MAY_IMPORT that matches a module."""
+    return max((layer for layer in MAY_IMPORT if is_under(module, layer)), key=len)
 
 
 def layer_violations(module: str, source: str) -> list[str]:
     layer = layer_of(module)
-    ours = (name for name in imported_names(source) if name.split(".")[0] in PACKAGES and name not in ONLY_DOCSTRINGS)
+    own = (name for name in imported_names(source) if name.split(".")[0] in PACKAGES and name not in ONLY_DOCSTRINGS)
     return [
         f"{module} imports {name}"
-        for name in ours
-        if layer_of(name) != layer and not any(under(name, allowed) for allowed in MAY_IMPORT[layer])
+        for name in own
+        if layer_of(name) != layer and not any(is_under(name, allowed) for allowed in MAY_IMPORT[layer])
     ]
 
 
@@ -176,41 +179,41 @@ def nested_imports(module: str, source: str) -> list[str]:
 
 
 def impurities(module: str, source: str) -> list[str]:
-    impure = IMPURE_MODULES - {ASKS_FOR_A_SWITCH.get(module, "")}
+    impure = IMPURE_MODULES - {ALLOWED_IMPURE.get(module, "")}
     return [f"{module} imports {name}" for name in imported_names(source) if name.split(".")[0] in impure]
 
 
 @pytest.mark.parametrize("module", sorted(SOURCES))
-def test_a_module_imports_only_what_its_layer_may(module: str) -> None:
+def test_a_module_imports_only_allowed_layers(module: str) -> None:
     """A module imports only from the layers below its own."""
     assert layer_violations(module, SOURCES[module]) == []
 
 
 @pytest.mark.parametrize("module", sorted(SOURCES))
-def test_a_module_imports_ours_by_their_one_name(module: str) -> None:
-    """`broker`, `protocol` and `clients` are names of a user's own packages."""
-    assert outsiders(SOURCES[module]) == []
+def test_a_module_imports_this_project_with_its_prefix(module: str) -> None:
+    """A module imports this project's packages as skylarkmq.*: `broker` may be a package of the user."""
+    assert imports_without_prefix(SOURCES[module]) == []
 
 
-def test_nothing_else_imports_ours_by_another_name() -> None:
-    """Neither do tests, benchmarks and tools."""
-    assert [f"{path}: {name}" for path in OTHERS for name in outsiders(path.read_text())] == []
+def test_tests_and_tools_import_this_project_with_its_prefix() -> None:
+    """Tests, benchmarks and tools import this project's packages as skylarkmq.*, too."""
+    assert [f"{path}: {name}" for path in OTHER_FILES for name in imports_without_prefix(path.read_text())] == []
 
 
 @pytest.mark.parametrize("module", sorted(SOURCES))
-def test_no_import_hides_in_a_function(module: str) -> None:
-    """Imports stand at the top of the module, where a cycle would show."""
+def test_no_function_contains_an_import(module: str) -> None:
+    """Imports are at the top of the module, where a cycle is visible."""
     assert nested_imports(module, SOURCES[module]) == []
 
 
-@pytest.mark.parametrize("module", sorted(name for name in SOURCES if under(name, PURE)))
+@pytest.mark.parametrize("module", sorted(name for name in SOURCES if is_under(name, PURE)))
 def test_the_protocol_package_is_pure(module: str) -> None:
-    """protocol turns bytes into values: it has no loop, socket, clock, file or chance."""
+    """protocol converts between bytes and values; it uses no event loop, socket, clock, file or randomness."""
     assert impurities(module, SOURCES[module]) == []
 
 
 def test_there_is_no_import_cycle() -> None:
-    """The modules can be put in an order in which each imports only earlier ones."""
+    """The modules can be ordered so that each imports only earlier ones."""
     graph = {
         module: {name for name in imported_names(source) if name in SOURCES and name != module}
         for module, source in SOURCES.items()
@@ -221,13 +224,13 @@ def test_there_is_no_import_cycle() -> None:
         pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
 
 
-def test_spark_is_imported_in_its_own_corner_only() -> None:
-    """pyspark and pyarrow are optional, so nothing outside clients.spark needs them."""
+def test_only_clients_spark_imports_pyspark_and_pyarrow() -> None:
+    """pyspark and pyarrow are optional, so only clients.spark imports them."""
     strays = [
         f"{module} imports {name}"
         for module, source in SOURCES.items()
         for name in imported_names(source)
-        if (home := ONLY_UNDER.get(name.split(".")[0])) and not under(module, home)
+        if (home := ONLY_UNDER.get(name.split(".")[0])) and not is_under(module, home)
     ]
     assert strays == []
 
@@ -243,13 +246,15 @@ def test_spark_is_imported_in_its_own_corner_only() -> None:
         ("broker.processors.send.processor", "from skylarkmq.broker import daemon"),
     ],
 )
-def test_a_planted_breach_of_the_rule_is_found(module: str, source: str) -> None:
-    """The checker sees an import that breaks the rule, in each of the forms in which one can be written."""
+def test_a_forbidden_import_is_found(module: str, source: str) -> None:
+    """The check finds a forbidden import in each form of the import statement."""
     assert layer_violations(module, source)
 
 
-def test_a_planted_nested_or_impure_import_is_found() -> None:
-    """The checker sees an import inside a function and an impure one."""
+def test_a_nested_or_impure_import_is_found() -> None:
+    """The checks find an import inside a function, an impure import, and one without the prefix."""
     assert nested_imports("broker.x", "async def f():\n    from a import b\n") == ["broker.x:2 imports inside f()"]
     assert impurities("protocol.x", "from time import monotonic")
-    assert outsiders("from broker.config.sections import x\nimport skylarkmq.broker\nimport clients as c\n")
+    assert imports_without_prefix(
+        "from broker.config.sections import x\nimport skylarkmq.broker\nimport clients as c\n"
+    )

@@ -1,5 +1,6 @@
-"""The files under deploy/ are true: the sample configuration loads, the image starts what the package installs, and
-rules and dashboard ask for metrics that the broker tells."""
+"""The files under deploy/ match the code: the sample configuration loads, the image starts an installed command, and
+rules and dashboard use metrics that the broker exports.
+"""
 
 import json
 import re
@@ -22,24 +23,24 @@ DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "skylark-broker.json").rea
 MACHINE = Machine("broker-a", "10.0.0.5", Path("/data"), str)
 
 
-def test_the_sample_configuration_is_the_default_one() -> None:
-    """The sample loads without a warning, acts on every key in it, and changes nothing that it does not say."""
+def test_the_sample_configuration_contains_the_defaults() -> None:
+    """The sample loads without a warning, every key is a setting, and its values are the defaults."""
     loaded = load_broker(from_file(SAMPLE, "broker.conf"), MACHINE)
     assert loaded.warnings == loaded.notes == []
     assert loaded.config == load_broker([], MACHINE).config
 
 
-def test_what_the_sample_leaves_commented_out_loads_too() -> None:
-    """The optional keys of the sample are real keys with values that they can have."""
-    everything = re.sub(r"^#(?=[\w.]+=)", "", SAMPLE, flags=re.MULTILINE)
-    loaded = load_broker(from_file(everything, "broker.conf"), MACHINE)
+def test_commented_keys_of_the_sample_load() -> None:
+    """The commented keys of the sample are settings, with valid values."""
+    with_optional_keys = re.sub(r"^#(?=[\w.]+=)", "", SAMPLE, flags=re.MULTILINE)
+    loaded = load_broker(from_file(with_optional_keys, "broker.conf"), MACHINE)
     assert loaded.warnings == loaded.notes == []
     assert loaded.config.listen.advertised_host == "10.0.0.5"
     assert loaded.config.broker.namesrv_addresses == ("ns1:9876", "ns2:9876")
 
 
 def test_the_image_runs_a_command_that_the_package_installs() -> None:
-    """CMD and the compose file start console scripts of pyproject.toml, as a user without rights."""
+    """CMD and the compose file start console scripts of pyproject.toml, as an unprivileged user."""
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     (command,) = re.findall(r'^CMD \["(\w+)"\]', DOCKERFILE, flags=re.MULTILINE)
     started = {command, *re.findall(r"^ +command: (\w+)", COMPOSE, flags=re.MULTILINE)}
@@ -49,15 +50,15 @@ def test_the_image_runs_a_command_that_the_package_installs() -> None:
 
 
 def test_variables_of_image_and_compose_file_are_settings() -> None:
-    """Each SKYLARK_ variable stands for a key that is acted on."""
+    """Each SKYLARK_ variable is the name of a setting."""
     known = {key.upper() for key in BROKER_KEYS.known()}
     variables = set(re.findall(r"SKYLARK_(\w+)", DOCKERFILE + COMPOSE))
     assert variables
     assert {variable.replace("_", "") for variable in variables} <= known
 
 
-def test_every_file_that_the_compose_file_mounts_is_there() -> None:
-    """A missing one would be made as a directory, and nothing would say why nothing works."""
+def test_files_mounted_by_the_compose_file_exist() -> None:
+    """The files exist: Docker creates a directory for a missing one, without an error message."""
     mounted = re.findall(r"(?<![\w.])\./([\w./-]+):/", COMPOSE)
     assert len(mounted) > 3
     assert [name for name in mounted if not (ROOT / "deploy" / name).exists()] == []
@@ -73,13 +74,13 @@ def dashboard_expressions() -> list[str]:
 
 
 def selectors(expression: str) -> list[tuple[str, set[str]]]:
-    """Each metric that an expression asks for, with the labels by which it chooses."""
+    """Return each metric of an expression, with the labels of its selector."""
     found = re.findall(r"\b((?:rocketmq|skylark|process|python)_\w+)(?:\{([^}]*)\})?", expression)
-    return [(name, set(re.findall(r"(\w+)(?==~?\")", chosen))) for name, chosen in found]
+    return [(name, set(re.findall(r"(\w+)(?==~?\")", matchers))) for name, matchers in found]
 
 
 def is_known(name: str, labels: set[str]) -> bool:
-    """Whether the broker tells a metric with these labels."""
+    """Return whether the broker exports a metric with these labels."""
     if any(name.startswith(prefix.rstrip("*")) for prefix in LIBRARY):
         return labels <= {"job"}
     row = CATALOGUE.get(name)
@@ -91,22 +92,22 @@ def is_known(name: str, labels: set[str]) -> bool:
 
 
 @pytest.mark.parametrize("expression", alert_expressions() + dashboard_expressions())
-def test_rules_and_dashboard_ask_for_what_the_broker_tells(expression: str) -> None:
-    """Every metric and every label in an expression stands in the catalogue."""
-    asked = selectors(expression)
-    assert asked or expression.startswith("up{")
-    assert [(name, labels) for name, labels in asked if not is_known(name, labels)] == []
+def test_rules_and_dashboard_use_exported_metrics(expression: str) -> None:
+    """Every metric and every label in an expression is in the catalogue."""
+    used_metrics = selectors(expression)
+    assert used_metrics or expression.startswith("up{")
+    assert [(name, labels) for name, labels in used_metrics if not is_known(name, labels)] == []
 
 
-def test_labels_in_the_texts_of_alerts_are_labels_of_their_series() -> None:
-    """An alert that names a label which its expression has lost would say nothing there."""
-    everywhere = {"instance", "job"}
+def test_labels_in_texts_of_alerts_are_labels_of_their_series() -> None:
+    """Every label in the text of an alert is a label of its expression; otherwise the text would be empty there."""
+    target_labels = {"instance", "job"}
     for rule in RULES.split("- alert: ")[1:]:
         name, expression = rule.splitlines()[0], alert_expression_of(rule)
-        kept = set(re.findall(r"by \(([^)]*)\)", expression))
-        labels = {label.strip() for group in kept for label in group.split(",")}
-        if not kept:
-            labels = {label for metric, _ in selectors(expression) for label in labels_of(metric)} | everywhere
+        grouped = set(re.findall(r"by \(([^)]*)\)", expression))
+        labels = {label.strip() for group in grouped for label in group.split(",")}
+        if not grouped:
+            labels = {label for metric, _ in selectors(expression) for label in labels_of(metric)} | target_labels
         used = set(re.findall(r"\$labels\.(\w+)", rule))
         assert used <= labels, name
 
@@ -121,15 +122,15 @@ def labels_of(metric: str) -> tuple[str, ...]:
     return row.all_labels if row is not None else ()
 
 
-def test_the_dashboard_shows_what_an_operator_asks_first() -> None:
-    """Panels have titles and units, lie side by side, and the promised ones are there."""
+def test_the_dashboard_has_the_most_important_metrics() -> None:
+    """Panels have titles and units and do not overlap; the most important metrics have a panel."""
     panels = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
     assert all(panel["title"] and panel["fieldConfig"]["defaults"]["unit"] for panel in panels)
-    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in DASHBOARD["panels"]]
-    assert len(set(places)) == len(places)
-    asked = {name for expression in dashboard_expressions() for name, _ in selectors(expression)}
+    positions = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in DASHBOARD["panels"]]
+    assert len(set(positions)) == len(positions)
+    used_metrics = {name for expression in dashboard_expressions() for name, _ in selectors(expression)}
     assert {
         "rocketmq_messages_in_total", "rocketmq_rpc_latency_milliseconds_bucket", "rocketmq_consumer_lag_messages",
         "rocketmq_storage_flush_behind_bytes", "skylark_store_disk_used_ratio", "skylark_pool_refused_total",
         "skylark_memory_anonymous_bytes", "skylark_loop_lag_seconds_bucket",
-    } <= asked  # fmt: skip
+    } <= used_metrics  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is shipped: the wheel's content, its metadata, and dependencies that are what the code imports."""
+"""The distribution: the wheel's content and metadata, and dependencies that match the imports."""
 
 import ast
 import importlib.metadata
@@ -21,24 +21,24 @@ from skylarkmq.protocol import compiled
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGE = "skylarkmq"
-PARTS = ("protocol", "broker", "clients")  # of the package; each has a folder of its own, and a symbolic link to it
+PARTS = ("protocol", "broker", "clients")
+"""The parts of the package. Each is a top-level folder; src/skylarkmq contains a symbolic link to it."""
 
-COMPILE_TIME = {"cython"}  # what the sources of compiled modules import is gone once they are compiled
-pytestmark = [pytest.mark.packaging, pytest.mark.xdist_group("distribution")]  # one wheel for all
+COMPILE_TIME = {"cython"}  # imported by the sources of compiled modules, but not at run time
+pytestmark = [pytest.mark.packaging, pytest.mark.xdist_group("distribution")]  # all tests share one wheel
 
 MANYLINUX = f"manylinux_2_28_{platform.machine()}"
-SRC = "src"  # the package, and the modules that lie beside it
-PYTEST_PLUGIN = "src/skylarkmq/testing.py"  # imported by pytest itself, and by nobody else
+SRC = "src"  # the package and the modules beside it
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """The wheel, built from a copy of what it is built from, without a network."""
+    """Return the wheel, built from a copy of its sources, without a network."""
     return built_wheel(tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel"), MANYLINUX)
 
 
 def built_wheel(source: Path, target: Path, for_platform: str | None = None, **environment: str) -> zipfile.ZipFile:
-    """Return the wheel that pip builds from a copy of the sources, for `for_platform` if it has compiled modules."""
+    """Return the wheel that pip builds from a copy of the sources. `for_platform` is the tag for compiled modules."""
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", SRC, *PARTS):
         (source / name).symlink_to(ROOT / name)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel"]
@@ -50,19 +50,19 @@ def built_wheel(source: Path, target: Path, for_platform: str | None = None, **e
 
 
 def sources() -> set[str]:
-    """Every module of ours, by its place in the wheel."""
+    """Return every module of this project, by its path in the wheel."""
     files = [path for part in (SRC, *PARTS) for path in (ROOT / part).rglob("*") if not path.is_dir()]
-    return {place_of(path) for path in files if path.suffix in {".py", ".pyi", ".pxd"} or path.name == "py.typed"}
+    return {path_in_wheel(path) for path in files if path.suffix in {".py", ".pyi", ".pxd"} or path.name == "py.typed"}
 
 
-def place_of(path: Path) -> str:
-    """Where a file lies in the wheel."""
+def path_in_wheel(path: Path) -> str:
+    """Return the path of a file in the wheel."""
     name = str(path.relative_to(ROOT))
     return name.removeprefix(f"{SRC}/") if name.startswith(f"{SRC}/") else f"{PACKAGE}/{name}"
 
 
-def test_the_wheel_holds_every_module_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    """One package with all its parts, its type marker and what could be compiled; tests are not shipped."""
+def test_the_wheel_contains_exactly_the_modules(wheel: zipfile.ZipFile) -> None:
+    """One package with all its parts, its type marker and the compiled modules; no tests."""
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
     built = {name for name in shipped if name.endswith(".so")}
     assert shipped - built == sources()
@@ -85,10 +85,10 @@ def test_the_pure_wheel_fits_every_platform(tmp_path: Path) -> None:
     assert {name for name in pure.namelist() if ".dist-info/" not in name} == sources()
 
 
-def test_a_manylinux_wheel_gives_the_compiled_variant_without_a_compiler(
+def test_a_manylinux_wheel_installs_the_compiled_modules_without_a_compiler(
     wheel: zipfile.ZipFile, tmp_path: Path
 ) -> None:
-    """pip installs the wheel where no compiler works, and every compiled module is used."""
+    """pip installs the wheel without a compiler, and every compiled module is used."""
     assert str(wheel.filename).endswith(f"-{MANYLINUX}.whl")
     python = environment_with_dependencies(tmp_path / "venv", with_pip=True)
     pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"]
@@ -99,13 +99,13 @@ def test_a_manylinux_wheel_gives_the_compiled_variant_without_a_compiler(
     program = "from skylarkmq.protocol import compiled; print(compiled.__path__[0], compiled.variant())"
     command = [str(python), "-c", program]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment, check=True)
-    place, variant = run.stdout.split(maxsplit=1)
-    assert Path(place).is_relative_to(tmp_path)
+    directory, variant = run.stdout.split(maxsplit=1)
+    assert Path(directory).is_relative_to(tmp_path)
     assert variant == "compiled\n"
 
 
-def test_the_wheel_says_who_it_is(wheel: zipfile.ZipFile) -> None:
-    """Name, version, licence with its text, and the commands."""
+def test_the_wheel_has_complete_metadata(wheel: zipfile.ZipFile) -> None:
+    """Name, version, license with its text, and the commands."""
     texts = {name.split("/", 1)[1]: wheel.read(name).decode() for name in wheel.namelist() if ".dist-info/" in name}
     assert "Name: skylarkmq\n" in texts["METADATA"]
     assert "Version: 0.1.0\n" in texts["METADATA"]
@@ -117,7 +117,7 @@ def test_the_wheel_says_who_it_is(wheel: zipfile.ZipFile) -> None:
 
 @pytest.mark.parametrize("name", ["pyspark_rocketmq", "pyspark_rocketmq_store"])
 def test_spark_finds_the_sources_by_name(wheel: zipfile.ZipFile, name: str) -> None:
-    """As files of top-level modules, in the wheel and in the editable installation that runs these tests."""
+    """The sources are top-level modules, in the wheel and in the editable installation that runs these tests."""
     assert "DefaultSource" in wheel.read(f"{name}.py").decode()
     assert name in {module.name for module in pkgutil.iter_modules()}
 
@@ -159,7 +159,7 @@ async def sent(producer: Producer, message: MessageExt) -> int:
 
 @pytest.fixture(scope="module", params=["wheel", "editable"])
 def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that has us and what we depend on: with the wheel, or the one that runs these tests."""
+    """Return an interpreter with Skylark and its dependencies: from the wheel, or the one that runs these tests."""
     if request.param == "editable":
         return Path(sys.executable)
     wheel = request.getfixturevalue("wheel")
@@ -174,13 +174,14 @@ def environment_with_dependencies(home: Path, *, with_pip: bool = False) -> Path
     """Return the interpreter of a new virtual environment that sees the packages of this one, but not Skylark."""
     venv.create(home, symlinks=True, with_pip=with_pip)
     (site,) = home.glob("lib/python*/site-packages")
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")  # .pth files in there are not read
+    # Python ignores .pth files in directories that a .pth file adds, so the editable installation is not visible.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return home / "bin" / "python"
 
 
 @pytest.mark.parametrize("command", [["-m", "pytest"], ["-c", "import sys, pytest; sys.path.pop(0); pytest.main()"]])
-def test_a_project_keeps_its_own_names(installed: Path, tmp_path: Path, command: list[str]) -> None:
-    """A project with packages named as our folders imports its own, and has our fixture and our types."""
+def test_a_project_may_have_packages_with_the_same_names(installed: Path, tmp_path: Path, command: list[str]) -> None:
+    """A project with packages broker, clients and protocol imports its own, and can use the fixture and the types."""
     for name, text in OWN_PROJECT.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -191,13 +192,13 @@ def test_a_project_keeps_its_own_names(installed: Path, tmp_path: Path, command:
     assert typed.returncode == 0, typed.stdout
 
 
-def test_the_changelog_speaks_of_this_version() -> None:
-    """A version has its lines for users before it has a number."""
+def test_the_changelog_has_a_section_for_this_version() -> None:
+    """The changelog has a section for the version in pyproject.toml."""
     assert f"## [{PROJECT['version']}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
-    """No dependency comes in by way of another, and none is dead weight; each part needs what its extra brings."""
+def test_declared_dependencies_are_the_imported_ones() -> None:
+    """Declared dependencies are exactly the imported ones, for the SDK and for each extra."""
     sdk = reachable("skylarkmq.clients") | reachable("skylarkmq.blocking") | reachable("skylarkmq.commands")
     assert used_by(sdk) == declared(PROJECT["dependencies"])
     for extra, folders in PARTS_OF_EXTRAS.items():
@@ -205,7 +206,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
         assert used_by(paths) - used_by(sdk) == extras(extra) - used_by(sdk) - LOADED_BY_NAME, extra
 
 
-LOADED_BY_NAME = {"matplotlib"}  # where a .png is asked for
+LOADED_BY_NAME = {"matplotlib"}  # only if the output is a .png file
 PARTS_OF_EXTRAS = {
     "broker": ("broker/", "protocol/"),
     "metrics": ("clients/telemetry/",),
@@ -215,7 +216,7 @@ PARTS_OF_EXTRAS = {
 
 
 def extras(*names: str) -> set[str]:
-    """What these extras bring, those included that they name."""
+    """Return the distributions of these extras and of the extras that they include."""
     lines = [line for name in names for line in PROJECT["optional-dependencies"][name]]
     nested = {inner for line in lines for inner in re.findall(r"^skylarkmq\[(.*)\]$", line)}
     own = declared([line for line in lines if not line.startswith("skylarkmq[")])
@@ -223,7 +224,7 @@ def extras(*names: str) -> set[str]:
 
 
 def reachable(name: str) -> set[str]:
-    """The files of the modules that importing one of ours loads."""
+    """Return the files of this project's modules that importing `name` loads."""
     found: dict[str, Path] = {}
     waiting = [name]
     while waiting:
@@ -237,23 +238,23 @@ def reachable(name: str) -> set[str]:
 
 
 def names_in(node: ast.AST) -> list[str]:
-    """Names that may be modules: `from a import b` has `a` and `a.b`."""
+    """Return names that may be modules: `from a import b` has `a` and `a.b`."""
     modules = imported_modules(node)
     inner = [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else []
     return modules + inner
 
 
 def file_of(module: str) -> Path | None:
-    """The source of a module of ours."""
-    place = ROOT / SRC / module.replace(".", "/")
-    for path in (place.with_suffix(".py"), place / "__init__.py"):
+    """Return the source of a module of this project, or None."""
+    directory = ROOT / SRC / module.replace(".", "/")
+    for path in (directory.with_suffix(".py"), directory / "__init__.py"):
         if path.is_file() and module.split(".", maxsplit=1)[0] == PACKAGE:
-            return ROOT / place_in_tree(path)
+            return ROOT / resolved_path(path)
     return None
 
 
-def place_in_tree(path: Path) -> Path:
-    """Of a file below src, the one that its link leads to."""
+def resolved_path(path: Path) -> Path:
+    """Return the path that a link below src refers to."""
     return path.resolve().relative_to(ROOT)
 
 
@@ -262,7 +263,7 @@ def modules() -> set[str]:
 
 
 def used_by(paths: set[str]) -> set[str]:
-    """The distributions whose modules these import."""
+    """Return the distributions that the modules import."""
     imported = {
         name.split(".")[0]
         for path in paths
@@ -271,11 +272,11 @@ def used_by(paths: set[str]) -> set[str]:
     }
     distributions = importlib.metadata.packages_distributions()
     foreign = imported - set(sys.stdlib_module_names) - {PACKAGE} - COMPILE_TIME
-    return {normal(distributions[module][0]) for module in foreign}
+    return {normalized(distributions[module][0]) for module in foreign}
 
 
 def declared(requirements: list[str]) -> set[str]:
-    return {normal(re.split(r"[<>=\[; ]", requirement)[0]) for requirement in requirements}
+    return {normalized(re.split(r"[<>=\[; ]", requirement)[0]) for requirement in requirements}
 
 
 def imported_modules(node: ast.AST) -> list[str]:
@@ -284,5 +285,5 @@ def imported_modules(node: ast.AST) -> list[str]:
     return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
 
 
-def normal(name: str) -> str:
+def normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,8 +1,8 @@
-"""The image's install and start commands, in a fresh environment and as a user without rights.
+"""The image's install and start commands, in a new environment and as an unprivileged user.
 
-There need be no container engine where the tests run. The test runs the RUN commands of the Dockerfile's first stage,
-which install the locked packages by hash and then the project, below a temporary directory instead of /. Then it starts
-`CMD` in an empty data directory, on free ports.
+The test needs no container engine. It runs the RUN commands of the Dockerfile's first stage, which install the locked
+packages by hash and then the project, below a temporary directory instead of /. Then it starts `CMD` in an empty data
+directory, on free ports.
 """
 
 import os
@@ -32,7 +32,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A directory that another user can enter, unlike pytest's own."""
+    """Return a directory that another user may enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="skylark-install-") as name:
         path = Path(name)
         path.chmod(0o755)
@@ -40,18 +40,20 @@ def home() -> Iterator[Path]:
 
 
 def python() -> str:
-    """An interpreter that any user may start: ours, or another of the machine; ours if there is none."""
-    ours = sys.executable
-    candidates = [ours, *(shutil.which("python3", path=path) for path in os.environ["PATH"].split(os.pathsep))]
-    return next((path for path in candidates if path and is_for_all(path) and can_make_environments(path)), ours)
+    """Return an interpreter that any user may start: the current one or another. Without one, return the current one."""
+    current = sys.executable
+    candidates = [current, *(shutil.which("python3", path=path) for path in os.environ["PATH"].split(os.pathsep))]
+    return next((path for path in candidates if path and is_for_all(path) and can_make_environments(path)), current)
 
 
 def is_for_all(executable: str) -> bool:
+    """Return whether every user may execute the file."""
     path = Path(executable).resolve()
     return all(step.stat().st_mode & stat.S_IXOTH for step in (path, *path.parents))
 
 
 def can_make_environments(executable: str) -> bool:
+    """Return whether the interpreter is new enough and can create virtual environments."""
     wanted = "import ensurepip, sys, venv; assert sys.version_info >= (3, 11)"
     return subprocess.run([executable, "-c", wanted], capture_output=True, check=False).returncode == 0
 
@@ -68,8 +70,8 @@ def install(interpreter: str, home: Path) -> Path:
     for name in SHIPPED_FOLDERS:
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for command in build_commands():
-        here = re.sub(r"(?<!\S)/(?=(?:opt|locks|src|wheels)\b)", f"{home}/", command)
-        subprocess.run(["bash", "-ec", here.replace("python3 -m venv", f"{interpreter} -m venv")], check=True)
+        relocated = re.sub(r"(?<!\S)/(?=(?:opt|locks|src|wheels)\b)", f"{home}/", command)
+        subprocess.run(["bash", "-ec", relocated.replace("python3 -m venv", f"{interpreter} -m venv")], check=True)
     return home / "opt" / "skylark" / "bin"
 
 
@@ -80,7 +82,7 @@ def build_commands() -> list[str]:
 
 
 def data_directory(home: Path, *, of_another_user: bool) -> tuple[Path, dict[str, Any]]:
-    """An empty directory, and the arguments of Popen for its owner."""
+    """Return an empty directory, and the Popen arguments that start a process as its owner."""
     data = home / "data"
     data.mkdir()
     if not of_another_user:
@@ -91,8 +93,8 @@ def data_directory(home: Path, *, of_another_user: bool) -> tuple[Path, dict[str
 
 @pytest.mark.timeout(600)
 @pytest.mark.packaging
-def test_what_the_image_does_gives_a_ready_broker_to_a_user_without_rights(home: Path) -> None:
-    """Installed as the image installs it and started by its CMD, the broker is ready, and stops in order."""
+def test_an_unprivileged_user_can_run_the_broker_of_the_image(home: Path) -> None:
+    """The broker, installed like the image and started by CMD, becomes ready and stops with status 0."""
     interpreter = python()
     commands = install(interpreter, home)
     (command,) = re.findall(r'^CMD \["(\w+)"\]', DOCKERFILE, flags=re.MULTILINE)

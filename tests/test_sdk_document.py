@@ -1,4 +1,4 @@
-"""The examples of docs/sdk.md run as they stand, print what stands below them, and please mypy --strict."""
+"""The examples of docs/sdk.md run unchanged, print the output below them, and pass mypy --strict."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ SETTINGS = {"recallMessageEnable": True, "traceTopicEnable": True, "messageDelay
 
 
 def examples() -> list[tuple[str, str]]:
-    """Each with what it prints; "" of one that is a test."""
+    """Return each example with its output; "" for an example that is a test."""
     return [(found[1], found[2] or "") for found in EXAMPLE.finditer(DOCUMENT)]
 
 
@@ -33,10 +33,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
 
 
 @pytest.mark.parametrize(("code", "prints"), SCRIPTS, ids=range(len(SCRIPTS)))
-def test_an_example_prints_what_it_says(
+def test_an_example_prints_its_documented_output(
     code: str, prints: str, broker: InProcessBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As a script, with nothing but the address changed."""
+    """An example, run as a script with the address of the broker, prints the documented output."""
     assert NAMESRV in code
     program = compile(code.replace(NAMESRV, broker.namesrv), "example.py", "exec")
     exec(program, {"__name__": "__main__"})
@@ -44,7 +44,7 @@ def test_an_example_prints_what_it_says(
 
 
 async def test_the_other_examples_are_tests_and_pass(broker: InProcessBroker) -> None:
-    """With a broker as the plugin's fixture gives it (tests/test_readme.py runs one of that kind by the plugin)."""
+    """The example of tests passes with a broker like that of the fixture (tests/test_readme.py uses the plugin)."""
     (code,) = (code for code, prints in examples() if not prints)
     names: dict[str, Any] = {}
     exec(compile(code, "test_example.py", "exec"), names)
@@ -56,20 +56,20 @@ async def test_the_other_examples_are_tests_and_pass(broker: InProcessBroker) ->
 
 @pytest.mark.packaging
 def test_the_examples_are_typed(tmp_path: Path) -> None:
-    """mypy --strict finds nothing to say of any of them."""
+    """mypy --strict reports no error in any example."""
     files = []
     for number, (code, _) in enumerate(examples()):
         files.append(tmp_path / f"example_{number}.py")
         files[-1].write_text(code)
-    # By the settings of this repository, which are stricter, so that its cache serves here too.
+    # Use the settings of this repository, which are stricter, and its cache.
     command = [sys.executable, "-m", "mypy", *map(str, files)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout
 
 
 def test_the_document_has_an_example_of_each_entry_point() -> None:
-    """The documented way to make each object: a method of the connection."""
-    everything = "\n".join(code for code, _ in examples())
+    """Every method of a connection that creates a client is in an example."""
+    all_code = "\n".join(code for code, _ in examples())
     made = ("producer(", "transaction_producer(", "consumer(", "pull_consumer(", "admin(")
     for call in ("skylarkmq.connect(", "blocking.connect(", *(f"mq.{method}" for method in made)):
-        assert call in everything
+        assert call in all_code

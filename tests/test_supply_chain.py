@@ -71,8 +71,8 @@ def test_every_locked_package_has_one_version_and_hashes(lock: str) -> None:
 
 
 @pytest.mark.parametrize("lock", WANTED)
-def test_a_lock_names_no_address(lock: str) -> None:
-    """Packages come from the index that the installing machine is set up for."""
+def test_a_lock_contains_no_url(lock: str) -> None:
+    """Locks contain no URL or option: packages come from the index that the installing machine uses."""
     text = (DEPLOY / lock).read_text()
     assert [entry.name for entry in locked(lock) if entry.requirement.url] == []
     assert re.findall(r"://|^\s*-(?!-hash=).*", text, flags=re.MULTILINE) == []
@@ -81,8 +81,8 @@ def test_a_lock_names_no_address(lock: str) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("lock", WANTED)
-def test_a_lock_satisfies_what_pyproject_asks_for(lock: str, python: str, machine: str) -> None:
-    """On each supported Python and machine every package has one version, and it is within the declared range."""
+def test_a_lock_satisfies_the_requirements_of_pyproject(lock: str, python: str, machine: str) -> None:
+    """On each supported Python and machine every package has one version, within the declared range."""
     entries = [entry for entry in locked(lock) if entry.applies(python, machine)]
     versions = {entry.name: entry.version for entry in entries}
     assert len(versions) == len(entries)
@@ -106,8 +106,8 @@ def test_the_image_installs_only_what_is_locked() -> None:
         assert re.fullmatch(r"python:3\.\d+\.\d+-[a-z-]+(@sha256:[0-9a-f]{64})?", source)
 
 
-def test_the_build_context_has_the_locks() -> None:
-    """The context leaves out everything that .dockerignore does not name."""
+def test_the_build_context_contains_the_locks() -> None:
+    """.dockerignore excludes everything except the named files, and names the locks."""
     kept = (ROOT / ".dockerignore").read_text().splitlines()
     assert kept[0] == "*"
     assert {f"!deploy/{lock}" for lock in WANTED} <= set(kept)
@@ -115,7 +115,7 @@ def test_the_build_context_has_the_locks() -> None:
 
 @pytest.fixture(scope="module")
 def sbom(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The SBOM, made by the command of .ci/run; the generator validates it against the CycloneDX schema."""
+    """Return the SBOM made by the command of .ci/run; the generator validates it against the CycloneDX schema."""
     target = tmp_path_factory.mktemp("build") / "new" / "sbom.cdx.json"
     subprocess.run([sys.executable, str(DEPLOY / "sbom.py"), str(target)], check=True, capture_output=True)
     written: dict[str, Any] = json.loads(target.read_text())
@@ -124,7 +124,7 @@ def sbom(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.packaging
 def test_the_sbom_lists_exactly_the_lock(sbom: dict[str, Any]) -> None:
-    """Names, versions and hashes of the components are those of requirements.lock; nothing more, nothing twice."""
+    """Names, versions and hashes of the components are those of requirements.lock."""
     listed = sorted(
         (component["name"], component["version"], component["purl"], *sorted(hashes_of(component)))
         for component in sbom["components"]
@@ -143,7 +143,7 @@ def hashes_of(component: dict[str, Any]) -> list[str]:
 
 @pytest.mark.packaging
 def test_the_sbom_is_cyclonedx_and_describes_this_project(sbom: dict[str, Any]) -> None:
-    """Format, specification version, and name, version and licence of the main component."""
+    """Format, specification version, and name, version and license of the main component."""
     assert (sbom["bomFormat"], sbom["specVersion"]) == ("CycloneDX", "1.6")
     described = sbom["metadata"]["component"]
     assert (described["type"], described["name"], described["version"]) == (
@@ -152,8 +152,8 @@ def test_the_sbom_is_cyclonedx_and_describes_this_project(sbom: dict[str, Any]) 
     assert [entry["license"]["id"] for entry in described["licenses"]] == [PYPROJECT["project"]["license"]]
 
 
-def test_the_audit_is_in_the_release_workflow_and_not_in_the_check() -> None:
-    """The workflow audits both locks with the documented command; the check makes the SBOM and needs no advisories."""
+def test_the_release_workflow_audits_and_the_check_does_not() -> None:
+    """The workflow audits both locks with the documented command; .ci/run makes the SBOM and does not audit."""
     documented = (ROOT / "SECURITY.md").read_text()
     for lock in WANTED:
         command = AUDIT.format(lock=lock)
@@ -163,8 +163,8 @@ def test_the_audit_is_in_the_release_workflow_and_not_in_the_check() -> None:
     assert "deploy/sbom.py" in CHECK
 
 
-def test_actions_of_the_workflow_are_named_by_commit() -> None:
-    """A tag of an action can be moved, a commit cannot."""
+def test_actions_of_the_workflow_are_pinned_to_commits() -> None:
+    """Actions are pinned to commits, because a tag can be moved."""
     actions = re.findall(r"uses: (\S+)", WORKFLOW)
     assert actions
     assert [action for action in actions if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action)] == []

@@ -1,4 +1,4 @@
-"""The pytest plugin, as a project that uses it has it."""
+"""The pytest plugin, in a project that uses it."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ import pytest
 from skylarkmq import Message, blocking
 
 
-def test_a_message_goes_there_and_back(mq_broker):
+def test_a_message_is_sent_and_received(mq_broker):
     with blocking.Producer("p", namesrv=mq_broker.namesrv) as producer:
         sent = producer.send(Message("T", b"x"))
     with blocking.PullConsumer("g", namesrv=mq_broker.namesrv) as consumer:
@@ -26,14 +26,14 @@ def test_a_message_goes_there_and_back(mq_broker):
 
 
 @pytest.mark.mq_broker(maxMessageSize=100, autoCreateTopicEnable=False)
-def test_settings_come_with_the_marker(mq_broker):
+def test_the_marker_changes_settings(mq_broker):
     with blocking.Admin(namesrv=mq_broker.namesrv) as admin:
         assert "TBW102" not in admin.topics()
 """
 
 
-def test_a_project_has_a_broker_by_naming_a_fixture(tmp_path: Path) -> None:
-    """With nothing but the plugin: each test its own broker, with the settings of its marker."""
+def test_the_fixture_starts_a_broker_for_each_test(tmp_path: Path) -> None:
+    """With the plugin alone, each test has its own broker, with the settings of its marker."""
     (tmp_path / "test_it.py").write_text(PROJECT)
     plugins = ["-p", "skylarkmq.testing", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", *plugins, "test_it.py"]
@@ -42,8 +42,8 @@ def test_a_project_has_a_broker_by_naming_a_fixture(tmp_path: Path) -> None:
     assert "2 passed" in done.stdout
 
 
-def test_the_store_is_left_sound(tmp_path: Path) -> None:
-    """A broker that is stopped in order leaves nothing to recover."""
+def test_a_stopped_broker_leaves_a_consistent_store(tmp_path: Path) -> None:
+    """A broker that stops gracefully leaves a consistent store."""
     with running(tmp_path) as broker:
         assert broker.namesrv.startswith("127.0.0.1:")
     assert_consistent(broker.store)
