@@ -40,7 +40,7 @@ def home() -> Iterator[Path]:
 
 
 def python() -> str:
-    """Return an interpreter that any user may start: the current one or another. Without one, return the current one."""
+    """Return an interpreter that any user may start, the current one if possible or if there is no other."""
     current = sys.executable
     candidates = [current, *(shutil.which("python3", path=path) for path in os.environ["PATH"].split(os.pathsep))]
     return next((path for path in candidates if path and is_for_all(path) and can_make_environments(path)), current)
