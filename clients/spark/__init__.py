@@ -1,14 +1,14 @@
-"""Queues as Spark's data sources: pure Python on PySpark's data source API, Arrow all the way.
+"""Spark data sources for topics and store directories: pure Python on PySpark's data source API, with Arrow batches.
 
     from skylarkmq.clients.spark import register
 
     register(spark)
     spark.readStream.format("rocketmq").option("nameServer", "host:9876").option("subscribe", "Orders").load()
 
-Needs PySpark 4.2 or newer (admission control came with it); `pip install 'skylarkmq[spark]'` brings it.
+Requires PySpark 4.2 or newer, the first version with admission control. `pip install 'skylarkmq[spark]'` installs it.
 """
 
-import skylarkmq.clients.spark.requirement  # noqa: F401 - first, for what it says where PySpark is missing
+import skylarkmq.clients.spark.requirement  # noqa: F401 - first: raises the import error with the advice
 from skylarkmq.clients.spark.registration import register
 
 __all__ = ["register"]

@@ -1,12 +1,12 @@
-"""What the planning side asks of a cluster: which queues there are, where they begin and end, and who reads where.
+"""Metadata that the driver reads from a cluster: queues, offsets and broker addresses; and offset commits.
 
-`Cluster` is one long-lived client of the SDK behind calls that block. Answers about many queues are asked for all at
-once. A broker that cannot be reached is *away*: what it would have said is missing from the answer, and the caller
-decides whether to wait, to go on without, or to fail.
+`Cluster` is a blocking wrapper around one long-lived SDK client. Requests about many queues run concurrently. The
+results omit the queues of a broker that is *unreachable*; the caller decides whether to wait, to continue, or to fail.
 
-A broker of RocketMQ 4.9 answers a search by time with the nearest message, or the last, where newer ones (and ours)
-answer with the first that is not older. So every such answer is compared with store times, and put right by a search of
-our own where it is not the first. Source: docs/formats.md, "Queues", "Offset by time", "Consumer offsets".
+For a search by time, newer brokers (and ours) return the first message stored at that time or later. A RocketMQ 4.9
+broker may return the nearest message, or the last one. So each result is checked against the store timestamps and, if
+it is not the first match, corrected by a search. Source: docs/formats.md, "Queues", "Offset by time", "Consumer
+offsets".
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from skylarkmq.clients.errors import BrokerError, ClientError, NoRoute, reading_
 from skylarkmq.clients.spark.cluster_options import ClusterOptions
 from skylarkmq.clients.spark.source.offsets import Positions
 from skylarkmq.clients.spark.source.source_options import SourceOptions
-from skylarkmq.clients.spark.topic_names import is_meant
+from skylarkmq.clients.spark.topic_names import is_selected
 from skylarkmq.protocol.bodies.cluster import ClusterInfo, TopicList
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 
-AT_ONCE: Final = 256
-"""Requests in flight at a time."""
+MAX_CONCURRENT: Final = 256
+"""Maximum number of concurrent requests."""
 
-AWAY: Final = (*TRANSPORT_ERRORS, NoRoute)
+UNREACHABLE: Final = (*TRANSPORT_ERRORS, NoRoute)
 _RETRIED: Final = frozenset({
     ResponseCode.SYSTEM_BUSY,
     ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 class Cluster:
-    """The cluster of a reader's options. Lives as long as its process, or until `close`."""
+    """The cluster that the options name. The client stays open until `close`, or until the process ends."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -63,29 +63,32 @@ class Cluster:
         run(self._client.close())
 
     def queues(self) -> set[MessageQueue]:
-        """The queues that the options mean, of those that can be read now. Errors of AWAY but NoRoute, BrokerError."""
+        """Return the readable queues that the options select.
+
+        Raises BrokerError, or an error of UNREACHABLE except NoRoute.
+        """
         return run(self._queues())
 
     def brokers(self) -> set[str]:
-        """The names of all brokers that are registered."""
+        """Return the names of all registered brokers."""
         return set(run(self._cluster()).broker_addr_table)
 
     def addresses(self, names: Iterable[str]) -> dict[str, str]:
-        """Where brokers listen, of those that are registered."""
+        """Return broker name -> address, for those of `names` that are registered."""
         table = run(self._cluster()).broker_addr_table
         found = {name: table[name].broker_addrs for name in names if name in table}
         return {name: by_id[min(by_id)] for name, by_id in found.items() if by_id}
 
     def first_offsets(self, queues: Iterable[MessageQueue]) -> Positions:
-        """The first offset of each queue, but of brokers that are away."""
+        """Return the first offset of each queue; queues of unreachable brokers are omitted."""
         return run(self._of_each(queues, self._calls.min_offset))
 
     def end_offsets(self, queues: Iterable[MessageQueue]) -> Positions:
-        """The offset that the next message of each queue will get, but of brokers that are away."""
+        """Return the end offset (of the next message) of each queue; queues of unreachable brokers are omitted."""
         return run(self._of_each(queues, self._calls.max_offset))
 
     def offsets_at(self, times: Mapping[MessageQueue, int]) -> dict[MessageQueue, int | None]:
-        """The first message of each queue that was stored at its time (ms) or later; None: there is none."""
+        """Return each queue's first offset stored at its time (ms) or later; None: the queue has no such message."""
 
         async def at(queue: MessageQueue) -> int | None:
             return await self._first_at(queue, times[queue])
@@ -93,7 +96,7 @@ class Cluster:
         return run(self._of_each(times, at))
 
     def commit(self, positions: Mapping[MessageQueue, int]) -> list[MessageQueue]:
-        """Make these the offsets of the options' group; returns the queues for which that failed (it is logged)."""
+        """Commit these offsets for the options' group; return the queues whose commit failed (failures are logged)."""
 
         async def commit(queue: MessageQueue) -> bool:
             return await self._committed(queue, positions[queue])
@@ -121,14 +124,14 @@ class Cluster:
             return ()
 
     async def _matching(self) -> list[str]:
-        """The topics that the pattern means."""
+        """Return the topics that match the option subscribePattern."""
         name_servers = self._client.routes.name_servers
         body = await name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         with reading_response(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, "a name server"):
             listed = TopicList.decode(body).topic_list
         info = await self._cluster()
         own = info.broker_addr_table.keys() | info.cluster_addr_table.keys()
-        return [topic for topic in listed if is_meant(topic, self._options.subscribe_pattern or "", own)]
+        return [topic for topic in listed if is_selected(topic, self._options.subscribe_pattern or "", own)]
 
     async def _cluster(self) -> ClusterInfo:
         name_servers = self._client.routes.name_servers
@@ -137,34 +140,36 @@ class Cluster:
     # -------------------------------------------------------------------------------------------------------- offsets
 
     async def _of_each(
-        self, queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[T]]
+        self, queues: Iterable[MessageQueue], request: Callable[[MessageQueue], Awaitable[T]]
     ) -> dict[MessageQueue, T]:
-        turns = asyncio.Semaphore(AT_ONCE)
-        away: dict[str, ClientError] = {}
+        limit = asyncio.Semaphore(MAX_CONCURRENT)
+        unreachable: dict[str, ClientError] = {}
 
         async def one(queue: MessageQueue) -> tuple[MessageQueue, T] | None:
-            async with turns:
-                if queue.broker_name in away:
+            async with limit:
+                if queue.broker_name in unreachable:
                     return None
                 try:
-                    return queue, await self._retried(lambda: ask(queue))
-                except AWAY as error:
-                    if away.setdefault(queue.broker_name, error) is error:
-                        log.warning("broker is away, going on without it broker=%s error=%s", queue.broker_name, error)
+                    return queue, await self._retried(lambda: request(queue))
+                except UNREACHABLE as error:
+                    if unreachable.setdefault(queue.broker_name, error) is error:
+                        log.warning(
+                            "broker is unreachable, its queues are omitted broker=%s error=%s", queue.broker_name, error
+                        )
                     return None
 
-        answers = await asyncio.gather(*(one(queue) for queue in sorted(queues)))
-        return dict(answer for answer in answers if answer is not None)
+        results = await asyncio.gather(*(one(queue) for queue in sorted(queues)))
+        return dict(result for result in results if result is not None)
 
-    async def _retried(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _retried(self, request: Callable[[], Awaitable[T]]) -> T:
         for _ in range(self._options.lookup_retries):
             try:
-                return await ask()
+                return await request()
             except BrokerError as error:
                 if error.code not in _RETRIED:
                     raise
             await asyncio.sleep(self._options.lookup_interval_ms / 1000)
-        return await ask()
+        return await request()
 
     async def _first_at(self, queue: MessageQueue, time_ms: int) -> int | None:
         first, end = await self._calls.min_offset(queue), await self._calls.max_offset(queue)
@@ -172,9 +177,9 @@ class Cluster:
 
         async def stored_ms(offset: int) -> int:
             messages, _ = await self._calls.read(queue, offset, 1)
-            return messages[0].store_timestamp if messages else -1  # what is gone is older than everything
+            return messages[0].store_timestamp if messages else -1  # a deleted message counts as older than any time
 
-        found = await first_not_older(stored_ms, time_ms, guess, first, end)
+        found = await first_stored_at(stored_ms, time_ms, guess, first, end)
         return None if found == end else found
 
     async def _committed(self, queue: MessageQueue, offset: int) -> bool:
@@ -184,28 +189,29 @@ class Cluster:
             except BrokerError as error:
                 if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                     raise
-                await self._calls.read(queue, offset, 1)  # a pull makes the group, where brokers may do that
+                await self._calls.read(queue, offset, 1)  # a pull creates the group, if the broker allows that
                 await self._calls.commit(queue, offset)
-        except AWAY:
-            raise  # the others of that broker need not try
+        except UNREACHABLE:
+            raise  # skips the other queues of that broker
         except ClientError as error:
-            log.warning("progress not told queue=%s offset=%d error=%s", queue, offset, error)
+            log.warning("offset commit failed queue=%s offset=%d error=%s", queue, offset, error)
             return False
         return True
 
 
-async def first_not_older(
+async def first_stored_at(
     stored_ms: Callable[[int], Awaitable[int]], time_ms: int, guess: int, first: int, end: int
 ) -> int:
-    """The first offset of [first, end) that was stored at `time_ms` or later, `end` if there is none.
+    """Return the first offset of [first, end) stored at `time_ms` or later; `end` if there is none.
 
-    Times grow along a queue. Two looks if the guess is right; else steps that double, and halves.
+    Store timestamps never decrease along a queue. A correct `guess` takes two lookups; otherwise the search moves away
+    from it in steps that double, and then bisects.
     """
 
     async def is_older(offset: int) -> bool:
         return await stored_ms(offset) < time_ms
 
-    low, high = first, end  # everything before low is older; high is not, or the end
+    low, high = first, end  # offsets before `low` are older; `high` is not older, or is the end
     guess = max(first, min(guess, end))
     step = 1
     if guess < end and await is_older(guess):
@@ -228,7 +234,7 @@ async def first_not_older(
 
 
 async def broker_address(options: ClusterOptions, name: str) -> str:
-    """Where a broker listens now, by its name. ClientError."""
+    """Return the current address of a broker by its name. Raises ClientError."""
     client = Client(options.name_server, options.client_settings())
     try:
         body = await client.routes.name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
@@ -236,5 +242,5 @@ async def broker_address(options: ClusterOptions, name: str) -> str:
         await client.close()
     broker = checked_cluster(body).broker_addr_table.get(name)
     if broker is None or not broker.broker_addrs:
-        raise NoRoute(f"broker {name} is not registered: check that it runs, and which name server it has", broker=name)
+        raise NoRoute(f"broker {name} is not registered: check that it runs and uses this name server", broker=name)
     return broker.broker_addrs[min(broker.broker_addrs)]

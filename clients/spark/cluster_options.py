@@ -1,6 +1,6 @@
-"""The options that every format has which talks to brokers: where they are, who asks, and how that is kept private.
+"""The options of every format that connects to brokers: name servers, credentials and TLS.
 
-A table takes `CLUSTER_ROWS` among its own rows, and its struct extends `ClusterOptions`.
+A table of options includes `CLUSTER_ROWS`, and its struct extends `ClusterOptions`.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from skylarkmq.clients.spark.options import Option, Secret, flag, secret, text
 
 
 def addresses(value: str) -> str:
-    """`host:port`, several with a semicolon or a comma between them."""
+    """Return the `host:port` addresses joined by semicolons. Input may use semicolons or commas."""
     parts = [part.strip() for part in value.replace(",", ";").split(";") if part.strip()]
     if not parts or not all(part.rpartition(":")[0] and part.rpartition(":")[2].isdigit() for part in parts):
         raise ValueError("host:port, or host:port;host:port")
@@ -21,7 +21,7 @@ def addresses(value: str) -> str:
 
 
 class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach a cluster. Without keys requests are not signed; without TLS they go in the clear."""
+    """How to reach a cluster. Without keys, requests are not signed; without TLS, they are not encrypted."""
 
     name_server: str
     access_key: Secret | None = None
@@ -40,18 +40,18 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("accessKey and secretKey go together: give both or neither")
 
     def client_settings(self) -> ClientSettings:
-        """The SDK's settings that these options mean."""
+        """Return the SDK settings that these options stand for."""
         return ClientSettings(tls=self.tls_settings(), credentials=self.credentials())
 
     def credentials(self) -> Credentials | None:
-        """Who asks; None: nobody says."""
+        """Return the credentials that sign requests; None: requests are not signed."""
         if self.access_key is None or self.secret_key is None:
             return None
         token = None if self.security_token is None else self.security_token.text
         return Credentials(self.access_key.text, self.secret_key.text, token)
 
     def tls_settings(self) -> TlsSettings | None:
-        """None: plain. Any option about certificates turns TLS on."""
+        """Return the TLS settings; None: no TLS. A trust or client certificate turns TLS on."""
         if not (self.tls or self.tls_trust or self.tls_certificate):
             return None
         password = None if self.tls_key_password is None else self.tls_key_password.text

@@ -1,14 +1,13 @@
-"""Options of a data source: rows of a table, read into a struct.
+"""Options of a data source: the rows of a table, parsed into a struct.
 
-    OPTIONS = Table("rocketmq", SourceOptions, (Option("topic", "topic", "where messages go"), ...))
+    OPTIONS = Table("rocketmq", SourceOptions, (Option("topic", "topic", "target topic"), ...))
     read = parse(OPTIONS, spark_options)        -> SourceOptions
-    markdown(OPTIONS)                           -> the table of docs/spark.md
+    markdown(OPTIONS)                           -> the table in docs/spark.md
 
-Spark passes options as a map of texts whose names have no case. A name that no row has is refused, with the nearest one
-that there is; names that Spark itself puts in are passed over. A default is the text that a user could have written, so
-it goes through the same parser; without one, an absent option leaves its field as the struct has it, and a field that
-the struct needs makes the option required. What must never be seen (`secret`) becomes a `Secret`, which shows itself
-only when asked for its text.
+Spark passes options as a map of strings with case-insensitive names. An unknown name is an error that suggests the
+nearest known name; names that Spark itself adds are ignored. A default is text, as a user would write it, and goes
+through the same parser. An absent option without a default keeps the struct's default; if the struct's field has none,
+the option is required. Values of `secret` options become a `Secret`, whose repr hides the text.
 """
 
 import difflib
@@ -20,19 +19,19 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname"})
-"""What Spark adds: a streaming sink's checkpoint and name, and the argument of `load` and `save`."""
+SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "path", "queryname"})
+"""Options that Spark adds: checkpoint and query name of a streaming sink, and the argument of `load` or `save`."""
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
 class OptionError(ValueError):
-    """An option that cannot be used as it is; the text says which, why, and what would do."""
+    """An option that cannot be used; the text contains the option, the reason and the accepted values."""
 
 
 class Scope(Enum):
-    """The kind of query that an option means something to."""
+    """The kind of query for which an option has an effect."""
 
     BOTH = "batch and streaming"
     BATCH = "batch"
@@ -40,7 +39,7 @@ class Scope(Enum):
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """A text that no log and no plan may show."""
+    """A text that must not appear in logs or query plans."""
 
     text: str
 
@@ -51,14 +50,14 @@ class Secret(msgspec.Struct, frozen=True):
 
 
 def text(value: str) -> str:
-    """Anything but nothing."""
+    """Return the value stripped of white space; it must not be empty."""
     if not value.strip():
         raise ValueError("a text")
     return value.strip()
 
 
 def flag(value: str) -> bool:
-    """true or false, in any case."""
+    """Return the value of `true` or `false`, in any case."""
     known = {"true": True, "false": False}
     if value.strip().lower() not in known:
         raise ValueError("true or false")
@@ -66,14 +65,14 @@ def flag(value: str) -> bool:
 
 
 def positive(value: str) -> int:
-    """A whole number above 0."""
+    """Return an integer above 0."""
     if not re.fullmatch(r"\s*\+?\d+\s*", value) or int(value) < 1:
         raise ValueError("a whole number above 0")
     return int(value)
 
 
 def count(value: str) -> int:
-    """A whole number, 0 included."""
+    """Return an integer of 0 or more."""
     if not re.fullmatch(r"\s*\+?\d+\s*", value):
         raise ValueError("a whole number, 0 or more")
     return int(value)
@@ -83,7 +82,7 @@ _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_
 
 
 def duration_ms(value: str) -> int:
-    """`500ms`, `30s`, `15m`, `2h`, `1d`; a bare number is milliseconds."""
+    """Return milliseconds for `500ms`, `30s`, `15m`, `2h` or `1d`; a number without a unit is milliseconds."""
     found = re.fullmatch(r"\s*(\d+)\s*(ms|s|min|m|h|d)?\s*", value)
     if found is None:
         raise ValueError("a time such as 500ms, 30s, 15m, 2h or 1d")
@@ -91,12 +90,12 @@ def duration_ms(value: str) -> int:
 
 
 def secret(value: str) -> Secret:
-    """A text that is kept from view."""
+    """Return the text as a Secret."""
     return Secret(value)
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """One of these words, in any case; given as it stands here."""
+    """Return a parser for these words in any case; it returns the spelling given here."""
 
     def parse(value: str) -> str:
         for choice in choices:
@@ -108,10 +107,10 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 class Option(msgspec.Struct, frozen=True):
-    """A row: the option's name, the struct's field, what it means.
+    """One row of the table: the option's name, the struct's field and its meaning.
 
-    `parse` raises ValueError with what it wanted instead; `default` is a text for it. `shown` stands in the table of
-    the documentation where the default is a rule and no value.
+    `parse` raises ValueError whose text describes the accepted values. `default` is text for `parse`. The
+    documentation shows `shown` instead of the default, for defaults that are rules.
     """
 
     name: str
@@ -125,18 +124,18 @@ class Option(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names by which it may be given."""
+        """Return the name and its aliases."""
         return (self.name, *self.aliases)
 
 
 class Table(Generic[T]):
-    """The options of a format, and the struct that they become."""
+    """The options of a format, and the struct that they are parsed into."""
 
-    def __init__(self, of: str, into: type[T], rows: Iterable[Option], passed_over: Iterable[str] = SPARKS_OWN) -> None:
+    def __init__(self, of: str, into: type[T], rows: Iterable[Option], ignored: Iterable[str] = SPARK_OPTIONS) -> None:
         self.of = of
         self.into = into
         self.rows = tuple(rows)
-        self.passed_over = frozenset(name.lower() for name in passed_over)
+        self.ignored = frozenset(name.lower() for name in ignored)
         self.by_name = {name.lower(): row for row in self.rows for name in row.names}
         fields = {field.name: field for field in msgspec.structs.fields(into)}  # type: ignore[arg-type]
         self.required = tuple(row for row in self.rows if row.default is None and fields[row.field].required)
@@ -146,18 +145,18 @@ class Table(Generic[T]):
 
 
 def parse(table: Table[T], options: Mapping[str, str]) -> T:
-    """The struct that the options mean; OptionError for one unknown, given twice, missing or of a wrong kind.
+    """Return the struct for these options. Raises OptionError for an unknown, repeated, missing or invalid option.
 
-    A check of the struct's own (ValueError out of its `__post_init__`) is told in the same way.
+    A ValueError of the struct's own `__post_init__` becomes an OptionError too.
     """
     given: dict[str, Option] = {}
     values: dict[str, Any] = {}
     for name, value in options.items():
-        if name.lower() in table.passed_over:
+        if name.lower() in table.ignored:
             continue
         row = _row(table, name)
         if row.field in given:
-            raise OptionError(f"{table.of}: {row.name} is given twice: {', '.join(row.names)} are one option")
+            raise OptionError(f"{table.of}: {row.name} is set twice: {', '.join(row.names)} are one option")
         given[row.field] = row
         values[row.field] = _value(table, row, value)
     for row in table.rows:
@@ -173,7 +172,7 @@ def parse(table: Table[T], options: Mapping[str, str]) -> T:
 
 
 def warn_out_of_scope(table: Table[Any], options: Iterable[str], scope: Scope) -> list[str]:
-    """The given options that mean nothing to a query of this scope; they are logged, and have no effect."""
+    """Return the given options that have no effect on a query of this scope; each one is logged."""
     rows = [table.by_name[name.lower()] for name in options if name.lower() in table.by_name]
     idle = sorted(row.name for row in rows if row.scope not in (Scope.BOTH, scope))
     for name in idle:
@@ -182,7 +181,7 @@ def warn_out_of_scope(table: Table[Any], options: Iterable[str], scope: Scope) -
 
 
 def markdown(table: Table[Any]) -> str:
-    """The table of the documentation: option, meaning, default."""
+    """Return the Markdown table for the documentation: option, meaning, default."""
     lines = ["| Option | Meaning | Default |", "|---|---|---|"]
     return "\n".join([*lines, *(_documented(table, row) for row in table.rows)]) + "\n"
 
@@ -193,7 +192,7 @@ def _row(table: Table[Any], name: str) -> Option:
         return row
     near = difflib.get_close_matches(name.lower(), table.by_name, n=1, cutoff=0.5)
     hint = (
-        f"did you mean {_spelled(table.by_name[near[0]], near[0])}?" if near else "see docs/spark.md for all of them."
+        f"did you mean {_spelled(table.by_name[near[0]], near[0])}?" if near else "see docs/spark.md for all options."
     )
     raise OptionError(f"{table.of} has no option {name}: {hint}")
 

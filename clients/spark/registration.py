@@ -1,7 +1,7 @@
-"""Making the formats known to a session, by hand.
+"""Registers the formats with a Spark session.
 
-An installed distribution is found by name without this (docs/spark.md); it is for trees that are not installed, and for
-sessions that were given their code by `--py-files`.
+Spark finds the formats of an installed distribution by name (docs/spark.md). Registration is needed for a source tree
+that is not installed, and for sessions that receive the code by `--py-files`.
 """
 
 from typing import Final
@@ -16,6 +16,6 @@ SOURCES: Final[tuple[type[DataSource], ...]] = (RocketMqSource, RocketMqStoreSou
 
 
 def register(spark: SparkSession) -> None:
-    """Let the session know every format of ours; again does no harm."""
+    """Register all formats with the session. Calling it again has no effect."""
     for source in SOURCES:
         spark.dataSource.register(source)

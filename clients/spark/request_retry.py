@@ -1,7 +1,8 @@
-"""Requests that are repeated while their errors may pass.
+"""Retries of requests after errors that may be temporary.
 
-Brokers restart, and have no route for a moment; a task that fails for it makes Spark begin anew, or, on `local[N]`,
-ends the query. So whatever failed for a reason that may pass is tried again, with pauses that double, for a time.
+A broker that restarts has no route for a moment. If a task fails because of it, Spark repeats the whole task, or, on
+`local[N]`, ends the query. So a request that fails for a temporary reason is retried for a limited time, with pauses
+that double.
 """
 
 import asyncio
@@ -20,17 +21,17 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def may_pass(error: ClientError) -> bool:
-    """Whether the same request may succeed later."""
+def is_temporary(error: ClientError) -> bool:
+    """Return whether the same request may succeed later."""
     return isinstance(error, (*TRANSPORT_ERRORS, NoRoute)) or error.code in RETRY_CODES
 
 
-async def repeated(
+async def with_retries(
     attempt: Callable[[], Awaitable[T]], what: str, timeout_s: float, on_repeat: Callable[[], None] = lambda: None
 ) -> T:
-    """What `attempt` returns in the end; the last ClientError if that may not pass, or `timeout_s` is over.
+    """Return the result of `attempt`. Raises the last ClientError if it is permanent, or `timeout_s` has passed.
 
-    `what` is for the log, which is told once.
+    `what` describes the request in the log; only the first retry is logged.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
@@ -39,10 +40,10 @@ async def repeated(
         try:
             return await attempt()
         except ClientError as error:
-            if not may_pass(error) or loop.time() >= deadline:
+            if not is_temporary(error) or loop.time() >= deadline:
                 raise
             if pause_s == PAUSE_S:
-                log.warning("trying again what=%s error=%s", what, error)
+                log.warning("retrying what=%s error=%s", what, error)
         on_repeat()
         await asyncio.sleep(min(pause_s, max(deadline - loop.time(), 0)))
         pause_s = min(2 * pause_s, PAUSE_MAX_S)

@@ -1,7 +1,7 @@
-"""Which topics a pattern means.
+"""Topic names that a pattern selects.
 
-The system's topics and those that brokers and clusters have of their own are never meant; what groups have, retries and
-dead letters, only by a pattern that has a % in it.
+A pattern never selects system topics, nor the topics that brokers and clusters are named after. It selects retry and
+dead-letter topics only if the pattern itself contains a %.
 """
 
 import re
@@ -16,8 +16,8 @@ RESERVED: Final = frozenset(
 OF_GROUPS: Final = (RETRY_PREFIX, DLQ_PREFIX)
 
 
-def is_meant(topic: str, pattern: str, own: Collection[str] = ()) -> bool:
-    """Whether a regular expression means a topic; `own` are the names of brokers and clusters."""
+def is_selected(topic: str, pattern: str, own: Collection[str] = ()) -> bool:
+    """Return whether the regular expression selects the topic. `own`: the names of brokers and clusters."""
     if topic in RESERVED or topic in own or topic.startswith(SystemTopic.SYSTEM_PREFIX):
         return False
     if topic.startswith(OF_GROUPS) and "%" not in pattern:

@@ -20,15 +20,15 @@ from pyspark.sql import SparkSession
 from skylarkmq import Admin, Message, MessageExt, ProducerSettings
 from skylarkmq.clients.background_loop import run
 from skylarkmq.clients.blocking import Producer
-from skylarkmq.clients.spark.pipeline.command import NotStarted, started, watch
+from skylarkmq.clients.spark.pipeline.command import NotStarted, start_queries, watch
 from skylarkmq.clients.spark.pipeline.job import Job
 from skylarkmq.clients.spark.pipeline.rows import (
     BODY_CUT,
     CUT,
     DEAD_LETTER_REASON,
     HOUR,
-    MOST_BODY,
-    MOST_PROPERTIES,
+    MAX_BODY_BYTES,
+    MAX_PROPERTY_CHARACTERS,
     ORIGIN_OFFSET,
     ORIGIN_TOPIC,
     Decoding,
@@ -107,7 +107,7 @@ def finish(spark: SparkSession, what: Job) -> list[str]:
     told: list[str] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        assert watch(started(spark.newSession(), what), told.append) == 0, told
+        assert watch(start_queries(spark.newSession(), what), told.append) == 0, told
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -200,8 +200,8 @@ def test_avro_bodies_become_columns(spark: SparkSession, broker: Daemon, tmp_pat
     with Producer("shop", namesrv=broker.namesrv, settings=ProducerSettings(max_message_bytes=8 << 20)) as producer:
         for n in range(20):
             producer.send(Message("Avro", avro_body(n) if n % 5 else b"\xff" * n, properties={"n": str(n)}))
-        producer.send(Message("Avro", b"\xff" * (MOST_BODY + 1), keys="large"))
-        producer.send(Message("Avro", avro_body(1) + b"rest", properties={"long": "x" * (MOST_PROPERTIES + 1)}))
+        producer.send(Message("Avro", b"\xff" * (MAX_BODY_BYTES + 1), keys="large"))
+        producer.send(Message("Avro", avro_body(1) + b"rest", properties={"long": "x" * (MAX_PROPERTY_CHARACTERS + 1)}))
     decoding = Decoding(avro=json.dumps(AVRO))
     what = job(broker, tmp_path, "Avro", decoding=decoding, dead_letter_topic="AvroDead", keep_body=True)
     finish(spark, what)
@@ -213,7 +213,7 @@ def test_avro_bodies_become_columns(spark: SparkSession, broker: Daemon, tmp_pat
     letters = stored(broker, "AvroDead")
     assert len(letters) == 6
     (large,) = [message for message in letters if message.keys == ["large"]]
-    assert (large.payload(), large.properties[BODY_CUT]) == (b"\xff" * MOST_BODY, str(MOST_BODY + 1))
+    assert (large.payload(), large.properties[BODY_CUT]) == (b"\xff" * MAX_BODY_BYTES, str(MAX_BODY_BYTES + 1))
     assert sum(BODY_CUT in message.properties for message in letters) == 1
     (long,) = [message for message in letters if CUT in message.properties]
     assert long.payload() == avro_body(1) + b"rest"
@@ -236,7 +236,7 @@ def test_a_query_that_fails_is_told_in_one_line(spark: SparkSession, broker: Dae
     send(broker, "Failing", range(3))
     what = job(broker, tmp_path, "Failing", subExpression="a = 1", expressionType="SQL92")
     told: list[str] = []
-    assert watch(started(spark.newSession(), what), told.append) == 1
+    assert watch(start_queries(spark.newSession(), what), told.append) == 1
     assert told[-1].startswith("mqspark-pipeline: parquet failed: ")
     assert "filter" in told[-1].lower()
     assert "\n" not in told[-1]
@@ -246,4 +246,4 @@ def test_an_output_that_cannot_be_is_told_at_the_start(spark: SparkSession, brok
     """A file where the directory should be."""
     (tmp_path / "lake").write_text("")
     with pytest.raises(NotStarted, match="not a directory"):
-        started(spark.newSession(), job(broker, tmp_path, "Orders"))
+        start_queries(spark.newSession(), job(broker, tmp_path, "Orders"))

@@ -1,13 +1,13 @@
-"""Avro bodies as columns, by fastavro: each body is one datum of one schema, without a header.
+"""Avro bodies as columns, decoded by fastavro. Each body is one datum of one schema, without a header.
 
-    null boolean int long float double bytes string     Spark's types of these meanings
+    null boolean int long float double bytes string     the Spark type of the same name or meaning
     enum, uuid, fixed                                    string, string, binary
     record, array, map, [null, T]                        struct, array, map, T
     date, timestamp-millis, timestamp-micros, decimal    date, timestamp, decimal
     local-timestamp-millis, -micros                      timestamp without a zone
 
-Anything else in a schema (unions of several types, times of day, durations, records in themselves) is refused when the
-pipeline starts. Spark's own Avro decoder is a jar that has to be fetched; this one comes with the extra `avro`.
+Other schemas (unions of several types, times of day, durations, recursive records) are rejected when the pipeline
+starts. Spark's own Avro decoder is a separate jar; this decoder is installed by the extra `avro`.
 """
 
 import io
@@ -66,11 +66,11 @@ _BOTH: Final = "__decoded__"
 _BEYOND: Final = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)
 
 MALFORMED: Final = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError)
-"""What fastavro raises at bytes that are no datum of the schema."""
+"""Errors that fastavro raises for bytes that are not a datum of the schema."""
 
 
 def spark_type(schema: Any) -> DataType:
-    """What a schema becomes. ValueError for what has no counterpart."""
+    """Return the Spark type of an Avro schema. Raises ValueError if Spark has no counterpart."""
     if isinstance(schema, list):
         others = [branch for branch in schema if branch != "null"]
         if len(others) != 1:
@@ -90,7 +90,7 @@ def spark_type(schema: Any) -> DataType:
     if kind in _NESTED:
         return _NESTED[kind](schema)
     if kind not in _PRIMITIVES:
-        raise ValueError(f"{kind} is no type of Avro, or a record that was named before: write it out, or drop it")
+        raise ValueError(f"{kind} is not an Avro type, or refers to a named record: write the record out, or remove it")
     return _PRIMITIVES[kind]
 
 
@@ -114,7 +114,7 @@ _NESTED: Final[Mapping[str, Callable[[Mapping[str, Any]], DataType]]] = {
 
 
 def decoded(messages: DataFrame, schema_text: str, value: str, reason: str) -> DataFrame:
-    """The messages with the columns `value` and `reason`, of which one is null. ValueError for a schema of no use."""
+    """Add the columns `value` and `reason`, of which one is null. Raises ValueError for an unsupported schema."""
     schema = json.loads(schema_text)
     kind = spark_type(schema)
     if not isinstance(kind, StructType):
@@ -126,15 +126,18 @@ def decoded(messages: DataFrame, schema_text: str, value: str, reason: str) -> D
     def decode(bodies: pa.Array) -> pa.Array:
         return decoder.decode(bodies)
 
-    # "Nondeterministic" keeps the optimizer from decoding once for the filter and once more for the columns.
-    # Its kind is told by the annotations above; PySpark warns if it is given, and its stubs want it given.
+    # Nondeterministic: the optimizer must not decode once for the filter and again for the columns.
+    # The annotations above determine the kind of the UDF; PySpark warns about an explicit kind, its stubs require one.
     both = arrow_udf(decode, pair).asNondeterministic()("body")  # type: ignore[call-overload]
     rows = messages.withColumn(_BOTH, both)
     return rows.withColumn(value, f.col(_BOTH)[value]).withColumn(reason, f.col(_BOTH)[reason]).drop(_BOTH)
 
 
 class Decoder:
-    """Bodies into structs of two fields, `names`: the value and the reason; made on the driver, used on executors."""
+    """Decodes bodies into structs with the two fields `names`: value and reason.
+
+    Created on the driver, used on executors.
+    """
 
     def __init__(self, schema_text: str, kind: pa.DataType, names: tuple[str, str]) -> None:
         self._schema_text = schema_text
@@ -146,7 +149,7 @@ class Decoder:
         return f"<Decoder {self._kind}>"
 
     def decode(self, bodies: pa.Array) -> pa.StructArray:
-        """One struct for each body; of its fields one is null."""
+        """Return one struct for each body; one of its two fields is null."""
         if self._schema is None:
             self._schema = fastavro.parse_schema(json.loads(self._schema_text))
         read = [_read(self._schema, body) for body in bodies.to_pylist()]
@@ -161,7 +164,7 @@ class Decoder:
         return column, pa.array(reasons, pa.string())
 
     def _one_by_one(self, values: list[Any], reasons: list[str | None]) -> pa.Array:
-        """A value that Avro has and Arrow has not (a decimal of too many digits) is bad by itself."""
+        """Convert values one by one: a value that Arrow cannot represent (such as a too long decimal) gets a reason."""
         for at, value in enumerate(values):
             try:
                 pa.array([value], self._kind)
@@ -172,12 +175,12 @@ class Decoder:
 
 def _read(schema: Any, body: bytes | None) -> tuple[Any, str | None]:
     if body is None:
-        return None, "the body could not be inflated"
+        return None, "the body cannot be decompressed"
     stream = io.BytesIO(body)
     try:
         value = fastavro.schemaless_reader(stream, schema, None)
     except MALFORMED as error:
-        return None, f"the body is no Avro datum of the schema: {type(error).__name__} {error}".rstrip()
+        return None, f"the body is not an Avro datum of the schema: {type(error).__name__} {error}".rstrip()
     if rest := len(body) - stream.tell():
-        return None, f"the body is no Avro datum of the schema: {rest} bytes are left over"
+        return None, f"the body is not an Avro datum of the schema: {rest} bytes remain"
     return value, None

@@ -1,14 +1,15 @@
 """From CommitLog records to an Arrow record batch, column by column.
 
-A pull's answer and a segment hold the same bytes: records one behind the other. `walk` finds where they begin, and
-`record_batch` makes the columns of clients.spark.arrow.schema of those wanted. Where all of them are plain, the
-compiled leaf does (plain_columns). Else numbers are read from the heads of all records at once (record_places);
-bodies, topics and properties are copied once each, by Arrow (slices); tags, keys and unique ids are looked for in all
-properties at once (property_columns). There is no Python object for a row, but for those whose body is compressed.
+A pull response and a segment hold the same bytes: consecutive records. `walk` finds where the records begin, and
+`record_batch` builds the columns of clients.spark.arrow.schema. If all records have the common layout, the compiled
+module builds them (compiled_columns). Otherwise numbers are read from the headers of all records at once
+(record_layout); Arrow copies bodies, topics and properties once each (slices); tags, keys and unique ids are extracted
+from all properties at once (property_columns). No Python object is created per row, except for rows with compressed
+bodies.
 
-A batch never fails over what a sender wrote: properties that are not UTF-8 are replaced where they are not, a body that
-cannot be inflated is null (and logged), and so is a time that Spark has no timestamp for. Bytes that are no record are
-a ProtocolError. The batch holds nothing of the buffer, which may be used again.
+A batch does not fail because of content that a producer wrote: invalid UTF-8 in properties is replaced, a body that
+cannot be decompressed is null (and logged), and a time outside Spark's range is null. Bytes that are not a record raise
+ProtocolError. The batch keeps no reference to the buffer, so the buffer can be reused.
 
 Source: docs/formats.md, "CommitLog record", "Properties", "System flags", "Message ids".
 """
@@ -22,11 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from skylarkmq.clients.spark.arrow.compiled_columns import plain_columns
-from skylarkmq.clients.spark.arrow.property_columns import PropertyColumns, readable
-from skylarkmq.clients.spark.arrow.record_layout import Ints, Places, ends_of, queue_offsets, walk
+from skylarkmq.clients.spark.arrow.compiled_columns import common_columns
+from skylarkmq.clients.spark.arrow.property_columns import PropertyColumns, with_valid_utf8
+from skylarkmq.clients.spark.arrow.record_layout import Ints, RecordLayout, ends_of, queue_offsets, walk
 from skylarkmq.clients.spark.arrow.schema import PROPERTIES
-from skylarkmq.clients.spark.arrow.slices import slices, with_nulls
+from skylarkmq.clients.spark.arrow.slices import take_slices, with_nulls
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.compression import MAX_PAYLOAD_BYTES, PayloadError, inflate
 from skylarkmq.protocol.message import PropertyName
@@ -34,21 +35,21 @@ from skylarkmq.protocol.record import Buffer
 
 __all__ = [
     "OversizedBatch",
-    "Places",
-    "batch_of",
+    "RecordLayout",
+    "batch_of_layout",
     "ends_of",
-    "in_parts",
     "queue_offsets",
     "record_batch",
     "record_batches",
+    "split_batches",
     "walk",
 ]
 
 log = logging.getLogger(__name__)
 
 MAX_BATCH_BYTES: Final = 256 * 1024 * 1024
-"""Of the inflated bodies in one batch; Arrow's limit for a column is 2 GiB."""
-_FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01, and behind the last ms of 9999: what Spark and Python both have
+"""Maximum bytes of the decompressed bodies of one batch; Arrow's limit for a column is 2 GiB."""
+_FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01, and after the last ms of 9999: the range of Spark and Python
 _LAST_MS: Final = 253_402_300_800_000
 _EPOCH_MS: Final = 0
 _ARROWS: Final = {SysFlag.COMPRESSION_LZ4: "lz4", SysFlag.COMPRESSION_ZSTD: "zstd"}  # codecs that need no other module
@@ -57,96 +58,96 @@ _HEX: Final = np.array([f"{byte:02X}" for byte in range(256)], "S2").view(np.uin
 
 
 class OversizedBatch(Exception):
-    """The inflated bodies of several rows exceed MAX_BATCH_BYTES: make batches of fewer rows."""
+    """The decompressed bodies of several rows exceed MAX_BATCH_BYTES: build batches of fewer rows."""
 
 
 def record_batch(
     buffer: Buffer, starts: NDArray[np.int64], broker_name: str | None, schema: pa.Schema
 ) -> pa.RecordBatch:
-    """The rows of the records that begin at `starts` (ascending), as `schema`
-    (clients.spark.arrow.schema.arrow_schema) says.
+    """Return the records that begin at `starts` (ascending) as one batch.
 
-    ProtocolError if no whole record begins at one of them. OversizedBatch. ValueError: the buffer has 2 GiB or more.
+    `schema` comes from clients.spark.arrow.schema.arrow_schema. Raises ProtocolError if a position is not the begin of
+    a whole record, OversizedBatch, and ValueError for a buffer of 2 GiB or more.
     """
-    return _batch(buffer, starts, lambda: Places(buffer, starts), broker_name, schema)
+    return _batch(buffer, starts, lambda: RecordLayout(buffer, starts), broker_name, schema)
 
 
 def record_batches(
     buffer: Buffer, starts: NDArray[np.int64], broker_name: str | None, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """As `record_batch`, in several batches if compressed bodies need more memory than MAX_BATCH_BYTES."""
-    return in_parts(len(starts), lambda rows: record_batch(buffer, starts[rows], broker_name, schema))
+    return split_batches(len(starts), lambda rows: record_batch(buffer, starts[rows], broker_name, schema))
 
 
-def in_parts(count: int, make: Callable[[slice], pa.RecordBatch], first: int = 0) -> Iterator[pa.RecordBatch]:
-    """The batch that `make` makes of `count` rows from `first` on; of each half where it raises OversizedBatch."""
+def split_batches(count: int, make: Callable[[slice], pa.RecordBatch], first: int = 0) -> Iterator[pa.RecordBatch]:
+    """Yield the batch of `count` rows from `first` on; where `make` raises OversizedBatch, the batches of each half."""
     try:
         batch = make(slice(first, first + count))
     except OversizedBatch:
         half = count // 2
-        yield from in_parts(half, make, first)
-        yield from in_parts(count - half, make, first + half)
+        yield from split_batches(half, make, first)
+        yield from split_batches(count - half, make, first + half)
     else:
         yield batch
 
 
-def batch_of(places: Places, broker_name: str | None, schema: pa.Schema) -> pa.RecordBatch:
-    """The same of records that were looked at before."""
-    return _batch(places.buffer, places.starts, lambda: places, broker_name, schema)
+def batch_of_layout(layout: RecordLayout, broker_name: str | None, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch of records whose layout is known already."""
+    return _batch(layout.buffer, layout.starts, lambda: layout, broker_name, schema)
 
 
 def _batch(
-    buffer: Buffer, starts: Ints, places: Callable[[], Places], broker_name: str | None, schema: pa.Schema
+    buffer: Buffer, starts: Ints, layout: Callable[[], RecordLayout], broker_name: str | None, schema: pa.Schema
 ) -> pa.RecordBatch:
-    columns = plain_columns(buffer, starts)
+    columns = common_columns(buffer, starts)
     if columns is None:
-        columns = _columns(places())
+        columns = _columns(layout())
     columns["key"] = _first_of(columns["keys"])
     columns["brokerName"] = pa.repeat(pa.scalar(broker_name, pa.string()), len(starts))
     if columns["msgId"].null_count:
-        columns["msgId"] = _with_offset_ids(columns["msgId"], places())
+        columns["msgId"] = _with_offset_ids(columns["msgId"], layout())
     if PROPERTIES in schema.names:
-        columns[PROPERTIES] = _properties(places()).maps(schema.field(PROPERTIES).type)
+        columns[PROPERTIES] = _properties(layout()).maps(schema.field(PROPERTIES).type)
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def _columns(places: Places) -> dict[str, pa.Array]:
-    """What `plain_columns` would give, of any records."""
-    data = pa.py_buffer(places.buffer)
-    properties = _properties(places)
+def _columns(layout: RecordLayout) -> dict[str, pa.Array]:
+    """Return what `common_columns` would return, for records of any layout."""
+    data = pa.py_buffer(layout.buffer)
+    properties = _properties(layout)
     return {
-        "body": _bodies(data, places),
-        "topic": topics(data, places),
-        "queueId": pa.array(places.queue_ids),
-        "queueOffset": pa.array(places.queue_offsets),
-        "storeTimestamp": _timestamps(places.store_timestamps),
-        "bornTimestamp": _timestamps(places.born_timestamps),
+        "body": _bodies(data, layout),
+        "topic": topics(data, layout),
+        "queueId": pa.array(layout.queue_ids),
+        "queueOffset": pa.array(layout.queue_offsets),
+        "storeTimestamp": _timestamps(layout.store_timestamps),
+        "bornTimestamp": _timestamps(layout.born_timestamps),
         "tags": properties.values(PropertyName.TAGS.encode()),
         "keys": properties.values(PropertyName.KEYS.encode()),
         "msgId": properties.values(PropertyName.UNIQ_KEY.encode()),
-        "flag": pa.array(places.flags),
-        "reconsumeTimes": pa.array(places.reconsume_times),
+        "flag": pa.array(layout.flags),
+        "reconsumeTimes": pa.array(layout.reconsume_times),
     }
 
 
-def _properties(places: Places) -> PropertyColumns:
-    strings = slices(pa.py_buffer(places.buffer), places.property_begins, places.ends, pa.binary())
+def _properties(layout: RecordLayout) -> PropertyColumns:
+    strings = take_slices(pa.py_buffer(layout.buffer), layout.property_begins, layout.ends, pa.binary())
     return PropertyColumns(strings)
 
 
-def topics(data: pa.Buffer, places: Places) -> pa.Array:
-    """The topics of records; ProtocolError where one is not UTF-8."""
-    found = slices(data, places.topic_begins, places.topic_ends, pa.string())
+def topics(data: pa.Buffer, layout: RecordLayout) -> pa.Array:
+    """Return the topics of the records. Raises ProtocolError for a topic that is not UTF-8."""
+    found = take_slices(data, layout.topic_begins, layout.topic_ends, pa.string())
     as_bytes = found.view(pa.binary())
-    if readable(as_bytes) is not as_bytes:
+    if with_valid_utf8(as_bytes) is not as_bytes:
         for row, topic in enumerate(as_bytes.to_pylist()):
             if topic.decode("utf-8", "replace").encode() != topic:
-                places.refuse(row, "topic is not UTF-8")
+                layout.fail(row, "topic is not UTF-8")
     return found
 
 
 def _first_of(keys: pa.Array) -> pa.Array:
-    """What stands before the first space that follows something; null where there is nothing."""
+    """Return the first word of each string; null for strings without one."""
     if not pc.any(pc.match_substring(keys, " ")).as_py():
         return keys
     firsts = pc.list_element(pc.split_pattern(pc.utf8_ltrim(keys, " "), " ", max_splits=1), 0)
@@ -154,7 +155,7 @@ def _first_of(keys: pa.Array) -> pa.Array:
 
 
 def _timestamps(milliseconds: Ints) -> pa.Array:
-    """µs as Spark wants them; null beyond its years."""
+    """Return timestamps in µs, Spark's unit; null outside Spark's years."""
     is_known = (milliseconds >= _FIRST_MS) & (milliseconds < _LAST_MS)
     if is_known.all():
         return pa.array(milliseconds * 1000).view(pa.timestamp("us", tz="UTC"))
@@ -162,18 +163,18 @@ def _timestamps(milliseconds: Ints) -> pa.Array:
     return with_nulls(pa.array(known * 1000).view(pa.timestamp("us", tz="UTC")), is_known)
 
 
-def _with_offset_ids(unique: pa.Array, places: Places) -> pa.Array:
-    """The senders' ids, and where there is none the offset id."""
+def _with_offset_ids(unique: pa.Array, layout: RecordLayout) -> pa.Array:
+    """Return the producers' unique ids; the offset id for messages without one."""
     missing = np.flatnonzero(unique.is_null().to_numpy(zero_copy_only=False))
-    return pc.replace_with_mask(unique, unique.is_null(), _offset_ids(places, missing))
+    return pc.replace_with_mask(unique, unique.is_null(), _offset_ids(layout, missing))
 
 
-def _offset_ids(places: Places, rows: Ints) -> pa.Array:
-    """Store host and physical offset of these records, in upper-case hex."""
-    longer = np.broadcast_to(places.store_v6, (len(places),))[rows]
-    hosts = places.store_hosts[rows]
-    raw = np.frombuffer(places.buffer, np.uint8)
-    offsets = places.physical_offsets[rows].astype(">i8").view(np.uint8).reshape(-1, 8)
+def _offset_ids(layout: RecordLayout, rows: Ints) -> pa.Array:
+    """Return store host and physical offset of these records, in upper-case hex."""
+    longer = np.broadcast_to(layout.store_v6, (len(layout),))[rows]
+    hosts = layout.store_hosts[rows]
+    raw = np.frombuffer(layout.buffer, np.uint8)
+    offsets = layout.physical_offsets[rows].astype(">i8").view(np.uint8).reshape(-1, 8)
     texts = np.empty(len(rows), object)
     for host_size in (8, 20):
         alike = np.flatnonzero(longer == host_size - 8)
@@ -186,42 +187,42 @@ def _offset_ids(places: Places, rows: Ints) -> pa.Array:
 # --- bodies ---------------------------------------------------------------------------------------
 
 
-def _bodies(data: pa.Buffer, places: Places) -> pa.Array:
-    """As their senders gave them."""
-    stored = slices(data, places.body_begins, places.body_ends, pa.binary())
-    compressed = np.flatnonzero(places.sys_flags & SysFlag.COMPRESSED)
+def _bodies(data: pa.Buffer, layout: RecordLayout) -> pa.Array:
+    """Return the bodies as the producers sent them, decompressed."""
+    stored = take_slices(data, layout.body_begins, layout.body_ends, pa.binary())
+    compressed = np.flatnonzero(layout.sys_flags & SysFlag.COMPRESSED)
     if not len(compressed):
         return stored
     inflated: list[bytes | None] = []
     total = 0
     for row in compressed.tolist():
-        inflated.append(body := _inflated(stored[row].as_buffer(), row, places))
+        inflated.append(body := _inflated(stored[row].as_buffer(), row, layout))
         total += len(body or b"")
-        if total > MAX_BATCH_BYTES and len(places) > 1:
-            raise OversizedBatch(f"the bodies of {len(places)} rows exceed {MAX_BATCH_BYTES} bytes when inflated")
-    is_compressed = np.zeros(len(places), np.bool_)
+        if total > MAX_BATCH_BYTES and len(layout) > 1:
+            raise OversizedBatch(f"the bodies of {len(layout)} rows exceed {MAX_BATCH_BYTES} bytes after decompression")
+    is_compressed = np.zeros(len(layout), np.bool_)
     is_compressed[compressed] = True
     return pc.replace_with_mask(stored, pa.array(is_compressed), pa.array(inflated, pa.binary()))
 
 
-def _inflated(body: pa.Buffer, row: int, places: Places) -> bytes | None:
-    sys_flag = int(places.sys_flags[row])
+def _inflated(body: pa.Buffer, row: int, layout: RecordLayout) -> bytes | None:
+    sys_flag = int(layout.sys_flags[row])
     codec = _ARROWS.get(sys_flag & SysFlag.COMPRESSION_TYPE_MASK)
     try:
         return inflate(memoryview(body), sys_flag) if codec is None else _inflated_by_arrow(body, codec)
     except (PayloadError, OSError, pa.ArrowInvalid) as problem:
-        place = int(places.queue_ids[row]), int(places.queue_offsets[row])
-        log.warning("body left out, it cannot be inflated queue_id=%d queue_offset=%d error=%s", *place, problem)
+        place = int(layout.queue_ids[row]), int(layout.queue_offsets[row])
+        log.warning("body is null, it cannot be decompressed queue_id=%d queue_offset=%d error=%s", *place, problem)
         return None
 
 
 def _inflated_by_arrow(body: pa.Buffer, codec: str) -> bytes:
-    """Step by step: `read` makes room for all that it may return, and never gives that back if it fails."""
+    """Decompress in record_starts: `read` allocates all that it may return, and does not free it if it fails."""
     payload = bytearray()
     step = memoryview(bytearray(_STEP_BYTES))
     with pa.input_stream(body, compression=codec) as stream:
         while count := stream.readinto(step):
             payload += step[:count]
             if len(payload) > MAX_PAYLOAD_BYTES:
-                raise PayloadError(f"the {codec} body is larger than {MAX_PAYLOAD_BYTES} bytes when inflated")
+                raise PayloadError(f"the {codec} body is larger than {MAX_PAYLOAD_BYTES} bytes after decompression")
     return bytes(payload)

@@ -1,11 +1,12 @@
-"""Where the parts of many CommitLog records lie in one buffer, and the numbers in their heads, as NumPy arrays.
+"""Positions of the parts of many CommitLog records in one buffer, and the numbers in their headers, as NumPy arrays.
 
-The only loop over records is `steps`, from each one's length to the next: by the compiled leaf where there is one, else
-runs of equally long records, which are common, are stepped over at once. Everything else reads one field of all records
-by indexing a view of the buffer that begins at every byte: big-endian integers at any position, for some 6 ns each.
+The only loop over records is `record_starts`, which goes from each record's length to the next one. The compiled module
+runs it, if there is one. The Python version handles runs of equally long records, which are common, at once. All other
+code reads one field of all records by indexing a view of the buffer that begins at every byte: big-endian integers at
+any position, about 6 ns each.
 
-`Places` looks at every length before it uses it, so that whatever bytes it is given, nothing outside a record is read:
-what is no whole record is a ProtocolError that says where and why (protocol.record has the words for it).
+`RecordLayout` checks every length before it is used, so no bytes outside a record are read, whatever the input. Bytes
+that are not a whole record raise ProtocolError with position and reason (the texts are those of protocol.record).
 
 Source: docs/formats.md, "CommitLog record".
 """
@@ -35,28 +36,29 @@ from skylarkmq.protocol.record import (
 Ints: TypeAlias = NDArray[np.int64]
 
 _SIZE: Final = Struct(">i").unpack_from
-_ALIKE: Final = 4  # records of one length in a row, before more of them are expected
+_ALIKE: Final = 4  # consecutive records of one length before a run is expected
 _MAGIC_AT: Final = 4
 _QUEUE_ID_AT: Final = 12
 _FLAG_AT: Final = 16
 _BORN_TIMESTAMP_AT: Final = 40
 _BORN_HOST_AT: Final = 48
 _BODY_AT: Final = 88  # with IPv4 hosts
-_V6_LONGER: Final = 12  # an IPv6 host than an IPv4 one
+_V6_LONGER: Final = 12  # additional bytes of an IPv6 host
 
 
 def walk(buffer: Buffer, at: int = 0) -> Ints:
-    """Where the whole records begin that stand one behind the other from `at` on.
+    """Return the positions of the consecutive whole records that begin at `at`.
 
-    It ends at the first that is no record: the buffer's end, an unfinished one, zeros, a blank, damage.
+    The walk stops at the first bytes that are not a record: the buffer's end, an incomplete record, zeros, a blank,
+    damage.
     """
-    found = steps(buffer, at, len(buffer))
+    found = record_starts(buffer, at, len(buffer))
     is_record = _has_magic(buffer, found)
     return found if is_record.all() else found[: int(is_record.argmin())]
 
 
-def python_steps(buffer: Buffer, at: int, end: int) -> Ints:
-    """Where the records begin that stand one behind the other in `buffer[at:end]`, by their lengths alone."""
+def python_record_starts(buffer: Buffer, at: int, end: int) -> Ints:
+    """Return the positions of the consecutive records in `buffer[at:end]`, found by their lengths alone."""
     starts: list[int] = []
     before = alike = 0
     while at <= end - SMALLEST_RECORD:
@@ -76,10 +78,10 @@ def python_steps(buffer: Buffer, at: int, end: int) -> Ints:
 
 
 def _run(buffer: Buffer, at: int, end: int, size: int) -> range:
-    """The records of that length that stand one behind the other from `at` on."""
-    places = np.arange(at, end - size + 1, size)
-    is_alike = integers(buffer, 4)[places] == size
-    count = len(places) if is_alike.all() else int(is_alike.argmin())
+    """Return the positions of the consecutive records of that length that begin at `at`."""
+    positions = np.arange(at, end - size + 1, size)
+    is_alike = integers(buffer, 4)[positions] == size
+    count = len(positions) if is_alike.all() else int(is_alike.argmin())
     return range(at, at + count * size, size)
 
 
@@ -89,33 +91,35 @@ def _has_magic(buffer: Buffer, starts: Ints) -> NDArray[np.bool_]:
     return is_record
 
 
-def _leaf_steps(buffer: Buffer, at: int, end: int) -> Ints:
-    return np.frombuffer(_leaf.steps(buffer, at, end), np.int64)
+def _compiled_record_starts(buffer: Buffer, at: int, end: int) -> Ints:
+    return np.frombuffer(_compiled.steps(buffer, at, end), np.int64)
 
 
-_leaf: Final = compiled.load("columns")
-steps: Final[Callable[[Buffer, int, int], Ints]] = python_steps if _leaf is None else _leaf_steps
+_compiled: Final = compiled.load("columns")
+record_starts: Final[Callable[[Buffer, int, int], Ints]] = (
+    python_record_starts if _compiled is None else _compiled_record_starts
+)
 
 
 def integers(buffer: Buffer, width: int) -> NDArray[np.signedinteger]:
-    """The big-endian integers of 4 or 8 bytes that begin at each byte of `buffer`, for positions to index."""
+    """Return the big-endian integers of 4 or 8 bytes at each byte of `buffer`; index the result by position."""
     return np.ndarray((max(len(buffer) - width + 1, 0),), f">i{width}", buffer, strides=(1,))
 
 
 def queue_offsets(buffer: Buffer, starts: Ints) -> Ints:
-    """The queue offsets of the records that begin at `starts`, as `walk` gives them."""
+    """Return the queue offsets of the records at `starts`, as returned by `walk`."""
     return integers(buffer, 8)[starts + QUEUE_OFFSET_AT].astype(np.int64)
 
 
 def ends_of(buffer: Buffer, starts: Ints) -> Ints:
-    """Where the records end that begin at `starts`, as `walk` gives them."""
+    """Return the ends of the records at `starts`, as returned by `walk`."""
     return starts + integers(buffer, 4)[starts]
 
 
-class Places:
-    """Arrays with a value for each record: where it begins and its parts stand, and the numbers in its head.
+class RecordLayout:
+    """One value per record in each array: the positions of the record and its parts, and the numbers of its header.
 
-    `starts` has to ascend, as `walk` gives it. ProtocolError if no whole record begins at one of them.
+    `starts` must ascend, as `walk` returns it. Raises ProtocolError if a position is not the begin of a whole record.
     """
 
     def __init__(self, buffer: Buffer, starts: Ints) -> None:
@@ -133,17 +137,17 @@ class Places:
         self._find_topic_and_properties()
 
     def int32(self, at: int | Ints) -> NDArray[np.int32]:
-        """The integer at that many bytes behind each start."""
+        """Return the 4-byte integer `at` bytes after each start."""
         numbers: NDArray[np.int32] = self._int32[self.starts + at].astype(np.int32)
         return numbers
 
     def int64(self, at: int | Ints) -> Ints:
-        """As `int32`, of 8 bytes."""
+        """Return the 8-byte integer `at` bytes after each start."""
         numbers: Ints = self._int64[self.starts + at].astype(np.int64)
         return numbers
 
     def _find_body(self) -> None:
-        """`born_v6` and `store_v6` say how much longer than with IPv4 the hosts are."""
+        """Set the bounds of the bodies; `born_v6` and `store_v6` are the additional bytes of IPv6 hosts."""
         self.born_v6: Ints | int = 0
         self.store_v6: Ints | int = 0
         head: Ints | int = _BODY_AT
@@ -173,10 +177,10 @@ class Places:
 
     def _require(self, is_right: NDArray[np.bool_]) -> None:
         if not is_right.all():
-            self.refuse(int(is_right.argmin()))
+            self.fail(int(is_right.argmin()))
 
-    def refuse(self, row: int, reason: str = "") -> None:
-        """ProtocolError for the record of that number; without a reason, with what its bytes say."""
+    def fail(self, row: int, reason: str = "") -> None:
+        """Raise ProtocolError for the record at index `row`; the default reason is the damage found in its bytes."""
         at = int(self.starts[row])
         raise ProtocolError(f"no record at byte {at} of {len(self.buffer)}: {reason or self._damage(at, row)}")
 
@@ -184,7 +188,7 @@ class Places:
         found = parse(memoryview(self.buffer), at, check_body=False) if at >= 0 else None
         if isinstance(found, Damaged):
             return found.reason
-        return "it reaches into the next one" if row + 1 < len(self.starts) else "nothing there"
+        return "it overlaps the next record" if row + 1 < len(self.starts) else "nothing there"
 
     @property
     def queue_ids(self) -> NDArray[np.int32]:
@@ -218,16 +222,16 @@ class Places:
 
     @property
     def store_hosts(self) -> Ints:
-        """Where the store hosts begin, as positions of the buffer; their length: `store_v6` and 8."""
+        """Positions of the store hosts in the buffer; each is 8 + `store_v6` bytes long."""
         return self.starts + (_BORN_HOST_AT + 16 + self.born_v6)
 
     @property
     def reconsume_times(self) -> NDArray[np.int32]:
-        """How often each was given back."""
+        """How often each message was redelivered."""
         return self.int32(_BODY_AT - 16 + self.born_v6 + self.store_v6)
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def __repr__(self) -> str:
-        return f"<Places records={len(self.starts)} bytes={len(self.buffer)}>"
+        return f"<RecordLayout records={len(self.starts)} bytes={len(self.buffer)}>"

@@ -1,12 +1,12 @@
-"""The columns of a message: what both sources declare to Spark, and what their record batches are built with.
+"""The columns of a message: the schema that both sources declare to Spark and build their record batches with.
 
-Spark compares the first batch of a task field for field (names, order, types, nullability) with its own idea of the
-declared schema, so both come from one table. All fields may be null to Spark; which ones ever are:
+Spark compares the first batch of a task field by field (names, order, types, nullability) with the declared schema, so
+both come from one table. All fields are nullable for Spark. Null values occur in these columns:
 
     key, keys, tags       the message has none
-    body                  it is compressed and cannot be inflated
-    brokerName            a store directory whose broker nobody named
-    born- and             a clock so far off that Spark has no such timestamp
+    body                  the body is compressed and cannot be decompressed
+    brokerName            a store directory was read without the option brokerName
+    born- and             the time is outside the range of Spark's timestamps
       storeTimestamp
 
 Source: docs/formats.md, "CommitLog record", "Properties", "Message ids".
@@ -44,12 +44,12 @@ _MAP: Final = (
 
 
 def ddl(include_properties: bool) -> str:
-    """The schema as text, which needs no Spark session where it is declared."""
+    """Return the schema as DDL text, which needs no Spark session."""
     return ", ".join(f"{name} {spark_type}" for name, (spark_type, _) in _columns(include_properties).items())
 
 
 def arrow_schema(include_properties: bool) -> pa.Schema:
-    """The same as Spark will ask of the batches."""
+    """Return the Arrow schema that Spark expects of the batches."""
     return pa.schema([pa.field(name, arrow_type) for name, (_, arrow_type) in _columns(include_properties).items()])
 
 

@@ -1,8 +1,8 @@
-"""Arrow arrays of what lies scattered over one buffer: bodies, topics, properties and their values.
+"""Arrow arrays of values that are scattered over one buffer: bodies, topics, properties and their values.
 
-A variable-length Arrow array is a run of bytes and offsets into it, each value ending where the next one begins. Laid
-over the buffer with the offsets `begin 0, end 0, begin 1, end 1, ...` it holds the wanted values and what stands
-between them, in turn; taking every second one copies each wanted value once, by Arrow, and nothing else.
+A variable-length Arrow array consists of bytes and offsets; each value ends where the next one begins. With the offsets
+`begin 0, end 0, begin 1, end 1, ...`, an array over the whole buffer alternates between wanted values and the bytes
+between them. Taking every second value makes Arrow copy each wanted value once, and nothing else.
 """
 
 from typing import Final
@@ -11,23 +11,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-MOST_BYTES: Final = 2**31 - 1
-"""Of a buffer: offsets are int32."""
+MAX_BUFFER_BYTES: Final = 2**31 - 1
+"""Maximum size of a buffer: Arrow's offsets are int32."""
 
 
-def slices(
+def take_slices(
     data: pa.Buffer,
     begins: NDArray[np.int64],
     ends: NDArray[np.int64],
     kind: pa.DataType,
     is_there: NDArray[np.bool_] | None = None,
 ) -> pa.Array:
-    """`data[begins[i]:ends[i]]` as an array of `kind` (binary or string), null where `is_there` is false.
+    """Return `data[begins[i]:ends[i]]` as an array of `kind` (binary or string), null where `is_there` is false.
 
-    The slices must ascend without overlapping, those of nulls too. Whether text is UTF-8 is not looked at.
+    The slices must ascend without overlap, including those of nulls. UTF-8 is not validated.
     """
-    if data.size > MOST_BYTES:
-        raise ValueError(f"a buffer of {data.size} bytes is too large, {MOST_BYTES} are the most")
+    if data.size > MAX_BUFFER_BYTES:
+        raise ValueError(f"a buffer of {data.size} bytes is too large, the maximum is {MAX_BUFFER_BYTES}")
     count = len(begins)
     offsets = np.empty(2 * count + 1, np.int32)
     offsets[:-1:2] = begins
@@ -39,7 +39,7 @@ def slices(
 
 
 def with_nulls(array: pa.Array, is_there: NDArray[np.bool_]) -> pa.Array:
-    """The same values (an array that begins at offset 0 and has no nulls), null where `is_there` is false."""
+    """Return the same values (of an array at offset 0 without nulls), null where `is_there` is false."""
     if is_there.all():
         return array
     validity = pa.py_buffer(np.packbits(is_there, bitorder="little"))
@@ -47,7 +47,7 @@ def with_nulls(array: pa.Array, is_there: NDArray[np.bool_]) -> pa.Array:
 
 
 def content(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """The bytes of a binary or string array that begins at offset 0, and its offsets, one more than values."""
+    """Return the bytes of a binary or string array that begins at offset 0, and its offsets (one more than values)."""
     _, offsets, data = array.buffers()
     numbers = np.frombuffer(offsets, np.int32, len(array) + 1) if len(array) else np.zeros(1, np.int32)
     raw = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)

@@ -1,11 +1,11 @@
-"""The command `mqspark-pipeline`, and `python -m skylarkmq.clients.spark.pipeline.command`: topics to Parquet.
+"""The command `mqspark-pipeline`, also `python -m skylarkmq.clients.spark.pipeline.command`: topics to Parquet.
 
-    arguments -> Job -> is the cluster there, are the topics -> Spark session -> queries -> progress until they end
+    arguments -> Job -> check of cluster and topics -> Spark session -> queries -> progress until they end
 
-The session is the one that `spark-submit` prepared, or a local one. Progress goes to stderr, a line for each batch.
-SIGTERM and SIGINT end the queries in order; whatever ends it, the same command goes on where it was.
+The session is the one that `spark-submit` prepared, or a local one. Progress goes to stderr, one line for each batch.
+SIGTERM and SIGINT stop the queries after the current batch. The same command resumes after any kind of end.
 
-Exit codes: 0 done, or stopped by a signal; 1 a query failed; 2 not started: a wrong argument, no cluster, no topic.
+Exit codes: 0 finished, or stopped by a signal; 1 a query failed; 2 not started: a wrong argument, no cluster, no topic.
 """
 
 import os
@@ -40,15 +40,15 @@ POLL_S: Final = 1.0
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set for programs that spark-submit runs
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _THEIR_ERROR: Final = re.compile(
-    r"^(?:skylarkmq\.[\w.]+|\w+(?:Error|Exception)|: [\w.$]+): (.+)$",  # ours, Python's, Java's as py4j tells it
+    r"^(?:skylarkmq\.[\w.]+|\w+(?:Error|Exception)|: [\w.$]+): (.+)$",  # ours, Python's, Java's in the format of py4j
     re.MULTILINE,
 )
 
 HELP: Final = """
 Write messages of topics to Parquet files, in directories by topic and hour (UTC), each message once.
 
-Run it again, and it goes on where it was. With a schema, bodies are decoded into the column `value`, and what does not
-parse goes to the dead-letter topic with the reason.
+Run the same command again to resume. With a schema, bodies are decoded into the column `value`, and messages that do
+not parse go to the dead-letter topic with the reason.
 
 Examples:\n
   mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --available-now\n
@@ -62,32 +62,42 @@ pipeline = typer.Typer(add_completion=False, pretty_exceptions_enable=False, ric
 
 
 class NotStarted(Exception):
-    """What is in the way of a start; the text says what to do."""
+    """The job cannot start; the text describes the cause and the remedy."""
 
 
 NameServer = Annotated[str, typer.Option("-n", "--name-server", metavar="ADDR;ADDR", help="Name servers, host:port.")]
-Topics = Annotated[str | None, typer.Option("-t", "--topics", help="Topics, with commas between them.")]
-Pattern = Annotated[str | None, typer.Option("--pattern", help="Regular expression over topic names, instead.")]
-Output = Annotated[
-    str, typer.Option("-o", "--output", help="Directory of the Parquet files; any URI that Spark knows.")
+Topics = Annotated[str | None, typer.Option("-t", "--topics", help="Topics, separated by commas.")]
+Pattern = Annotated[
+    str | None, typer.Option("--pattern", help="Instead of --topics: regular expression over topic names.")
 ]
-Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Where it stands; default: OUTPUT.checkpoint.")]
-AvailableNow = Annotated[bool, typer.Option("--available-now", help="Write what there is, and end.")]
-Interval = Annotated[str, typer.Option("--interval", help="Else: a batch every so often.")]
+Output = Annotated[
+    str, typer.Option("-o", "--output", help="Directory of the Parquet files; any URI that Spark supports.")
+]
+Checkpoint = Annotated[
+    str | None, typer.Option("--checkpoint", help="Checkpoint directory; default: OUTPUT.checkpoint.")
+]
+AvailableNow = Annotated[bool, typer.Option("--available-now", help="Write the existing messages and exit.")]
+Interval = Annotated[str, typer.Option("--interval", help="Time between batches, without --available-now.")]
 JsonSchema = Annotated[
     str | None, typer.Option("--json-schema", help="Bodies are JSON objects: their fields as Spark DDL, or @FILE.")
 ]
-AvroSchema = Annotated[str | None, typer.Option("--avro-schema", metavar="FILE", help="Bodies are Avro data.")]
-KeepBody = Annotated[bool, typer.Option("--keep-body", help="With a schema: keep the body beside the value.")]
-DeadLetterTopic = Annotated[str | None, typer.Option("--dead-letter-topic", help="Where bad messages go.")]
-DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help="Bad messages go nowhere.")]
-StartingOffsets = Annotated[
-    str, typer.Option("--starting-offsets", help="At the first run: earliest, latest, or JSON.")
+AvroSchema = Annotated[
+    str | None, typer.Option("--avro-schema", metavar="FILE", help="Bodies are Avro data of this schema.")
 ]
-MaxRows = Annotated[int, typer.Option("--max-rows", min=1, help="Messages per batch, at most.")]
-FileBytes = Annotated[str, typer.Option("--file-bytes", help="Size at which files are split; k, m, g.")]
+KeepBody = Annotated[
+    bool, typer.Option("--keep-body", help="With a schema: keep the column body in addition to value.")
+]
+DeadLetterTopic = Annotated[
+    str | None, typer.Option("--dead-letter-topic", help="Topic for messages that do not parse.")
+]
+DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help="Discard messages that do not parse.")]
+StartingOffsets = Annotated[
+    str, typer.Option("--starting-offsets", help="For the first run: earliest, latest, or JSON.")
+]
+MaxRows = Annotated[int, typer.Option("--max-rows", min=1, help="Maximum messages per batch.")]
+FileBytes = Annotated[str, typer.Option("--file-bytes", help="Size at which files are split, with k, m or g.")]
 FileRows = Annotated[int, typer.Option("--file-rows", min=1, help="Rows at which files are split.")]
-Group = Annotated[str | None, typer.Option("--group", help="Consumer group that shows the progress to operators.")]
+Group = Annotated[str | None, typer.Option("--group", help="Consumer group to which progress is committed.")]
 Given = Annotated[list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Any option of the source.")]
 Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark.")]
 Master = Annotated[str | None, typer.Option("--master", help="Spark's master; default: spark-submit's, or local[*].")]
@@ -120,7 +130,7 @@ def _pipeline(
         decoding = decoding_of(json_schema, avro_schema)
         source = {"nameServer": name_server, "startingOffsets": starting_offsets, "maxOffsetsPerTrigger": str(max_rows)}
         named = {"subscribe": topics, "subscribePattern": pattern, "groupId": group}
-        source |= {name: value for name, value in named.items() if value is not None} | pairs(given or [])
+        source |= {name: value for name, value in named.items() if value is not None} | key_values(given or [])
         job = Job(
             source=source,
             output=output,
@@ -133,34 +143,34 @@ def _pipeline(
             file_rows=file_rows,
         )
         check_cluster(parse(SOURCE_OPTIONS, source))
-        spark = session(job, pairs(conf or []), master)
-        queries = started(spark, job)
+        spark = session(job, key_values(conf or []), master)
+        queries = start_queries(spark, job)
     except (NotStarted, OptionError) as error:
         typer.echo(f"mqspark-pipeline: {error}", err=True)
         raise typer.Exit(NOT_STARTED) from None
     raise typer.Exit(watch(queries))
 
 
-# What is to be done.
+# Arguments.
 
 
 def decoding_of(json_schema: str | None, avro_schema: str | None) -> Decoding:
-    """From the two options, of which one may be given. NotStarted."""
+    """Return the decoding; at most one of the options may be set. Raises NotStarted."""
     if json_schema and avro_schema:
-        raise NotStarted("--json-schema and --avro-schema are both given: bodies are one or the other")
+        raise NotStarted("--json-schema and --avro-schema are both set: choose one")
     if json_schema and json_schema.startswith("@"):
         json_schema = read(json_schema[1:])
     return Decoding(json=json_schema, avro=read(avro_schema) if avro_schema else None)
 
 
 def dead_letters_to(topic: str | None, decoding: Decoding) -> str | None:
-    """The topic, if there can be dead letters. NotStarted."""
+    """Return the dead-letter topic; None if no body is decoded. Raises NotStarted."""
     if not decoding.is_on:
         if topic is not None:
-            raise NotStarted("--dead-letter-topic is for bodies that do not parse: give --json-schema or --avro-schema")
+            raise NotStarted("--dead-letter-topic needs a schema: set --json-schema or --avro-schema")
         return None
     if topic is None:
-        raise NotStarted("where do bodies go that do not parse? Give --dead-letter-topic TOPIC, or --drop-bad-rows")
+        raise NotStarted("bodies may fail to parse: set --dead-letter-topic TOPIC or --drop-bad-rows")
     try:
         return topic_name(topic)
     except ValueError as error:
@@ -168,7 +178,7 @@ def dead_letters_to(topic: str | None, decoding: Decoding) -> str | None:
 
 
 def read(path: str) -> str:
-    """A file's text. NotStarted."""
+    """Return a file's text. Raises NotStarted."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -176,15 +186,15 @@ def read(path: str) -> str:
 
 
 def size(text: str) -> int:
-    """`256m` in bytes. NotStarted."""
+    """Return the bytes of a size such as `256m`. Raises NotStarted."""
     found = re.fullmatch(r"(\d+)([kmg]?)b?", text.strip().lower())
     if found is None or not int(found[1]):
         raise NotStarted(f"--file-bytes must be a size such as 256m, not {text!r}")
     return int(found[1]) * _UNITS[found[2]]
 
 
-def pairs(given: Sequence[str]) -> dict[str, str]:
-    """KEY=VALUE, each. NotStarted."""
+def key_values(given: Sequence[str]) -> dict[str, str]:
+    """Parse KEY=VALUE texts. Raises NotStarted."""
     wrong = [text for text in given if "=" not in text]
     if wrong:
         raise NotStarted(f"{wrong[0]!r} must be KEY=VALUE")
@@ -192,7 +202,7 @@ def pairs(given: Sequence[str]) -> dict[str, str]:
 
 
 def check_cluster(options: SourceOptions) -> None:
-    """NotStarted unless a name server answers and knows the topics."""
+    """Raises NotStarted unless a name server responds and has routes for the topics."""
 
     async def topics() -> list[str]:
         async with Client(options.name_server, options.client_settings()) as client, Admin(client=client) as admin:
@@ -202,20 +212,20 @@ def check_cluster(options: SourceOptions) -> None:
         known = run(topics())
     except (ClientError, OSError, ValueError) as error:
         raise NotStarted(
-            f"no name server answers at {options.name_server}: {error} Check --name-server, and that one runs."
+            f"no name server responds at {options.name_server}: {error} Check --name-server and that it runs."
         ) from error
     missing = [topic for topic in options.subscribe or () if topic not in known]
     if missing:
         near = get_close_matches(missing[0], known, 1)
-        hint = f"did you mean {near[0]}?" if near else "create it, or send to it once."
-        raise NotStarted(f"there is no topic {missing[0]}: {hint}")
+        hint = f"did you mean {near[0]}?" if near else "create it, or send a message to it."
+        raise NotStarted(f"topic {missing[0]} does not exist: {hint}")
 
 
 # The queries.
 
 
 def session(job: Job, conf: dict[str, str], master: str | None) -> SparkSession:
-    """The session of `spark-submit`, or a local one."""
+    """Return the session of `spark-submit`, or a local one."""
     builder = SparkSession.builder.appName(f"mqspark-pipeline {job.output}")
     if master is not None or SUBMITTED not in os.environ:
         builder = builder.master(master or "local[*]")
@@ -227,69 +237,69 @@ def session(job: Job, conf: dict[str, str], master: str | None) -> SparkSession:
     return spark
 
 
-def started(spark: SparkSession, job: Job) -> list[StreamingQuery]:
-    """The queries. NotStarted for whatever Spark or Avro refuses."""
+def start_queries(spark: SparkSession, job: Job) -> list[StreamingQuery]:
+    """Start and return the queries. Raises NotStarted if Spark or Avro rejects the job."""
     try:
         return start(spark, job)
     except ImportError as error:
         raise NotStarted(f"{error}: Avro needs pip install 'skylarkmq[avro]'") from error
     except Exception as error:
-        raise NotStarted(told(str(error))) from error
+        raise NotStarted(error_summary(str(error))) from error
 
 
 def watch(
-    queries: Sequence[StreamingQuery], tell: Callable[[str], Any] = lambda text: typer.echo(text, err=True)
+    queries: Sequence[StreamingQuery], emit: Callable[[str], Any] = lambda text: typer.echo(text, err=True)
 ) -> int:
-    """Tell the progress until all have ended or one has failed; the exit code."""
+    """Print progress until all queries have ended or one has failed; return the exit code."""
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: stopping.append(number))
     seen: dict[str, int] = {}
     while any(query.isActive for query in queries):
-        failed = [query for query in queries if not ended_well(query)]
+        failed = [query for query in queries if not is_healthy(query)]
         if stopping or failed:
             stop(queries)
-        tell_progress(queries, seen, tell)
-    tell_progress(queries, seen, tell)
+        print_progress(queries, seen, emit)
+    print_progress(queries, seen, emit)
     for query in queries:
         if (error := query.exception()) is not None:
-            tell(f"mqspark-pipeline: {query.name} failed: {told(str(error))}")
+            emit(f"mqspark-pipeline: {query.name} failed: {error_summary(str(error))}")
             return FAILED
     return 0
 
 
-def ended_well(query: StreamingQuery) -> bool:
-    """Whether nothing is wrong with it after another moment."""
+def is_healthy(query: StreamingQuery) -> bool:
+    """Wait up to POLL_S; return False if the query has failed."""
     try:
         query.awaitTermination(POLL_S)  # type: ignore[arg-type]
     except PySparkException:
-        return False  # `exception` has it
+        return False  # `query.exception()` returns the error
     return True
 
 
 def stop(queries: Sequence[StreamingQuery]) -> None:
-    """End them behind the batch that runs."""
+    """Stop the queries after their current batch."""
     for query in queries:
         query.stop()
 
 
-def tell_progress(queries: Sequence[StreamingQuery], seen: dict[str, int], tell: Callable[[str], Any]) -> None:
-    """A line for each batch that has not been told."""
+def print_progress(queries: Sequence[StreamingQuery], seen: dict[str, int], emit: Callable[[str], Any]) -> None:
+    """Print a line for each batch that was not printed before."""
     for query in queries:
         for progress in query.recentProgress:
             if progress["batchId"] > seen.get(str(query.name), -1):
                 seen[str(query.name)] = progress["batchId"]
-                tell(line(progress))
+                emit(line(progress))
 
 
-def told(error: str) -> str:
-    """The one line of a long error that says what happened: the last of a Python error in it, if there is one."""
+def error_summary(error: str) -> str:
+    """Return the line of a long error that names the cause: the last Python error in it, if there is one."""
     found = _THEIR_ERROR.findall(error)
     return found[-1] if found else next(iter(error.strip().splitlines()), "")
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     pipeline()
 
 

@@ -1,12 +1,12 @@
-"""The pipeline's queries: topics to Parquet, and what does not parse to a topic for dead letters.
+"""The pipeline's queries: topics to Parquet, and messages that do not parse to a dead-letter topic.
 
     parquet         <output>/topic=Orders/hour=2024-05-01-13/*.parquet
     dead-letters    the dead-letter topic, by the sink, with marks and the ledger
 
-Each has its own checkpoint below the job's and goes its own way: a message is in one of the two, once in Parquet (by
-the log that Spark's file sink keeps beside the files) and at least once among the dead letters. Files are as large as a
-batch allows: rows of a topic and an hour are brought together, and split at `file_bytes` (as shuffled; compressed they
-are smaller) and `file_rows`.
+Each query has its own checkpoint below the job's checkpoint and runs independently. A message is in one of the two
+outputs: once in Parquet (by the log that Spark's file sink keeps beside the files), or at least once among the dead
+letters. Files are as large as a batch allows: the rows of a topic and an hour are written together, and split at
+`file_bytes` (size during the shuffle; compressed files are smaller) and `file_rows`.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ DEAD_LETTERS: Final = "dead-letters"
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done. `source` are options of the source; `interval` None: what there is now, and end."""
+    """The settings of a job. `source`: options of the source; `interval` None: write the existing messages, and end."""
 
     source: Mapping[str, str]
     output: str
@@ -40,9 +40,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settings(job: Job) -> dict[str, str]:
-    """What the session has to be set to."""
+    """Return the settings that the session needs."""
     return {
-        "spark.sql.session.timeZone": "UTC",  # hours are
+        "spark.sql.session.timeZone": "UTC",  # the column hour is UTC
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.adaptive.streaming.stateless.enabled": "true",
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(job.file_bytes),
@@ -66,7 +66,7 @@ def _parquet(spark: SparkSession, job: Job) -> StreamingQuery:
 
 
 def _dead_letters(spark: SparkSession, job: Job, topic: str) -> StreamingQuery:
-    options = {name: value for name, value in job.source.items() if name.lower() != "groupid"}  # the other one's
+    options = {name: value for name, value in job.source.items() if name.lower() != "groupid"}  # the parquet query's
     rows = dead_letters(_messages(spark, options | {"includeProperties": "true"}), job.decoding)
     of_cluster = {name.lower() for row in CLUSTER_ROWS for name in row.names}
     cluster = {name: value for name, value in job.source.items() if name.lower() in of_cluster}

@@ -1,8 +1,8 @@
-"""What a running pipeline tells: a line for each batch, from the progress that Spark reports.
+"""Progress lines of a running pipeline: one for each batch, from the progress that Spark reports.
 
     parquet batch=12 rows=50000 rows_per_s=81000 seconds=0.6 lag Orders=1200 Payments=0
 
-The lag of a topic is how many offsets it has beyond the batch, as of when the batch was planned.
+The lag of a topic is the number of its offsets beyond the batch, at the time when the batch was planned.
 """
 
 import json
@@ -14,7 +14,7 @@ from skylarkmq.clients.spark.source.offsets import Offset
 
 
 def line(progress: Mapping[str, Any]) -> str:
-    """The line of a batch; `progress` is `StreamingQueryProgress` as JSON."""
+    """Return the line of a batch; `progress` is `StreamingQueryProgress` as JSON."""
     seconds = progress.get("durationMs", {}).get("triggerExecution", 0) / 1000
     parts = [
         str(progress.get("name")),
@@ -28,7 +28,7 @@ def line(progress: Mapping[str, Any]) -> str:
 
 
 def lag(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Offsets beyond the batch, by topic."""
+    """Return the number of offsets beyond the batch, by topic."""
     lags: Counter[str] = Counter()
     for source in progress.get("sources", ()):
         end, latest = _ends(source.get("endOffset")), _ends(source.get("latestOffset"))

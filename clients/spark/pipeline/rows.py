@@ -1,14 +1,14 @@
-"""What the pipeline makes of messages: rows for Parquet, and dead letters.
+"""Messages to rows: rows for Parquet, and dead letters.
 
     messages --decode--> + value, reason
-        reason is null       good: topic and hour to partition by, the message's columns, value
-        reason is not null   dead letters: the body as it was, its properties, where it came from and why it is here
+        reason is null       good: topic and hour (partition columns), the message's columns, value
+        reason is not null   dead letters: the original body and properties, the origin and the reason
 
-Decoding is a function of the message alone, so both sides, which are queries of their own, agree about every message
-however often they run. Without a schema nothing is decoded, and all messages are good.
+Decoding depends on the message alone, so the two queries agree about every message, however often they run. Without a
+schema nothing is decoded, and all messages are good.
 
-A JSON body must be UTF-8, one object, and fit the schema; a field that the schema has as NOT NULL must be there. Avro
-bodies are clients/spark/arrow/avro_bodies.py's.
+A JSON body must be UTF-8, one object, and fit the schema; a field declared NOT NULL must be present. Avro bodies are
+decoded by clients/spark/arrow/avro_bodies.py.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ from skylarkmq.clients.settings import ProducerSettings
 HOUR: Final = "yyyy-MM-dd-HH"
 VALUE: Final = "value"
 REASON: Final = "deadLetterReason"
-MOST_PROPERTIES: Final = 8_192  # characters; with what is added they must fit into 32,767 bytes
-MOST_BODY: Final = ProducerSettings().max_message_bytes  # a producer sends no more, however well it would compress
+MAX_PROPERTY_CHARACTERS: Final = 8_192  # characters; with the added ones they must fit into 32,767 bytes
+MAX_BODY_BYTES: Final = ProducerSettings().max_message_bytes  # the producer's limit, before compression
 
 DEAD_LETTER_REASON: Final = "DEAD_LETTER_REASON"
 ORIGIN_TOPIC: Final = "DEAD_LETTER_TOPIC"
@@ -43,19 +43,19 @@ _CORRUPT: Final = "__corrupt__"
 
 
 class Decoding(msgspec.Struct, frozen=True):
-    """How bodies are read: `json` is Spark's DDL, `avro` the text of an Avro schema; without either they are not."""
+    """How bodies are decoded: `json` is Spark DDL, `avro` an Avro schema; with neither, bodies are not decoded."""
 
     json: str | None = None
     avro: str | None = None
 
     @property
     def is_on(self) -> bool:
-        """Whether there is anything that a body may fail at."""
+        """Whether bodies are decoded at all."""
         return bool(self.json or self.avro)
 
 
 def good(messages: DataFrame, decoding: Decoding, *, keep_body: bool) -> DataFrame:
-    """Rows for Parquet, in partitions by topic and hour (UTC) of storing: few large files rather than many small."""
+    """Return the rows for Parquet, partitioned by topic and store hour (UTC): few large files, not many small ones."""
     rows = messages
     if decoding.is_on:
         rows = decoded(messages, decoding).where(f.col(REASON).isNull()).drop(REASON)
@@ -65,14 +65,14 @@ def good(messages: DataFrame, decoding: Decoding, *, keep_body: bool) -> DataFra
 
 
 def dead_letters(messages: DataFrame, decoding: Decoding) -> DataFrame:
-    """What does not parse, as columns of the sink; `messages` has the column properties.
+    """Return the messages that do not parse, as columns of the sink; `messages` has the column properties.
 
-    A body that is larger inflated than a message may be is cut, and its whole length told: one such letter must not
-    stop all others, and the message itself is where its origin says.
+    A body that exceeds the maximum message size after decompression is truncated, and its full length recorded: one
+    such message must not stop the query, and the origin refers to the full message.
     """
     bad = decoded(messages, decoding).where(f.col(REASON).isNotNull())
     return bad.select(
-        f.coalesce(f.substring("body", 1, MOST_BODY), f.lit(b"")).alias("body"),
+        f.coalesce(f.substring("body", 1, MAX_BODY_BYTES), f.lit(b"")).alias("body"),
         "tags",
         "keys",
         f.map_concat(_original_properties(), _origin()).alias("properties"),
@@ -80,9 +80,9 @@ def dead_letters(messages: DataFrame, decoding: Decoding) -> DataFrame:
 
 
 def _fit() -> Column:
-    """Whether the properties leave room for ours; their lengths are read in characters, of three bytes at most."""
+    """Whether the properties leave enough space for ours; lengths are in characters of at most three bytes."""
     names, values = f.map_keys("properties"), f.map_values("properties")
-    return f.length(f.array_join(names, "")) + f.length(f.array_join(values, "")) <= MOST_PROPERTIES
+    return f.length(f.array_join(names, "")) + f.length(f.array_join(values, "")) <= MAX_PROPERTY_CHARACTERS
 
 
 def _original_properties() -> Column:
@@ -91,7 +91,7 @@ def _original_properties() -> Column:
 
 
 def _origin() -> Column:
-    told = {
+    added = {
         DEAD_LETTER_REASON: f.substring(REASON, 1, 1000),
         ORIGIN_TOPIC: f.col("topic"),
         ORIGIN_QUEUE: f.concat_ws(":", "brokerName", "queueId"),
@@ -99,16 +99,16 @@ def _origin() -> Column:
         ORIGIN_MSG_ID: f.col("msgId"),
         ORIGIN_STORED: f.unix_millis("storeTimestamp").cast("string"),
         CUT: f.when(~_fit(), "true"),
-        BODY_CUT: f.when(f.octet_length("body") > MOST_BODY, f.octet_length("body").cast("string")),
+        BODY_CUT: f.when(f.octet_length("body") > MAX_BODY_BYTES, f.octet_length("body").cast("string")),
     }
-    return f.create_map(*(part for name, value in told.items() for part in (f.lit(name), value)))
+    return f.create_map(*(part for name, value in added.items() for part in (f.lit(name), value)))
 
 
 # --- decoding -------------------------------------------------------------------------------------
 
 
 def decoded(messages: DataFrame, decoding: Decoding) -> DataFrame:
-    """With the columns value and deadLetterReason, of which one is null. ValueError for a schema that is none."""
+    """Add the columns value and deadLetterReason, of which one is null. Raises ValueError for an invalid schema."""
     if decoding.json is not None:
         schema = StructType.fromDDL(decoding.json)
         if not isinstance(schema, StructType):
@@ -132,9 +132,9 @@ def _of_json(messages: DataFrame, schema: StructType) -> DataFrame:
 def _reason(text: Column, required: Sequence[str]) -> Column:
     value = f.col(VALUE)
     reason = (
-        f.when(f.col("body").isNull(), "the body could not be inflated")
+        f.when(f.col("body").isNull(), "the body cannot be decompressed")
         .when(~f.is_valid_utf8(text), "the body is not UTF-8")
-        .when(value.isNull() | value.getField(_CORRUPT).isNotNull(), "the body is no JSON object of the schema")
+        .when(value.isNull() | value.getField(_CORRUPT).isNotNull(), "the body is not a JSON object of the schema")
     )
     for name in required:
         reason = reason.when(value.getField(name).isNull(), f"the field {name} is missing")

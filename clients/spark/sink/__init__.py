@@ -1,1 +1,1 @@
-"""`format("rocketmq")` for writing: options, rows into messages, sends, and the ledger of committed batches."""
+"""`format("rocketmq")` for writing: options, rows to messages, sends, and the ledger of committed batches."""

@@ -1,23 +1,22 @@
-"""Which batches are committed: a topic that says it, and a group that says where to begin reading.
+"""The ledger of committed batches: a topic that holds the entries, and a group whose offset is where reading begins.
 
     entry      {"query": {"batch": 17, "at": 1700000000000}, ...}      a message's body; KEYS: the writer's query
 
-An entry tells of one query, or of all (a summary); of several that name a query the highest batch counts, so entries
-can be read in any order, twice, and from any place before what matters. Each queue of the topic is a ledger of its own,
-one queue on every broker, and what is known is what any of them says.
+An entry names one query, or all of them (a summary). Of several entries for a query, the highest batch counts, so
+entries can be read in any order, twice, and from any earlier offset. The topic has one queue on every broker. Each
+queue is a ledger of its own, and the union of all queues counts.
 
-    read       from the group's offset to the end, queue by queue; a reader goes on where it was
-    commit     one entry, acknowledged; then the batch is committed
-    summary    when more than SUMMARY_AFTER entries lie between the group's offset and the end: what was read, with the
-               new batch in it, as one entry; then the group's offset moves to the end of what was read
+    read       from the group's offset to the end, queue by queue; a later read continues there
+    commit     write one entry; the batch is committed once the entry is acknowledged
+    summary    if more than SUMMARY_AFTER entries lie between the group's offset and the end: write all known queries,
+               with the new batch, as one entry; then move the group's offset to the end of the last read
 
-So a summary lies behind the offset that it makes possible, and entries that others wrote in between do, too: several
-drivers may commit at once. The offset only saves time. A broker that loses it, or never had it, answers 0, and the
-reader begins at the first entry that there is. Brokers delete messages after their time (`fileReservedTime`): summaries
-carry on what queries have said that are idle, as long as one query commits; entries of a query that has not
-committed for FORGOTTEN_AFTER_MS are left out.
+So a summary lies after the offset that it allows, as do entries that other drivers wrote in the meantime: several
+drivers may commit concurrently. The offset only saves time: a broker without it returns 0, and reading begins at the
+first entry that exists. Brokers delete messages after `fileReservedTime`. Summaries repeat the entries of idle queries
+as long as one query commits. A query that has not committed for FORGOTTEN_AFTER_MS is left out.
 
-The topic is made when it is missing, on all brokers, with one queue each that can be read and written; so is the group.
+If the topic is missing, it is created on all brokers with one readable and writable queue each; so is the group.
 """
 
 import logging
@@ -50,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """The last batch of a query, and when it was committed, in ms."""
+    """The last committed batch of a query, and the time of its commit in ms."""
 
     batch: int
     at: int
@@ -61,7 +60,7 @@ _decoder: Final = msgspec.json.Decoder(Entry)
 
 
 def fold(known: Entry, entry: Mapping[str, Committed]) -> None:
-    """Take in what an entry says."""
+    """Merge an entry into `known`."""
     for query, committed in entry.items():
         before = known.get(query)
         if before is None or committed.batch > before.batch:
@@ -69,30 +68,30 @@ def fold(known: Entry, entry: Mapping[str, Committed]) -> None:
 
 
 def decoded(body: bytes) -> Entry:
-    """What a message says; nothing if it is none of ours."""
+    """Decode a message's body; an empty entry if it is invalid."""
     try:
         return _decoder.decode(body)
     except msgspec.DecodeError as error:
-        log.warning("message in the ledger is passed over, it is no entry error=%s", error)
+        log.warning("message in the ledger ignored, it is not an entry error=%s", error)
         return {}
 
 
 def entry_of(message: MessageExt) -> Entry:
-    """The same of a message as it was stored."""
+    """Decode the entry in a stored message; an empty entry if it is invalid."""
     try:
         return decoded(message.payload())
     except PayloadError as error:
-        log.warning("message in the ledger is passed over, it cannot be inflated error=%s", error)
+        log.warning("message in the ledger ignored, it cannot be decompressed error=%s", error)
         return {}
 
 
 def summary(known: Entry, now_ms: int) -> Entry:
-    """What is still worth telling."""
+    """Return the entries that are not too old for a summary."""
     return {query: entry for query, entry in known.items() if now_ms - entry.at < FORGOTTEN_AFTER_MS}
 
 
 class QueueLog(msgspec.Struct):
-    """One queue as far as it was read."""
+    """The state of one queue: how far it was read."""
 
     next_offset: int
     unsummed: int = 0  # entries since the group's offset
@@ -100,7 +99,7 @@ class QueueLog(msgspec.Struct):
 
 
 class LedgerStatistics(msgspec.Struct, frozen=True):
-    """What a ledger has read since it was opened."""
+    """Figures about the reads since the ledger was opened."""
 
     queues: int
     queries: int
@@ -122,27 +121,27 @@ class Ledger:
         return f"<Ledger {self._topic} of {len(self._logs)} queues>"
 
     def statistics(self) -> LedgerStatistics:
-        """The figures now."""
+        """Return the figures now."""
         logs = self._logs.values()
         queries = {query for log in logs for query in log.known}
         return LedgerStatistics(len(logs), len(queries), sum(log.unsummed for log in logs))
 
     async def start(self) -> None:
-        """Be ready to commit."""
+        """Start the producer."""
         await self._producer.start()
 
     async def stop(self) -> None:
-        """Finish what is under way."""
+        """Wait for requests in flight."""
         await self._producer.stop()
 
     async def last_batch(self, query: str) -> int:
-        """The last committed batch of a query, NOTHING without one. Errors are those of `Client.ask`."""
+        """Return the last committed batch of a query; NOTHING if there is none. Raises the errors of `Client.ask`."""
         await self._read()
         entries = [log.known[query] for log in self._logs.values() if query in log.known]
         return max((entry.batch for entry in entries), default=NOTHING)
 
     async def commit(self, query: str, batch: int, now_ms: int | None = None) -> None:
-        """Make `batch` the last of `query`; returns when a broker has acknowledged it."""
+        """Make `batch` the last of `query`; returns after a broker has acknowledged the entry."""
         now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         await self._read()
         entry = {query: Committed(batch, now_ms)}
@@ -154,12 +153,12 @@ class Ledger:
             except TRANSPORT_ERRORS as error:
                 if queue == queues[-1]:
                     raise
-                log.warning("another broker takes the ledger's entry queue=%s error=%s", queue, error)
+                log.warning("entry not stored, trying the next queue queue=%s error=%s", queue, error)
 
     # --------------------------------------------------------------------------------------------------------- write
 
     async def _in_turn(self, query: str) -> list[MessageQueue]:
-        """The queues that were read and may be written, beginning with the query's own."""
+        """Return the queues that were read and are writable, beginning with the query's own queue."""
         route = await self._client.routes.find(self._topic)
         queues = [queue for queue in route.publish_queues if queue in self._logs]
         if not queues:
@@ -185,7 +184,7 @@ class Ledger:
     # ---------------------------------------------------------------------------------------------------------- read
 
     async def _read(self) -> None:
-        """Take in what is new."""
+        """Read the new entries of all queues."""
         for queue in await self._queues():
             log = self._logs.get(queue)
             if log is None:
@@ -223,8 +222,8 @@ class Ledger:
         return (await self._client.routes.reload(self._topic)).subscribe_queues
 
     async def _make(self) -> None:
-        """Topic and group, on all brokers; who comes second changes nothing."""
+        """Create topic and group on all brokers; harmless if another driver does the same."""
         admin = Admin(client=self._client)
         await admin.create_group(SubscriptionGroupConfig(group_name=self._group))
         await admin.create_topic(self._topic, queues=1)
-        log.info("ledger made topic=%s group=%s", self._topic, self._group)
+        log.info("ledger created topic=%s group=%s", self._topic, self._group)

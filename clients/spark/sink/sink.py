@@ -1,14 +1,14 @@
 """Writing a DataFrame to topics: `df.write` and `df.writeStream` with `format("rocketmq")`.
 
-    driver     batch_writer / stream_writer     options and columns are checked before anything runs
-    executor   write, one call for a partition  the ledger is asked, rows are sent, all are acknowledged: TaskReport
-    driver     commit                           the ledger is told; what was sent is logged
-               abort                            what was sent stays sent; the log says how much
+    driver     batch_writer / stream_writer     check options and columns before a task starts
+    executor   write, one call per partition    read the ledger, send the rows, wait for all responses: TaskReport
+    driver     commit                           write to the ledger; log the number of rows sent
+               abort                            log the number of rows sent; they remain in the topic
 
-Delivery is at least once. A task that fails is run again, two attempts of one may run at a time, and a driver that died
-between the commit of a batch and its own note of it runs that batch again: in all cases rows come twice with the same
-mark (clients/spark/sink/sink_rows.py). With `skipCommittedBatches` the last kind does not come: a batch that the
-ledger has is read and not sent. What remains is a driver that dies after the sends and before the ledger.
+Delivery is at least once. Rows are sent again, with the same mark (clients/spark/sink/sink_rows.py), in three cases:
+Spark repeats a failed task; two attempts of a task run at the same time; the driver dies between the commit of a batch
+and Spark's own record of it, and the batch runs again. `skipCommittedBatches` removes the third case: a batch in the
+ledger is read but not sent. A driver that dies after the sends and before the ledger entry still causes duplicates.
 
 A worker process keeps its connections from one task to the next.
 """
@@ -36,7 +36,7 @@ from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.producing.producer import Producer, now_ms
 from skylarkmq.clients.spark.options import OptionError, parse
-from skylarkmq.clients.spark.request_retry import repeated
+from skylarkmq.clients.spark.request_retry import with_retries
 from skylarkmq.clients.spark.sink.ledger import Ledger
 from skylarkmq.clients.spark.sink.sink_options import OPTIONS, SinkOptions
 from skylarkmq.clients.spark.sink.sink_requests import Limits, RowRequests, SendFailed
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 class WriteFailed(Exception):
-    """Why a write did not take place; the text says what to do."""
+    """A write that failed; the text describes the remedy."""
 
 
 class Task(NamedTuple):
@@ -65,7 +65,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskReport(WriterCommitMessage):
-    """What became of a partition. `unreplicated`: rows that a slave may be missing."""
+    """The result of a partition. `unreplicated`: rows that may be missing on a slave."""
 
     query: str
     batch: int
@@ -81,15 +81,15 @@ class TaskReport(WriterCommitMessage):
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "BatchWriter":
-    """The writer of `df.write`. OptionError, ColumnError, or WriteFailed if the topic was to be overwritten."""
+    """Return the writer of `df.write`. Raises OptionError, ColumnError, or WriteFailed for overwrite mode."""
     parsed = _checked(options, schema, overwrite)
     if parsed.skip_committed and parsed.write_id is None:
-        raise OptionError("rocketmq: skipCommittedBatches needs a writeId that is the same when the write is run again")
+        raise OptionError("rocketmq: skipCommittedBatches needs a writeId that is the same in a with_retries write")
     return BatchWriter(parsed)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> "StreamWriter":
-    """The writer of one batch of `df.writeStream`. Errors as of `batch_writer`."""
+    """Return the writer of one batch of `df.writeStream`. Raises the errors of `batch_writer`."""
     return StreamWriter(_checked(options, schema, overwrite))
 
 
@@ -102,7 +102,7 @@ def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) ->
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One write, in one batch."""
+    """One write as a single batch."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -115,16 +115,16 @@ class BatchWriter(DataSourceArrowWriter):
         return write_partition(self._options, task, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """All partitions are sent."""
+        """Commit the write: all partitions are sent."""
         commit(self._options, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Some are not, and will not be."""
+        """Abort the write: some partitions are not sent."""
         abort(messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """One batch of a streaming query; `batchId` is Spark's name for the argument."""
+    """One batch of a streaming query; `batchId` is Spark's name of the argument."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -134,23 +134,23 @@ class StreamWriter(DataSourceStreamArrowWriter):
         context = _context()
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if query is None or batch is None:
-            raise WriteFailed(f"Spark does not tell the batch ({QUERY_ID}, {BATCH_ID}): PySpark 4.2 and newer do")
+            raise WriteFailed(f"Spark does not provide {QUERY_ID} and {BATCH_ID}: use PySpark 4.2 or newer")
         task = Task(query, int(batch), context.partitionId(), context.attemptNumber())
         return write_partition(self._options, task, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """All partitions are sent."""
+        """Commit the batch: all partitions are sent."""
         commit(self._options, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Some are not; Spark may run the batch again."""
+        """Abort the batch; Spark may run it again."""
         abort(messages)
 
 
 def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise WriteFailed("a partition is written by a Spark task, and this is none")
+        raise WriteFailed("a partition can be written in a Spark task only")
     return context
 
 
@@ -158,7 +158,7 @@ def _context() -> TaskContext:
 
 
 def write_partition(options: SinkOptions, task: Task, batches: Iterable[pa.RecordBatch]) -> TaskReport:
-    """Send the rows of a partition; returns when all are acknowledged. WriteFailed."""
+    """Send the rows of a partition; returns when all are acknowledged. Raises WriteFailed."""
     _log_to_stderr()
     started = time.monotonic()
     filled = _filled(batches)
@@ -207,7 +207,10 @@ class Link(NamedTuple):
 
 @cache
 def _link(options: SinkOptions) -> Link:
-    """For the life of the process: an executor's worker is ended without notice, and brokers notice that."""
+    """Return the process's connections.
+
+    They stay open: a worker process ends without notice, and brokers detect that.
+    """
 
     async def start() -> Link:
         client = Client(options.name_server, options.client_settings())
@@ -222,18 +225,18 @@ def _link(options: SinkOptions) -> Link:
 
 
 def last_batch(options: SinkOptions, query: str) -> int:
-    """The last batch that the ledger has of a query, -1 without one. WriteFailed."""
+    """Return the last batch of a query in the ledger; -1 if there is none. Raises WriteFailed."""
     ledger = _link(options).ledger
     return _of_the_ledger(options, "read", lambda: ledger.last_batch(query))
 
 
 def _of_the_ledger(options: SinkOptions, done: str, attempt: Callable[[], Awaitable[T]]) -> T:
     try:
-        return run(repeated(attempt, f"ledger {options.ledger_topic}", options.retry_timeout_ms / 1000))
+        return run(with_retries(attempt, f"ledger {options.ledger_topic}", options.retry_timeout_ms / 1000))
     except ClientError as error:
         raise WriteFailed(
-            f"the ledger (topic {options.ledger_topic}) could not be {done}: {error} Without skipCommittedBatches "
-            "there is none, and a batch that is run again is sent again."
+            f"the ledger (topic {options.ledger_topic}) could not be {done}: {error} Without skipCommittedBatches no "
+            "ledger is needed, and a with_retries batch is sent again."
         ) from error
 
 
@@ -241,7 +244,7 @@ def _of_the_ledger(options: SinkOptions, done: str, attempt: Callable[[], Awaita
 
 
 def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Tell the ledger, and the log. WriteFailed if the ledger could not be told."""
+    """Write the batch to the ledger and to the log. Raises WriteFailed if the ledger cannot be written."""
     _log_to_stderr()
     reports = _reports(messages)
     if not reports:
@@ -259,9 +262,9 @@ async def _committed(ledger: Ledger, query: str, batch: int) -> None:
 
 
 def abort(messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Tell the log."""
+    """Log the number of rows sent."""
     _log_to_stderr()
-    log.warning("batch aborted, what was sent stays sent %s", _pairs(_total(_reports(messages))))
+    log.warning("batch aborted, rows already sent remain in the topic %s", _pairs(_total(_reports(messages))))
 
 
 def _reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport]:
@@ -279,7 +282,7 @@ def _pairs(values: Mapping[str, object]) -> str:
 
 
 def _log_to_stderr() -> None:
-    """In a worker nobody has configured logging; what it writes to stderr is in the executor's log."""
+    """Configure logging to stderr if nothing else has: a worker's stderr is in the executor's log."""
     package = logging.getLogger("skylarkmq.clients")
     if not package.hasHandlers():
         handler = logging.StreamHandler(sys.stderr)

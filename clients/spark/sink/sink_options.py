@@ -1,4 +1,4 @@
-"""What can be set when a DataFrame is written to topics."""
+"""The options of a write to topics."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from skylarkmq.protocol.message import check_group_name, check_topic_name
 
 
 def topic_name(value: str) -> str:
-    """A name that a topic can have."""
+    """Return a valid topic name."""
     try:
         check_topic_name(value.strip())
     except RequestError as error:
@@ -19,7 +19,7 @@ def topic_name(value: str) -> str:
 
 
 def group_name(value: str) -> str:
-    """A name that a group can have."""
+    """Return a valid group name."""
     try:
         check_group_name(value.strip())
     except RequestError as error:
@@ -28,14 +28,14 @@ def group_name(value: str) -> str:
 
 
 def write_id(value: str) -> str:
-    """A name for marks, in which a colon separates."""
+    """Return an id for marks, which must not contain a colon."""
     if not value.strip() or ":" in value or not value.isprintable():
         raise ValueError("a text without a colon")
     return value.strip()
 
 
 class SinkOptions(ClusterOptions, frozen=True, kw_only=True):
-    """The options of a write, parsed."""
+    """The parsed options of a write."""
 
     topic: str | None = None
     producer_group: str
@@ -53,10 +53,10 @@ class SinkOptions(ClusterOptions, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.skip_committed and self.topic == self.ledger_topic:
-            raise ValueError(f"topic {self.topic} is the ledger: write to another one, or set ledgerTopic")
+            raise ValueError(f"topic {self.topic} is the ledger: write to another topic, or set ledgerTopic")
 
     def producer_settings(self) -> ProducerSettings:
-        """The SDK's settings that these options mean."""
+        """Return the SDK settings that these options stand for."""
         return ProducerSettings(send_timeout_s=self.send_timeout_ms / 1000)
 
 

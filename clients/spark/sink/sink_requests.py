@@ -1,17 +1,17 @@
-"""Rows into requests: gathered by where they go, many in flight, each repeated until it is acknowledged.
+"""From rows to requests: rows are collected per destination, and each request is retried until it is acknowledged.
 
-    add      a row joins the lane of its topic, or of its queue if it has a group
-             a lane that is full becomes a request; too many in flight: wait here
-    finish   what is left becomes requests; wait for all answers
+    add      append each row to the pending rows of its topic, or of its queue if the row has a group
+             full pending rows become a request; too many requests in flight: wait here
+    finish   send all pending rows; wait for all responses
 
-Rows without a group have one lane for each topic, whose requests go to any queue and do not wait for each other. Rows
-with a group go to the queue that the SDK chooses for it, and that queue's lane has one request in flight: a broker may
-carry out requests of one connection in another order, and a request that is repeated must not be overtaken. Rows that
-cannot share a request (times of delivery) go alone, in their lane's order.
+Rows without a group have one destination per topic; their requests go to any queue and are independent. Rows with a
+group go to the queue that the SDK selects for the group, and such a queue has one request in flight: a broker may
+reorder requests of one connection, and a later request must not overtake a retried one. Rows that cannot share a
+request (those with a delivery time) are sent alone, in their destination's order.
 
-A request that is refused, or not answered, is repeated with growing pauses as long as `retry_timeout` allows, if its
-error may pass: brokers restart, and Spark would begin the whole task anew. What was stored without an answer is then
-stored twice, with the same marks. The first request that is given up ends everything: `SendFailed`.
+A request that is rejected or gets no response is retried with growing pauses for up to `retry_timeout`, if its error
+may be temporary: brokers restart, and otherwise Spark would repeat the whole task. Messages that were stored without a
+response are then stored twice, with the same marks. The first request that fails for good ends the task: `SendFailed`.
 """
 
 import asyncio
@@ -25,23 +25,23 @@ from skylarkmq.clients.producing.outgoing_message import BATCH_RECORD_OVERHEAD
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.clients.producing.queue_selection import queue_of_key
 from skylarkmq.clients.producing.sends import SendResult, SendStatus
-from skylarkmq.clients.spark.request_retry import repeated
+from skylarkmq.clients.spark.request_retry import with_retries
 from skylarkmq.clients.spark.sink.sink_rows import MARK, Row
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import Message
 
 SAFE: Final = frozenset({SendStatus.OK, SendStatus.SLAVE_NOT_AVAILABLE})
-"""What counts as acknowledged: a broker that has lost its slave stores no better the second time."""
+"""Statuses that count as acknowledged: a broker without its slave stores a with_retries send no better."""
 
-Lane = tuple[str, MessageQueue | None]
+Destination = tuple[str, MessageQueue | None]
 
 
 class SendFailed(Exception):
-    """Rows that could not be sent; the text says where to, why, and what to do."""
+    """Rows that could not be sent; the text contains the destination, the reason and the remedy."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much goes out at once."""
+    """Limits of a request, and of the requests in flight."""
 
     batch_rows: int
     batch_bytes: int
@@ -50,7 +50,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class SendStatistics(msgspec.Struct, frozen=True):
-    """What was acknowledged so far; `unreplicated`: rows in answers that a slave is missing."""
+    """Totals of acknowledged requests; `unreplicated`: rows that may be missing on a slave."""
 
     rows: int
     bytes: int
@@ -59,8 +59,8 @@ class SendStatistics(msgspec.Struct, frozen=True):
     unreplicated: int
 
 
-class Gathered(msgspec.Struct):
-    """Rows of one lane on their way into a request."""
+class PendingRows(msgspec.Struct):
+    """Rows of one destination that wait for their request."""
 
     messages: list[Message] = []
     size: int = 0
@@ -72,8 +72,8 @@ class RowRequests:
     def __init__(self, producer: Producer, limits: Limits) -> None:
         self._producer = producer
         self._limits = limits
-        self._gathered: dict[Lane, Gathered] = {}
-        self._last: dict[Lane, asyncio.Task[None]] = {}  # of lanes that keep an order
+        self._pending: dict[Destination, PendingRows] = {}
+        self._last: dict[Destination, asyncio.Task[None]] = {}  # of destinations that keep an order
         self._in_flight: set[asyncio.Task[None]] = set()
         self._free = asyncio.Semaphore(limits.max_in_flight)
         self._failure: Exception | None = None
@@ -83,39 +83,42 @@ class RowRequests:
         return f"<RowRequests {self._rows} rows sent, {len(self._in_flight)} requests in flight>"
 
     def statistics(self) -> SendStatistics:
-        """The figures now."""
+        """Return the figures now."""
         return SendStatistics(self._rows, self._bytes, self._requests, self._retries, self._unreplicated)
 
     async def add(self, rows: Sequence[Row]) -> None:
-        """Take rows; returns when there is room for more. SendFailed as soon as any request was given up."""
+        """Add rows; waits while too many requests are in flight.
+
+        Raises SendFailed once any request has failed for good.
+        """
         queues: dict[str, Sequence[MessageQueue]] = {}
         for message, group, alone in rows:
             if group and message.topic not in queues:
                 queues[message.topic] = await self._queues(message.topic)
-            lane = (message.topic, queue_of_key(queues[message.topic], group) if group else None)
-            gathered = self._gathered.get(lane)
-            if gathered is None:
-                gathered = self._gathered[lane] = Gathered()
+            destination = (message.topic, queue_of_key(queues[message.topic], group) if group else None)
+            pending = self._pending.get(destination)
+            if pending is None:
+                pending = self._pending[destination] = PendingRows()
             size = _size(message)
-            if gathered.messages and (alone or gathered.size + size > self._limits.batch_bytes):
-                await self._leave(lane)
-                gathered = self._gathered[lane] = Gathered()
-            gathered.messages.append(message)
-            gathered.size += size
-            if alone or len(gathered.messages) >= self._limits.batch_rows:
-                await self._leave(lane)
+            if pending.messages and (alone or pending.size + size > self._limits.batch_bytes):
+                await self._send_pending(destination)
+                pending = self._pending[destination] = PendingRows()
+            pending.messages.append(message)
+            pending.size += size
+            if alone or len(pending.messages) >= self._limits.batch_rows:
+                await self._send_pending(destination)
 
     async def finish(self) -> None:
-        """Wait until everything is acknowledged. SendFailed."""
-        for lane in list(self._gathered):
-            await self._leave(lane)
+        """Wait until everything is acknowledged. Raises SendFailed."""
+        for destination in list(self._pending):
+            await self._send_pending(destination)
         while self._in_flight:
             await asyncio.wait(self._in_flight)
         self._check()
 
     async def abandon(self) -> None:
-        """Stop repeating, and forget what has not left."""
-        self._gathered.clear()
+        """Cancel all retries, and discard pending rows."""
+        self._pending.clear()
         for task in self._in_flight:
             task.cancel()
         await asyncio.gather(*self._in_flight, return_exceptions=True)
@@ -123,7 +126,7 @@ class RowRequests:
     # ------------------------------------------------------------------------------------------------------ requests
 
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        """One at least."""
+        """Return the writable queues, at least one."""
 
         async def find() -> Sequence[MessageQueue]:
             queues = await self._producer.publish_queues(topic)
@@ -132,22 +135,22 @@ class RowRequests:
             return queues
 
         try:
-            return await repeated(find, f"route of {topic}", self._limits.retry_timeout_s, self._count_retry)
+            return await with_retries(find, f"route of {topic}", self._limits.retry_timeout_s, self._count_retry)
         except ClientError as error:
             raise SendFailed(f"rows for topic {topic} could not be sent: {error}") from error
 
-    async def _leave(self, lane: Lane) -> None:
-        gathered = self._gathered.pop(lane)
+    async def _send_pending(self, destination: Destination) -> None:
+        pending = self._pending.pop(destination)
         await self._free.acquire()
         self._check()
-        before = self._last.get(lane)
-        task = asyncio.get_running_loop().create_task(self._request(lane, gathered, before))
+        before = self._last.get(destination)
+        task = asyncio.get_running_loop().create_task(self._request(destination, pending, before))
         self._in_flight.add(task)
-        task.add_done_callback(self._left)
-        if lane[1] is not None:
-            self._last[lane] = task
+        task.add_done_callback(self._request_done)
+        if destination[1] is not None:
+            self._last[destination] = task
 
-    def _left(self, task: asyncio.Task[None]) -> None:
+    def _request_done(self, task: asyncio.Task[None]) -> None:
         self._in_flight.discard(task)
         self._free.release()
         if not task.cancelled() and (error := task.exception()) is not None and self._failure is None:
@@ -158,23 +161,23 @@ class RowRequests:
         if self._failure is not None:
             raise self._failure
 
-    async def _request(self, lane: Lane, gathered: Gathered, before: asyncio.Task[None] | None) -> None:
-        """One request, until it is acknowledged."""
+    async def _request(self, destination: Destination, pending: PendingRows, before: asyncio.Task[None] | None) -> None:
+        """Send one request until it is acknowledged."""
         if before is not None:
             await asyncio.wait([before])
         if self._failure is not None:
             return
-        topic, queue = lane
-        messages = gathered.messages
+        topic, queue = destination
+        messages = pending.messages
         try:
-            results = await repeated(
+            results = await with_retries(
                 lambda: self._attempt(topic, queue, messages),
                 f"{len(messages)} rows for {topic}",
                 self._limits.retry_timeout_s,
                 self._count_retry,
             )
         except ClientError as error:
-            raise SendFailed(_told(topic, messages, error)) from error
+            raise SendFailed(_error_message(topic, messages, error)) from error
         self._rows += len(messages)
         self._bytes += sum(len(message.body) for message in messages)
         self._requests += 1
@@ -197,7 +200,7 @@ class RowRequests:
 
 def _not_flushed(topic: str, result: SendResult) -> ClientError:
     return RequestTimeout(
-        f"broker {result.queue.broker_name} has a message for topic {topic}, but does not know it safe "
+        f"broker {result.queue.broker_name} received a message for topic {topic}, but did not store it safely "
         f"({result.status.name}). Check its disk and its slave.",
         code=int(result.status),
         topic=topic,
@@ -211,11 +214,11 @@ def _size(message: Message) -> int:
         + len(message.body)
         + sum(len(name) + 2 + 3 * len(value) for name, value in message.properties.items())
         + 3 * (len(message.keys) + len(message.tags))
-        + 64  # what the SDK adds
+        + 64  # properties that the SDK adds
     )
 
 
-def _told(topic: str, messages: Sequence[Message], error: ClientError) -> str:
+def _error_message(topic: str, messages: Sequence[Message], error: ClientError) -> str:
     rows = f"{len(messages)} rows" if len(messages) > 1 else "a row"
     mark = messages[0].properties.get(MARK)
     return f"{rows} for topic {topic}{f', from {mark} on,' if mark else ''} could not be sent: {error}"

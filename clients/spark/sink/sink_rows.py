@@ -1,20 +1,20 @@
-"""Rows of a DataFrame on their way to a topic: which columns there may be, and what message a row becomes.
+"""From rows of a DataFrame to messages: the columns that are allowed, and the message of a row.
 
-    body          binary or string      the message; the only column that there must be
-    topic         string                where it goes, unless the option `topic` says so for all rows
+    body          binary or string      the body; the only required column
+    topic         string                the topic, unless the option `topic` sets it for all rows
     tags, keys    string; keys also array<string>
-    properties    map<string,string>    what the broker keeps for itself (BROKERS_OWN) is left out: of a message that
-                                        was read, its id, its delay and the like do not belong to its copy
+    properties    map<string,string>    reserved properties (RESERVED_PROPERTIES) are ignored: the id or the delay of a
+                                        message that was read does not belong to its copy
     messageGroup  string                rows of one group go to one queue, in the order of their partition
-    delayLevel    a whole number        0 and null: at once
-    deliverAt     timestamp or ms       what is past: at once; not together with delayLevel
+    delayLevel    an integer            0 and null: no delay
+    deliverAt     timestamp or ms       a time in the past: no delay; not together with delayLevel
 
-Null means absent everywhere but in `body` and `topic`. A column with another name is refused, since a misspelt `tag`
-would be lost in silence; those of the source that mean nothing to the sink are let through, so that what was read can
-be written back. Columns become Python lists one by one, messages by walking these side by side.
+Null means absent in all columns but `body` and `topic`. A column with another name is an error, because a misspelled
+`tag` would be lost silently. Columns of the source that the sink does not use are ignored, so that messages can be read
+and written back. Columns are converted to Python lists one by one; the messages are built by iterating over the lists.
 
-A message that carries a mark names the row it comes from: `<query>:<batch>:<partition>:<row>`. The same row sent twice
-has the same mark, provided that the plan is deterministic.
+The mark of a message names the row that the message comes from: `<query>:<batch>:<partition>:<row>`. A row that is sent
+twice has the same mark both times, if the plan is deterministic.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,7 +30,7 @@ MARK: Final = "SPARK_ROW"
 BODY: Final = "body"
 TOPIC: Final = "topic"
 
-BROKERS_OWN: Final = frozenset(
+RESERVED_PROPERTIES: Final = frozenset(
     value for name, value in vars(PropertyName).items() if not name.startswith("_") and isinstance(value, str)
 ) - {PropertyName.KEYS, PropertyName.TAGS, PropertyName.SHARDING_KEY}
 
@@ -45,12 +45,12 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "delayLevel": _WHOLE,
     "deliverAt": ("timestamp", "timestamp_ntz", "bigint"),
 }
-_OF_THE_SOURCE: Final = ("key", "brokerName", "queueId", "queueOffset", "storeTimestamp", "bornTimestamp", "msgId")
-OF_THE_SOURCE: Final = frozenset(name.lower() for name in (*_OF_THE_SOURCE, "flag", "reconsumeTimes"))
+_SOURCE_ONLY: Final = ("key", "brokerName", "queueId", "queueOffset", "storeTimestamp", "bornTimestamp", "msgId")
+SOURCE_ONLY: Final = frozenset(name.lower() for name in (*_SOURCE_ONLY, "flag", "reconsumeTimes"))
 
 
 class ColumnError(ValueError):
-    """A DataFrame that the sink cannot take."""
+    """A DataFrame with columns that the sink cannot write."""
 
 
 class RowError(ValueError):
@@ -66,31 +66,31 @@ class Row(NamedTuple):
 
 
 def check_columns(columns: Mapping[str, str], topic: str | None) -> None:
-    """ColumnError unless columns of these types (Spark's `simpleString`) can be written; `topic`: the option."""
+    """Raises ColumnError unless columns of these types (Spark's `simpleString`) can be written; `topic`: the option."""
     known = {name.lower(): name for name in COLUMNS}
     lower = {name.lower() for name in columns}
     if BODY not in lower:
-        raise ColumnError(f"the DataFrame has no column body: name what is to be sent so. It has: {', '.join(columns)}")
+        raise ColumnError(f"the DataFrame has no column body: rename the column to send. It has: {', '.join(columns)}")
     if TOPIC not in lower and topic is None:
-        raise ColumnError("no topic is given: set the option topic, or add a column topic")
+        raise ColumnError("no topic is set: set the option topic, or add a column topic")
     for name, kind in columns.items():
         expected = COLUMNS.get(known.get(name.lower(), ""))
         if expected is None:
-            _check_stranger(name)
+            _check_other_column(name)
         elif kind.split(" collate ")[0] not in expected:
             raise ColumnError(f"column {name} is {kind}: cast it to {' or '.join(expected)}")
 
 
-def _check_stranger(name: str) -> None:
-    if name.lower() in OF_THE_SOURCE:
+def _check_other_column(name: str) -> None:
+    if name.lower() in SOURCE_ONLY:
         return
     near = get_close_matches(name, COLUMNS, 1, 0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there may be: {', '.join(COLUMNS)}."
-    raise ColumnError(f"column {name} means nothing to the sink: {hint} Drop it, or put it into properties")
+    hint = f"did you mean {near[0]}?" if near else f"allowed columns are {', '.join(COLUMNS)}."
+    raise ColumnError(f"column {name} is not a column of the sink: {hint} Drop it, or move it into properties")
 
 
 class Encoder:
-    """Makes messages of one partition's rows, counting them; `mark` is the part of marks that all have, None: none."""
+    """Builds the messages of one partition and counts its rows. `mark`: common prefix of the marks; None: no marks."""
 
     def __init__(self, topic: str | None, mark: str | None) -> None:
         self.rows_seen = 0
@@ -101,7 +101,7 @@ class Encoder:
         return f"<Encoder {self._mark} after {self.rows_seen} rows>"
 
     def rows(self, batch: pa.RecordBatch, now_ms: int) -> Iterator[Row]:
-        """The messages of a record batch. RowError."""
+        """Yield the messages of a record batch. Raises RowError."""
         columns = {name.lower(): batch.column(index) for index, name in enumerate(batch.schema.names)}
         topics = repeat(self._topic) if self._topic is not None else _values(columns, TOPIC, _texts)
         sides = zip(
@@ -114,7 +114,7 @@ class Encoder:
             _values(columns, "messagegroup", _texts),
             _values(columns, "delaylevel", _texts),
             _values(columns, "deliverat", _times),
-            strict=False,  # what is absent repeats for ever; the body is always there
+            strict=False,  # absent columns repeat for ever; the body is always present
         )
         self.rows_seen += batch.num_rows
         return (self._row(now_ms, *values) for values in sides)
@@ -148,14 +148,14 @@ class Encoder:
 
 
 def _kept(given: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    return {name: value for name, value in given if value and name not in BROKERS_OWN}
+    return {name: value for name, value in given if value and name not in RESERVED_PROPERTIES}
 
 
 def _schedule(
     properties: dict[str, str], row: int, delay_level: int | None, deliver_at_ms: int | None, now_ms: int
 ) -> None:
     if delay_level and deliver_at_ms:
-        raise RowError(f"row {row}: delayLevel and deliverAt are both given: leave one of them null")
+        raise RowError(f"row {row}: delayLevel and deliverAt are both set: leave one of them null")
     if delay_level and delay_level < 0:
         raise RowError(f"row {row}: delayLevel is {delay_level}: levels begin at 1")
     if delay_level:

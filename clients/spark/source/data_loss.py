@@ -1,7 +1,8 @@
-"""Messages that were to be read and are not there any more: what is said, and whether it ends the query.
+"""Lost messages: ranges that were deleted before the query read them.
 
-Retention may delete what a query has not read yet, and a topic may be deleted or made again under it. With
-`failOnDataLoss` that is an error which names the range; without it the range is logged, and reading goes on behind it.
+Retention may delete messages that a query has not read yet, and a topic may be deleted or recreated. With
+`failOnDataLoss`, the query fails with an error that contains the range. Without it, the range is logged, and reading
+continues after it.
 """
 
 import logging
@@ -14,11 +15,11 @@ log = logging.getLogger(__name__)
 
 
 class DataLoss(Exception):
-    """A range that cannot be read any more."""
+    """A range of messages was lost, and failOnDataLoss is set."""
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Offsets [begin, end) of a queue, and what became of them; `end` None: nobody knows how many there were."""
+    """Lost offsets [begin, end) of a queue, with the reason; `end` None: the number of messages is unknown."""
 
     queue: MessageQueue
     begin: int
@@ -31,41 +32,41 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class LossRule:
-    """What happens when something is lost. `fails`: the option failOnDataLoss."""
+    """Handles losses. `fails`: the option failOnDataLoss."""
 
     def __init__(self, fails: bool) -> None:
         self._fails = fails
-        self._noted: list[Loss] = []
+        self._recorded: list[Loss] = []
 
     def __repr__(self) -> str:
-        return f"<LossRule fails={self._fails} noted={len(self._noted)}>"
+        return f"<LossRule fails={self._fails} noted={len(self._recorded)}>"
 
-    def note(self, loss: Loss) -> None:
-        """DataLoss if it ends the query; else it is logged by `tell`, neighbours as one range."""
+    def record(self, loss: Loss) -> None:
+        """Raise DataLoss if losses are errors; else record it for `log_losses`, which merges adjacent ranges."""
         if self._fails:
             raise DataLoss(
-                f"messages were lost: {loss}. To go on without them set failOnDataLoss to false; the range is then "
-                "left out and logged."
+                f"messages were lost: {loss}. To continue without them, set failOnDataLoss to false; the range is then "
+                "skipped and logged."
             )
-        self._noted.append(loss)
+        self._recorded.append(loss)
 
-    def tell(self) -> list[Loss]:
-        """Log what was noted since the last time, and return it."""
-        told = merged(self._noted)
-        self._noted = []
-        for loss in told:
+    def log_losses(self) -> list[Loss]:
+        """Log the losses recorded since the last call, and return them."""
+        losses = merged(self._recorded)
+        self._recorded = []
+        for loss in losses:
             log.warning(
-                "messages lost, going on behind them queue=%s begin=%d end=%s reason=%s",
+                "messages lost, continuing after them queue=%s begin=%d end=%s reason=%s",
                 loss.queue,
                 loss.begin,
                 loss.end,
                 loss.why,
             )
-        return told
+        return losses
 
 
 def merged(losses: list[Loss]) -> list[Loss]:
-    """The same ranges, those that touch as one."""
+    """Return the same ranges, with adjacent ones merged."""
     found: list[Loss] = []
     for loss in sorted(losses, key=lambda loss: (loss.queue, loss.begin)):
         last = found[-1] if found else None

@@ -1,8 +1,8 @@
-"""How much of what has come a batch takes: `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay`.
+"""The size of a batch: `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay`.
 
-The maximum is shared among queues in proportion to what waits in each. As long as there is an offset for each of them
-nobody is left out, however small; beyond that fractions are rounded so that the sum is the maximum exactly. Pure: the
-time comes as an argument.
+The maximum is shared among queues in proportion to their backlogs. If it is at least the number of queues, each queue
+gets at least one offset. Fractions are rounded so that the sum is exactly the maximum. Pure logic: the time is an
+argument.
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 
 def backlog_of(starts: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int]) -> Positions:
-    """How many offsets wait in each queue that has any."""
+    """Return the number of unread offsets of each queue that has any."""
     return {queue: end - starts[queue] for queue, end in ends.items() if end > starts[queue]}
 
 
-def shared(backlog: Mapping[MessageQueue, int], most: int) -> Positions:
-    """How many offsets each queue may give, `most` in all; everything if that is not more."""
+def shares_of(backlog: Mapping[MessageQueue, int], most: int) -> Positions:
+    """Return the share of each queue, `most` offsets in total; the whole backlog if it is not larger."""
     total = sum(backlog.values())
     if total <= most:
         return dict(backlog)
@@ -35,7 +35,7 @@ def shared(backlog: Mapping[MessageQueue, int], most: int) -> Positions:
 
 
 class TriggerRule:
-    """Waits for enough to read. `least` None: whatever there is, is enough."""
+    """Delays a batch until enough offsets have arrived. `least` None: no delay."""
 
     def __init__(self, least: int | None, longest_ms: int, now_ms: int) -> None:
         self._least = least
@@ -45,8 +45,8 @@ class TriggerRule:
     def __repr__(self) -> str:
         return f"<TriggerRule least={self._least} last_ms={self._last_ms}>"
 
-    def lets(self, waiting: int, now_ms: int) -> bool:
-        """Whether a batch may begin now, with so many offsets that wait; if so, the delay begins anew."""
+    def allows(self, waiting: int, now_ms: int) -> bool:
+        """Return whether a batch may begin with this many unread offsets; if so, the delay starts again."""
         if self._least is not None and waiting < self._least and now_ms - self._last_ms < self._longest_ms:
             return False
         if waiting:

@@ -1,14 +1,14 @@
-"""Positions in queues, and the JSON in which users and checkpoints write them.
+"""Positions in queues, and their JSON format in options and checkpoints.
 
     {"Orders": {"broker-a": {"0": 17, "1": 4}}}         topic, broker name, queue id: the next offset
 
-In what a user writes, -2 stands for the earliest offset and -1 for the latest. In a checkpoint there is more to an
-offset: Spark keeps the ends of batches only, and asks for the first start again after a crash, when "latest" has moved.
-So the end of a batch also tells where those queues begin that came with it, all of them in the first batch:
+In options, -2 stands for the earliest offset and -1 for the latest. A checkpoint needs more: Spark stores only the ends
+of batches. After a crash, it asks for the first start again, when "latest" has changed. So the end of a batch also
+contains the starts of the queues that were added in that batch (in the first batch: of all queues):
 
     {"@from": {"Orders": {"broker-a": {"1": 0}}}, "Orders": {"broker-a": {"0": 17, "1": 4}}}
 
-No topic can be named `@from`. Spark compares offsets as text, so their keys are always written in one order: that of
+`@from` is not a valid topic name. Spark compares offsets as text, so the keys are always written in the order of
 MessageQueue.
 """
 
@@ -24,34 +24,34 @@ LATEST: Final = -1
 FROM: Final = "@from"
 
 Positions: TypeAlias = dict[MessageQueue, int]
-"""The next offset of each queue, or whatever number a user gives to it."""
+"""The next offset of each queue, or another number for each queue."""
 
 _SHAPE: Final = 'JSON as {"topic": {"broker": {"0": 17}}}'
 _ASSIGN_SHAPE: Final = 'JSON as {"topic": {"broker": [0, 1]}}'
 
 
 class Offset(msgspec.Struct, frozen=True):
-    """A checkpoint's offset: the end of a batch, and where the queues begin that came with it."""
+    """A checkpoint's offset: the end of a batch, and the starts of the queues that were added in it."""
 
     ends: Positions
     starts: Positions = {}
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> "Offset":
-        """From Spark's dict; ValueError if it is none of ours."""
+        """Return the offset in Spark's dict. Raises ValueError if the dict has another shape."""
         return cls(
             ends=flattened({topic: brokers for topic, brokers in value.items() if topic != FROM}),
             starts=flattened(value.get(FROM, {})),
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As Spark is given it, its keys in order."""
+        """Return the dict for Spark, with ordered keys."""
         value = nested(self.ends)
         return {FROM: nested(self.starts), **value} if self.starts else value
 
 
 def nested(positions: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
-    """By topic, broker and queue id, in the queues' order."""
+    """Return the positions by topic, broker and queue id, ordered by queue."""
     value: dict[str, dict[str, dict[str, int]]] = {}
     for queue in sorted(positions):
         value.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = positions[queue]
@@ -59,7 +59,7 @@ def nested(positions: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[st
 
 
 def flattened(value: object, check: Callable[[int], bool] = lambda number: number >= 0) -> Positions:
-    """By queue; ValueError with the shape that was wanted."""
+    """Return the positions by queue. Raises ValueError with the expected shape."""
     positions: Positions = {}
     for topic, brokers in _members(value, _SHAPE):
         for broker, queues in _members(brokers, _SHAPE):
@@ -71,17 +71,17 @@ def flattened(value: object, check: Callable[[int], bool] = lambda number: numbe
 
 
 def parse_starts(text: str) -> Positions:
-    """Offsets to begin at; -2 and -1 may be among them."""
+    """Return start offsets by queue, which may include -2 and -1."""
     return flattened(_json(text, _SHAPE), lambda number: number >= EARLIEST)
 
 
 def parse_ends(text: str) -> Positions:
-    """Offsets to end at; -1 may be among them."""
+    """Return end offsets by queue, which may include -1."""
     return flattened(_json(text, _SHAPE), lambda number: number >= LATEST)
 
 
 def parse_queues(text: str) -> tuple[MessageQueue, ...]:
-    """The queues of `{"topic": {"broker": [0, 1]}}`."""
+    """Return the queues of `{"topic": {"broker": [0, 1]}}`."""
     queues: list[MessageQueue] = []
     for topic, brokers in _members(_json(text, _ASSIGN_SHAPE), _ASSIGN_SHAPE):
         for broker, ids in _members(brokers, _ASSIGN_SHAPE):
@@ -94,24 +94,24 @@ def parse_queues(text: str) -> tuple[MessageQueue, ...]:
 
 
 class Times(msgspec.Struct, frozen=True):
-    """Milliseconds by topic, and by queue where one is told apart."""
+    """Milliseconds by topic, and by queue for exceptions."""
 
     by_topic: dict[str, int]
     by_queue: Positions
 
     def of(self, queue: MessageQueue) -> int | None:
-        """A queue's own time, else its topic's; None: it has none."""
+        """Return the queue's own time, else its topic's; None: neither is set."""
         return self.by_queue.get(queue, self.by_topic.get(queue.topic))
 
     def unknown_among(self, queues: Iterable[MessageQueue]) -> list[str]:
-        """What is named here and does not exist."""
+        """Return the topics and queues that are named here but do not exist."""
         known = set(queues)
         topics = {queue.topic for queue in known}
         return [*sorted(self.by_topic.keys() - topics), *map(str, sorted(self.by_queue.keys() - known))]
 
 
 def parse_times(text: str) -> Times:
-    """`{"topic": ms}`, `{"topic": {"broker": {"0": ms}}}`, or some of each."""
+    """Parse `{"topic": ms}`, `{"topic": {"broker": {"0": ms}}}`, or a mix of both."""
     shape = 'JSON as {"topic": 1700000000000} or {"topic": {"broker": {"0": 1700000000000}}}'
     members = dict(_members(_json(text, shape), shape))
     by_topic = {topic: value for topic, value in members.items() if type(value) is int}

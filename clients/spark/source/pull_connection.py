@@ -1,14 +1,13 @@
-"""A blocking connection for pulls: frames go out together, answers come into one buffer that is used again and again.
+"""A blocking connection for pulls: many requests are written at once; responses are received into one reused buffer.
 
-    buffer   | answers that were given out | answers not looked at yet | part of a frame | room |
-             0                          _parsed                                       _filled
+    buffer   | responses already returned | unparsed responses | part of a frame | free |
+             0                            _parsed                                _filled
 
-The body of an answer is told as its place in `buffer` and stays there until `rewind`, which moves what has not been
-given out to the front. One task at a time has a connection, so there is nothing to share and nothing to wake: the read
-call takes whatever the kernel has, and a wrong turn shows as an exception there.
+The position of a response's body in `buffer` is valid until `rewind`, which moves the unparsed bytes to the front. Only
+one task at a time uses a connection, so no locks or wake-ups are needed; `receive` takes all bytes that the kernel has.
 
-Why not the asyncio SDK, which reads as well: each read of its protocol makes a bytes object, and bodies that lie in
-many objects have to be joined before Arrow can take them (docs/decisions/0009-spark-reads-by-blocking-sockets.md).
+The asyncio SDK is not used here: each read of its protocol creates a bytes object, and bodies in many objects would
+have to be joined for Arrow (docs/decisions/0009-spark-reads-by-blocking-sockets.md).
 """
 
 import socket
@@ -29,21 +28,24 @@ from skylarkmq.protocol.serialize import decode_command
 
 BUFFER_BYTES: Final = 4 << 20
 LEAST_ROOM: Final = 512 * 1024
-"""A buffer with less room is taken for full: more than an answer of 256 KiB has."""
+"""A buffer with less free space counts as full: more than a response of 256 KiB needs."""
 
 _PREFIX: Final = Struct(">iI").unpack_from
 _HEADER_LENGTH: Final = 0x00FF_FFFF
 
 
-class Answer(msgspec.Struct):
-    """An answer and where its body stands in the connection's buffer."""
+class PullResponse(msgspec.Struct):
+    """A response, and the position of its body in the connection's buffer."""
 
     command: RemotingCommand
     body: tuple[int, int]
 
 
 class PullConnection:
-    """A connection to `address` (`host:port`); OSError if there is none in time. ssl.SSLError is an OSError too."""
+    """A connection to `address` (`host:port`).
+
+    Raises OSError (which includes ssl.SSLError) if it cannot be opened in time.
+    """
 
     def __init__(self, address: str, tls: TlsSettings | None, timeout_s: float) -> None:
         host, _, port = address.rpartition(":")
@@ -61,25 +63,25 @@ class PullConnection:
 
     @property
     def is_full(self) -> bool:
-        """Whether the bodies should be taken, and the buffer rewound, before more is received."""
+        """Whether the bodies should be processed, and the buffer rewound, before the next `receive`."""
         return len(self.buffer) - self._filled < LEAST_ROOM
 
     @property
     def view(self) -> memoryview:
-        """The buffer as far as answers were given out; not to be used behind `rewind`."""
+        """Return the part of the buffer with returned responses; not valid after `rewind`."""
         return self._view[: self._parsed]
 
     def next_opaque(self) -> int:
-        """The number of the next request."""
+        """Return the opaque of the next request."""
         self._opaque = (self._opaque + 1) & 0x7FFF_FFFF
         return self._opaque
 
     def send(self, frames: bytes) -> None:
-        """Send whole frames. OSError."""
+        """Send whole frames. Raises OSError."""
         self._socket.sendall(frames)
 
-    def receive(self) -> Iterator[Answer]:
-        """Wait for bytes, and give out the answers that they complete. OSError, TimeoutError; ProtocolError."""
+    def receive(self) -> Iterator[PullResponse]:
+        """Wait for bytes, and yield the responses that they complete. Raises OSError, TimeoutError, ProtocolError."""
         count = self._socket.recv_into(self._view[self._filled :])
         if not count:
             raise ConnectionError(f"{self.address} closed the connection")
@@ -89,17 +91,17 @@ class PullConnection:
             end = self._parsed + 4 + length
             body = self._parsed + 8 + (word & _HEADER_LENGTH)
             if not body <= end or length > MAX_FRAME_BYTES:
-                raise ProtocolError(f"{self.address} sent what is no frame: length {length}, header word {word}")
+                raise ProtocolError(f"{self.address} sent an invalid frame: length {length}, header word {word}")
             if end > self._filled:
                 break
             header = self._view[self._parsed + 8 : body]
             self._parsed = end
             command = decode_command((word >> 24, header, memoryview(b"")))
             if command is not None:
-                yield Answer(command, (body, end))
+                yield PullResponse(command, (body, end))
 
     def rewind(self) -> None:
-        """Forget what was given out; the buffer grows if the frame that has begun needs that."""
+        """Discard the returned responses; the buffer grows if the incomplete frame needs more space."""
         rest = bytes(self._view[self._parsed : self._filled])
         needed = 4 + _PREFIX(rest)[0] if len(rest) >= 8 else 0
         if needed + LEAST_ROOM > len(self.buffer):
@@ -109,7 +111,7 @@ class PullConnection:
         self._parsed, self._filled = 0, len(rest)
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         self._socket.close()
 
 

@@ -1,4 +1,4 @@
-"""The pulls of one queue, as frames: a template with places for offset, number of messages and opaque."""
+"""The pull requests of one queue, as frames: a template with offset, number of messages and opaque to fill in."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _COUNT: Final = 2_000_000_001
 
 
 class PullFrames:
-    """What a reader asks of a queue."""
+    """Builds the pull requests of a queue."""
 
     def __init__(self, options: SourceOptions, queue: MessageQueue, credentials: Credentials | None = None) -> None:
         self._options = options
@@ -28,12 +28,12 @@ class PullFrames:
         return f"<PullFrames {self._queue}>"
 
     def frame(self, offset: int, count: int, opaque: int) -> bytes:
-        """The request for up to `count` messages from `offset` on."""
+        """Return the request for up to `count` messages from `offset` on."""
         frame = encode_frame(JSON, self._template % (offset, count, opaque))
         return frame if self._credentials is None else self._credentials.signed_frame(frame)
 
     def header(self, offset: int, count: int) -> PullMessageHeader:
-        """The same request's header."""
+        """Return the header of the same request."""
         subscription = self._options.subscription(self._queue.topic)
         return PullMessageHeader(
             consumer_group=self._options.pull_group,

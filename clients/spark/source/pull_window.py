@@ -1,14 +1,14 @@
-"""Many pulls of known ranges in flight at once, and their answers in order again. Pure: no socket, no clock.
+"""Concurrent pulls of known ranges, and the reordering of their responses. Pure logic: no socket, no clock.
 
-    ranges -> slots of `step` offsets -> asked -> answered, in any order -> pieces, in each queue's order
+    ranges -> slots of `step` offsets -> requests -> responses, in any order -> pieces, in each queue's order
 
-A broker gives less than was asked for when messages are large or lie far back; the slot then asks for its rest. A
-connection that breaks loses what was in flight: those slots ask again from where they stand. A piece is the body of an
-answer; it is given out when everything before it in its range has been.
+A broker returns fewer messages than requested if they are large or no longer in memory; the slot then requests the
+rest. If a connection breaks, the slots in flight are requested again from their current offset. A piece is the body of
+a response; it is returned once all pieces before it in its range were.
 
-Under a filter an answer may reach beyond its slot, and the next slot reads that once more. So slots are long there
-(the caller chooses `step`), each is read one pull after the other, and whoever makes rows of pieces leaves out those
-that are not below `upto`.
+With a filter, a response may reach beyond its slot, and the next slot reads those messages again. So slots are long in
+that case (the caller chooses `step`), and a slot sends one pull after the other. The code that makes rows of pieces
+drops messages at offsets not below `upto`.
 """
 
 from collections import deque
@@ -23,8 +23,10 @@ from skylarkmq.protocol.codes import ResponseCode
 
 
 class Piece(msgspec.Struct):
-    """Offsets [begin, upto) of a range, as an answer brought them: places in a buffer, or bytes of its own. Under a
-    filter some that lie behind may stand there, too."""
+    """Offsets [begin, upto) of a range from one response: positions in a buffer, or a copy of the bytes.
+
+    With a filter, the body may contain messages after `upto`, too.
+    """
 
     range: Range
     begin: int
@@ -33,7 +35,7 @@ class Piece(msgspec.Struct):
 
 
 class Slot(msgspec.Struct, eq=False):
-    """Offsets [at, end) that are still to be asked for; `tries` counts answers that brought nothing new."""
+    """Offsets [at, end) that are still to be requested; `tries` counts responses without progress."""
 
     range: Range
     at: int
@@ -47,19 +49,19 @@ class Slot(msgspec.Struct, eq=False):
 
 
 class Kind(Enum):
-    """What an answer means for its slot."""
+    """The meaning of a response for its slot."""
 
     TAKEN = "messages up to `upto`"
-    PASSED = "none that is wanted up to `upto`"
-    LOST = "those up to `upto` are gone"
+    PASSED = "no matching messages up to `upto`"
+    LOST = "the messages up to `upto` are deleted"
     ENDED = "the queue ends before the slot does"
-    GONE = "there is no such queue"
-    BUSY = "ask again later"
-    REFUSED = "the broker will not"
+    GONE = "the queue does not exist"
+    BUSY = "retry later"
+    REFUSED = "the broker rejects the request"
 
 
 class Verdict(NamedTuple):
-    """How to go on; `upto` is where a slot then stands."""
+    """The next state of a slot; `upto` is its new position."""
 
     kind: Kind
     upto: int
@@ -78,7 +80,7 @@ _LATER: Final = frozenset({
 
 
 def verdict(code: int, following: int, slot: Slot, is_filtered: bool) -> Verdict:
-    """What the answer `code` means, which says that the next offset is `following`."""
+    """Return the meaning of a response with this code and next offset (`following`)."""
     if code == ResponseCode.SUCCESS and following > slot.at:
         return Verdict(Kind.TAKEN, following)
     if code in _NOTHING_NEW and following > slot.at:
@@ -88,9 +90,9 @@ def verdict(code: int, following: int, slot: Slot, is_filtered: bool) -> Verdict
     if code == ResponseCode.PULL_OFFSET_MOVED and following > slot.at:
         return Verdict(Kind.LOST, following, DELETED)
     if code in _NOTHING_NEW or code == ResponseCode.PULL_OFFSET_MOVED:
-        return Verdict(Kind.ENDED, slot.range.end, f"the queue ends at {following}: was its topic made again?")
+        return Verdict(Kind.ENDED, slot.range.end, f"the queue ends at {following}: was the topic recreated?")
     if code in _NO_QUEUE:
-        return Verdict(Kind.GONE, slot.range.end, "the queue does not exist any more")
+        return Verdict(Kind.GONE, slot.range.end, "the queue no longer exists")
     if code in _LATER or code == ResponseCode.SUCCESS:
         return Verdict(Kind.BUSY, slot.at)
     return Verdict(Kind.REFUSED, slot.at)
@@ -102,73 +104,73 @@ class PullWindow:
     def __init__(self, ranges: Iterable[Range], step: int) -> None:
         self._unopened = _slots(ranges, step)
         self._waiting: deque[Slot] = deque()
-        self._asked: dict[int, Slot] = {}
-        self._lines: dict[Range, deque[Slot]] = {}
+        self._in_flight: dict[int, Slot] = {}
+        self._slots_by_range: dict[Range, deque[Slot]] = {}
         self._is_exhausted = False
 
     def __repr__(self) -> str:
-        return f"<PullWindow {len(self._asked)} in flight, {len(self._waiting)} wait>"
+        return f"<PullWindow {len(self._in_flight)} in flight, {len(self._waiting)} wait>"
 
     @property
     def in_flight(self) -> int:
-        """Slots whose answers are due."""
-        return len(self._asked)
+        """Slots that wait for a response."""
+        return len(self._in_flight)
 
     @property
     def is_finished(self) -> bool:
-        """Whether everything has been answered; pieces may still wait to be taken."""
-        if not self._waiting and not self._asked and not self._is_exhausted:
+        """Whether every slot is complete; pieces may still wait for `take`."""
+        if not self._waiting and not self._in_flight and not self._is_exhausted:
             self._open()
-        return not self._waiting and not self._asked
+        return not self._waiting and not self._in_flight
 
     def next_slot(self) -> Slot | None:
-        """The slot to ask for now; None: all have been asked for."""
+        """Return the next slot to request; None: all slots are requested."""
         if not self._waiting and not self._is_exhausted:
             self._open()
         return self._waiting.popleft() if self._waiting else None
 
-    def asked(self, number: int, slot: Slot) -> None:
-        """The slot is in flight under this number."""
-        self._asked[number] = slot
+    def mark_sent(self, number: int, slot: Slot) -> None:
+        """Record that the slot's request was sent with this opaque."""
+        self._in_flight[number] = slot
 
-    def answered(self, number: int) -> Slot | None:
-        """The slot of that number, in flight no more; None: nobody waits for it (any more)."""
-        return self._asked.pop(number, None)
+    def take_slot(self, number: int) -> Slot | None:
+        """Return the slot of a response, which is in flight no more; None: no slot waits for this opaque."""
+        return self._in_flight.pop(number, None)
 
     def advance(self, slot: Slot, upto: int, body: tuple[int, int] | None = None) -> None:
-        """The slot stands at `upto`; it asks for the rest if there is any."""
+        """Move the slot to `upto`; it is requested again if it is incomplete."""
         if body is not None:
             slot.pieces.append(Piece(slot.range, slot.at, min(upto, slot.end), body))
         slot.at, slot.tries = upto, 0
         if not slot.is_done:
             self._waiting.appendleft(slot)
 
-    def again(self, slot: Slot) -> None:
-        """The slot is asked for once more, before others are."""
+    def retry(self, slot: Slot) -> None:
+        """Queue the slot to be requested again, before all others."""
         slot.tries += 1
         self._waiting.appendleft(slot)
 
     def lose_connection(self) -> None:
-        """Whatever was in flight is asked for once more."""
-        self._waiting.extendleft(reversed(self._asked.values()))
-        self._asked = {}
+        """Queue all slots in flight to be requested again."""
+        self._waiting.extendleft(reversed(self._in_flight.values()))
+        self._in_flight = {}
 
     def take(self) -> list[Piece]:
-        """The pieces that are next in their ranges."""
+        """Return the pieces that are next in their ranges."""
         taken: list[Piece] = []
-        for line in self._lines.values():
-            while line:
-                taken += line[0].pieces
-                line[0].pieces = []
-                if not line[0].is_done:
+        for slots in self._slots_by_range.values():
+            while slots:
+                taken += slots[0].pieces
+                slots[0].pieces = []
+                if not slots[0].is_done:
                     break
-                line.popleft()
-        self._lines = {key: line for key, line in self._lines.items() if line}
+                slots.popleft()
+        self._slots_by_range = {key: slots for key, slots in self._slots_by_range.items() if slots}
         return taken
 
-    def held(self) -> Iterator[Piece]:
-        """The pieces that came before their turn."""
-        return (piece for line in self._lines.values() for slot in line for piece in slot.pieces)
+    def waiting_pieces(self) -> Iterator[Piece]:
+        """Yield the pieces that wait for earlier ones."""
+        return (piece for slots in self._slots_by_range.values() for slot in slots for piece in slot.pieces)
 
     def _open(self) -> None:
         slot = next(self._unopened, None)
@@ -176,7 +178,7 @@ class PullWindow:
             self._is_exhausted = True
             return
         self._waiting.append(slot)
-        self._lines.setdefault(slot.range, deque()).append(slot)
+        self._slots_by_range.setdefault(slot.range, deque()).append(slot)
 
 
 def _slots(ranges: Iterable[Range], step: int) -> Iterator[Slot]:

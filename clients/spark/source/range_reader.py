@@ -1,14 +1,14 @@
-"""What an executor does: the ranges of a task become record batches.
+"""The work of an executor: reads the ranges of a task and returns record batches.
 
-    PullWindow says what to ask -> PullConnection -> answers -> when the buffer is full: pieces -> rows of one batch
+    PullWindow: requests -> PullConnection -> responses -> when the buffer is full: pieces -> rows of one batch
 
-Between two batches the pulls that are in flight go on, so the broker works while Spark does. A connection that breaks
-is opened again, at the address that the name servers then tell, and what was in flight is asked for once more; a task
-fails only when nothing has come for `brokerTimeoutMs`, because a local Spark allows no second attempt. Connections are
-kept for the next task of the same worker process, unless an answer may still come on them.
+Pulls stay in flight between two batches, so the broker works while Spark processes a batch. A broken connection is
+opened again, at the address that the name servers then return, and the requests in flight are repeated. A task fails
+only if there is no progress for `brokerTimeoutMs`, because a local Spark allows no second attempt. A connection is kept
+for the next task of the same worker process, unless responses are outstanding.
 
-Every offset of a range is accounted for: an answer without filter that has fewer records than offsets has lost some.
-With a tag filter brokers compare hashes, so the exact text is compared here.
+Every offset of a range is accounted for: without a filter, a response with fewer records than offsets means lost
+messages. Brokers compare only the hashes of tags, so tags are compared as text here.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ import pyarrow.compute as pc
 from skylarkmq.clients.errors import BrokerError, ClientError
 from skylarkmq.clients.settings import TlsSettings
 from skylarkmq.clients.spark.arrow.columns import queue_offsets, record_batches
-from skylarkmq.clients.spark.arrow.record_layout import Ints, steps
+from skylarkmq.clients.spark.arrow.record_layout import Ints, record_starts
 from skylarkmq.clients.spark.arrow.schema import arrow_schema
 from skylarkmq.clients.spark.cluster import broker_address
 from skylarkmq.clients.spark.source.data_loss import Loss, LossRule
-from skylarkmq.clients.spark.source.pull_connection import Answer, PullConnection
+from skylarkmq.clients.spark.source.pull_connection import PullConnection, PullResponse
 from skylarkmq.clients.spark.source.pull_frames import PullFrames
 from skylarkmq.clients.spark.source.pull_window import DELETED, Kind, Piece, PullWindow, Slot, verdict
 from skylarkmq.clients.spark.source.source_options import SourceOptions
@@ -41,31 +41,31 @@ from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.filters.tag import split_tags
 from skylarkmq.protocol.headers.pull import PullMessageResponseHeader
 
-MOST_IN_FLIGHT: Final = 64
+MAX_IN_FLIGHT: Final = 64
 FILTERED_IN_FLIGHT: Final = 8
 FILTERED_STEP: Final = 800
-"""Offsets of a slot under a filter: as many as a broker looks through for one pull (docs/formats.md, "getMessage")."""
+"""Offsets of a slot with a filter: the number that a broker examines in one pull (docs/formats.md, "getMessage")."""
 
-LEAST_IN_FLIGHT: Final = 2
+MIN_IN_FLIGHT: Final = 2
 IN_FLIGHT_BYTES: Final = 8 << 20
-"""As many pulls are in flight as bring about this much."""
+"""The target size of all responses in flight; it determines the number of pulls in flight."""
 
 MOST_PAUSE_S: Final = 1.0
-_POSSIBLE: Final = (ClientError, OSError)
+_RETRIED_ERRORS: Final = (ClientError, OSError)
 _SIZE: Final = Struct(">i").unpack_from
 
 log = logging.getLogger(__name__)
 
 _idle: dict[tuple[str, TlsSettings | None], PullConnection] = {}
-"""This process's connections that no task has now."""
+"""Idle connections of this process."""
 
 
 class ConnectionBroken(Exception):
-    """What was in flight has to be asked for again."""
+    """The connection broke: the requests in flight must be repeated."""
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A task: ranges of one broker, and where that was when the task was planned."""
+    """A task: ranges of one broker, and the broker's address when the task was planned."""
 
     broker_name: str
     address: str | None
@@ -73,7 +73,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class ReaderStatistics(msgspec.Struct, frozen=True):
-    """A task so far: what it gave to Spark, what it asked for, and how often its connection broke."""
+    """Figures of a task: rows returned to Spark, pulls sent, and reconnections."""
 
     rows: int
     batches: int
@@ -81,20 +81,20 @@ class ReaderStatistics(msgspec.Struct, frozen=True):
     breaks: int
 
 
-class Patience:
-    """How long to go on without success; pauses double meanwhile."""
+class RetryDeadline:
+    """A time limit without progress, with pauses that double."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
-        self.reward()
+        self.note_progress()
 
-    def reward(self) -> None:
-        """Something has come: begin anew."""
+    def note_progress(self) -> None:
+        """Progress: restart the time limit."""
         self._since_s = time.monotonic()
         self._pause_s = 0.02
 
     def wait(self, reason: object) -> bool:
-        """Pause; False if the time is over."""
+        """Pause; return False if the time limit has passed."""
         if time.monotonic() - self._since_s > self._limit_s:
             return False
         log.info("waiting for a broker pause_s=%.2f reason=%s", self._pause_s, reason)
@@ -104,7 +104,7 @@ class Patience:
 
 
 class RangeReader:
-    """Reads one task's ranges. `batches` may be run once."""
+    """Reads one task's ranges. `batches` may be called once."""
 
     def __init__(self, options: SourceOptions, work: Work) -> None:
         self._options = options
@@ -116,21 +116,24 @@ class RangeReader:
         self._frames: dict[MessageQueue, PullFrames] = {}
         self._joined = bytearray()
         self._losses = LossRule(options.fail_on_data_loss)
-        self._patience = Patience(options.broker_timeout_ms / 1000)
-        self._limit = self._most = self._depth = MOST_IN_FLIGHT if is_plain else FILTERED_IN_FLIGHT
+        self._deadline = RetryDeadline(options.broker_timeout_ms / 1000)
+        self._limit = self._most = self._depth = MAX_IN_FLIGHT if is_plain else FILTERED_IN_FLIGHT
         self._busy: str | None = None
-        self._is_doubtful = False
+        self._must_confirm = False
         self._given = self._batches = self._pulls = self._breaks = 0
 
     def __repr__(self) -> str:
         return f"<RangeReader {self._work.broker_name} {self._window!r}>"
 
     def statistics(self) -> ReaderStatistics:
-        """The task's figures now."""
+        """Return the task's figures now."""
         return ReaderStatistics(rows=self._given, batches=self._batches, pulls=self._pulls, breaks=self._breaks)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows. DataLoss, BrokerError; ConnectionBroken, ClientError or OSError when the broker stays away."""
+        """Yield the rows.
+
+        Raises DataLoss, BrokerError; ConnectionBroken, ClientError or OSError if the broker stays away.
+        """
         while not self._window.is_finished:
             connection = self._connected()
             try:
@@ -140,21 +143,21 @@ class RangeReader:
                 yield from self._rows(connection)
                 self._window.lose_connection()
                 self._breaks += 1
-                self._depth = self._most = max(LEAST_IN_FLIGHT, self._most // 2)
-                if not self._patience.wait(error):
+                self._depth = self._most = max(MIN_IN_FLIGHT, self._most // 2)
+                if not self._deadline.wait(error):
                     raise
-            except BaseException:  # a failure of ours, or a task that was given up: answers may still come
+            except BaseException:  # an error, or a canceled task: responses may be outstanding
                 connection.close()
                 raise
             else:
                 _idle[self._key(connection.address)] = connection
-        self._losses.tell()
+        self._losses.log_losses()
         log.info("task read broker=%s ranges=%d %s", self._work.broker_name, len(self._work.ranges), self.statistics())
 
     def _read(self, connection: PullConnection) -> Iterator[pa.RecordBatch]:
-        """Until everything is read, or the connection breaks."""
+        """Yield rows until everything is read, or the connection breaks."""
         while not self._window.is_finished:
-            for answer in self._answers(connection):
+            for answer in self._receive(connection):
                 self._take(answer)
             if connection.is_full:
                 yield from self._rows(connection)
@@ -162,19 +165,19 @@ class RangeReader:
         yield from self._rows(connection)
         connection.rewind()
 
-    def _answers(self, connection: PullConnection) -> list[Answer]:
-        """Ask, and wait for the next answers. ConnectionBroken."""
+    def _receive(self, connection: PullConnection) -> list[PullResponse]:
+        """Send pulls, and wait for the next responses. Raises ConnectionBroken."""
         try:
-            self._ask(connection)
+            self._send_pulls(connection)
             return list(connection.receive())
         except (OSError, ProtocolError) as error:
             raise ConnectionBroken(f"broker {self._work.broker_name} at {connection.address}: {error}") from error
 
     # ----------------------------------------------------------------------------------------------------- requests
 
-    def _ask(self, connection: PullConnection) -> None:
-        """Have as many pulls in flight as there should be; not for every single one that was answered."""
-        self._rest()
+    def _send_pulls(self, connection: PullConnection) -> None:
+        """Fill up the pulls in flight; not after every single response."""
+        self._pause_if_needed()
         window = self._window
         if window.in_flight > self._depth // 2:
             return
@@ -183,18 +186,18 @@ class RangeReader:
             opaque = connection.next_opaque()
             count = min(self._options.pull_batch, slot.end - slot.at)
             frames.append(self._frames_of(slot.range.queue).frame(slot.at, count, opaque))
-            window.asked(opaque, slot)
+            window.mark_sent(opaque, slot)
         if frames:
             self._pulls += len(frames)
             connection.send(b"".join(frames))
 
-    def _rest(self) -> None:
-        """Pause, once for all answers that were a reason to."""
-        if self._is_doubtful:
+    def _pause_if_needed(self) -> None:
+        """Pause once for all responses that require one."""
+        if self._must_confirm:
             time.sleep(self._options.lookup_interval_ms / 1000)
-        if self._busy is not None and not self._patience.wait(self._busy):
-            raise TimeoutError(f"it stays busy: {self._busy}")
-        self._is_doubtful, self._busy = False, None
+        if self._busy is not None and not self._deadline.wait(self._busy):
+            raise TimeoutError(f"the broker stays busy: {self._busy}")
+        self._must_confirm, self._busy = False, None
 
     def _frames_of(self, queue: MessageQueue) -> PullFrames:
         frames = self._frames.get(queue)
@@ -204,29 +207,29 @@ class RangeReader:
 
     # ------------------------------------------------------------------------------------------------------ answers
 
-    def _take(self, answer: Answer) -> None:
-        slot = self._window.answered(answer.command.opaque)
+    def _take(self, answer: PullResponse) -> None:
+        slot = self._window.take_slot(answer.command.opaque)
         if slot is None:
             return
         code = answer.command.code
         following = slot.at
-        if code in _TOLD_OFFSETS:
+        if code in _WITH_NEXT_OFFSET:
             following = answer.command.header(PullMessageResponseHeader).next_begin_offset
         found = verdict(code, following, slot, not self._options.takes_everything)
         match found.kind:
             case Kind.TAKEN:
-                self._patience.reward()
-                self._weigh(answer.body[1] - answer.body[0])
+                self._deadline.note_progress()
+                self._adapt_depth(answer.body[1] - answer.body[0])
                 self._window.advance(slot, found.upto, answer.body)
             case Kind.PASSED:
-                self._patience.reward()
+                self._deadline.note_progress()
                 self._window.advance(slot, found.upto)
             case Kind.LOST:
                 self._lost(slot, found.upto, found.why)
             case Kind.ENDED | Kind.GONE:
-                self._doubted(slot, found.upto, found.why)
+                self._confirm_loss(slot, found.upto, found.why)
             case Kind.BUSY:
-                self._window.again(slot)
+                self._window.retry(slot)
                 self._busy = answer.command.remark or "busy"
             case Kind.REFUSED:
                 queue, command = slot.range.queue, answer.command
@@ -235,52 +238,54 @@ class RangeReader:
                 )
 
     def _lost(self, slot: Slot, upto: int, why: str) -> None:
-        """What the slot has of these offsets will not come; an error names all that the range misses by that."""
-        self._patience.reward()
+        """Record the loss of these offsets; an error covers all offsets that the range loses."""
+        self._deadline.note_progress()
         end = min(upto, slot.range.end) if self._options.fail_on_data_loss else min(upto, slot.end)
-        self._losses.note(Loss(slot.range.queue, slot.at, end, why))
+        self._losses.record(Loss(slot.range.queue, slot.at, end, why))
         self._window.advance(slot, min(upto, slot.end))
 
-    def _doubted(self, slot: Slot, upto: int, why: str) -> None:
-        """A loss, if the broker says so several times."""
+    def _confirm_loss(self, slot: Slot, upto: int, why: str) -> None:
+        """Record a loss once the broker has reported it several times."""
         if slot.tries < self._options.lookup_retries:
-            self._window.again(slot)
-            self._is_doubtful = True
+            self._window.retry(slot)
+            self._must_confirm = True
         else:
             self._lost(slot, upto, why)
 
-    def _weigh(self, size: int) -> None:
-        """Large answers: fewer at a time; likewise for a while where a connection broke, perhaps over too many."""
+    def _adapt_depth(self, size: int) -> None:
+        """Reduce the pulls in flight for large responses, and for a while after a broken connection."""
         self._most = min(self._most + 1, self._limit)
-        self._depth = max(LEAST_IN_FLIGHT, min(self._most, IN_FLIGHT_BYTES // max(size, 1)))
+        self._depth = max(MIN_IN_FLIGHT, min(self._most, IN_FLIGHT_BYTES // max(size, 1)))
 
     # --------------------------------------------------------------------------------------------------------- rows
 
     def _rows(self, connection: PullConnection) -> Iterator[pa.RecordBatch]:
-        """What can be given out of the buffer; nothing refers to it afterwards."""
+        """Yield the rows of the complete pieces; nothing refers to the buffer afterwards."""
         pieces = self._window.take()
         view = connection.view
         if pieces:
             buffer = self._in_order(view, pieces)
             starts = self._starts(buffer, pieces)
-            for batch in map(self._wanted, record_batches(buffer, starts, self._work.broker_name, self._schema)):
+            for batch in map(
+                self._with_wanted_tags, record_batches(buffer, starts, self._work.broker_name, self._schema)
+            ):
                 if batch.num_rows:
                     self._given += batch.num_rows
                     self._batches += 1
                     yield batch
-        for piece in self._window.held():
+        for piece in self._window.waiting_pieces():
             if isinstance(piece.body, tuple):
                 piece.body = bytes(view[slice(*piece.body)])
 
-    def _wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that have one of the tags, compared as text; mostly all of them."""
+    def _with_wanted_tags(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows with one of the wanted tags, compared as text; usually all rows."""
         if self._tags is None:
             return batch
         has_tag = pc.is_in(batch.column("tags"), value_set=self._tags)
         return batch if pc.all(has_tag).as_py() else batch.filter(has_tag)
 
     def _in_order(self, view: memoryview, pieces: list[Piece]) -> memoryview:
-        """What the pieces' places are in, ascending in each range: the connection's own, if the answers came so."""
+        """Return a buffer in which each range's pieces ascend: the connection's own or a copy."""
         if all(isinstance(piece.body, tuple) for piece in pieces) and is_ordered(pieces):
             pieces.sort(key=lambda piece: piece.body)
             return view
@@ -297,36 +302,36 @@ class RangeReader:
         return joined
 
     def _starts(self, buffer: memoryview, pieces: Sequence[Piece]) -> Ints:
-        """Where the wanted records begin."""
-        found = [whole_steps(buffer, piece.body) for piece in pieces]
+        """Return the positions of the wanted records."""
+        found = [response_record_starts(buffer, piece.body) for piece in pieces]
         if self._options.takes_everything:
             for piece, starts in zip(pieces, found, strict=True):
                 if len(starts) != piece.upto - piece.begin:
-                    self._note_missing(piece, queue_offsets(buffer, starts))
+                    self._record_missing(piece, queue_offsets(buffer, starts))
             return np.concatenate(found)
         ends = np.array([piece.upto for piece in pieces], np.int64)
         starts = np.concatenate(found)
         return starts[queue_offsets(buffer, starts) < ends.repeat([len(each) for each in found])]
 
-    def _note_missing(self, piece: Piece, present: Ints) -> None:
+    def _record_missing(self, piece: Piece, present: Ints) -> None:
         missing = np.setdiff1d(np.arange(piece.begin, piece.upto), present)
         for run in np.split(missing, np.flatnonzero(np.diff(missing) != 1) + 1):
             if len(run):
-                self._losses.note(Loss(piece.range.queue, int(run[0]), int(run[-1]) + 1, DELETED))
+                self._losses.record(Loss(piece.range.queue, int(run[0]), int(run[-1]) + 1, DELETED))
 
     # -------------------------------------------------------------------------------------------------- connections
 
     def _connected(self) -> PullConnection:
-        """A connection to the broker, wherever it is now."""
+        """Return a connection to the broker at its current address."""
         address = self._work.address
         while True:
             try:
                 address = address or asyncio.run(broker_address(self._options, self._work.broker_name))
                 kept = _idle.pop(self._key(address), None)
                 return kept or self._opened(address)
-            except _POSSIBLE as error:
+            except _RETRIED_ERRORS as error:
                 address = None
-                if not self._patience.wait(error):
+                if not self._deadline.wait(error):
                     raise
 
     def _opened(self, address: str) -> PullConnection:
@@ -336,7 +341,7 @@ class RangeReader:
         return address, self._options.tls_settings()
 
 
-_TOLD_OFFSETS: Final = frozenset({
+_WITH_NEXT_OFFSET: Final = frozenset({
     ResponseCode.SUCCESS,
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -344,22 +349,22 @@ _TOLD_OFFSETS: Final = frozenset({
 })  # fmt: skip
 
 
-def whole_steps(buffer: memoryview, place: tuple[int, int] | bytes) -> Ints:
-    """Where the records of an answer begin. ProtocolError if they do not fill it."""
+def response_record_starts(buffer: memoryview, place: tuple[int, int] | bytes) -> Ints:
+    """Return the positions of a response's records. Raises ProtocolError if they do not fill the body."""
     assert isinstance(place, tuple)
     begin, end = place
-    starts = steps(buffer, begin, end)
+    starts = record_starts(buffer, begin, end)
     behind = begin
     if len(starts):
         last = int(starts[-1])
         behind = last + _SIZE(buffer, last)[0]
     if behind != end:
-        raise ProtocolError(f"an answer has no record {end - behind} bytes before its end")
+        raise ProtocolError(f"a response has no record {end - behind} bytes before its end")
     return starts
 
 
 def is_ordered(pieces: Sequence[Piece]) -> bool:
-    """Whether the places of each range's pieces ascend as their offsets do."""
+    """Return whether the positions of each range's pieces ascend like their offsets."""
     last: dict[Range, int] = {}
     for piece in pieces:
         begin = piece.body[0]
@@ -371,5 +376,5 @@ def is_ordered(pieces: Sequence[Piece]) -> bool:
 
 
 def bytes_of(view: memoryview, piece: Piece) -> memoryview | bytes:
-    """A piece's body, wherever it is."""
+    """Return a piece's body, from the buffer or from its copy."""
     return view[slice(*piece.body)] if isinstance(piece.body, tuple) else piece.body

@@ -1,8 +1,8 @@
-"""The options of `format("rocketmq")` when it reads.
+"""The options of `format("rocketmq")` for reading.
 
-Where to begin can be said in three ways, and the first that is given counts: a time for everything
-(`startingTimestamp`), times by topic or queue (`startingOffsetsByTimestamp`), offsets (`startingOffsets`); the end of a
-batch query likewise.
+The start can be set in three ways; the first of these that is set counts: a time for all queues (`startingTimestamp`),
+times by topic or queue (`startingOffsetsByTimestamp`), offsets (`startingOffsets`). The same holds for the end of a
+batch query.
 """
 
 import re
@@ -19,15 +19,15 @@ STREAM, BATCH = Scope.STREAM, Scope.BATCH
 
 
 def topics(value: str) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Return topic names, separated by commas in the text."""
     names = tuple(sorted({name.strip() for name in value.split(",") if name.strip()}))
     if not names:
-        raise ValueError("topics with commas between them")
+        raise ValueError("topics separated by commas")
     return names
 
 
 def pattern(value: str) -> str:
-    """A regular expression."""
+    """Return a valid regular expression."""
     try:
         re.compile(value)
     except re.error as error:
@@ -36,7 +36,7 @@ def pattern(value: str) -> str:
 
 
 def starts(value: str) -> str | Positions:
-    """earliest, latest, or offsets by queue."""
+    """Return earliest, latest, or offsets by queue."""
     word = value.strip().lower()
     try:
         return word if word in ("earliest", "latest") else parse_starts(value)
@@ -45,7 +45,7 @@ def starts(value: str) -> str | Positions:
 
 
 def ends(value: str) -> str | Positions:
-    """latest, or offsets by queue."""
+    """Return latest, or offsets by queue."""
     word = value.strip().lower()
     try:
         return word if word == "latest" else parse_ends(value)
@@ -54,7 +54,7 @@ def ends(value: str) -> str | Positions:
 
 
 class SourceOptions(ClusterOptions, frozen=True, kw_only=True):
-    """What a reader was told. Times are milliseconds."""
+    """The parsed options of a reader. Times are milliseconds."""
 
     subscribe: tuple[str, ...] | None = None
     subscribe_pattern: str | None = None
@@ -91,16 +91,16 @@ class SourceOptions(ClusterOptions, frozen=True, kw_only=True):
             raise ValueError("give one of subscribe, subscribePattern and assign")
         most, least = self.max_per_trigger, self.min_per_trigger
         if most is not None and least is not None and least > most:
-            raise ValueError(f"minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
+            raise ValueError(f"minOffsetsPerTrigger ({least}) is larger than maxOffsetsPerTrigger ({most})")
         fewest, many = self.min_partitions, self.max_partitions
         if fewest is not None and many is not None and fewest > many:
-            raise ValueError(f"minPartitions ({fewest}) is more than maxPartitions ({many})")
+            raise ValueError(f"minPartitions ({fewest}) is larger than maxPartitions ({many})")
         if self.expression_type == SQL92 and self.expression == EVERYTHING:
             raise ValueError("expressionType SQL92 needs a subExpression")
 
     @property
     def pull_group(self) -> str:
-        """In whose name is pulled."""
+        """The consumer group of the pulls."""
         return self.group or self.group_prefix
 
     @property
@@ -110,11 +110,11 @@ class SourceOptions(ClusterOptions, frozen=True, kw_only=True):
 
     @property
     def is_by_tags(self) -> bool:
-        """Whether messages are chosen by their tags."""
+        """Whether messages are filtered by their tags."""
         return self.expression_type == TAG and self.expression != EVERYTHING
 
     def subscription(self, topic: str) -> SubscriptionData:
-        """What pulls of a topic ask for."""
+        """Return the subscription for pulls of a topic."""
         if self.expression_type == TAG:
             return subscribe(topic, self.expression, 0)
         return SubscriptionData(topic=topic, sub_string=self.expression, expression_type=self.expression_type)

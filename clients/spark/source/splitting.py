@@ -1,11 +1,11 @@
-"""Which task reads what: ranges of queues, cut and put together.
+"""From queue ranges to tasks: ranges are split and grouped.
 
-    one queue, one task           as it comes
+    default                       one range per task
     maxRecordsPerPartition n      no range is longer than n
-    minPartitions n               ranges are cut in proportion to their lengths until there are about n
-    maxPartitions n               tasks read several ranges, of one broker each, of about the same length in all
+    minPartitions n               ranges are split in proportion to their lengths until there are about n
+    maxPartitions n               tasks read several ranges of one broker, with about the same total length
 
-A task has one connection, so its ranges are of one broker.
+A task has one connection, so all of its ranges belong to one broker.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,19 +27,19 @@ class Range(msgspec.Struct, frozen=True, order=True):
         return self.end - self.begin
 
     def cut(self, parts: int) -> list["Range"]:
-        """The same offsets in so many ranges of about the same length; fewer if there are fewer offsets."""
+        """Split the range into `parts` ranges of about the same length; fewer if there are fewer offsets."""
         parts = max(1, min(parts, len(self)))
         edges = [self.begin + len(self) * n // parts for n in range(parts + 1)]
         return [Range(self.queue, begin, end) for begin, end in pairwise(edges)]
 
 
 def ranges_of(starts: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int]) -> list[Range]:
-    """What lies between, in the queues' order. A queue whose start is not before its end has nothing."""
+    """Return the ranges between, ordered by queue. A queue whose start is not before its end has none."""
     return [Range(queue, starts[queue], ends[queue]) for queue in sorted(ends) if starts[queue] < ends[queue]]
 
 
 def cut(ranges: Iterable[Range], longest: int | None, fewest: int | None) -> list[Range]:
-    """No range longer than `longest`, and about `fewest` of them or more."""
+    """Split ranges so that none is longer than `longest`, and that there are at least about `fewest`."""
     pieces = list(ranges)
     if longest is not None:
         pieces = [piece for whole in pieces for piece in whole.cut(-(-len(whole) // longest))]
@@ -50,7 +50,10 @@ def cut(ranges: Iterable[Range], longest: int | None, fewest: int | None) -> lis
 
 
 def tasks_of(ranges: Sequence[Range], most: int | None) -> list[tuple[Range, ...]]:
-    """The ranges of each task: one, unless that made more than `most` tasks (and than there are brokers)."""
+    """Return the ranges of each task: one range, unless that exceeds `most` tasks.
+
+    Each broker has at least one task.
+    """
     if most is None or len(ranges) <= most:
         return [(piece,) for piece in ranges]
     by_broker: dict[str, list[Range]] = {}
@@ -61,16 +64,16 @@ def tasks_of(ranges: Sequence[Range], most: int | None) -> list[tuple[Range, ...
     beyond_one_each = max(most - len(by_broker), 0)
     for pieces in by_broker.values():
         share = beyond_one_each * sum(map(len, pieces)) // total
-        tasks += dealt(pieces, min(1 + share, len(pieces)))
+        tasks += grouped(pieces, min(1 + share, len(pieces)))
     return tasks
 
 
-def dealt(ranges: Sequence[Range], hands: int) -> list[tuple[Range, ...]]:
-    """The ranges in so many heaps of about the same length: the longest first, each to the shortest heap."""
-    heaps: list[list[Range]] = [[] for _ in range(hands)]
-    lengths = [0] * hands
+def grouped(ranges: Sequence[Range], groups: int) -> list[tuple[Range, ...]]:
+    """Group the ranges into `groups` of about the same length: longest range first, each into the shortest group."""
+    grouped_ranges: list[list[Range]] = [[] for _ in range(groups)]
+    lengths = [0] * groups
     for piece in sorted(ranges, key=len, reverse=True):
         shortest = lengths.index(min(lengths))
-        heaps[shortest].append(piece)
+        grouped_ranges[shortest].append(piece)
         lengths[shortest] += len(piece)
-    return [tuple(sorted(heap)) for heap in heaps]
+    return [tuple(sorted(group)) for group in grouped_ranges]

@@ -1,4 +1,4 @@
 """`format("rocketmq-store")`: reads a store directory without a broker.
 
-It reads log, queues and index by the layouts of `skylarkmq.protocol`, and never writes.
+It reads log, queues and index in the layouts of `skylarkmq.protocol`, and never writes.
 """

@@ -1,5 +1,5 @@
-"""What keeps a store directory from being read."""
+"""Errors of reading a store directory."""
 
 
 class StoreUnreadable(Exception):
-    """The text names file and place, and ends with what to do."""
+    """The store cannot be read; the text contains file and position, and ends with the remedy."""

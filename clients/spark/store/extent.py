@@ -1,15 +1,15 @@
-"""How far a store's log counts, and from where on its queues may lack something.
+"""The valid range of a store's log, and the position from which its queues may be incomplete.
 
-A broker that starts on the store would look at it first, and consumers would see what that leaves. So this looks in the
-same way, and changes nothing:
+A broker that starts on the store recovers it first, and consumers see the result. This module applies the same rules,
+and changes nothing:
 
-    stopped cleanly   what lies behind the newest queue unit is checked; before that, queues are complete
-    crashed           (the file `abort` is there: or a broker runs) everything from the last segment on whose first
-                      message is older, by 3 s, than what the checkpoint vouches for; what queues have of that is not
-                      looked at, for the broker would make it again
+    clean stop   the records after the newest queue unit are checked; before that, queues are complete crash        (the
+    file `abort` exists; also while a broker runs) everything is checked from the last segment on whose
+                 first message is at least 3 s older than the checkpoint; queue units of that range are ignored, because
+                 a broker would rebuild them
 
-Checked means: magic, lengths, the body's checksum, and that a record stands where it says it stands. The first that is
-not one ends the log. A copy of the log without its queues is checked from its last segment on.
+A check covers magic, lengths, the body's checksum, and that the record's physical offset equals its position. The first
+record that fails ends the log. A copy of the log without its queues is checked from its last segment on.
 
 Source: docs/formats.md, "Recovery", "Checkpoint", "abort and lock", "Deleted topics".
 """
@@ -22,7 +22,7 @@ import msgspec
 
 from skylarkmq.clients.spark.store.log import WINDOW_BYTES, Log, Segment, Window
 from skylarkmq.clients.spark.store.queues import StoredQueue, StoredQueues
-from skylarkmq.clients.spark.store.soundness import count_sound
+from skylarkmq.clients.spark.store.record_checks import count_valid
 from skylarkmq.protocol.disk import ABORT_FILE, CHECKPOINT_FILE, CONFIG_DIRECTORY, Checkpoint
 from skylarkmq.protocol.record import Record
 
@@ -35,8 +35,8 @@ _MARGIN_MS: Final = 3_000
 class Extent(msgspec.Struct, frozen=True):
     """Bytes of the log.
 
-    `begin`, `end`: what counts of it. `loose`: records from there on count without a unit of a queue. `deleted`: of
-    these topics, records before that byte do not count. `crashed`: nobody stopped the broker, or it runs.
+    `begin`, `end`: the valid range. `loose`: from there on, records count without a queue unit. `deleted`: records of
+    a deleted topic before this offset do not count. `crashed`: the broker did not stop cleanly, or is running.
     """
 
     begin: int
@@ -47,7 +47,7 @@ class Extent(msgspec.Struct, frozen=True):
 
 
 def extent_of(root: Path, log_files: Log, queues: StoredQueues) -> Extent:
-    """What a broker would find that starts now."""
+    """Return the extent that a broker would find if it started now."""
     crashed = (root / ABORT_FILE).exists()
     if crashed:
         first_checked = _crash_start(log_files, checkpoint_of(root))
@@ -58,32 +58,32 @@ def extent_of(root: Path, log_files: Log, queues: StoredQueues) -> Extent:
         first_checked = _clean_start(log_files, newest)
     else:
         loose, first_checked = log_files.start, _last_begun(log_files)
-    end = min(sound_end(log_files, first_checked), log_files.end)
-    log.info("store looked at path=%s crashed=%s checked_from=%d end=%d", root, crashed, first_checked, end)
+    end = min(valid_end(log_files, first_checked), log_files.end)
+    log.info("store examined path=%s crashed=%s checked_from=%d end=%d", root, crashed, first_checked, end)
     return Extent(log_files.start, end, max(min(loose, end), log_files.start), _deleted_topics(root), crashed)
 
 
 def checkpoint_of(root: Path) -> Checkpoint:
-    """What the file says; zeros where there is none."""
+    """Return the checkpoint of the file; zeros if the file is missing."""
     path = root / CHECKPOINT_FILE
     return Checkpoint.decode(path.read_bytes()) if path.exists() else Checkpoint()
 
 
-def sound_end(log_files: Log, begin: int) -> int:
-    """Where the records end that are sound one behind the other from `begin` on, over the ends of segments."""
+def valid_end(log_files: Log, begin: int) -> int:
+    """Return the end of the consecutive valid records from `begin` on, across segments."""
     buffer = bytearray(WINDOW_BYTES)
     at = end = begin
     segment = log_files.find(begin)
     while segment is not None:
         for window in log_files.windows(at, segment.end, buffer):
-            count = count_sound(window.view, window.starts, window.base)
+            count = count_valid(window.view, window.starts, window.base)
             if count:
                 at = end = window.base + _end_of(window, count - 1)
             if count < len(window.starts):
                 return end
         if at < segment.end and not log_files.is_closed_at(at):
             return end
-        following = log_files.behind(segment)
+        following = log_files.next_segment(segment)
         at = following.start if following is not None else segment.end
         segment = following
     return end
@@ -95,7 +95,7 @@ def _end_of(window: Window, row: int) -> int:
 
 
 def _clean_start(log_files: Log, newest: StoredQueue | None) -> int:
-    """The record of the newest queue unit, if it is sound; else the segment it ought to be in."""
+    """Return the position of the newest queue unit's record, if it is valid; else the start of its segment."""
     if newest is None or not newest.records_end:
         return log_files.start
     begin, size = newest.place(newest.end - 1)
@@ -116,7 +116,7 @@ def _crash_start(log_files: Log, checkpoint: Checkpoint) -> int:
 
 
 def _last_begun(log_files: Log) -> int:
-    """The last segment that holds anything."""
+    """Return the start of the last segment that contains a record."""
     begun = [segment.start for segment in log_files.segments if _is_begun(log_files, segment)]
     return max(begun, default=log_files.start)
 
@@ -132,5 +132,5 @@ def _deleted_topics(root: Path) -> dict[str, int]:
         except FileNotFoundError:
             continue
         except msgspec.DecodeError as problem:
-            log.warning("state file is damaged, trying the one before file=%s error=%s", root / name, problem)
+            log.warning("state file is damaged, trying the backup file=%s error=%s", root / name, problem)
     return {}

@@ -1,8 +1,8 @@
-"""Looking for a key in the index files of a store.
+"""Lookup of a key in the index files of a store.
 
-Only hashes are compared, so what is found are places to look at. The index does not have everything: the files of a
-broker that was killed are believed only as far as its checkpoint vouches for them, between two files a few records may
-be in neither, and the newest end before the log does. `Found.unknown` are the bytes of the log that have to be read.
+The index compares only hashes, so the results are candidates. The index is incomplete: after a crash, a file is valid
+only up to the checkpoint, a few records may be missing between two files, and the newest file ends before the log does.
+`Found.unknown` contains the ranges of the log that must be read in addition.
 
 Source: docs/formats.md, "IndexFile", "Index queries", "Recovery".
 """
@@ -31,14 +31,17 @@ _SLOT: Final = Struct(">i")
 
 
 class Found(NamedTuple):
-    """Bytes of the log: where records begin that may have the key, and ranges that the index does not know."""
+    """Bytes of the log: positions of records that may have the key, and ranges that the index does not cover."""
 
     offsets: list[int]
     unknown: list[tuple[int, int]]
 
 
 def find_key(root: Path, layout: IndexLayout, topics: Iterable[str], key: str, extent: Extent) -> Found:
-    """Where messages of these topics with that key may lie. StoreUnreadable if the files have another layout."""
+    """Return the candidates for a key in these topics.
+
+    Raises StoreUnreadable if the index files have another layout.
+    """
     hashes = [index_hash(f"{topic}#{key}") for topic in topics]
     trusted_ms = checkpoint_of(root).index_timestamp if extent.crashed else None
     offsets: set[int] = set()
@@ -65,13 +68,13 @@ def _paths(root: Path) -> list[Path]:
 def _header_of(path: Path, fd: int, layout: IndexLayout) -> IndexHeader:
     length = os.fstat(fd).st_size
     if length != layout.size:
-        what = f"{path} has {length} bytes, {layout.size} fit maxHashSlotNum={layout.slots} maxIndexNum={layout.items}"
-        raise StoreUnreadable(f"{what}: set both options as the broker has them, or useIndex=false")
+        what = f"{path}: {length} bytes, not {layout.size} of maxHashSlotNum={layout.slots} maxIndexNum={layout.items}"
+        raise StoreUnreadable(f"{what}: set both options to the broker's values, or useIndex=false")
     return IndexHeader.decode(os.pread(fd, INDEX_HEADER_SIZE, 0))
 
 
 def _chain(fd: int, layout: IndexLayout, header: IndexHeader, key_hash: int) -> Iterator[int]:
-    """Numbers only go down in a chain; one that does not is damaged, and ends."""
+    """Yield the offsets with that hash. Item numbers must decrease along a chain; a damaged chain ends the search."""
     (number,) = _SLOT.unpack(os.pread(fd, INDEX_SLOT_SIZE, layout.slot_at(key_hash % layout.slots)))
     above = header.next_item
     while 0 < number < above:
@@ -82,7 +85,10 @@ def _chain(fd: int, layout: IndexLayout, header: IndexHeader, key_hash: int) -> 
 
 
 def _between(known: list[tuple[int, int]], extent: Extent) -> Iterator[tuple[int, int]]:
-    """What of the log is in none of these ranges; their last record may have keys in the next file, or in none."""
+    """Yield the parts of the log outside these ranges.
+
+    The keys of a range's last record may be in the next file, or missing.
+    """
     at = extent.begin
     for begin, end in known:
         if begin > at:

@@ -1,10 +1,10 @@
-"""The segments of a commit log, and its records in the order in which they were written.
+"""The segments of a commit log, and its records in the order of the log.
 
-Nothing is mapped and nothing is written: bytes are read into a buffer, windows of records at a time, so that a disk
-that fails is an error and no signal, and a broker that runs on the same files is not disturbed. A descriptor stays open
-as long as its `Log`; segments that a running broker deletes meanwhile are read to their end.
+Nothing is mapped and nothing is written: bytes are read into a buffer, windows of records at a time. So a disk failure
+is an exception and not a signal, and a broker that runs on the same files is not disturbed. Descriptors stay open as
+long as their `Log`; segments that a running broker deletes in the meantime are read to their end.
 
-A broker may spread its log over several directories; by their names the segments are one row all the same.
+A broker may spread its log over several directories; the file names still order the segments.
 
 Source: docs/formats.md, "Store directory", "CommitLog record", "Wrong-size and missing files".
 """
@@ -28,7 +28,7 @@ WINDOW_BYTES: Final = 4 << 20
 
 
 class Segment(NamedTuple):
-    """A file of the log, named after the offset of its first byte. Lengths in bytes."""
+    """A file of the log, named after the offset of its first byte. Lengths are in bytes."""
 
     start: int
     length: int
@@ -36,12 +36,12 @@ class Segment(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The byte behind it."""
+        """The offset after its last byte."""
         return self.start + self.length
 
 
 class Window(NamedTuple):
-    """Records that stand one behind the other in `view`, whose first byte is the log's byte `base`."""
+    """Consecutive records in `view`, whose first byte is at offset `base` of the log."""
 
     base: int
     view: memoryview
@@ -58,33 +58,33 @@ class Log:
 
     @classmethod
     def at(cls, directories: Iterable[Path], *, force_gap: bool = False) -> Self:
-        """The log whose segments lie in these directories. StoreUnreadable if one is none, or there are gaps."""
+        """Return the log in these directories. Raises StoreUnreadable for an invalid segment or a gap."""
         segments = sorted(segment for directory in directories for segment in _segments_in(directory) if segment.length)
         _check(segments, force_gap)
         return cls(tuple(segments))
 
     @property
     def start(self) -> int:
-        """The log's first byte; 0 without segments."""
+        """The offset of the log's first byte; 0 without segments."""
         return self.segments[0].start if self.segments else 0
 
     @property
     def end(self) -> int:
-        """The byte behind its last segment."""
+        """The offset after its last segment."""
         return self.segments[-1].end if self.segments else 0
 
     def find(self, offset: int) -> Segment | None:
-        """The segment with that byte of the log."""
+        """Return the segment that contains this offset."""
         at = bisect_right(self._starts, offset) - 1
         return self.segments[at] if at >= 0 and offset < self.segments[at].end else None
 
-    def behind(self, segment: Segment) -> Segment | None:
-        """The next one."""
+    def next_segment(self, segment: Segment) -> Segment | None:
+        """Return the next segment."""
         at = bisect_right(self._starts, segment.start)
         return self.segments[at] if at < len(self.segments) else None
 
     def read(self, offset: int, into: memoryview) -> int:
-        """Fill `into` with the log's bytes from `offset` on, up to the end of that segment; how many there are."""
+        """Read into `into` from `offset` up to the end of the segment at most; return the number of bytes."""
         segment = self.find(offset)
         if segment is None:
             return 0
@@ -98,27 +98,27 @@ class Log:
                     break
                 done += count
         except FileNotFoundError:
-            what = f"{segment.path} is gone since the query was planned: a broker that runs on it deletes old segments"
-            raise StoreUnreadable(f"{what}; read a copy, or begin later (startingTimestamp)") from None
+            what = f"{segment.path} was deleted after the query was planned: a running broker deletes old segments"
+            raise StoreUnreadable(f"{what}; read a copy, or start later (startingTimestamp)") from None
         except OSError as problem:
             raise _denied(problem) from None
         return done
 
-    def parse(self, offset: int, room: int = 1 << 12) -> Parsed:
-        """What stands at that byte of the log, by its lengths and its body's checksum."""
-        buffer = memoryview(bytearray(room))
+    def parse(self, offset: int, size: int = 1 << 12) -> Parsed:
+        """Parse the record at this offset; checks its lengths and its body's checksum."""
+        buffer = memoryview(bytearray(size))
         found = parse(buffer[: self.read(offset, buffer)])
         segment = self.find(offset)
         if isinstance(found, Damaged) and segment is not None:
             claimed = int.from_bytes(buffer[:4], "big", signed=True)
-            if room < claimed <= segment.end - offset:
+            if size < claimed <= segment.end - offset:
                 return self.parse(offset, claimed)
         return found
 
     def windows(self, begin: int, end: int, buffer: bytearray) -> Iterator[Window]:
-        """The records that begin in [begin, end), which lies in one segment; the buffer is filled anew each time.
+        """Yield the records that begin in [begin, end), which must be within one segment. `buffer` is reused.
 
-        They end early at whatever is no record: the caller compares where the last one ended.
+        The windows end early at bytes that are not a record: the caller compares where the last record ended.
         """
         segment = self.find(begin)
         at = begin
@@ -138,12 +138,12 @@ class Log:
             at = following
 
     def is_closed_at(self, offset: int) -> bool:
-        """Whether the rest of the segment from there on is the blank that no record fits into."""
+        """Return whether the rest of the segment is a blank: space that is too small for the next record."""
         segment = self.find(offset)
         return segment is None or isinstance(self.parse(offset), Blank)
 
     def close(self) -> None:
-        """Give back the descriptors."""
+        """Close the descriptors."""
         while self._descriptors:
             os.close(self._descriptors.popitem()[1])
 
@@ -163,15 +163,15 @@ def _segments_in(directory: Path) -> list[Segment]:
             found = [(parse_offset_file_name(entry.name), entry) for entry in entries if entry.is_file()]
             return [Segment(start, entry.stat().st_size, entry.path) for start, entry in found if start is not None]
     except FileNotFoundError:
-        advice = "path has to name what the broker calls storePathRootDir, and be there on every executor"
-        what = f"{directory.parent} is no store: it has no {directory.name}/; {advice}"
-        raise StoreUnreadable(f"{what}. A log that lies elsewhere is named by storePathCommitLog") from None
+        advice = "set path to the broker's storePathRootDir, at the same place on every executor"
+        what = f"{directory.parent} is not a store: it has no {directory.name}/; {advice}"
+        raise StoreUnreadable(f"{what}. Set storePathCommitLog if the log is elsewhere") from None
     except OSError as problem:
         raise _denied(problem) from None
 
 
 def _denied(problem: OSError) -> StoreUnreadable:
-    advice = "the user that runs Spark's executors needs to read the whole directory"
+    advice = "the user that runs Spark's executors needs permission to read the whole directory"
     return StoreUnreadable(f"cannot read {problem.filename or 'the store'}: {problem.strerror}; {advice}")
 
 
@@ -179,12 +179,12 @@ def _check(segments: list[Segment], force_gap: bool) -> None:
     size = max((segment.length for segment in segments), default=0)
     for earlier, later in pairwise(segments):
         if later.start == earlier.start:
-            what = f"{earlier.path} and {later.path} are the same bytes of the log"
-            raise StoreUnreadable(f"{what}: storePathCommitLog may name each segment's directory once, and no copies")
+            what = f"{earlier.path} and {later.path} cover the same bytes of the log"
+            raise StoreUnreadable(f"{what}: storePathCommitLog must contain each segment once, without copies")
         if earlier.length != size:
             what = f"{earlier.path} has {earlier.length} bytes, its neighbours have {size}"
-            raise StoreUnreadable(f"{what}: the copy is not complete; copy it again")
+            raise StoreUnreadable(f"{what}: the copy is incomplete; copy it again")
         if later.start != earlier.end and not force_gap:
             what = f"{later.start - earlier.end} bytes of the log are missing before {later.path}"
-            advice = "bring the segment back, name the log's other directories (storePathCommitLog)"
+            advice = "restore the segment, add the log's other directories (storePathCommitLog)"
             raise StoreUnreadable(f"{what}: {advice}, or set forceGap=true to read the rest")

@@ -1,13 +1,13 @@
-"""Which tasks read what was asked for.
+"""From a store and a selection to tasks.
 
-    key                      the index leads to records; what it does not know of the log is read
-    partitionBy=queue        a task for each queue: its units, and what of it lies behind `Extent.loose`
-    topics                   pieces of the log, read through the units of those topics' queues in them
-    anything else            pieces of the log
+    key                      records found through the index, and the parts of the log that the index does not cover
+    partitionBy=queue        one task per queue: its units, and its records after `Extent.loose`
+    topics                   pieces of the log, read through the queue units of these topics
+    otherwise                pieces of the log
 
-A piece begins with a record that a queue unit leads to: the log itself cannot be entered anywhere but where a segment
-begins. Times are looked for by their order: store timestamps never decrease, in the log as in a queue, so what lies
-before and behind is not read at all. (What is read is compared once more.)
+A piece begins at a record that a queue unit refers to: the log can be entered only there and at the start of a segment.
+Store timestamps never decrease, neither in the log nor in a queue, so the parts before and after a time range are not
+read at all. (The timestamps of all records that are read are compared again.)
 
 Source: docs/formats.md, "ConsumeQueue", "Offset by time", "Recovery".
 """
@@ -20,27 +20,27 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from skylarkmq.clients.spark.arrow.record_layout import Places
+from skylarkmq.clients.spark.arrow.record_layout import RecordLayout
 from skylarkmq.clients.spark.store.errors import StoreUnreadable
 from skylarkmq.clients.spark.store.extent import Extent, extent_of
 from skylarkmq.clients.spark.store.keys import find_key
 from skylarkmq.clients.spark.store.log import WINDOW_BYTES, Log
 from skylarkmq.clients.spark.store.queues import StoredQueue, StoredQueues
-from skylarkmq.clients.spark.store.selection import Rows, Selection
+from skylarkmq.clients.spark.store.selection import RowSelector, Selection
 from skylarkmq.clients.spark.store.store_options import QUEUE, StoreOptions
 from skylarkmq.clients.spark.store.tasks import LogRange, Singles, Task, UnitRange, UnitRanges
 from skylarkmq.protocol.record import Record
 
 log = logging.getLogger(__name__)
 
-_GUIDES: Final = 4  # queues that are asked where a piece may begin: the longest
+_LONGEST_QUEUES: Final = 4  # number of queues, the longest ones, that are searched for the begin of a piece
 _NOWHERE: Final = 1 << 62
 _FOUND_AT_ONCE: Final = 10_000
-_BATCHES: Final = "has queues of batches (queue.type=BatchCQ), which cannot be read from a store"
+_BATCHES: Final = "has batch queues (queue.type=BatchCQ), which cannot be read from a store"
 
 
 class Plan:
-    """Looks at a store once; `tasks` are what is to be read of `extent`. StoreUnreadable tells what to do."""
+    """Examines a store once; `tasks` returns what to read of `extent`. StoreUnreadable contains the remedy."""
 
     def __init__(self, options: StoreOptions, selection: Selection) -> None:
         root = Path(options.path)
@@ -55,7 +55,7 @@ class Plan:
         self._refuse_missing_end()
 
     def tasks(self) -> list[Task]:
-        """In the order of the log, or by queue."""
+        """Return the tasks, in the order of the log or by queue."""
         try:
             return list(self._tasks())
         finally:
@@ -81,24 +81,24 @@ class Plan:
             advice = 'read it from its broker, with format("rocketmq")'
             raise StoreUnreadable(f"topic {named[0]} {_BATCHES}; {advice}")
         if topics and self._selection.topics is None:
-            self._lose(f"topic {', '.join(sorted(topics))} {_BATCHES}", "name the topics to be read (subscribe)")
+            self._report(f"topic {', '.join(sorted(topics))} {_BATCHES}", "name the topics to be read (subscribe)")
 
     def _refuse_missing_end(self) -> None:
-        """A queue that leads behind the last segment; unless a broker runs, and has made one meanwhile."""
+        """Report queue units beyond the last segment, unless a running broker has created one in the meantime."""
         last = max((queue.last_record for queue in self._queues.all()), default=-1)
         if last >= self._log.end and last >= Log.at(self._options.log_directories, force_gap=True).end:
-            what = f"queues lead to byte {last} of the log, whose last segment ends at byte {self._log.end}"
-            self._lose(what, "bring the segments back, or name the log's other directories (storePathCommitLog)")
+            what = f"queue units refer to byte {last} of the log, whose last segment ends at byte {self._log.end}"
+            self._report(what, "restore the segments, or add the log's other directories (storePathCommitLog)")
 
-    def _lose(self, what: str, advice: str) -> None:
+    def _report(self, what: str, advice: str) -> None:
         if self._options.fail_on_data_loss:
-            raise StoreUnreadable(f"{self._root}: {what}; {advice}, or failOnDataLoss=false reads the rest")
-        log.warning("left out path=%s: %s", self._root, what)
+            raise StoreUnreadable(f"{self._root}: {what}; {advice}, or set failOnDataLoss=false to read the rest")
+        log.warning("skipped path=%s: %s", self._root, what)
 
     # --- times ------------------------------------------------------------------------------------
 
     def _time_range(self) -> tuple[int, int]:
-        """Bytes of the log between which everything was stored that was stored in time."""
+        """Return the range of the log that contains all messages stored in the selected time."""
         begin, end = self.extent.begin, self.extent.end
         if self._selection.begin_ms is not None:
             begin, _ = self._around(self._selection.begin_ms)
@@ -107,14 +107,14 @@ class Plan:
         return begin, max(begin, end)
 
     def _around(self, time_ms: int) -> tuple[int, int]:
-        """The last record known that was stored before that time, and the first one not before it."""
+        """Return the last known record stored before that time, and the first one stored at it or later."""
         marks = [begin for begin, _ in self._cuts(self.extent.begin, self.extent.end)]
         later = bisect_left(marks, time_ms, key=self._time_at)
         low = marks[later - 1] if later else self.extent.begin
         high = marks[later] if later < len(marks) else self.extent.end
-        for queue in self._guides()[:1]:
-            begin = queue.at_or_behind(low)
-            units = range(begin, queue.at_or_behind(min(high, self.extent.loose)))
+        for queue in self._longest_queues()[:1]:
+            begin = queue.first_unit_at(low)
+            units = range(begin, queue.first_unit_at(min(high, self.extent.loose)))
             at = begin + bisect_left(units, time_ms, key=lambda unit: self._time_at(queue.place(unit)[0]))
             low = queue.place(at - 1)[0] if at > begin else low
             high = queue.place(at)[0] if at < begin + len(units) else high
@@ -131,7 +131,7 @@ class Plan:
             yield LogRange(piece_begin, piece_end)
 
     def _cuts(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """[begin, end), which begins with a record, cut at ends of segments and near multiples of the piece size."""
+        """Split [begin, end), which begins at a record, at segment ends and near multiples of the piece size."""
         for segment in self._log.segments:
             low, high = max(begin, segment.start), min(end, segment.end)
             if low >= high:
@@ -142,16 +142,16 @@ class Plan:
             yield from pairwise([*bounds, high])
 
     def _entry(self, wish: int) -> int:
-        """The first place at or behind `wish` where a record is known to begin."""
+        """Return the first position at or after `wish` where a record is known to begin."""
         if wish >= self.extent.loose:
             return _NOWHERE
         if wish not in self._entries:
-            found = (queue.record_at_or_behind(wish) for queue in self._guides())
+            found = (queue.first_record_at(wish) for queue in self._longest_queues())
             self._entries[wish] = min((at for at in found if at is not None), default=_NOWHERE)
         return self._entries[wish]
 
-    def _guides(self) -> list[StoredQueue]:
-        return sorted(self._queues.all(), key=lambda queue: queue.first - queue.end)[:_GUIDES]
+    def _longest_queues(self) -> list[StoredQueue]:
+        return sorted(self._queues.all(), key=lambda queue: queue.first - queue.end)[:_LONGEST_QUEUES]
 
     # --- by topic and by queue --------------------------------------------------------------------
 
@@ -168,27 +168,27 @@ class Plan:
         yield from self._pieces(loose, end)
 
     def _by_queue(self, begin: int, end: int) -> Iterator[Task]:
-        loose = self._loose_places(max(begin, self.extent.loose), end)
+        loose = self._loose_positions(max(begin, self.extent.loose), end)
         for queue in self._wanted_queues():
-            places = loose.pop((queue.topic, queue.queue_id), ())
+            positions = loose.pop((queue.topic, queue.queue_id), ())
             units = _units_in(queue, begin, min(end, self.extent.loose))
-            if units is not None or places:
-                yield UnitRanges((units,) if units is not None else (), tuple(places))
-        for places in loose.values():
-            yield UnitRanges((), tuple(places))
+            if units is not None or positions:
+                yield UnitRanges((units,) if units is not None else (), tuple(positions))
+        for positions in loose.values():
+            yield UnitRanges((), tuple(positions))
 
-    def _loose_places(self, begin: int, end: int) -> dict[tuple[str, int], list[int]]:
-        """Where the records of each queue begin that no unit has to lead to."""
-        rows = Rows(self._selection, self.extent, self._queues)
+    def _loose_positions(self, begin: int, end: int) -> dict[tuple[str, int], list[int]]:
+        """Return the positions of the records of each queue that need no unit."""
+        rows = RowSelector(self._selection, self.extent, self._queues)
         found: dict[tuple[str, int], list[int]] = defaultdict(list)
         buffer = bytearray(WINDOW_BYTES)
         for low, high in self._cuts(begin, end):
             for window in self._log.windows(low, high, buffer):
-                places = Places(window.view, window.starts)
+                layout = RecordLayout(window.view, window.starts)
                 offsets = window.base + window.starts
-                for row in rows.wanted(places, offsets, has_units=False).nonzero()[0].tolist():
-                    topic = bytes(window.view[int(places.topic_begins[row]) : int(places.topic_ends[row])]).decode()
-                    found[topic, int(places.queue_ids[row])].append(int(offsets[row]))
+                for row in rows.wanted(layout, offsets, has_units=False).nonzero()[0].tolist():
+                    topic = bytes(window.view[int(layout.topic_begins[row]) : int(layout.topic_ends[row])]).decode()
+                    found[topic, int(layout.queue_ids[row])].append(int(offsets[row]))
         return found
 
     # --- by key -----------------------------------------------------------------------------------
@@ -206,6 +206,6 @@ class Plan:
 
 
 def _units_in(queue: StoredQueue, begin: int, end: int) -> UnitRange | None:
-    """The queue's units whose records begin in [begin, end) of the log."""
-    low, high = queue.at_or_behind(begin), queue.at_or_behind(end)
+    """Return the range of the queue's units whose records begin in [begin, end) of the log."""
+    low, high = queue.first_unit_at(begin), queue.first_unit_at(end)
     return UnitRange(queue.topic, queue.queue_id, low, high) if low < high else None

@@ -1,8 +1,8 @@
-"""Consume queues as their files lie there: which records of the log belong to a queue, and which do no more.
+"""Consume queues, read from their files: the records of the log that belong to a queue.
 
-A queue's units, 20 bytes for a message, stand in files named after the byte of the queue that they begin with; what is
-behind the last unit is zeros. Units of nobody (docs/formats.md, "Traps") are passed over. Light queues have units of
-records that belong to other topics, so they are not here.
+A queue's units, 20 bytes per message, are in files named after the position of their first byte in the queue. The bytes
+after the last unit are zeros. Padding units (docs/formats.md, "Traps") are skipped. Light queues are excluded: their
+units refer to records of other topics.
 
 Source: docs/formats.md, "ConsumeQueue".
 """
@@ -31,7 +31,7 @@ _UNITS_AT_ONCE: Final = 1 << 15
 
 
 class Units(NamedTuple):
-    """Some units of somebody: queue offsets, and where their records begin and how long they are."""
+    """Units without padding: queue offsets, positions and sizes of the records."""
 
     queue_offsets: Ints
     physical_offsets: Ints
@@ -39,13 +39,13 @@ class Units(NamedTuple):
 
 
 class StoredQueue:
-    """Units [begin, end). Every read opens a file and closes it: there may be a hundred thousand queues."""
+    """Units [begin, end). Every read opens and closes a file: there may be a hundred thousand queues."""
 
     def __init__(self, directory: str, topic: str, queue_id: int) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self._directory = directory
-        self._files = _files_of(directory)  # first byte of the queue -> length
+        self._files = _files_of(directory)  # position of the first byte in the queue -> length
         self._size = max(self._files.values(), default=UNIT_SIZE)
         self.begin = min(self._files, default=0) // UNIT_SIZE
         self.end = self._find_end()
@@ -67,36 +67,36 @@ class StoredQueue:
 
     @property
     def first_record(self) -> int:
-        """Where in the log the queue's first record begins; behind everything if there is none."""
+        """The position in the log of the queue's first record; a maximum if there is none."""
         return self.place(self.first)[0] if self.first < self.end else 1 << 62
 
     @property
     def last_record(self) -> int:
-        """Where the last one begins; -1 if there is none."""
+        """The position in the log of its last record; -1 if there is none."""
         return self.place(self.end - 1)[0] if self.first < self.end else -1
 
     @property
     def records_end(self) -> int:
-        """Where in the log its last record ends; 0 if there is none."""
+        """The position in the log after its last record; 0 if there is none."""
         offset, size = self.place(self.end - 1) if self.first < self.end else (0, 0)
         return offset + size if size != FILLER_RECORD_SIZE else 1 << 62
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Where in the log a unit's record begins, and how long it is."""
+        """Return the position in the log and the size of a unit's record."""
         physical_offset, size, _ = UNIT.unpack(self.read(offset, 1))
         return physical_offset, size
 
-    def at_or_behind(self, physical_offset: int) -> int:
-        """The first unit whose record begins at or behind that byte of the log; `end` if there is none."""
+    def first_unit_at(self, physical_offset: int) -> int:
+        """Return the first unit whose record begins at or after that position in the log; `end` if there is none."""
         return first_at_or_after(self.read, self.first, self.end, physical_offset)
 
-    def record_at_or_behind(self, physical_offset: int) -> int | None:
-        """Where that record begins."""
-        unit = self.at_or_behind(physical_offset)
+    def first_record_at(self, physical_offset: int) -> int | None:
+        """Return the position of that unit's record; None if there is none."""
+        unit = self.first_unit_at(physical_offset)
         return self.place(unit)[0] if unit < self.end else None
 
     def units(self, begin: int, end: int) -> Iterator[Units]:
-        """The units of somebody among [begin, end), many at a time."""
+        """Yield the units among [begin, end) that are not padding, many at a time."""
         at, end = max(begin, self.first), min(end, self.end)
         while at < end:
             data = self.read(at, min(_UNITS_AT_ONCE, end - at))
@@ -110,7 +110,7 @@ class StoredQueue:
             at += count
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` units from `offset` on; fewer where a file ends, none where there is none."""
+        """Read up to `count` units from `offset` on; fewer at the end of a file, none without a file."""
         start = offset * UNIT_SIZE - offset * UNIT_SIZE % self._size
         if start not in self._files:
             return b""
@@ -129,7 +129,7 @@ class StoredQueue:
 
 
 class StoredQueues:
-    """The queues of a store, opened when they are asked for. `batch_topics` have queues of another kind."""
+    """The queues of a store, opened on demand. `batch_topics`: topics with queues of another layout."""
 
     def __init__(self, root: Path) -> None:
         self._root = f"{root}/{CONSUME_QUEUE_DIRECTORY}"
@@ -138,17 +138,17 @@ class StoredQueues:
 
     @property
     def exist(self) -> bool:
-        """Whether the store has queues at all; a copy of the log alone has not."""
+        """Whether the store has queues at all; a copy of the log alone has none."""
         return os.path.isdir(self._root)
 
     def names(self) -> list[tuple[str, int]]:
-        """(topic, queue id) of all, in order."""
+        """Return (topic, queue id) of all queues, sorted."""
         topics = [name for name in _directories(self._root) if not name.startswith(LIGHT_QUEUE_PREFIX)]
         found = [(topic, name) for topic in topics for name in _directories(f"{self._root}/{topic}")]
         return sorted((topic, int(name)) for topic, name in found if name.isascii() and name.isdigit())
 
     def find(self, topic: str, queue_id: int) -> StoredQueue | None:
-        """That queue; None if it has no directory."""
+        """Return that queue; None if it has no directory."""
         key = topic, queue_id
         if key not in self._known:
             directory = f"{self._root}/{topic}/{queue_id}"
@@ -158,7 +158,7 @@ class StoredQueues:
         return self._known[key]
 
     def all(self) -> list[StoredQueue]:
-        """Every one."""
+        """Return all queues."""
         return [queue for name in self.names() if (queue := self.find(*name)) is not None]
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""Records that do not stand one behind the other: those of a queue, or found by a key.
+"""Reads records that are not consecutive: those of a queue, or those found by a key.
 
-They are read in runs: what is near to each other in one go, with what stands between, and as many runs one behind the
-other as fit into the buffer. Offsets ascend, so a disk is read in one direction.
+Records close to each other are read in one run, with the bytes between them; several consecutive runs share the buffer.
+Offsets ascend, so a disk is read in one direction.
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from skylarkmq.clients.spark.store.log import Log
 NEAR_BYTES: Final = 16 << 10
 
 
-class Gathered(NamedTuple):
-    """Records in a buffer: where they begin in it, and in the log; `missing` of the log are not there."""
+class ScatteredRecords(NamedTuple):
+    """Records in a buffer, with positions in buffer and log; `missing`: positions that could not be read."""
 
     view: memoryview
     starts: Ints
@@ -25,8 +25,8 @@ class Gathered(NamedTuple):
     missing: Ints
 
 
-def gather(log: Log, offsets: Ints, sizes: Ints, buffer: bytearray) -> Iterator[Gathered]:
-    """The records of those sizes at those bytes of the log (ascending); the buffer is filled anew each time."""
+def read_scattered(log: Log, offsets: Ints, sizes: Ints, buffer: bytearray) -> Iterator[ScatteredRecords]:
+    """Read the records of these sizes at these offsets of the log (ascending); `buffer` is reused."""
     at = 0
     while at < len(offsets):
         count = _count_that_fits(offsets[at:], sizes[at:], len(buffer))
@@ -37,7 +37,7 @@ def gather(log: Log, offsets: Ints, sizes: Ints, buffer: bytearray) -> Iterator[
 
 
 def _runs(offsets: Ints, sizes: Ints) -> tuple[Ints, Ints]:
-    """Whether each record begins a run, and how many bytes it adds to what is read."""
+    """Return whether each record begins a run, and the number of bytes that it adds to the read."""
     gaps = offsets[1:] - (offsets[:-1] + sizes[:-1])
     begins = np.concatenate(([True], (gaps > NEAR_BYTES) | (gaps < 0)))
     added = sizes.copy()
@@ -45,12 +45,12 @@ def _runs(offsets: Ints, sizes: Ints) -> tuple[Ints, Ints]:
     return begins, added
 
 
-def _count_that_fits(offsets: Ints, sizes: Ints, room: int) -> int:
+def _count_that_fits(offsets: Ints, sizes: Ints, size: int) -> int:
     _, added = _runs(offsets, sizes)
-    return int(np.searchsorted(np.cumsum(added), room, "right"))
+    return int(np.searchsorted(np.cumsum(added), size, "right"))
 
 
-def _fill(log: Log, offsets: Ints, sizes: Ints, buffer: bytearray) -> Gathered:
+def _fill(log: Log, offsets: Ints, sizes: Ints, buffer: bytearray) -> ScatteredRecords:
     begins, added = _runs(offsets, sizes)
     starts = np.cumsum(added) - sizes
     view = memoryview(buffer)
@@ -58,13 +58,13 @@ def _fill(log: Log, offsets: Ints, sizes: Ints, buffer: bytearray) -> Gathered:
     firsts = np.flatnonzero(begins).tolist()
     for first, behind in zip(firsts, [*firsts[1:], len(offsets)], strict=True):
         _read_run(log, offsets[first:behind], sizes[first:behind], starts[first:behind], view, is_there[first:behind])
-    return Gathered(view, starts[is_there], offsets[is_there], offsets[~is_there])
+    return ScatteredRecords(view, starts[is_there], offsets[is_there], offsets[~is_there])
 
 
 def _read_run(
     log: Log, offsets: Ints, sizes: Ints, starts: Ints, view: memoryview, is_there: NDArray[np.bool_]
 ) -> None:
-    """A run may reach over the end of a segment; a record does not."""
+    """Read one run. A run may cross the end of a segment; a record does not."""
     done = 0
     while done < len(offsets):
         offset, start = int(offsets[done]), int(starts[done])

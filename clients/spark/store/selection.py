@@ -1,12 +1,13 @@
-"""Which records of a log become rows: those that a consumer might pull, and of them what was asked for.
+"""Selects the records of a log that become rows: those that a consumer could pull, limited by the query's options.
 
     no row                    because
-    prepared, rolled back     nobody sees a half message; committed, it is in the log once more
-    batch topics              records of many messages each, and queues of another kind, which this cannot read: it is
-                              told, when the store is planned or where such a record is (`Rows.batches`)
-    outside its queue         its topic was deleted (and perhaps made again): no unit leads to it. Records behind
-                              `Extent.loose` need none: a broker that starts makes those
-    reserved topics           unless asked for by name
+    prepared, rolled back     consumers do not see a half message; once committed, it is in the log again
+    batch topics              records with many messages each and queues of another layout are not supported; they are
+                              reported when the store is planned, or where such a record is found
+                              (`RowSelector.batches`)
+    outside its queue         its topic was deleted (and perhaps recreated), so no unit refers to it. Records after
+                              `Extent.loose` need no unit: a broker that starts would add them
+    reserved topics           unless they are named in the options
 
 Source: docs/formats.md, "System flags", "Half messages on disk", "Deleted topics", "System topics".
 """
@@ -20,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skylarkmq.clients.spark.arrow.columns import topics
-from skylarkmq.clients.spark.arrow.record_layout import Ints, Places
+from skylarkmq.clients.spark.arrow.record_layout import Ints, RecordLayout
 from skylarkmq.clients.spark.store.extent import Extent
 from skylarkmq.clients.spark.store.queues import StoredQueues
 from skylarkmq.protocol.codes import SysFlag, is_reserved_topic
@@ -32,7 +33,7 @@ _TABLE_SIZE: Final = 1 << 16
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What was asked for; None: everything. Times in ms: stored at `begin_ms` or later, before `end_ms`."""
+    """The query's selection; None: no limit. Times in ms: stored at `begin_ms` or later, before `end_ms`."""
 
     topics: frozenset[str] | None = None
     key: str | None = None
@@ -40,12 +41,12 @@ class Selection(msgspec.Struct, frozen=True):
     end_ms: int | None = None
 
     def has_topic(self, topic: str) -> bool:
-        """Whether messages of that topic are wanted."""
+        """Return whether messages of that topic are selected."""
         return not is_reserved_topic(topic) if self.topics is None else topic in self.topics
 
 
 class _Bounds(NamedTuple):
-    """Bytes of the log between which the records of a queue lie, and from which on they need no unit."""
+    """The range of the log with the records of a queue, and the position from which on they need no unit."""
 
     begin: int
     end: int
@@ -55,8 +56,8 @@ class _Bounds(NamedTuple):
 _NOT_WANTED: Final = _Bounds(_FAR, _FAR, _FAR)
 
 
-class Rows:
-    """Decides for many records at a time; remembers what it found out about queues."""
+class RowSelector:
+    """Selects many records at a time; caches the bounds of queues."""
 
     def __init__(self, selection: Selection, extent: Extent, queues: StoredQueues) -> None:
         self._selection = selection
@@ -64,39 +65,39 @@ class Rows:
         self._queues = queues
         self._bounds: dict[tuple[str, int], _Bounds] = {}
 
-    def wanted(self, places: Places, offsets: Ints, has_units: bool) -> NDArray[np.bool_]:
-        """Whether each record, which begins at that byte of the log, becomes a row.
+    def wanted(self, layout: RecordLayout, offsets: Ints, has_units: bool) -> NDArray[np.bool_]:
+        """Return whether each record, at its position in the log, becomes a row.
 
-        `has_units`: it was found through a unit of a wanted queue.
+        `has_units`: the records were found through units of a selected queue.
         """
-        transaction = places.sys_flags & SysFlag.TRANSACTION_MASK
+        transaction = layout.sys_flags & SysFlag.TRANSACTION_MASK
         is_wanted: NDArray[np.bool_] = (transaction == 0) | (transaction == SysFlag.TRANSACTION_COMMIT)
-        is_wanted &= places.sys_flags & INNER_BATCH != INNER_BATCH
+        is_wanted &= layout.sys_flags & INNER_BATCH != INNER_BATCH
         if self._selection.begin_ms is not None or self._selection.end_ms is not None:
-            is_wanted &= self._in_time(places)
-        return is_wanted if has_units else is_wanted & self._in_queues(places, offsets)
+            is_wanted &= self._in_time(layout)
+        return is_wanted if has_units else is_wanted & self._in_queues(layout, offsets)
 
-    def batches(self, places: Places) -> NDArray[np.bool_]:
-        """Whether each record has many messages that were asked for, of a topic that is not known to be such."""
-        is_batch: NDArray[np.bool_] = places.sys_flags & INNER_BATCH == INNER_BATCH
+    def batches(self, layout: RecordLayout) -> NDArray[np.bool_]:
+        """Return whether each record is selected and has many messages, in a topic not known as a batch topic."""
+        is_batch: NDArray[np.bool_] = layout.sys_flags & INNER_BATCH == INNER_BATCH
         if is_batch.any():
-            found = Places(places.buffer, places.starts[is_batch])
-            names = topics(pa.py_buffer(places.buffer), found).to_pylist()
+            found = RecordLayout(layout.buffer, layout.starts[is_batch])
+            names = topics(pa.py_buffer(layout.buffer), found).to_pylist()
             known = self._queues.batch_topics
             is_batch[is_batch] = [self._selection.has_topic(name) and name not in known for name in names]
-            is_batch &= self._in_time(places)
+            is_batch &= self._in_time(layout)
         return is_batch
 
-    def _in_time(self, places: Places) -> NDArray[np.bool_]:
-        times = places.store_timestamps
+    def _in_time(self, layout: RecordLayout) -> NDArray[np.bool_]:
+        times = layout.store_timestamps
         begin, end = self._selection.begin_ms, self._selection.end_ms
         is_in_time: NDArray[np.bool_] = (times >= (begin or 0)) & (times < (_FAR if end is None else end))
         return is_in_time
 
-    def _in_queues(self, places: Places, offsets: Ints) -> NDArray[np.bool_]:
-        encoded = topics(pa.py_buffer(places.buffer), places).dictionary_encode()
+    def _in_queues(self, layout: RecordLayout, offsets: Ints) -> NDArray[np.bool_]:
+        encoded = topics(pa.py_buffer(layout.buffer), layout).dictionary_encode()
         names = encoded.dictionary.to_pylist()
-        ids = places.queue_ids.astype(np.int64)
+        ids = layout.queue_ids.astype(np.int64)
         numbers, distinct = _numbered(encoded.indices.to_numpy().astype(np.int64), ids)
         bounds = np.array([self._bounds_of(names[code], queue_id) for code, queue_id in distinct], np.int64)
         begins, ends, loose = bounds.reshape(-1, 3)[numbers].T
@@ -121,7 +122,7 @@ class Rows:
 
 
 def _numbered(codes: Ints, ids: Ints) -> tuple[Ints, Iterable[tuple[int, int]]]:
-    """A number for each pair, and the pairs by number."""
+    """Return a number for each pair, and the pairs by number."""
     if not len(ids):
         return ids, ()
     width = int(ids.max()) + 1
@@ -135,18 +136,18 @@ def _numbered(codes: Ints, ids: Ints) -> tuple[Ints, Iterable[tuple[int, int]]]:
     return numbers.reshape(-1), [(code, queue_id) for code, queue_id in rows.tolist()]
 
 
-def rows_with_key(window: bytearray, places: Places, key: str) -> Ints:
-    """The numbers of the records that are found by that key: it is their unique key, or among their keys."""
+def rows_with_key(window: bytearray, layout: RecordLayout, key: str) -> Ints:
+    """Return the indexes of the records with that key: it is their unique key, or among their keys."""
     wanted = key.encode()
     candidates = set()
     at = window.find(wanted)
     while at >= 0:
-        candidates.add(int(np.searchsorted(places.starts, at, "right")) - 1)
+        candidates.add(int(np.searchsorted(layout.starts, at, "right")) - 1)
         at = window.find(wanted, at + 1)
     view = memoryview(window)
     found = [
         row
         for row in sorted(candidates)
-        if row >= 0 and wanted in index_keys(bytes(view[int(places.property_begins[row]) : int(places.ends[row])]))
+        if row >= 0 and wanted in index_keys(bytes(view[int(layout.property_begins[row]) : int(layout.ends[row])]))
     ]
     return np.array(found, np.int64)

@@ -1,13 +1,13 @@
-"""Filters of a query that do what options do: `WHERE topic = ... AND storeTimestamp >= ...`.
+"""Filters of a query that act like options: `WHERE topic = ... AND storeTimestamp >= ...`.
 
-    topic =, IN                        read for good: Spark need not look again
-    storeTimestamp =, <, <=, >, >=     read for good, too; the column has whole milliseconds
-    key =                              finds what has the key anywhere among its KEYS, so Spark looks again
+    topic =, IN                        exact: Spark need not apply it again
+    storeTimestamp =, <, <=, >, >=     exact, too; the column has whole milliseconds
+    key =                              finds messages with the key anywhere among KEYS, so Spark applies it again
 
-Everything else is Spark's. Filters and options of one kind hold all together.
+Spark applies all other filters. Several filters and options on one column are combined with AND.
 
-Spark gives a reader filters only while `spark.sql.python.filterPushdown.enabled` is on, and while it is off refuses
-readers that would take some; so there are two classes of readers, and the option `pushFilters`.
+Spark passes filters to a reader only while `spark.sql.python.filterPushdown.enabled` is on. While it is off, Spark
+rejects readers that accept filters. So there are two classes of readers, and the option `pushFilters`.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ _COMPARISONS: Final = (EqualTo, LessThan, LessThanOrEqual, GreaterThan, GreaterT
 
 
 def push(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
-    """What is to be read under these filters, and those that Spark has to apply."""
+    """Return the selection with these filters, and the filters that Spark must apply."""
     left: list[Filter] = []
     for one in filters:
         narrowed = _narrow(selection, one)
@@ -46,7 +46,7 @@ def push(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, li
 
 
 def _narrow(selection: Selection, one: Filter) -> Selection | None:
-    """The selection with that filter in it; None: not possible."""
+    """Return the selection with that filter; None if the filter is not supported."""
     attribute: object = getattr(one, "attribute", None)
     value: Any = getattr(one, "value", None)
     if attribute == _TOPIC and isinstance(one, EqualTo | In):

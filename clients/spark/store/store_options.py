@@ -14,22 +14,22 @@ QUEUE: Final = "queue"
 
 
 def directory(value: str) -> str:
-    """A path of the file system, also as `file:` URL."""
+    """Return a path of the file system; the text may be a `file:` URL."""
     path = text(value)
     if path.startswith("file:"):
         return "/" + path.removeprefix("file:").lstrip("/")
     if "://" in path:
-        raise ValueError("a directory that every executor has mounted")
+        raise ValueError("a directory that is mounted on every executor")
     return path
 
 
 def directories(value: str) -> tuple[str, ...]:
-    """Several of them."""
+    """Return paths, separated by commas in the text."""
     return tuple(directory(path) for path in value.split(",") if path.strip())
 
 
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader of a store directory was told. Times are milliseconds."""
+    """The parsed options of a reader of a store directory. Times are milliseconds."""
 
     path: str
     commit_log_paths: tuple[str, ...] | None = None
@@ -51,12 +51,12 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def index_layout(self) -> IndexLayout:
-        """The sizes of the store's index files."""
+        """The layout of the store's index files."""
         return IndexLayout(self.index_slots, self.index_items)
 
     @property
     def log_directories(self) -> tuple[Path, ...]:
-        """Where the segments of the log lie."""
+        """The directories of the log's segments."""
         return tuple(map(Path, self.commit_log_paths or (f"{self.path}/{COMMIT_LOG_DIRECTORY}",)))
 
 
@@ -105,5 +105,5 @@ STORE_OPTIONS: Final = Table(
             flag, "false",
         ),
     ),
-    passed_over=(),
+    ignored=(),
 )  # fmt: skip

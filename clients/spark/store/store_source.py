@@ -1,14 +1,14 @@
-"""`format("rocketmq-store")`: a store directory as rows, without a broker.
+"""`format("rocketmq-store")`: the messages of a store directory as rows, without a broker.
 
     spark.read.format("rocketmq-store").load("/data/store")
 
     options    -> store_options.py                       once in each process
-    filters    -> store_filters.py                       where pushFilters is on
-    partitions -> stored/planning.py                     on the driver: looks at the store, and cuts it up
-    read       -> stored/reading.py                      in the executors: bytes, and record batches
+    filters    -> store_filters.py                       only with pushFilters
+    partitions -> store/planning.py                      on the driver: examines the store, and splits it into tasks
+    read       -> store/reading.py                       in the executors: bytes to record batches
 
-The directory has to be at the same path on the driver and on every executor. It is only read; a broker may run on it,
-and what it adds after the query was planned is not seen.
+The directory must be at the same path on the driver and on every executor. It is only read. A broker may run on it;
+messages that it adds after the query was planned are not read.
 """
 
 from collections.abc import Iterator
@@ -33,15 +33,15 @@ class RocketMqStoreSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format."""
+        """Return the name of the format."""
         return "rocketmq-store"
 
     def schema(self) -> str:
-        """The columns; OptionError if the options are none."""
+        """Return the columns as DDL. Raises OptionError."""
         return ddl(self._options().include_properties)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's, and known here
-        """One that takes filters only if it was told to: Spark refuses it otherwise."""
+        """Return a reader that accepts filters only if the option pushFilters is set: Spark rejects it otherwise."""
         options = self._options()
         return FilteredStoreReader(options) if options.push_filters else StoreReader(options)
 
@@ -50,7 +50,7 @@ class RocketMqStoreSource(DataSource):
 
 
 class StorePartition(InputPartition):
-    """A task, and what its plan knows of the store."""
+    """A task, with the extent and selection that it needs."""
 
     def __init__(self, extent: Extent, selection: Selection, task: Task) -> None:
         super().__init__(task)
@@ -68,12 +68,12 @@ class StoreReader(DataSourceReader):
         self._selection = Selection(topics, options.key, options.starting_timestamp, options.ending_timestamp)
 
     def partitions(self) -> list[InputPartition]:
-        """Pieces of the store; StoreUnreadable if it is none."""
+        """Return the tasks. Raises StoreUnreadable if the directory is not a readable store."""
         plan = Plan(self._options, self._selection)
         return [StorePartition(plan.extent, self._selection, task) for task in plan.tasks()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one; Spark makes one of nothing where there is none."""
+        """Yield the rows of a task; nothing for the empty partition that Spark adds if there are no tasks."""
         if isinstance(partition, StorePartition):
             yield from StoreRows(self._options, partition.selection, partition.extent).read(partition.task)
 
@@ -82,9 +82,9 @@ class StoreReader(DataSourceReader):
 
 
 class FilteredStoreReader(StoreReader):
-    """A reader that Spark gives filters to."""
+    """A reader that accepts filters from Spark."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
-        """Take what can be answered; the rest is Spark's."""
+        """Apply the filters that are supported; return those that Spark must apply."""
         self._selection, left = push(self._selection, filters)
         return left

@@ -1,4 +1,4 @@
-"""What one Spark task reads: pieces of a store that were planned on the driver. They are pickled."""
+"""The work of one Spark task: pieces of a store, planned on the driver and pickled."""
 
 from typing import TypeAlias
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class LogRange(msgspec.Struct, frozen=True):
-    """The records that begin in [begin, end), one behind the other; the range lies in one segment."""
+    """The consecutive records that begin in [begin, end), which is within one segment."""
 
     begin: int
     end: int
@@ -22,14 +22,14 @@ class UnitRange(msgspec.Struct, frozen=True):
 
 
 class UnitRanges(msgspec.Struct, frozen=True):
-    """The records of some queues' units, in the order of the log; then single records, by where they begin."""
+    """The records of some queues' units, in the order of the log; then single records by their positions."""
 
     ranges: tuple[UnitRange, ...]
-    places: tuple[int, ...] = ()
+    positions: tuple[int, ...] = ()
 
 
 class Singles(msgspec.Struct, frozen=True):
-    """Where records may begin that are wanted; what is none there was none."""
+    """Positions where selected records may begin; positions without a record are skipped."""
 
     offsets: tuple[int, ...]
 

@@ -20,7 +20,7 @@ PROPERTIES: Final = b"KEYS\x01k%d\x02UNIQ_KEY\x017F000001%024X\x02TAGS\x01TagA\x
 
 
 @cache
-def batch_of(include_properties: bool) -> pa.RecordBatch:
+def batch_of_layout(include_properties: bool) -> pa.RecordBatch:
     """Messages of 1 KiB like those of filled_store."""
     body = os.urandom(1024)
     records = b"".join(
@@ -74,7 +74,7 @@ class ConstantReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A share."""
-        batch = batch_of(self._include_properties)
+        batch = batch_of_layout(self._include_properties)
         left = partition.value
         while left > 0:
             yield batch if left >= len(batch) else batch.slice(0, left)

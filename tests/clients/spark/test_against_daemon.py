@@ -1,4 +1,4 @@
-"""The source without Spark, against the broker of this repository: certificates, limits of answers, cold reads."""
+"""The source without Spark, against our broker: certificates, limits of responses, cold reads."""
 
 import asyncio
 from collections import Counter
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.daemon
 
 
 def rows_of(**options: str) -> Counter[bytes]:
-    """The bodies that a batch reads."""
+    """Return the bodies that a batch reads."""
     reader = BatchReader(parse(SOURCE_OPTIONS, {"subscribe": "T"} | options))
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     return Counter(body for batch in batches for body in batch.column("body").to_pylist())
@@ -33,8 +33,8 @@ async def fill(namesrv: str, bodies: list[bytes], tls: TlsSettings | None = None
             await producer.send_batch([Message("T", body) for body in bodies[begin : begin + 100]])
 
 
-def test_everything_goes_over_tls(tmp_path: Path) -> None:
-    """Look-ups and pulls, with the certificates that the options name; without them nothing is read."""
+def test_lookups_and_pulls_use_tls(tmp_path: Path) -> None:
+    """With the certificates in the options; without them, nothing is read."""
     made = Certificates(tmp_path)
     pair = made.issue("server")
     settings = {"tls.server.mode": "enforcing", "tls.server.certPath": pair.cert, "tls.server.keyPath": pair.key}
@@ -47,8 +47,8 @@ def test_everything_goes_over_tls(tmp_path: Path) -> None:
             rows_of(**{"nameServer": daemon.namesrv, "tls.enable": "true", "brokerTimeoutMs": "300"})
 
 
-def test_answers_may_be_as_small_as_the_broker_likes(tmp_path: Path) -> None:
-    """Limits of count and bytes cut what a pull asked for; the rest is asked for until it is there."""
+def test_a_broker_may_limit_the_size_of_responses(tmp_path: Path) -> None:
+    """Limits of count and bytes truncate responses; the rest is requested until it is complete."""
     settings = {
         "maxTransferCountOnMessageInMemory": 5,
         "maxTransferCountOnMessageInDisk": 3,
@@ -61,8 +61,8 @@ def test_answers_may_be_as_small_as_the_broker_likes(tmp_path: Path) -> None:
         assert rows_of(nameServer=daemon.namesrv, maxPartitions="1", pullBatchSize="7") == Counter(bodies)
 
 
-def test_a_task_outlives_a_broker_that_dies(tmp_path: Path) -> None:
-    """Its connection breaks between two batches; the broker comes back on another port, and is found by its name."""
+def test_a_task_survives_a_broker_restart(tmp_path: Path) -> None:
+    """The connection breaks between two batches; the broker restarts on another port and is found by its name."""
     bodies = [b"%d " % number + bytes(4000) for number in range(2000)]
     more = {"mappedFileSizeCommitLog": 64 << 20}
     with running(directory=tmp_path, settings=more) as daemon:

@@ -1,4 +1,4 @@
-"""What the planning side asks of a cluster: answers of peers, times that are put right."""
+"""Metadata of a cluster: responses of peers, and the correction of searches by time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylarkmq.clients.errors import NoRoute
-from skylarkmq.clients.spark.cluster import Cluster, broker_address, first_not_older
+from skylarkmq.clients.spark.cluster import Cluster, broker_address, first_stored_at
 from skylarkmq.clients.spark.options import parse
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
 from skylarkmq.protocol.bodies.cluster import ClusterInfo, TopicList
@@ -25,29 +25,29 @@ T = TypeVar("T")
 
 
 @given(st.lists(st.integers(0, 20), max_size=60), st.integers(0, 10), st.integers(0, 21), st.integers(-5, 90))
-def test_the_first_that_is_not_older_is_found_from_any_guess(
-    steps: list[int], first: int, time_ms: int, guess: int
+def test_the_first_message_at_a_time_is_found_from_any_guess(
+    record_starts: list[int], first: int, time_ms: int, guess: int
 ) -> None:
-    """Whatever a broker answers: the nearest, the last, or what is not in the queue at all."""
-    times = {first + n: sum(steps[: n + 1]) // 10 for n in range(len(steps))}
+    """Whatever the broker returns: the nearest offset, the last one, or one that is not in the queue."""
+    times = {first + n: sum(record_starts[: n + 1]) // 10 for n in range(len(record_starts))}
     end = first + len(times)
 
     async def stored_ms(offset: int) -> int:
         return times[offset]
 
-    found = asyncio.run(first_not_older(stored_ms, time_ms, guess, first, end))
+    found = asyncio.run(first_stored_at(stored_ms, time_ms, guess, first, end))
     assert found == next((offset for offset in sorted(times) if times[offset] >= time_ms), end)
 
 
-def test_a_right_guess_takes_two_looks() -> None:
-    """At the message, and at the one before it."""
+def test_a_correct_guess_takes_two_lookups() -> None:
+    """Of the message, and of the one before it."""
     looked: list[int] = []
 
     async def stored_ms(offset: int) -> int:
         looked.append(offset)
         return offset
 
-    assert asyncio.run(first_not_older(stored_ms, 500, 500, 0, 1000)) == 500
+    assert asyncio.run(first_stored_at(stored_ms, 500, 500, 0, 1000)) == 500
     assert looked == [500, 499]
 
 
@@ -76,7 +76,7 @@ def options(peers: Peers, **given: str) -> SourceOptions:
 
 
 async def asked(made: SourceOptions, question: Callable[[Cluster], T]) -> T:
-    """The answer, as a thread that blocks gets it."""
+    """Return the result as a blocking thread gets it."""
 
     def ask() -> T:
         cluster = Cluster(made)
@@ -88,8 +88,8 @@ async def asked(made: SourceOptions, question: Callable[[Cluster], T]) -> T:
     return await asyncio.to_thread(ask)
 
 
-async def test_queues_by_name_by_pattern_and_one_by_one(running: Peers) -> None:
-    """Of all brokers; what is the system's, a cluster's or a group's is not meant."""
+async def test_queues_by_name_pattern_and_assignment(running: Peers) -> None:
+    """Of all brokers; topics of the system, of clusters and of groups are not selected."""
     running.topics |= {"U": 1, "TBW102": 1, "c": 1, "broker-a": 1, "%RETRY%T": 1}
     a, b = "broker-a", "broker-b"
     named = await asked(options(running), lambda cluster: cluster.queues())
@@ -101,8 +101,8 @@ async def test_queues_by_name_by_pattern_and_one_by_one(running: Peers) -> None:
     assert await asked(options(running, subscribe="Nothing"), lambda cluster: cluster.queues()) == set()
 
 
-async def test_a_broker_that_is_away_is_left_out(running: Peers) -> None:
-    """The others answer."""
+async def test_an_unreachable_broker_is_omitted(running: Peers) -> None:
+    """The other brokers' results are returned."""
     running.brokers[0].store("T", 0, b"x")
     queues = [MessageQueue("T", broker.name, 0) for broker in running.brokers]
     await running.brokers[1].stop()
@@ -113,8 +113,8 @@ async def test_a_broker_that_is_away_is_left_out(running: Peers) -> None:
     assert ends == {queues[0]: 1}
 
 
-async def test_a_busy_broker_is_asked_again(running: Peers) -> None:
-    """As often as the option says; other refusals are told at once."""
+async def test_a_busy_broker_is_retried(running: Peers) -> None:
+    """As often as the option allows; other errors are raised at once."""
     answers = [RemotingCommand.response(ResponseCode.SYSTEM_BUSY, "busy")] * 2
     usual = running.broker.handlers[RequestCode.GET_MAX_OFFSET]
     running.broker.on(RequestCode.GET_MAX_OFFSET, lambda *given: answers.pop() if answers else usual(*given))
@@ -123,8 +123,8 @@ async def test_a_busy_broker_is_asked_again(running: Peers) -> None:
     assert len(running.broker.asked(RequestCode.GET_MAX_OFFSET)) == 3
 
 
-async def test_progress_makes_its_group_by_a_pull(running: Peers) -> None:
-    """A broker that knows no such group gets one; what fails all the same is told by its queue."""
+async def test_a_commit_creates_its_group_by_a_pull(running: Peers) -> None:
+    """A missing group is created; a queue whose commit still fails is returned."""
     queue, other = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-b", 0)
     broker = running.broker
     usual = broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
@@ -140,8 +140,8 @@ async def test_progress_makes_its_group_by_a_pull(running: Peers) -> None:
     assert broker.committed("g", "T") == {0: 5}
 
 
-async def test_the_address_of_a_broker_by_its_name(running: Peers) -> None:
-    """As the name server has it now; one that is not registered is said so."""
+async def test_a_broker_address_by_its_name(running: Peers) -> None:
+    """As registered with the name server now; an unregistered broker is an error."""
     assert await broker_address(options(running), "broker-b") == running.brokers[1].address
     found = await asked(options(running), lambda cluster: cluster.addresses(["broker-a", "gone"]))
     assert found == {"broker-a": running.broker.address}

@@ -1,4 +1,4 @@
-"""Options: parsed by their rows, refused with a hint, never shown where they are secret."""
+"""Options: parsed by their rows, rejected with a hint, hidden if they are secret."""
 
 import pytest
 
@@ -37,8 +37,8 @@ ROWS = (
 TABLE = Table("t", Made, ROWS)
 
 
-def test_names_have_no_case_and_defaults_go_through_the_parser() -> None:
-    """What is not given is parsed from its default, or left to the struct."""
+def test_names_are_case_insensitive_and_defaults_are_parsed() -> None:
+    """An absent option gets its parsed default, or the struct's default."""
     assert parse(TABLE, {"NAMESRVADDR": " n:1 ", "Quick": "TRUE"}) == Made(name_server="n:1", size=7, quick=True)
 
 
@@ -49,24 +49,24 @@ def test_names_have_no_case_and_defaults_go_through_the_parser() -> None:
         ({"nameServer": "n:1", "sizes": "1"}, "t has no option sizes: did you mean size?"),
         ({"nameServer": "n:1", "zzz": "1"}, "t has no option zzz: see docs"),
         ({"nameServer": "n:1", "size": "0"}, "t: size must be a whole number above 0, not '0'"),
-        ({"nameServer": "n:1", "namesrvAddr": "n:1"}, "t: nameServer is given twice"),
+        ({"nameServer": "n:1", "namesrvAddr": "n:1"}, "t: nameServer is set twice"),
         ({"nameServer": "n:1", "accessKey": "k"}, "t: accessKey and secretKey go together"),
     ],
 )
-def test_what_is_wrong_is_named(options: dict[str, str], said: str) -> None:
-    """The error begins with the format and says what would do."""
+def test_errors_name_the_option(options: dict[str, str], said: str) -> None:
+    """The error begins with the format and contains the remedy."""
     with pytest.raises(OptionError) as raised:
         parse(TABLE, options)
     assert str(raised.value).startswith(said)
 
 
-def test_what_spark_adds_is_passed_over() -> None:
-    """A checkpoint location and a path are no options of ours."""
+def test_options_of_spark_are_ignored() -> None:
+    """Checkpoint location and path are not options of the format."""
     assert parse(TABLE, {"nameServer": "n:1", "checkpointLocation": "/c", "path": "p"}).size == 7
 
 
-def test_secrets_do_not_show() -> None:
-    """Neither in a representation nor in an error."""
+def test_secrets_are_hidden() -> None:
+    """In representations and in errors."""
     made = parse(TABLE, {"nameServer": "n:1", "accessKey": "k-123", "secretKey": "s-456"})
     assert "k-123" not in repr(made)
     assert "s-456" not in f"{made.secret_key} {made.credentials()}"
@@ -76,8 +76,8 @@ def test_secrets_do_not_show() -> None:
     assert made.access_key == Secret("k-123")
 
 
-def test_options_of_another_kind_of_query_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    """They have no effect, and that is logged."""
+def test_options_without_effect_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Options of another kind of query have no effect; that is logged."""
     assert warn_out_of_scope(TABLE, ["SIZE", "nameServer", "path"], Scope.BATCH) == ["size"]
     assert "option=size" in caplog.text
     assert warn_out_of_scope(TABLE, ["size"], Scope.STREAM) == []
@@ -95,12 +95,12 @@ def test_the_table_of_the_documentation() -> None:
     [("500", 500), ("500ms", 500), ("30s", 30_000), (" 15 m ", 900_000), ("2h", 7_200_000), ("1d", 86_400_000)],
 )
 def test_durations(value: str, ms: int) -> None:
-    """Numbers with units; without one they are milliseconds."""
+    """Numbers with units; a number without a unit is milliseconds."""
     assert duration_ms(value) == ms
 
 
-def test_parsers_say_what_they_want() -> None:
-    """A ValueError is the end of the sentence `must be ...`."""
+def test_parser_errors_describe_the_accepted_values() -> None:
+    """A ValueError completes the sentence `must be ...`."""
     for parser, value, said in (
         (duration_ms, "soon", "a time such as"),
         (count, "-1", "0 or more"),

@@ -1,8 +1,8 @@
-"""Which topics a pattern means."""
+"""Topic names that a pattern selects."""
 
 import pytest
 
-from skylarkmq.clients.spark.topic_names import is_meant
+from skylarkmq.clients.spark.topic_names import is_selected
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,6 @@ from skylarkmq.clients.spark.topic_names import is_meant
         ("%RETRY%g", "%DLQ%.*", False),
     ],
 )
-def test_a_pattern_means_whole_names_of_users_topics(topic: str, pattern: str, meant: bool) -> None:
-    """None of the system's; those of groups by a % only."""
-    assert is_meant(topic, pattern, {"broker-a"}) is meant
+def test_a_pattern_matches_whole_names_of_user_topics(topic: str, pattern: str, meant: bool) -> None:
+    """No system topics; topics of groups only by a pattern with a %."""
+    assert is_selected(topic, pattern, {"broker-a"}) is meant

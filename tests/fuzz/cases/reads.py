@@ -10,8 +10,8 @@ import numpy as np
 
 from skylarkmq.broker.processors.pull.response import python_found_head
 from skylarkmq.clients.spark.arrow.columns import _columns
-from skylarkmq.clients.spark.arrow.compiled_columns import plain_columns
-from skylarkmq.clients.spark.arrow.record_layout import Places, python_steps, steps
+from skylarkmq.clients.spark.arrow.compiled_columns import common_columns
+from skylarkmq.clients.spark.arrow.record_layout import RecordLayout, python_record_starts, record_starts
 from skylarkmq.protocol import compiled, record
 from skylarkmq.protocol.disk import UNIT
 from skylarkmq.protocol.errors import ProtocolError
@@ -88,25 +88,28 @@ def read(reader: record.RecordReader, row: memoryview, check_body: bool) -> obje
 def columns(rng: Random) -> None:
     """Records with properties for columns, sometimes damaged: equal columns, or None."""
     parts = [plain_record(rng) for _ in range(rng.randrange(1, 9))]
-    places = [sum(map(len, parts[:n])) for n in range(len(parts))]
+    positions = [sum(map(len, parts[:n])) for n in range(len(parts))]
     buffer = b"".join(parts)
     if is_damaged := rng.random() < 0.5:
         buffer = damaged(rng, buffer) or b"\0"
-        places = [at for at in places if at < len(buffer) - 4]
+        positions = [at for at in positions if at < len(buffer) - 4]
     if rng.random() < 0.1:
-        places = [number(rng), *places]
+        positions = [number(rng), *positions]
         is_damaged = True
     begin = rng.randrange(len(buffer) + 1) if rng.random() < 0.2 else 0
-    assert steps(exact(buffer), begin, len(buffer)).tolist() == python_steps(buffer, begin, len(buffer)).tolist()
-    starts = np.array(places, np.int64)
-    found = plain_columns(exact(buffer), starts)
+    assert (
+        record_starts(exact(buffer), begin, len(buffer)).tolist()
+        == python_record_starts(buffer, begin, len(buffer)).tolist()
+    )
+    starts = np.array(positions, np.int64)
+    found = common_columns(exact(buffer), starts)
     if found is None:
-        assert is_damaged or not places
+        assert is_damaged or not positions
         return
     try:
-        expected = _columns(Places(buffer, starts))
+        expected = _columns(RecordLayout(buffer, starts))
     except ProtocolError as error:
-        raise AssertionError(f"not refused by both: {error} {buffer!r} {places}") from error
+        raise AssertionError(f"not refused by both: {error} {buffer!r} {positions}") from error
     for name, column in found.items():
         column.validate(full=True)
         assert column.equals(expected[name]), name

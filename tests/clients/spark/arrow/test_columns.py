@@ -1,4 +1,4 @@
-"""Records become columns, and those say what protocol.record says: random, golden and broken ones."""
+"""Columns of records are compared with protocol.record: random, golden and damaged records."""
 
 import random
 import struct
@@ -75,8 +75,8 @@ def columns_of(buffer: bytes) -> list[dict[str, Any]]:
 
 @given(st.lists(records(), max_size=20))
 @settings(max_examples=150, deadline=None)
-def test_any_records_become_the_rows_that_protocol_decodes(parts: list[bytes]) -> None:
-    """Whatever hosts, versions, properties, times and compressions: each column says what the message says."""
+def test_rows_equal_the_messages_that_protocol_decodes(parts: list[bytes]) -> None:
+    """Any hosts, versions, properties, times and compressions: each column equals the message's value."""
     buffer = b"".join(parts)
     assert columns_of(buffer) == expected(buffer)
     assert queue_offsets(buffer, walk(buffer)).tolist() == [message.queue_offset for message in decode(buffer)]
@@ -84,7 +84,7 @@ def test_any_records_become_the_rows_that_protocol_decodes(parts: list[bytes]) -
 
 @given(st.lists(records(), min_size=1, max_size=12), st.randoms())
 @settings(max_examples=50, deadline=None)
-def test_rows_may_be_chosen(parts: list[bytes], chance: random.Random) -> None:
+def test_a_selection_of_records_becomes_only_those_rows(parts: list[bytes], chance: random.Random) -> None:
     """A batch of some of the starts has those rows, and no others."""
     buffer = b"".join(parts)
     chosen = sorted(chance.sample(range(len(parts)), chance.randint(0, len(parts))))
@@ -93,14 +93,14 @@ def test_rows_may_be_chosen(parts: list[bytes], chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("golden", GOLDEN_STORES, ids="-".join)
-def test_what_rocketmq_wrote_becomes_the_rows_that_protocol_decodes(golden: tuple[str, str], tmp_path: Path) -> None:
-    """Every segment of every golden store: the same rows, and the same place where records end."""
+def test_segments_of_rocketmq_become_the_rows_that_protocol_decodes(golden: tuple[str, str], tmp_path: Path) -> None:
+    """Every segment of every golden store: the same rows, and the same position of the end."""
     root = unpack_golden(golden[0], tmp_path, golden[1])
     for segment in sorted((root / COMMIT_LOG_DIRECTORY).iterdir()):
         data = segment.read_bytes()
         messages = [to_message(record) for record in iterate(data, check_body=False) if isinstance(record, Record)]
         starts = walk(data)
-        while len(starts) > len(messages):  # only lengths are walked; the torn record has one
+        while len(starts) > len(messages):  # walk checks only lengths; the store has one torn record
             with pytest.raises(ProtocolError, match="fields end at"):
                 record_batch(data, starts, "b", arrow_schema(include_properties=True))
             starts = starts[:-1]
@@ -110,8 +110,8 @@ def test_what_rocketmq_wrote_becomes_the_rows_that_protocol_decodes(golden: tupl
 
 
 @pytest.mark.parametrize("request_name", ["PULL_MESSAGE", "QUERY_MESSAGE", "VIEW_MESSAGE_BY_ID"])
-def test_what_rocketmq_answered_becomes_the_rows_that_protocol_decodes(request_name: str) -> None:
-    """The bodies of its answers are records one behind the other, all of them whole."""
+def test_responses_of_rocketmq_become_the_rows_that_protocol_decodes(request_name: str) -> None:
+    """The bodies of its pull responses are consecutive whole records."""
     answered = bodies(request_name, "response")
     assert len(answered) > 2
     for body in answered:
@@ -120,21 +120,21 @@ def test_what_rocketmq_answered_becomes_the_rows_that_protocol_decodes(request_n
 
 
 def test_without_properties_the_other_columns_are_the_same() -> None:
-    """The column `properties` comes only where the schema has it."""
+    """The column `properties` is present only if the schema has it."""
     buffer = encode_one(properties=b"TAGS\x01a\x02") * 3
     batch = record_batch(buffer, walk(buffer), None, arrow_schema(include_properties=False))
     assert rows_of(batch) == [row_of(message, None) for message in decode(buffer)]
 
 
-def test_no_records_are_a_batch_without_rows() -> None:
-    """Of an empty answer there are no rows, in all columns."""
+def test_no_records_become_a_batch_without_rows() -> None:
+    """An empty response becomes an empty batch with all columns."""
     batch = record_batch(b"", walk(b""), "b", arrow_schema(include_properties=True))
     assert batch.num_rows == 0
     assert batch.schema == arrow_schema(include_properties=True)
 
 
-def test_runs_of_equal_records_are_walked_like_others() -> None:
-    """Records of one length are stepped over at once, up to the first that has another, or is cut off."""
+def test_runs_of_equally_long_records_are_found() -> None:
+    """A run ends at the first record of another length, or at a truncated record."""
     short, long = encode_one(body=b"a"), encode_one(body=b"ab")
     for count in range(12):
         buffer = short * count + long + short * 2
@@ -144,8 +144,8 @@ def test_runs_of_equal_records_are_walked_like_others() -> None:
         assert walk(b"?" + buffer, 1).tolist() == (walk(buffer) + 1).tolist()
 
 
-def test_a_batch_keeps_nothing_of_the_buffer() -> None:
-    """The buffer may be filled anew while the batch is still used."""
+def test_a_batch_does_not_refer_to_the_buffer() -> None:
+    """The buffer may be refilled while the batch is still in use."""
     buffer = bytearray(encode_one(body=b"before", properties=b"TAGS\x01tag\x02KEYS\x01key\x02") * 4)
     starts = walk(buffer)
     batch = record_batch(buffer, starts, "b", arrow_schema(include_properties=True))
@@ -154,8 +154,8 @@ def test_a_batch_keeps_nothing_of_the_buffer() -> None:
     assert rows_of(batch) == before
 
 
-def test_a_body_that_cannot_be_inflated_is_null_and_told(caplog: pytest.LogCaptureFixture) -> None:
-    """A batch does not fail over one damaged body; the log names its queue and offset."""
+def test_a_body_that_cannot_be_decompressed_is_null_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """One damaged body does not fail the batch; the log contains its queue and offset."""
     good = encode_one(body=zlib.compress(b"payload"), sys_flag=SysFlag.COMPRESSED)
     bad = encode_one(body=b"no zlib", sys_flag=SysFlag.COMPRESSED, queue_offset=7)
     batch = record_batch(good + bad, walk(good + bad), "b", arrow_schema(include_properties=False))
@@ -164,8 +164,8 @@ def test_a_body_that_cannot_be_inflated_is_null_and_told(caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("compression", [SysFlag.COMPRESSION_LZ4, SysFlag.COMPRESSION_ZSTD])
-def test_a_body_that_cannot_be_inflated_takes_no_memory(compression: int) -> None:
-    """Not for as long as a worker lives, as large as bodies may be."""
+def test_a_body_that_cannot_be_decompressed_retains_no_memory(compression: int) -> None:
+    """A failed decompression must not allocate the maximum body size for the life of a worker."""
     bad = encode_one(body=b"neither of them", sys_flag=SysFlag.COMPRESSED | compression) * 10
     schema = arrow_schema(include_properties=False)
     record_batch(bad, walk(bad), "b", schema)
@@ -179,8 +179,8 @@ def test_a_body_that_cannot_be_inflated_takes_no_memory(compression: int) -> Non
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_bodies_of_all_codecs_are_inflated(codec: str) -> None:
-    """No other module is needed for them; a body that is cut off is null."""
+def test_bodies_of_all_codecs_are_decompressed(codec: str) -> None:
+    """No further module is needed; a truncated body is null."""
     flags = SysFlag.COMPRESSED | {"lz4": SysFlag.COMPRESSION_LZ4, "zstd": SysFlag.COMPRESSION_ZSTD}[codec]
     sink = pa.BufferOutputStream()
     with pa.output_stream(sink, compression=codec) as stream:
@@ -191,8 +191,8 @@ def test_bodies_of_all_codecs_are_inflated(codec: str) -> None:
     assert batch["body"].to_pylist() == [b"payload" * 100, None]
 
 
-def test_rows_that_inflate_to_too_much_are_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them in their order; one that is too large by itself comes alone."""
+def test_rows_that_decompress_to_too_many_bytes_become_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are returned in order; a row that is too large by itself is a batch of its own."""
     monkeypatch.setattr(columns, "MAX_BATCH_BYTES", 2_500)
     payloads = [bytes([number]) * (9_000 if number == 3 else 1_000) for number in range(8)]
     records = b"".join(encode_one(body=zlib.compress(body), sys_flag=SysFlag.COMPRESSED) for body in payloads)
@@ -217,8 +217,8 @@ BREAKAGES = {
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES)
-def test_what_is_no_record_is_refused_with_its_place(breakage: str) -> None:
-    """Each kind of damage is a ProtocolError with the byte at which the record begins, and what is wrong with it."""
+def test_damaged_records_are_rejected_with_their_position(breakage: str) -> None:
+    """Each kind of damage raises ProtocolError with the position of the record and the reason."""
     at, form, value, reason = BREAKAGES[breakage]
     good = encode_one(topic="Topic", body=b"hello", properties=b"TAGS\x01a\x02")
     broken = bytearray(good * 2)
@@ -227,8 +227,8 @@ def test_what_is_no_record_is_refused_with_its_place(breakage: str) -> None:
         record_batch(broken, walk(good * 2), "b", arrow_schema(include_properties=True))
 
 
-def test_starts_that_are_none_are_refused() -> None:
-    """Positions outside the buffer, and records that would overlap, are refused, too."""
+def test_invalid_starts_are_rejected() -> None:
+    """Positions outside the buffer and overlapping records raise ProtocolError."""
     buffer = encode_one() * 2
     size = len(buffer) // 2
     for starts in ([-1], [len(buffer)], [len(buffer) - 90], [0, 0], [size, 0]):
@@ -237,8 +237,8 @@ def test_starts_that_are_none_are_refused() -> None:
 
 
 @pytest.mark.fuzz
-def test_broken_bytes_are_rows_or_an_error(fuzz_rounds: int) -> None:
-    """Bytes flipped anywhere: what protocol.record still parses becomes the same rows, all else a ProtocolError."""
+def test_flipped_bytes_become_the_same_rows_or_an_error(fuzz_rounds: int) -> None:
+    """Records that protocol.record still parses become the same rows; all others raise ProtocolError."""
     given_any = given(st.lists(records(), min_size=1, max_size=6), st.randoms())
     settings(max_examples=max(fuzz_rounds // 500, 1), deadline=None)(given_any(check_broken))()
 

@@ -1,4 +1,4 @@
-"""The compiled leaf makes the columns that NumPy and Arrow make, or none."""
+"""The compiled module returns the same columns as NumPy and Arrow, or none."""
 
 from typing import Any
 
@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skylarkmq.clients.spark.arrow.columns import _columns, record_batch
-from skylarkmq.clients.spark.arrow.compiled_columns import plain_columns
-from skylarkmq.clients.spark.arrow.record_layout import Places, python_steps, steps
+from skylarkmq.clients.spark.arrow.compiled_columns import common_columns
+from skylarkmq.clients.spark.arrow.record_layout import RecordLayout, python_record_starts, record_starts
 from skylarkmq.clients.spark.arrow.schema import arrow_schema
 from skylarkmq.protocol import compiled
 from tests.clients.spark.arrow.test_columns import V6, encode_one
@@ -29,7 +29,7 @@ times = st.integers(0, 2_000_000_000_000) | st.sampled_from([-62_135_596_800_000
 
 
 @st.composite
-def plain_records(draw: Any) -> bytes:
+def records_in_common_layout(draw: Any) -> bytes:
     return encode_one(
         topic=draw(st.sampled_from(["T", "Orders", "%RETRY%" + "g" * 140])),
         body=draw(st.binary(max_size=50)),
@@ -44,29 +44,29 @@ def plain_records(draw: Any) -> bytes:
     )
 
 
-@given(st.lists(plain_records(), max_size=12), st.binary(max_size=120), st.randoms())
+@given(st.lists(records_in_common_layout(), max_size=12), st.binary(max_size=120), st.randoms())
 @settings(max_examples=300, deadline=None)
-def test_plain_records_have_the_same_columns(parts: list[bytes], rest: bytes, chance: Any) -> None:
-    """Of all of them and of some, whatever stands behind them; each column is whole."""
+def test_records_in_the_common_layout_have_the_same_columns(parts: list[bytes], rest: bytes, chance: Any) -> None:
+    """For all records and for some of them, whatever bytes follow; each column is valid."""
     buffer = b"".join(parts) + rest
-    places = [sum(map(len, parts[:n])) for n in range(len(parts))]
-    starts = np.array([place for place in places if chance.random() < 0.9], np.int64)
-    found = plain_columns(buffer, starts)
+    positions = [sum(map(len, parts[:n])) for n in range(len(parts))]
+    starts = np.array([at for at in positions if chance.random() < 0.9], np.int64)
+    found = common_columns(buffer, starts)
     assert found is not None
-    expected = _columns(Places(buffer, starts))
+    expected = _columns(RecordLayout(buffer, starts))
     assert found.keys() == expected.keys()
     for name, column in found.items():
         column.validate(full=True)
         assert column.equals(expected[name]), name
 
 
-@given(st.lists(plain_records(), max_size=12), st.integers(0, 2000), st.integers(-3, 3))
+@given(st.lists(records_in_common_layout(), max_size=12), st.integers(0, 2000), st.integers(-3, 3))
 @settings(max_examples=100, deadline=None)
-def test_steps_are_the_same(parts: list[bytes], cut: int, shift: int) -> None:
-    """Also of a part of the buffer, and from a place where no record is."""
+def test_record_starts_are_the_same(parts: list[bytes], cut: int, shift: int) -> None:
+    """Also for a part of the buffer, and from a position without a record."""
     buffer = b"".join(parts)
     begin, end = max(0, min(shift, len(buffer))), min(cut, len(buffer))
-    assert steps(buffer, begin, end).tolist() == python_steps(buffer, begin, end).tolist()
+    assert record_starts(buffer, begin, end).tolist() == python_record_starts(buffer, begin, end).tolist()
 
 
 @pytest.mark.parametrize(
@@ -81,39 +81,39 @@ def test_steps_are_the_same(parts: list[bytes], cut: int, shift: int) -> None:
         {"store_timestamp": 253_402_300_800_000},
     ],
 )
-def test_one_record_that_is_not_plain_leaves_all_to_the_others(other: dict[str, Any]) -> None:
-    """Nothing is made of a batch by halves."""
+def test_one_record_in_another_layout_disables_the_compiled_columns(other: dict[str, Any]) -> None:
+    """The compiled module never returns a part of a batch."""
     parts = [encode_one(), encode_one(**other), encode_one()]
     starts = np.array([0, len(parts[0]), len(parts[0] + parts[1])], np.int64)
-    assert plain_columns(b"".join(parts), starts[[0]]) is not None
-    assert plain_columns(b"".join(parts), starts) is None
+    assert common_columns(b"".join(parts), starts[[0]]) is not None
+    assert common_columns(b"".join(parts), starts) is None
 
 
-@given(st.lists(plain_records(), min_size=1, max_size=4), st.randoms())
+@given(st.lists(records_in_common_layout(), min_size=1, max_size=4), st.randoms())
 @settings(max_examples=200, deadline=None)
-def test_broken_records_are_none_or_the_same(parts: list[bytes], chance: Any) -> None:
-    """Bytes flipped anywhere: where there are columns, they are those of the twin."""
+def test_damaged_records_have_no_columns_or_the_same(parts: list[bytes], chance: Any) -> None:
+    """After flipped bytes, compiled columns equal those of the Python version, if there are any."""
     buffer = bytearray(b"".join(parts))
     starts = np.array([sum(map(len, parts[:n])) for n in range(len(parts))], np.int64)
     for _ in range(chance.randint(1, 4)):
         buffer[chance.randrange(len(buffer))] = chance.choice((0, 1, 2, 0x7F, 0x80, 0xFF, chance.randrange(256)))
-    found = plain_columns(buffer, starts)
+    found = common_columns(buffer, starts)
     if found is not None:
-        assert all(column.equals(_columns(Places(buffer, starts))[name]) for name, column in found.items())
+        assert all(column.equals(_columns(RecordLayout(buffer, starts))[name]) for name, column in found.items())
 
 
-def test_batches_are_the_same_with_all_columns() -> None:
-    """Those which the leaf does not know, too: ids of messages that have none, keys, properties."""
+def test_whole_batches_are_the_same() -> None:
+    """Including the other columns: keys, properties, and ids of messages without a unique id."""
     buffer = encode_one(properties=b"UNIQ_KEY\x01u\x02KEYS\x01a b\x02") + encode_one(properties=b"TAGS\x01t\x02")
     schema = arrow_schema(include_properties=True)
-    rows = rows_of(record_batch(buffer, steps(buffer, 0, len(buffer)), "b", schema))
+    rows = rows_of(record_batch(buffer, record_starts(buffer, 0, len(buffer)), "b", schema))
     assert [row["msgId"] for row in rows] == ["u", "0A00000100002A9F0000000000000000"]
     assert [row["key"] for row in rows] == ["a", None]
     assert [row["properties"] for row in rows] == [{"UNIQ_KEY": "u", "KEYS": "a b"}, {"TAGS": "t"}]
 
 
-def test_a_place_outside_of_the_buffer_is_refused() -> None:
-    """Nothing behind its end is looked at."""
+def test_a_start_outside_the_buffer_is_rejected() -> None:
+    """No byte after the buffer's end is read."""
     for begin, end in ((-1, 5), (0, 201)):
         with pytest.raises(ValueError, match="is not within 200 bytes"):
-            steps(bytes(200), begin, end)
+            record_starts(bytes(200), begin, end)

@@ -1,4 +1,4 @@
-"""The pipeline's command before it has a Spark: arguments become a job, and mistakes a line that says what to do."""
+"""The pipeline's command before the start of Spark: arguments become a job; mistakes become one line with advice."""
 
 import io
 import json
@@ -16,15 +16,15 @@ from typer.testing import CliRunner
 from skylarkmq import Message
 from skylarkmq.clients.blocking import Producer
 from skylarkmq.clients.spark.arrow.avro_bodies import Decoder, spark_type
-from skylarkmq.clients.spark.pipeline.command import NotStarted, decoding_of, pipeline, size, told
+from skylarkmq.clients.spark.pipeline.command import NotStarted, decoding_of, error_summary, pipeline, size
 from skylarkmq.clients.spark.pipeline.progress import lag, line
 from tests.harness.ports import free_ports
 
 NOBODY = f"127.0.0.1:{free_ports(1)[0]}"
 
 
-def refused(*arguments: str) -> str:
-    """What the command says when it does not start."""
+def error_of(*arguments: str) -> str:
+    """Return the output of a command that does not start."""
     done = CliRunner().invoke(pipeline, list(arguments))
     assert done.exit_code == 2, done.output
     assert len(done.stderr.splitlines()) == 1
@@ -34,11 +34,11 @@ def refused(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [
-        ((), "no name server answers"),
-        (("--json-schema", "id INT"), "Give --dead-letter-topic TOPIC, or --drop-bad-rows"),
-        (("--dead-letter-topic", "D"), "give --json-schema or --avro-schema"),
+        ((), "no name server responds"),
+        (("--json-schema", "id INT"), "set --dead-letter-topic TOPIC or --drop-bad-rows"),
+        (("--dead-letter-topic", "D"), "set --json-schema or --avro-schema"),
         (("--json-schema", "id INT", "--dead-letter-topic", "a b"), "--dead-letter-topic must be the name of a topic"),
-        (("--json-schema", "id INT", "--avro-schema", "x"), "bodies are one or the other"),
+        (("--json-schema", "id INT", "--avro-schema", "x"), "are both set"),
         (("--avro-schema", "nowhere.avsc"), "cannot read nowhere.avsc"),
         (("--option", "minPartitions"), "must be KEY=VALUE"),
         (("--option", "minPartition=3"), "did you mean minPartitions?"),
@@ -47,20 +47,20 @@ def refused(*arguments: str) -> str:
     ],
 )
 def test_a_mistake_is_one_line_with_advice(arguments: tuple[str, ...], advice: str) -> None:
-    """Nothing is started, and the exit code is 2."""
-    assert advice in refused("-n", NOBODY, "-t", "Orders", "-o", "lake", *arguments)
+    """The pipeline does not start, and the exit code is 2."""
+    assert advice in error_of("-n", NOBODY, "-t", "Orders", "-o", "lake", *arguments)
 
 
-def test_a_topic_that_is_not_there_is_named(mq_broker: Any) -> None:
-    """With the nearest that is."""
+def test_a_missing_topic_is_reported(mq_broker: Any) -> None:
+    """The error suggests the nearest topic."""
     with Producer("shop", namesrv=mq_broker.namesrv) as producer:
         producer.send(Message("Orders", b"x"))
-    said = refused("-n", mq_broker.namesrv, "-t", "Order", "-o", "lake")
-    assert "there is no topic Order: did you mean Orders?" in said
+    said = error_of("-n", mq_broker.namesrv, "-t", "Order", "-o", "lake")
+    assert "topic Order does not exist: did you mean Orders?" in said
 
 
-def test_a_schema_may_lie_in_a_file(tmp_path: Path) -> None:
-    """@FILE for JSON's DDL; Avro's is always a file."""
+def test_a_schema_can_be_a_file(tmp_path: Path) -> None:
+    """@FILE for Spark DDL; an Avro schema is always a file."""
     path = tmp_path / "schema"
     path.write_text("id BIGINT")
     assert decoding_of(f"@{path}", None).json == "id BIGINT"
@@ -69,22 +69,22 @@ def test_a_schema_may_lie_in_a_file(tmp_path: Path) -> None:
 
 
 def test_sizes_have_units() -> None:
-    """Powers of 1,024."""
+    """k, m and g are powers of 1,024."""
     assert [size(text) for text in ("1", "2k", "256m", "1GB")] == [1, 2048, 256 << 20, 1 << 30]
     with pytest.raises(NotStarted):
         size("0")
 
 
-def test_a_long_error_becomes_what_happened() -> None:
-    """The last Python error in Spark's account, or its first line."""
+def test_a_long_error_is_reduced_to_its_cause() -> None:
+    """The last Python error in Spark's message, or the first line."""
     error = "skylarkmq.clients.spark.source.data_loss.DataLoss: lost 5"
     spark = f"[STREAM_FAILED] Query\nTraceback\n  File x\n{error}\n  at org.apache\n"
-    assert told(spark) == "lost 5"
-    assert told("[STREAM_FAILED] Query\n  at org.apache\n") == "[STREAM_FAILED] Query"
+    assert error_summary(spark) == "lost 5"
+    assert error_summary("[STREAM_FAILED] Query\n  at org.apache\n") == "[STREAM_FAILED] Query"
 
 
 def test_progress_is_a_line_with_the_lag_of_each_topic() -> None:
-    """Offsets come as JSON texts; a queue that the batch has not seen lags by all it has."""
+    """Offsets are JSON texts; a queue that the batch does not contain counts as lagging by its whole length."""
     end = json.dumps({"@from": {}, "A": {"b": {"0": 5}}})
     latest = json.dumps({"A": {"b": {"0": 9, "1": 3}}, "B": {"b": {"0": 0}}})
     progress = {
@@ -154,24 +154,24 @@ def decode(schema: Any, bodies: list[bytes | None]) -> tuple[list[Any], list[str
 
 
 def test_every_type_of_avro_has_a_column() -> None:
-    """Values arrive as they were written."""
+    """Values are decoded as they were encoded."""
     (value,), (reason,) = decode(SCHEMA, [encoded(SCHEMA, DATUM)])
     assert reason is None
     assert value == DATUM | {"counts": [("a", 1)]}
 
 
-def test_what_is_no_datum_has_a_reason_and_no_value() -> None:
-    """Cut off, left over, nonsense, nothing: the others of the batch are read."""
+def test_an_invalid_datum_has_a_reason_and_no_value() -> None:
+    """Truncated, with trailing bytes, invalid, null: the other bodies of the batch are decoded."""
     schema = {"type": "record", "name": "r", "fields": [{"name": "s", "type": "string"}]}
     good = encoded(schema, {"s": "hello"})
     values, reasons = decode(schema, [good, good[:-1], good + b"x", b"", b"\x02\xff", b"\x7f", None])
     assert values == [{"s": "hello"}] + [None] * 6
     assert [reason is None for reason in reasons] == [True] + [False] * 6
-    assert "1 bytes are left over" in (reasons[2] or "")
+    assert "1 bytes remain" in (reasons[2] or "")
 
 
-def test_a_value_beyond_columns_is_bad_by_itself() -> None:
-    """A decimal of more digits than the schema allows does not take its batch with it."""
+def test_a_value_without_an_arrow_counterpart_has_a_reason() -> None:
+    """A decimal with more digits than the schema allows does not fail its batch."""
     schema = {
         "type": "record",
         "name": "r",
@@ -191,7 +191,7 @@ def test_a_value_beyond_columns_is_bad_by_itself() -> None:
         {"type": "record", "name": "r", "fields": [{"name": "self", "type": ["null", "r"]}]},
     ],
 )
-def test_schemas_without_a_counterpart_are_refused(schema: Any) -> None:
-    """When the pipeline starts, not at the first message."""
-    with pytest.raises(ValueError, match=r"no counterpart|no type"):
+def test_schemas_without_a_counterpart_are_rejected(schema: Any) -> None:
+    """The pipeline rejects them when it starts, not at the first message."""
+    with pytest.raises(ValueError, match=r"no counterpart|not an Avro type"):
         spark_type(schema)

@@ -1,4 +1,4 @@
-"""The ledger remembers the last batch of each query, whatever is lost around it."""
+"""The ledger returns the last batch of each query, whatever entries or offsets are lost."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -26,7 +26,7 @@ NOW_MS = 1_700_000_000_000
 
 @asynccontextmanager
 async def opened(namesrv: str) -> AsyncIterator[Ledger]:
-    """A ledger with a client of its own, as each process has one."""
+    """A ledger with its own client, as in a separate process."""
     async with Client(namesrv) as client:
         ledger = Ledger(client, TOPIC, GROUP)
         await ledger.start()
@@ -35,13 +35,13 @@ async def opened(namesrv: str) -> AsyncIterator[Ledger]:
 
 
 async def last(namesrv: str, query: str) -> int:
-    """What a process that has just started reads."""
+    """Return the last batch that a new process reads."""
     async with opened(namesrv) as ledger:
         return await ledger.last_batch(query)
 
 
 def test_the_highest_batch_counts_in_any_order() -> None:
-    """Entries can be folded in any order, and twice."""
+    """Entries can be merged in any order, and twice."""
     entries: list[Entry] = [{"q": Committed(n, NOW_MS), "other": Committed(0, 0)} for n in (3, 9, 1, 9)]
     known: Entry = {}
     for entry in entries:
@@ -49,20 +49,20 @@ def test_the_highest_batch_counts_in_any_order() -> None:
     assert known == {"q": Committed(9, NOW_MS), "other": Committed(0, 0)}
 
 
-def test_a_strange_message_says_nothing() -> None:
-    """What somebody else has sent to the topic is passed over."""
+def test_an_invalid_message_is_ignored() -> None:
+    """Foreign messages in the topic are ignored."""
     assert decoded(b"hello") == decoded(b'{"q": 1}') == {}
     assert decoded(b'{"q": {"batch": 1, "at": 2}}') == {"q": Committed(1, 2)}
 
 
-def test_queries_that_are_long_gone_are_left_out_of_summaries() -> None:
-    """A summary does not grow for ever."""
+def test_summaries_omit_queries_that_have_not_committed_for_long() -> None:
+    """Summaries do not grow without bound."""
     known = {"old": Committed(5, NOW_MS - FORGOTTEN_AFTER_MS), "new": Committed(1, NOW_MS)}
     assert summary(known, NOW_MS) == {"new": Committed(1, NOW_MS)}
 
 
-async def test_what_is_committed_is_read_by_others(mq_broker: Any) -> None:
-    """The topic is made when it is needed; each query has its own batches, and one that has none has none."""
+async def test_committed_batches_are_read_by_other_processes(mq_broker: Any) -> None:
+    """The topic is created on demand; each query has its own batches, or none."""
     async with opened(mq_broker.namesrv) as ledger:
         assert await ledger.last_batch("a") == NOTHING
         await ledger.commit("a", 0)
@@ -76,16 +76,16 @@ async def test_what_is_committed_is_read_by_others(mq_broker: Any) -> None:
         assert (await admin.client.routes.find(TOPIC)).publish_queues == (queue,)
 
 
-async def test_a_reader_sees_what_is_committed_after_it_has_begun(mq_broker: Any) -> None:
-    """A worker that keeps its ledger reads on from where it was."""
+async def test_a_reader_sees_commits_after_its_first_read(mq_broker: Any) -> None:
+    """A worker that keeps its ledger continues from its last read."""
     async with opened(mq_broker.namesrv) as reader, opened(mq_broker.namesrv) as writer:
         for batch in range(5):
             await writer.commit("q", batch)
             assert await reader.last_batch("q") == batch
 
 
-async def test_summaries_keep_reading_short_and_forget_nothing(mq_broker: Any) -> None:
-    """After hundreds of batches a new reader begins near the end, and knows idle queries, too."""
+async def test_summaries_keep_reads_short_and_lose_nothing(mq_broker: Any) -> None:
+    """After hundreds of batches, a new reader begins near the end and still finds idle queries."""
     async with opened(mq_broker.namesrv) as ledger:
         await ledger.commit("idle", 7)
         for batch in range(3 * SUMMARY_AFTER):
@@ -96,8 +96,8 @@ async def test_summaries_keep_reading_short_and_forget_nothing(mq_broker: Any) -
         assert reader.statistics().unsummed <= SUMMARY_AFTER + 1
 
 
-async def test_a_group_offset_that_is_lost_costs_only_time(mq_broker: Any) -> None:
-    """Beginning at the first entry, or at an offset that the topic never had, the answer is the same."""
+async def test_a_lost_group_offset_does_not_change_the_result(mq_broker: Any) -> None:
+    """The result is the same from the first entry, or from an offset that the topic never had."""
     async with opened(mq_broker.namesrv) as ledger:
         for batch in range(2 * SUMMARY_AFTER):
             await ledger.commit("q", batch)
@@ -108,8 +108,8 @@ async def test_a_group_offset_that_is_lost_costs_only_time(mq_broker: Any) -> No
             assert await last(mq_broker.namesrv, "q") == 2 * SUMMARY_AFTER - 1
 
 
-async def test_two_drivers_that_summarise_at_once_lose_nothing(mq_broker: Any) -> None:
-    """Entries between a summary's reading and its place in the log lie behind the offset that it makes possible."""
+async def test_concurrent_summaries_of_two_drivers_lose_nothing(mq_broker: Any) -> None:
+    """Entries between the read of a summary and its write lie after the committed offset."""
     async with opened(mq_broker.namesrv) as first, opened(mq_broker.namesrv) as second:
         for batch in range(2 * SUMMARY_AFTER):
             await first.commit("a", batch)
@@ -117,8 +117,8 @@ async def test_two_drivers_that_summarise_at_once_lose_nothing(mq_broker: Any) -
     assert [await last(mq_broker.namesrv, query) for query in "ab"] == [2 * SUMMARY_AFTER - 1] * 2
 
 
-async def test_strange_messages_in_the_topic_change_nothing(mq_broker: Any) -> None:
-    """Readers go on behind them."""
+async def test_invalid_messages_in_the_topic_do_not_stop_readers(mq_broker: Any) -> None:
+    """Readers continue after them."""
     async with opened(mq_broker.namesrv) as ledger:
         await ledger.commit("q", 1)
         async with Producer("stranger", namesrv=mq_broker.namesrv) as producer:

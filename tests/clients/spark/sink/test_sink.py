@@ -1,4 +1,4 @@
-"""A partition is written when every row is acknowledged; what cannot be written says why."""
+"""A partition is written when every row is acknowledged; errors contain their reason."""
 
 import logging
 import pickle
@@ -41,8 +41,8 @@ BEGINNING, END = datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4e9, UTC
 
 
 @pytest.fixture(autouse=True)
-def clients_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The sink keeps its clients for the life of its process. Here their brokers are gone with each test."""
+def close_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the clients that the sink keeps for the life of its process: their brokers end with each test."""
     made: list[Client] = []
 
     def client(name_server: str, settings: ClientSettings) -> Client:
@@ -86,7 +86,7 @@ def numbers(messages: Sequence[MessageExt]) -> list[int]:
 
 
 def test_every_row_is_a_message_when_write_returns(mq_broker: Any) -> None:
-    """In few requests, each message with its mark; the report counts them."""
+    """Few requests are sent; each message has its mark; the report counts rows, bytes and requests."""
     report = write_partition(options(mq_broker), task(batch=4, partition=2), batches(1000))
     messages = stored(mq_broker)
     assert numbers(messages) == list(range(1000))
@@ -96,21 +96,21 @@ def test_every_row_is_a_message_when_write_returns(mq_broker: Any) -> None:
     assert pickle.loads(pickle.dumps(report)) == report
 
 
-def test_an_empty_partition_asks_nobody() -> None:
-    """Spark writes empty batches too; they need no broker."""
+def test_an_empty_partition_sends_no_request() -> None:
+    """Spark writes empty batches, too; they need no broker."""
     (port,) = free_ports(1)
     nobody = parse(OPTIONS, {"nameServer": f"127.0.0.1:{port}", "topic": "T"})
     assert write_partition(nobody, task(), batches(0)) == TaskReport(*task())
 
 
-def test_marks_can_be_left_out(mq_broker: Any) -> None:
-    """markRows=false spares the property."""
+def test_marks_can_be_disabled(mq_broker: Any) -> None:
+    """markRows=false omits the property."""
     write_partition(options(mq_broker, markRows="false"), task(), batches(2))
     assert all(MARK not in message.properties for message in stored(mq_broker))
 
 
 def test_rows_of_a_group_keep_their_order_in_one_queue(mq_broker: Any) -> None:
-    """Small requests, many in flight: within a group nothing overtakes."""
+    """With small requests and many of them in flight, the order within a group is kept."""
     few = options(mq_broker, batchRows="3", maxInFlight="16")
     write_partition(few, task(), batches(600, messageGroup=lambda n: f"g{n % 7}"))
     messages = stored(mq_broker)
@@ -121,8 +121,8 @@ def test_rows_of_a_group_keep_their_order_in_one_queue(mq_broker: Any) -> None:
         assert [int(message.body) for message in of_group] == list(range(group, 600, 7))
 
 
-def test_rows_go_where_their_column_says(mq_broker: Any) -> None:
-    """Several topics in one partition, delayed rows and large ones among the others."""
+def test_rows_go_to_the_topic_in_their_column(mq_broker: Any) -> None:
+    """Several topics in one partition, with delayed and large rows among the others."""
     wide = parse(OPTIONS, {"nameServer": mq_broker.namesrv, "batchBytes": "2000"})
     write_partition(
         wide,
@@ -132,11 +132,11 @@ def test_rows_go_where_their_column_says(mq_broker: Any) -> None:
         ),
     )
     counts = [len(stored(mq_broker, f"T{n}")) for n in range(3)]
-    assert counts == [17, 16, 16]  # 7 of T1 waits for its time, in the schedule topic
+    assert counts == [17, 16, 16]  # row 7 of T1 is delayed, in the schedule topic
 
 
 def test_a_batch_in_the_ledger_is_not_sent_again(mq_broker: Any) -> None:
-    """The same batch once more is read and skipped; without a commit it is sent again, with the same marks."""
+    """A repeated batch is read and skipped; without a commit it is sent again, with the same marks."""
     with_ledger = options(mq_broker, skipCommittedBatches="true")
     reports = [write_partition(with_ledger, task(batch=0, attempt=attempt), batches(10)) for attempt in range(2)]
     assert [(report.rows, report.skipped) for report in reports] == [(10, 0)] * 2
@@ -151,8 +151,8 @@ def test_a_batch_in_the_ledger_is_not_sent_again(mq_broker: Any) -> None:
 
 
 @pytest.mark.parametrize("loser", ["ends", "is killed"])
-def test_two_attempts_of_a_task_at_once(mq_broker: Any, loser: str) -> None:
-    """Speculation: in lock-step, cut into batches differently, each row comes once or twice, always with its mark."""
+def test_two_concurrent_attempts_of_a_task(mq_broker: Any, loser: str) -> None:
+    """Speculative execution, with different batches: each row is sent once or twice, always with its mark."""
     few = options(mq_broker, batchRows="10", maxInFlight="4")
     together = threading.Barrier(2)
 
@@ -175,7 +175,10 @@ def test_two_attempts_of_a_task_at_once(mq_broker: Any, loser: str) -> None:
 
 
 def in_step(together: threading.Barrier, per_batch: int, dies: bool) -> Iterator[pa.RecordBatch]:
-    """600 rows; before every 180th each attempt waits for the other. One that dies does so before the last of these."""
+    """Yield 600 rows; before every 180th, wait for the other attempt.
+
+    With `dies`, raise before the last of these rows.
+    """
     for number, batch in enumerate(batches(600, per_batch)):
         if number * per_batch % 180 == 0:
             together.wait(10)
@@ -184,8 +187,8 @@ def in_step(together: threading.Barrier, per_batch: int, dies: bool) -> Iterator
         yield batch
 
 
-def test_a_refused_send_fails_the_task_with_the_reason(mq_broker: Any) -> None:
-    """Topic, code, remark, which rows, and what to do are in the error."""
+def test_a_rejected_send_fails_the_task_with_the_reason(mq_broker: Any) -> None:
+    """The error contains topic, code, remark, rows and the remedy."""
 
     async def forbid() -> None:
         async with Admin(namesrv=mq_broker.namesrv) as admin:
@@ -197,15 +200,15 @@ def test_a_refused_send_fails_the_task_with_the_reason(mq_broker: Any) -> None:
 
 
 @pytest.mark.mq_broker(maxMessageSize=1000)
-def test_a_message_that_the_broker_does_not_take_fails_at_once(mq_broker: Any) -> None:
-    """What cannot pass is not repeated: the broker's code and remark are in the error."""
+def test_a_permanent_rejection_fails_at_once(mq_broker: Any) -> None:
+    """A permanent error is not retried; the error contains the broker's code and remark."""
     patient = options(mq_broker, retryTimeoutMs="1h")
     with pytest.raises(WriteFailed, match=r"from query:0:0:0 on,.*MESSAGE_ILLEGAL \(13\)"):
         write_partition(patient, task(), iter([pa.RecordBatch.from_pydict({"body": pa.array([b"x" * 2000])})]))
 
 
-def test_nobody_there_fails_after_the_time_for_retries() -> None:
-    """The error names the address that was tried."""
+def test_an_unreachable_broker_fails_the_task_after_the_retry_timeout() -> None:
+    """The error contains the address."""
     (port,) = free_ports(1)
     nobody = parse(OPTIONS, {"nameServer": f"127.0.0.1:{port}", "topic": "T", "retryTimeoutMs": "10ms"})
     with pytest.raises(WriteFailed, match=f"127.0.0.1:{port}"):
@@ -213,13 +216,13 @@ def test_nobody_there_fails_after_the_time_for_retries() -> None:
 
 
 def test_a_row_without_a_body_fails_the_task(mq_broker: Any) -> None:
-    """It is named by its position."""
+    """The error contains the row's position."""
     with pytest.raises(WriteFailed, match="row 1: body is null"):
         write_partition(options(mq_broker), task(), iter([pa.RecordBatch.from_pydict({"body": pa.array([b"", None])})]))
 
 
-def test_what_happened_is_logged(mq_broker: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Each task, each batch with its totals, and an abort with what was sent before it."""
+def test_tasks_batches_and_aborts_are_logged(mq_broker: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Each task, each batch with its totals, and an abort with the rows sent before it."""
     caplog.set_level(logging.INFO)
     reports = [write_partition(options(mq_broker), task(partition=n), batches(10)) for n in range(2)]
     commit(options(mq_broker), reports)
@@ -227,11 +230,11 @@ def test_what_happened_is_logged(mq_broker: Any, caplog: pytest.LogCaptureFixtur
     told = "\n".join(record.getMessage() for record in caplog.records)
     assert "partition written query=query batch=0 partition=1 attempt=0 rows=10 bytes=10" in told
     assert "batch written query=query batch=0 partitions=2 rows=20 bytes=20" in told
-    assert "batch aborted, what was sent stays sent partitions=1 rows=10" in told
+    assert "batch aborted, rows already sent remain in the topic partitions=1 rows=10" in told
 
 
 def test_writers_are_checked_where_they_are_planned() -> None:
-    """Wrong options, columns and modes are errors before anything runs."""
+    """Wrong options, columns and modes raise errors before a task starts."""
     given = {"nameServer": "host:9876", "topic": "T"}
     with pytest.raises(WriteFailed, match=r"mode\('append'\)"):
         batch_writer(given, SCHEMA, True)
@@ -247,8 +250,8 @@ def test_writers_are_checked_where_they_are_planned() -> None:
         stream_writer(given, StructType([StructField("body", ArrayType(StringType()))]), False)
 
 
-def test_a_planned_writer_travels_without_connections() -> None:
-    """It is pickled with its name for marks, so that all tasks, and their repetitions, share it."""
+def test_a_planned_writer_is_pickled_without_connections() -> None:
+    """It is pickled with its write id, so all tasks and their repetitions use the same id."""
     secrets = {"accessKey": "me", "secretKey": "hush"}
     writer = batch_writer({"nameServer": "host:9876", "topic": "T"} | secrets, SCHEMA, False)
     copy = pickle.loads(pickle.dumps(writer))
@@ -257,7 +260,7 @@ def test_a_planned_writer_travels_without_connections() -> None:
     assert "hush" not in repr(vars(writer))
 
 
-def test_outside_a_task_nothing_is_written() -> None:
+def test_write_outside_a_task_is_rejected() -> None:
     """The ids of a write come from Spark's task."""
     writer = stream_writer({"nameServer": "host:9876", "topic": "T"}, SCHEMA, False)
     with pytest.raises(WriteFailed, match="Spark task"):

@@ -1,4 +1,4 @@
-"""Losses: an error that names the range, or a warning for each run of offsets."""
+"""Losses: an error with the range, or one warning for each run of offsets."""
 
 import pytest
 
@@ -9,21 +9,21 @@ QUEUE = MessageQueue("T", "b", 0)
 
 
 def test_a_loss_fails_with_its_range() -> None:
-    """And says how to go on without it."""
+    """The error names the option that continues without the messages."""
     with pytest.raises(DataLoss, match=r"T@b:0 from offset 3 to 9 \(excluded\): gone.*failOnDataLoss to false"):
-        LossRule(True).note(Loss(QUEUE, 3, 9, "gone"))
+        LossRule(True).record(Loss(QUEUE, 3, 9, "gone"))
 
 
-def test_neighbours_are_told_as_one(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever the order in which they were noted, and once."""
+def test_adjacent_losses_are_logged_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    """Independent of the order in which they were recorded; each loss is logged once."""
     rule = LossRule(False)
     for begin in (6, 0, 3, 20):
-        rule.note(Loss(QUEUE, begin, begin + 3, "gone"))
-    assert rule.tell() == [Loss(QUEUE, 0, 9, "gone"), Loss(QUEUE, 20, 23, "gone")]
-    assert rule.tell() == []
+        rule.record(Loss(QUEUE, begin, begin + 3, "gone"))
+    assert rule.log_losses() == [Loss(QUEUE, 0, 9, "gone"), Loss(QUEUE, 20, 23, "gone")]
+    assert rule.log_losses() == []
     assert caplog.text.count("messages lost") == 2
 
 
-def test_an_unknown_end_is_said_so() -> None:
-    """As of a queue that does not exist any more."""
+def test_a_loss_with_an_unknown_end_is_described() -> None:
+    """For example of a deleted queue."""
     assert str(Loss(QUEUE, 3, None, "why")) == "T@b:0 from offset 3 on: why"

@@ -1,4 +1,4 @@
-"""Pulls in flight, and their answers in order."""
+"""Pulls in flight, and the reordering of their responses."""
 
 import random
 from itertools import pairwise
@@ -18,8 +18,8 @@ def slot(at: int = 10, end: int = 42, range_end: int = 100) -> Slot:
 
 
 @pytest.mark.parametrize("step", [32, 100, 1000])
-def test_pieces_come_in_order_once_whatever_happens(step: int) -> None:
-    """Answers out of order, short ones, empty ones, lost connections: each range's offsets come in order, once."""
+def test_pieces_are_returned_in_order_and_once(step: int) -> None:
+    """Responses out of order, short or empty, and lost connections: offsets are returned in order, once."""
     for seed in range(60):
         chance = random.Random(seed)
         ranges = [Range(queue, begin := chance.randrange(100), begin + chance.randrange(1, 400)) for queue in QUEUES]
@@ -30,16 +30,16 @@ def test_pieces_come_in_order_once_whatever_happens(step: int) -> None:
         while not window.is_finished:
             while window.in_flight < 8 and (asked := window.next_slot()) is not None:
                 number += 1
-                window.asked(number, asked)
+                window.mark_sent(number, asked)
                 in_flight.append(number)
             if chance.random() < 0.05:
                 window.lose_connection()
                 in_flight.clear()
                 continue
-            answered = window.answered(in_flight.pop(chance.randrange(len(in_flight))))
+            answered = window.take_slot(in_flight.pop(chance.randrange(len(in_flight))))
             assert answered is not None
             if chance.random() < 0.1:
-                window.again(answered)
+                window.retry(answered)
             else:
                 window.advance(answered, answered.at + chance.randrange(1, 33), (answered.at, number))
             for piece in window.take():
@@ -49,23 +49,23 @@ def test_pieces_come_in_order_once_whatever_happens(step: int) -> None:
             assert edges[0][0] == whole.begin
             assert edges[-1][1] == whole.end
             assert all(before[1] == after[0] for before, after in pairwise(edges))
-        assert not list(window.held())
+        assert not list(window.waiting_pieces())
 
 
-def test_an_answer_nobody_waits_for_is_nothing() -> None:
-    """As of a connection that was given up."""
+def test_an_unexpected_response_is_ignored() -> None:
+    """For example the response on a closed connection."""
     window = PullWindow([Range(QUEUES[0], 0, 10)], 32)
     asked = window.next_slot()
     assert asked is not None
-    window.asked(1, asked)
+    window.mark_sent(1, asked)
     window.lose_connection()
-    assert window.answered(1) is None
+    assert window.take_slot(1) is None
     assert not window.is_finished
     assert window.next_slot() is asked
 
 
-def test_nothing_to_read_is_finished_at_once() -> None:
-    """Without ranges there is nothing to ask."""
+def test_a_window_without_ranges_is_finished() -> None:
+    """There is no slot to request."""
     window = PullWindow([], 32)
     assert window.is_finished
     assert window.take() == []
@@ -89,8 +89,8 @@ def test_nothing_to_read_is_finished_at_once() -> None:
         (R.NO_PERMISSION, 10, False, Kind.REFUSED, 10),
     ],
 )
-def test_what_answers_mean(code: R, following: int, is_filtered: bool, kind: Kind, upto: int) -> None:
-    """Of a slot [10, 42) in a range that ends at 100."""
+def test_responses_are_interpreted(code: R, following: int, is_filtered: bool, kind: Kind, upto: int) -> None:
+    """For a slot [10, 42) in a range that ends at 100."""
     found = verdict(code, following, slot(), is_filtered)
     assert (found.kind, found.upto) == (kind, upto)
     assert (found.why == DELETED) == (kind is Kind.LOST)

@@ -1,4 +1,4 @@
-"""What an executor reads, from a broker that answers late, out of order, in small pieces, or not at all."""
+"""Reads of an executor, from a broker whose responses are late, out of order, small, or missing."""
 
 import asyncio
 import random
@@ -64,7 +64,7 @@ def options(cluster: Cluster, **given: str) -> SourceOptions:
 async def read(
     cluster: Cluster, *ranges: Range, address: str | None = "", **given: str
 ) -> dict[MessageQueue, list[int]]:
-    """The offsets that were read of each queue, in the order in which they came."""
+    """Return the offsets read of each queue, in the order of the rows."""
     address = cluster.broker.address if address == "" else address
     work = Work("broker-a", address, ranges)
 
@@ -88,7 +88,7 @@ BOTH = tuple(Range(queue, 3, COUNT - 5) for queue in QUEUES)
 
 
 def found(broker: Broker, request: RemotingCommand, most: int = COUNT) -> RemotingCommand:
-    """The answer of a broker that never waits, with so many messages."""
+    """Return the immediate response of a broker with up to `most` messages."""
     header = request.header(PullMessageHeader)
     at = header.queue_offset
     records = broker.queues[header.topic, header.queue_id][at : at + min(most, header.max_msg_nums)]
@@ -96,12 +96,12 @@ def found(broker: Broker, request: RemotingCommand, most: int = COUNT) -> Remoti
 
 
 async def test_ranges_are_read_in_order(cluster: Cluster, broker: Broker) -> None:
-    """From their begins to their ends, and nothing else."""
+    """From their begin to their end, and nothing else."""
     assert await read(cluster, *BOTH) == everything(*BOTH)
 
 
-async def test_a_pull_is_what_its_typed_header_says(cluster: Cluster) -> None:
-    """The template is filled in the right places, signed or not."""
+async def test_the_template_equals_the_typed_header(cluster: Cluster) -> None:
+    """The template is filled at the right positions, signed or not."""
     made = options(cluster, subExpression="a || b%d", groupId="g")
     for credentials in (None, Credentials("k", "s")):
         frames = PullFrames(made, QUEUES[1], credentials)
@@ -113,8 +113,8 @@ async def test_a_pull_is_what_its_typed_header_says(cluster: Cluster) -> None:
         assert frames.header(123, 7).subscription == "a || b%d"
 
 
-async def test_answers_out_of_order_are_put_in_order(cluster: Cluster, broker: Broker) -> None:
-    """A broker with many threads answers as it likes; small and empty answers ask for the rest."""
+async def test_responses_out_of_order_are_reordered(cluster: Cluster, broker: Broker) -> None:
+    """A multithreaded broker responds in any order; after small and empty responses the rest is requested."""
     chance = random.Random(5)
 
     async def late(connection: PeerConnection, request: RemotingCommand) -> RemotingCommand:
@@ -126,7 +126,7 @@ async def test_answers_out_of_order_are_put_in_order(cluster: Cluster, broker: B
 
 
 async def test_a_connection_that_breaks_is_opened_again(cluster: Cluster, broker: Broker) -> None:
-    """Every so many pulls; what was in flight is asked for once more."""
+    """The connection breaks repeatedly; the requests in flight are repeated."""
     count = 0
 
     def breaking(connection: PeerConnection, request: RemotingCommand) -> RemotingCommand:
@@ -140,21 +140,21 @@ async def test_a_connection_that_breaks_is_opened_again(cluster: Cluster, broker
     assert await read(cluster, *BOTH) == everything(*BOTH)
 
 
-async def test_a_broker_that_moved_is_found_by_its_name(cluster: Cluster, broker: Broker) -> None:
-    """Also when the task was planned without an address."""
+async def test_a_broker_with_a_new_address_is_found_by_its_name(cluster: Cluster, broker: Broker) -> None:
+    """Also if the task was planned without an address."""
     assert await read(cluster, *BOTH, address="127.0.0.1:1") == everything(*BOTH)
     assert await read(cluster, *BOTH, address=None) == everything(*BOTH)
 
 
-async def test_a_broker_that_stays_silent_fails_the_task(cluster: Cluster, broker: Broker) -> None:
-    """When the time is over, with its name."""
+async def test_a_broker_that_does_not_respond_fails_the_task(cluster: Cluster, broker: Broker) -> None:
+    """After the timeout; the error contains the broker's name."""
     broker.on(RequestCode.PULL_MESSAGE, silence)
     with pytest.raises(ConnectionBroken, match=r"broker broker-a at .* timed out"):
         await read(cluster, *BOTH, brokerTimeoutMs="500", pullTimeoutMs="200")
 
 
-async def test_a_busy_broker_is_asked_again(cluster: Cluster, broker: Broker) -> None:
-    """After one pause for all answers that said so; it fails when that does not end."""
+async def test_pulls_are_retried_while_the_broker_is_busy(cluster: Cluster, broker: Broker) -> None:
+    """One pause covers all busy responses; the task fails if the broker stays busy."""
     left = 100
 
     def busy(connection: PeerConnection, request: RemotingCommand) -> RemotingCommand:
@@ -165,19 +165,19 @@ async def test_a_busy_broker_is_asked_again(cluster: Cluster, broker: Broker) ->
     broker.on(RequestCode.PULL_MESSAGE, busy)
     assert await read(cluster, *BOTH) == everything(*BOTH)
     left = 1 << 60
-    with pytest.raises(ConnectionBroken, match="it stays busy: too much"):
+    with pytest.raises(ConnectionBroken, match="the broker stays busy: too much"):
         await read(cluster, *BOTH, brokerTimeoutMs="200")
 
 
-async def test_a_refusal_is_told_with_its_remark(cluster: Cluster, broker: Broker) -> None:
-    """At once."""
+async def test_a_rejected_pull_fails_with_its_remark(cluster: Cluster, broker: Broker) -> None:
+    """Without a retry."""
     broker.on(RequestCode.PULL_MESSAGE, refuse(ResponseCode.NO_PERMISSION, "not you"))
     with pytest.raises(BrokerError, match=r"NO_PERMISSION \(16\): not you"):
         await read(cluster, *BOTH)
 
 
 def answering(code: ResponseCode, below: int, following: int) -> Callable[..., object]:
-    """Answers of a broker that has nothing below an offset."""
+    """Responses of a broker without messages below an offset."""
 
     def answer(broker: Broker) -> Callable[..., object]:
         usual = broker.handlers[RequestCode.PULL_MESSAGE]
@@ -193,15 +193,17 @@ def answering(code: ResponseCode, below: int, following: int) -> Callable[..., o
 
 
 @pytest.mark.parametrize("code", [ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY])
-async def test_what_was_deleted_is_lost(cluster: Cluster, broker: Broker, code: ResponseCode) -> None:
-    """An error that names all that is missing; without failOnDataLoss reading goes on behind it."""
+async def test_deleted_messages_count_as_lost(cluster: Cluster, broker: Broker, code: ResponseCode) -> None:
+    """The error contains the whole missing range; without failOnDataLoss, reading continues after it."""
     broker.on(RequestCode.PULL_MESSAGE, answering(code, 100, 100)(broker))  # type: ignore[arg-type]
     with pytest.raises(DataLoss, match=r"T@broker-a:0 from offset 3 to 100 \(excluded\): deleted"):
         await read(cluster, BOTH[0])
     assert await read(cluster, BOTH[0], failOnDataLoss="false") == everything(Range(QUEUES[0], 100, COUNT - 5))
 
 
-async def test_a_hole_in_an_answer_is_lost(cluster: Cluster, broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_gap_in_a_response_counts_as_lost(
+    cluster: Cluster, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
     """Every offset of a range is accounted for."""
     for number in (40, 41, 45):
         broker.queues["T", 0][number] = b""
@@ -213,8 +215,10 @@ async def test_a_hole_in_an_answer_is_lost(cluster: Cluster, broker: Broker, cap
 
 
 @pytest.mark.parametrize("code", [ResponseCode.TOPIC_NOT_EXIST, ResponseCode.PULL_NOT_FOUND])
-async def test_a_queue_that_is_gone_is_lost_after_a_while(cluster: Cluster, broker: Broker, code: ResponseCode) -> None:
-    """When the broker has said so several times."""
+async def test_a_missing_queue_counts_as_lost_after_retries(
+    cluster: Cluster, broker: Broker, code: ResponseCode
+) -> None:
+    """Only after several responses that agree."""
     count = 0
 
     def gone(connection: PeerConnection, request: RemotingCommand) -> RemotingCommand:
@@ -231,7 +235,7 @@ async def test_a_queue_that_is_gone_is_lost_after_a_while(cluster: Cluster, brok
 
 
 async def test_tags_are_compared_as_text(cluster: Cluster, broker: Broker) -> None:
-    """The peer sends everything, as a broker may whose hashes are the same."""
+    """The peer returns all messages, like a broker whose tags have equal hashes."""
     chosen = await read(cluster, *BOTH, subExpression="0 || 2")
     assert chosen == {q: [n for n in range(3, COUNT - 5) if n % 3 != 1] for q in QUEUES}
 
@@ -239,7 +243,7 @@ async def test_tags_are_compared_as_text(cluster: Cluster, broker: Broker) -> No
 async def test_filtered_pulls_are_in_flight_together(
     cluster: Cluster, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several parts of a range at once: rows come in order and once, though answers reach into the next parts."""
+    """Several slots of a range at once: rows are in order and unique, although responses reach into the next slots."""
     monkeypatch.setattr(range_reader, "FILTERED_STEP", 50)
     together: list[int] = []
     under_way = 0
@@ -262,7 +266,7 @@ async def test_filtered_pulls_are_in_flight_together(
 
 
 async def test_connections_are_kept_for_the_next_task(cluster: Cluster, broker: Broker) -> None:
-    """One for both; a task that is given up closes its own."""
+    """One connection serves both tasks; a canceled task closes its own."""
     await read(cluster, *BOTH)
     await read(cluster, *BOTH)
     assert len(broker.connections) == 1
@@ -274,8 +278,8 @@ async def test_connections_are_kept_for_the_next_task(cluster: Cluster, broker: 
 
 
 @pytest.mark.parametrize("size", [700 * 1024, 5 * 1024 * 1024])
-async def test_answers_larger_than_the_buffer(cluster: Cluster, broker: Broker, size: int) -> None:
-    """It grows for them."""
+async def test_the_buffer_grows_for_large_responses(cluster: Cluster, broker: Broker, size: int) -> None:
+    """A response may be larger than the buffer."""
     body = bytes(size)
     for _ in range(9):
         broker.store("L", 0, body)

@@ -1,4 +1,4 @@
-"""The options of the source: what they mean together."""
+"""Combinations of the source's options."""
 
 import pickle
 
@@ -14,7 +14,7 @@ def made(**options: str) -> SourceOptions:
 
 
 def test_defaults_are_those_of_the_documentation() -> None:
-    """One queue one task, everything, wait for nothing, fail on loss."""
+    """One range per task, all messages, no minimum, failure on loss."""
     options = made()
     assert options.subscribe == ("T",)
     assert (options.expression, options.expression_type, options.takes_everything) == ("*", "TAG", True)
@@ -24,8 +24,8 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert options.tls_settings() is None
 
 
-def test_they_travel_to_executors() -> None:
-    """Pickled and back they are the same, JSON and secrets too."""
+def test_options_can_be_pickled() -> None:
+    """Pickled options are equal to the original, including JSON and secrets."""
     options = made(
         startingOffsets='{"T":{"b":{"0":-1}}}', accessKey="k", secretKey="s", startingOffsetsByTimestamp='{"T":5}'
     )
@@ -33,7 +33,7 @@ def test_they_travel_to_executors() -> None:
 
 
 def test_topics_queues_and_patterns() -> None:
-    """Lists lose their repetitions; queues are sorted."""
+    """Lists lose their duplicates; queues are sorted."""
     assert made(subscribe=" b, a ,b").subscribe == ("a", "b")
     assigned = parse(SOURCE_OPTIONS, {"nameServer": "n:1", "assign": '{"T":{"b":[1,0,1]}}'})
     assert assigned.assign == (MessageQueue("T", "b", 0), MessageQueue("T", "b", 1))
@@ -43,31 +43,31 @@ def test_topics_queues_and_patterns() -> None:
     ("options", "said"),
     [
         ({"subscribePattern": "T.*"}, "give one of subscribe"),
-        ({"subscribe": " , "}, "topics with commas"),
+        ({"subscribe": " , "}, "topics separated by commas"),
         ({"startingOffsets": '{"T":{"b":{"0":-3}}}'}, "startingOffsets must be earliest, latest, or JSON"),
         ({"endingOffsets": '{"T":{"b":{"0":-2}}}'}, "endingOffsets must be latest, or JSON"),
-        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is more than maxOffsetsPerTrigger"),
-        ({"minPartitions": "9", "maxPartitions": "8"}, "is more than maxPartitions"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is larger than maxOffsetsPerTrigger"),
+        ({"minPartitions": "9", "maxPartitions": "8"}, "is larger than maxPartitions"),
         ({"expressionType": "SQL92"}, "needs a subExpression"),
         ({"nameServer": "host"}, "nameServer must be host:port"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: dict[str, str], said: str) -> None:
-    """Each with its own words."""
+def test_contradictions_are_rejected(options: dict[str, str], said: str) -> None:
+    """Each with its own message."""
     with pytest.raises(OptionError, match=said):
         made(**options)
 
 
 def test_tags_and_expressions_become_subscriptions() -> None:
-    """Tags bring their hashes; SQL92 goes as it is."""
+    """Tags become hashes; an SQL92 expression is unchanged."""
     tags = made(subExpression="a || b").subscription("T")
     assert (tags.sub_string, sorted(tags.tags_set), len(tags.code_set)) == ("a || b", ["a", "b"], 2)
     sql = made(subExpression="x > 1", expressionType="sql92")
     assert (sql.subscription("T").expression_type, sql.is_by_tags, sql.takes_everything) == ("SQL92", False, False)
 
 
-def test_tls_is_on_when_certificates_are_named() -> None:
-    """Or when it is asked for; the checks can be taken back."""
+def test_certificates_turn_tls_on() -> None:
+    """So does tls.enable; the checks can be disabled."""
     assert made(**{"tls.enable": "true"}).tls_settings() is not None
     tls = made(**{"tls.trustCertPath": "/ca.pem", "tls.checkHostName": "false", "tls.keyPassword": "p"}).tls_settings()
     assert tls is not None

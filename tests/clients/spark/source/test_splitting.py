@@ -1,4 +1,4 @@
-"""Ranges of queues become tasks."""
+"""Queue ranges become tasks."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ ranges = st.dictionaries(
 
 
 def covered(pieces: list[Range]) -> list[tuple[MessageQueue, int, int]]:
-    """The ranges that pieces make when they are put together again."""
+    """Return the ranges that the pieces cover together."""
     whole: list[tuple[MessageQueue, int, int]] = []
     for piece in sorted(pieces):
         if whole and whole[-1][0] == piece.queue and whole[-1][2] == piece.begin:
@@ -25,16 +25,16 @@ def covered(pieces: list[Range]) -> list[tuple[MessageQueue, int, int]]:
 
 
 @given(ranges, st.none() | st.integers(500, 10**5), st.none() | st.integers(1, 100))
-def test_cutting_loses_and_repeats_nothing(found: list[Range], longest: int | None, fewest: int | None) -> None:
-    """No piece is empty or longer than allowed."""
+def test_split_ranges_cover_every_offset_once(found: list[Range], longest: int | None, fewest: int | None) -> None:
+    """No piece is empty or longer than the limit."""
     pieces = cut(found, longest, fewest)
     assert covered(pieces) == covered(found)
     assert all(0 < len(piece) <= (longest or 10**9) for piece in pieces)
 
 
 @given(ranges, st.none() | st.integers(1, 40))
-def test_tasks_have_everything_of_one_broker_each(found: list[Range], most: int | None) -> None:
-    """As many as allowed at most, unless there are more brokers."""
+def test_each_task_has_ranges_of_one_broker(found: list[Range], most: int | None) -> None:
+    """There are at most `most` tasks, unless there are more brokers."""
     tasks = tasks_of(found, most)
     assert sorted(piece for task in tasks for piece in task) == sorted(found)
     assert all(len({piece.queue.broker_name for piece in task}) == 1 for task in tasks)
@@ -42,20 +42,20 @@ def test_tasks_have_everything_of_one_broker_each(found: list[Range], most: int 
         assert len(tasks) <= max(most, len({piece.queue.broker_name for piece in found}))
 
 
-def test_brokers_with_little_take_no_task_too_many() -> None:
-    """Each broker has a task; what is over goes where the messages are."""
+def test_small_brokers_get_one_task() -> None:
+    """Each broker has a task; the remaining tasks go to the brokers with most messages."""
     found = [Range(QUEUES[0], 0, 3), *(Range(MessageQueue("T", f"other-{n}", 0), 0, 1) for n in range(2))]
     found.append(Range(MessageQueue("T", QUEUES[0].broker_name, 9), 0, 1))
     assert [len(tasks_of(found, most)) for most in (1, 3, 4)] == [3, 3, 4]
 
 
-def test_splitting_is_in_proportion() -> None:
-    """The long queue gets the tasks, the short one stays whole."""
+def test_splitting_is_proportional() -> None:
+    """The long queue is split, the short one is not."""
     long, short = Range(QUEUES[0], 0, 900), Range(QUEUES[1], 0, 100)
     pieces = cut([long, short], None, 10)
     assert [len(piece) for piece in pieces] == [100] * 10
 
 
-def test_a_start_behind_the_end_is_nothing() -> None:
+def test_a_start_after_the_end_has_no_range() -> None:
     """As in a first batch that is planned again from a later start."""
     assert ranges_of({QUEUES[0]: 9, QUEUES[1]: 3}, {QUEUES[0]: 5, QUEUES[1]: 5}) == [Range(QUEUES[1], 3, 5)]

@@ -1,11 +1,11 @@
-"""The offsets of a query, against a cluster that is a few dictionaries."""
+"""The offsets of a query, against a cluster of a few dictionaries."""
 
 from collections.abc import Iterable, Mapping
 
 import pytest
 
 from skylarkmq.clients.spark.options import OptionError, parse
-from skylarkmq.clients.spark.source.bounds import Away, ends_of, find_queues, settled, starts_of
+from skylarkmq.clients.spark.source.bounds import Unreachable, ends_of, find_queues, resolved, starts_of
 from skylarkmq.clients.spark.source.data_loss import DataLoss
 from skylarkmq.clients.spark.source.offsets import Offset, Positions
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
@@ -17,14 +17,14 @@ A0, A1, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue(
 
 
 class Fake:
-    """Queues with bounds and store times (of offset n: 10 n); brokers that are away do not answer."""
+    """Queues with bounds and store times (10 n for offset n); unreachable brokers do not respond."""
 
     def __init__(self, bounds: dict[MessageQueue, tuple[int, int]]) -> None:
         self.bounds = bounds
         self.away: set[str] = set()
         self.registered = {"a", "b"}
         self.commits: list[Positions] = []
-        self.flicker = 0  # so many times `queues` finds none
+        self.flicker = 0  # number of calls for which `queues` returns none
 
     def queues(self) -> set[MessageQueue]:
         if self.flicker:
@@ -65,8 +65,8 @@ def planned(fake: Fake, **given: str) -> StreamPlan:
     return StreamPlan(options(**given), fake, now_ms=0)
 
 
-def test_a_batch_begins_where_the_one_before_ended() -> None:
-    """And the last end comes back as it is when there is nothing more."""
+def test_a_batch_begins_at_the_end_of_the_last_one() -> None:
+    """Without new messages, the last end is returned unchanged."""
     fake = Fake({A0: (2, 5), B0: (0, 0)})
     plan = planned(fake)
     begin = plan.begin()
@@ -82,8 +82,8 @@ def test_a_batch_begins_where_the_one_before_ended() -> None:
     assert plan.statistics() == PlanStatistics(queues=2, batches=2, backlog=7)
 
 
-def test_a_first_batch_is_planned_again_as_it_was() -> None:
-    """Though the start is asked for anew and has moved: also beyond the logged end."""
+def test_a_repeated_first_batch_has_the_same_ranges() -> None:
+    """Although the start is requested again and has changed, even beyond the logged end."""
     fake = Fake({A0: (0, 5)})
     plan = planned(fake, startingOffsets="latest")
     begin = plan.begin()
@@ -94,8 +94,8 @@ def test_a_first_batch_is_planned_again_as_it_was() -> None:
     assert again.ranges(again.begin(), end) == plan.ranges(begin, end) == [Range(A0, 5, 8)]
 
 
-def test_a_limit_is_shared_and_the_rest_comes_later() -> None:
-    """Batch by batch, until everything was read once."""
+def test_a_limit_is_shared_among_queues() -> None:
+    """All messages are read once, batch by batch."""
     fake = Fake({A0: (0, 100), A1: (0, 7), B0: (3, 40)})
     plan = planned(fake)
     start = plan.begin()
@@ -109,8 +109,8 @@ def test_a_limit_is_shared_and_the_rest_comes_later() -> None:
     assert Offset.of(start).ends == {A0: 100, A1: 7, B0: 40}
 
 
-def test_a_minimum_is_waited_for() -> None:
-    """Until it has come, or the delay is over; not where all there is was asked for."""
+def test_a_batch_waits_for_the_minimum() -> None:
+    """Until it is reached, or the delay has passed; not if all messages are requested."""
     fake = Fake({A0: (0, 5)})
     plan = planned(fake, minOffsetsPerTrigger="10", maxTriggerDelay="1s")
     begin = plan.begin()
@@ -119,8 +119,8 @@ def test_a_minimum_is_waited_for() -> None:
     assert plan.latest(begin, None, 1_000) != begin
 
 
-def test_available_now_goes_to_its_target_and_no_further() -> None:
-    """In batches of the limit; a minimum does not count; a queue that came since the last run is read, too."""
+def test_available_now_reads_to_its_target() -> None:
+    """In batches of the limit; the minimum is ignored; a queue that was added since the last run is read, too."""
     fake = Fake({A0: (0, 50)})
     before = planned(fake)
     start = before.latest(before.begin(), None, 0)
@@ -136,23 +136,23 @@ def test_available_now_goes_to_its_target_and_no_further() -> None:
     assert sum(map(len, read)) == 30
 
 
-def test_available_now_does_not_end_without_a_broker() -> None:
-    """One that holds a part of what there is: it is waited for."""
+def test_available_now_waits_for_unreachable_brokers() -> None:
+    """The broker has messages of the target."""
     fake = Fake({A0: (0, 5), B0: (0, 5)})
     fake.away = {"b"}
-    with pytest.raises(Away, match="named b"):
+    with pytest.raises(Unreachable, match="named b"):
         planned(fake).fix_target()
     fake.away = set()
     plan = planned(fake)
     start = plan.latest(plan.begin(), None, 0)
     fake.registered = {"a"}
     plan.fix_target()
-    with pytest.raises(Away, match="not registered any more: b"):
+    with pytest.raises(Unreachable, match="no longer registered: b"):
         plan.latest(start, None, 0)
 
 
-def test_a_broker_that_is_away_holds_nobody_up() -> None:
-    """Its queues stay where they are, and go on when it is back."""
+def test_an_unreachable_broker_does_not_delay_the_others() -> None:
+    """Its queues keep their offsets, and continue when the broker is back."""
     fake = Fake({A0: (0, 5), B0: (0, 5)})
     plan = planned(fake)
     start = plan.latest(plan.begin(), None, 0)
@@ -166,8 +166,8 @@ def test_a_broker_that_is_away_holds_nobody_up() -> None:
     assert Offset.of(plan.latest(second, None, 0)).ends == {A0: 9, B0: 9}
 
 
-def test_a_route_that_is_gone_for_a_moment_is_no_loss() -> None:
-    """It is asked for again before that is said."""
+def test_a_briefly_missing_route_is_not_a_loss() -> None:
+    """The route is requested again first."""
     fake = Fake({A0: (0, 5)})
     plan = planned(fake)
     start = plan.latest(plan.begin(), None, 0)
@@ -176,8 +176,8 @@ def test_a_route_that_is_gone_for_a_moment_is_no_loss() -> None:
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
-def test_a_queue_that_its_broker_has_no_more_is_lost(fails: str) -> None:
-    """With failOnDataLoss an error that names it, else it is left out."""
+def test_a_queue_missing_on_its_broker_counts_as_lost(fails: str) -> None:
+    """With failOnDataLoss an error with its name, otherwise the queue is dropped."""
     fake = Fake({A0: (0, 5), A1: (0, 5)})
     plan = planned(fake, failOnDataLoss=fails)
     start = plan.latest(plan.begin(), None, 0)
@@ -190,8 +190,8 @@ def test_a_queue_that_its_broker_has_no_more_is_lost(fails: str) -> None:
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
-def test_a_queue_that_became_shorter_begins_anew(fails: str) -> None:
-    """Or is an error; its new messages are read from the first."""
+def test_a_shorter_queue_is_read_from_its_first_offset(fails: str) -> None:
+    """Or the query fails; the new messages are read from the first one."""
     fake = Fake({A0: (0, 9)})
     plan = planned(fake, failOnDataLoss=fails)
     start = plan.latest(plan.begin(), None, 0)
@@ -204,8 +204,8 @@ def test_a_queue_that_became_shorter_begins_anew(fails: str) -> None:
         assert plan.ranges(start, end) == [Range(A0, 0, 4)]
 
 
-def test_a_new_queue_joins_when_it_has_something() -> None:
-    """At its first offset, which the end of that batch tells."""
+def test_a_new_queue_is_added_once_it_has_messages() -> None:
+    """At its first offset, which the end of that batch contains."""
     fake = Fake({A0: (0, 5)})
     plan = planned(fake)
     start = plan.latest(plan.begin(), None, 0)
@@ -217,24 +217,24 @@ def test_a_new_queue_joins_when_it_has_something() -> None:
     assert plan.ranges(start, end) == [Range(B0, 3, 6)]
 
 
-def test_what_is_not_meant_any_more_is_dropped_without_a_loss() -> None:
-    """As when a query comes back with another pattern."""
+def test_unselected_queues_are_dropped_without_a_loss() -> None:
+    """For example after a restart with another pattern."""
     fake = Fake({A0: (0, 5)})
     start = Offset({A0: 2, MessageQueue("Old", "a", 0): 7}).to_dict()
     assert Offset.of(planned(fake).latest(start, None, 0)).ends == {A0: 5}
 
 
-def test_progress_is_told_when_it_has_changed() -> None:
-    """To the option's group, as soon as a batch is known to be done."""
+def test_changed_progress_is_committed() -> None:
+    """To the option's group, once a batch is known to be finished."""
     fake = Fake({A0: (0, 5), B0: (0, 5)})
     plan = planned(fake, groupId="g")
     begin = plan.begin()
     end = plan.latest(begin, 6, 0)
-    plan.tell(Offset.of(end).ends)
+    plan.commit(Offset.of(end).ends)
     last = plan.latest(end, None, 0)
     plan.latest(last, None, 0)
     assert fake.commits == [{A0: 0, B0: 0}, {A0: 3, B0: 3}, {A0: 5, B0: 5}]
-    planned(fake).tell({A0: 1})  # without a group there is nobody to tell
+    planned(fake).commit({A0: 1})  # without a group nothing is committed
     assert len(fake.commits) == 3
 
 
@@ -244,11 +244,11 @@ def test_progress_is_told_when_it_has_changed() -> None:
 def bounds(fake: Fake, **given: str) -> tuple[Positions, Positions]:
     made = parse(SOURCE_OPTIONS, {"nameServer": "n:1", "subscribe": "T"} | given)
     queues = find_queues(fake, made)
-    return settled(fake, starts_of(fake, made, queues, "earliest")), ends_of(fake, made, queues)
+    return resolved(fake, starts_of(fake, made, queues, "earliest")), ends_of(fake, made, queues)
 
 
 def test_bounds_by_name_by_number_and_by_time() -> None:
-    """A time counts before times by topic, and these before offsets; what JSON does not name has its own bounds."""
+    """Precedence: a time, times by topic, offsets; queues that the JSON does not name get default bounds."""
     fake = Fake({A0: (2, 9), B0: (0, 50)})
     assert bounds(fake) == ({A0: 2, B0: 0}, {A0: 9, B0: 50})
     assert bounds(fake, startingOffsets="latest")[0] == {A0: 9, B0: 50}
@@ -266,24 +266,24 @@ def test_bounds_by_name_by_number_and_by_time() -> None:
     assert bounds(fake, endingTimestamp="100")[1] == {A0: 9, B0: 10}
 
 
-def test_a_time_that_no_message_reaches() -> None:
-    """An error that names the queue, or the latest offset, by the strategy."""
+def test_a_time_after_the_last_message() -> None:
+    """An error with the queue, or the latest offset, depending on the strategy."""
     fake = Fake({A0: (2, 9), B0: (0, 50)})
-    with pytest.raises(OptionError, match="as young as asked for in T@a:0"):
+    with pytest.raises(OptionError, match="no message is new enough in T@a:0"):
         bounds(fake, startingTimestamp="100")
     latest = bounds(fake, startingTimestamp="100", startingOffsetsByTimestampStrategy="latest")[0]
     assert latest == {A0: 9, B0: 10}
 
 
-def test_what_does_not_exist_or_answer_is_said() -> None:
-    """A topic, a queue of JSON, a broker."""
+def test_missing_topics_queues_and_brokers_are_reported() -> None:
+    """A missing topic, a missing queue in the JSON, an unreachable broker."""
     fake = Fake({A0: (2, 9)})
-    with pytest.raises(Away, match="queue of U"):
+    with pytest.raises(Unreachable, match="route of U"):
         bounds(fake, subscribe="T,U")
     with pytest.raises(OptionError, match="startingOffsets names queues that do not exist: T@b:0"):
         bounds(fake, startingOffsets='{"T":{"b":{"0":1}}}')
-    with pytest.raises(OptionError, match="names what does not exist: U"):
+    with pytest.raises(OptionError, match="names unknown topics or queues: U"):
         bounds(fake, startingOffsetsByTimestamp='{"U":1}')
     fake.away = {"a"}
-    with pytest.raises(Away, match="named a"):
+    with pytest.raises(Unreachable, match="named a"):
         bounds(fake)

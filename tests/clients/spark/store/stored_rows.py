@@ -1,4 +1,4 @@
-"""The rows of a store directory without Spark: planned, pickled and read as Spark would."""
+"""Reads the rows of a store directory without Spark: planned, pickled and read as Spark does it."""
 
 import pickle
 from pathlib import Path
@@ -14,29 +14,29 @@ GOLDEN_INDEX = {"index_slots": 100, "index_items": 200}
 
 
 def read(root: Path, **options: Any) -> list[dict[str, Any]]:
-    """The rows of all tasks, one task behind the other."""
+    """Return the rows of all tasks, in the order of the tasks."""
     reader = StoreReader(StoreOptions(path=str(root), **options))
     return [row for rows in tasks_of(reader) for row in rows]
 
 
 def tasks_of(reader: StoreReader | FilteredStoreReader) -> list[list[dict[str, Any]]]:
-    """The rows of each task; the reader is pickled before it plans, as Spark does it."""
+    """Return the rows of each task; the reader is pickled before it plans, as in Spark."""
     copy = pickle.dumps(reader)
     partitions = pickle.loads(pickle.dumps(reader.partitions()))
     return [[row for batch in pickle.loads(copy).read(one) for row in rows_of(batch)] for one in partitions]
 
 
-def place(row: dict[str, Any]) -> tuple[Any, ...]:
-    """What tells a row from all others."""
+def identity(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the values that identify a row."""
     return row["topic"], row["queueId"], row["queueOffset"]
 
 
 def everything(root: Path) -> list[Record]:
-    """Every sound record of a log, in order."""
+    """Return every valid record of a log, in order."""
     segments = sorted((root / COMMIT_LOG_DIRECTORY).iterdir())
     return [one for segment in segments for one in iterate(segment.read_bytes()) if isinstance(one, Record)]
 
 
 def expected(records: list[Record], *, include_properties: bool = False) -> list[dict[str, Any]]:
-    """The rows of records."""
+    """Return the rows of records."""
     return [row_of(to_message(record), None, include_properties=include_properties) for record in records]

@@ -1,4 +1,4 @@
-"""Stores that RocketMQ wrote, read as rows: what it would serve, and nothing else."""
+"""Stores that RocketMQ wrote, read as rows: exactly the messages that RocketMQ would serve."""
 
 import shutil
 from pathlib import Path
@@ -11,7 +11,7 @@ from skylarkmq.clients.spark.store.selection import INNER_BATCH
 from skylarkmq.protocol.codes import is_reserved_topic
 from skylarkmq.protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY
 from skylarkmq.protocol.record import Record, to_message
-from tests.clients.spark.store.stored_rows import GOLDEN_INDEX, everything, expected, place, read
+from tests.clients.spark.store.stored_rows import GOLDEN_INDEX, everything, expected, identity, read
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
 
 LIGHT = "%LMQ%"
@@ -24,12 +24,12 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
 
 
 def read_rest(root: Path, **options: Any) -> list[dict[str, Any]]:
-    """All but the topics with batch queues, which some of these stores have."""
+    """Read all topics but those with batch queues, which some of these stores have."""
     return read(root, fail_on_data_loss=False, **options)
 
 
 def served(golden: Golden) -> list[Record]:
-    """The records that RocketMQ serves after its own recovery, by the ends of its queues."""
+    """Return the records that RocketMQ serves after its own recovery, determined by the ends of its queues."""
     bounds = {
         (queue["topic"], queue["queueId"]): range(queue["min"], queue["max"])
         for queue in golden.expected["offsets"]
@@ -45,40 +45,40 @@ def served(golden: Golden) -> list[Record]:
     return sorted(newest.values(), key=lambda record: record.physical_offset)
 
 
-def test_by_segment_the_rows_are_what_rocketmq_serves(golden: Golden) -> None:
-    """Every message of every queue, in the order of the log; no half, no rolled back, no system message."""
+def test_rows_by_segment_are_what_rocketmq_serves(golden: Golden) -> None:
+    """Every message of every queue, in the order of the log; no half, rolled back or system message."""
     wanted = expected(served(golden), include_properties=True)
     assert read_rest(golden.root, include_properties=True) == wanted
     assert read_rest(golden.root, include_properties=True, max_partition_bytes=5_000, check_crc=True) == wanted
 
 
-def test_by_queue_the_rows_are_the_same(golden: Golden) -> None:
+def test_rows_by_queue_are_the_same(golden: Golden) -> None:
     """Queue by queue, each in its order."""
     rows = read_rest(golden.root, partition_by="queue")
-    assert sorted(rows, key=place) == sorted(expected(served(golden)), key=place)
-    assert [place(row) for row in rows] == sorted(map(place, rows))
+    assert sorted(rows, key=identity) == sorted(expected(served(golden)), key=identity)
+    assert [identity(row) for row in rows] == sorted(map(identity, rows))
 
 
 def test_a_topic_is_read_through_its_queues(golden: Golden) -> None:
-    """The same rows as those of the whole log that are of that topic; several topics together in the log's order."""
+    """The rows equal the topic's part of the whole log; several topics are read together in the log's order."""
     records = served(golden)
     topics = sorted({record.topic for record in records})
     for chosen in [*[[topic] for topic in topics[::3]], topics[::2]]:
         wanted = expected([record for record in records if record.topic in chosen])
         assert read(golden.root, topics=tuple(chosen), max_partition_bytes=3_000) == wanted
         by_queue = read(golden.root, topics=tuple(chosen), partition_by="queue")
-        assert sorted(by_queue, key=place) == sorted(wanted, key=place)
+        assert sorted(by_queue, key=identity) == sorted(wanted, key=identity)
 
 
 def test_reserved_topics_are_read_by_name_only(golden: Golden) -> None:
-    """What a broker keeps for itself can be asked for."""
+    """System topics are read only if the options name them."""
     records = [record for record in everything(golden.root) if record.topic == "SCHEDULE_TOPIC_XXXX"]
     rows = read(golden.root, topics=("SCHEDULE_TOPIC_XXXX",))
-    assert [place(row) for row in rows] == [(one.topic, one.queue_id, one.queue_offset) for one in records]
+    assert [identity(row) for row in rows] == [(one.topic, one.queue_id, one.queue_offset) for one in records]
 
 
 def test_times_select_messages(golden: Golden) -> None:
-    """From a time on, before a time, between two: what the store timestamps say, by segment, topic and queue."""
+    """From a time, before a time, between two times: compared with store timestamps, by segment, topic and queue."""
     records = served(golden)
     times = sorted({record.store_timestamp for record in records})
     middle = times[len(times) // 2]
@@ -87,10 +87,10 @@ def test_times_select_messages(golden: Golden) -> None:
         options: dict[str, Any] = {"starting_timestamp": begin, "ending_timestamp": end, "max_partition_bytes": 9_000}
         assert read_rest(golden.root, **options) == expected(wanted)
         rows = read_rest(golden.root, partition_by="queue", **options)
-        assert sorted(rows, key=place) == sorted(expected(wanted), key=place)
+        assert sorted(rows, key=identity) == sorted(expected(wanted), key=identity)
 
 
-def test_keys_are_found_through_the_index_and_without_it(golden: Golden) -> None:
+def test_keys_are_found_with_and_without_the_index(golden: Golden) -> None:
     """Every key and unique key: the messages that have it, of all topics or one."""
     records = served(golden)
     by_key: dict[str, list[Record]] = {}
@@ -100,26 +100,28 @@ def test_keys_are_found_through_the_index_and_without_it(golden: Golden) -> None
             by_key.setdefault(key, []).append(record)
     for key, found in sorted(by_key.items())[::20]:
         rows = read_rest(golden.root, key=key, **GOLDEN_INDEX)
-        assert sorted(rows, key=place) == sorted(expected(found), key=place), key
+        assert sorted(rows, key=identity) == sorted(expected(found), key=identity), key
         assert read_rest(golden.root, key=key, use_index=False) == expected(found)
         topic = found[0].topic
         of_topic = read(golden.root, key=key, topics=(topic,), **GOLDEN_INDEX)
-        assert sorted(map(place, of_topic)) == sorted(map(place, expected([x for x in found if x.topic == topic])))
+        assert sorted(map(identity, of_topic)) == sorted(
+            map(identity, expected([x for x in found if x.topic == topic]))
+        )
     assert read_rest(golden.root, key="no such key", **GOLDEN_INDEX) == []
 
 
-def test_topics_with_batch_queues_are_told(tmp_path: Path) -> None:
-    """An error where somebody asks for one, or for everything; other topics are read, and the rest if it is said so."""
+def test_topics_with_batch_queues_are_reported(tmp_path: Path) -> None:
+    """An error if such a topic is selected; other topics are read, and the rest with failOnDataLoss=false."""
     golden = golden_store("5.3.3", "clean", tmp_path)
-    with pytest.raises(StoreUnreadable, match="topic FixtureBatchCQ has queues of batches"):
+    with pytest.raises(StoreUnreadable, match="topic FixtureBatchCQ has batch queues"):
         read(golden.root, topics=("FixtureBatchCQ",))
-    with pytest.raises(StoreUnreadable, match=r"FixtureBatchCQ has .*name the topics .*, or failOnDataLoss=false"):
+    with pytest.raises(StoreUnreadable, match=r"FixtureBatchCQ has .*name the topics .*, or set failOnDataLoss=false"):
         read(golden.root)
     assert {row["topic"] for row in read(golden.root, topics=("FixtureOrders",))} == {"FixtureOrders"}
 
 
-def test_batches_of_a_log_without_queues_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Where nothing but a record itself says that it has many messages, it is no silent gap."""
+def test_batch_records_of_a_log_without_queues_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """If only the record itself shows that it has many messages, the gap must not be silent."""
     golden = golden_store("5.3.3", "clean", tmp_path)
     batches = [one for one in everything(golden.root) if one.sys_flag & INNER_BATCH == INNER_BATCH]
     assert batches
@@ -132,4 +134,4 @@ def test_batches_of_a_log_without_queues_are_told(tmp_path: Path, caplog: pytest
     assert read(golden.root, topics=("FixtureOrders",))
     assert read(golden.root, ending_timestamp=batches[0].store_timestamp)
     assert read_rest(golden.root)
-    assert "3 records of many messages each" in caplog.text
+    assert "3 records with many messages each" in caplog.text
