@@ -223,7 +223,7 @@ class Ledger:
 
     async def _make(self) -> None:
         """Create topic and group on all brokers; harmless if another driver does the same."""
-        admin = Admin(client=self._client)
-        await admin.create_group(SubscriptionGroupConfig(group_name=self._group))
-        await admin.create_topic(self._topic, queues=1)
+        async with Admin(client=self._client) as admin:
+            await admin.create_group(SubscriptionGroupConfig(group_name=self._group))
+            await admin.create_topic(self._topic, queues=1)
         log.info("ledger created topic=%s group=%s", self._topic, self._group)

@@ -84,7 +84,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     """Return the writer of `df.write`. Raises OptionError, ColumnError, or WriteFailed for overwrite mode."""
     parsed = _checked(options, schema, overwrite)
     if parsed.skip_committed and parsed.write_id is None:
-        raise OptionError("rocketmq: skipCommittedBatches needs a writeId that is the same in a with_retries write")
+        raise OptionError("rocketmq: skipCommittedBatches needs a writeId that is the same in a repeated write")
     return BatchWriter(parsed)
 
 
@@ -236,7 +236,7 @@ def _of_the_ledger(options: SinkOptions, done: str, attempt: Callable[[], Awaita
     except ClientError as error:
         raise WriteFailed(
             f"the ledger (topic {options.ledger_topic}) could not be {done}: {error} Without skipCommittedBatches no "
-            "ledger is needed, and a with_retries batch is sent again."
+            "ledger is needed, and a repeated batch is sent again."
         ) from error
 
 

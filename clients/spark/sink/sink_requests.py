@@ -31,7 +31,7 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import Message
 
 SAFE: Final = frozenset({SendStatus.OK, SendStatus.SLAVE_NOT_AVAILABLE})
-"""Statuses that count as acknowledged: a broker without its slave stores a with_retries send no better."""
+"""Statuses that count as acknowledged: a broker without its slave stores a repeated send no better."""
 
 Destination = tuple[str, MessageQueue | None]
 
