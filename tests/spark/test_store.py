@@ -12,7 +12,7 @@ from pyspark.sql import functions as sql
 from skylarkmq import Message
 from skylarkmq.clients.blocking import Producer
 from skylarkmq.protocol.record import to_message
-from tests.clients.spark.store.stored_rows import everything, place
+from tests.clients.spark.store.stored_rows import everything, identity
 from tests.harness.daemon import STORE, running
 from tests.harness.golden_stores import golden_store
 from tests.harness.spark_rows import row_of
@@ -34,7 +34,7 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
     for row in found:
         if "properties" in row:
             row["properties"] = dict(row["properties"])
-    return sorted(found, key=place)
+    return sorted(found, key=identity)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def wanted(root: Path, **like: Any) -> list[dict[str, Any]]:
     messages = [to_message(record) for record in everything(root) if record.sys_flag & 0xC in {0, 8}]
     made = [row_of(message, "b", include_properties=True) for message in messages]
     mine = [row for row in made if row["topic"].startswith(("Fixture", "%", "LLL"))]
-    return sorted((row for row in mine if all(row[name] == value for name, value in like.items())), key=place)
+    return sorted((row for row in mine if all(row[name] == value for name, value in like.items())), key=identity)
 
 
 def test_a_store_of_rocketmq_is_what_protocol_decodes(spark: SparkSession, crashed: Path) -> None:
