@@ -83,7 +83,7 @@ class Arena:
         self._command = (*prefix, *MQBROKER)
         self._ports: dict[str, Any] = dict(zip(NAMES, free_ports(len(NAMES)), strict=True))
         chosen = variables(self._ports | dict(SMALL) | settings)
-        self._environment = chosen | {"PYTHONPATH": os.getcwd()} | dict(environment or {})
+        self._environment = chosen | {"PYTHONPATH": os.path.abspath("src")} | dict(environment or {})
         self._rss_limit_bytes = SANITIZED_RSS_LIMIT_BYTES if "LD_PRELOAD" in self._environment else RSS_LIMIT_BYTES
         self._clients: list[RawClient] = []
         self._lay_canaries()

@@ -57,7 +57,7 @@ class BrokerProcess:
         with self._output.open("ab") as out:
             process = subprocess.Popen(
                 MQBROKER,
-                env=self._environment | {"PYTHONPATH": os.getcwd()},
+                env=self._environment | {"PYTHONPATH": os.path.abspath("src")},
                 cwd=self._directory,
                 stdout=out,
                 stderr=out,
