@@ -50,14 +50,14 @@ def read_queue(client: RawClient, topic: str, queue_id: int = 0) -> list[Record]
     records: list[Record] = []
     offset = 0
     while True:
-        answer = client.call(RequestCode.PULL_MESSAGE, pull_header(topic, offset, queue_id))
-        if answer.code == ResponseCode.SUCCESS:
-            found = [record for record in iterate(answer.body) if isinstance(record, Record)]
-            assert found, f"FOUND with {len(answer.body)} bytes and no message at {topic}/{queue_id} {offset}"
+        response = client.call(RequestCode.PULL_MESSAGE, pull_header(topic, offset, queue_id))
+        if response.code == ResponseCode.SUCCESS:
+            found = [record for record in iterate(response.body) if isinstance(record, Record)]
+            assert found, f"FOUND with {len(response.body)} bytes and no message at {topic}/{queue_id} {offset}"
             records += found
         else:
-            assert answer.code in BEHIND, answer
-        if (behind := int(answer.ext["nextBeginOffset"])) <= offset:
+            assert response.code in BEHIND, response
+        if (behind := int(response.ext["nextBeginOffset"])) <= offset:
             return records
         offset = behind
 
@@ -67,9 +67,9 @@ def await_message(client: RawClient, topic: str, offset: int, limit_s: float = 1
     end_s = time.monotonic() + limit_s
     wanted = pull_header(topic, offset, sysFlag=SUSPEND | SUBSCRIPTION, suspendTimeoutMillis=1_000)
     while time.monotonic() < end_s:
-        answer = client.call(RequestCode.PULL_MESSAGE, wanted)
-        if answer.code == ResponseCode.SUCCESS:
-            record = next(iterate(answer.body))
+        response = client.call(RequestCode.PULL_MESSAGE, wanted)
+        if response.code == ResponseCode.SUCCESS:
+            record = next(iterate(response.body))
             assert isinstance(record, Record)
             return record
     raise AssertionError(f"no message at {topic}/0 {offset} within {limit_s:g} s")
@@ -82,20 +82,20 @@ class Ledger:
         self.topic = topic
         self.acknowledged: dict[tuple[int, int], int] = {}
 
-    def note(self, body: bytes, answer_ext: Mapping[str, str]) -> None:
+    def note(self, body: bytes, response_ext: Mapping[str, str]) -> None:
         """Record an acknowledgment."""
-        self.acknowledged[int(answer_ext["queueId"]), int(answer_ext["queueOffset"])] = zlib.crc32(body)
+        self.acknowledged[int(response_ext["queueId"]), int(response_ext["queueOffset"])] = zlib.crc32(body)
 
     def send(self, client: RawClient, count: int, **properties: str) -> None:
         """Send messages in one write. Raises AssertionError if one is refused."""
         bodies = [b"%s %d" % (self.topic.encode(), len(self.acknowledged) + n) for n in range(count)]
         requests = [(send_header(self.topic, properties), body) for body in bodies]
-        answered = 0
-        for number, answer in client.pipeline(RequestCode.SEND_MESSAGE_V2, requests):
-            assert answer.code == ResponseCode.SUCCESS, answer
-            self.note(bodies[number], answer.ext)
-            answered += 1
-        assert answered == count
+        response_count = 0
+        for number, response in client.pipeline(RequestCode.SEND_MESSAGE_V2, requests):
+            assert response.code == ResponseCode.SUCCESS, response
+            self.note(bodies[number], response.ext)
+            response_count += 1
+        assert response_count == count
 
     def missing(self, client: RawClient) -> list[str]:
         """Return the acknowledged messages that cannot be pulled from their queue and offset."""

@@ -126,10 +126,10 @@ class NormalClient:
         self._number += 1
         body = b"normal %d " % self._number + b"x" * (self._number * 37 % 2_000)
         begun_s = time.monotonic()
-        answer = self._send(client, send_header(KEPT, {"KEYS": str(self._number)}, e=self._number % 4), body)
+        response = self._send(client, send_header(KEPT, {"KEYS": str(self._number)}, e=self._number % 4), body)
         self.latencies_s.append(time.monotonic() - begun_s)
-        if answer.code == ResponseCode.SUCCESS:
-            self.kept.note(body, answer.ext)
+        if response.code == ResponseCode.SUCCESS:
+            self.kept.note(body, response.ext)
         else:
             self.refused += 1
         if self._number % 10 == 0:
@@ -150,12 +150,12 @@ class NormalClient:
     def _transaction(self, client: RawClient) -> None:
         body, key = b"paid %d" % self._number, f"normal{self._number}"
         half = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": key}
-        answer = self._send(client, send_header(LATER, half, f=4), body)
-        if answer.code != ResponseCode.SUCCESS:
+        response = self._send(client, send_header(LATER, half, f=4), body)
+        if response.code != ResponseCode.SUCCESS:
             return
         decision = {
-            "producerGroup": "P", "tranStateTableOffset": answer.ext["queueOffset"], "msgId": key,
-            "commitLogOffset": int(answer.ext["msgId"][16:], 16), "commitOrRollback": COMMIT,
+            "producerGroup": "P", "tranStateTableOffset": response.ext["queueOffset"], "msgId": key,
+            "commitLogOffset": int(response.ext["msgId"][16:], 16), "commitOrRollback": COMMIT,
             "fromTransactionCheck": "false", "transactionId": key,
         }  # fmt: skip
         if client.call(RequestCode.END_TRANSACTION, decision).code == ResponseCode.SUCCESS:
@@ -165,8 +165,8 @@ class NormalClient:
         offset = sum(queue_id == 0 for queue_id, _ in self.kept.acknowledged)
         client.call(RequestCode.PULL_MESSAGE, pull_header(KEPT, max(offset - 1, 0), consumerGroup=OFFSETS))
         asked = {"consumerGroup": OFFSETS, "topic": KEPT, "queueId": 0}
-        answer = client.call(RequestCode.UPDATE_CONSUMER_OFFSET, asked | {"commitOffset": offset})
-        if answer.code == ResponseCode.SUCCESS:
+        response = client.call(RequestCode.UPDATE_CONSUMER_OFFSET, asked | {"commitOffset": offset})
+        if response.code == ResponseCode.SUCCESS:
             self.committed = offset
 
     def violations(self, client: RawClient) -> list[str]:
@@ -174,8 +174,8 @@ class NormalClient:
         found = self.kept.missing(client)
         if self.saved:
             asked = {"consumerGroup": OFFSETS, "topic": KEPT, "queueId": 0}
-            answer = client.call(RequestCode.QUERY_CONSUMER_OFFSET, asked)
-            now = int(answer.ext.get("offset", -1))
+            response = client.call(RequestCode.QUERY_CONSUMER_OFFSET, asked)
+            now = int(response.ext.get("offset", -1))
             if now < self.saved:
                 found.append(f"forward: offset {now} of {KEPT}/0 is below {self.saved}, which a clean stop has saved")
         return found

@@ -37,8 +37,8 @@ def past_ms() -> str:
 
 def send_timer(client: RawClient, topic: str) -> None:
     """Send a message that is due in a second."""
-    answer = client.call(RequestCode.SEND_MESSAGE_V2, send_header(topic, {"TIMER_DELAY_MS": "1000"}), b"timer")
-    assert answer.code == ResponseCode.SUCCESS, answer
+    response = client.call(RequestCode.SEND_MESSAGE_V2, send_header(topic, {"TIMER_DELAY_MS": "1000"}), b"timer")
+    assert response.code == ResponseCode.SUCCESS, response
 
 
 def assert_kept_after_kill(arena: Arena, *ledgers: Ledger) -> None:
@@ -51,13 +51,13 @@ def assert_kept_after_kill(arena: Arena, *ledgers: Ledger) -> None:
     arena.finish()
 
 
-def assert_refused_as_internal(client: RawClient, answer: RawResponse, topic: str) -> None:
+def assert_refused_as_internal(client: RawClient, response: RawResponse, topic: str) -> None:
     """Check that the refusal is that of a topic in NOT_SENDABLE."""
     usual = client.call(RequestCode.SEND_MESSAGE_V2, send_header(OP), b"x")
     assert usual.code != ResponseCode.SUCCESS
-    assert answer.remark is not None
+    assert response.remark is not None
     assert usual.remark is not None
-    assert (answer.code, answer.remark) == (usual.code, usual.remark.replace(OP, topic))
+    assert (response.code, response.remark) == (usual.code, usual.remark.replace(OP, topic))
 
 
 @pytest.mark.parametrize("code", [10, 310, 320])
@@ -81,13 +81,13 @@ def test_2_3_5_real_topic_of_a_timer(arena: Arena, real_topic: str) -> None:
     lost."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 50)
-    answer = forge(client, REAL_TOPIC=real_topic, REAL_QID="0", TIMER_OUT_MS=past_ms(), UNIQ_KEY="u")
+    response = forge(client, REAL_TOPIC=real_topic, REAL_QID="0", TIMER_OUT_MS=past_ms(), UNIQ_KEY="u")
     send_timer(client, "Timers")
     await_message(client, "Timers", 0)
     ledger.send(client, 50)
     assert ledger.missing(client) == []
     assert arena.findings() == []
-    assert_refused_as_internal(client, answer, WHEEL)
+    assert_refused_as_internal(client, response, WHEEL)
     assert_kept_after_kill(arena, ledger)
 
 
@@ -156,15 +156,15 @@ def test_7_timers_continue(arena: Arena, odd: dict[str, str]) -> None:
     usual = {"REAL_TOPIC": "Timers", "REAL_QID": "0", "TIMER_OUT_MS": past_ms(), "UNIQ_KEY": "u"}
     text = "".join(f"{name}\x01{value}\x02" for name, value in (usual | odd).items())
     requests = [(send_header("Orders"), b"a"), (send_header(WHEEL, text), b"x"), (send_header("Orders"), b"b")]
-    answers = dict(client.pipeline(RequestCode.SEND_MESSAGE_V2, requests))
+    responses = dict(client.pipeline(RequestCode.SEND_MESSAGE_V2, requests))
     send_timer(client, "Timers")
     await_message(client, "Timers", 0)
     arena.restart()
     client = arena.client()
     send_timer(client, "Timers")
     await_message(client, "Timers", 1)
-    assert answers.keys() == {0, 1, 2}
-    assert_refused_as_internal(client, answers[1], WHEEL)
+    assert responses.keys() == {0, 1, 2}
+    assert_refused_as_internal(client, responses[1], WHEEL)
     arena.finish()
 
 
@@ -184,8 +184,8 @@ def test_8_forged_decisions(arena: Arena, body: bytes) -> None:
         "producerGroup": "P", "tranStateTableOffset": sent.ext["queueOffset"], "commitLogOffset": at,
         "commitOrRollback": 8, "fromTransactionCheck": "false", "msgId": "U1", "transactionId": "U1",
     }  # fmt: skip
-    answer = client.call(RequestCode.END_TRANSACTION, decision)
-    assert answer.code == ResponseCode.SUCCESS, answer
+    response = client.call(RequestCode.END_TRANSACTION, decision)
+    assert response.code == ResponseCode.SUCCESS, response
     assert bytes(await_message(client, "Paid", 0).body) == b"half"
     arena.restart()
     assert [bytes(record.body) for record in read_queue(arena.client(), "Paid")] == [b"half"]

@@ -36,17 +36,17 @@ def test_9_queues_of_a_topic(arena: Arena, count: int) -> None:
     client = arena.client()
     header: dict[str, object] = {"topic": "Wide", "defaultTopic": "TBW102", "perm": 6, **SINGLE}
     header |= {"readQueueNums": count, "writeQueueNums": count}
-    answer = client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-    assert_at_limit(answer, "maxQueuesPerTopic")
+    response = client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    assert_at_limit(response, "maxQueuesPerTopic")
     assert client.call(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Wide"}).code == ResponseCode.TOPIC_NOT_EXIST
     arena.finish()
 
 
-def assert_at_limit(answer: RawResponse, setting: str) -> None:
+def assert_at_limit(response: RawResponse, setting: str) -> None:
     """Check the refusal; the remark names the setting."""
-    assert answer.code == ResponseCode.SYSTEM_BUSY
-    assert answer.remark is not None
-    assert setting in answer.remark
+    assert response.code == ResponseCode.SYSTEM_BUSY
+    assert response.remark is not None
+    assert setting in response.remark
 
 
 def longest_wait_s(arena: Arena, attack: Any) -> float:
@@ -78,17 +78,17 @@ def test_12_groups_of_a_heartbeat(arena: Arena) -> None:
     """
     client = arena.client(20.0)
     subscribed = [{"topic": "Orders", "subString": "*", "subVersion": 1}]
-    answers: list[RawResponse] = []
+    responses: list[RawResponse] = []
     before = arena.rss_bytes()
     for count in (130_000, 20_000):
         consumers = [{"groupName": f"g{n}", "subscriptionDataSet": subscribed if n < 10 else []} for n in range(count)]
         body = json.dumps({"clientID": "c", "producerDataSet": [], "consumerDataSet": consumers}).encode()
         longest_s = longest_wait_s(
-            arena, lambda body=body: answers.append(client.call(RequestCode.HEART_BEAT, body=body))
+            arena, lambda body=body: responses.append(client.call(RequestCode.HEART_BEAT, body=body))
         )
         assert longest_s < WAIT_LIMIT_S
-    assert answers[0].code != ResponseCode.SUCCESS
-    assert_at_limit(answers[1], "maxGroupsPerClient")
+    assert responses[0].code != ResponseCode.SUCCESS
+    assert_at_limit(responses[1], "maxGroupsPerClient")
     assert arena.rss_bytes() - before < 100 << 20
     new = {"topic": "New", "defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6} | SINGLE
     longest_s = longest_wait_s(arena, lambda: client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, new))
@@ -104,14 +104,14 @@ def test_13_locks_of_queues_that_do_not_exist(arena: Arena) -> None:
     [name] = broker["brokerAddrTable"]
     queues = [{"topic": "Orders", "brokerName": name, "queueId": 1_000 + n} for n in range(100_000)]
     asked = {"clientId": "c", "consumerGroup": "greedy", "mqSet": queues}
-    answer = client.call(RequestCode.LOCK_BATCH_MQ, body=json.dumps(asked).encode())
-    if answer.code == ResponseCode.SUCCESS:
-        assert json.loads(answer.body)["lockOKMQSet"] == []
+    response = client.call(RequestCode.LOCK_BATCH_MQ, body=json.dumps(asked).encode())
+    if response.code == ResponseCode.SUCCESS:
+        assert json.loads(response.body)["lockOKMQSet"] == []
     own = {"topic": "Orders", "brokerName": name, "queueId": 0}
     asked = {"clientId": "d", "consumerGroup": "modest", "mqSet": [own]}
-    answer = client.call(RequestCode.LOCK_BATCH_MQ, body=json.dumps(asked).encode())
-    assert answer.code == ResponseCode.SUCCESS
-    assert [queue["queueId"] for queue in json.loads(answer.body)["lockOKMQSet"]] == [0]
+    response = client.call(RequestCode.LOCK_BATCH_MQ, body=json.dumps(asked).encode())
+    assert response.code == ResponseCode.SUCCESS
+    assert [queue["queueId"] for queue in json.loads(response.body)["lockOKMQSet"]] == [0]
     arena.finish()
 
 
@@ -138,14 +138,14 @@ def test_14_slow_frames(arena: Arena) -> None:
     thread.start()
     try:
         begun_s = time.monotonic()
-        answer = arena.client(30.0).call(RequestCode.SEND_MESSAGE_V2, send_header("Orders"), b"y" * 1_000_000)
+        response = arena.client(30.0).call(RequestCode.SEND_MESSAGE_V2, send_header("Orders"), b"y" * 1_000_000)
         duration_s = time.monotonic() - begun_s
     finally:
         over.set()
         thread.join()
         for peer in peers:
             peer.close()
-    assert answer.code == ResponseCode.SUCCESS
+    assert response.code == ResponseCode.SUCCESS
     assert duration_s < 10.0
     arena.finish()
 
@@ -167,8 +167,8 @@ def test_16_a_hijacked_registration(arena: Arena) -> None:
     attacker = arena.namesrv_client(source=ELSEWHERE)
     for addr in ("10.6.6.6:10911", address):
         header["brokerAddr"] = addr
-        answer = attacker.call(RequestCode.REGISTER_BROKER, header, json.dumps(body).encode())
-        assert answer.code != ResponseCode.SUCCESS
+        response = attacker.call(RequestCode.REGISTER_BROKER, header, json.dumps(body).encode())
+        assert response.code != ResponseCode.SUCCESS
     after = javajson.loads(namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
     assert after["brokerAddrTable"] == cluster["brokerAddrTable"]
     assert "10.6.6.6:10911" in arena.daemon.output
@@ -192,8 +192,8 @@ def test_17_settings_of_addresses_and_paths(arena: Arena, line: str) -> None:
     """Keys that change addresses, paths, name servers or file sizes are refused; the next start equals the last."""
     client = arena.client()
     before = client.call(RequestCode.GET_BROKER_CONFIG).body
-    answer = client.call(RequestCode.UPDATE_BROKER_CONFIG, body=line.encode())
-    assert answer.code != ResponseCode.SUCCESS
+    response = client.call(RequestCode.UPDATE_BROKER_CONFIG, body=line.encode())
+    assert response.code != ResponseCode.SUCCESS
     assert client.call(RequestCode.GET_BROKER_CONFIG).body == before
     arena.restart()
     arena.finish()
@@ -226,8 +226,8 @@ def test_23_offsets_of_queues_that_do_not_exist(arena: Arena) -> None:
     assert ledger.missing(client) == []  # its pulls create the group
     header = {"consumerGroup": "CG", "topic": "Orders", "commitOffset": 1}
     requests = [(header | {"queueId": queue_id}, b"") for queue_id in (0, *range(100, 2_100), -1, (1 << 31) - 1)]
-    answers = list(client.pipeline(RequestCode.UPDATE_CONSUMER_OFFSET, requests))
-    assert len(answers) == len(requests)
+    responses = list(client.pipeline(RequestCode.UPDATE_CONSUMER_OFFSET, requests))
+    assert len(responses) == len(requests)
     table = client.call(RequestCode.GET_ALL_CONSUMER_OFFSET).body.decode()
     rows = re.search(r'"Orders@CG"\s*:\s*\{([^}]*)\}', table)
     assert rows is not None, table[:200]
@@ -296,11 +296,11 @@ def test_28_messages_of_a_pull(arena: Arena) -> None:
     client = arena.client()
     batch = encode_batch([BatchRecord(0, b"x", b"TAGS\x01other\x02") for _ in range(1_000)])
     requests = [(send_header("Orders", m="true"), batch)] * 20
-    answers = [answer.code for _, answer in client.pipeline(RequestCode.SEND_BATCH_MESSAGE, requests)]
-    assert answers == [ResponseCode.SUCCESS] * 20
+    responses = [response.code for _, response in client.pipeline(RequestCode.SEND_BATCH_MESSAGE, requests)]
+    assert responses == [ResponseCode.SUCCESS] * 20
     wanted = pull_header("Orders", 0, maxMsgNums=(1 << 31) - 1, subscription="wanted", subVersion=1)
-    answer = client.call(RequestCode.PULL_MESSAGE, wanted)
-    assert 0 < int(answer.ext["nextBeginOffset"]) <= 16_000
+    response = client.call(RequestCode.PULL_MESSAGE, wanted)
+    assert 0 < int(response.ext["nextBeginOffset"]) <= 16_000
     arena.finish()
 
 

@@ -68,8 +68,8 @@ def serving(directory: Path) -> Iterator[tuple[InProcessBroker, RawClient]]:
 
 
 def bodies(client: RawClient) -> list[bytes]:
-    answer = client.call(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": 0})
-    return [message.body for message in decode(answer.body)] if answer.code == ResponseCode.SUCCESS else []
+    response = client.call(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": 0})
+    return [message.body for message in decode(response.body)] if response.code == ResponseCode.SUCCESS else []
 
 
 @pytest.mark.parametrize("jump_ms", JUMPS)
@@ -82,8 +82,8 @@ def test_services_continue_when_the_clock_is_set(tmp_path: Path, monkeypatch: py
 
         def exchange(number: int) -> None:
             for body, properties in ((b"plain %d", ""), (b"delayed %d", "DELAY\x011\x02")):
-                answer = client.call(RequestCode.SEND_MESSAGE_V2, SEND | {"i": properties}, body % number)
-                assert answer.code == ResponseCode.SUCCESS
+                response = client.call(RequestCode.SEND_MESSAGE_V2, SEND | {"i": properties}, body % number)
+                assert response.code == ResponseCode.SUCCESS
                 sent.append(body % number)
             until(lambda: sorted(bodies(client)) == sorted(sent))
             header = {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": len(sent)}

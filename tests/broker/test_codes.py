@@ -47,8 +47,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[set[int],
 def served_by(address: str) -> set[int]:
     host, _, port = address.partition(":")
     with RawClient(host, int(port)) as client:
-        answers = {code: client.call(code) for code in range(1, HIGHEST)}
-    return {code for code, answer in answers.items() if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
+        responses = {code: client.call(code) for code in range(1, HIGHEST)}
+    return {code for code, response in responses.items() if response.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
 
 
 def test_the_served_requests_are_those_that_are_documented(served: tuple[set[int], set[int]]) -> None:

@@ -42,8 +42,8 @@ def broker(tmp_path: Path) -> Iterator[tuple[Daemon, RawClient]]:
 
 
 def change(operator: RawClient, text: str, code: int = RequestCode.UPDATE_BROKER_CONFIG) -> None:
-    answer = operator.call(code, body=text.encode())
-    assert answer.code == ResponseCode.SUCCESS, answer
+    response = operator.call(code, body=text.encode())
+    assert response.code == ResponseCode.SUCCESS, response
 
 
 def shown(client: RawClient, code: int = RequestCode.GET_BROKER_CONFIG) -> dict[str, str]:
@@ -82,8 +82,8 @@ def test_changed_settings_apply_to_sends(broker: tuple[Daemon, RawClient]) -> No
     unique: dict[str, Any] = {"i": "UNIQ_KEY\x017F0000010001000000000001\x02"}
     assert send(operator, **unique).ext["MSG_REGION"] == "DefaultRegion"
     change(operator, "autoCreateTopicEnable=false\nregionId=hier\ntraceOn=false")
-    answer = send(operator, **unique)
-    assert (answer.ext["MSG_REGION"], answer.ext["TRACE_ON"]) == ("hier", "false")
+    response = send(operator, **unique)
+    assert (response.ext["MSG_REGION"], response.ext["TRACE_ON"]) == ("hier", "false")
     assert send(operator, b="Unknown").code == ResponseCode.TOPIC_NOT_EXIST
     change(operator, "autoCreateTopicEnable=true\nmaxMessageSize=10")
     assert send(operator, b="Unknown").code == ResponseCode.SUCCESS

@@ -163,9 +163,9 @@ class RunningBroker:
         self._client.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields | one.header)
 
     def _end(self, one: End) -> None:
-        answered, key = self._halves[-1 - one.ago % len(self._halves)]
-        fields: dict[str, object] = {"producerGroup": "P", "tranStateTableOffset": answered["queueOffset"]}
-        fields |= {"commitLogOffset": _physical_offset(answered), "msgId": key, "transactionId": key}
+        response_ext, key = self._halves[-1 - one.ago % len(self._halves)]
+        fields: dict[str, object] = {"producerGroup": "P", "tranStateTableOffset": response_ext["queueOffset"]}
+        fields |= {"commitLogOffset": _physical_offset(response_ext), "msgId": key, "transactionId": key}
         fields |= {"fromTransactionCheck": "false", "commitOrRollback": COMMIT if one.is_commit else ROLLBACK}
         self._client.call(RequestCode.END_TRANSACTION, fields)
 
@@ -180,18 +180,18 @@ class RunningBroker:
             header["f"] = 4
         named = header if send.code != RequestCode.SEND_MESSAGE else long_names(header | {"l": "16"})
         body = self._body(send.size)
-        answer = self._client.call(send.code, named, body)
-        if answer.code != ResponseCode.SUCCESS or "msgId" not in answer.ext:
+        response = self._client.call(send.code, named, body)
+        if response.code != ResponseCode.SUCCESS or "msgId" not in response.ext:
             return
-        self._stored.append(answer.ext)
+        self._stored.append(response.ext)
         if "TRAN_MSG" in send.kind:
-            self._halves.append((answer.ext, texts["UNIQ_KEY"]))
+            self._halves.append((response.ext, texts["UNIQ_KEY"]))
         elif (
             has_unit(int(send.header.get("f", "0")))
             and not send.kind
             and not texts.keys() & {"DELAY", "TRAN_MSG", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"}
         ):
-            place = send.topic, int(answer.ext["queueId"]), int(answer.ext["queueOffset"])
+            place = send.topic, int(response.ext["queueId"]), int(response.ext["queueOffset"])
             self.acknowledged[place] = zlib.crc32(body)
 
     def _body(self, size: int) -> bytes:
@@ -250,9 +250,9 @@ def _text(texts: dict[str, str]) -> str:
     return "".join(f"{name}\x01{value}\x02" for name, value in texts.items())
 
 
-def _physical_offset(answered: dict[str, str]) -> int:
+def _physical_offset(response_ext: dict[str, str]) -> int:
     """Return the physical offset in a message id."""
-    return int(answered["msgId"].split(",")[0][16:], 16)
+    return int(response_ext["msgId"].split(",")[0][16:], 16)
 
 
 @contextmanager

@@ -47,11 +47,11 @@ def send(client: RawClient, body: bytes) -> RawResponse:
 def pull_all(client: RawClient) -> list[bytes]:
     bodies: list[bytes] = []
     while True:
-        answer = client.call(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": len(bodies), "sysFlag": SUBSCRIPTION})
-        if answer.code != ResponseCode.SUCCESS:
-            assert answer.code == ResponseCode.PULL_NOT_FOUND, answer
+        response = client.call(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": len(bodies), "sysFlag": SUBSCRIPTION})
+        if response.code != ResponseCode.SUCCESS:
+            assert response.code == ResponseCode.PULL_NOT_FOUND, response
             return bodies
-        bodies += [message.body for message in decode(answer.body)]
+        bodies += [message.body for message in decode(response.body)]
 
 
 def parked(daemon: Daemon, offset: int, wait_ms: int) -> socket.socket:
@@ -60,11 +60,11 @@ def parked(daemon: Daemon, offset: int, wait_ms: int) -> socket.socket:
     ext = texts(PULL | {"queueOffset": offset, "sysFlag": SUSPEND_WITH_SUBSCRIPTION, "suspendTimeoutMillis": wait_ms})
     # the response to a second request shows that the first one is handled
     connection.sendall(frame({"code": 11, "opaque": 1, "extFields": ext}) + frame({"code": 99_999, "opaque": 2}))
-    assert answer_on(connection)["opaque"] == 2
+    assert response_on(connection)["opaque"] == 2
     return connection
 
 
-def answer_on(connection: socket.socket) -> dict[str, object]:
+def response_on(connection: socket.socket) -> dict[str, object]:
     stream = connection.makefile("rb")
     payload = stream.read(int.from_bytes(stream.read(4), "big"))
     header: dict[str, object] = json.loads(payload[4 : 4 + int.from_bytes(payload[1:4], "big")])
@@ -134,7 +134,7 @@ def test_a_parked_pull_is_woken_by_the_next_message(daemon: Daemon) -> None:
         send(one, b"first")
         with parked(daemon, 1, wait_ms=60_000) as waiting:
             send(one, b"second")
-            assert answer_on(waiting)["code"] == ResponseCode.SUCCESS
+            assert response_on(waiting)["code"] == ResponseCode.SUCCESS
 
 
 def test_a_parked_pull_gets_a_response_when_the_daemon_stops(daemon: Daemon) -> None:
@@ -143,7 +143,7 @@ def test_a_parked_pull_gets_a_response_when_the_daemon_stops(daemon: Daemon) -> 
         send(one, b"first")
         with parked(daemon, 1, wait_ms=60_000) as waiting:
             assert daemon.stop() == 0
-            assert answer_on(waiting)["code"] == ResponseCode.PULL_NOT_FOUND
+            assert response_on(waiting)["code"] == ResponseCode.PULL_NOT_FOUND
 
 
 def test_bad_clients_affect_no_other_client(daemon: Daemon) -> None:
@@ -166,7 +166,7 @@ def test_bad_clients_affect_no_other_client(daemon: Daemon) -> None:
                 if turn % 2 == 0:
                     assert garbage.recv(1) == b""
             assert send(normal, b"%d" % turn).code == 0
-        assert answer_on(slow)["opaque"] == 9
+        assert response_on(slow)["opaque"] == 9
         assert rss_anon_mb(daemon) < 100
         assert daemon.page("/readyz")[0] == 200
 

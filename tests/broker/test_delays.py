@@ -33,8 +33,8 @@ class Client(RawClient):
     """A client with the requests of these tests."""
 
     def send(self, body: bytes, level: int, topic: str = "T") -> None:
-        answer = self.call(RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic, "i": f"DELAY\x01{level}\x02"}, body)
-        assert answer.code == 0, answer
+        response = self.call(RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic, "i": f"DELAY\x01{level}\x02"}, body)
+        assert response.code == 0, response
 
     def received(self, count: int, topic: str = "T") -> list[MessageExt]:
         """Wait for `count` messages of the topic, and return them."""
@@ -43,8 +43,8 @@ class Client(RawClient):
         while len(found) < count:
             assert time.monotonic() < deadline, f"{len(found)} of {count}"
             where = {"topic": topic, "queueOffset": len(found), "suspendTimeoutMillis": 1_000}
-            answer = self.call(RequestCode.PULL_MESSAGE, PULL | where | {"sysFlag": SUSPEND_WITH_SUBSCRIPTION})
-            found += decode(answer.body)
+            response = self.call(RequestCode.PULL_MESSAGE, PULL | where | {"sysFlag": SUSPEND_WITH_SUBSCRIPTION})
+            found += decode(response.body)
         return found
 
     def waiting(self, level: int) -> list[MessageExt]:
@@ -52,12 +52,12 @@ class Client(RawClient):
         found: list[MessageExt] = []
         while True:
             where = {"topic": SystemTopic.SCHEDULE, "queueId": level - 1, "queueOffset": len(found)}
-            answer = self.call(
+            response = self.call(
                 RequestCode.PULL_MESSAGE, PULL | where | {"sysFlag": WITH_SUBSCRIPTION, "suspendTimeoutMillis": 0}
             )
-            if answer.code:
+            if response.code:
                 return found
-            found += decode(answer.body)
+            found += decode(response.body)
 
     def end_of(self, topic: str) -> int:
         return int(self.call(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": 0}).ext["offset"])

@@ -59,9 +59,9 @@ class Outside:
         return await self.ask(RequestCode.SEND_MESSAGE_V2, SEND, body)
 
     async def pull(self, offset: int = 0) -> list[bytes]:
-        answer = await self.ask(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": offset})
-        assert answer.code == ResponseCode.SUCCESS, answer
-        return [message.body for message in decode(answer.body)]
+        response = await self.ask(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": offset})
+        assert response.code == ResponseCode.SUCCESS, response
+        return [message.body for message in decode(response.body)]
 
     async def ready(self) -> tuple[int, dict[str, str]]:
         """Return status and checks of /readyz."""
@@ -159,10 +159,10 @@ async def test_an_unwritable_log_refuses_messages_and_recovers(start: Open, disk
         assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
         refuse(disk, code, "pwrite")
         for _ in range(2):
-            answer = await broker.send(b"refused")
-            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-            assert answer.remark is not None
-            assert "[CL:  0.50 CQ:  0.50 INDEX:  0.50]" in answer.remark
+            response = await broker.send(b"refused")
+            assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert response.remark is not None
+            assert "[CL:  0.50 CQ:  0.50 INDEX:  0.50]" in response.remark
         status, checks = await broker.ready()
         assert (status, checks["store"]) == (503, f"the log cannot be written ([Errno {code}] {os.strerror(code)})")
         assert await broker.pull() == [b"before"]
@@ -178,8 +178,8 @@ async def test_another_write_error_affects_one_message(start: Open, disk: TestDi
     async with start() as broker:
         assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
         refuse(disk, errno.EIO, "pwrite")
-        answer = await broker.send(b"failed")
-        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR")
+        response = await broker.send(b"failed")
+        assert (response.code, response.remark) == (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR")
         heal(disk)
         assert (await broker.send(b"after")).code == ResponseCode.SUCCESS
         assert await broker.pull() == [b"before", b"after"]
@@ -195,8 +195,8 @@ async def test_without_space_for_another_segment(start: Open, disk: TestDisk) ->
         codes = [(await broker.send(large)).code for _ in range(4)]  # some segments may have been made before
         assert codes[-1] == ResponseCode.SYSTEM_ERROR
         stored = 1 + codes.count(0)
-        answer = await broker.send(large)
-        assert answer.remark == "create mapped file failed, server is busy or broken."
+        response = await broker.send(large)
+        assert response.remark == "create mapped file failed, server is busy or broken."
         assert (await broker.send(b"small")).code == ResponseCode.SUCCESS
         status, checks = await broker.ready()
         assert status == 503
@@ -213,10 +213,10 @@ async def test_a_full_disk_refuses_messages(start: Open, disk: TestDisk) -> None
         assert (await broker.send(b"before")).code == ResponseCode.SUCCESS
         disk.used = lambda path: 97 if path.endswith("consumequeue") else 91
         await until(lambda: not broker.broker.store.is_writable)
-        answer = await broker.send(b"refused")
-        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-        assert answer.remark is not None
-        assert "[CL:  0.91 CQ:  0.97 INDEX:  0.91]" in answer.remark
+        response = await broker.send(b"refused")
+        assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert response.remark is not None
+        assert "[CL:  0.91 CQ:  0.97 INDEX:  0.91]" in response.remark
         assert (await broker.ready())[1]["store"] == "the disk is too full (97 percent used, 90 are allowed)"
         assert await broker.pull() == [b"before"]
         disk.used = lambda path: 90
@@ -253,8 +253,8 @@ def test_a_daemon_with_few_descriptors_serves_its_clients(tmp_path: Path) -> Non
             clients = too_many_clients(daemon)
             for number in range(64):
                 ext = PULL | {"queueId": number, "queueOffset": 0}
-                answer = first.call(RequestCode.PULL_MESSAGE, ext)
-                assert [message.body for message in decode(answer.body)] == [b"%d" % number]
+                response = first.call(RequestCode.PULL_MESSAGE, ext)
+                assert [message.body for message in decode(response.body)] == [b"%d" % number]
             for client in clients:
                 client.__exit__(None, None, None)
             daemon.wait_ready()
@@ -344,12 +344,12 @@ def numbers_read(client: RawClient) -> list[int]:
     numbers: list[int] = []
     offset = "0"
     while True:
-        answer = client.call(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": offset})
-        if answer.code == ResponseCode.PULL_NOT_FOUND:
+        response = client.call(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": offset})
+        if response.code == ResponseCode.PULL_NOT_FOUND:
             return numbers
-        assert answer.code in {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY}, answer
-        numbers += [int(message.body[:3].split()[0]) for message in decode(answer.body)]
-        offset = answer.ext["nextBeginOffset"]
+        assert response.code in {ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY}, response
+        numbers += [int(message.body[:3].split()[0]) for message in decode(response.body)]
+        offset = response.ext["nextBeginOffset"]
 
 
 @pytest.mark.daemon

@@ -31,9 +31,9 @@ class GoldenBroker(NamedTuple):
     client: RawClient
 
     @property
-    def answers(self) -> dict[str, Any]:
-        answers: dict[str, Any] = self.golden.manifest["expected"]
-        return answers
+    def responses(self) -> dict[str, Any]:
+        responses: dict[str, Any] = self.golden.manifest["expected"]
+        return responses
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -58,7 +58,7 @@ def deliver_nothing(golden: Golden) -> None:
 
 def test_offsets(asked: GoldenBroker) -> None:
     """Requests 31, 30 and 32 for every queue; an unknown queue or topic has offsets 0 and time -1."""
-    by_queue = {(entry["topic"], entry["queueId"]): entry for entry in asked.answers["offsets"]}
+    by_queue = {(entry["topic"], entry["queueId"]): entry for entry in asked.responses["offsets"]}
     by_queue |= {(entry["topic"], entry["queueId"]): entry for entry in asked.golden.expected["offsets"]}
     for (topic, queue_id), entry in by_queue.items():
         ext = {"topic": topic, "queueId": queue_id}
@@ -74,26 +74,28 @@ def test_offsets_by_time(asked: GoldenBroker) -> None:
         for timestamp, *offsets in entry["answers"]:
             for boundary, offset in zip(("LOWER", "UPPER"), offsets, strict=True):
                 ext = {"topic": entry["topic"], "queueId": entry["queueId"], "timestamp": timestamp}
-                answer = asked.client.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**ext, "boundaryType": boundary})
-                assert answer.ext == {"offset": str(offset)}, (ext, boundary)
+                response = asked.client.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**ext, "boundaryType": boundary})
+                assert response.ext == {"offset": str(offset)}, (ext, boundary)
 
 
 def test_views(asked: GoldenBroker) -> None:
     """VIEW_MESSAGE_BY_ID (33) returns the bytes of the record, and the remark if there is none."""
-    for entry in asked.answers["viewById"]:
-        answer = asked.client.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": entry["offset"]})
-        assert answer.code == entry["code"], entry
-        assert sha1(answer) == entry["sha1"]
-        assert "remark" not in entry or answer.remark == entry["remark"]
+    for entry in asked.responses["viewById"]:
+        response = asked.client.call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": entry["offset"]})
+        assert response.code == entry["code"], entry
+        assert sha1(response) == entry["sha1"]
+        assert "remark" not in entry or response.remark == entry["remark"]
 
 
 def test_queries(asked: GoldenBroker) -> None:
     """QUERY_MESSAGE (12): code, the messages found, and the end of the index."""
-    for entry in asked.answers["queryByKey"]:
+    for entry in asked.responses["queryByKey"]:
         names = ("topic", "key", "maxNum", "beginTimestamp", "endTimestamp", "_UNIQUE_KEY_QUERY")
-        answer = asked.client.call(RequestCode.QUERY_MESSAGE, {name: entry[name] for name in names if name in entry})
-        found = [record.physical_offset for record in iterate(answer.body) if isinstance(record, Record)]
-        received = {"code": answer.code, "offsets": found} | {name: int(value) for name, value in answer.ext.items()}
+        response = asked.client.call(RequestCode.QUERY_MESSAGE, {name: entry[name] for name in names if name in entry})
+        found = [record.physical_offset for record in iterate(response.body) if isinstance(record, Record)]
+        received = {"code": response.code, "offsets": found} | {
+            name: int(value) for name, value in response.ext.items()
+        }
         assert received == {name: entry[name] for name in received}, entry
         assert len(received) == 4
 
@@ -101,16 +103,16 @@ def test_queries(asked: GoldenBroker) -> None:
 def test_pulls(asked: GoldenBroker) -> None:
     """PULL_MESSAGE (11): code, remark, offsets and the bytes of the records, by tags (SQL92 is not served here)."""
     for entry in expected_pulls(asked):
-        answer = pull(asked.client, entry)
-        received = {name: int(answer.ext[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset")}
-        received |= {"suggestWhichBrokerId": int(answer.ext["suggestWhichBrokerId"])}
-        found = [record.physical_offset for record in iterate(answer.body) if isinstance(record, Record)]
+        response = pull(asked.client, entry)
+        received = {name: int(response.ext[name]) for name in ("nextBeginOffset", "minOffset", "maxOffset")}
+        received |= {"suggestWhichBrokerId": int(response.ext["suggestWhichBrokerId"])}
+        found = [record.physical_offset for record in iterate(response.body) if isinstance(record, Record)]
         all_received = {
-            "code": answer.code,
-            "remark": answer.remark,
+            "code": response.code,
+            "remark": response.remark,
             **received,
             "offsets": found,
-            "sha1": sha1(answer),
+            "sha1": sha1(response),
         }
         assert all_received == {name: entry[name] for name in all_received}, entry
 
@@ -119,7 +121,7 @@ def expected_pulls(asked: GoldenBroker) -> Iterator[dict[str, Any]]:
     """Yield the responses of 4.9.8; where 5.3.3 begins the queue later, all requested offsets are out of range."""
     where = ("topic", "queueId", "queueOffset", "maxMsgNums")
     by_newer = {tuple(entry[name] for name in where): entry for entry in asked.golden.expected["getMessage"]}
-    for entry in [*asked.answers["pull"], *asked.answers.get("pullMoved", [])]:
+    for entry in [*asked.responses["pull"], *asked.responses.get("pullMoved", [])]:
         newer = by_newer.get(tuple(entry[name] for name in where))
         if newer is not None and newer["minOffset"] != entry["minOffset"]:
             yield entry | newer | {"code": ResponseCode.PULL_OFFSET_MOVED, "remark": newer["status"]}
@@ -137,11 +139,11 @@ def pull(client: RawClient, entry: dict[str, Any]) -> RawResponse:
 def test_committed_offsets(asked: GoldenBroker) -> None:
     """QUERY_CONSUMER_OFFSET (14) returns the committed offsets; 22 instead of 4.9.8's 0 for a queue without
     messages."""
-    for entry in asked.answers["committedOffsets"]:
+    for entry in asked.responses["committedOffsets"]:
         ext = {"consumerGroup": entry["group"], "topic": entry["topic"], "queueId": entry["queueId"]}
-        answer = asked.client.call(RequestCode.QUERY_CONSUMER_OFFSET, ext)
-        assert (answer.code, answer.ext) == (ResponseCode.SUCCESS, {"offset": str(entry["offset"])}), entry
+        response = asked.client.call(RequestCode.QUERY_CONSUMER_OFFSET, ext)
+        assert (response.code, response.ext) == (ResponseCode.SUCCESS, {"offset": str(entry["offset"])}), entry
 
 
-def sha1(answer: RawResponse) -> str | None:
-    return hashlib.sha1(answer.body).hexdigest() if answer.body else None
+def sha1(response: RawResponse) -> str | None:
+    return hashlib.sha1(response.body).hexdigest() if response.body else None

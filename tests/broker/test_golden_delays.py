@@ -79,9 +79,9 @@ def pulled(client: RawClient, topic: str, queue_id: int, offset: int, count: int
     who = {"consumerGroup": "golden-reader", "topic": topic, "queueId": queue_id, "subscription": "*", "subVersion": 0}
     how = {"maxMsgNums": 32, "sysFlag": SUSPEND_WITH_SUBSCRIPTION, "commitOffset": 0, "suspendTimeoutMillis": 1_000}
     while len(found) < count and time.monotonic() < deadline:
-        answer = client.call(RequestCode.PULL_MESSAGE, {**who, **how, "queueOffset": offset})
-        found += [record for record in iterate(bytes(answer.body)) if isinstance(record, Record)]
-        assert "nextBeginOffset" in answer.ext, answer
-        offset = int(answer.ext["nextBeginOffset"])
+        response = client.call(RequestCode.PULL_MESSAGE, {**who, **how, "queueOffset": offset})
+        found += [record for record in iterate(bytes(response.body)) if isinstance(record, Record)]
+        assert "nextBeginOffset" in response.ext, response
+        offset = int(response.ext["nextBeginOffset"])
     assert client.call(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": queue_id}).ext["offset"] == str(offset)
     return found

@@ -45,8 +45,8 @@ def end(client: RawClient, asked: dict[str, Any], decision: int) -> int:
 def messages(client: RawClient, topic: str, queue_id: int, offset: int) -> list[Record]:
     who = {"consumerGroup": "golden-reader", "topic": topic, "queueId": queue_id, "subscription": "*", "subVersion": 0}
     how = {"maxMsgNums": 32, "sysFlag": SUBSCRIPTION_IN_REQUEST, "commitOffset": 0, "suspendTimeoutMillis": 0}
-    answer = client.call(RequestCode.PULL_MESSAGE, {**who, **how, "queueOffset": offset})
-    return [record for record in iterate(bytes(answer.body)) if isinstance(record, Record)]
+    response = client.call(RequestCode.PULL_MESSAGE, {**who, **how, "queueOffset": offset})
+    return [record for record in iterate(bytes(response.body)) if isinstance(record, Record)]
 
 
 @pytest.mark.parametrize("decision", [8, 12])

@@ -56,8 +56,8 @@ class Client(RawClient):
         deadline = time.monotonic() + TIMEOUT_S
         while len(found) < count:
             assert time.monotonic() < deadline, f"{len(found)} of {count}"
-            answer = self.call(RequestCode.PULL_MESSAGE, PULL | {"topic": topic, "queueOffset": len(found)})
-            found += decode(answer.body)
+            response = self.call(RequestCode.PULL_MESSAGE, PULL | {"topic": topic, "queueOffset": len(found)})
+            found += decode(response.body)
         return found
 
 
@@ -103,8 +103,8 @@ def attack(client: Client) -> None:
     now_ms = int(time.time() * 1000)
     for topic in BAD_TOPICS:
         forged = {"TIMER_OUT_MS": str(now_ms), "REAL_TOPIC": topic, "REAL_QID": "0"}
-        answer = client.send(b"forged", TIMER, **forged)
-        assert (answer.code, answer.remark) == (16, f"Sending message to topic[{TIMER}] is forbidden.")
+        response = client.send(b"forged", TIMER, **forged)
+        assert (response.code, response.remark) == (16, f"Sending message to topic[{TIMER}] is forbidden.")
         assert client.send(b"forged", SCHEDULE, **forged).code == 16
         group = {"groupName": f"g/{topic}"}
         assert client.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=json.dumps(group).encode()).code == 29
@@ -210,8 +210,8 @@ def test_an_invalid_group_of_an_older_version_is_harmless(watched: Watched) -> N
         member = {"groupName": name, "subscriptionDataSet": [], "consumeType": "CONSUME_PASSIVELY"}
         beat = {"clientID": "c", "consumerDataSet": [member], "producerDataSet": []}
         assert client.call(RequestCode.HEART_BEAT, body=json.dumps(beat).encode()).code == 0
-        answer = client.call(RequestCode.CONSUMER_SEND_MSG_BACK, {"offset": 0, "group": name, "delayLevel": -1})
-        assert (answer.code, answer.remark) == (1, f"topic[%RETRY%{name}] not exist")
+        response = client.call(RequestCode.CONSUMER_SEND_MSG_BACK, {"offset": 0, "group": name, "delayLevel": -1})
+        assert (response.code, response.remark) == (1, f"topic[%RETRY%{name}] not exist")
         topics = json.loads(client.call(RequestCode.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]
         assert not [topic for topic in topics if "/" in topic]
         assert daemon.stop() == 0

@@ -51,18 +51,18 @@ def test_a_truncated_segment_fails_only_its_own_reads(
         segment = tmp_path / "store" / "commitlog" / ("0" * 20)
         os.truncate(segment, KEPT_BYTES)
         for offset in (KEPT_MESSAGES + 1, 50, MESSAGES - 4):
-            answer = pull(daemon, "Lost", offset)
-            assert answer.code == ResponseCode.SYSTEM_ERROR, answer
-            assert f"bytes from {KEPT_BYTES} on are lost: '{segment.relative_to(tmp_path)}'" in (answer.remark or "")
+            response = pull(daemon, "Lost", offset)
+            assert response.code == ResponseCode.SYSTEM_ERROR, response
+            assert f"bytes from {KEPT_BYTES} on are lost: '{segment.relative_to(tmp_path)}'" in (response.remark or "")
         send(daemon, "Other", b"later")
         send(daemon, "Lost", b"later")
-        answer = pull(daemon, "Lost", 50)
-        assert answer.code == ResponseCode.SYSTEM_ERROR, answer
+        response = pull(daemon, "Lost", 50)
+        assert response.code == ResponseCode.SYSTEM_ERROR, response
         there = (("Other", 0, [b"later"]), ("Lost", MESSAGES, [b"later"]), ("Lost", 0, [BODY] * 4))
         for topic, offset, bodies in there:
-            answer = pull(daemon, topic, offset)
-            assert answer.code == ResponseCode.SUCCESS, answer
-            assert [message.body for message in decode(answer.body)] == bodies
+            response = pull(daemon, topic, offset)
+            assert response.code == ResponseCode.SUCCESS, response
+            assert [message.body for message in decode(response.body)] == bodies
         assert daemon.stop() == 0
     line = f"log segment has lost bytes, reads of them fail file={segment.relative_to(tmp_path)} at={KEPT_BYTES}"
     assert daemon.output.count(line) == 1

@@ -42,8 +42,8 @@ class Client(RawClient):
         deadline = time.monotonic() + TIMEOUT_S
         while len(found) < count:
             assert time.monotonic() < deadline, f"{len(found)} of {count}"
-            answer = self.call(RequestCode.PULL_MESSAGE, PULL | {"topic": "T", "queueOffset": len(found)})
-            found += decode(answer.body)
+            response = self.call(RequestCode.PULL_MESSAGE, PULL | {"topic": "T", "queueOffset": len(found)})
+            found += decode(response.body)
         return found
 
     def end(self) -> int:
@@ -73,16 +73,16 @@ def test_delivery_is_in_time_and_reported(tmp_path: Path) -> None:
     with started(tmp_path) as (daemon, client):
         assert not list(tmp_path.rglob("timer*"))
         begin = time.time() * 1000
-        answers = [
+        responses = [
             client.send(b"sec", "TIMER_DELAY_SEC", 1, "A"),
             client.send(b"ms", "TIMER_DELAY_MS", 1_500, "B"),
             client.send(b"at", "TIMER_DELIVER_MS", int(begin) + 1_200, "C"),
             client.send(b"past", "TIMER_DELIVER_MS", int(begin) - 1, "D"),
         ]
         assert client.runtime()["timerCongestNum"] in {"0", "3"}
-        assert [answer.code for answer in answers] == [0, 0, 0, 0]
-        assert [int(answer.ext["queueOffset"]) for answer in answers] == [0, 1, 2, 0]
-        assert [answer.ext.get("recallHandle") is None for answer in answers] == [False, False, False, True]
+        assert [response.code for response in responses] == [0, 0, 0, 0]
+        assert [int(response.ext["queueOffset"]) for response in responses] == [0, 1, 2, 0]
+        assert [response.ext.get("recallHandle") is None for response in responses] == [False, False, False, True]
         found = {message.body: message.store_timestamp - begin for message in client.received(4)}
         for body, due_ms in ((b"sec", 1_000), (b"ms", 1_500), (b"at", 1_199)):
             assert due_ms <= found[body] < due_ms + 1_500
@@ -119,8 +119,8 @@ def test_a_message_is_recalled(tmp_path: Path) -> None:
         handle = client.send(b"gone", "TIMER_DELAY_MS", 2_500, "KEY").ext["recallHandle"]
         client.send(b"stays", "TIMER_DELAY_MS", 2_500, "OTHER")
         assert RecallHandle.decode(handle).unique_key == "KEY"
-        answer = client.recall(handle)
-        assert (answer.code, answer.ext) == (0, {"MSG_REGION": "DefaultRegion", "msgId": "KEY"})
+        response = client.recall(handle)
+        assert (response.code, response.ext) == (0, {"MSG_REGION": "DefaultRegion", "msgId": "KEY"})
         topic, broker, at, key = RecallHandle.decode(handle)
         refused = [
             client.recall("nonsense"),
@@ -129,7 +129,7 @@ def test_a_message_is_recalled(tmp_path: Path) -> None:
             client.recall(RecallHandle(topic, broker, "1", key).encode()),
             client.recall(handle, "Unknown"),
         ]
-        assert [(answer.code, answer.remark) for answer in refused] == [
+        assert [(response.code, response.remark) for response in refused] == [
             (ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid"),
             (ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match"),
             (ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available"),
@@ -144,13 +144,13 @@ def test_refused_timers_and_recalls(tmp_path: Path) -> None:
     """Too far ahead, no number, recalls unless they are turned on, and all timers while they are off."""
     with started(tmp_path / "a", recallMessageEnable="false", timerMaxDelaySec=10) as (_, client):
         illegal = [client.send(b"far", "TIMER_DELAY_SEC", 11), client.send(b"x", "TIMER_DELAY_MS\x01x\x02A", 1)]
-        assert [answer.code for answer in illegal] == [13, 13]
+        assert [response.code for response in illegal] == [13, 13]
         assert (illegal[0].remark or "").startswith("timer message illegal, the delay time should not be bigger than")
-        answer = client.recall("any")
-        assert (answer.code, answer.remark) == (16, "recall failed, operation is forbidden")
+        response = client.recall("any")
+        assert (response.code, response.remark) == (16, "recall failed, operation is forbidden")
     with started(tmp_path / "b", timerWheelEnable="false") as (_, client):
-        answer = client.send(b"one", "TIMER_DELAY_SEC", 1)
-        assert (answer.code, answer.remark) == (
+        response = client.send(b"one", "TIMER_DELAY_SEC", 1)
+        assert (response.code, response.remark) == (
             1,
             "accurate timer message is not enabled, timerWheelEnable is false",
         )

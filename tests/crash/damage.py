@@ -140,8 +140,8 @@ def _read_all(root: Path, bodies: dict[Place, bytes], helpers: SteppedHelpers) -
             offset = result.next_begin_offset
     sent = set(bodies.values())
     for number in range(0, MESSAGES, 7):
-        answer = helpers.run(store.query_by_key("TU"[number % 2], f"k{number}", 8, 0, 1 << 60))
-        for record in (one for data in answer.records for one in iterate(data) if isinstance(one, Record)):
+        response = helpers.run(store.query_by_key("TU"[number % 2], f"k{number}", 8, 0, 1 << 60))
+        for record in (one for data in response.records for one in iterate(data) if isinstance(one, Record)):
             assert bytes(record.body) in sent, f"wrong: {record}"
     store.close()
     helpers.forget(store)

@@ -74,10 +74,10 @@ def pull_all(client: RawClient, topic: str, queue_id: int) -> list[MessageExt]:
     found: list[MessageExt] = []
     while True:
         where = {"topic": topic, "queueId": queue_id, "queueOffset": len(found)}
-        answer = client.call(RequestCode.PULL_MESSAGE, PULL | where)
-        if answer.code:
+        response = client.call(RequestCode.PULL_MESSAGE, PULL | where)
+        if response.code:
             return found
-        found += decode(answer.body)
+        found += decode(response.body)
 
 
 @pytest.mark.timeout(600)

@@ -97,13 +97,13 @@ def test_invalid_flags_of_one_message_lose_no_other_message(tmp_path: Path, flag
         with RawClient(LOOPBACK, daemon.broker_port) as client:
             for number in range(1_002):
                 flag = flags if number == 1 else 0
-                answer = client.call(RequestCode.SEND_MESSAGE_V2, ext | {"f": flag}, b"%d" % number)
-                assert (answer.code, int(answer.ext["queueOffset"])) == (0, number)
+                response = client.call(RequestCode.SEND_MESSAGE_V2, ext | {"f": flag}, b"%d" % number)
+                assert (response.code, int(response.ext["queueOffset"])) == (0, number)
         daemon.process.kill()
         daemon.process.wait()
     with running(directory=tmp_path, settings=settings) as daemon, RawClient(LOOPBACK, daemon.broker_port) as client:
-        answer = client.call(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": 0})
-        assert int(answer.ext["offset"]) == 1_002
+        response = client.call(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": 0})
+        assert int(response.ext["offset"]) == 1_002
     sizes: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20 * 1024}
     store = MessageStore(config_of(tmp_path / "store", **sizes), Clock())
     store.load()

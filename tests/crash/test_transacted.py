@@ -94,10 +94,10 @@ def delivered(client: RawClient) -> Counter[int]:
         offset = 0
         while True:
             where = {"topic": TOPIC, "queueId": queue_id, "queueOffset": offset}
-            answer = client.call(RequestCode.PULL_MESSAGE, PULL | where)
-            if answer.code:
+            response = client.call(RequestCode.PULL_MESSAGE, PULL | where)
+            if response.code:
                 break
-            messages = list(decode(answer.body))
+            messages = list(decode(response.body))
             offset += len(messages)
             found.update(int(message.body.split(b".")[0]) for message in messages)
     return found

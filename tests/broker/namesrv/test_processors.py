@@ -74,8 +74,8 @@ async def route(peer: RawPeer, topic: str, **header: Any) -> Received:
 
 
 async def topics(peer: RawPeer) -> list[str]:
-    answer = await peer.call(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-    listed: list[str] = json.loads(answer.body)["topicList"]
+    response = await peer.call(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    listed: list[str] = json.loads(response.body)["topicList"]
     return listed
 
 
@@ -88,9 +88,9 @@ def registration_frames(kind: str) -> list[GoldenFrame]:
     return found
 
 
-def without_opaque(answer: Received) -> dict[str, Any]:
+def without_opaque(response: Received) -> dict[str, Any]:
     """Return the header of a response with the language and version of 4.9.8."""
-    return {**answer.header, "language": "JAVA", "version": 409}
+    return {**response.header, "language": "JAVA", "version": 409}
 
 
 async def test_a_broker_of_4_9_8_registers_and_unregisters(peer: RawPeer) -> None:
@@ -99,8 +99,8 @@ async def test_a_broker_of_4_9_8_registers_and_unregisters(peer: RawPeer) -> Non
     expected = iter(registration_frames("response"))
     for captured in requests:
         peer.send(captured.raw)
-        answer = await peer.receive()
-        assert without_opaque(answer) == next(expected).header
+        response = await peer.receive()
+        assert without_opaque(response) == next(expected).header
         if captured.name.startswith("03"):
             assert "WireTopic" in await topics(peer)
             assert len(await topics(peer)) == 9
@@ -129,9 +129,9 @@ async def test_routes_equal_those_of_4_9_8(peer: RawPeer) -> None:
         "route TBW102": ("TBW102", {}, {"version": 479}),
     }
     for name, (topic, more, header) in forms.items():
-        answer = await peer.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, **more}, **header)
-        assert answer.body.decode().replace(',"enableActingMaster":false', "") == answers()[name]["body"], name
-        assert answer.header.keys() == json.loads(answers()[name]["rawHeader"]).keys()
+        response = await peer.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, **more}, **header)
+        assert response.body.decode().replace(',"enableActingMaster":false', "") == answers()[name]["body"], name
+        assert response.header.keys() == json.loads(answers()[name]["rawHeader"]).keys()
     info = await peer.call(RequestCode.GET_BROKER_CLUSTER_INFO)
     assert info.body.decode().replace(',"enableActingMaster":false', "") == answers()["cluster info"]["body"]
 
@@ -141,29 +141,29 @@ async def test_routes_equal_those_of_4_9_8(peer: RawPeer) -> None:
 
 async def test_the_response_to_a_registration_has_empty_ext_fields_and_no_body(peer: RawPeer) -> None:
     """As in RocketMQ, for a master without ordered topics."""
-    answer = await register(peer, "T", "U")
-    assert (answer.code, answer.remark, answer.header["extFields"], answer.body) == (0, None, {}, b"")
+    response = await register(peer, "T", "U")
+    assert (response.code, response.remark, response.header["extFields"], response.body) == (0, None, {}, b"")
 
 
 async def test_a_slave_gets_the_address_of_its_master(peer: RawPeer) -> None:
     """It needs the master's address, and the address for replication."""
     await register(peer, "T", "U")
-    answer = await register(peer, "T", "U", ext=SLAVE)
-    assert answer.ext == {"haServerAddr": "127.0.0.1:10912", "masterAddr": "127.0.0.1:10911"}
+    response = await register(peer, "T", "U", ext=SLAVE)
+    assert response.ext == {"haServerAddr": "127.0.0.1:10912", "masterAddr": "127.0.0.1:10911"}
 
 
 async def test_a_first_registration_with_one_topic_is_refused(peer: RawPeer, caplog: pytest.LogCaptureFixture) -> None:
     """The remark is RocketMQ's; the log names the broker and the reason."""
-    answer = await register(peer, "T")
-    assert (answer.code, answer.remark) == (1, "register broker failed")
+    response = await register(peer, "T")
+    assert (response.code, response.remark) == (1, "register broker failed")
     assert "broker refused broker=a id=0 cluster=C address=127.0.0.1:10911" in caplog.text
     assert await topics(peer) == []
 
 
 async def test_a_registration_without_a_body_has_no_topics(peer: RawPeer) -> None:
     """Only the broker's address is registered."""
-    answer = await peer.call(RequestCode.REGISTER_BROKER, REGISTRATION)
-    assert answer.code == 0
+    response = await peer.call(RequestCode.REGISTER_BROKER, REGISTRATION)
+    assert response.code == 0
     info = ClusterInfo.decode((await peer.call(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
     assert info.broker_addr_table["a"].broker_addrs == {0: "127.0.0.1:10911"}
 
@@ -174,13 +174,13 @@ async def test_a_compressed_registration_is_decoded(peer: RawPeer) -> None:
     for counter, version in enumerate((409, 479)):
         table["V"] = TopicConfig("V", version, version)
         encoded = RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(counter=counter), table))
-        answer = await peer.call(
+        response = await peer.call(
             RequestCode.REGISTER_BROKER,
             {**REGISTRATION, "compressed": True},
             encoded.encode_compressed(version),
             version=version,
         )
-        assert answer.code == 0
+        assert response.code == 0
         queues = json.loads((await route(peer, "V")).body)["queueDatas"]
         assert queues[0]["readQueueNums"] == version
 
@@ -197,15 +197,15 @@ async def test_the_crc_of_a_registration_is_checked(peer: RawPeer, crc: str, cod
     """It has 31 bits; 0 means that it was not computed."""
     encoded = next(b for n in range(99) if (b := body("T", "U", f"V{n}")) and zlib.crc32(b) > 0x7FFF_FFFF)
     value = {"right": zlib.crc32(encoded) & 0x7FFF_FFFF, "none": 0, "wrong": 4711}[crc]
-    answer = await peer.call(RequestCode.REGISTER_BROKER, {**REGISTRATION, "bodyCrc32": value}, encoded)
-    assert (answer.code, answer.remark) == (code, "crc32 not match" if code else None)
+    response = await peer.call(RequestCode.REGISTER_BROKER, {**REGISTRATION, "bodyCrc32": value}, encoded)
+    assert (response.code, response.remark) == (code, "crc32 not match" if code else None)
 
 
 @pytest.mark.parametrize(("data", "compressed"), [(b"{", False), (b"[]", False), (b"no zlib", True), (b"[]", True)])
 async def test_an_invalid_registration_body_is_refused(peer: RawPeer, data: bytes, compressed: bool) -> None:
     """An invalid body gives an error response, and the connection stays open."""
-    answer = await peer.call(RequestCode.REGISTER_BROKER, {**REGISTRATION, "compressed": compressed}, data)
-    assert answer.code == 1
+    response = await peer.call(RequestCode.REGISTER_BROKER, {**REGISTRATION, "compressed": compressed}, data)
+    assert response.code == 1
     assert await topics(peer) == []
 
 
@@ -219,9 +219,9 @@ async def test_missing_fields_are_refused(peer: RawPeer, code: int) -> None:
 async def test_a_broker_is_removed_when_it_unregisters(peer: RawPeer) -> None:
     """The response to UNREGISTER_BROKER (104) has no extFields, as in RocketMQ."""
     await register(peer, "T", "U")
-    answer = await peer.call(RequestCode.UNREGISTER_BROKER, BROKER)
-    assert answer.code == 0
-    assert "extFields" not in answer.header
+    response = await peer.call(RequestCode.UNREGISTER_BROKER, BROKER)
+    assert response.code == 0
+    assert "extFields" not in response.header
     assert await topics(peer) == []
 
 
@@ -284,9 +284,9 @@ async def test_a_missing_route_gives_topic_not_exist(peer: RawPeer, caplog: pyte
     """TOPIC_NOT_EXIST (17) has RocketMQ's remark for any reason; the log has the reason, once per topic."""
     caplog.set_level("INFO")
     for _ in range(2):
-        answer = await route(peer, "T")
-        assert (answer.code, answer.body) == (17, b"")
-        assert answer.remark == f"No topic route info in name server for the topic: T{FAQ}"
+        response = await route(peer, "T")
+        assert (response.code, response.body) == (17, b"")
+        assert response.remark == f"No topic route info in name server for the topic: T{FAQ}"
     assert caplog.text.count("no route topic='T'") == 1
     assert "reason=no broker is registered" in caplog.text
     await register(peer, "X", "Y")
@@ -322,8 +322,8 @@ async def test_numeric_keys_are_unquoted_for_old_clients_only(peer: RawPeer) -> 
 async def test_routes_may_wait_for_brokers_to_register(namesrv: RunningNameServer, peer: RawPeer) -> None:
     """A name server that has just started may return no routes instead of partial ones."""
     await register(peer, "T", "U")
-    answer = await route(peer, "T")
-    assert (answer.code, answer.remark) == (1, "name server not ready")
+    response = await route(peer, "T")
+    assert (response.code, response.remark) == (1, "name server not ready")
     namesrv.now_ms += 45_000
     assert (await route(peer, "T")).code == 0
 
@@ -335,8 +335,8 @@ async def test_the_cluster_info_has_unquoted_numeric_keys(peer: RawPeer) -> None
     """For clients of any version."""
     await register(peer, "T", "U")
     await register(peer, "T", "U", ext=SLAVE)
-    answer = await peer.call(RequestCode.GET_BROKER_CLUSTER_INFO, version=479)
-    assert javajson.loads(answer.body) == {
+    response = await peer.call(RequestCode.GET_BROKER_CLUSTER_INFO, version=479)
+    assert javajson.loads(response.body) == {
         "brokerAddrTable": {
             "a": {
                 "brokerAddrs": {0: "127.0.0.1:10911", 1: "127.0.0.2:10911"},
@@ -353,8 +353,8 @@ async def test_topics_of_a_cluster_and_their_deletion(peer: RawPeer) -> None:
     """Unknown clusters have no topics, and a deletion always succeeds."""
     await register(peer, "T", "U")
     for cluster, expected in (("C", ["T", "U"]), ("?", [])):
-        answer = await peer.call(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
-        assert json.loads(answer.body) == {"topicList": expected}
+        response = await peer.call(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster})
+        assert json.loads(response.body) == {"topicList": expected}
     for ext in ({"topic": "T", "clusterName": "?"}, {"topic": "T", "clusterName": "C"}, {"topic": "T"}):
         assert (await peer.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext)).code == 0
     assert await topics(peer) == ["U"]
@@ -364,8 +364,8 @@ async def test_topics_of_a_cluster_and_their_deletion(peer: RawPeer) -> None:
 async def test_lists_can_be_switched_off(peer: RawPeer) -> None:
     """The remark is RocketMQ's."""
     for code, ext in ((206, {}), (224, {"cluster": "C"})):
-        answer = await peer.call(code, ext)
-        assert (answer.code, answer.remark) == (1, "disable")
+        response = await peer.call(code, ext)
+        assert (response.code, response.remark) == (1, "disable")
 
 
 async def test_texts_can_be_set_read_and_removed(peer: RawPeer) -> None:
@@ -390,8 +390,8 @@ async def test_texts_can_be_set_read_and_removed(peer: RawPeer) -> None:
 @pytest.mark.parametrize("ext", [{}, {"namespace": "n", "value": "v"}, {"key": "k", "value": "v"}])
 async def test_a_text_needs_namespace_and_key(peer: RawPeer, ext: dict[str, object]) -> None:
     """The remark is RocketMQ's."""
-    answer = await peer.call(RequestCode.PUT_KV_CONFIG, ext)
-    assert (answer.code, answer.remark) == (1, "namespace or key is null")
+    response = await peer.call(RequestCode.PUT_KV_CONFIG, ext)
+    assert (response.code, response.remark) == (1, "namespace or key is null")
 
 
 @pytest.mark.parametrize("config", [{"order_message_enable": True}, {}], indirect=True)
@@ -414,8 +414,8 @@ async def test_ordered_topics_can_be_withheld_from_brokers(peer: RawPeer) -> Non
 
 async def test_a_broker_request_is_not_supported(peer: RawPeer) -> None:
     """The response is that of 5.3.3; 4.9.8 does not respond."""
-    answer = await peer.call(RequestCode.SEND_MESSAGE)
-    assert (answer.code, answer.remark) == (3, " request type 10 not supported")
+    response = await peer.call(RequestCode.SEND_MESSAGE)
+    assert (response.code, response.remark) == (3, " request type 10 not supported")
 
 
 async def test_two_requests_in_one_write_get_responses_in_order(peer: RawPeer) -> None:
@@ -425,8 +425,8 @@ async def test_two_requests_in_one_write_get_responses_in_order(peer: RawPeer) -
 
 
 async def permissions(peer: RawPeer, topic: str) -> list[int]:
-    answer = await route(peer, topic)
-    return [row["perm"] for row in javajson.loads(answer.body)["queueDatas"]]
+    response = await route(peer, topic)
+    return [row["perm"] for row in javajson.loads(response.body)["queueDatas"]]
 
 
 async def test_the_write_permission_of_a_broker_is_removed_and_restored(peer: RawPeer) -> None:
@@ -453,8 +453,8 @@ async def test_clusters_and_brokers_are_names_of_system_topics(peer: RawPeer) ->
     empty = await peer.call(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
     assert json.loads(empty.body) == {"topicList": []}
     await register(peer, "T", "U")
-    answer = await peer.call(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-    assert json.loads(answer.body) == {"brokerAddr": "127.0.0.1:10911", "topicList": ["C", "a"]}
+    response = await peer.call(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+    assert json.loads(response.body) == {"brokerAddr": "127.0.0.1:10911", "topicList": ["C", "a"]}
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,9 @@ async def test_frames_may_be_split_in_any_way(step: int) -> None:
     data = requests(7)
     for start in range(0, len(data), step):
         peer.send_bytes(data[start : start + step])
-    assert [(answer.opaque, bytes(answer.body)) for answer in peer.received] == [(n, bytes([n]) * 10) for n in range(7)]
+    assert [(response.opaque, bytes(response.body)) for response in peer.received] == [
+        (n, bytes([n]) * 10) for n in range(7)
+    ]
 
 
 async def test_frames_may_be_split_at_random() -> None:
@@ -58,7 +60,9 @@ async def test_frames_may_be_split_at_random() -> None:
         cut = chance.choice([1, 5, 1000, 70_000, RECEIVE_BUFFER_BYTES])
         peer.send_bytes(data[:cut])
         data = data[cut:]
-    assert [(answer.opaque, len(answer.body)) for answer in peer.received] == list(enumerate(sizes)), f"seed {seed}"
+    assert [(response.opaque, len(response.body)) for response in peer.received] == list(enumerate(sizes)), (
+        f"seed {seed}"
+    )
 
 
 async def test_one_byte_at_a_time_over_a_socket(server: EchoServer, peer: RawPeer) -> None:
@@ -77,7 +81,7 @@ async def test_more_than_the_receive_buffer_holds(server: EchoServer, peer: RawP
     peer.send(frame({"code": ECHO, "opaque": 1}, large) + requests(200, 5000) + frame({"code": ECHO, "opaque": 999}))
     assert (await peer.receive()).body == large
     bodies = [await peer.receive() for _ in range(201)]
-    assert [answer.header["opaque"] for answer in bodies] == [*range(200), 999]
+    assert [response.header["opaque"] for response in bodies] == [*range(200), 999]
 
 
 async def test_the_responses_of_a_read_leave_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,8 +182,8 @@ async def test_responses_to_our_requests_are_matched_by_opaque(server: EchoServe
     for each in reversed(asked):
         opaque = each.header["opaque"]
         peer.send(frame({"code": 0, "opaque": opaque, "flag": 1}, b"%d" % opaque))
-    answers = [await task for task in tasks]
-    assert [answer.body for answer in answers] == [b"%d" % each.header["opaque"] for each in asked]
+    responses = [await task for task in tasks]
+    assert [response.body for response in responses] == [b"%d" % each.header["opaque"] for each in asked]
 
 
 async def test_an_unexpected_response_is_dropped(server: EchoServer, peer: RawPeer) -> None:

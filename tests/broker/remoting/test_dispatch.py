@@ -28,10 +28,10 @@ async def peer(server: EchoServer) -> AsyncIterator[RawPeer]:
 
 async def test_a_response_has_the_opaque_of_its_request(peer: RawPeer) -> None:
     """Ext values of a response are strings, and only the response bit is set."""
-    answer = await peer.call(ECHO, {"a": "1", "b": "ü"}, b"body")
-    assert (answer.code, answer.remark, answer.ext, answer.body) == (0, None, {"a": "1", "b": "ü"}, b"body")
-    assert answer.header["flag"] == 1
-    assert answer.header["version"] == 479
+    response = await peer.call(ECHO, {"a": "1", "b": "ü"}, b"body")
+    assert (response.code, response.remark, response.ext, response.body) == (0, None, {"a": "1", "b": "ü"}, b"body")
+    assert response.header["flag"] == 1
+    assert response.header["version"] == 479
 
 
 @pytest.mark.parametrize("opaque", [0, -1, 2**31 - 1, -(2**31)])
@@ -43,21 +43,21 @@ async def test_every_opaque_is_returned(peer: RawPeer, opaque: int) -> None:
 
 async def test_an_unknown_code_is_not_supported(peer: RawPeer) -> None:
     """REQUEST_CODE_NOT_SUPPORTED (3), with RocketMQ's exact remark."""
-    answer = await peer.call(UNKNOWN)
-    assert (answer.code, answer.remark) == (3, f" request type {UNKNOWN} not supported")
+    response = await peer.call(UNKNOWN)
+    assert (response.code, response.remark) == (3, f" request type {UNKNOWN} not supported")
 
 
 async def test_a_request_error_becomes_a_response(peer: RawPeer, caplog: pytest.LogCaptureFixture) -> None:
     """It is the client's error, so nothing is logged."""
-    answer = await peer.call(REFUSE)
-    assert (answer.code, answer.remark) == (16, "not you")
+    response = await peer.call(REFUSE)
+    assert (response.code, response.remark) == (16, "not you")
     assert caplog.text == ""
 
 
 async def test_a_failure_becomes_a_response_and_is_logged(peer: RawPeer, caplog: pytest.LogCaptureFixture) -> None:
     """SYSTEM_ERROR (1) with the error for the client, a traceback in the log, and the connection continues."""
-    answer = await peer.call(FAIL)
-    assert (answer.code, answer.remark) == (1, "KeyError: 'lost'")
+    response = await peer.call(FAIL)
+    assert (response.code, response.remark) == (1, "KeyError: 'lost'")
     assert "request failed code=1004" in caplog.text
     assert "Traceback" in caplog.text
     assert "in _fail" in caplog.text
@@ -69,8 +69,8 @@ async def test_a_failure_of_an_awaitable_becomes_a_response_and_is_logged(
 ) -> None:
     """An awaitable fails like a callable, and the pool releases the request."""
     server.go_on.set()
-    answer = await peer.call(WAIT, body=b"fail")
-    assert (answer.code, answer.remark) == (1, "KeyError: 'lost later'")
+    response = await peer.call(WAIT, body=b"fail")
+    assert (response.code, response.remark) == (1, "KeyError: 'lost later'")
     assert "Traceback" in caplog.text
     assert server.pool.pending == 0
 
@@ -125,9 +125,9 @@ async def test_deferred_requests_are_refused_by_a_timer() -> None:
         server.pool.suspend(lambda: "closed for a while")
         for _ in range(3):
             peer.ask(ECHO)
-        answers = [await peer.receive() for _ in range(3)]
+        responses = [await peer.receive() for _ in range(3)]
         remark = "[OVERLOAD]system busy, start flow control for a while, closed for a while"
-        assert {(answer.code, answer.remark) for answer in answers} == {(2, remark)}
+        assert {(response.code, response.remark) for response in responses} == {(2, remark)}
         assert (server.pool.pending, server.handled, server.pool.statistics().rejected_by_wait) == (0, 0, 3)
         server.dispatcher.reopen(server.pool)
         server.selector.resume_paused_reads()
@@ -157,16 +157,16 @@ async def test_a_waiting_request_keeps_its_body(server: EchoServer, peer: RawPee
     for _ in range(3):
         await peer.call(ECHO, body=b"other" * 1000)
     server.go_on.set()
-    answer = await peer.receive()
-    assert (answer.header["opaque"], answer.body) == (first, b"first" * 100)
+    response = await peer.receive()
+    assert (response.header["opaque"], response.body) == (first, b"first" * 100)
 
 
 async def test_the_requests_of_a_read_end_in_one_batch(server: EchoServer, peer: RawPeer) -> None:
     """Work collected during a read is finished once, before the responses of the read leave."""
     requests = [frame({"code": GATHER, "opaque": n}, b"%d" % n) for n in range(5)]
     peer.send(b"".join(requests) + frame({"code": ECHO, "opaque": 5}))
-    answers = [await peer.receive() for _ in range(6)]
-    assert [answer.header["opaque"] for answer in answers] == [5, 0, 1, 2, 3, 4]
+    responses = [await peer.receive() for _ in range(6)]
+    assert [response.header["opaque"] for response in responses] == [5, 0, 1, 2, 3, 4]
     assert sum(server.gathered_sizes) == 5
     assert len(server.gathered_sizes) == 1
 
@@ -177,8 +177,8 @@ async def test_a_response_can_be_written_later(server: EchoServer, peer: RawPeer
     await peer.call(ECHO)
     ((connection, command),) = server.deferred
     connection.respond(command, command.response(body=command.body))
-    answer = await peer.receive()
-    assert (answer.header["opaque"], answer.body) == (opaque, b"later")
+    response = await peer.receive()
+    assert (response.header["opaque"], response.body) == (opaque, b"later")
 
 
 async def test_a_response_for_a_closed_connection_is_dropped(server: EchoServer, peer: RawPeer) -> None:
@@ -212,8 +212,8 @@ async def test_a_response_has_the_dialect_of_its_request(
     peer.send(binary(code, 77, body=b"x"))
     raw = await peer.receive_raw()
     assert raw[4] == 1
-    answered, _language, version, opaque, flag = struct.unpack_from(">hBhii", raw, 8)
-    assert (answered, version, opaque, flag) == (expected, 479, 77, 1)
+    response_code, _language, version, opaque, flag = struct.unpack_from(">hBhii", raw, 8)
+    assert (response_code, version, opaque, flag) == (expected, 479, 77, 1)
     if code == ECHO:
         assert raw.endswith(struct.pack(">h1si1s", 1, b"k", 1, b"v") + b"x")
     assert (await peer.call(ECHO)).dialect == 0

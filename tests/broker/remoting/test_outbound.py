@@ -46,9 +46,9 @@ async def lost(outbound: Outbound) -> asyncio.Future[str]:
 async def test_one_connection_serves_all_requests_to_an_address(outbound: Outbound) -> None:
     """Concurrent requests even share the connection attempt, and each gets its own response."""
     async with FakeServer() as server:
-        answers = await asyncio.gather(*(outbound.invoke(server.address, request(), SECONDS) for _ in range(5)))
-        assert [answer.code for answer in answers] == [0] * 5
-        assert len({answer.opaque for answer in answers}) == 5
+        responses = await asyncio.gather(*(outbound.invoke(server.address, request(), SECONDS) for _ in range(5)))
+        assert [response.code for response in responses] == [0] * 5
+        assert len({response.opaque for response in responses}) == 5
         assert server.connections == 1
         assert outbound.statistics().connections == 1
 
@@ -125,8 +125,8 @@ async def test_requests_of_the_other_side_are_not_supported(outbound: Outbound) 
         await outbound.invoke(server.address, request(), SECONDS)
         await server.next_request()
         server.send(frame({"code": 40, "opaque": 7}))
-        answer = await server.next_request()
-        assert (answer.code, answer.header["opaque"], answer.header["flag"]) == (3, 7, 1)
+        response = await server.next_request()
+        assert (response.code, response.header["opaque"], response.header["flag"]) == (3, 7, 1)
 
 
 async def test_a_stop_closes_connections_and_attempts() -> None:

@@ -54,10 +54,10 @@ async def test_deferred_requests_are_served_when_it_reads_again(server: EchoServ
         handled = server.handled
         await peer.call(ECHO, body=b"z" * (RECEIVE_BUFFER_BYTES - 1000))
         slow.resume_reading()
-        answers = [await slow.receive() for _ in range(100)]
+        responses = [await slow.receive() for _ in range(100)]
         assert handled < 100
         assert server.handled == 101
-        assert [(answer.header["opaque"], len(answer.body)) for answer in answers] == [
+        assert [(response.header["opaque"], len(response.body)) for response in responses] == [
             (n, ANSWER_BYTES) for n in range(100)
         ]
         assert (await slow.call(ECHO)).code == 0

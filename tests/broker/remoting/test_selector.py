@@ -36,7 +36,7 @@ def peers_of_one_poll(count: int) -> tuple[EchoServer, list[Peer]]:
 
 
 def bodies(peer: Peer) -> list[bytes]:
-    return [bytes(answer.body) for answer in peer.take()]
+    return [bytes(response.body) for response in peer.take()]
 
 
 @pytest.mark.usefixtures("clock_ms")
@@ -162,9 +162,9 @@ async def test_every_listener_is_called_for_a_lost_connection(server: EchoServer
 async def test_statistics_add_up(server: EchoServer, peer: RawPeer) -> None:
     """Bytes are counted as they pass."""
     peer.send(request := frame({"code": ECHO, "opaque": 1}))
-    answer = await peer.receive_raw()
+    response = await peer.receive_raw()
     figures = server.selector.statistics()
-    assert (figures.received_bytes, figures.sent_bytes) == (len(request), len(answer))
+    assert (figures.received_bytes, figures.sent_bytes) == (len(request), len(response))
     assert msgspec.structs.asdict(figures) | {"received_bytes": 0, "sent_bytes": 0} == {
         "connections": 1, "accepted": 1, "refused": 0, "closed_idle": 0, "closed_unread": 0, "protocol_errors": 0,
         "paused": 0, "backlog_bytes": 0, "received_bytes": 0, "sent_bytes": 0,
@@ -255,12 +255,12 @@ async def test_above_the_total_limit_requests_are_served_one_at_a_time() -> None
     late.transport.stuck = False
     selector = late.selector
     late.send(*(RemotingCommand.request(ECHO, body=b"%d" % number) for number in range(3)))
-    assert [answer.body for answer in late.received] == [b"0"]
+    assert [response.body for response in late.received] == [b"0"]
     assert selector.deferred_bytes > 0
     for _ in range(4):
         await asyncio.sleep(0)
         late.take()
-    assert [answer.body for answer in late.received] == [b"0", b"1", b"2"]
+    assert [response.body for response in late.received] == [b"0", b"1", b"2"]
     assert (selector.deferred_bytes, late.connection.paused) == (0, False)
 
 
@@ -347,7 +347,7 @@ async def test_requests_delayed_by_their_own_peer_are_served() -> None:
     peer.transport.backlog.clear()
     peer.connection.resume_writing()
     await asyncio.sleep(0)
-    assert [answer.code for answer in peer.take()] == [0]
+    assert [response.code for response in peer.take()] == [0]
 
 
 def test_connections_leave_descriptors_to_the_store(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,9 +48,9 @@ async def test_a_normal_send_is_fast_among_slow_peers(server: EchoServer, count:
         took = []
         for _ in range(5):
             began_s = loop.time()
-            answer = await normal.call(ECHO, {}, BODY)
+            response = await normal.call(ECHO, {}, BODY)
             took.append(loop.time() - began_s)
-            assert len(answer.body) == len(BODY)
+            assert len(response.body) == len(BODY)
         stop.set()
         await dripping
     assert max(took) < 1.0, took

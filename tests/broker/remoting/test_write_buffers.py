@@ -93,10 +93,10 @@ class Segment(msgspec.Struct):
     is_deleted: bool = False
 
 
-def parts_of(rng: random.Random, segment: memoryview, answers: int) -> list[bytes | memoryview]:
+def parts_of(rng: random.Random, segment: memoryview, responses: int) -> list[bytes | memoryview]:
     """Return heads, views, and records of a segment."""
     parts: list[bytes | memoryview] = []
-    for number in range(answers):
+    for number in range(responses):
         parts += [rng.randbytes(rng.randrange(40)), segment[number : 2 * number]]
         ranges = [(78 * at, rng.randrange(1, 78)) for at in range(rng.randint(1, 64))]
         units = b"".join(UNIT.pack(at, size, 0) for at, size in ranges)
@@ -107,13 +107,15 @@ def parts_of(rng: random.Random, segment: memoryview, answers: int) -> list[byte
 
 
 @both_ways
-@pytest.mark.parametrize("answers", [1, 5, 40])
-def test_parts_are_written_without_copy(write: Write, answers: int, line: tuple[socket.socket, socket.socket]) -> None:
+@pytest.mark.parametrize("responses", [1, 5, 40])
+def test_parts_are_written_without_copy(
+    write: Write, responses: int, line: tuple[socket.socket, socket.socket]
+) -> None:
     """Also more parts than one call takes: the peer gets every byte, in order."""
     ours, theirs = line
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    rng = random.Random(answers)
-    parts = parts_of(rng, memoryview(rng.randbytes(5000)), answers)
+    rng = random.Random(responses)
+    parts = parts_of(rng, memoryview(rng.randbytes(5000)), responses)
     whole = b"".join(parts)
     assert write(ours.fileno(), parts * 2) == 2 * len(whole)
     assert theirs.recv(3 * len(whole), socket.MSG_WAITALL | socket.MSG_DONTWAIT) == 2 * whole
