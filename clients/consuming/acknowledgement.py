@@ -1,7 +1,7 @@
 """What becomes of a message once the application is done with it.
 
     ack     the message is finished: the committed offset may advance over it
-    nack    the message goes back to its broker (CONSUMER_SEND_MSG_BACK, 36), which redelivers it later. If the broker
+    nack    the message is sent back (CONSUMER_SEND_MSG_BACK, 36), and its broker redelivers it later. If the broker
             does not take it, this consumer delivers it again itself, after a pause that doubles with each failure
 
 A broadcasting consumer sends nothing back: a negatively acknowledged message is finished there. A message of a queue

@@ -135,16 +135,16 @@ class QueueCalls:
         route = await self._client.routes.find(queue.topic)
         connection = await self._client.brokers.get(route.address(queue.broker_name))
         request = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
-        answer = await connection.invoke(request, self._client.settings.request_timeout_s)
+        response = await connection.invoke(request, self._client.settings.request_timeout_s)
         with reading_response(request.code, f"broker {queue.broker_name}", queue.topic):
-            if answer.code == ResponseCode.SUCCESS:
-                messages = decode(answer.body)
-                following = answer.header(PullMessageResponseHeader).next_begin_offset
+            if response.code == ResponseCode.SUCCESS:
+                messages = decode(response.body)
+                following = response.header(PullMessageResponseHeader).next_begin_offset
                 return messages, following if following > offset else None
-            if answer.code in _ELSEWHERE:
-                following = answer.header(PullMessageResponseHeader).next_begin_offset
+            if response.code in _ELSEWHERE:
+                following = response.header(PullMessageResponseHeader).next_begin_offset
                 return [], following if following > offset else None
-        raise BrokerError.of(request.code, answer.code, answer.remark, queue.broker_name, queue.topic)
+        raise BrokerError.of(request.code, response.code, response.remark, queue.broker_name, queue.topic)
 
     async def members(self, topic: str) -> list[str]:
         """Return the client ids of the group, at most MAX_MEMBERS, as a broker of `topic` lists them."""
@@ -154,9 +154,9 @@ class QueueCalls:
         address = route.address(min(route.brokers))
         header = ConsumerGroupHeader(consumer_group=self._group)
         code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
-        answer = await self._client.ask(address, code, header, topic=topic)
+        response = await self._client.ask(address, code, header, topic=topic)
         with reading_response(code, address, topic):
-            members = ConsumerIdList.decode(answer.body).consumer_id_list
+            members = ConsumerIdList.decode(response.body).consumer_id_list
         if len(members) > MAX_MEMBERS:
             raise invalid_response(
                 code, address, f"{len(members)} members of a group, the limit is {MAX_MEMBERS}", topic
@@ -174,10 +174,10 @@ class QueueCalls:
             await self._client.ask(address, RequestCode.CHECK_CLIENT_CONFIG, body=body, topic=topic)
 
     async def _offset(self, queue: MessageQueue, code: int, header: Header) -> int:
-        answer = await self._ask(queue, code, header)
+        response = await self._ask(queue, code, header)
         broker = f"broker {queue.broker_name}"
         with reading_response(code, broker, queue.topic):
-            offset = answer.header(OffsetResponseHeader).offset
+            offset = response.header(OffsetResponseHeader).offset
         if offset < LEAST_OFFSET:
             raise invalid_response(code, broker, f"the offset {offset} of queue {queue.queue_id}", queue.topic)
         return offset

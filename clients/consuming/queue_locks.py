@@ -154,10 +154,10 @@ class QueueLocks:
             if not (wanted := [queue for queue in queues if is_wanted(queue)]):
                 return set(), None
             self._unanswered.update(wanted)
-            answer = await self._ask(RequestCode.LOCK_BATCH_MQ, wanted)
+            response = await self._ask(RequestCode.LOCK_BATCH_MQ, wanted)
             self._unanswered.difference_update(wanted)
             with reading_response(RequestCode.LOCK_BATCH_MQ, f"broker {broker_name}"):
-                locked = LockedQueues.decode(answer.body).lock_ok_mq_set
+                locked = LockedQueues.decode(response.body).lock_ok_mq_set
         except ClientError as error:
             log.warning("queues not locked, trying again broker=%s queues=%d error=%s", broker_name, len(queues), error)
             return set(), None

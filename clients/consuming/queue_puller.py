@@ -208,35 +208,35 @@ class QueuePuller:
         """Pull once. Return how long to pause afterwards, in seconds."""
         commit_offset = tracker.commit_offset() if self._shared.commits_by_pull(self.queue) else 0
         self.pulled_s, self._asked_s = time.time(), time.monotonic()
-        answer = await self._shared.calls.pull(
+        response = await self._shared.calls.pull(
             self._pulls, tracker.position, commit_offset if commit_offset > 0 else None, self._broker_id
         )
-        return await self._react(answer, tracker)
+        return await self._react(response, tracker)
 
-    async def _react(self, answer: RemotingCommand, tracker: OffsetTracker) -> float:
-        code = answer.code
+    async def _react(self, response: RemotingCommand, tracker: OffsetTracker) -> float:
+        code = response.code
         if code == ResponseCode.SUCCESS or code in NOTHING_YET:
-            header = self._header(answer)
+            header = self._header(response)
             self._broker_id = header.suggest_which_broker_id
             self._moves = 0
             before = tracker.position
             if code == ResponseCode.SUCCESS:
-                tracker.position = await self._deliver(_decode(answer.body), tracker, header.next_begin_offset)
+                tracker.position = await self._deliver(_decode(response.body), tracker, header.next_begin_offset)
             else:
                 tracker.position = header.next_begin_offset
             return self._pause_of(moved=tracker.position != before)
         if code == ResponseCode.PULL_OFFSET_MOVED:
-            return await self._moved(tracker, self._header(answer).next_begin_offset)
+            return await self._moved(tracker, self._header(response).next_begin_offset)
         if code in NOT_KNOWN_YET:
             await self._shared.beat()
         topic = self.queue.topic
-        error = BrokerError.of(RequestCode.PULL_MESSAGE, code, answer.remark, self.queue.broker_name, topic)
+        error = BrokerError.of(RequestCode.PULL_MESSAGE, code, response.remark, self.queue.broker_name, topic)
         log.warning("pull refused, trying again queue=%s error=%s", self.queue, error)
         return PAUSE_S.get(code, ERROR_PAUSE_S)
 
-    def _header(self, answer: RemotingCommand) -> PullMessageResponseHeader:
+    def _header(self, response: RemotingCommand) -> PullMessageResponseHeader:
         """Return the header of a response. Raises InvalidResponse, RequestError, ProtocolError."""
-        header = answer.header(PullMessageResponseHeader)
+        header = response.header(PullMessageResponseHeader)
         if header.next_begin_offset < 0:
             reason = f"nextBeginOffset {header.next_begin_offset} of queue {self.queue.queue_id}"
             raise invalid_response(RequestCode.PULL_MESSAGE, self.queue.broker_name, reason, self.queue.topic)

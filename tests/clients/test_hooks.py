@@ -1,4 +1,4 @@
-"""Who looks on hears of everything, and changes nothing but what it may."""
+"""Hooks: they see all sends, messages and connections, and change only what they may."""
 
 import asyncio
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ INSIDE: ContextVar[str] = ContextVar("INSIDE", default="outside")
 
 
 class Watcher(Hooks):
-    """Keeps what it hears; puts a property into messages."""
+    """Records its calls, and adds a property to messages."""
 
     def __init__(self, name: str = "w") -> None:
         self.name = name
@@ -56,7 +56,7 @@ class Watcher(Hooks):
             self.errors.append(type(error).__name__)
             raise
         finally:
-            INSIDE.reset(token)  # which works in the context only in which it was set
+            INSIDE.reset(token)  # raises in any other context than that of the set
             self.under_way -= 1
             self.sends.append(send)
 
@@ -68,7 +68,7 @@ class Watcher(Hooks):
 
 
 class Broken(Hooks):
-    """Fails wherever it can."""
+    """Raises in every callback."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -78,14 +78,14 @@ class Broken(Hooks):
         if self.where == "before":
             raise ValueError("before")
         yield
-        raise ValueError("behind")
+        raise ValueError("after")
 
     def ended(self, end: ObservedEnd) -> None:
         raise ValueError("ended")
 
 
-async def test_every_way_to_send_is_seen() -> None:
-    """Waited for or not, one or many, answered or not: the hook is left when the result is there."""
+async def test_every_kind_of_send_is_observed() -> None:
+    """Awaited or not, single or batch, with or without a response: the hook is left when the result is there."""
     watcher = Watcher()
     settings = ProducerSettings(max_message_bytes=300)
     async with (
@@ -108,8 +108,8 @@ async def test_every_way_to_send_is_seen() -> None:
         assert watcher.under_way == 0
 
 
-async def test_sends_without_order_are_left_each_in_its_own_context() -> None:
-    """A hundred at once, of which nobody sees what another's hook has set."""
+async def test_concurrent_sends_have_separate_contexts() -> None:
+    """A hundred at once: no hook sees the context variable of another."""
     watcher = Watcher()
     async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv, hooks=watcher) as producer:
         sends = [producer.send_nowait(Message("T", b"%d" % n)) for n in range(100)]
@@ -118,8 +118,8 @@ async def test_sends_without_order_are_left_each_in_its_own_context() -> None:
         assert (len(watcher.sends), watcher.errors, watcher.under_way) == (100, [], 0)
 
 
-async def test_failures_are_seen_too() -> None:
-    """Refused by the broker, refused before it leaves, given up by who waited."""
+async def test_failed_sends_are_observed() -> None:
+    """Refused by the broker, rejected before the send, canceled by the caller."""
     watcher = Watcher()
     async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv, hooks=watcher) as producer:
         cluster.broker.on(RequestCode.SEND_MESSAGE_V2, refuse(ResponseCode.MESSAGE_ILLEGAL))
@@ -134,7 +134,7 @@ async def test_failures_are_seen_too() -> None:
         assert watcher.under_way == 0
 
 
-@pytest.mark.parametrize("where", ["before", "behind"])
+@pytest.mark.parametrize("where", ["before", "after"])
 async def test_a_hook_that_fails_does_not_fail_the_send(where: str, caplog: pytest.LogCaptureFixture) -> None:
     """It is logged, with its traceback."""
     async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv, hooks=Broken(where)) as producer:
@@ -145,8 +145,8 @@ async def test_a_hook_that_fails_does_not_fail_the_send(where: str, caplog: pyte
         assert f"ValueError: {where}" in caplog.text
 
 
-async def test_half_messages_and_ends_of_transactions_are_seen(caplog: pytest.LogCaptureFixture) -> None:
-    """The send as one of its own kind, the end when the broker was told."""
+async def test_half_messages_and_ends_of_transactions_are_observed(caplog: pytest.LogCaptureFixture) -> None:
+    """The send as such, and the end after it was sent to the broker."""
 
     async def commit(_: str) -> TransactionState:
         return TransactionState.COMMIT
@@ -168,15 +168,15 @@ async def test_half_messages_and_ends_of_transactions_are_seen(caplog: pytest.Lo
         assert end.by_checker is False
 
 
-async def test_what_is_handed_over_is_seen() -> None:
-    """By poll all at once, in loops one by one; nothing is told of a poll that found nothing."""
+async def test_received_messages_are_observed() -> None:
+    """By poll all at once, in loops one by one; a poll without messages is not observed."""
     watcher = Watcher()
     settings = ConsumerSettings(suspend_s=0.5)
     async with running_cluster() as cluster:
         for n in range(4):
             cluster.broker.store("T", 0, b"%d" % n)
         first = {"namesrv": cluster.namesrv, "consume_from": ConsumeFrom.FIRST, "settings": settings, "hooks": watcher}
-        async with PullConsumer("g", **first) as consumer:  # type: ignore[arg-type]  # a test's short hand
+        async with PullConsumer("g", **first) as consumer:  # type: ignore[arg-type]  # shorthand of a test
             await consumer.assign((await consumer.queues("T"))[:1])
             await until(lambda: consumer.statistics().waiting == 4)
             assert len(await consumer.poll(2)) == 2
@@ -184,7 +184,7 @@ async def test_what_is_handed_over_is_seen() -> None:
                 assert message.body == b"2"
                 break
             consumer.pause(*consumer.assignment)
-        async with PushConsumer("h", **first) as pushed:  # type: ignore[arg-type]  # a test's short hand
+        async with PushConsumer("h", **first) as pushed:  # type: ignore[arg-type]  # shorthand of a test
             await pushed.subscribe("T")
             async for _ in pushed:
                 break
@@ -193,8 +193,8 @@ async def test_what_is_handed_over_is_seen() -> None:
     assert all(received.begun_s > 1e9 for received in watcher.receptions)
 
 
-def test_hooks_are_joined_only_where_there_are_some() -> None:
-    """None stays none, one stays itself."""
+def test_hooks_are_joined_only_if_there_are_several() -> None:
+    """None stays None, one stays itself."""
     one, other = Watcher(), Watcher()
     assert joined(None, None) is None
     assert joined(None, one) is one
@@ -217,7 +217,7 @@ class ConnectionWatcher(Hooks):
         return [name for name, event in self.events if event.address == address]
 
 
-async def test_hooks_see_connections_open_and_close() -> None:
+async def test_connections_that_open_and_close_are_observed() -> None:
     """Those to name servers and brokers, with the reason; a reconnect is a new event."""
     watcher = ConnectionWatcher()
     async with running_cluster() as cluster:

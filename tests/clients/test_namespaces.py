@@ -1,4 +1,4 @@
-"""Names with their namespace in front, and participants that use the short ones."""
+"""Namespaces: names with their prefix, and producers and consumers that use short names."""
 
 import pytest
 
@@ -39,15 +39,15 @@ from tests.clients.peer import until
         ("", ""),
     ],
 )
-def test_names_are_wrapped_once_and_reserved_ones_never(name: str, wrapped: str) -> None:
-    """As RocketMQ's clients do it; what was wrapped is stripped again."""
+def test_names_are_prefixed_once_and_reserved_names_never(name: str, wrapped: str) -> None:
+    """As in RocketMQ's clients; stripping removes the prefix."""
     namespace = Namespace("ns")
     assert namespace.wrap(name) == wrapped
     assert namespace.wrap(namespace.strip(wrapped)) == wrapped
     assert NO_NAMESPACE.wrap(name) == NO_NAMESPACE.strip(name) == name
 
 
-def test_queues_go_the_same_way() -> None:
+def test_queues_have_prefixed_topics() -> None:
     """Only the topic changes."""
     namespace, queue = Namespace("ns"), MessageQueue("T", "broker-a", 3)
     assert namespace.wrap_queue(queue) == MessageQueue("ns%T", "broker-a", 3)
@@ -57,8 +57,8 @@ def test_queues_go_the_same_way() -> None:
         Namespace("no name")
 
 
-async def test_an_application_uses_short_names_and_brokers_know_long_ones() -> None:
-    """Sends, results, queues, subscriptions, messages, retries: short here, long there."""
+async def test_an_application_uses_short_names_and_brokers_use_long_ones() -> None:
+    """Sends, results, queues, subscriptions, messages and redeliveries."""
     seen: list[tuple[str, int]] = []
 
     async def handler(message: MessageExt) -> Later | None:
@@ -98,8 +98,8 @@ async def test_an_application_uses_short_names_and_brokers_know_long_ones() -> N
         assert {data.group_name for beat in beats for data in beat.consumer_data_set} == {"ns%g"}
 
 
-async def test_a_reader_names_queues_by_short_topics() -> None:
-    """Assigning, seeking, asking for offsets."""
+async def test_a_pull_consumer_uses_queues_with_short_topics() -> None:
+    """Assigning, seeking, reading offsets."""
     async with running_cluster() as cluster:
         cluster.topics = {"ns%T": 1}
         for n in range(3):

@@ -34,7 +34,7 @@ def push(cluster: Cluster, count: int = 3, **options: object) -> PushConsumer:
     for n in range(count):
         cluster.broker.store("T", 0, b"%d" % n)
     options = {"topics": "T", "consume_from": ConsumeFrom.FIRST, "settings": FAST} | options
-    return PushConsumer("g", namesrv=cluster.namesrv, **options)  # type: ignore[arg-type]  # a test's short hand
+    return PushConsumer("g", namesrv=cluster.namesrv, **options)  # type: ignore[arg-type]  # shorthand of a test
 
 
 async def take(consumer: PushConsumer, count: int) -> list[ReceivedMessage]:
@@ -267,7 +267,7 @@ async def test_options_that_contradict_each_other_are_rejected(options: dict[str
     """When the consumer is made."""
     async with running_cluster() as cluster:
         with pytest.raises(InvalidArgument, match=match):
-            push(cluster, **options)  # type: ignore[arg-type]  # a test's short hand
+            push(cluster, **options)  # type: ignore[arg-type]  # shorthand of a test
 
 
 async def test_a_consumer_with_a_handler_has_no_loop() -> None:

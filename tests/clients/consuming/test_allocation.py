@@ -1,4 +1,4 @@
-"""Allocation agrees with RocketMQ's clients, as tests/golden/allocation has their results."""
+"""Allocation rules return the results of RocketMQ's clients (tests/golden/allocation)."""
 
 import json
 import random
@@ -26,7 +26,7 @@ def queues(count: int, topic: str = "T", broker: str = "broker-a") -> list[Messa
 
 
 # queues, members -> queue ids of each member, in the order of their ids
-WORKED = [
+AVERAGE = [
     (4, 1, [[0, 1, 2, 3]]),
     (4, 2, [[0, 1], [2, 3]]),
     (4, 3, [[0, 1], [2], [3]]),
@@ -39,15 +39,15 @@ WORKED = [
 ]
 
 
-@pytest.mark.parametrize(("count", "members", "expected"), WORKED)
-def test_worked_cases(count: int, members: int, expected: list[list[int]]) -> None:
-    """Rows of neighbours, the first members one more, nothing for members beyond the queues."""
+@pytest.mark.parametrize(("count", "members", "expected"), AVERAGE)
+def test_averagely_allocates_contiguous_blocks(count: int, members: int, expected: list[list[int]]) -> None:
+    """The first members have one queue more; members beyond the number of queues have none."""
     ids = [f"10.0.0.1@{n}#1" for n in range(members)]
     shares = [[queue.queue_id for queue in share(averagely, queues(count), ids, own)] for own in ids]
     assert shares == expected
 
 
-def test_every_queue_has_one_owner_whatever_the_order_of_the_lists() -> None:
+def test_every_queue_has_one_owner_in_any_order_of_the_lists() -> None:
     """Members that see the same lists, in any order, share all queues without overlap."""
     chance = random.Random(7)
     for _ in range(200):
@@ -60,13 +60,13 @@ def test_every_queue_has_one_owner_whatever_the_order_of_the_lists() -> None:
         assert sorted(owned) == sorted(every)
 
 
-def test_who_is_not_a_member_owns_nothing() -> None:
-    """An id that the broker does not list gets no queue."""
+def test_a_client_that_is_not_a_member_has_no_queues() -> None:
+    """The broker does not list its id."""
     assert share(averagely, queues(4), ["a", "b"], "c") == ()
 
 
 def test_queues_are_sorted_by_topic_broker_and_number() -> None:
-    """Broker name before number, number as a number."""
+    """The broker name comes before the number, which is compared as a number."""
     every = queues(11, broker="b") + queues(2, broker="a")
     mine = share(averagely, every, ["me"], "me")
     assert [(queue.broker_name, queue.queue_id) for queue in mine] == [("a", 0), ("a", 1)] + [
@@ -102,7 +102,7 @@ RULES: dict[str, Allocation] = {
 
 @pytest.mark.parametrize("name", RULES)
 def test_shares_are_those_of_rocketmq(name: str) -> None:
-    """The same queues for each member of each group, in the same order, in 4.9.8 and 5.3.3 alike."""
+    """The same queues for each member of each group, in the same order, in 4.9.8 and 5.3.3."""
     for case in GOLDEN["cases"]:
         every = [MessageQueue(*queue) for queue in case["queues"]]
         shares = [
@@ -112,13 +112,13 @@ def test_shares_are_those_of_rocketmq(name: str) -> None:
 
 
 def test_fixed_queues_are_those_that_exist() -> None:
-    """What is not told is not read, even if nobody else does."""
+    """Queues that the rule does not name are not read, even if no other member reads them."""
     rule = fixed([*queues(1), MessageQueue("T", "broker-a", 9), *queues(1, topic="Other")])
     assert share(rule, queues(4), ["a", "b"], "b") == (MessageQueue("T", "broker-a", 0),)
 
 
 def test_any_callable_is_a_rule() -> None:
-    """It gets sorted lists, and cannot invent queues or name one twice."""
+    """It gets sorted lists, and can neither invent queues nor name one twice."""
 
     def last(queues: Iterable[MessageQueue], members: Iterable[str], own_id: str) -> list[MessageQueue]:
         assert list(members) == ["a", "b"]
@@ -128,8 +128,8 @@ def test_any_callable_is_a_rule() -> None:
     assert share(last, queues(3)[::-1], ["b", "a"], "a") == (MessageQueue("T", "broker-a", 2),)
 
 
-def test_who_is_in_no_room_is_told() -> None:
-    """As RocketMQ refuses it; a ring without places is refused when it is made."""
+def test_a_member_or_queue_without_a_room_raises() -> None:
+    """As in RocketMQ; a ring without positions is rejected when it is made."""
     with pytest.raises(ValueError, match="has no room"):
         share(nearby(averagely, lambda queue: "", before_dash), queues(1), ["a"], "a")
     with pytest.raises(ValueError, match="virtual_nodes=0"):

@@ -25,7 +25,7 @@ async def pass_time(rates: ConsumeRates, clock: Clock, samples: int) -> None:
 
 
 async def test_rates_are_those_of_the_last_minute() -> None:
-    """What is older does not count; what is younger counts at once."""
+    """Older calls do not count; newer ones count at once."""
     clock = Clock()
     rates = ConsumeRates(clock)
     handled(rates, succeeded=1000, failed=0)
@@ -38,7 +38,7 @@ async def test_rates_are_those_of_the_last_minute() -> None:
 
 
 async def test_a_member_that_has_just_started_has_rates() -> None:
-    """Counted from its start; nothing is divided by nothing."""
+    """They count from its start; none is a division by zero."""
     clock = Clock()
     rates = ConsumeRates(clock)
     assert rates.status("T").consume_rt == rates.status("T").pull_rt == 0
@@ -49,7 +49,7 @@ async def test_a_member_that_has_just_started_has_rates() -> None:
 
 
 async def test_failures_are_those_of_the_last_hour() -> None:
-    """And so is the time of a call, if nobody called within the minute."""
+    """And so is the time of a call, if there was none within the minute."""
     clock = Clock()
     rates = ConsumeRates(clock)
     handled(rates, succeeded=0, failed=7)

@@ -1,4 +1,4 @@
-"""Consumers: whom they get messages from, what they commit, how they share."""
+"""Consumers: which messages they receive, what they commit, how they share queues."""
 
 import asyncio
 from collections import Counter
@@ -37,7 +37,7 @@ def tags(tag: str) -> str:
 
 
 async def take(consumer: PushConsumer | PullConsumer, count: int) -> list[MessageExt]:
-    """The next messages of a loop; the last one stays unfinished."""
+    """Return the next messages of a loop; the last one is not acknowledged."""
     got: list[MessageExt] = []
     async with asyncio.timeout(10):
         async for message in consumer:
@@ -49,11 +49,11 @@ async def take(consumer: PushConsumer | PullConsumer, count: int) -> list[Messag
 
 def push(cluster: Cluster, group: str = "g", **options: object) -> PushConsumer:
     options = {"consume_from": ConsumeFrom.FIRST, "settings": FAST, "auto_ack": "handler" not in options} | options
-    return PushConsumer(group, namesrv=cluster.namesrv, **options)  # type: ignore[arg-type]  # a test's short hand
+    return PushConsumer(group, namesrv=cluster.namesrv, **options)  # type: ignore[arg-type]  # shorthand of a test
 
 
-async def test_a_loop_gets_every_message_and_commits_behind_itself() -> None:
-    """The offset passes a message when the loop asks for the next."""
+async def test_a_loop_receives_all_messages_and_commits_acknowledged_ones() -> None:
+    """With `auto_ack`, the offset advances over a message when the loop asks for the next one."""
     async with running_cluster() as cluster:
         cluster.topics["T"] = 1
         for n in range(3):
@@ -67,8 +67,8 @@ async def test_a_loop_gets_every_message_and_commits_behind_itself() -> None:
             assert [message.body for message in await take(consumer, 1)] == [b"2"]
 
 
-async def test_what_arrives_later_is_pushed() -> None:
-    """The pull waits at the broker."""
+async def test_a_message_that_arrives_later_is_received() -> None:
+    """The broker holds the pull until it arrives."""
     async with running_cluster() as cluster, push(cluster) as consumer:
         await consumer.subscribe("T")
         await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE, 2)
@@ -76,8 +76,8 @@ async def test_what_arrives_later_is_pushed() -> None:
         assert [message.body for message in await take(consumer, 1)] == [b"late"]
 
 
-async def test_only_the_tags_that_were_asked_for() -> None:
-    """The broker compares hashes, the client the text: BB and Aa have the same hash."""
+async def test_only_subscribed_tags_are_received() -> None:
+    """The broker compares hashes, the client compares text: BB and Aa have the same hash."""
     async with running_cluster() as cluster, push(cluster) as consumer:
         for tag in ("BB", "Aa", "", "c"):
             cluster.broker.store("T", 0, tag.encode(), tags(tag) if tag else "")
@@ -85,8 +85,8 @@ async def test_only_the_tags_that_were_asked_for() -> None:
         assert [message.body for message in await take(consumer, 2)] == [b"Aa", b"c"]
 
 
-async def test_a_compressed_body_arrives_as_it_was_sent() -> None:
-    """Through producer, record and consumer."""
+async def test_a_compressed_body_is_received_as_it_was_sent() -> None:
+    """From producer to consumer."""
     async with (
         running_cluster() as cluster,
         push(cluster) as consumer,
@@ -100,8 +100,8 @@ async def test_a_compressed_body_arrives_as_it_was_sent() -> None:
         assert len(cluster.broker.queues["T", sent.queue.queue_id][0]) < 1000
 
 
-async def test_a_handler_works_on_many_and_commits_the_smallest_unfinished() -> None:
-    """One that hangs holds the offset, not the others."""
+async def test_the_committed_offset_is_the_smallest_unacknowledged_one() -> None:
+    """A call that hangs stops the offset, but not the other messages."""
     gate, seen = asyncio.Event(), Counter[bytes]()
 
     async def handler(message: MessageExt) -> None:
@@ -123,8 +123,8 @@ async def test_a_handler_works_on_many_and_commits_the_smallest_unfinished() -> 
             assert consumer.statistics().handled == 100
 
 
-async def test_stop_lets_running_handlers_finish() -> None:
-    """And commits what they did; what waits behind them is left to others."""
+async def test_stop_waits_for_running_handlers() -> None:
+    """Their messages are committed; waiting messages are left to other members."""
     begun, gate = asyncio.Event(), asyncio.Event()
 
     async def handler(message: MessageExt) -> None:
@@ -147,8 +147,8 @@ async def test_stop_lets_running_handlers_finish() -> None:
         assert cluster.broker.committed("g", "T") == {0: 2}
 
 
-async def test_two_members_share_and_one_leaving_hands_over() -> None:
-    """At the notice of the broker, without waiting for the interval, and without a message twice."""
+async def test_two_members_share_queues_and_take_over_from_each_other() -> None:
+    """After the notification of the broker, without waiting for the interval, and without a repeated message."""
     seen: Counter[bytes] = Counter()
 
     async def handler(message: MessageExt) -> None:
@@ -173,8 +173,8 @@ async def test_two_members_share_and_one_leaving_hands_over() -> None:
         assert set(seen.values()) == {1}
 
 
-async def test_members_share_by_the_rule_they_are_given(caplog: pytest.LogCaptureFixture) -> None:
-    """And keep what they have while a rule fails."""
+async def test_members_share_queues_by_their_allocation_rule(caplog: pytest.LogCaptureFixture) -> None:
+    """They keep their queues while the rule raises."""
     broken = False
 
     def rule(queues: Sequence[MessageQueue], members: Sequence[str], own_id: str) -> Sequence[MessageQueue]:
@@ -201,7 +201,7 @@ async def test_members_share_by_the_rule_they_are_given(caplog: pytest.LogCaptur
 
 
 async def test_a_member_whose_connection_breaks_is_replaced() -> None:
-    """The others take over; when it is back, they share again."""
+    """The other member takes over its queues; when it is back, they share again."""
     async with running_cluster() as cluster, push(cluster) as first, push(cluster) as second:
         for consumer in (first, second):
             await consumer.subscribe("T")
@@ -215,8 +215,8 @@ def queues_of(topic: str, count: int) -> tuple[MessageQueue, ...]:
     return tuple(MessageQueue(topic, "broker-a", n) for n in range(count))
 
 
-async def test_the_heartbeat_tells_what_the_member_wants() -> None:
-    """Group, model, where to begin, its topics with tags and hashes, and the retry topic."""
+async def test_the_heartbeat_has_the_subscriptions_of_the_member() -> None:
+    """Group, message model, start, topics with tags and hashes, and the retry topic."""
     async with running_cluster() as cluster, push(cluster, consume_from=ConsumeFrom.LAST) as consumer:
         await consumer.subscribe("T", "Aa || c")
         (request, *_) = await cluster.broker.wait_asked(RequestCode.HEART_BEAT)
@@ -242,10 +242,10 @@ SINCE = datetime(2024, 1, 1, tzinfo=UTC)
         (ConsumeFrom.FIRST, 4, 4),
     ],
 )
-async def test_where_a_queue_is_begun(
+async def test_a_queue_is_read_from_the_committed_offset_or_from_consume_from(
     consume_from: ConsumeFrom | datetime, committed: int | None, expected: int
 ) -> None:
-    """At the committed offset; without one, where the consumer says."""
+    """Without a committed offset, `consume_from` decides."""
     async with running_cluster() as cluster:
         cluster.topics["T"] = 1
         for n in range(5):
@@ -266,8 +266,8 @@ async def test_where_a_queue_is_begun(
             assert asked == (["1704067200000"] if consume_from is SINCE else [])
 
 
-async def test_a_push_pull_is_what_rocketmq_expects() -> None:
-    """Held by the broker, with the subscription of the heartbeat, committing by the way."""
+async def test_a_pull_of_a_push_consumer_is_what_rocketmq_expects() -> None:
+    """The broker may hold it; it uses the subscription of the heartbeat, and commits an offset."""
     async with running_cluster() as cluster:
         cluster.broker.offsets["g", "T", 0] = 7
         cluster.broker.offsets["g", "T", 1] = 0
@@ -280,8 +280,8 @@ async def test_a_push_pull_is_what_rocketmq_expects() -> None:
             assert headers[1].sys_flag == PullSysFlag.SUSPEND
 
 
-async def test_an_offset_that_the_broker_moved_is_taken_over() -> None:
-    """21: what was received is forgotten, the new offset committed, and read from there."""
+async def test_an_offset_moved_by_the_broker_is_committed_and_read_from() -> None:
+    """PULL_OFFSET_MOVED (21) drops the received messages."""
     async with running_cluster() as cluster:
         cluster.topics["T"] = 1
         original = cluster.broker.handlers[RequestCode.PULL_MESSAGE]
@@ -291,7 +291,7 @@ async def test_an_offset_that_the_broker_moved_is_taken_over() -> None:
                 return RemotingCommand.response(21, ext=pulled(1))
             return original(connection, request)
 
-        cluster.broker.handlers[RequestCode.PULL_MESSAGE] = moving  # type: ignore[assignment]  # answers as `original`
+        cluster.broker.handlers[RequestCode.PULL_MESSAGE] = moving  # type: ignore[assignment]  # responds as `original`
         cluster.broker.offsets["g", "T", 0] = 1000
         for n in range(3):
             cluster.broker.store("T", 0, b"%d" % n)
@@ -304,7 +304,7 @@ async def test_an_offset_that_the_broker_moved_is_taken_over() -> None:
 
 
 @pytest.mark.parametrize("code", [24, 25])
-async def test_a_broker_that_forgot_us_gets_a_heartbeat(code: int) -> None:
+async def test_a_broker_that_does_not_know_the_consumer_gets_a_heartbeat(code: int) -> None:
     """As after its restart."""
     async with running_cluster() as cluster, push(cluster) as consumer:
         cluster.broker.on(RequestCode.PULL_MESSAGE, refuse(code, "not known"))
@@ -314,8 +314,8 @@ async def test_a_broker_that_forgot_us_gets_a_heartbeat(code: int) -> None:
         await cluster.broker.wait_asked(RequestCode.HEART_BEAT, beats + 1)
 
 
-async def test_a_slow_application_is_not_flooded() -> None:
-    """Nothing is pulled beyond the limits, and reading goes on when there is room."""
+async def test_pulls_stop_at_the_limits_of_the_buffer() -> None:
+    """They continue when there is capacity."""
     settings = ConsumerSettings(suspend_s=0.5, max_queue_messages=64, pull_batch=32)
     async with running_cluster() as cluster:
         cluster.topics["T"] = 1
@@ -330,8 +330,8 @@ async def test_a_slow_application_is_not_flooded() -> None:
             assert len(await take(consumer, 500)) == 500
 
 
-async def test_a_topic_that_comes_later_is_read_when_it_comes() -> None:
-    """Subscribing to it is no error."""
+async def test_a_topic_that_is_created_later_is_read() -> None:
+    """Subscribing to it before is no error."""
     async with running_cluster() as cluster, push(cluster) as consumer:
         await consumer.subscribe("Later")
         cluster.topics["Later"] = 1
@@ -339,8 +339,8 @@ async def test_a_topic_that_comes_later_is_read_when_it_comes() -> None:
         assert [message.body for message in await take(consumer, 1)] == [b"x"]
 
 
-async def test_a_retried_message_shows_its_first_topic() -> None:
-    """Its offset counts in the retry topic."""
+async def test_a_redelivered_message_has_its_original_topic() -> None:
+    """Its offset is that of the retry topic."""
     async with running_cluster() as cluster:
         cluster.topics["%RETRY%g"] = 1
         cluster.broker.store("%RETRY%g", 0, b"again", "RETRY_TOPIC\x01Orders\x02")
@@ -350,8 +350,8 @@ async def test_a_retried_message_shows_its_first_topic() -> None:
             assert (message.topic, message.body) == ("Orders", b"again")
 
 
-async def test_bad_use_is_told() -> None:
-    """A bad topic, a consumer that does not run, a queue that is not read."""
+async def test_errors_of_the_program_raise() -> None:
+    """A bad topic name, a consumer that is not started, a queue that is not read."""
     async with running_cluster() as cluster:
         with pytest.raises(ClientClosed, match="async with"):
             await push(cluster).subscribe("T")
@@ -366,12 +366,12 @@ async def test_bad_use_is_told() -> None:
 # ------------------------------------------------------------------------------------------------------ PullConsumer
 
 
-async def test_poll_returns_what_is_there() -> None:
-    """Up to so many, and none when nothing comes."""
+async def test_poll_returns_up_to_max_messages() -> None:
+    """And none if none arrives in time."""
     async with running_cluster() as cluster, PullConsumer("g", namesrv=cluster.namesrv, settings=FAST) as consumer:
         await consumer.assign((await consumer.queues("T"))[:1])
         assert await consumer.poll(timeout_s=0.01) == []
-        await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE)  # from here on it is known where the queue ended
+        await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE)  # the start offset is known from here on
         for n in range(10):
             cluster.broker.store("T", 0, b"%d" % n)
         await until(lambda: consumer.statistics().waiting == 10)
@@ -380,7 +380,7 @@ async def test_poll_returns_what_is_there() -> None:
 
 
 async def test_polled_messages_are_committed_by_the_next_poll_or_by_commit() -> None:
-    """Not before: who fails with them gets them again."""
+    """Not before: a program that fails in between receives them again."""
     async with running_cluster() as cluster:
         for n in range(4):
             cluster.broker.store("T", 0, b"%d" % n)
@@ -397,8 +397,8 @@ async def test_polled_messages_are_committed_by_the_next_poll_or_by_commit() -> 
         assert cluster.broker.committed("g", "T") == {0: 2}
 
 
-async def test_seek_reads_again_from_there() -> None:
-    """What was read ahead is forgotten."""
+async def test_seek_drops_messages_that_were_read_ahead() -> None:
+    """Reading continues at the offset."""
     async with running_cluster() as cluster:
         for n in range(9):
             cluster.broker.store("T", 0, b"%d" % n)
@@ -415,8 +415,8 @@ async def test_seek_reads_again_from_there() -> None:
             assert list(consumer.assignment) == []
 
 
-async def test_a_pull_brings_its_subscription() -> None:
-    """So that a broker that knows no heartbeat of the group serves it."""
+async def test_a_pull_of_a_pull_consumer_has_its_subscription() -> None:
+    """A broker without a heartbeat of the group serves it."""
     async with running_cluster() as cluster, PullConsumer("g", namesrv=cluster.namesrv, settings=FAST) as consumer:
         await consumer.subscribe("T", "a || b")
         (pull, *_) = await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE)

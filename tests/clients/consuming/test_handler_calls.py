@@ -1,4 +1,4 @@
-"""Calls of a handler: how long they may take, and what is told of those that run."""
+"""Calls of a handler: time limits, results, statistics, and which functions are accepted."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ class Clock:
 
 
 class Calls:
-    """A handler's calls with a limit of 10 s, on a clock that stands still."""
+    """The calls of a handler with a limit of 10 s, and a clock that a test advances."""
 
     def __init__(self, handler: MessageHandler) -> None:
         self.clock, self.rates = Clock(), ConsumeRates()
@@ -78,8 +78,8 @@ async def forever(_: MessageExt) -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_call_that_takes_too_long_is_cancelled() -> None:
-    """Not before its time; it has failed, and its task goes on."""
+async def test_a_call_that_exceeds_the_limit_is_canceled() -> None:
+    """Not earlier. It counts as failed, and its task continues."""
     calls = Calls(forever)
     task = await calls.begin()
     calls.clock.now_s += 9
@@ -95,8 +95,8 @@ async def test_a_call_that_takes_too_long_is_cancelled() -> None:
     assert (calls.rates.totals["T"].calls, calls.rates.totals["T"].failed) == (1, 1)
 
 
-async def test_what_a_handler_returns_behind_its_time_counts() -> None:
-    """It was told, finished what it did, and nobody else had the message."""
+async def test_a_result_during_the_cancellation_is_honored() -> None:
+    """The handler finished its work, and no other member had the message."""
 
     async def finishes(_: MessageExt) -> None:
         try:
@@ -108,13 +108,13 @@ async def test_what_a_handler_returns_behind_its_time_counts() -> None:
     task = await calls.begin()
     calls.clock.now_s += 11
     await calls.calls.enforce()
-    await calls.calls.enforce()  # once is enough
+    await calls.calls.enforce()  # a second call has no effect
     assert await task is None
     assert (task.cancelling(), calls.rates.totals["T"].succeeded) == (0, 1)
 
 
-async def test_a_cancellation_by_others_stays_one() -> None:
-    """A consumer that stops does not wait for retries, whether the limit has come too or not."""
+async def test_a_cancellation_of_the_task_is_not_a_timeout() -> None:
+    """Whether the limit has expired or not."""
     for expires in (False, True):
         calls = Calls(forever)
         task = await calls.begin()
@@ -126,8 +126,8 @@ async def test_a_cancellation_by_others_stays_one() -> None:
             await task
 
 
-async def test_the_next_to_expire_is_waited_for() -> None:
-    """Calls that begin later expire later, and those without a limit never."""
+async def test_the_limit_is_checked_when_the_next_call_may_expire() -> None:
+    """Calls that begin later expire later."""
     calls = Calls(forever)
     first = await calls.begin()
     calls.clock.now_s += 4
@@ -141,8 +141,8 @@ async def test_the_next_to_expire_is_waited_for() -> None:
     second.cancel()
 
 
-async def test_what_runs_is_shown_with_the_place_where_it_waits() -> None:
-    """Message, queue, since when, and the frames of what it awaits."""
+async def test_stacks_show_where_a_call_waits() -> None:
+    """Message, queue, running time, and the frames of the awaited coroutines."""
 
     async def inner() -> None:
         await asyncio.Event().wait()
@@ -160,8 +160,8 @@ async def test_what_runs_is_shown_with_the_place_where_it_waits() -> None:
     task.cancel()
 
 
-async def test_results_are_counted_by_what_they_mean() -> None:
-    """LATER and exceptions are failures; the queue knows when work on it last began."""
+async def test_results_are_counted() -> None:
+    """`LATER` and exceptions are failures. The tracker has the start of the last call."""
     outcomes: list[Later | Exception | None] = [None, LATER, ValueError("bad")]
 
     async def handler(_: MessageExt) -> Later | None:

@@ -1,4 +1,4 @@
-"""Offsets in a file."""
+"""Offsets of broadcasting consumers in a file."""
 
 import asyncio
 import sys
@@ -20,8 +20,8 @@ def opened(path: Path) -> LocalOffsets:
 QUEUES = [MessageQueue("T", "broker-a", n) for n in range(50)]
 
 
-async def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
-    """Many commits at a time end up in the file, in RocketMQ's layout; queues without one have none."""
+async def test_committed_offsets_are_read_back(tmp_path: Path) -> None:
+    """Concurrent commits are all in the file, in the layout of RocketMQ's Java client."""
     path = tmp_path / "made" / "offsets.json"
     offsets = opened(path)
     await asyncio.gather(*(offsets.commit(queue, queue.queue_id * 10) for queue in QUEUES))
@@ -35,21 +35,21 @@ async def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
     await again.close()
 
 
-async def test_a_file_that_is_none_stops_the_start(tmp_path: Path) -> None:
-    """Going on would deliver everything again; the error says what to do."""
+async def test_a_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+    """Without it all messages would be received again. The error names the remedy."""
     path = tmp_path / "offsets.json"
     path.write_bytes(b"\x00\x01")
     with pytest.raises(ClientError, match="Remove it"):
         opened(path)
     path.unlink()
-    await opened(path).close()  # nobody holds it
+    await opened(path).close()  # it is not locked
 
 
-async def test_a_write_that_fails_is_told(tmp_path: Path) -> None:
-    """And the next one is tried."""
+async def test_a_write_that_fails_raises(tmp_path: Path) -> None:
+    """The next commit writes again."""
     offsets = opened(tmp_path / "there" / "offsets.json")
     (tmp_path / "there").rename(tmp_path / "elsewhere")
-    (tmp_path / "there").write_bytes(b"in the way")
+    (tmp_path / "there").write_bytes(b"a file")
     with pytest.raises(ClientError, match="cannot be written"):
         await offsets.commit(QUEUES[0], 1)
     (tmp_path / "there").unlink()
@@ -60,8 +60,8 @@ async def test_a_write_that_fails_is_told(tmp_path: Path) -> None:
     await again.close()
 
 
-async def test_a_file_is_one_members(tmp_path: Path) -> None:
-    """A second one is refused while the first runs, wherever on the host it is; the error says what to do."""
+async def test_a_file_belongs_to_one_member(tmp_path: Path) -> None:
+    """A second member is rejected while the first one runs, in any process. The error names the remedy."""
     path = tmp_path / "offsets.json"
     first = opened(path)
     with pytest.raises(ClientError, match="instance_name="):
@@ -78,15 +78,15 @@ async def test_a_file_is_one_members(tmp_path: Path) -> None:
     await opened(path).close()
 
 
-async def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    """With what to do."""
+async def test_a_directory_that_cannot_be_created_raises(tmp_path: Path) -> None:
+    """The error names the file."""
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ClientError, match="cannot be created"):
         opened(tmp_path / "file" / "offsets.json")
 
 
-def test_members_of_one_host_have_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A place each, by group and instance, as with RocketMQ's clients."""
+def test_the_default_path_has_group_and_instance_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As with RocketMQ's clients; bad names are rejected."""
     monkeypatch.setenv("HOME", str(tmp_path))
     places = {default_path(group, name) for group in ("g", "h") for name in ("DEFAULT", "left")}
     assert len(places) == 4

@@ -1,4 +1,4 @@
-"""Messages that wait for the application."""
+"""The message buffer: order, waiting takers, messages that are skipped."""
 
 import asyncio
 
@@ -16,8 +16,8 @@ def received(offset: int, tracker: OffsetTracker) -> ReceivedMessage:
     return ReceivedMessage("T", 0, offset, 0, b"", {}, 0, 0, 0, ("", 0), 0, ("", 0), 0, 0, 0, 1, tracker=tracker)
 
 
-async def test_first_in_first_out() -> None:
-    """Messages come in the order in which they were put, what was put back comes first."""
+async def test_messages_are_taken_in_the_order_of_their_arrival() -> None:
+    """A message that was put back is first."""
     buffer, tracker = MessageBuffer(), OffsetTracker(0)
     made = [received(n, tracker) for n in range(3)]
     buffer.put(made)
@@ -27,8 +27,8 @@ async def test_first_in_first_out() -> None:
     assert [buffer.take_nowait() for _ in range(4)] == [*made, None]
 
 
-async def test_takers_wait_and_are_woken_one_by_one() -> None:
-    """As many takers go on as there are messages."""
+async def test_as_many_takers_are_woken_as_there_are_messages() -> None:
+    """The others wait; `close` ends their wait."""
     buffer, tracker = MessageBuffer(), OffsetTracker(0)
     takers = [asyncio.create_task(buffer.take()) for _ in range(3)]
     await asyncio.sleep(0)
@@ -38,8 +38,8 @@ async def test_takers_wait_and_are_woken_one_by_one() -> None:
     assert [await taker for taker in takers].count(None) == 1
 
 
-async def test_a_taker_that_never_waits_takes_all() -> None:
-    """Nobody else is woken for more than one look."""
+async def test_a_taker_that_never_waits_takes_all_messages() -> None:
+    """The other takers are woken for none of them."""
     buffer, tracker = MessageBuffer(), OffsetTracker(0)
     taken: list[int] = []
 
@@ -57,8 +57,8 @@ async def test_a_taker_that_never_waits_takes_all() -> None:
     await asyncio.gather(*workers)
 
 
-async def test_a_cancelled_taker_loses_nothing() -> None:
-    """If its turn had come, the next one gets it."""
+async def test_a_canceled_taker_loses_no_message() -> None:
+    """Another taker is woken instead."""
     buffer, tracker = MessageBuffer(), OffsetTracker(0)
     first, second = (asyncio.create_task(buffer.take()) for _ in range(2))
     await asyncio.sleep(0)
@@ -69,8 +69,8 @@ async def test_a_cancelled_taker_loses_nothing() -> None:
         await first
 
 
-async def test_messages_of_a_dropped_queue_are_passed_over() -> None:
-    """They belong to another member now."""
+async def test_messages_of_a_dropped_queue_are_skipped() -> None:
+    """They belong to another member."""
     buffer, mine, lost = MessageBuffer(), OffsetTracker(0), OffsetTracker(0)
     buffer.put([received(0, lost), received(5, mine)])
     lost.dropped = True
@@ -93,7 +93,7 @@ async def test_an_acknowledged_message_that_was_put_back_is_skipped() -> None:
 
 
 async def test_a_closed_buffer_returns_no_message() -> None:
-    """Neither those that wait, nor one that is put back."""
+    """Neither a waiting one, nor one that is put back."""
     buffer, tracker = MessageBuffer(), OffsetTracker(0)
     buffer.put([received(0, tracker)])
     buffer.close()

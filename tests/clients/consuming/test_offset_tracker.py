@@ -1,12 +1,12 @@
-"""How far a queue is consumed."""
+"""The offsets of one queue."""
 
 import random
 
 from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
 
 
-def test_commit_stops_at_the_smallest_unfinished() -> None:
-    """Finishing out of order moves the offset only over what is finished without a gap."""
+def test_the_commit_offset_is_the_smallest_unacknowledged_one() -> None:
+    """An acknowledgement out of order does not move it."""
     tracker = OffsetTracker(10)
     for offset in (10, 11, 14):
         tracker.received(offset, 100)
@@ -20,13 +20,13 @@ def test_commit_stops_at_the_smallest_unfinished() -> None:
     assert (tracker.commit_offset(), tracker.unfinished, tracker.unfinished_bytes, tracker.span) == (20, 0, 0, 0)
 
 
-def test_nothing_received_commits_the_position() -> None:
-    """Filtered and empty stretches count as consumed."""
+def test_without_messages_the_position_is_committed() -> None:
+    """Filtered messages and gaps count as consumed."""
     assert OffsetTracker(7).commit_offset() == 7
 
 
-def test_finishing_twice_counts_once() -> None:
-    """A message that is finished late or again changes nothing."""
+def test_a_second_acknowledgement_has_no_effect() -> None:
+    """A late one neither."""
     tracker = OffsetTracker(0)
     tracker.received(0, 5)
     tracker.finish(0)
@@ -34,8 +34,8 @@ def test_finishing_twice_counts_once() -> None:
     assert tracker.unfinished_bytes == 0
 
 
-def test_owner_hears_of_each_finish() -> None:
-    """That is when a reader may have room again."""
+def test_each_acknowledgement_calls_the_owner() -> None:
+    """The puller may have capacity again."""
     heard: list[None] = []
     tracker = OffsetTracker(0, lambda: heard.append(None))
     tracker.received(0, 1)
@@ -43,8 +43,8 @@ def test_owner_hears_of_each_finish() -> None:
     assert len(heard) == 1
 
 
-def test_agrees_with_a_plain_model() -> None:
-    """Random finishing: the commit offset is the minimum of what is open."""
+def test_the_tracker_agrees_with_a_model() -> None:
+    """With random acknowledgements: the commit offset is the minimum of the open offsets."""
     chance = random.Random(3)
     tracker, still_open = OffsetTracker(0), set[int]()
     for _ in range(2000):

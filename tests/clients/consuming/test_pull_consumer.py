@@ -1,5 +1,4 @@
-"""Where a PullConsumer reads on: positions, pauses, expressions. Its loops:
-tests/clients/consuming/test_consumers.py."""
+"""Pull consumers: positions, pauses, commits, timeouts. Loops and polls: tests/clients/consuming/test_consumers.py."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -33,7 +32,7 @@ FAST = ConsumerSettings(suspend_s=0.05, commit_interval_s=0.02)
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-def reader(cluster: Cluster, count: int = 9, **options: Unpack[PullConsumerOptions]) -> PullConsumer:
+def pull_consumer(cluster: Cluster, count: int = 9, **options: Unpack[PullConsumerOptions]) -> PullConsumer:
     cluster.topics["T"] = 1
     for n in range(count):
         cluster.broker.store("T", 0, b"%d" % n)
@@ -41,14 +40,14 @@ def reader(cluster: Cluster, count: int = 9, **options: Unpack[PullConsumerOptio
     return PullConsumer("g", namesrv=cluster.namesrv, **options)
 
 
-async def test_a_queue_is_read_on_from_a_time_its_begin_or_its_end() -> None:
-    """Each returns the offset; what was received before is forgotten, also what a poll returned."""
+async def test_seek_continues_at_a_time_the_begin_or_the_end() -> None:
+    """Each variant returns the offset. Messages received before are dropped, also polled ones."""
 
     def search(_: PeerConnection, request: RemotingCommand) -> RemotingCommand:
         assert request.ext_fields()["timestamp"] == "1704067200000"
         return RemotingCommand.response(ext=OffsetResponseHeader(offset=5))
 
-    async with running_cluster() as cluster, reader(cluster) as consumer:
+    async with running_cluster() as cluster, pull_consumer(cluster) as consumer:
         cluster.broker.on(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search)
         await consumer.assign([QUEUE])
         assert [message.queue_offset for message in await consumer.poll(2)] == [0, 1]
@@ -65,7 +64,7 @@ async def test_a_queue_is_read_on_from_a_time_its_begin_or_its_end() -> None:
 
 async def test_the_position_is_the_offset_of_the_next_message() -> None:
     """Messages that are read ahead do not count; before the first pull it is where reading begins."""
-    async with running_cluster() as cluster, reader(cluster) as consumer:
+    async with running_cluster() as cluster, pull_consumer(cluster) as consumer:
         with pytest.raises(ClientClosed, match="assign it first"):
             await consumer.position(QUEUE)
         await consumer.assign([QUEUE])
@@ -82,7 +81,7 @@ async def test_the_position_is_the_offset_of_the_next_message() -> None:
 
 async def test_chosen_offsets_are_committed() -> None:
     """They need not be those of the position; nothing is acknowledged."""
-    async with running_cluster() as cluster, reader(cluster, auto_commit=False) as consumer:
+    async with running_cluster() as cluster, pull_consumer(cluster, auto_commit=False) as consumer:
         await consumer.assign([QUEUE])
         await consumer.poll(4, timeout_s=5)
         await consumer.commit({QUEUE: 1})
@@ -93,7 +92,7 @@ async def test_chosen_offsets_are_committed() -> None:
 
 async def test_without_auto_commit_only_commit_commits() -> None:
     """Neither a pull, nor giving up the queue, nor the stop."""
-    async with running_cluster() as cluster, reader(cluster, auto_commit=False) as consumer:
+    async with running_cluster() as cluster, pull_consumer(cluster, auto_commit=False) as consumer:
         await consumer.assign([QUEUE])
         for _ in range(4):
             await consumer.poll(2, timeout_s=5)
@@ -107,7 +106,7 @@ async def test_without_auto_commit_only_commit_commits() -> None:
 
 async def test_a_commit_that_fails_raises() -> None:
     """The offset is committed by the next call."""
-    async with running_cluster() as cluster, reader(cluster, auto_commit=False) as consumer:
+    async with running_cluster() as cluster, pull_consumer(cluster, auto_commit=False) as consumer:
         await consumer.assign([QUEUE])
         await consumer.poll(2, timeout_s=5)
         original = cluster.broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
@@ -122,7 +121,7 @@ async def test_a_commit_that_fails_raises() -> None:
 
 async def test_every_call_has_a_timeout() -> None:
     """RequestTimeout names the call; a timeout of 0 is rejected."""
-    async with running_cluster() as cluster, reader(cluster) as consumer:
+    async with running_cluster() as cluster, pull_consumer(cluster) as consumer:
         await consumer.assign([QUEUE])
         silent = (
             *(RequestCode.GET_MAX_OFFSET, RequestCode.GET_MIN_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP),
@@ -148,7 +147,7 @@ async def test_every_call_has_a_timeout() -> None:
 
 async def test_values_are_deserialized() -> None:
     """`value` is the result, `body` stays as it is; a body that cannot be deserialized is an InvalidBody."""
-    async with running_cluster() as cluster, reader(cluster, 1, deserializer=json.loads) as consumer:
+    async with running_cluster() as cluster, pull_consumer(cluster, 1, deserializer=json.loads) as consumer:
         cluster.broker.store("T", 0, b"no JSON")
         await consumer.assign([QUEUE])
         (message,) = await consumer.poll(timeout_s=5)
@@ -158,7 +157,7 @@ async def test_values_are_deserialized() -> None:
 
 
 async def test_a_topic_that_cannot_be_subscribed_to_fails_the_start() -> None:
-    """Nothing is left behind: the same client can make another consumer."""
+    """The member has left the group: another consumer can start."""
     async with running_cluster() as cluster:
         consumer = PullConsumer("g", namesrv=cluster.namesrv, topics=["no such name"], settings=FAST)
         with pytest.raises(InvalidMessage, match="illegal characters"):
@@ -169,14 +168,14 @@ async def test_a_topic_that_cannot_be_subscribed_to_fails_the_start() -> None:
 
 
 async def test_a_paused_queue_is_not_pulled() -> None:
-    """What comes meanwhile waits at the broker."""
-    async with running_cluster() as cluster, reader(cluster, 1) as consumer:
+    """Its messages wait at the broker."""
+    async with running_cluster() as cluster, pull_consumer(cluster, 1) as consumer:
         await consumer.assign([QUEUE])
         assert len(await consumer.poll(timeout_s=5)) == 1
         consumer.pause(QUEUE)
         pulls = len(cluster.broker.asked(RequestCode.PULL_MESSAGE))
         await until(lambda: consumer.statistics().waiting == 0)
-        cluster.broker.store("T", 0, b"under way")  # ends the pull that is held
+        cluster.broker.store("T", 0, b"in flight")  # ends the pull that the broker holds
         await consumer.poll(timeout_s=0.2)
         cluster.broker.store("T", 0, b"later")
         assert await consumer.poll(timeout_s=0.1) == []
@@ -185,9 +184,9 @@ async def test_a_paused_queue_is_not_pulled() -> None:
         assert [message.body for message in await consumer.poll(timeout_s=5)] == [b"later"]
 
 
-async def test_queues_that_are_not_read_have_no_position() -> None:
-    """The error says what to do."""
-    async with running_cluster() as cluster, reader(cluster) as consumer:
+async def test_queues_that_are_not_assigned_raise() -> None:
+    """The error names the remedy."""
+    async with running_cluster() as cluster, pull_consumer(cluster) as consumer:
         for use in (consumer.pause, consumer.resume):
             with pytest.raises(ClientClosed, match="assign it first"):
                 use(QUEUE)
@@ -195,9 +194,9 @@ async def test_queues_that_are_not_read_have_no_position() -> None:
             await consumer.seek_to_end(QUEUE)
 
 
-async def test_an_expression_goes_along_with_each_pull() -> None:
-    """Type and text, for brokers that know no heartbeat of the group."""
-    async with running_cluster() as cluster, reader(cluster) as consumer:
+async def test_each_pull_has_the_expression() -> None:
+    """Type and text, for brokers without a heartbeat of the group."""
+    async with running_cluster() as cluster, pull_consumer(cluster) as consumer:
         cluster.broker.on(RequestCode.CHECK_CLIENT_CONFIG, None)
         await consumer.subscribe("T", Sql92("a > 5"))
         (pull, *_) = await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE)

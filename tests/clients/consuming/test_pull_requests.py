@@ -1,4 +1,4 @@
-"""Pulls from a template, held to pulls that are encoded anew."""
+"""Pull requests from a template, compared with encoded ones."""
 
 import pytest
 
@@ -21,10 +21,10 @@ SUBSCRIPTIONS = [
 @pytest.mark.parametrize("subscription", SUBSCRIPTIONS)
 @pytest.mark.parametrize("with_subscription", [False, True])
 @pytest.mark.parametrize("commit_offset", [None, 1, 2**63 - 1])
-def test_a_pull_is_the_pull_encoded_anew(
+def test_a_pull_from_the_template_equals_an_encoded_one(
     subscription: SubscriptionData, with_subscription: bool, commit_offset: int | None
 ) -> None:
-    """Every byte, whatever subscription, queue and offsets are; every field in MessagePack."""
+    """Every byte, for all subscriptions, queues and offsets; in MessagePack every field."""
     queue = MessageQueue("%RETRY%größe", 'broker"%s', 7)
     pulls = PullRequests("g%", queue, subscription, ConsumerSettings(), with_subscription=with_subscription)
     for offset, opaque in ((0, 1), (2**62, 2**31 - 1)):

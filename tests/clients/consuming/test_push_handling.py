@@ -1,4 +1,4 @@
-"""What becomes of messages that a handler could not finish, of ordered ones, and of broadcast ones."""
+"""Failed messages, ordered messages, and broadcast messages."""
 
 import asyncio
 import zlib
@@ -45,14 +45,14 @@ RETRY = "%RETRY%g"
 
 def push(cluster: Cluster, **options: object) -> PushConsumer:
     options = {"consume_from": ConsumeFrom.FIRST, "settings": FAST} | options
-    return PushConsumer("g", namesrv=cluster.namesrv, **options)  # type: ignore[arg-type]  # a test's short hand
+    return PushConsumer("g", namesrv=cluster.namesrv, **options)  # type: ignore[arg-type]  # shorthand of a test
 
 
-# ------------------------------------------------------------------------------------------------------- sending back
+# ------------------------------------------------------------------------------------------------------- redelivery
 
 
-async def test_a_message_that_failed_goes_back_and_comes_again() -> None:
-    """36 names it; it arrives from the retry topic, under its own topic, counted; both offsets pass it."""
+async def test_a_failed_message_is_redelivered_from_the_retry_topic() -> None:
+    """CONSUMER_SEND_MSG_BACK (36) names it. It has its own topic and a count; both offsets advance over it."""
     seen: list[tuple[str, bytes, int]] = []
 
     async def handler(message: MessageExt) -> None:
@@ -75,8 +75,8 @@ async def test_a_message_that_failed_goes_back_and_comes_again() -> None:
 
 
 @pytest.mark.parametrize(("result", "level"), [(LATER, 0), (Later(delay_level=5), 5), (Later(delay_level=-1), -1)])
-async def test_a_handler_says_when_a_message_shall_come_again(result: Later, level: int) -> None:
-    """By what it returns: after the broker's own time, a level's, or not again."""
+async def test_the_result_of_a_handler_chooses_the_delay(result: Later, level: int) -> None:
+    """The time of the broker, that of a level, or a dead letter at once."""
 
     async def handler(message: MessageExt) -> Later | None:
         return result if message.reconsume_times == 0 else None
@@ -92,8 +92,8 @@ async def test_a_handler_says_when_a_message_shall_come_again(result: Later, lev
             assert (("%DLQ%g", 0) in cluster.broker.queues) is (level == -1)
 
 
-async def test_a_handler_that_takes_too_long_has_failed() -> None:
-    """It is cancelled, and the message goes back to the broker."""
+async def test_a_handler_that_exceeds_its_time_is_canceled() -> None:
+    """Its message is sent back."""
     seen: list[str] = []
 
     async def handler(message: MessageExt) -> None:
@@ -117,8 +117,8 @@ async def test_a_handler_that_takes_too_long_has_failed() -> None:
             assert (statistics.timed_out, statistics.failed, statistics.sent_back) == (1, 1, 1)
 
 
-async def test_where_the_broker_does_not_take_it_back_a_copy_is_sent() -> None:
-    """To the retry topic, with RocketMQ's properties, its count and limit in the header."""
+async def test_a_copy_is_sent_if_the_broker_does_not_take_a_message_back() -> None:
+    """To the retry topic, with the properties of RocketMQ, count and limit in the header."""
 
     async def handler(message: MessageExt) -> Later | None:
         return LATER if message.reconsume_times == 0 else None
@@ -147,14 +147,14 @@ async def test_where_the_broker_does_not_take_it_back_a_copy_is_sent() -> None:
     [
         (b"x" * 4_095, 0),
         (b"x" * 4_096, SysFlag.COMPRESSED),
-        (Random(1).randbytes(5_000), 0),  # it would not become smaller
+        (Random(1).randbytes(5_000), 0),  # compression would not make it smaller
     ],
 )
 @pytest.mark.parametrize("is_stored_compressed", [True, False])
-async def test_a_copy_is_compressed_as_a_producer_would(
+async def test_a_copy_is_compressed_as_by_a_producer(
     body: bytes, sent_flag: int, *, is_stored_compressed: bool
 ) -> None:
-    """The handler has it inflated, and that might not fit into a frame."""
+    """The handler has the inflated body, which might not fit into a frame."""
 
     async def handler(message: MessageExt) -> Later | None:
         assert message.body == body
@@ -173,8 +173,8 @@ async def test_a_copy_is_compressed_as_a_producer_would(
     assert (zlib.decompress(sent) if sent_flag else sent) == body
 
 
-async def test_what_cannot_be_sent_back_at_all_stays_here(caplog: pytest.LogCaptureFixture) -> None:
-    """It holds the offset, and comes again on this member, with a warning."""
+async def test_a_message_that_cannot_be_sent_back_is_handled_again_here(caplog: pytest.LogCaptureFixture) -> None:
+    """Its offset is not committed meanwhile; a warning is logged."""
     tries: list[int] = []
 
     async def handler(message: MessageExt) -> None:
@@ -196,8 +196,8 @@ async def test_what_cannot_be_sent_back_at_all_stays_here(caplog: pytest.LogCapt
 # ------------------------------------------------------------------------------------------------------------ orderly
 
 
-async def test_an_orderly_queue_is_worked_on_one_message_at_a_time() -> None:
-    """In its order, while other queues go on."""
+async def test_messages_of_an_orderly_queue_are_handled_one_by_one() -> None:
+    """In the order of the queue, while other queues continue."""
     order: defaultdict[int, list[int]] = defaultdict(list)
     running: Counter[int] = Counter()
     together = 0
@@ -222,8 +222,8 @@ async def test_an_orderly_queue_is_worked_on_one_message_at_a_time() -> None:
         assert not cluster.broker.locks
 
 
-async def test_an_orderly_queue_rests_behind_a_failure() -> None:
-    """The same message comes again, counted, and nothing overtakes it; the other queue does not wait."""
+async def test_an_orderly_queue_pauses_after_a_failure() -> None:
+    """The same message follows, counted, and no message overtakes it."""
     seen: list[tuple[bytes, int]] = []
 
     async def handler(message: MessageExt) -> Later | None:
@@ -241,8 +241,8 @@ async def test_an_orderly_queue_rests_behind_a_failure() -> None:
         assert not cluster.broker.asked(BACK)
 
 
-async def test_an_orderly_message_that_fails_too_often_makes_way() -> None:
-    """It is sent to the retry topic, which brokers turn into a dead letter."""
+async def test_an_orderly_message_that_fails_too_often_goes_to_the_retry_topic() -> None:
+    """Brokers turn it into a dead letter; the queue goes on."""
     settings = ConsumerSettings(suspend_s=0.5, suspend_pause_s=0.01, commit_interval_s=0.02, max_reconsume_times=2)
     seen: list[bytes] = []
 
@@ -264,8 +264,8 @@ async def test_an_orderly_message_that_fails_too_often_makes_way() -> None:
         assert (header.topic, header.reconsume_times, header.max_reconsume_times) == (RETRY, 3, 2)
 
 
-async def test_an_orderly_queue_is_read_only_when_it_is_locked() -> None:
-    """Another member's lock keeps it away, until that one gives it back."""
+async def test_an_orderly_queue_is_read_only_while_it_is_locked() -> None:
+    """It is not read while another member has the lock."""
     seen: list[bytes] = []
 
     async def handler(message: MessageExt) -> None:
@@ -274,7 +274,7 @@ async def test_an_orderly_queue_is_read_only_when_it_is_locked() -> None:
     queue = MessageQueue("T", "broker-a", 0)
     async with running_cluster() as cluster:
         cluster.topics["T"] = 1
-        cluster.broker.locks[queue] = "somebody else"
+        cluster.broker.locks[queue] = "another member"
         cluster.broker.store("T", 0, b"x")
         async with push(cluster, handler=handler, orderly=True) as consumer:
             await consumer.subscribe("T")
@@ -287,8 +287,8 @@ async def test_an_orderly_queue_is_read_only_when_it_is_locked() -> None:
         assert queue not in cluster.broker.locks
 
 
-async def test_an_orderly_queue_changes_hands_behind_its_running_message() -> None:
-    """The newcomer gets the lock when the handler is through and the offset committed, so nothing comes twice."""
+async def test_an_orderly_queue_changes_hands_after_its_running_message() -> None:
+    """The new owner gets the lock after the commit, so no message is repeated."""
     gate, seen = asyncio.Event(), Counter[bytes]()
 
     async def slow(message: MessageExt) -> None:
@@ -314,8 +314,8 @@ async def test_an_orderly_queue_changes_hands_behind_its_running_message() -> No
         assert set(seen.values()) == {1}
 
 
-async def test_stopping_in_the_middle_of_a_handover_commits_it() -> None:
-    """The queue that was on its way goes with the offset behind its last message, and its lock is given back."""
+async def test_a_stop_during_a_handover_commits_the_queue() -> None:
+    """The offset after its last message is committed, and the lock released."""
     gate, seen = asyncio.Event(), Counter[bytes]()
 
     async def slow(message: MessageExt) -> None:
@@ -341,8 +341,8 @@ async def test_stopping_in_the_middle_of_a_handover_commits_it() -> None:
         assert not cluster.broker.locks
 
 
-async def test_a_lost_lock_gives_up_its_queue_without_a_commit() -> None:
-    """Its new owner's offsets are not touched; it is read again when the lock can be had again."""
+async def test_a_queue_whose_lock_is_lost_is_given_up_without_a_commit() -> None:
+    """The offsets of its new owner are untouched. It is read again once the lock is granted."""
     settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=3600, lock_renewal_s=0.02, rebalance_interval_s=0.05)
     started = asyncio.Event()
 
@@ -356,15 +356,15 @@ async def test_a_lost_lock_gives_up_its_queue_without_a_commit() -> None:
         async with push(cluster, handler=handler, orderly=True, settings=settings) as consumer:
             await consumer.subscribe("T")
             await started.wait()
-            cluster.broker.locks[queue] = "somebody else"
+            cluster.broker.locks[queue] = "another member"
             await until(lambda: consumer.statistics().queues == ())
             assert cluster.broker.committed("g", "T") == {}
             del cluster.broker.locks[queue]
             await until(lambda: consumer.statistics().queues == (queue,))
 
 
-async def test_an_orderly_queue_stands_still_until_its_lock_is_renewed_on_a_new_connection() -> None:
-    """A broker that was started again may have given it to another member: nothing is begun, nothing committed."""
+async def test_an_orderly_queue_waits_for_its_lock_on_a_new_connection() -> None:
+    """A restarted broker may have given it to another member: no message is handled, and no offset committed."""
     settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=0.01)  # locks are renewed every 20 s
     seen: list[bytes] = []
     queue = MessageQueue("T", "broker-a", 0)
@@ -378,7 +378,7 @@ async def test_an_orderly_queue_stands_still_until_its_lock_is_renewed_on_a_new_
         async with push(cluster, handler=handler, orderly=True, settings=settings) as consumer:
             await consumer.subscribe("T")
             await until(lambda: cluster.broker.committed("g", "T") == {0: 1})
-            cluster.broker.locks[queue] = "who came back first"
+            cluster.broker.locks[queue] = "another member"
             cluster.broker.offsets["g", "T", 0] = 0
             cluster.broker.hang_up()
             cluster.broker.store("T", 0, b"2")
@@ -390,8 +390,8 @@ async def test_an_orderly_queue_stands_still_until_its_lock_is_renewed_on_a_new_
             await until(lambda: seen == [b"1", b"1", b"2"])
 
 
-async def test_an_orderly_queue_goes_on_where_it_was_if_nobody_else_had_it() -> None:
-    """A broken connection brings nothing twice, also what was not committed."""
+async def test_an_orderly_queue_continues_after_a_broken_connection() -> None:
+    """If no other member had it, no message is repeated, also not uncommitted ones."""
     settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=3600)
     seen: list[bytes] = []
 
@@ -411,8 +411,8 @@ async def test_an_orderly_queue_goes_on_where_it_was_if_nobody_else_had_it() -> 
         assert cluster.broker.committed("g", "T") == {0: 2}
 
 
-async def test_an_orderly_queue_goes_on_where_another_member_left_it() -> None:
-    """It had the queue while this one had no connection, and went further: the group's offset does not go back."""
+async def test_an_orderly_queue_continues_where_another_member_left_it() -> None:
+    """The other member has committed more meanwhile: the group's offset does not move back."""
     settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=0.01)  # locks are renewed every 20 s
     seen: list[bytes] = []
 
@@ -436,12 +436,12 @@ async def test_an_orderly_queue_goes_on_where_another_member_left_it() -> None:
             asked.header(UpdateConsumerOffsetHeader).commit_offset or 0 for asked in cluster.broker.asked(COMMIT)
         ]
         assert offsets == sorted(offsets)
-        # As the queue was taken, and what came of it; a shutdown repeats what it cut off.
+        # the offset at which the queue was taken, and those after it; a shutdown repeats an interrupted commit
         assert (set(offsets[:earlier]) | {0}, set(offsets[earlier:]) | {3}) == ({0, 1}, {3, 4})
 
 
-async def test_a_queue_that_is_given_up_does_not_take_its_offset_back() -> None:
-    """Its last message runs on while another member has the queue, and while the lock is granted here again."""
+async def test_a_released_queue_does_not_move_its_offset_back() -> None:
+    """Its last message is still handled while another member has the queue, and while the lock is granted again."""
     settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=3600, lock_renewal_s=0.02, rebalance_interval_s=0.05)
     gate, seen = asyncio.Event(), list[bytes]()
 
@@ -475,8 +475,8 @@ async def test_a_queue_that_is_given_up_does_not_take_its_offset_back() -> None:
 # ---------------------------------------------------------------------------------------------------------- broadcast
 
 
-async def test_every_broadcasting_member_gets_everything_once(tmp_path: Path) -> None:
-    """Its offsets are in a file of its own, brokers keep none, and a failure does not come again."""
+async def test_every_broadcasting_member_receives_all_messages_once(tmp_path: Path) -> None:
+    """Its offsets are in a file of its own, not at the brokers, and failures are not redelivered."""
     seen: defaultdict[str, list[bytes]] = defaultdict(list)
 
     def member(cluster: Cluster, name: str) -> PushConsumer:
@@ -510,7 +510,7 @@ async def test_every_broadcasting_member_gets_everything_once(tmp_path: Path) ->
 async def test_two_broadcasting_members_of_a_host_need_two_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By default the second one is refused; with a name each they keep their offsets apart."""
+    """By default the second one is rejected; with two names their offsets are separate."""
     monkeypatch.setenv("HOME", str(tmp_path))
     seen: defaultdict[str, list[bytes]] = defaultdict(list)
 
@@ -537,7 +537,7 @@ async def test_two_broadcasting_members_of_a_host_need_two_names(
 
 
 async def test_orderly_and_broadcast_exclude_each_other() -> None:
-    """And an orderly consumer has a handler: a loop could not tell that a message failed."""
+    """An orderly consumer needs a handler."""
     async with running_cluster() as cluster:
         with pytest.raises(ValueError, match="does not go with"):
             push(cluster, orderly=True, broadcast=True, handler=lambda message: asyncio.sleep(0))
@@ -548,8 +548,8 @@ async def test_orderly_and_broadcast_exclude_each_other() -> None:
 # -------------------------------------------------------------------------------------------------------------- SQL92
 
 
-async def test_an_expression_over_properties_is_checked_and_told() -> None:
-    """46 before the heartbeat; what the broker sends is not filtered again."""
+async def test_an_sql_expression_is_checked_before_the_heartbeat() -> None:
+    """By CHECK_CLIENT_CONFIG (46). The client does not filter the messages again."""
     seen: list[bytes] = []
 
     async def handler(message: MessageExt) -> None:
@@ -568,8 +568,8 @@ async def test_an_expression_over_properties_is_checked_and_told() -> None:
             assert (wanted.sub_string, wanted.expression_type, wanted.tags_set) == ("a > 5", "SQL92", [])
 
 
-async def test_an_expression_that_a_broker_refuses_is_no_subscription() -> None:
-    """The error is the broker's."""
+async def test_a_rejected_expression_is_not_subscribed() -> None:
+    """The error is that of the broker."""
     async with running_cluster() as cluster, push(cluster) as consumer:
         cluster.broker.on(RequestCode.CHECK_CLIENT_CONFIG, refuse(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "at 3"))
         with pytest.raises(BrokerError, match="at 3"):
@@ -577,7 +577,7 @@ async def test_an_expression_that_a_broker_refuses_is_no_subscription() -> None:
         assert consumer.statistics().queues == ()
 
 
-async def test_a_broker_that_does_not_answer_holds_up_no_lock_of_others() -> None:
+async def test_a_broker_that_does_not_respond_delays_no_locks_of_other_brokers() -> None:
     """Each broker locks its own queues."""
     seen: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""QueueInboxes of queues."""
+"""The inboxes of an orderly consumer: one message of a queue at a time."""
 
 import asyncio
 
@@ -23,8 +23,8 @@ async def take(inboxes: QueueInboxes) -> QueueInbox:
     return inbox
 
 
-async def test_a_taken_lane_is_nobody_elses() -> None:
-    """Its second message waits until the inbox is given back; another queue's does not."""
+async def test_a_taken_inbox_is_not_taken_again() -> None:
+    """Its second message waits until the inbox is put back; that of another queue does not."""
     inboxes, one, two = QueueInboxes(), OffsetTracker(0), OffsetTracker(0)
     inboxes.put(messages(one, 0, 1))
     inboxes.put(messages(two, 0))
@@ -39,8 +39,8 @@ async def test_a_taken_lane_is_nobody_elses() -> None:
     assert one.commit_offset() == 1
 
 
-async def test_settling_waits_for_who_is_in_the_lane() -> None:
-    """And nobody gets in behind."""
+async def test_settle_waits_for_the_worker_of_the_inbox() -> None:
+    """No worker takes the inbox afterwards."""
     inboxes, tracker = QueueInboxes(), OffsetTracker(0)
     inboxes.put(messages(tracker, 0, 1))
     inbox = await take(inboxes)
@@ -55,8 +55,8 @@ async def test_settling_waits_for_who_is_in_the_lane() -> None:
     assert await inboxes.take() is None
 
 
-async def test_settling_an_empty_or_idle_lane_does_not_wait() -> None:
-    """What waits in it is forgotten."""
+async def test_settle_does_not_wait_for_an_idle_inbox() -> None:
+    """Its waiting messages are dropped."""
     inboxes, tracker = QueueInboxes(), OffsetTracker(0)
     await inboxes.settle(tracker)
     inboxes.put(messages(tracker, 0))
@@ -64,8 +64,8 @@ async def test_settling_an_empty_or_idle_lane_does_not_wait() -> None:
     assert len(inboxes) == 0
 
 
-async def test_messages_of_a_dropped_queue_are_passed_over() -> None:
-    """They are somebody else's."""
+async def test_messages_of_a_dropped_queue_are_skipped() -> None:
+    """They belong to another member."""
     inboxes, dropped, kept = QueueInboxes(), OffsetTracker(0), OffsetTracker(0)
     inboxes.put(messages(dropped, 0))
     inboxes.put(messages(kept, 0))
@@ -74,8 +74,8 @@ async def test_messages_of_a_dropped_queue_are_passed_over() -> None:
     assert len(inboxes) == 1
 
 
-async def test_a_lane_rests_before_it_is_taken_again() -> None:
-    """Its message is still the first."""
+async def test_an_inbox_that_pauses_is_taken_after_the_pause() -> None:
+    """Its first message is still the same."""
     inboxes, tracker = QueueInboxes(), OffsetTracker(0)
     inboxes.put(messages(tracker, 0))
     inbox = await take(inboxes)
@@ -87,8 +87,8 @@ async def test_a_lane_rests_before_it_is_taken_again() -> None:
     assert inbox.messages[0].queue_offset == 0
 
 
-async def test_closing_ends_all_who_wait() -> None:
-    """Each of them."""
+async def test_close_ends_the_wait_of_all_workers() -> None:
+    """Each of them gets None."""
     inboxes = QueueInboxes()
     waiting = [asyncio.ensure_future(inboxes.take()) for _ in range(3)]
     await asyncio.sleep(0)

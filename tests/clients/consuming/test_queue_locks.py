@@ -1,4 +1,4 @@
-"""Locks of queues."""
+"""Queue locks of an orderly member."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -15,17 +15,17 @@ from tests.clients.peer import PeerConnection, refuse, until
 QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]
 
 
-async def nowhere(_: Collection[MessageQueue]) -> set[MessageQueue]:
-    """No other member was ahead."""
+async def never_overtaken(_: Collection[MessageQueue]) -> set[MessageQueue]:
+    """Return the queues in which another member was faster: none."""
     return set()
 
 
-async def test_what_is_granted_is_held_until_it_grows_old() -> None:
-    """A lock that cannot be renewed is no lock, before the broker forgets it; a renewed one is."""
+async def test_a_granted_lock_is_valid_until_it_expires() -> None:
+    """A lock that cannot be renewed becomes invalid before the broker drops it."""
     now_s = 0.0
     async with running_cluster() as cluster, Client(cluster.namesrv) as client:
-        locks = QueueLocks(client, "g", nowhere, lambda: now_s)
-        cluster.broker.locks[QUEUES[1]] = "somebody else"
+        locks = QueueLocks(client, "g", never_overtaken, lambda: now_s)
+        cluster.broker.locks[QUEUES[1]] = "another member"
         assert await locks.acquire(QUEUES) == QUEUES[:1]
         assert [locks.holds(queue) for queue in QUEUES] == [True, False]
         now_s = LOCK_LIFE_S
@@ -36,26 +36,26 @@ async def test_what_is_granted_is_held_until_it_grows_old() -> None:
         cluster.broker.handlers[RequestCode.LOCK_BATCH_MQ] = cluster.broker._lock
         assert await locks.renew() == []
         assert locks.holds(QUEUES[0])
-        shorter = QueueLocks(client, "g", nowhere, lambda: now_s, life_s=2.0)
+        shorter = QueueLocks(client, "g", never_overtaken, lambda: now_s, life_s=2.0)
         await shorter.acquire(QUEUES)
         now_s += 2.0
         assert not shorter.holds(QUEUES[0])
 
 
-async def test_a_refused_renewal_is_a_loss() -> None:
-    """It is told which."""
+async def test_a_lock_that_is_not_renewed_is_lost() -> None:
+    """`renew` returns its queue."""
     async with running_cluster() as cluster, Client(cluster.namesrv) as client:
-        locks = QueueLocks(client, "g", nowhere)
+        locks = QueueLocks(client, "g", never_overtaken)
         await locks.acquire(QUEUES)
-        cluster.broker.locks[QUEUES[1]] = "somebody else"
+        cluster.broker.locks[QUEUES[1]] = "another member"
         assert await locks.renew() == [QUEUES[1]]
         assert locks.held == QUEUES[:1]
 
 
-async def test_released_locks_are_anybodys() -> None:
-    """At the broker too, and nothing is asked for what was not held."""
+async def test_released_locks_are_free() -> None:
+    """At the broker, too; queues without a lock cause no request."""
     async with running_cluster() as cluster, Client(cluster.namesrv) as client:
-        locks = QueueLocks(client, "g", nowhere)
+        locks = QueueLocks(client, "g", never_overtaken)
         await locks.acquire(QUEUES[:1])
         await locks.release(QUEUES)
         assert cluster.broker.locks == {}
@@ -63,20 +63,20 @@ async def test_released_locks_are_anybodys() -> None:
         assert len(cluster.broker.asked(RequestCode.UNLOCK_BATCH_MQ)) == 1
 
 
-async def test_a_lock_ends_with_its_connection() -> None:
-    """A broker that comes back knows no locks: what it had granted counts again when it has granted it again."""
+async def test_a_lock_becomes_invalid_with_its_connection() -> None:
+    """A restarted broker has no locks: the lock is valid again once the broker has granted it again."""
     async with running_cluster() as cluster, Client(cluster.namesrv) as client:
-        locks = QueueLocks(client, "g", nowhere)
+        locks = QueueLocks(client, "g", never_overtaken)
         await locks.acquire(QUEUES)
         cluster.broker.hang_up()
-        await until(lambda: not locks.holds(QUEUES[0]), "the connection's end")
-        cluster.broker.locks[QUEUES[0]] = "who came back first"
+        await until(lambda: not locks.holds(QUEUES[0]), "the end of the connection")
+        cluster.broker.locks[QUEUES[0]] = "another member"
         assert await locks.renew() == QUEUES[:1]
         assert [locks.holds(queue) for queue in QUEUES] == [False, True]
 
 
-async def test_a_lock_that_is_granted_again_counts_where_nobody_was_ahead() -> None:
-    """One whose queue another member read meanwhile is lost, but is the broker's to keep until it is released."""
+async def test_a_lock_that_is_granted_again_is_valid_unless_another_member_was_faster() -> None:
+    """A queue that another member has read meanwhile is lost, and stays locked at the broker until it is released."""
     asked: list[set[MessageQueue]] = []
 
     async def overtaken(queues: Collection[MessageQueue]) -> set[MessageQueue]:
@@ -88,7 +88,7 @@ async def test_a_lock_that_is_granted_again_counts_where_nobody_was_ahead() -> N
         await locks.acquire(QUEUES)
         assert await locks.renew() == []
         cluster.broker.hang_up()
-        await until(lambda: not locks.holds(QUEUES[0]), "the connection's end")
+        await until(lambda: not locks.holds(QUEUES[0]), "the end of the connection")
         for _ in range(2):
             assert await locks.renew() == QUEUES[:1]
             assert [locks.holds(queue) for queue in QUEUES] == [False, True]
@@ -97,12 +97,12 @@ async def test_a_lock_that_is_granted_again_counts_where_nobody_was_ahead() -> N
         assert list(cluster.broker.locks) == QUEUES[1:]
 
 
-async def test_a_lock_that_is_granted_again_does_not_count_before_it_is_known_who_was_ahead() -> None:
-    """What was refused at the same time is lost all the same."""
-    answers = iter([ConnectionLost("gone again"), None])
+async def test_a_lock_that_is_granted_again_is_invalid_until_the_offsets_are_known() -> None:
+    """A lock that was refused at the same time is lost all the same."""
+    responses = iter([ConnectionLost("gone again"), None])
 
     async def overtaken(_: Collection[MessageQueue]) -> set[MessageQueue]:
-        if (error := next(answers)) is not None:
+        if (error := next(responses)) is not None:
             raise error
         return set()
 
@@ -110,41 +110,41 @@ async def test_a_lock_that_is_granted_again_does_not_count_before_it_is_known_wh
         locks = QueueLocks(client, "g", overtaken)
         await locks.acquire(QUEUES)
         cluster.broker.hang_up()
-        await until(lambda: not locks.holds(QUEUES[0]), "the connection's end")
-        cluster.broker.locks[QUEUES[1]] = "who came back first"
+        await until(lambda: not locks.holds(QUEUES[0]), "the end of the connection")
+        cluster.broker.locks[QUEUES[1]] = "another member"
         assert await locks.renew() == QUEUES[1:]
         assert (locks.held, locks.holds(QUEUES[0])) == (QUEUES[:1], False)
         assert await locks.renew() == []
         assert locks.holds(QUEUES[0])
 
 
-async def test_what_is_released_while_it_is_renewed_is_not_kept() -> None:
-    """Nobody would give it back any more, and no other member could ever have the queue."""
+async def test_a_lock_that_is_released_during_its_renewal_is_not_kept() -> None:
+    """It would never be released, and no other member could read the queue."""
     async with running_cluster() as cluster, Client(cluster.namesrv) as client:
-        locks = QueueLocks(client, "g", nowhere)
+        locks = QueueLocks(client, "g", never_overtaken)
         await locks.acquire(QUEUES)
-        answers: list[Callable[[], None]] = []
+        responses: list[Callable[[], None]] = []
         lock = cluster.broker.handlers[RequestCode.LOCK_BATCH_MQ]
 
         def later(connection: PeerConnection, request: RemotingCommand) -> None:
-            answer = lock(connection, request)
-            assert isinstance(answer, RemotingCommand)
-            answers.append(lambda: connection.send(answer.in_response_to(request)))
+            response = lock(connection, request)
+            assert isinstance(response, RemotingCommand)
+            responses.append(lambda: connection.send(response.in_response_to(request)))
 
         cluster.broker.on(RequestCode.LOCK_BATCH_MQ, later)
         renewal = asyncio.create_task(locks.renew())
         await cluster.broker.wait_asked(RequestCode.LOCK_BATCH_MQ, 2)
         await locks.release(QUEUES[:1])
-        answers.pop()()
+        responses.pop()()
         assert await renewal == []
         assert locks.held == QUEUES[1:]
         assert list(cluster.broker.locks) == QUEUES[1:]
 
 
-async def test_a_leave_gives_back_what_was_being_asked_for() -> None:
-    """The broker may have locked it, and its answer came too late for the one who asked."""
+async def test_leaving_releases_locks_whose_request_has_no_response_yet() -> None:
+    """The broker may have granted them."""
     async with running_cluster() as cluster, Client(cluster.namesrv) as client:
-        locks = QueueLocks(client, "g", nowhere)
+        locks = QueueLocks(client, "g", never_overtaken)
         await locks.acquire(QUEUES[:1])
         lock = cluster.broker.handlers[RequestCode.LOCK_BATCH_MQ]
         cluster.broker.on(RequestCode.LOCK_BATCH_MQ, lambda *asked: lock(*asked) and None)

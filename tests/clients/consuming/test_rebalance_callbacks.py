@@ -44,7 +44,7 @@ def push(cluster: Cluster, recorder: Recorder, **options: object) -> PushConsume
     options = (
         callbacks | {"handler": handle, "topics": "T", "consume_from": ConsumeFrom.FIRST, "settings": FAST} | options
     )
-    return PushConsumer("g", namesrv=cluster.namesrv, **options)  # type: ignore[arg-type]  # a test's short hand
+    return PushConsumer("g", namesrv=cluster.namesrv, **options)  # type: ignore[arg-type]  # shorthand of a test
 
 
 @pytest.mark.parametrize("orderly", [False, True])
