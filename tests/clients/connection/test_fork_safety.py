@@ -135,12 +135,15 @@ async def main():
         local = producer.client.brokers.current(producer.client.brokers.addresses()[0])
         port = local._transport.get_extra_info("sockname")[1]
         reading, writing = os.pipe()
+        forked, runs = os.pipe()
         child = os.fork()
         if not child:
             os.close(writing)
-            os.read(reading, 1)  # until the parent is done
+            os.write(runs, b"x")  # the hooks that run in the child have closed its copies
+            os.read(reading, 1)  # returns when the parent closes its end
             os._exit(0)
         os.close(reading)
+        os.read(forked, 1)
     rows = [line.split() for line in open("/proc/net/tcp").read().splitlines()[1:]]
     states = [row[3] for row in rows if row[1].endswith(f":{port:04X}")]
     print("established", "01" in states, flush=True)
