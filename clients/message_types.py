@@ -1,4 +1,4 @@
-"""The type of a message by its properties, with the names that metrics, spans and traces of the broker use."""
+"""The type of a message by its properties, with the names of the broker's metrics, of spans and of traces."""
 
 from collections.abc import Mapping
 from typing import Final

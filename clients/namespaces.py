@@ -1,9 +1,9 @@
-"""Namespaces of RocketMQ's clients: a prefix of the names of topics and groups.
+"""Namespaces of RocketMQ's clients: prefixes of the names of topics and groups.
 
     Orders           <->  team-a%Orders
     %RETRY%billing   <->  %RETRY%team-a%billing
 
-An application with `namespace="team-a"` uses the short names. Brokers, and `Admin`, use the long ones. Names that
+An application with `namespace="team-a"` uses the short names; brokers and `Admin` use the long names. Names that
 brokers and RocketMQ reserve have no prefix. Source: docs/formats.md, "Names".
 """
 

@@ -1,7 +1,7 @@
-"""RocketMQ's trace records: what became of a message, as text for `mqadmin queryMsgTraceById` and the dashboard.
+"""Trace records of RocketMQ: the history of a message, as text for `mqadmin queryMsgTraceById` and the dashboard.
 
-Fields are separated by 0x01, records end with 0x02. A record is found by the keys of the message that carries it: the
-traced message's id and keys. Source: docs/formats.md, "Message traces".
+Fields are separated by 0x01, records end with 0x02. A record is found by the KEYS of the message that contains it: the
+id and the keys of the traced message. Source: docs/formats.md, "Message traces".
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,25 +12,25 @@ from skylarkmq.protocol.message import Message, MessageExt, PropertyName
 
 FIELD_END: Final = "\x01"
 RECORD_END: Final = "\x02"
-NO_KEYS: Final = "null"  # as Java writes it; RocketMQ's readers cannot read a record that ends with an empty field
+NO_KEYS: Final = "null"  # as Java writes it; RocketMQ cannot decode a record that ends with an empty field
 MAX_BODY_CHARS: Final = 128_000
 MAX_KEYS_CHARS: Final = 8_000
 
 MESSAGE_TYPES: Final = {"normal": 0, "transaction": 1, "delay": 3, "fifo": 4}
 
-# How a call of a handler ended, in SubAfter.
+# The outcome of a handler call, in SubAfter.
 SUCCEEDED, TIMED_OUT, RAISED, RETURNED_NOTHING, LATER = range(5)
 
 
 class Record(NamedTuple):
-    """Keys by which it is found, and its text."""
+    """The keys of a record, and its text."""
 
     keys: tuple[str, ...]
     text: str
 
 
 class Place(NamedTuple):
-    """Who traces: the group without its namespace, and the broker's region."""
+    """The group that makes the traces, without its namespace, and the broker's region."""
 
     group: str
     region: str
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 def sent(
     message: Message, place: Place, ids: tuple[str, str], *, store: str, begun_ms: int, cost_ms: int, succeeded: bool
 ) -> Record:
-    """`Pub`: a message was sent; `ids` are its own and the offset id, `store` is the broker's `ip:port`."""
+    """Return a `Pub` record: a message was sent. `ids`: message id and offset id; `store`: the broker's `ip:port`."""
     msg_id, offset_msg_id = ids
     properties = message.all_properties()
     keys = properties.get(PropertyName.KEYS, "")
@@ -49,14 +49,14 @@ def sent(
 
 
 def begun(message: MessageExt, place: Place, request_id: str, begun_ms: int) -> Record:
-    """`SubBefore`: a handler was called."""
+    """Return a `SubBefore` record: a handler was called."""
     keys = message.properties.get(PropertyName.KEYS, "")
     fields = ("SubBefore", begun_ms, place.region, place.group, request_id, message.msg_id)
     return _record((*fields, message.reconsume_times, keys or NO_KEYS), message.msg_id, keys)
 
 
 def finished(message: MessageExt, place: Place, request_id: str, *, at_ms: int, cost_ms: int, outcome: int) -> Record:
-    """`SubAfter`: the call has ended."""
+    """Return a `SubAfter` record: the handler call has ended."""
     keys = message.properties.get(PropertyName.KEYS, "")
     fields = ("SubAfter", request_id, message.msg_id, cost_ms, _flag(outcome == SUCCEEDED), keys, outcome)
     return _record((*fields, at_ms, place.group), message.msg_id, keys)
@@ -72,7 +72,7 @@ def ended(
     state: str,
     by_checker: bool,
 ) -> Record:
-    """`EndTransaction`: how a transaction ended; `ids` are the message's and the transaction's."""
+    """Return an `EndTransaction` record. `ids`: message id and transaction id."""
     msg_id, transaction_id = ids
     properties = message.properties if isinstance(message, MessageExt) else message.all_properties()
     keys, tags = properties.get(PropertyName.KEYS, ""), properties.get(PropertyName.TAGS, "")
@@ -82,7 +82,7 @@ def ended(
 
 
 def messages(topic: str, records: Iterable[Record]) -> Iterator[Message]:
-    """The records in as few messages as body and keys allow."""
+    """Yield the records in as few messages as the limits of body and keys allow."""
     keys: dict[str, None] = {}
     texts: list[str] = []
     size = keys_size = 0

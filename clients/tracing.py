@@ -1,10 +1,10 @@
-"""RocketMQ's own traces: `trace=True` of producers and consumers.
+"""Message traces of RocketMQ: `trace=True` of producers and consumers.
 
     hooks -> records -> every FLUSH_S, as few messages as possible -> RMQ_SYS_TRACE_TOPIC
 
-Records wait here, at most MAX_WAITING of them: what is beyond is dropped and counted, for traces must not hold up what
-they trace. A trace that cannot be sent is lost with a warning. Brokers may ask not to be traced (`traceOn=false`, told
-in their answers to sends), and name the region that records mention.
+At most MAX_WAITING records are queued. Further records are dropped and counted, so that traces do not delay the traced
+messages. A trace that cannot be sent is lost, with a warning in the log. A broker disables traces by `traceOn=false` in
+its responses to sends, and names the region that the records mention.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class TracingStatistics(msgspec.Struct, frozen=True):
-    """Traces at one moment; `sent` (messages), `dropped` and `lost` (records) are totals."""
+    """The figures of the traces; `sent` (messages), `dropped` and `lost` (records) are totals."""
 
     waiting: int
     sent: int
@@ -51,7 +51,7 @@ class TracingStatistics(msgspec.Struct, frozen=True):
 
 
 class Tracing(Hooks):
-    """Hooks that send traces of one participant of `group`, on its client."""
+    """Hooks that send the traces of one producer or consumer of `group`, on its client."""
 
     def __init__(
         self,
@@ -69,35 +69,39 @@ class Tracing(Hooks):
         self._records: deque[Record] = deque()
         self._background = Background(f"{group}/trace")
         self._region = DEFAULT_REGION
-        self._is_wanted = True
+        self._is_accepted = True
         self._sent = self._dropped = self._lost = 0
 
     def __repr__(self) -> str:
         return f"<Tracing {self._group} {len(self._records)} waiting, {self._sent} sent>"
 
     def statistics(self) -> TracingStatistics:
-        """The figures now."""
+        """Return the figures now."""
         return TracingStatistics(len(self._records), self._sent, self._dropped, self._lost)
 
     def start(self) -> None:
-        """Send traces from now on."""
+        """Start sending traces."""
         self._sends.start()
         self._background.repeat("flush", self.flush, FLUSH_S)
 
     async def stop(self) -> None:
-        """Send what waits."""
+        """Send the queued records, in at most `send_timeout_s`."""
         await self._background.stop()
-        await self.flush()
+        try:
+            async with asyncio.timeout(self._settings.send_timeout_s):
+                await self.flush()
+        except TimeoutError:
+            log.warning("traces lost, they could not be sent at the stop group=%s", self._group)
         await self._sends.finish()
 
-    def heard(self, answer: RemotingCommand) -> None:
-        """A broker has answered a send: it tells its region, and whether it wants traces."""
-        ext = answer.ext_fields()
+    def heard(self, response: RemotingCommand) -> None:
+        """Read the broker's region, and whether it accepts traces, from the response to a send."""
+        ext = response.ext_fields()
         self._region = ext.get(PropertyName.MSG_REGION) or DEFAULT_REGION
-        self._is_wanted = ext.get(PropertyName.TRACE_ON) != "false"
+        self._is_accepted = ext.get(PropertyName.TRACE_ON) != "false"
 
     async def flush(self) -> None:
-        """Send all records that wait now."""
+        """Send all queued records."""
         waiting = [self._records.popleft() for _ in range(len(self._records))]
         for message in records.messages(self._topic, waiting):
             outgoing = self._preparation.one(message, _now_ms())
@@ -113,10 +117,10 @@ class Tracing(Hooks):
 
     @contextmanager
     def sending(self, send: ObservedSend) -> Iterator[None]:
-        """A record for each message that was stored."""
+        """Add a record for each stored message."""
         begun_ms, begun_s = _now_ms(), time.perf_counter()
         yield
-        if not send.results or not self._is_wanted or send.messages[0].topic == self._topic:
+        if not send.results or not self._is_accepted or send.messages[0].topic == self._topic:
             return
         cost_ms = int((time.perf_counter() - begun_s) * 1000)
         place = Place(self._group, self._region)
@@ -134,8 +138,8 @@ class Tracing(Hooks):
             )
 
     def ended(self, end: ObservedEnd) -> None:
-        """A record of the end."""
-        if self._is_wanted:
+        """Add a record of the end of a transaction."""
+        if self._is_accepted:
             self._add(
                 records.ended(
                     end.message,
@@ -150,7 +154,7 @@ class Tracing(Hooks):
 
     @contextmanager
     def processing(self, process: ObservedProcess) -> Iterator[None]:
-        """A record before the call and one behind it."""
+        """Add a record before the call and one after it."""
         message = process.message
         if message.properties.get(PropertyName.TRACE_ON) == "false" or message.topic == self._topic:
             yield
@@ -171,14 +175,14 @@ class Tracing(Hooks):
     def _add(self, record: Record) -> None:
         if len(self._records) >= MAX_WAITING:
             if not self._dropped:
-                log.warning("traces dropped, they come faster than they can be sent waiting=%d", MAX_WAITING)
+                log.warning("traces dropped, they are made faster than they can be sent waiting=%d", MAX_WAITING)
             self._dropped += 1
         else:
             self._records.append(record)
 
 
 def _stored(send: ObservedSend) -> Iterator[tuple[str, str, bool]]:
-    """Id, offset id, and whether it is safe, of each message."""
+    """Yield the message id and the offset id of each message, and whether its status is OK."""
     for result in send.results:
         is_safe = result.status is SendStatus.OK
         if len(send.messages) == 1:

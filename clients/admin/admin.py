@@ -128,7 +128,7 @@ class Admin(Participant):
         async with self._limited(timeout_s):
             for address in await self._addresses(None):
                 await self.client.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, header, topic=topic)
-            await self.client.routes.name_servers.tell_each(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+            await self.client.routes.name_servers.ask_each(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
     async def queues(self, topic: str, *, timeout_s: float | None = None) -> tuple[MessageQueue, ...]:
         """Return the readable queues of a topic."""

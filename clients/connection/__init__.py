@@ -1,5 +1,5 @@
 """Connections of a client: sockets, routes, heartbeats, TLS, signatures, and requests that brokers send to clients.
 
-`client` is the entry: one `Client` may be shared by the producers and consumers of a process. Nothing here knows how
-messages are produced or consumed.
+`client` is the entry point: producers and consumers of a process may share one `Client`. Modules here do not depend on
+how messages are produced or consumed.
 """

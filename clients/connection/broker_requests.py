@@ -1,8 +1,8 @@
-"""What brokers ask of a client, on the connections that it opened: 39, 40, 220, 221, 307, 309, 326.
+"""The requests of brokers to a client, on the connections that the client opened: 39, 40, 220, 221, 307, 309, 326.
 
-Who takes part registers here: consumers by group, and what checks the transactions of a producer group. What takes time
-runs as a task and answers when it is through. A group that is not here is told to who asked, as RocketMQ's own clients
-do. Source: docs/formats.md, "Calls to clients".
+Consumers and checkers of transactions register here by group. Requests that take time run as tasks, and the response
+follows at their end. A request for a group that is not registered here gets the same error as from RocketMQ's clients.
+Source: docs/formats.md, "Calls to clients".
 """
 
 import logging
@@ -34,37 +34,37 @@ from skylarkmq.protocol.message import MessageExt, PropertyName
 from skylarkmq.protocol.record import decode
 
 MAX_CALLS: Final = 256
-"""Transactions to check and messages to consume directly, at a time; a broker that asks for more is refused."""
+"""Limit of concurrent transaction checks and direct consumptions; further requests are refused."""
 
 log = logging.getLogger(__name__)
 
 
 class ConsumerAnswers(Protocol):
-    """What is asked of a consumer."""
+    """The requests of brokers to a consumer."""
 
     def group_changed(self) -> None:
-        """Somebody joined or left the group."""
+        """Handle a change of the group's members."""
 
     def reset(self, offsets: dict[MessageQueue, int]) -> None:
-        """Go on from these offsets, in the queues that are read here."""
+        """Continue at these offsets, in the queues of this consumer."""
 
     def positions(self, topic: str) -> dict[MessageQueue, int]:
-        """What the consumer would commit now."""
+        """Return the offsets that the consumer would commit now."""
 
     def running_info(self, *, with_stacks: bool) -> ConsumerRunningInfo:
-        """What it is doing, and where its handlers are."""
+        """Return the running info, with the stacks of handlers if requested."""
 
     async def consume_directly(self, message: MessageExt) -> ConsumeDirectlyResult | None:
-        """Work on a message out of turn; None if this consumer has no handler."""
+        """Call the handler with a message out of order; None if this consumer has no handler."""
 
 
 Checker = Callable[[Connection, CheckTransactionHeader, MessageExt], Coroutine[Any, Any, None]]
-"""Finds out how a transaction ended, and tells the broker that asked."""
+"""Determines the state of a transaction and sends it to the broker."""
 Spawn = Callable[[str, Coroutine[Any, Any, Any]], object]
 
 
 class Callbacks:
-    """The table of who answers; `handlers()` serves the requests of all connections of a client."""
+    """The registered consumers and checkers. `handlers()` serves the requests of all connections of a client."""
 
     def __init__(self, spawn: Spawn) -> None:
         self.consumers: dict[str, ConsumerAnswers] = {}
@@ -77,7 +77,7 @@ class Callbacks:
         return f"<Callbacks {len(self.consumers)} consumers, {len(self.checkers)} checkers>"
 
     def handlers(self) -> dict[int, Handler]:
-        """By request code."""
+        """Return the handlers by request code."""
         return {
             RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._group_changed,
@@ -98,7 +98,7 @@ class Callbacks:
         header = request.header(ResetOffsetHeader)
         table = ResetOffsets.decode(request.body).offset_table
         names = printable(header.group), printable(header.topic)
-        log.info("reset by a broker group=%s topic=%s peer=%s", *names, connection.peer)
+        log.info("offsets reset by a broker group=%s topic=%s peer=%s", *names, connection.peer)
         if (consumer := self.consumers.get(header.group)) is not None:
             consumer.reset({queue: offset for queue, offset in table.items() if queue.topic == header.topic})
 
@@ -124,8 +124,8 @@ class Callbacks:
 
         async def consume() -> None:
             result = await consumer.consume_directly(messages[0])
-            answer = _no_such_group(group) if result is None else RemotingCommand.response(body=result.encode())
-            connection.respond(request.detached(), answer)
+            response = _no_such_group(group) if result is None else RemotingCommand.response(body=result.encode())
+            connection.respond(request.detached(), response)
 
         if not self._begin("consume directly", consume()):
             return RemotingCommand.response(ResponseCode.SYSTEM_BUSY, f"{MAX_CALLS} calls run in this client")
@@ -137,15 +137,13 @@ class Callbacks:
             group = message.properties.get(PropertyName.PRODUCER_GROUP, "")
             checker = self.checkers.get(group)
             if checker is None:
-                log.warning(
-                    "no checker for transactions of this group group=%s peer=%s", printable(group), connection.peer
-                )
+                log.warning("no transaction checker of this group group=%s peer=%s", printable(group), connection.peer)
             elif not self._begin("check transaction", checker(connection, header, message)):
                 log.warning("transaction not checked now, too many checks run peer=%s", connection.peer)
 
     def _reply(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         if not self.replies.arrived(request):
-            log.info("reply that nobody waits for peer=%s", connection.peer)
+            log.info("reply without a waiting request peer=%s", connection.peer)
         return RemotingCommand.response()
 
     def _begin(self, name: str, coroutine: Coroutine[Any, Any, None]) -> bool:

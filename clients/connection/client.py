@@ -1,13 +1,13 @@
-"""What the producers and consumers of a process may share: connections, routes, heartbeats, one client id.
+"""The client that producers and consumers share: connections, routes, heartbeats, one client id.
 
-Each producer or consumer makes a client of its own unless it is given one. Members of one consumer group must not share
-a client: a broker tells members apart by connection and client id.
+Each producer or consumer makes its own client unless one is given. Members of one consumer group must not share a
+client: a broker tells the members of a group apart by connection and client id.
 
-A broker connection begins with a heartbeat that names all groups here, and repeats it every `heartbeat_s`; a group that
-joins or changes beats at once. A broker that leaves a heartbeat unanswered is taken for dead, and its connection is
-closed, so that nothing waits for it any longer.
+The first request of a broker connection is a heartbeat that names all groups of the client. It is repeated every
+`heartbeat_s`, and sent at once when a group joins or changes its subscriptions. If a broker does not respond to a
+heartbeat, the client closes the connection, so that no request waits for it.
 
-Answers other than SUCCESS become BrokerError here, for whoever calls `ask`.
+`Client.ask` raises BrokerError for responses other than SUCCESS.
 """
 
 import asyncio
@@ -51,23 +51,23 @@ log = logging.getLogger(__name__)
 
 
 class Member(Protocol):
-    """A consumer, as its client sees it."""
+    """A consumer that belongs to a client."""
 
     group: str
 
     def consumer_data(self) -> ConsumerData:
-        """What a heartbeat says of it."""
+        """Return the part of a heartbeat that describes the consumer."""
 
 
 class Stoppable(Protocol):
     """A producer, consumer or Admin that runs on a client."""
 
     async def stop(self) -> None:
-        """Leave the client; it still runs."""
+        """Leave the client, which still runs."""
 
 
 class ClientStatistics(msgspec.Struct, frozen=True):
-    """A client at one moment."""
+    """The figures of a client."""
 
     client_id: str
     producer_groups: tuple[str, ...]
@@ -105,7 +105,7 @@ class Client:
         return f"<Client {self.client_id} {self.brokers}>"
 
     def statistics(self) -> ClientStatistics:
-        """The client's figures now."""
+        """Return the client's figures now."""
         return ClientStatistics(
             client_id=self.client_id,
             producer_groups=tuple(self._producer_groups),
@@ -122,7 +122,7 @@ class Client:
         await self.close()
 
     async def start(self) -> None:
-        """Begin to refresh routes and to send heartbeats; connections open when they are needed."""
+        """Start refreshing routes and sending heartbeats; connections open when they are needed."""
         if self._running:
             raise ClientClosed("this client was started before: make another one")
         self._running = True
@@ -152,7 +152,7 @@ class Client:
 
     @property
     def name_servers(self) -> Sequence[str]:
-        """The addresses of the name servers, `host:port`."""
+        """Return the addresses of the name servers, `host:port`."""
         return self.routes.name_servers.addresses
 
     # ------------------------------------------------------------------------------------------------------ requests
@@ -167,18 +167,20 @@ class Client:
         topic: str | None = None,
         timeout_s: float | None = None,
     ) -> RemotingCommand:
-        """Return the successful response of the broker at `address`. BrokerError for any other code, or an error of
-        the transport. `timeout_s` includes the time to connect; without it the settings' times apply one by one.
+        """Return the successful response of the broker at `address`.
+
+        BrokerError for any other code, or an error of the transport. `timeout_s` includes the time to connect. Without
+        it, `connect_timeout_s` and `request_timeout_s` of the settings apply one after the other.
         """
         request = RemotingCommand.request(code, header, body)
         if timeout_s is None:
             connection = await self.brokers.get(address)
-            answer = await connection.invoke(request, self.settings.request_timeout_s)
+            response = await connection.invoke(request, self.settings.request_timeout_s)
         else:
-            answer = await self._invoke_within(timeout_s, address, request)
-        if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError.of(code, answer.code, answer.remark, f"broker {address}", topic)
-        return answer
+            response = await self._invoke_within(timeout_s, address, request)
+        if response.code != ResponseCode.SUCCESS:
+            raise BrokerError.of(code, response.code, response.remark, f"broker {address}", topic)
+        return response
 
     async def _invoke_within(self, timeout_s: float, address: str, request: RemotingCommand) -> RemotingCommand:
         deadline_s = asyncio.get_running_loop().time() + timeout_s
@@ -195,11 +197,11 @@ class Client:
     # -------------------------------------------------------------------------------------------------------- groups
 
     def join_as_producer(self, group: str) -> None:
-        """Name `group` in heartbeats from now on."""
+        """Include `group` in heartbeats from now on."""
         self._producer_groups.append(group)
 
     def join_as_consumer(self, member: Member) -> None:
-        """Name the member's group in heartbeats from now on; one member of a group per client."""
+        """Include the member's group in heartbeats from now on. InvalidArgument if the group has a member already."""
         if member.group in self._members:
             raise InvalidArgument(
                 f"group {member.group} has a member on this client already: give each member its own client"
@@ -207,13 +209,13 @@ class Client:
         self._members[member.group] = member
 
     async def leave_as_producer(self, group: str) -> None:
-        """Tell the brokers that a producer is gone."""
+        """Unregister a producer from the brokers."""
         self._producer_groups.remove(group)
         if group not in self._producer_groups:
             await self._unregister(UnregisterClientHeader(client_id=self.client_id, producer_group=group))
 
     async def leave_as_consumer(self, member: Member) -> None:
-        """Tell the brokers that a member is gone; the others take over its queues."""
+        """Unregister a member from the brokers; the other members take over its queues."""
         del self._members[member.group]
         await self._unregister(UnregisterClientHeader(client_id=self.client_id, consumer_group=member.group))
 
@@ -224,7 +226,7 @@ class Client:
         try:
             await self.ask(address, RequestCode.UNREGISTER_CLIENT, header)
         except ClientError as error:
-            log.info("broker not told of the leave, it will notice the closed connection error=%s", error)
+            log.info("client not unregistered, the broker will detect the closed connection error=%s", error)
 
     # ---------------------------------------------------------------------------------------------------- heartbeats
 
@@ -239,11 +241,11 @@ class Client:
         connection = self.brokers.current(address)
         try:
             if connection is None:
-                await self.brokers.get(address)  # which begins with a heartbeat
+                await self.brokers.get(address)  # its first request is a heartbeat
             else:
                 await self._greet(connection)
         except RequestTimeout:
-            log.warning("closing connection, its heartbeat was not answered peer=%s", address)
+            log.warning("closing connection, no response to its heartbeat peer=%s", address)
             if connection is not None:
                 connection.close()
         except ClientError as error:
@@ -251,13 +253,13 @@ class Client:
 
     async def _greet(self, connection: Connection) -> None:
         heartbeat = RemotingCommand.request(RequestCode.HEART_BEAT, body=self._heartbeat().encode())
-        answer = await connection.invoke(heartbeat, self.settings.request_timeout_s)
-        if answer.code != ResponseCode.SUCCESS:
-            remark = printable(answer.remark or "")
-            log.warning("heartbeat refused peer=%s code=%d remark=%s", connection.peer, answer.code, remark)
+        response = await connection.invoke(heartbeat, self.settings.request_timeout_s)
+        if response.code != ResponseCode.SUCCESS:
+            remark = printable(response.remark or "")
+            log.warning("heartbeat refused peer=%s code=%d remark=%s", connection.peer, response.code, remark)
             return
         with reading_response(RequestCode.HEART_BEAT, connection.peer):
-            if answer.ext_fields().get(ANNOUNCED_BY) == ANNOUNCED_AS:
+            if response.ext_fields().get(ANNOUNCED_BY) == ANNOUNCED_AS:
                 connection.dialect = MSGPACK
 
     def _heartbeat(self) -> HeartbeatData:
@@ -269,15 +271,15 @@ class Client:
 
 
 def unique_ids(client: Client) -> UniqueIds:
-    """Ids for the messages of one participant."""
+    """Return a generator of the message ids of one producer or consumer."""
     return UniqueIds(client.ip, os.getpid(), time.time_ns() & 0xFFFF_FFFF)
 
 
 def local_ip() -> str:
-    """The address from which this host reaches others; nothing is sent to find it."""
+    """Return the address from which this host reaches other hosts. No packet is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # an address for documentation: only the routing table is asked
+            probe.connect(("192.0.2.1", 9))  # a documentation address; connect() only reads the routing table
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"

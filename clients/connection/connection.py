@@ -1,24 +1,24 @@
-"""One connection to one address: many requests in flight, answers in any order.
+"""One connection to one address: many requests in flight, responses in any order.
 
-    invoke / ask -> _outgoing    -> one write per loop turn         (or at once when FLUSH_BYTES have gathered)
+    invoke / ask -> _outgoing    -> one write per event-loop iteration (or at once when FLUSH_BYTES are queued)
     data_received   -> CommandDecoder -> every frame of the read -> future of its opaque, or handler of its code
 
-A request is in `_pending` under its opaque, as who waits for its answer, mostly a future, together with the time at
-which it is given up. No timer exists per request: one periodic check looks over the table while there is anything in
-it, so a deadline is kept within CHECK_INTERVAL_S. A future that its owner cancelled stays in the table until answer or
-deadline, and then goes unheard.
+`_pending` maps the opaque of a request to the receiver of its response, mostly a future, and its deadline. No timer
+exists per request: one periodic check scans the table while it has entries, so deadlines are accurate to
+CHECK_INTERVAL_S. A future that its owner canceled stays in the table until the response or the deadline.
 
-The read buffer is a `bytes` object of its own for each read, and the decoder's joined frames are too, so decoded bodies
-(views) live as long as somebody holds them.
+Each read has a `bytes` object of its own, and so do the joined frames of the decoder. So decoded bodies (views) stay
+valid as long as they are referenced.
 
-Back-pressure: when the transport has more than its high-water mark to write, or `max_in_flight` requests wait for their
-answers, `ready()` waits; `ask` itself never does.
+Back-pressure: `ready()` waits while the transport has more than its high-water mark to write, or while `max_in_flight`
+requests have no response. `ask` itself never waits.
 
-Requests are in JSON until the peer has said that it knows a denser dialect (`dialect`); who hands over whole frames
-asks for it.
+Requests use JSON until the peer announces a more compact dialect (`dialect`). Code that submits encoded frames reads
+the attribute.
 
-Either side may ask. A request of the peer goes to the handler of its code; without one it is answered 3, unless it is
-oneway. When the connection ends, whatever is pending fails with ConnectionLost, and nothing more can be submitted.
+Both sides may send requests. A request of the peer is passed to the handler of its code; a code without a handler gets
+REQUEST_CODE_NOT_SUPPORTED (3), unless the request is oneway. When the connection ends, pending requests fail with
+ConnectionLost, and further requests are refused.
 """
 
 import asyncio
@@ -39,31 +39,31 @@ from skylarkmq.protocol.stream import CommandDecoder
 
 CHECK_INTERVAL_S: Final = 0.1
 FLUSH_BYTES: Final = 64 * 1024
-MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024  # of responses that the peer does not take
+MAX_UNSENT_BYTES: Final = 16 * 1024 * 1024  # of responses that the peer does not read
 CLOSE_TIMEOUT_S: Final = 3.0
 MAX_IN_FLIGHT: Final = 8192
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[["Connection", RemotingCommand], RemotingCommand | None]
-"""Serves a request of the peer, at once; None: no answer, or one that comes later by `Connection.respond`."""
+"""Serves a request of the peer without waiting; None: no response, or a later one by `Connection.respond`."""
 
 
 class Reply(Protocol):
-    """Who waits for an answer, and hears one of the two: a future, or something like it."""
+    """The receiver of a response or an error: a future, or an object with the same methods."""
 
     def done(self) -> bool:
-        """Whether it wants to hear neither any more."""
+        """Return whether neither is needed any more."""
 
-    def set_result(self, answer: RemotingCommand, /) -> None:
-        """This is the answer, whatever its code."""
+    def set_result(self, response: RemotingCommand, /) -> None:
+        """Take the response, whatever its code."""
 
     def set_exception(self, error: ClientError, /) -> None:
-        """There is none: a bare RequestTimeout, or ConnectionLost."""
+        """Take the error of a request without a response: a RequestTimeout, or ConnectionLost."""
 
 
 class ConnectionStatistics(msgspec.Struct, frozen=True):
-    """One connection at one moment; counters are totals since it was opened."""
+    """The figures of a connection; the counters are totals since it was opened."""
 
     peer: str
     in_flight: int
@@ -76,7 +76,7 @@ class ConnectionStatistics(msgspec.Struct, frozen=True):
 
 
 class Connection(asyncio.Protocol):
-    """A client's end of a connection; `handlers` serve what the peer asks, by request code."""
+    """The client's end of a connection. `handlers` serve the requests of the peer, by request code."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Connection(asyncio.Protocol):
         return self._reason
 
     def statistics(self) -> ConnectionStatistics:
-        """The connection's figures now."""
+        """Return the connection's figures now."""
         return ConnectionStatistics(
             peer=self.peer,
             in_flight=len(self._pending),
@@ -133,10 +133,10 @@ class Connection(asyncio.Protocol):
             received_bytes=self._received_bytes,
         )
 
-    # ---------------------------------------------------------------------------------------------- requests of ours
+    # ---------------------------------------------------------------------------------------------------- requests
 
     async def invoke(self, request: RemotingCommand, timeout_s: float) -> RemotingCommand:
-        """Send a request and return its answer, whatever its code. RequestTimeout, ConnectionLost."""
+        """Send a request and return its response, whatever its code. RequestTimeout, ConnectionLost."""
 
         def frame(opaque: int) -> bytes:
             request.opaque = opaque
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
         return await self.exchange(request.code, frame, timeout_s)
 
     async def exchange(self, code: int, frame: Callable[[int], bytes], timeout_s: float) -> RemotingCommand:
-        """As `invoke`, of a request that is made of its opaque."""
+        """Send the request that `frame` encodes for an opaque, and return its response. Errors as of `invoke`."""
         loop = self._loop
         deadline_s = loop.time() + timeout_s
         if self.busy:
@@ -159,13 +159,13 @@ class Connection(asyncio.Protocol):
         except RequestTimeout as error:
             what = name_of(RequestCode, code)
             raise RequestTimeout(
-                f"{self.peer} did not answer {what} within {timeout_s:g} s; it may have been carried out. "
+                f"no response from {self.peer} to {what} within {timeout_s:g} s; the request may have been executed. "
                 "Check the broker's load and the network, or allow more time.",
                 broker=self.peer,
             ) from error
 
     async def send_oneway(self, request: RemotingCommand, timeout_s: float = 3.0) -> None:
-        """Send a request without a response; done when it was handed to the transport. RequestTimeout."""
+        """Send a request without a response; return when it is passed to the transport. RequestTimeout."""
         if self.busy:
             await self._ready_within(timeout_s)
         request.opaque = self.next_opaque()
@@ -173,13 +173,14 @@ class Connection(asyncio.Protocol):
         self.write(encode_command(request))
 
     def next_opaque(self) -> int:
-        """The number of the next request: counts up within 31 bits."""
+        """Return the number of the next request: a 31-bit counter."""
         self._opaque = opaque = (self._opaque + 1) & 0x7FFF_FFFF
         return opaque
 
     def ask(self, opaque: int, frame: bytes, deadline_s: float, reply: Reply) -> None:
-        """Send an encoded request at the end of this turn; `reply` hears what comes of it until `deadline_s` (the
-        loop's time). Does not wait: see `ready`. ConnectionLost if the connection has ended already.
+        """Send an encoded request at the end of this event-loop iteration; `reply` receives the response or an error.
+
+        `deadline_s` is in the loop's time. Does not wait: see `ready`. ConnectionLost if the connection has ended.
         """
         self.write(frame)
         self._pending[opaque] = (reply, deadline_s)
@@ -189,11 +190,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a sender should wait for `ready` before it asks more."""
+        """Return whether a caller should wait for `ready` before it sends more requests."""
         return not self._writable or len(self._pending) >= self._max_in_flight
 
     async def ready(self) -> None:
-        """Wait until the peer has taken and answered enough to be sent more; ConnectionLost if it never will."""
+        """Wait until the connection accepts more requests. ConnectionLost if it ends before."""
         while self.busy:
             if self.closed:
                 raise self._end()
@@ -207,13 +208,13 @@ class Connection(asyncio.Protocol):
                 await self.ready()
         except TimeoutError as error:
             raise RequestTimeout(
-                f"{self.peer} took no more requests for {timeout_s:g} s; nothing was sent. "
+                f"{self.peer} accepted no request for {timeout_s:g} s; nothing was sent. "
                 "Check the broker's load and the network, or allow more time.",
                 broker=self.peer,
             ) from error
 
     def write(self, frame: bytes) -> None:
-        """Queue a whole frame for this turn's write."""
+        """Queue an encoded frame for the write at the end of this event-loop iteration."""
         if self.closed:
             raise self._end()
         if self._credentials is not None:
@@ -224,28 +225,27 @@ class Connection(asyncio.Protocol):
             self._flush()
         elif not self._flush_scheduled:
             self._flush_scheduled = True
-            self._loop.call_soon(self._flush_turn)
+            self._loop.call_soon(self._flush_scheduled_frames)
 
     def expire(self, now_s: float) -> None:
-        """Give up the requests whose time (the loop's) has come."""
+        """Fail the requests whose deadline (in the loop's time) has passed."""
         late = [opaque for opaque, (reply, deadline_s) in self._pending.items() if deadline_s <= now_s or reply.done()]
         for opaque in late:
             reply, _ = self._pending.pop(opaque)
             if not reply.done():
                 self._timeouts += 1
-                reply.set_exception(RequestTimeout(f"no answer from {self.peer}", broker=self.peer))
+                reply.set_exception(RequestTimeout(f"no response from {self.peer}", broker=self.peer))
         if late:
             self._wake()
 
     def close(self) -> None:
-        """End the connection now; what is pending fails."""
+        """End the connection now; pending requests fail."""
         self._lost("closed by this client")
         if self._transport is not None:
             self._transport.abort()
 
     async def close_gracefully(self) -> None:
-        """Write what was queued, close, and wait until the transport is gone; CLOSE_TIMEOUT_S for a peer that does
-        not read."""
+        """Write the queued frames, close, and wait for the end of the transport, at most CLOSE_TIMEOUT_S."""
         if self._transport is None or self.closed:
             self.close()
             return
@@ -260,7 +260,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             detach(self._transport.get_extra_info("socket").fileno())
         self.closed = True
-        self._reason = "the parent's, before this process was forked"
+        self._reason = "opened by the parent, before this process was forked"
         self._pending.clear()
         self._waiters.clear()
         self._outgoing.clear()
@@ -271,7 +271,7 @@ class Connection(asyncio.Protocol):
             self.expire(self._loop.time())
             self._check = self._loop.call_later(CHECK_INTERVAL_S, self._check_deadlines)
 
-    def _flush_turn(self) -> None:
+    def _flush_scheduled_frames(self) -> None:
         self._flush_scheduled = False
         self._flush()
 
@@ -293,11 +293,11 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------------------------------- asyncio's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are none by inheritance
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
         self.heard_s = self._loop.time()
 
     def data_received(self, data: bytes) -> None:
-        """Handle every frame that this read completes."""
+        """Process every frame that this read completes."""
         self._received_bytes += len(data)
         self.heard_s = self._loop.time()
         decoder = self._decoder
@@ -307,8 +307,8 @@ class Connection(asyncio.Protocol):
             if decoder.failure is not None:
                 raise decoder.failure
         except ProtocolError as error:
-            log.warning("closing connection, its bytes are not understood peer=%s error=%s", self.peer, error)
-            self._lost(f"closed, because its bytes were not understood: {error}")
+            log.warning("closing connection, its data cannot be decoded peer=%s error=%s", self.peer, error)
+            self._lost(f"closed, because its data could not be decoded: {error}")
             self.close()
         self._wake()
 
@@ -331,43 +331,48 @@ class Connection(asyncio.Protocol):
         self._responses += 1
         entry = self._pending.pop(command.opaque, None)
         if entry is None:
-            log.debug("answer to no pending request peer=%s opaque=%d code=%d", self.peer, command.opaque, command.code)
+            log.debug(
+                "response without a pending request peer=%s opaque=%d code=%d",
+                self.peer, command.opaque, command.code,
+            )  # fmt: skip
         elif not entry[0].done():
             entry[0].set_result(command)
 
     def _serve(self, request: RemotingCommand) -> None:
         self._served += 1
         handler = self._handlers.get(request.code)
-        answer: RemotingCommand | None = None
+        response: RemotingCommand | None = None
         if handler is None:
             remark = f" request type {request.code} not supported"
-            answer = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            response = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         else:
             try:
-                answer = handler(self, request)
-            except (RequestError, ProtocolError) as error:  # what the peer sent cannot be read
+                response = handler(self, request)
+            except (RequestError, ProtocolError) as error:  # the request cannot be decoded
                 log.warning(
                     "request of the peer refused peer=%s code=%d error=%s",
                     self.peer, request.code, printable(str(error)),
                 )  # fmt: skip
-                answer = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, printable(str(error)))
+                response = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, printable(str(error)))
             except Exception as error:
                 log.exception("request of the peer failed peer=%s code=%d", self.peer, request.code)
-                answer = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        if answer is not None:
-            self.respond(request, answer)
+                response = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        if response is not None:
+            self.respond(request, response)
 
-    def respond(self, request: RemotingCommand, answer: RemotingCommand) -> None:
-        """Answer a request of the peer, unless it is oneway or the connection has ended. A peer that asks and does not
-        read, until MAX_UNSENT_BYTES wait for it, is disconnected."""
+    def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        """Send a response to a request of the peer, unless it is oneway or the connection has ended.
+
+        A peer that does not read its responses is disconnected when MAX_UNSENT_BYTES of them are queued.
+        """
         if request.is_oneway or self.closed:
             return
         if self._transport is not None and self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-            log.warning("closing connection, the peer does not read the responses it asked for peer=%s", self.peer)
+            log.warning("closing connection, the peer does not read its responses peer=%s", self.peer)
             self._lost("closed, because the peer did not read responses")
             self.close()
             return
-        self.write(encode_command(answer.in_response_to(request)))
+        self.write(encode_command(response.in_response_to(request)))
 
     def _lost(self, reason: str) -> None:
         if self.closed:
@@ -389,7 +394,7 @@ class Connection(asyncio.Protocol):
 
     def _end(self) -> ConnectionLost:
         return ConnectionLost(
-            f"the connection to {self.peer} was {self._reason}; what was asked may have been carried out. "
-            "The next request opens it again.",
+            f"the connection to {self.peer} was {self._reason}; pending requests may have been executed. "
+            "The next request opens a new connection.",
             broker=self.peer,
         )

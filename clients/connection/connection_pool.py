@@ -1,9 +1,8 @@
-"""The connections of a client: one per address, opened when first asked for, opened again after they broke.
+"""The connections of a client: one per address, opened at the first use, and opened again after a failure.
 
-Whoever asks for an address that is not connected waits for the same attempt. Attempts at one address keep a growing
-distance (`backoff_min_s`, doubling to `backoff_max_s`); a success resets it. `greet` runs on each fresh connection
-before anyone else gets it: a broker takes the connection for the client's identity, so its first request must be the
-heartbeat.
+Calls that need the same unconnected address wait for the same attempt. The interval between attempts at one address
+grows (`backoff_min_s`, doubling up to `backoff_max_s`); a success resets it. `greet` runs on each new connection before
+it is used for anything else, because a broker identifies the client by its heartbeat.
 """
 
 import asyncio
@@ -24,13 +23,13 @@ Greet = Callable[[Connection], Awaitable[None]]
 
 
 class Backoff(msgspec.Struct):
-    """When an address may be tried again."""
+    """When the next attempt at an address is allowed."""
 
     failures: int = 0
     not_before_s: float = 0.0
 
     def failed(self, now_s: float, settings: ClientSettings) -> float:
-        """Count a failure; return the pause that follows it, in seconds."""
+        """Count a failure and return the pause before the next attempt, in seconds."""
         pause_s = min(settings.backoff_min_s * (1 << min(self.failures, 16)), settings.backoff_max_s)
         self.failures += 1
         self.not_before_s = now_s + pause_s
@@ -64,26 +63,26 @@ class Connections:
         return f"<Connections {len(self._open)} open, {len(self._opening)} opening>"
 
     def statistics(self) -> tuple[ConnectionStatistics, ...]:
-        """The figures of each open connection."""
+        """Return the figures of each open connection."""
         return tuple(connection.statistics() for connection in self._open.values())
 
     def current(self, address: str) -> Connection | None:
-        """The open connection to `address`, if there is one."""
+        """Return the open connection to `address`, or None."""
         return self._open.get(address)
 
     def addresses(self) -> list[str]:
-        """The addresses that are connected now."""
+        """Return the connected addresses."""
         return list(self._open)
 
     async def get(self, address: str) -> Connection:
-        """The connection to `address`, opened if need be. ConnectFailed, ConnectionLost."""
+        """Return the connection to `address`; open it if necessary. ConnectFailed, ConnectionLost."""
         connection = self._open.get(address)
         if connection is not None:
             return connection
         if self._is_inherited:
             raise made_before_fork("this client")
         if self._closed:
-            raise ClientClosed(f"this client is stopped, and connects to {address} no more", broker=address)
+            raise ClientClosed(f"this client is stopped and does not connect to {address}", broker=address)
         opening = self._opening.get(address)
         if opening is None:
             opening = asyncio.create_task(self._connect(address), name=f"connect/{address}")
@@ -92,7 +91,7 @@ class Connections:
         return await asyncio.shield(opening)
 
     async def close(self) -> None:
-        """Close every connection, after what was queued on it has been written."""
+        """Close every connection, after its queued requests are written."""
         self._closed = True
         opening = list(self._opening.values())
         for task in opening:
@@ -102,7 +101,7 @@ class Connections:
         await asyncio.gather(*(connection.close_gracefully() for connection in connections))
 
     def forked(self) -> None:
-        """Connect no more, in the child of a fork; connections give up their sockets themselves."""
+        """Refuse to connect, in the child of a fork. The connections give up their sockets themselves."""
         self._closed = self._is_inherited = True
         self._open.clear()
         self._opening.clear()
@@ -118,7 +117,7 @@ class Connections:
             reason = str(error) or type(error).__name__
             log.warning("connect failed peer=%s error=%s next_attempt_s=%.1f", address, reason, pause_s)
             raise ConnectFailed(
-                f"no connection to {address}: {reason}. Check that it runs and that this is its address.",
+                f"no connection to {address}: {reason}. Check that the server runs and that the address is right.",
                 broker=address,
             ) from error
         try:
@@ -148,7 +147,7 @@ class Connections:
     def _opened(self, address: str, task: asyncio.Task[Connection]) -> None:
         del self._opening[address]
         if task.cancelled() or task.exception() is not None:
-            return  # told to those who wait
+            return  # the callers of `get` receive the exception
         connection = task.result()
         if self._closed:
             connection.close()

@@ -1,8 +1,8 @@
-"""Sends and pulls in the MSGPACK dialect, as bytes.
+"""Sends and pulls in the MSGPACK dialect, as encoded frames.
 
-As with the templates in JSON (send_requests.py, pull_requests.py), nearly all of a request is the same from one to the
-next. Numbers that differ have encodings of a fixed width, so a head is made by one `Struct`, constants included. Tests
-hold the frames to what the general reader makes of them. Source: docs/formats.md, "Header dialects".
+As in the JSON templates (send_requests.py, pull_requests.py), almost all bytes of a request are the same for each
+request. The numbers that differ have a fixed width, so one `Struct` packs a header with its constants. Tests compare
+the frames with the general decoder. Source: docs/formats.md, "Header dialects".
 """
 
 from struct import Struct
@@ -32,8 +32,7 @@ def _packed(*values: object) -> bytes:
 
 
 class PackedSends:
-    """Sends, or batches, of one producer group to one topic on one broker: all that `header` says but queue, flags,
-    time and properties."""
+    """Sends, or batches, of one producer group to one topic on one broker. Queue, flags, time and properties differ."""
 
     def __init__(self, code: int, header: SendMessageHeader, *, oneway: bool) -> None:
         outer = _SEVEN + _packed(int(code), int(Flag.ONEWAY) if oneway else 0, _LANGUAGE) + _I32
@@ -41,14 +40,14 @@ class PackedSends:
             SEND_BY_PLACE, header.producer_group, header.topic, header.default_topic, header.default_topic_queue_nums,
         )  # fmt: skip
         middle = _packed(None, VERSION) + b"\x9f" + _packed(*places) + _I32
-        self._behind = _packed(0, False, None, code == RequestCode.SEND_BATCH_MESSAGE, header.bname)
+        self._tail = _packed(0, False, None, code == RequestCode.SEND_BATCH_MESSAGE, header.bname)
         self._outer, self._middle = outer, middle
         head = Struct(f">iI{len(outer)}si{len(middle)}siBiBqBiBH")
         self._head = head.pack
-        self._header_bytes = head.size - 8 + len(self._behind)
+        self._header_bytes = head.size - 8 + len(self._tail)
 
     def frame(self, outgoing: Outgoing, queue_id: int, opaque: int) -> bytes:
-        """The whole request."""
+        """Return the encoded request."""
         properties, body = outgoing.properties.encode(), outgoing.body
         size = len(properties)
         header_bytes = self._header_bytes + size
@@ -68,11 +67,11 @@ class PackedSends:
             _STR16_BYTE,
             size,
         )
-        return b"".join((head, properties, self._behind, body))
+        return b"".join((head, properties, self._tail, body))
 
 
 class PackedPulls:
-    """Pulls that differ in their two offsets only."""
+    """Pulls of one queue; only their two offsets differ."""
 
     def __init__(self, header: PullMessageHeader) -> None:
         outer = _SEVEN + _packed(int(RequestCode.PULL_MESSAGE), 0, _LANGUAGE) + _I32
@@ -81,12 +80,12 @@ class PackedPulls:
         rest += header.expression_type, header.max_msg_bytes, header.request_source, header.bname
         middle = _packed(None, VERSION) + b"\x9f" + _packed(*queue) + _I64
         flags = _packed(header.max_msg_nums, int(header.sys_flag)) + _I64
-        behind = _packed(*rest)
-        length = len(outer) + 4 + len(middle) + 8 + len(flags) + 8 + len(behind)
+        tail = _packed(*rest)
+        length = len(outer) + 4 + len(middle) + 8 + len(flags) + 8 + len(tail)
         self._outer = encode_prefix(MSGPACK, length, 0) + outer
-        self._middle, self._flags, self._behind = middle, flags, behind
-        self._pack = Struct(f">{len(self._outer)}si{len(middle)}sq{len(flags)}sq{len(behind)}s").pack
+        self._middle, self._flags, self._tail = middle, flags, tail
+        self._pack = Struct(f">{len(self._outer)}si{len(middle)}sq{len(flags)}sq{len(tail)}s").pack
 
     def frame(self, offset: int, commit_offset: int, opaque: int) -> bytes:
-        """The whole request."""
-        return self._pack(self._outer, opaque, self._middle, offset, self._flags, commit_offset, self._behind)
+        """Return the encoded request."""
+        return self._pack(self._outer, opaque, self._middle, offset, self._flags, commit_offset, self._tail)

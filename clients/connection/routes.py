@@ -1,12 +1,12 @@
-"""Where topics live: what the name servers say, kept and refreshed.
+"""The routes of topics: requested from the name servers, cached, and refreshed.
 
-Name servers do not talk to each other; every broker registers with each. So any one will do: requests go to the one
-that answered last, and to the next after a failure of transport.
+Name servers do not communicate with each other; every broker registers with each of them. So any name server can serve
+a request: requests go to the one that responded last, and to the next one after an error of the transport.
 
-A route is asked for when its topic is first used, whenever its user has reason to doubt it, and every
-`route_refresh_s`. A refresh that fails leaves the known route as it is. Producers of a topic that does not exist yet
-get the route of the template topic with its name put in and its queues limited to what the producer wants; the broker
-creates the topic at the first message. A route that makes no sense is rejected (clients/connection/topic_route.py).
+A route is requested at the first use of its topic, after errors that suggest a change, and every `route_refresh_s`. A
+refresh that fails keeps the known route. Producers of a topic that does not exist yet get the route of the template
+topic, with the name replaced and the number of queues limited by the producer's settings; the broker creates the topic
+at the first message. An invalid route is rejected (clients/connection/topic_route.py).
 Source: docs/formats.md, "Routes".
 """
 
@@ -71,32 +71,32 @@ class NameServers:
         raise failure
 
     async def ask(self, code: int, header: Header | None = None, topic: str | None = None) -> bytes:
-        """The body of a successful answer. BrokerError for a refusal, the last transport error if nobody answers."""
+        """Return the body of a successful response. BrokerError, or the last error of the transport."""
         failure: ClientError | None = None
         for _ in self.addresses:
             address = self.addresses[self._current]
             try:
                 connection = await self._connections.get(address)
-                answer = await connection.invoke(RemotingCommand.request(code, header), self._timeout_s)
+                response = await connection.invoke(RemotingCommand.request(code, header), self._timeout_s)
             except TRANSPORT_ERRORS as error:
                 failure = error
                 self._current = (self._current + 1) % len(self.addresses)
                 continue
-            if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError.of(code, answer.code, answer.remark, f"name server {address}", topic)
-            return bytes(answer.body)
+            if response.code != ResponseCode.SUCCESS:
+                raise BrokerError.of(code, response.code, response.remark, f"name server {address}", topic)
+            return bytes(response.body)
         assert failure is not None
         raise failure
 
-    async def tell_each(self, code: int, header: Header) -> None:
-        """Tell all of them; what one fails with is raised when all have been asked."""
+    async def ask_each(self, code: int, header: Header) -> None:
+        """Send a request to all name servers. The first error is raised after all requests."""
         failures: list[ClientError] = []
         for address in self.addresses:
             try:
                 connection = await self._connections.get(address)
-                answer = await connection.invoke(RemotingCommand.request(code, header), self._timeout_s)
-                if answer.code != ResponseCode.SUCCESS:
-                    failures.append(BrokerError.of(code, answer.code, answer.remark, f"name server {address}"))
+                response = await connection.invoke(RemotingCommand.request(code, header), self._timeout_s)
+                if response.code != ResponseCode.SUCCESS:
+                    failures.append(BrokerError.of(code, response.code, response.remark, f"name server {address}"))
             except TRANSPORT_ERRORS as error:
                 failures.append(error)
         if failures:
@@ -104,7 +104,7 @@ class NameServers:
 
 
 class Routes:
-    """The routes of all topics in use; a route of more than `max_queues` queues is an error."""
+    """The routes of all topics in use. A route of more than `max_queues` queues is an InvalidResponse."""
 
     def __init__(self, name_servers: NameServers, max_queues: int = MAX_ROUTE_QUEUES) -> None:
         self.name_servers = name_servers
@@ -117,11 +117,11 @@ class Routes:
         return f"<Routes {len(self._routes)} topics>"
 
     def known(self, topic: str) -> TopicRoute | None:
-        """The route as far as it is known now."""
+        """Return the cached route, or None."""
         return self._routes.get(topic)
 
     def broker_addresses(self, *, masters_only: bool) -> set[str]:
-        """The address of every broker in any known route."""
+        """Return the address of every broker in any cached route."""
         return {
             address
             for route in self._routes.values()
@@ -131,11 +131,11 @@ class Routes:
         }
 
     async def find(self, topic: str) -> TopicRoute:
-        """The known route, or what a name server says. NoRoute, or what the name servers fail with."""
+        """Return the cached route, or request it. NoRoute, or the errors of `NameServers.ask`."""
         return self._routes.get(topic) or await self.reload(topic)
 
     async def find_or_template(self, topic: str, template: str, max_queues: int) -> TopicRoute:
-        """As `find`; for a topic that does not exist, the route by which a first message creates it."""
+        """Return the route as `find` does; for a topic that does not exist, the route of its first message."""
         try:
             return await self.find(topic)
         except NoRoute:
@@ -145,12 +145,12 @@ class Routes:
                 raise self._no_route(topic) from None
             route = self._routes[topic] = TopicRoute.of(topic, data, max_queues, self._max_queues)
             log.info(
-                "topic is unknown, its brokers will create it topic=%s queues=%d", topic, len(route.publish_queues)
+                "topic does not exist, its brokers will create it topic=%s queues=%d", topic, len(route.publish_queues)
             )
             return route
 
     async def reload(self, topic: str) -> TopicRoute:
-        """Ask for a route anew; all who ask for the same topic meanwhile share the answer."""
+        """Request a route again. Concurrent calls for the same topic share one request."""
         fetching = self._fetching.get(topic)
         if fetching is None:
             fetching = asyncio.create_task(self._fetch(topic), name=f"route/{topic}")
@@ -159,25 +159,25 @@ class Routes:
         return await asyncio.shield(fetching)
 
     async def refresh(self) -> None:
-        """Ask for every known topic anew."""
+        """Request every cached route again."""
         for topic in list(self._routes):
             try:
                 await self.reload(topic)
             except NoRoute:
-                log.debug("topic has no route at the moment, keeping the old one topic=%s", topic)
-            except TRANSPORT_ERRORS as error:  # the next topics would wait for the same name servers
+                log.debug("topic has no route now, keeping the old one topic=%s", topic)
+            except TRANSPORT_ERRORS as error:  # requests for other topics would wait for the same name servers
                 log.warning("routes not refreshed, keeping the old ones error=%s", error)
                 return
             except ClientError as error:
                 log.warning("route not refreshed, keeping the old one topic=%s error=%s", topic, error)
 
     def forked(self) -> None:
-        """Forget the parent's routes and requests, in the child of a fork."""
+        """Drop the parent's routes and requests, in the child of a fork."""
         self._routes.clear()
         self._fetching.clear()
 
     async def close(self) -> None:
-        """Give up what is being asked."""
+        """Cancel running requests."""
         tasks = list(self._fetching.values())
         for task in tasks:
             task.cancel()
@@ -193,7 +193,7 @@ class Routes:
     def _fetched(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
         del self._fetching[topic]
         if not task.cancelled():
-            task.exception()  # told to those who wait
+            task.exception()  # the callers of `reload` receive the exception
 
     async def _ask(self, topic: str) -> TopicRouteData:
         header = TopicHeader(topic=topic, accept_standard_json_only="true")
@@ -209,8 +209,8 @@ class Routes:
     def _no_route(self, topic: str) -> NoRoute:
         known = ", ".join(self.name_servers.addresses)
         return NoRoute(
-            f"no name server ({known}) knows topic {topic}. Create it, or allow autoCreateTopicEnable on a broker; "
-            "if it exists, check that its broker is registered there.",
+            f"no name server ({known}) has topic {topic}. Create it, or allow autoCreateTopicEnable on a broker; "
+            "if it exists, check that its broker is registered with these name servers.",
             code=ResponseCode.TOPIC_NOT_EXIST,
             topic=topic,
         )

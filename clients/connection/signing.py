@@ -1,10 +1,11 @@
-"""Requests signed for brokers that check who asks (plain ACL of RocketMQ 4, authentication of 5).
+"""Signed requests, for brokers that authenticate clients (plain ACL of RocketMQ 4, authentication of RocketMQ 5).
 
-Three ext fields are added: AccessKey, SecurityToken if there is one, and Signature, which is the HMAC-SHA1 of all other
-ext fields' values in the order of their names, and of the body, in base64. A broker that checks nothing ignores them.
+Three ext fields are added: AccessKey, SecurityToken if there is one, and Signature: the HMAC-SHA1, in base64, of the
+values of all other ext fields in the order of their names, and of the body. A broker without authentication ignores
+them.
 
-A whole frame is signed, whoever made it: it is taken apart and put together again, which costs some 20 µs and is paid
-only by those who have keys. Name servers get signed requests too, as RocketMQ's clients send them.
+Signing decodes and encodes the whole frame again, which costs some 20 µs for each request of a client with credentials.
+Requests to name servers are signed too, as by RocketMQ's clients.
 """
 
 import hmac
@@ -16,11 +17,11 @@ import msgspec
 from skylarkmq.protocol.frame import FrameDecoder
 from skylarkmq.protocol.serialize import decode_command, encode_command
 
-_OURS = ("AccessKey", "SecurityToken", "Signature")
+_SIGNATURE_FIELDS = ("AccessKey", "SecurityToken", "Signature")
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """Who asks."""
+    """The keys that identify a client to brokers."""
 
     access_key: str
     secret_key: str
@@ -30,8 +31,8 @@ class Credentials(msgspec.Struct, frozen=True):
         return "<Credentials>"
 
     def signed(self, ext: Mapping[str, str], body: bytes | memoryview = b"") -> dict[str, str]:
-        """The ext fields of a request with those that sign it."""
-        fields = {name: value for name, value in ext.items() if name not in _OURS}
+        """Return the ext fields of a request with its signature."""
+        fields = {name: value for name, value in ext.items() if name not in _SIGNATURE_FIELDS}
         fields["AccessKey"] = self.access_key
         if self.security_token is not None:
             fields["SecurityToken"] = self.security_token
@@ -40,7 +41,7 @@ class Credentials(msgspec.Struct, frozen=True):
         return {**fields, "Signature": b64encode(digest).decode()}
 
     def signed_frame(self, frame: bytes) -> bytes:
-        """The frame of a request, signed; any other as it is."""
+        """Return the signed frame of a request; the frame of a response unchanged."""
         for decoded in FrameDecoder(len(frame) + 1).feed(memoryview(frame)):
             command = decode_command(decoded)
             if command is not None and not command.is_response:

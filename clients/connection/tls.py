@@ -1,12 +1,12 @@
-"""TLS of a client's connections, to name servers and brokers alike.
+"""TLS of a client's connections, to name servers and brokers.
 
-A certificate is checked twice, unless told otherwise: by who signed it (`trust_cert_path`, else the system's
-authorities), and by its name, which must be the host of the address that was dialled. A client dials the name servers
-that it was given and the brokers that these tell it of, mostly by IP address (`brokerIP1`): so a broker's certificate
-needs that address among its subject alternative names, or clients leave `check_host_name`. Host names, not IP
-addresses, are also told to the server in the handshake (SNI).
+By default a server's certificate is checked twice: its issuer (`trust_cert_path`, or the system's authorities), and its
+name, which must be the host of the address that the client connects to. A client connects to the configured name
+servers and to the brokers in their responses, mostly by IP address (`brokerIP1`). So a broker's certificate needs that
+address among its subject alternative names, or clients disable `check_host_name`. Host names, but not IP addresses, are
+sent to the server in the handshake (SNI).
 
-RocketMQ's Java clients check nothing by default, and never names; a broker in its test mode can be reached only so:
+RocketMQ's Java clients check neither issuer nor name by default. A broker in test mode accepts only such clients:
 `TlsSettings(check_server=False)`.
 """
 
@@ -16,7 +16,7 @@ from skylarkmq.clients.settings import TlsSettings
 
 
 def tls_context(tls: TlsSettings | ssl.SSLContext | None) -> ssl.SSLContext | None:
-    """The context to connect with; None: plain. OSError if a file cannot be read or is none of its kind."""
+    """Return the context of a client's connections; None: no TLS. OSError if a file cannot be read or is invalid."""
     if tls is None or isinstance(tls, ssl.SSLContext):
         return tls
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -27,6 +27,6 @@ def tls_context(tls: TlsSettings | ssl.SSLContext | None) -> ssl.SSLContext | No
     elif tls.check_server:
         context.load_default_certs()
     if tls.cert_path is not None:
-        # Without a password OpenSSL would ask the terminal for one.
+        # Without a password function OpenSSL would prompt on the terminal.
         context.load_cert_chain(tls.cert_path, tls.key_path, lambda: tls.key_password or "")
     return context

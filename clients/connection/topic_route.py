@@ -1,12 +1,12 @@
-"""TopicRoute: a topic's queues and the addresses of their brokers, checked before anything is built from them.
+"""TopicRoute: a topic's queues and the addresses of their brokers, validated before use.
 
-A name server forwards what brokers registered, so every number and name in a route is a peer's claim. A route is
-rejected as a whole, with InvalidResponse, if one of its entries makes no sense, or if it has more than `max_queues`
-queues. It is never shortened: members of a consumer group share the queues by the same list, and producers map a key
-to a place in it, so a client with a shorter list would read and write other queues than its neighbours.
+A name server forwards the registrations of brokers without checks, so numbers and names in a route are untrusted. A
+route is rejected as a whole, with InvalidResponse, if one of its entries is invalid, or if it has more than
+`max_queues` queues. It is never shortened: the members of a consumer group share the queues by the same list, and
+producers map keys to indexes of it, so a client with a shorter list would use other queues than the other clients.
 
-Queues are listed by broker name and number, as RocketMQ's clients list them, so that all producers map a key to the
-same queue. Source: docs/formats.md, "Routes".
+Queues are ordered by broker name and number, as in RocketMQ's clients, so all producers map a key to the same queue.
+Source: docs/formats.md, "Routes".
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ class TopicRoute(msgspec.Struct, frozen=True):
     ) -> "TopicRoute":
         """Return the route in a name server's response; `per_broker` cuts the queues of each broker.
 
-        InvalidResponse if it has more than `max_queues` queues to read or to write, or an entry that makes no sense.
+        InvalidResponse if it has more than `max_queues` readable or writable queues, or an invalid entry.
         """
         brokers = {broker.broker_name: checked_addresses(broker, topic) for broker in data.broker_datas}
         rows = sorted(data.queue_datas, key=lambda queues: queues.broker_name)
@@ -54,11 +54,11 @@ class TopicRoute(msgspec.Struct, frozen=True):
         return cls(topic, tuple(_queues(topic, publish)), tuple(_queues(topic, subscribe)), brokers)
 
     def address(self, broker_name: str, broker_id: int = MASTER) -> str:
-        """Return where a broker listens; any other member of it if that id is unknown. NoRoute."""
+        """Return the address of a broker; if it has no such id, the one with the lowest id. NoRoute."""
         addresses = self.brokers.get(broker_name)
         if not addresses:
             raise NoRoute(
-                f"no address is known of broker {broker_name}. Check that it is registered with the name server.",
+                f"the route has no address of broker {broker_name}. Check that it is registered with the name server.",
                 broker=broker_name,
                 topic=self.topic,
             )
@@ -66,7 +66,7 @@ class TopicRoute(msgspec.Struct, frozen=True):
 
 
 def checked_cluster(body: bytes) -> ClusterInfo:
-    """Return the brokers that a name server lists. InvalidResponse if they cannot be read, or one makes no sense."""
+    """Return the brokers that a name server lists. InvalidResponse for a list that is invalid."""
     with reading_response(RequestCode.GET_BROKER_CLUSTER_INFO, "a name server"):
         cluster = ClusterInfo.decode(body)
     for broker in cluster.broker_addr_table.values():
@@ -75,7 +75,7 @@ def checked_cluster(body: bytes) -> ClusterInfo:
 
 
 def checked_addresses(broker: BrokerData, topic: str | None = None) -> dict[int, str]:
-    """Return a broker's addresses by id. InvalidResponse for a name, an id or an address that cannot be one."""
+    """Return a broker's addresses by id. InvalidResponse for an invalid name, id or address."""
     _check_name(broker.broker_name, topic)
     for broker_id, address in broker.broker_addrs.items():
         if not 0 <= broker_id <= _MAX_BROKER_ID:
@@ -118,7 +118,7 @@ def _is_readable(row: QueueData, brokers: dict[str, dict[int, str]]) -> bool:
 def _counted(
     topic: str, counts: list[tuple[str, int]], per_broker: int | None, max_queues: int
 ) -> list[tuple[str, int]]:
-    """Return the numbers of queues by broker, cut to `per_broker`, if they stay within `max_queues` in all."""
+    """Return the queue numbers by broker, cut to `per_broker`. InvalidResponse if their sum exceeds `max_queues`."""
     cut = counts if per_broker is None else [(name, min(count, per_broker)) for name, count in counts]
     total = sum(count for _, count in cut)
     if total > max_queues:
@@ -131,13 +131,11 @@ def _queues(topic: str, counts: list[tuple[str, int]]) -> Iterator[MessageQueue]
 
 
 def _short(value: object) -> str:
-    """Return a peer's value as it may stand in an error: one line, not endless."""
+    """Return a peer's value for the text of an error: on one line, shortened."""
     text = printable(str(value)[: MAX_NAME_LENGTH + 1])
     return repr(text) if isinstance(value, str) else text
 
 
 def _invalid(topic: str | None, reason: str) -> InvalidResponse:
     of = f"the route of topic {printable(topic)}" if topic else "the list of brokers"
-    return InvalidResponse(
-        f"{of} cannot be used: {reason}. Check what is registered with the name server.", topic=topic
-    )
+    return InvalidResponse(f"{of} cannot be used: {reason}. Check the registrations of the name server.", topic=topic)

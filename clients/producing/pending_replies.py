@@ -1,4 +1,4 @@
-"""Requests whose replies have not arrived: a future by correlation id. See clients/producing/replies.py."""
+"""Requests without a reply so far: a future by correlation id. See clients/producing/replies.py."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from skylarkmq.protocol.message import MessageExt, PropertyName, decode_properti
 
 
 class PendingReplies:
-    """Who waits for which reply."""
+    """The futures of pending requests."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[MessageExt]] = {}
@@ -17,14 +17,14 @@ class PendingReplies:
         return f"<PendingReplies {len(self._waiting)}>"
 
     def expect(self, correlation_id: str) -> asyncio.Future[MessageExt]:
-        """The reply to a request that is about to be sent; forgotten when the future is done."""
+        """Return the future of the reply to a request; it is removed here when it is done."""
         future: asyncio.Future[MessageExt] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
         future.add_done_callback(lambda _: self._waiting.pop(correlation_id, None))
         return future
 
     def arrived(self, pushed: RemotingCommand) -> bool:
-        """Hand over what a broker pushed; False if nobody waits for it (any more)."""
+        """Pass a pushed reply to its request; return False if no request waits for it."""
         message = _pushed_message(pushed)
         waiter = self._waiting.get(message.properties.get(PropertyName.CORRELATION_ID, ""))
         if waiter is None or waiter.done():
@@ -56,6 +56,6 @@ def _pushed_message(pushed: RemotingCommand) -> MessageExt:
 
 
 def _host(text: str) -> tuple[str, int]:
-    """Of `ip:port`, as Java may write it: `/ip:port`, `name/ip:port`."""
+    """Return address and port of `ip:port`; Java also writes `/ip:port` and `name/ip:port`."""
     ip, _, port = text.rpartition("/")[2].rpartition(":")
     return ip, int(port) if port.isdecimal() and len(port) <= 5 else 0

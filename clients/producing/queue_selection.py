@@ -1,4 +1,4 @@
-"""Which queue a message goes to."""
+"""The choice of the queue of a message."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from skylarkmq.protocol.message import java_hash
 
 
 def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
-    """Where messages of one ordering key go: |hash rem n|, as SelectMessageQueueByHash of RocketMQ's clients.
+    """Return the queue of an ordering key: |hash rem n|, as SelectMessageQueueByHash of RocketMQ's clients.
 
     Java's remainder has the sign of the hash, so the absolute value of both is the same number.
     """
@@ -15,7 +15,7 @@ def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
 
 
 class RoundRobin:
-    """One queue after the other, passing over brokers that just failed as long as there are others."""
+    """One queue after the other; skips brokers that just failed, as long as there are others."""
 
     def __init__(self, start: int = 0) -> None:
         self._next = start
@@ -24,7 +24,7 @@ class RoundRobin:
         return f"<RoundRobin next={self._next}>"
 
     def choose(self, queues: Sequence[MessageQueue], failed_brokers: Sequence[str] = ()) -> MessageQueue:
-        """The next queue; `queues` is not empty."""
+        """Return the next queue; `queues` must not be empty."""
         count = len(queues)
         self._next = (self._next + 1) % count
         queue = queues[self._next]

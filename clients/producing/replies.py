@@ -1,10 +1,12 @@
-"""Request and reply: a message that asks, and a second one that answers it.
+"""Request and reply: a request message, and a reply that its consumer sends back.
 
-    Producer.request -> CORRELATION_ID, REPLY_TO_CLIENT, TTL -> a topic -> a consumer -> reply -> 325 at the same broker
-                     <- 326: the broker pushes the reply to the client that asked
+    Producer.request -> CORRELATION_ID, REPLY_TO_CLIENT, TTL -> a topic -> a consumer
+                     -> SEND_REPLY_MESSAGE_V2 (325) to the same broker
+                     <- PUSH_REPLY_MESSAGE_TO_CLIENT (326): the broker pushes the reply to the requesting client
 
-The broker finds the one who asked by its heartbeat, so a reply goes to the broker that has the request: there the
-client is known. Nobody keeps a reply for a client that is not there. Source: docs/formats.md, "Calls to clients".
+The broker finds the requesting client by its heartbeat, so the reply goes to the broker that stores the request, where
+that client is registered. A reply for a client that is not connected is not kept. Source: docs/formats.md, "Calls to
+clients".
 """
 
 import time
@@ -24,12 +26,14 @@ _COPIED: Final = (PropertyName.CORRELATION_ID, PropertyName.REPLY_TO_CLIENT, Pro
 async def reply(
     client: Client, group: str, request: MessageExt, body: bytes, properties: dict[str, str] | None = None
 ) -> None:
-    """Answer `request`; done when its broker has pushed the reply. InvalidMessage if nobody waits for one, BrokerError
-    if the one who does is gone, or an error of the transport.
+    """Send a reply to `request`; return when its broker has pushed it to the requesting client.
+
+    InvalidMessage if the message is no request, BrokerError if the client is not connected, or an error of the
+    transport.
     """
     copied = {name: value for name in _COPIED if (value := request.properties.get(name))}
     if PropertyName.REPLY_TO_CLIENT not in copied or PropertyName.CORRELATION_ID not in copied:
-        raise InvalidMessage(f"{request.msg_id} is no request: it names nobody to reply to", topic=request.topic)
+        raise InvalidMessage(f"{request.msg_id} is no request: it has no client to reply to", topic=request.topic)
     cluster = request.properties.get(PropertyName.CLUSTER, DEFAULT_CLUSTER)
     topic = cluster + SystemTopic.REPLY_SUFFIX
     header = SendMessageV2Header(

@@ -1,9 +1,9 @@
-"""The sends of a producer group to a topic on a broker, as bytes.
+"""The sends of a producer group to a topic on a broker, as encoded frames.
 
-All that a send says apart from the message itself is the same from one message to the next, so the JSON header is a
-template with places for six values; filling it costs a tenth of encoding the header anew, and a test holds it to the
-typed header. For brokers that know it there is another in MessagePack (packed_requests.py). Source: docs/formats.md,
-"Send".
+All fields of a send except those of the message itself are the same for each message. So the JSON header is a template
+with six placeholders; filling it takes a tenth of the time of encoding the header, and a test compares it with the
+typed header. Brokers that announce MessagePack get another form (connection/msgpack_requests.py).
+Source: docs/formats.md, "Send".
 """
 
 from typing import Any, Final
@@ -23,7 +23,7 @@ _encode_text: Final = msgspec.json.Encoder().encode
 
 
 class SendTemplate:
-    """The requests by which one producer group sends to one topic on one broker."""
+    """The send requests of one producer group to one topic on one broker."""
 
     def __init__(self, group: str, topic: str, broker_name: str, settings: ProducerSettings) -> None:
         self._group = group
@@ -39,7 +39,7 @@ class SendTemplate:
     def frame(
         self, outgoing: Outgoing, queue_id: int, opaque: int, dialect: int = JSON, *, oneway: bool = False
     ) -> bytes:
-        """The whole request, in JSON or MSGPACK."""
+        """Return the encoded request, in JSON or MSGPACK."""
         if dialect == MSGPACK:
             packed = self._packed.get((outgoing.is_batch, oneway)) or self._pack(outgoing, oneway=oneway)
             return packed.frame(outgoing, queue_id, opaque)
@@ -57,7 +57,7 @@ class SendTemplate:
         return encode_frame(JSON, header, outgoing.body)
 
     def command(self, outgoing: Outgoing, queue_id: int, opaque: int = 0, *, oneway: bool = False) -> RemotingCommand:
-        """The same request as a command."""
+        """Return the same request as a command."""
         code = RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2
         command = RemotingCommand.request(code, self._header(outgoing, queue_id), outgoing.body, oneway=oneway)
         command.opaque = opaque
@@ -82,25 +82,25 @@ class SendTemplate:
         return header
 
     def _pack(self, outgoing: Outgoing, *, oneway: bool) -> PackedSends:
-        """Prepare requests like this one in MSGPACK."""
+        """Prepare the MSGPACK form of requests like this one."""
         code = RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2
         packed = PackedSends(code, self._header(outgoing, 0), oneway=oneway)
         self._packed[outgoing.is_batch, oneway] = packed
         return packed
 
     def _template(self) -> bytes:
-        """An encoded header with %-places where messages differ.
+        """Return an encoded header with %-placeholders for the fields that differ.
 
-        What marks the places holds a character that no topic, group or (quoted) broker name can bring into a header.
+        The markers of the fields contain a character that no topic, group or (quoted) broker name has in a header.
         """
         sample = Outgoing(
-            self._topic, b"", _place("properties"), "", _place("born_ms"), _place("sys_flag"), _place("flag")
+            self._topic, b"", _marker("properties"), "", _marker("born_ms"), _marker("sys_flag"), _marker("flag")
         )
-        header = encode_header(self.command(sample, _place("queue_id"))).replace(b"%", b"%%")
+        header = encode_header(self.command(sample, _marker("queue_id"))).replace(b"%", b"%%")
         for number in ("queue_id", "sys_flag", "born_ms", "flag"):
-            header = header.replace(_encode_text(_place(number))[1:-1], b"%d")
-        return header.replace(_encode_text(_place("properties")), b"%b").replace(b'"opaque":0,', b'"opaque":%d,')
+            header = header.replace(_encode_text(_marker(number))[1:-1], b"%d")
+        return header.replace(_encode_text(_marker("properties")), b"%b").replace(b'"opaque":0,', b'"opaque":%d,')
 
 
-def _place(name: str) -> Any:
+def _marker(name: str) -> Any:
     return f"\x02{name}\x02"

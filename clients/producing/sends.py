@@ -185,9 +185,7 @@ class Sends:
         connection.write(frame)
         self.sent += 1
 
-    def _oneway_target(
-        self, route: TopicRoute, message_group: str | None, queue: MessageQueue | None
-    ) -> MessageQueue:
+    def _oneway_target(self, route: TopicRoute, message_group: str | None, queue: MessageQueue | None) -> MessageQueue:
         try:
             return queue or self._choose(route, message_group, ())
         except UNENCODABLE as error:

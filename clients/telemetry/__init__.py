@@ -1,1 +1,1 @@
-"""Hooks that observe: spans for OpenTelemetry, metrics for Prometheus. Nothing else of the SDK imports them."""
+"""Hooks for telemetry: spans for OpenTelemetry, metrics for Prometheus. No other module of the SDK imports them."""

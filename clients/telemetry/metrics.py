@@ -1,10 +1,10 @@
-"""Metrics of sends and of handler calls, under the names that RocketMQ's own clients use and those of OpenTelemetry.
+"""Metrics of sends and handler calls, with the names of RocketMQ's own clients and of OpenTelemetry.
 
-    metrics = ClientMetrics()                     in prometheus_client's registry, or in one that is given
-    Producer(..., hooks=metrics)
+    metrics = ClientMetrics()                     in prometheus_client's registry, or in a given one
+    connect(..., hooks=metrics)
 
-Times of RocketMQ's are ms, those of OpenTelemetry's seconds. What a consumer holds is read when it is scraped. The
-names: docs/sdk.md, "Traces and metrics".
+Times are ms in RocketMQ's metrics and seconds in OpenTelemetry's. The number of messages that a consumer holds is read
+at the scrape. The names: docs/sdk.md, "Hooks: traces, metrics, connection events".
 """
 
 import time
@@ -27,25 +27,27 @@ _OPERATION: Final = ("messaging_operation_name", "messaging_destination_name", "
 
 
 class ClientMetrics(Hooks):
-    """Hooks that count. One for all producers and consumers of a process."""
+    """Hooks that export metrics. One object serves all producers and consumers of a process."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         def histogram(name: str, text: str, labels: Iterable[str], buckets: Iterable[float]) -> Histogram:
             return Histogram(name, text, tuple(labels), registry=registry, buckets=tuple(buckets))
 
-        self._send_ms = histogram("rocketmq_send_cost_time", "From a send to its result, ms.", _SENT, MS_BUCKETS)
-        self._process_ms = histogram("rocketmq_process_time", "In the handler, ms.", _HANDLED, MS_BUCKETS)
-        self._await_ms = histogram("rocketmq_await_time", "From store to handler, ms.", _RECEIVED, MS_BUCKETS)
+        self._send_ms = histogram("rocketmq_send_cost_time", "Time from a send to its result, ms.", _SENT, MS_BUCKETS)
+        self._process_ms = histogram("rocketmq_process_time", "Duration of a handler call, ms.", _HANDLED, MS_BUCKETS)
+        self._await_ms = histogram("rocketmq_await_time", "Time from store to handler, ms.", _RECEIVED, MS_BUCKETS)
         self._delivery_ms = histogram(
-            "rocketmq_delivery_latency", "From the sender's clock to the handler, ms.", _RECEIVED, DELIVERY_MS_BUCKETS
+            "rocketmq_delivery_latency", "Time from the producer to the handler, ms.", _RECEIVED, DELIVERY_MS_BUCKETS
         )
         self._operation_s = histogram(
-            "messaging_client_operation_duration_seconds", "Of a send.", _OPERATION, S_BUCKETS
+            "messaging_client_operation_duration_seconds", "Duration of a send.", _OPERATION, S_BUCKETS
         )
-        self._process_s = histogram("messaging_process_duration_seconds", "Of a handler call.", _OPERATION, S_BUCKETS)
+        self._process_s = histogram(
+            "messaging_process_duration_seconds", "Duration of a handler call.", _OPERATION, S_BUCKETS
+        )
         self._sent = Counter("messaging_client_sent_messages", "Messages sent.", _OPERATION, registry=registry)
         self._consumed = Counter(
-            "messaging_client_consumed_messages", "Messages handed over.", _OPERATION, registry=registry
+            "messaging_client_consumed_messages", "Messages delivered.", _OPERATION, registry=registry
         )
         self._caches: dict[tuple[str, str], Callable[[], tuple[int, int]]] = {}
         registry.register(self)
@@ -54,9 +56,9 @@ class ClientMetrics(Hooks):
         return f"<ClientMetrics {len(self._caches)} consumers>"
 
     def collect(self) -> Iterator[Metric]:
-        """What consumers hold now, for the registry."""
-        count = GaugeMetricFamily("rocketmq_consumer_cached_messages", "Not finished.", labels=_RECEIVED[1:])
-        size = GaugeMetricFamily("rocketmq_consumer_cached_bytes", "Not finished.", labels=_RECEIVED[1:])
+        """Yield the metrics of messages that consumers hold, for the registry."""
+        count = GaugeMetricFamily("rocketmq_consumer_cached_messages", "Unacknowledged messages.", labels=_RECEIVED[1:])
+        size = GaugeMetricFamily("rocketmq_consumer_cached_bytes", "Unacknowledged bytes.", labels=_RECEIVED[1:])
         for labels, cached in self._caches.items():
             messages, in_bytes = cached()
             count.add_metric(labels, messages)
@@ -66,7 +68,7 @@ class ClientMetrics(Hooks):
 
     @contextmanager
     def sending(self, send: ObservedSend) -> Iterator[None]:
-        """Time a send, and count its messages."""
+        """Measure a send, and count its messages."""
         topic, begun_s, error = send.messages[0].topic, time.perf_counter(), ""
         try:
             yield
@@ -81,7 +83,7 @@ class ClientMetrics(Hooks):
 
     @contextmanager
     def processing(self, process: ObservedProcess) -> Iterator[None]:
-        """Time a call of the handler, and what came before it."""
+        """Measure a handler call, and the times before it."""
         message, topic, begun_s, error = process.message, process.message.topic, time.perf_counter(), ""
         labels, now_ms = (topic, process.group, process.client_id), time.time() * 1000
         self._await_ms.labels(*labels).observe(max(0.0, now_ms - message.store_timestamp))
@@ -98,12 +100,12 @@ class ClientMetrics(Hooks):
             self._consumed.labels("process", topic, error).inc()
 
     def received(self, received: Received) -> None:
-        """Count what was handed over."""
+        """Count the delivered messages."""
         for message in received.messages:
             self._consumed.labels("receive", message.topic, "").inc()
 
     def consuming(self, group: str, client_id: str, cached: Callable[[], tuple[int, int]]) -> None:
-        """Scrape this consumer too."""
+        """Include this consumer in scrapes."""
         self._caches[group, client_id] = cached
 
 

@@ -1,13 +1,13 @@
-"""Spans of sends and of handler calls, by OpenTelemetry's conventions for messaging.
+"""Spans of sends and handler calls, by OpenTelemetry's conventions for messaging.
 
     Producer(..., hooks=Spans(trace.get_tracer("shop"), kinds=trace.SpanKind, inject=..., extract=...))
 
-The application hands over what it has of OpenTelemetry, so that nothing here imports it: a tracer, the enumeration of
-span kinds, and, if traces shall go on across the broker, the two functions of `opentelemetry.propagate` (`inject`
-writes the current context into a message's properties, `extract` reads it there).
+The application passes in the objects of OpenTelemetry, so this module imports none: a tracer, the enumeration of span
+kinds, and, for traces across the broker, the two functions of `opentelemetry.propagate` (`inject` writes the current
+context into the properties of a message, `extract` reads it).
 
-A span is named `send <topic>`, `receive <topic>` or `process <topic>`; its attributes are those of docs/sdk.md, "Traces
-and metrics". A batch is one span.
+A span is named `send <topic>`, `receive <topic>` or `process <topic>`; docs/sdk.md, "Hooks: traces, metrics, connection
+events", lists its attributes. A batch is one span.
 """
 
 from collections import Counter
@@ -27,31 +27,31 @@ SYSTEM: Final = "rocketmq"
 
 
 class Span(Protocol):
-    """OpenTelemetry's, as far as it is used here."""
+    """The methods of OpenTelemetry's class that are used here."""
 
     def set_attribute(self, key: str, value: Any) -> None:
-        """One attribute."""
+        """Set one attribute."""
 
     def end(self) -> None:
-        """It is over now."""
+        """End the span now."""
 
 
 class Tracer(Protocol):
-    """OpenTelemetry's, as far as it is used here."""
+    """The methods of OpenTelemetry's class that are used here."""
 
     def start_as_current_span(
         self, name: str, context: Any = None, kind: Any = None, attributes: Mapping[str, Any] | None = None
     ) -> AbstractContextManager[Any]:
-        """A span that is the current one inside; an exception that passes is recorded and its status an error."""
+        """Return a span that is current inside the block; an exception is recorded and sets the status to error."""
 
     def start_span(
         self, name: str, *, kind: Any = None, attributes: Mapping[str, Any] | None = None, start_time: int | None = None
     ) -> Any:
-        """A span that began at `start_time` (Unix time, ns)."""
+        """Return a span with this start (Unix time, ns)."""
 
 
 class Spans(Hooks):
-    """Hooks that make spans."""
+    """Hooks that create spans."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class Spans(Hooks):
 
     @contextmanager
     def sending(self, send: ObservedSend) -> Iterator[None]:
-        """A span of kind PRODUCER; the messages carry its context."""
+        """Create a span of kind PRODUCER; the messages get its context."""
         first, count = send.messages[0], len(send.messages)
         attributes = _common("send", first.topic, send.client_id, send.namespace)
         attributes |= _of_message(first.all_properties()) if count == 1 else {"messaging.batch.message_count": count}
         attributes["messaging.message.body.size"] = sum(len(message.body) for message in send.messages)
         name, kind = f"send {first.topic}", self._kinds.PRODUCER
-        with self._tracer.start_as_current_span(name, kind=kind, attributes=attributes) as span, _told(span):
+        with self._tracer.start_as_current_span(name, kind=kind, attributes=attributes) as span, _with_error_type(span):
             send.messages = [self._with_context(message) for message in send.messages]
             yield
             if len(send.results) == 1:
@@ -86,7 +86,7 @@ class Spans(Hooks):
 
     @contextmanager
     def processing(self, process: ObservedProcess) -> Iterator[None]:
-        """A span of kind CONSUMER, whose parent is the sender's if traces go across."""
+        """Create a span of kind CONSUMER; with `extract`, its parent is the span of the send."""
         message = process.message
         attributes = _common("process", message.topic, process.client_id, process.namespace)
         attributes |= _of_message(message.properties) | {
@@ -99,13 +99,13 @@ class Spans(Hooks):
         context = None if self._extract is None else self._extract(message.properties)
         name, kind = f"process {message.topic}", self._kinds.CONSUMER
         span = self._tracer.start_as_current_span(name, context=context, kind=kind, attributes=attributes)
-        with span as current, _told(current):
+        with span as current, _with_error_type(current):
             yield
             if not process.succeeded:
                 current.set_attribute("error.type", "LATER")
 
     def received(self, received: Received) -> None:
-        """A span of kind CLIENT for each topic, from when it was waited for messages."""
+        """Create a span of kind CLIENT for each topic; it begins with the wait for messages."""
         for topic, count in Counter(message.topic for message in received.messages).items():
             attributes = _common("receive", topic, received.client_id, received.namespace)
             attributes["messaging.consumer.group.name"] = received.group
@@ -123,7 +123,7 @@ class Spans(Hooks):
 
 
 @contextmanager
-def _told(span: Span) -> Iterator[None]:
+def _with_error_type(span: Span) -> Iterator[None]:
     try:
         yield
     except Exception as error:

@@ -95,7 +95,7 @@ async def test_a_request_without_an_answer_is_given_up_at_its_time() -> None:
     line.connection.expire(now_s + 0.5)
     assert line.connection.statistics().in_flight == 2
     line.connection.expire(now_s + 1.5)
-    with pytest.raises(RequestTimeout, match=r"peer:1 did not answer GET_BROKER_RUNTIME_INFO \(28\) within 1 s"):
+    with pytest.raises(RequestTimeout, match=r"no response from peer:1 to GET_BROKER_RUNTIME_INFO \(28\) within 1 s"):
         await short
     line.connection.data_received(b"".join(answer(request) for request in requests))
     assert (await long).code == 0
@@ -146,7 +146,7 @@ async def test_garbage_ends_the_connection(garbage: bytes) -> None:
     request, _ = await line.requests(2)
     line.connection.data_received(answer(request) + garbage)
     assert (await good).code == 0
-    with pytest.raises(ConnectionLost, match="not understood"):
+    with pytest.raises(ConnectionLost, match="could not be decoded"):
         await lost
     assert line.transport.aborted
 

@@ -36,7 +36,7 @@ async def test_what_is_no_handle_of_the_topic_goes_nowhere() -> None:
     async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv) as producer:
         with pytest.raises(InvalidMessage, match=r"SendResult\.recall_handle"):
             await producer.recall("T", "nonsense")
-        with pytest.raises(InvalidMessage, match="of topic T, not U"):
+        with pytest.raises(InvalidMessage, match="of topic T, not of U"):
             await producer.recall("U", HANDLE)
         assert (await producer.send(Message("T", b"x"))).recall_handle is None
 
