@@ -247,7 +247,7 @@ class Producer(Participant):
             reply.cancel()
 
     async def publish_queues(self, topic: str, *, timeout_s: float | None = None) -> tuple[MessageQueue, ...]:
-        """Return the queues that messages to `topic` may go to. InvalidMessage, NoRoute, or an error of the transport."""
+        """Return the queues for messages to `topic`. InvalidMessage, NoRoute, or an error of the transport."""
         self._check_running()
         check_type("topic", topic, str)
         check_timeout(timeout_s)
