@@ -1,7 +1,7 @@
-"""Where the brokers are, and topics made ready on them: the few requests that precede a load.
+"""The brokers to load, and the requests before a load: topics are created, and bounds of queues are read.
 
-A target is the address of a broker; with name servers it is every master that has the topic by which others are
-created (TBW102), which is every one that lets clients create topics.
+A target is the address of a broker. With name servers, the targets are all masters that have the topic TBW102, from
+which topics are created automatically: these are the brokers that let clients create topics.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from skylarkmq.protocol.headers.queue import OffsetResponseHeader, QueueHeader
 from skylarkmq.protocol.headers.topic import CreateTopicHeader
 
 TEMPLATE_TOPIC: Final = "TBW102"
-UNNAMED: Final = "broker-a"  # what RocketMQ calls a broker that nobody named
+DEFAULT_BROKER_NAME: Final = "broker-a"  # RocketMQ's default broker name
 TIMEOUT_S: Final = 10.0
 LAG_S: Final = 30.0
 LAG_LOOKS_S: Final = 0.05
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Broker(msgspec.Struct, frozen=True):
-    """A broker: its name, `host:port`, and how to talk to it (None: plain)."""
+    """A broker: its name, `host:port`, and TLS settings (None: no TLS)."""
 
     name: str
     address: str
@@ -42,7 +42,7 @@ class Broker(msgspec.Struct, frozen=True):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """A queue, its first offset, and the one that its next message will get."""
+    """A queue, its first offset, and its end offset (that of the next message)."""
 
     broker: Broker
     topic: str
@@ -52,25 +52,25 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 def find_brokers(target: str | None, namesrv: str | None, tls: TlsSettings | None = None) -> list[Broker]:
-    """The brokers meant by an address or by name servers. ClientError, ValueError."""
+    """Return the broker at an address, or the brokers of name servers. Raises ClientError, ValueError."""
     if (target is None) == (namesrv is None):
         raise ValueError("give either the broker's HOST:PORT or name servers with -n")
     if target is not None:
         host, _, port = target.rpartition(":")
         if not host or not port.isdigit():
             raise ValueError(f"a broker is HOST:PORT, not {target!r}")
-        return [Broker(UNNAMED, target, tls)]
+        return [Broker(DEFAULT_BROKER_NAME, target, tls)]
     return with_connections(tls, lambda connections: masters(namesrv or "", connections, tls))
 
 
 async def masters(namesrv: str, connections: Connections, tls: TlsSettings | None = None) -> list[Broker]:
-    """Every master behind name servers."""
+    """Return every master that the name servers know."""
     route = await Routes(NameServers(namesrv, connections, TIMEOUT_S)).find(TEMPLATE_TOPIC)
     return [Broker(name, by_id[MASTER], tls) for name, by_id in sorted(route.brokers.items()) if MASTER in by_id]
 
 
-def make_topics(brokers: Sequence[Broker], workload: Workload) -> None:
-    """Have every broker know the workload's topics, with their queues. ClientError."""
+def create_topics(brokers: Sequence[Broker], workload: Workload) -> None:
+    """Create the workload's topics with their queues on every broker. Raises ClientError."""
     requests = [
         (
             broker,
@@ -90,14 +90,14 @@ def make_topics(brokers: Sequence[Broker], workload: Workload) -> None:
     ]
 
     async def create(connections: Connections) -> None:
-        for broker, header in requests:  # one by one: a broker saves all its topics at each
+        for broker, header in requests:  # one by one: a broker saves all its topics for each
             await ask(connections, broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     with_connections(brokers[0].tls, create)
 
 
 def bounds_of(brokers: Sequence[Broker], workload: Workload) -> list[Bounds]:
-    """Where each queue of the workload begins and ends. ClientError."""
+    """Return the bounds of each queue of the workload. Raises ClientError."""
     queues = [
         (broker, QueueHeader(topic=topic, queue_id=queue_id, bname=broker.name))
         for broker in brokers
@@ -119,9 +119,9 @@ def bounds_of(brokers: Sequence[Broker], workload: Workload) -> list[Bounds]:
 
 
 def added_since(before: Sequence[Bounds], workload: Workload, messages: int) -> list[Bounds]:
-    """What the workload's queues got since `before`, once that is so many messages. ClientError.
+    """Return the bounds of the messages added since `before`, once there are `messages` of them. Raises ClientError.
 
-    RocketMQ makes the units of its queues behind its answers. What is not there after LAG_S is not waited for.
+    RocketMQ writes queue units after it responds. Messages that are missing after LAG_S are not waited for.
     """
     brokers = list(dict.fromkeys(queue.broker for queue in before))
     until_s = time.monotonic() + LAG_S
@@ -134,16 +134,16 @@ def added_since(before: Sequence[Bounds], workload: Workload, messages: int) -> 
 
 
 async def ask(connections: Connections, broker: Broker, code: int, header: Header) -> RemotingCommand:
-    """The successful answer of a broker."""
+    """Return the response of a broker. Raises an error if it is not a success."""
     connection = await connections.get(broker.address)
-    answer = await connection.invoke(RemotingCommand.request(code, header), TIMEOUT_S)
-    if answer.code != ResponseCode.SUCCESS:
-        raise BrokerError.of(code, answer.code, answer.remark, f"broker {broker.address}")
-    return answer
+    response = await connection.invoke(RemotingCommand.request(code, header), TIMEOUT_S)
+    if response.code != ResponseCode.SUCCESS:
+        raise BrokerError.of(code, response.code, response.remark, f"broker {broker.address}")
+    return response
 
 
 def with_connections(tls: TlsSettings | None, work: Callable[[Connections], Awaitable[T]]) -> T:
-    """Run something that needs connections, on a loop of its own."""
+    """Run `work` with connections, on an event loop of its own."""
 
     async def run() -> T:
         connections = Connections(ClientSettings(), {}, tls=tls_context(tls))

@@ -1,6 +1,6 @@
-"""What the shell sees of mqbench: arguments in; tables, or one JSON object, on stdout; progress on stderr.
+"""The command line of mqbench: tables, or one JSON object, on stdout; progress on stderr.
 
-Exit codes: 0 measured, 1 measured, but some requests were refused, 2 not done: a wrong argument, no broker, no topic.
+Exit codes: 0 measured; 1 measured, but some requests were rejected; 2 not run: a wrong argument, no broker, no topic.
 """
 
 import logging
@@ -13,14 +13,14 @@ import typer
 from rich.console import Console
 
 from skylarkmq.clients.errors import ClientError
-from skylarkmq.clients.mqbench.clusters import Broker, added_since, bounds_of, make_topics
+from skylarkmq.clients.mqbench.clusters import Broker, added_since, bounds_of, create_topics
 from skylarkmq.clients.mqbench.compare import interleaved, ratios
 from skylarkmq.clients.mqbench.display import compared_json, figures_table, progress, ratio_table
 from skylarkmq.clients.mqbench.options import AsJson, Cluster, Output, Rate, options
 from skylarkmq.clients.mqbench.plot import NoPlot, save_plot
 from skylarkmq.clients.mqbench.pull_load import Ending
 from skylarkmq.clients.mqbench.recorder import Figures
-from skylarkmq.clients.mqbench.runs import ProcessFailed, consume, fill, one_in_flight, produce
+from skylarkmq.clients.mqbench.runs import ProcessFailed, consume, fill, produce, send_one_at_a_time
 from skylarkmq.clients.mqbench.workloads import PRESETS, Workload
 from skylarkmq.clients.settings import TlsSettings
 
@@ -28,7 +28,7 @@ REFUSED: Final = 1
 NOT_DONE: Final = 2
 
 mqbench = typer.Typer(
-    help="Load a broker over the wire, this one or Apache RocketMQ, and measure how fast it answers.",
+    help="Load a broker over the network, this one or Apache RocketMQ, and measure its throughput and latency.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -38,8 +38,8 @@ mqbench = typer.Typer(
 PRODUCE_HELP: Final = """
 Send messages, many in flight, and measure sends per second and their latency.
 
-With --rate each message has a time at which it is due, and its latency counts from there, also when the broker was too
-slow to let it leave on time. Without it latencies are those of an overloaded broker: compare them at a fixed rate.
+With --rate, each message has a due time. Its latency counts from there, even if the broker was too slow for the message
+to leave on time. Without --rate, latencies are those of an overloaded broker: compare latencies at a fixed rate.
 
 Examples:\n
   mqbench produce 127.0.0.1:10911\n
@@ -49,9 +49,9 @@ Examples:\n
 """
 
 CONSUME_HELP: Final = """
-Read the topics that `produce` filled: to their ends, again and again (--again), or what comes from now on (--follow).
+Read the topics that `produce` filled: to their ends, repeatedly (--again), or only new messages (--follow).
 
-No group is joined, and no offset is committed. With --follow the ages of messages are shown, from birth to arrival.
+No group is joined, and no offset is committed. With --follow, the ages of messages are measured, from birth to arrival.
 
 Examples:\n
   mqbench consume 127.0.0.1:10911\n
@@ -60,7 +60,7 @@ Examples:\n
 """
 
 LATENCY_HELP: Final = """
-Send one message at a time, on one connection, and measure what each waits for its answer.
+Send one message at a time, on one connection, and measure the time until its response.
 
 Examples:\n
   mqbench latency 127.0.0.1:10911\n
@@ -68,7 +68,7 @@ Examples:\n
 """
 
 BACKLOG_HELP: Final = """
-Send a number of messages that nobody reads, then read them all, and measure both.
+Send a number of messages, then read them all, and measure both.
 
 Examples:\n
   mqbench backlog 127.0.0.1:10911\n
@@ -76,7 +76,8 @@ Examples:\n
 """
 
 COMPARE_HELP: Final = """
-Load two brokers in turns, in short rounds, and show the second's figures by the first's: min / median / max.
+Load two brokers alternately, in short rounds, and print the ratio of the second broker's figures to the first broker's:
+min / median / max.
 
 Examples:\n
   mqbench compare 127.0.0.1:10911 127.0.0.1:20911\n
@@ -109,12 +110,12 @@ Examples:\n
     "processes",
 )
 def produce_command(workload: Workload, cluster: Cluster, output: Output) -> None:
-    """Figures to stdout."""
+    """Print figures to stdout."""
     with one_line_on_stderr("produce"):
         brokers = ready_brokers(cluster, workload)
         with progress("produce") as watch:
             figures = produce(workload, brokers, watch)
-        tell("produce", workload, {"produce": figures}, output)
+        print_figures("produce", workload, {"produce": figures}, output)
 
 
 @mqbench.command("consume", help=CONSUME_HELP, short_help="Read queues.")
@@ -123,51 +124,51 @@ def consume_command(
     workload: Workload,
     cluster: Cluster,
     output: Output,
-    again: Annotated[bool, typer.Option("--again", help="At its end a queue begins anew.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", help="Read what comes from now on.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Start again when a queue ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Read only new messages.")] = False,
 ) -> None:
-    """Figures to stdout."""
+    """Print figures to stdout."""
     if again and follow:
-        raise typer.BadParameter("give --again or --follow, not both")
+        raise typer.BadParameter("set --again or --follow, not both")
     ending = Ending.AGAIN if again else Ending.FOLLOW if follow else Ending.STOP
     with one_line_on_stderr("consume"):
         bounds = bounds_of(cluster.brokers(), workload)
         with progress("consume") as watch:
             figures = consume(workload, bounds, ending, watch)
-        tell("consume", workload, {"consume": figures}, output)
+        print_figures("consume", workload, {"consume": figures}, output)
 
 
 @mqbench.command("latency", help=LATENCY_HELP, short_help="One send in flight.")
 @options("size", "queues", "topic", "seconds", "warmup_s")
 def latency_command(workload: Workload, cluster: Cluster, output: Output) -> None:
-    """Figures to stdout."""
+    """Print figures to stdout."""
     workload = msgspec.structs.replace(workload, connections=1, in_flight=1)
     with one_line_on_stderr("latency"):
         (broker, *_) = ready_brokers(cluster, workload)
         with progress("latency") as watch:
-            figures = one_in_flight(workload, broker, watch)
-        tell("latency", workload, {"latency": figures}, output)
+            figures = send_one_at_a_time(workload, broker, watch)
+        print_figures("latency", workload, {"latency": figures}, output)
 
 
 @mqbench.command("backlog", help=BACKLOG_HELP, short_help="Fill queues, then read them.")
 @options("backlog", "size", "topics", "queues", "topic", "connections", "in_flight", "pull")
 def backlog_command(workload: Workload, cluster: Cluster, output: Output) -> None:
-    """Figures to stdout."""
+    """Print figures to stdout."""
     with one_line_on_stderr("backlog"):
         run_backlog(workload, ready_brokers(cluster, workload), output)
 
 
-@mqbench.command("compare", help=COMPARE_HELP, short_help="Two brokers in turns.")
+@mqbench.command("compare", help=COMPARE_HELP, short_help="Two brokers alternately.")
 @options("size", "topics", "queues", "topic", "batch", "connections", "in_flight", "rate", seconds=3.0, warmup_s=0.5)
 def compare_command(
-    first: Annotated[str, typer.Argument(metavar="HOST:PORT", help="What the other is compared with.")],
+    first: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The broker that the second one is compared with.")],
     second: Annotated[str, typer.Argument(metavar="HOST:PORT")],
     workload: Workload,
     tls: TlsSettings | None,
-    rounds: Annotated[int, typer.Option(min=1, help="Each of so many seconds.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds, each of --seconds.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Ratios to stdout."""
+    """Print ratios to stdout."""
     with one_line_on_stderr("compare"):
         sides = [ready_brokers(Cluster(target, tls=tls), workload) for target in (first, second)]
         with progress("compare") as watch:
@@ -191,13 +192,13 @@ def run_command(
     cluster: Cluster,
     output: Output,
     seconds: Annotated[float | None, typer.Option("-t", "--seconds", min=0.01)] = None,
-    messages: Annotated[int | None, typer.Option("-m", "--messages", min=1, help="Of a backlog.")] = None,
+    messages: Annotated[int | None, typer.Option("-m", "--messages", min=1, help="Messages of a backlog.")] = None,
     rate: Rate = None,
 ) -> None:
-    """Figures to stdout."""
+    """Print figures to stdout."""
     preset = PRESETS.get(name)
     if preset is None:
-        raise typer.BadParameter(f"{name} is none of {', '.join(PRESETS)}")
+        raise typer.BadParameter(f"{name} is not one of {', '.join(PRESETS)}")
     given = {"seconds": seconds, "backlog": messages, "rate": rate}
     changes = {field: value for field, value in given.items() if value is not None}
     workload = msgspec.structs.replace(preset.workload, **changes)
@@ -208,29 +209,29 @@ def run_command(
             return
         with progress(name) as watch:
             figures = produce(workload, brokers, watch)
-        tell(name, workload, {preset.command: figures}, output)
+        print_figures(name, workload, {preset.command: figures}, output)
 
 
 def run_backlog(workload: Workload, brokers: list[Broker], output: Output) -> None:
-    """Fill, then read from where the queues ended before."""
+    """Fill the queues, then read the new messages."""
     before = bounds_of(brokers, workload)
     with progress("fill") as watch:
         filled = fill(workload, brokers, watch)
     added = added_since(before, workload, filled.messages)
     with progress("drain") as watch:
         drained = consume(workload, added, Ending.STOP, watch)
-    tell("backlog", workload, {"fill": filled, "drain": drained}, output)
+    print_figures("backlog", workload, {"fill": filled, "drain": drained}, output)
 
 
 def ready_brokers(cluster: Cluster, workload: Workload) -> list[Broker]:
-    """The brokers, with the workload's topics."""
+    """Return the brokers, after the workload's topics are created."""
     brokers = cluster.brokers()
-    make_topics(brokers, workload)
+    create_topics(brokers, workload)
     return brokers
 
 
-def tell(what: str, workload: Workload, parts: dict[str, Figures], output: Output) -> None:
-    """Print the figures of each part; exit code 1 if anything was refused."""
+def print_figures(what: str, workload: Workload, parts: dict[str, Figures], output: Output) -> None:
+    """Print the figures of each part. Exit with code 1 if any request was rejected."""
     if output.as_json:
         figures = {name: part.to_json() for name, part in parts.items()}
         only = figures.popitem()[1] if len(figures) == 1 else figures
@@ -249,7 +250,7 @@ def tell(what: str, workload: Workload, parts: dict[str, Figures], output: Outpu
 
 @contextmanager
 def one_line_on_stderr(command: str) -> Iterator[None]:
-    """What is in the way: one line and exit code 2; what the SDK logs of it would be said twice."""
+    """Print an error as one line and exit with code 2; the SDK's log about it is suppressed."""
     logging.getLogger("skylarkmq.clients").addHandler(logging.NullHandler())
     try:
         yield

@@ -1,8 +1,8 @@
-"""Two brokers in turns, and what the figures of one are to those of the other.
+"""Two brokers alternately, and the ratios of their figures.
 
-A machine is never as quiet in one minute as in the next, so figures of two separate runs say little about each other.
-Here the brokers take turns in short rounds, each first as often as the other, and what counts is the ratio within a
-round; the rounds' ratios are shown as smallest, median and largest.
+The load of a machine changes from minute to minute, so figures of two separate runs are hard to compare. Here the
+brokers alternate in short rounds, each one first equally often. The result is the ratio within a round, as minimum,
+median and maximum over the rounds.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ Run = Callable[[], Figures]
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """The smallest, the middle and the largest of some figures."""
+    """Minimum, median and maximum of some figures."""
 
     smallest: float
     middle: float
@@ -24,7 +24,7 @@ class Spread(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """ValueError if there are none."""
+        """Return the spread of the values. Raises ValueError if there are none."""
         return cls(min(values), median(values), max(values))
 
     def __str__(self) -> str:
@@ -32,7 +32,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Ratio(msgspec.Struct, frozen=True):
-    """One figure of both sides, and the second's by the first's, round by round."""
+    """One figure of both sides, and the ratio of the second to the first, round by round."""
 
     figure: str
     first: Spread
@@ -49,7 +49,7 @@ FIGURES: dict[str, Callable[[Figures], float]] = {
 
 
 def interleaved(runs: Sequence[Run], rounds: int) -> list[list[Figures]]:
-    """The figures of each run, round by round; who begins changes with each round."""
+    """Return the figures of each run, round by round; the order of the runs alternates."""
     taken: list[list[Figures]] = [[] for _ in runs]
     for number in range(rounds):
         order = list(range(len(runs)))
@@ -59,7 +59,7 @@ def interleaved(runs: Sequence[Run], rounds: int) -> list[list[Figures]]:
 
 
 def ratios(first: Sequence[Figures], second: Sequence[Figures]) -> list[Ratio]:
-    """The ratio of each of FIGURES; rounds in which the first side has nothing are left out."""
+    """Return the ratio of each of FIGURES; rounds in which the first side has no value are omitted."""
     return [
         found
         for name, figure in FIGURES.items()
@@ -68,7 +68,7 @@ def ratios(first: Sequence[Figures], second: Sequence[Figures]) -> list[Ratio]:
 
 
 def ratio_of(name: str, first: Sequence[float], second: Sequence[float]) -> Ratio | None:
-    """The second's values by the first's, round by round; None if there is no round to compare."""
+    """Return the second's values divided by the first's, round by round; None if no round can be compared."""
     quotients = [two / one for one, two in zip(first, second, strict=True) if one]
     if not quotients:
         return None

@@ -1,4 +1,4 @@
-"""Figures as people read them: tables for a terminal, and the line that is written anew while a load runs."""
+"""Output for people: tables for a terminal, and the progress line of a running load."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from skylarkmq.clients.mqbench.compare import Ratio, Spread
-from skylarkmq.clients.mqbench.recorder import Figures, Interval, OnInterval, latencies, nobody
+from skylarkmq.clients.mqbench.recorder import Figures, Interval, OnInterval, ignore_interval, latencies
 from skylarkmq.clients.mqbench.workloads import Workload
 
 COUNTS: Final[dict[str, Callable[[Figures], str]]] = {
@@ -24,7 +24,7 @@ COUNTS: Final[dict[str, Callable[[Figures], str]]] = {
 
 
 def figures_table(parts: dict[str, Figures]) -> Table:
-    """A column for each part; latencies in milliseconds, and the ages of messages where they were looked at."""
+    """Return a table with one column per part; latencies in milliseconds, and the ages of messages if measured."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for name in parts:
@@ -42,18 +42,18 @@ def figures_table(parts: dict[str, Figures]) -> Table:
 
 
 def ratio_table(names: tuple[str, str], found: list[Ratio]) -> Table:
-    """Both sides and the ratio, each min / median / max."""
+    """Return a table of both sides and the ratio, each as min / median / max."""
     table = Table(box=None, pad_edge=False, header_style="bold", caption="min / median / max over the rounds")
     table.add_column("")
     for heading in (*names, "second by first"):
         table.add_column(heading, justify="right", no_wrap=True)
     for ratio in found:
-        table.add_row(ratio.figure, short(ratio.first), short(ratio.second), str(ratio.ratio))
+        table.add_row(ratio.figure, spread_text(ratio.first), spread_text(ratio.second), str(ratio.ratio))
     return table
 
 
 def compared_json(workload: Workload, names: tuple[str, str], found: list[Ratio]) -> dict[str, Any]:
-    """The ratios by figure."""
+    """Return the ratios by figure."""
     sides = {"first": names[0], "second": names[1], "workload": msgspec.to_builtins(workload)}
     figures = {
         ratio.figure: {
@@ -65,16 +65,16 @@ def compared_json(workload: Workload, names: tuple[str, str], found: list[Ratio]
     return {"command": "compare"} | sides | {"figures": figures}
 
 
-def short(spread: Spread) -> str:
-    """A spread of large numbers."""
+def spread_text(spread: Spread) -> str:
+    """Return a spread of large numbers as text."""
     return " / ".join(f"{value:,.0f}" for value in msgspec.structs.astuple(spread))
 
 
 @contextmanager
 def progress(what: str) -> Iterator[OnInterval]:
-    """A line on stderr that is written anew with each interval, if that is a terminal."""
+    """Show a progress line on stderr, updated with each interval, if stderr is a terminal."""
     if not sys.stderr.isatty():
-        yield nobody
+        yield ignore_interval
         return
     with Live(console=Console(stderr=True), transient=True, auto_refresh=False) as live:
 

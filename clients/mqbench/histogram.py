@@ -1,4 +1,4 @@
-"""Latencies by the thousand million in a fixed space, with percentiles true to a thousandth.
+"""Latencies in a fixed amount of memory, whatever their number, with percentiles exact to 0.05 %.
 
 The layout is that of HdrHistogram: below 2,048 ns every value has a bucket of its own; from there each doubling of the
 value has 1,024 buckets. A value counts as the middle of its bucket, which is off by at most 0.05 %.
@@ -6,7 +6,7 @@ value has 1,024 buckets. A value counts as the middle of its bucket, which is of
     bucket = value                                     value < 2048
     bucket = shift * 1024 + (value >> shift)           shift = bits of value - 11
 
-Values are whole nanoseconds; more than LARGEST_NS (about 18 minutes) counts as that.
+Values are whole nanoseconds; values above LARGEST_NS (about 18 minutes) count as LARGEST_NS.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Histogram:
-    """How often each latency occurred."""
+    """The number of occurrences of each latency."""
 
     __slots__ = ("counts", "largest_ns", "total_ns")
 
@@ -40,16 +40,16 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values were added."""
+        """The number of values."""
         return int(self.counts.sum())
 
     @property
     def mean_ns(self) -> float:
-        """The arithmetic mean, 0 of nothing."""
+        """The arithmetic mean; 0 without values."""
         return self.total_ns / max(1, self.count)
 
     def add(self, values_ns: Ints) -> None:
-        """Count values, in nanoseconds; negative ones (a clock that was set back) count as 0."""
+        """Count values, in nanoseconds; negative ones (after a clock was set back) count as 0."""
         if not len(values_ns):
             return
         values = np.clip(values_ns, 0, LARGEST_NS)
@@ -58,17 +58,17 @@ class Histogram:
         self.total_ns += int(values.sum())
 
     def merge(self, other: Self) -> None:
-        """Count what the other one counted too."""
+        """Add the counts of another histogram."""
         self.counts += other.counts
         self.largest_ns = max(self.largest_ns, other.largest_ns)
         self.total_ns += other.total_ns
 
     def percentile(self, percent: float) -> int:
-        """The smallest latency (ns) that at least so many percent of all do not exceed; 0 of nothing."""
+        """Return the smallest latency (ns) that at least `percent` % of the values do not exceed; 0 without values."""
         return self.percentiles((percent,))[0]
 
     def percentiles(self, percents: Iterable[float] = PERCENTILES) -> list[int]:
-        """As `percentile`, for several in one walk."""
+        """Return several percentiles in one pass."""
         running = np.cumsum(self.counts)
         if not running[-1]:
             return [0 for _ in percents]
@@ -77,7 +77,7 @@ class Histogram:
 
 
 def buckets_of(values_ns: Ints) -> Ints:
-    """The bucket of each value."""
+    """Return the bucket of each value."""
     bits = np.frexp(values_ns.astype(np.float64))[1].astype(np.int64)
     shifts = np.maximum(bits - (SUB_BITS + 1), 0)
     buckets: Ints = shifts * SUB_BUCKETS + (values_ns >> shifts)
@@ -85,7 +85,7 @@ def buckets_of(values_ns: Ints) -> Ints:
 
 
 def middle_of(bucket: int) -> int:
-    """The value in the middle of a bucket, in nanoseconds."""
+    """Return the value in the middle of a bucket, in nanoseconds."""
     shift = max(0, (bucket >> SUB_BITS) - 1)
     lowest = (bucket - shift * SUB_BUCKETS) << shift
     return lowest + ((1 << shift) >> 1)

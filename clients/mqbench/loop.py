@@ -1,8 +1,9 @@
-"""The loop in which every load runs: sockets that do not block, one poll, no tasks.
+"""The loop in which every load runs: nonblocking sockets, one poll, no tasks.
 
-A `Lane` is one connection with its load. It is told when it can read or write, and asked once a turn what it wants to
-send (`pump`) and when it will next want to (`due_ns`), so a load at a fixed rate wakes up for it. Its waits are as fine
-as `select` is: epoll's own would be rounded to whole milliseconds, which at 10,000 messages a second is ten of them.
+A `LoadConnection` is one connection with its load. The loop calls it when it can read or write. Once per iteration, the
+loop calls `pump` to send and reads `due_ns`, the time of its next send, so a load at a fixed rate wakes up in time. The
+waits have the resolution of `select`: epoll's own would be rounded to whole milliseconds, which at 10,000 messages per
+second is ten messages.
 """
 
 import select
@@ -16,14 +17,14 @@ from skylarkmq.clients.mqbench.sockets import TlsSocket
 LONGEST_WAIT_S: Final = 0.1
 
 
-class Lane(Protocol):
+class LoadConnection(Protocol):
     """One connection with its load."""
 
     socket: socket.socket
 
     @property
     def blocked(self) -> bool:
-        """Whether bytes wait for the socket to take them."""
+        """Whether bytes wait until the socket is writable."""
         ...
 
     @property
@@ -33,15 +34,15 @@ class Lane(Protocol):
 
     @property
     def outstanding(self) -> int:
-        """Requests without an answer."""
+        """The number of requests without a response."""
         ...
 
     def readable(self) -> None:
-        """Read what is there."""
+        """Read the available bytes."""
         ...
 
     def writable(self) -> None:
-        """Write on."""
+        """Continue writing."""
         ...
 
     def pump(self, now_ns: int) -> None:
@@ -50,58 +51,64 @@ class Lane(Protocol):
 
 
 class Loop:
-    """Runs lanes until a time, or until they have nothing left to do."""
+    """Runs connections until a given time, or until none of them has work left."""
 
-    def __init__(self, lanes: Sequence[Lane]) -> None:
-        self._lanes = {lane.socket.fileno(): lane for lane in lanes}
+    def __init__(self, connections: Sequence[LoadConnection]) -> None:
+        self._connections = {connection.socket.fileno(): connection for connection in connections}
         self._poll = select.epoll()
         self._writing: set[int] = set()
-        self._encrypted = [(lane, lane.socket) for lane in lanes if isinstance(lane.socket, TlsSocket)]
-        for number in self._lanes:
+        self._encrypted = [
+            (connection, connection.socket) for connection in connections if isinstance(connection.socket, TlsSocket)
+        ]
+        for number in self._connections:
             self._poll.register(number, select.EPOLLIN)
 
     def __repr__(self) -> str:
-        return f"<Loop {len(self._lanes)} lanes>"
+        return f"<Loop {len(self._connections)} connections>"
 
     def run(self, until_ns: int, *, pumping: bool = True) -> None:
-        """Turn until the time (of `perf_counter_ns`), or until there is nothing to wait for. ConnectionError."""
-        lanes = self._lanes
+        """Run until the time (of `perf_counter_ns`), or until there is nothing to wait for. Raises ConnectionError."""
+        connections = self._connections
         while (now_ns := time.perf_counter_ns()) < until_ns:
             if pumping:
-                for lane in lanes.values():
-                    lane.pump(now_ns)
+                for connection in connections.values():
+                    connection.pump(now_ns)
             waiting = self._watch_writers()
             wait_s = min((until_ns - now_ns) / 1e9, LONGEST_WAIT_S)
-            due = [at_ns for lane in lanes.values() if (at_ns := lane.due_ns) is not None] if pumping else []
-            if not due and not waiting and not any(lane.outstanding for lane in lanes.values()):
+            due = (
+                [at_ns for connection in connections.values() if (at_ns := connection.due_ns) is not None]
+                if pumping
+                else []
+            )
+            if not due and not waiting and not any(connection.outstanding for connection in connections.values()):
                 return
             if due:
                 wait_s = min(wait_s, max(0.0, (min(due) - time.perf_counter_ns()) / 1e9))
                 select.select((self._poll,), (), (), wait_s)
                 wait_s = 0.0
-            self._move(wait_s)
+            self._serve(wait_s)
 
-    def _move(self, wait_s: float) -> None:
-        """Have read and written what can be, or can be within so long."""
-        lanes = self._lanes
+    def _serve(self, wait_s: float) -> None:
+        """Read and write on the sockets that are ready, or become ready within `wait_s`."""
+        connections = self._connections
         for number, event in self._poll.poll(wait_s):
             if event & select.EPOLLOUT:
-                lanes[number].writable()
+                connections[number].writable()
             if event & ~select.EPOLLOUT:
-                lanes[number].readable()
-        for lane, encrypted in self._encrypted:
+                connections[number].readable()
+        for connection, encrypted in self._encrypted:
             while encrypted.pending():
-                lane.readable()
+                connection.readable()
 
     def close(self) -> None:
         """Close the sockets."""
         self._poll.close()
-        for lane in self._lanes.values():
-            lane.socket.close()
+        for connection in self._connections.values():
+            connection.socket.close()
 
     def _watch_writers(self) -> bool:
-        """Have the poll tell when a blocked lane can write; whether there is one."""
-        blocked = {number for number, lane in self._lanes.items() if lane.blocked}
+        """Poll the blocked connections for writability; return whether there are any."""
+        blocked = {number for number, connection in self._connections.items() if connection.blocked}
         if blocked != self._writing:
             for number in blocked ^ self._writing:
                 self._poll.modify(number, select.EPOLLIN | (select.EPOLLOUT if number in blocked else 0))

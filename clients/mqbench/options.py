@@ -1,10 +1,10 @@
-"""What the commands have in common: the options by which a load and its brokers are told.
+"""The options that commands share: those of the load and of its brokers.
 
     @mqbench.command("produce")
-    @options("size", "queues", "rate", seconds=3.0)         fields of a Workload; one has a default of its own
+    @options("size", "queues", "rate", seconds=3.0)         fields of a Workload; a keyword sets another default
     def produce(workload: Workload, cluster: Cluster, output: Output, again: Again = False) -> None: ...
 
-A command names its options once, and is called with what they make together; what it alone has it declares itself.
+A command names its options once, and is called with the objects built from them; it declares its own options itself.
 """
 
 import functools
@@ -22,40 +22,40 @@ from skylarkmq.clients.settings import TlsSettings
 
 Command = Callable[..., None]
 
-Rate = Annotated[float | None, typer.Option("-r", "--rate", min=0.1, help="Messages per second; else all it takes.")]
+Rate = Annotated[float | None, typer.Option("-r", "--rate", min=0.1, help="Messages per second; default: full speed.")]
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 LOAD: Final[dict[str, Any]] = {
-    "size": Annotated[int, typer.Option("-s", "--size", min=0, help="Bytes of a body.")],
-    "topics": Annotated[int, typer.Option(min=1, help="Topics; they are created.")],
-    "queues": Annotated[int, typer.Option(min=1, help="Queues of each topic.")],
-    "topic": Annotated[str, typer.Option(help="How the topics' names begin.")],
-    "batch": Annotated[int, typer.Option(min=1, help="Messages of one request.")],
+    "size": Annotated[int, typer.Option("-s", "--size", min=0, help="Bytes per body.")],
+    "topics": Annotated[int, typer.Option(min=1, help="Number of topics, which are created.")],
+    "queues": Annotated[int, typer.Option(min=1, help="Queues per topic.")],
+    "topic": Annotated[str, typer.Option(help="Prefix of the topics' names.")],
+    "batch": Annotated[int, typer.Option(min=1, help="Messages per request.")],
     "connections": Annotated[int, typer.Option("-c", "--connections", min=1)],
-    "in_flight": Annotated[int, typer.Option("-f", "--in-flight", min=1, help="Requests on each connection.")],
+    "in_flight": Annotated[int, typer.Option("-f", "--in-flight", min=1, help="Requests in flight per connection.")],
     "rate": Rate,
     "seconds": Annotated[float, typer.Option("-t", "--seconds", min=0.01)],
-    "warmup_s": Annotated[float, typer.Option("--warmup", min=0, help="Seconds before that which do not count.")],
+    "warmup_s": Annotated[float, typer.Option("--warmup", min=0, help="Seconds before the measurement.")],
     "processes": Annotated[int, typer.Option(min=1, help="Processes that share the connections.")],
     "backlog": Annotated[int, typer.Option("-m", "--messages", min=1, help="Messages of the backlog.")],
-    "pull": Annotated[int, typer.Option(min=1, help="Messages of one pull.")],
+    "pull": Annotated[int, typer.Option(min=1, help="Messages per pull.")],
 }
-"""By the name of the Workload's field."""
+"""Options by the name of the Workload's field."""
 
 TARGET: Final[dict[str, Any]] = {
-    "target": Annotated[str | None, typer.Argument(metavar="[HOST:PORT]", help="A broker; or give -n.")],
+    "target": Annotated[str | None, typer.Argument(metavar="[HOST:PORT]", help="A broker; or set -n.")],
     "namesrv": Annotated[
-        str | None, typer.Option("-n", "--namesrv", metavar="ADDR;ADDR", help="Name servers instead.")
+        str | None, typer.Option("-n", "--namesrv", metavar="ADDR;ADDR", help="Name servers, instead of a broker.")
     ],
 }
 
 TLS: Final[dict[str, Any]] = {
-    "tls": Annotated[bool, typer.Option("--tls", help="Encrypt, and check who answers.")],
-    "ca": Annotated[Path | None, typer.Option(metavar="FILE", help="Who may sign servers' certificates (PEM).")],
-    "cert": Annotated[Path | None, typer.Option(metavar="FILE", help="For servers that ask for a certificate (PEM).")],
-    "key": Annotated[Path | None, typer.Option(metavar="FILE", help="Its key, if that is not with it.")],
-    "insecure": Annotated[bool, typer.Option("--insecure", help="Anybody may answer.")],
+    "tls": Annotated[bool, typer.Option("--tls", help="Use TLS and check the server's certificate.")],
+    "ca": Annotated[Path | None, typer.Option(metavar="FILE", help="Authorities that sign server certificates (PEM).")],
+    "cert": Annotated[Path | None, typer.Option(metavar="FILE", help="Client certificate, if servers require one.")],
+    "key": Annotated[Path | None, typer.Option(metavar="FILE", help="Key of --cert, if it is in another file.")],
+    "insecure": Annotated[bool, typer.Option("--insecure", help="Do not check the server's certificate.")],
 }
 
 OUTPUT: Final[dict[str, Any]] = {
@@ -65,35 +65,35 @@ OUTPUT: Final[dict[str, Any]] = {
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """The brokers that are meant: one by its address, or those of name servers; and how to talk to them."""
+    """The target brokers, one address or those of name servers, and the TLS settings."""
 
     target: str | None = None
     namesrv: str | None = None
     tls: TlsSettings | None = None
 
     def brokers(self) -> list[Broker]:
-        """ClientError, ValueError."""
+        """Return the target brokers. Raises ClientError, ValueError."""
         return find_brokers(self.target, self.namesrv, self.tls)
 
 
 class Output(msgspec.Struct, frozen=True):
-    """How figures are told."""
+    """How figures are printed."""
 
     as_json: bool = False
     plot: Path | None = None
 
 
 def tls_of(tls: bool, ca: Path | None, cert: Path | None, key: Path | None, insecure: bool) -> TlsSettings | None:
-    """What the options of TLS mean; typer.BadParameter if they are given without --tls."""
+    """Return the TLS settings of the options. Raises typer.BadParameter if they are set without --tls."""
     if tls:
         return TlsSettings(trust_cert_path=ca, cert_path=cert, key_path=key, check_server=not insecure)
     if ca or cert or key or insecure:
-        raise typer.BadParameter("--ca, --cert, --key and --insecure go with --tls")
+        raise typer.BadParameter("--ca, --cert, --key and --insecure need --tls")
     return None
 
 
 def cluster_of(target: str | None, namesrv: str | None, **tls: Any) -> Cluster:
-    """What the options of a target mean."""
+    """Return the target of the options."""
     return Cluster(target, namesrv, tls_of(**tls))
 
 
@@ -102,11 +102,11 @@ SHARED: Final[dict[str, tuple[dict[str, Any], Callable[..., object]]]] = {
     "tls": (TLS, tls_of),
     "output": (OUTPUT, Output),
 }
-"""Parameter of a command -> the options behind it, and what makes one of the others."""
+"""Parameter of a command -> its options, and the function that builds the object from their values."""
 
 
 def options(*names: str, **defaults: object) -> Callable[[Command], Command]:
-    """Give a command the options of these fields of a Workload, and those of what else it takes: see above."""
+    """Add the options of these Workload fields and of the command's other parameters (see the module docstring)."""
     load = {name: LOAD[name] for name in (*names, *defaults)}
     given = {name: getattr(Workload(), name) for name in names} | defaults
 

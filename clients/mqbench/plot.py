@@ -1,6 +1,7 @@
-"""Latency and throughput over the time of a run, as a picture: SVG by hand, PNG by matplotlib (extra `bench`).
+"""Latency and throughput over the time of a run, as a picture: SVG without dependencies, PNG by matplotlib.
 
-Two panels over one time axis: p50, p99 and the largest latency in ms, on a logarithmic scale, and messages per second.
+Two panels over one time axis: p50, p99 and the maximum latency in ms, on a logarithmic scale, and messages per second.
+PNG needs the extra `bench`.
 """
 
 from collections.abc import Sequence
@@ -25,15 +26,15 @@ Points = list[tuple[float, float]]
 
 
 class NoPlot(Exception):
-    """A picture that cannot be drawn here."""
+    """The picture cannot be drawn."""
 
 
 def save_plot(path: Path, title: str, timeline: Sequence[Interval]) -> None:
-    """Draw into a file, by the ending of its name: .svg or .png. NoPlot, OSError."""
+    """Draw into a file, in the format of its suffix: .svg or .png. Raises NoPlot, OSError."""
     writers = {".svg": save_svg, ".png": save_png}
     writer = writers.get(path.suffix.lower())
     if writer is None:
-        raise NoPlot(f"a plot is an .svg or a .png, not {path.name}")
+        raise NoPlot(f"a plot must be .svg or .png, not {path.name}")
     if not timeline:
         raise NoPlot("nothing was measured, so there is nothing to plot")
     writer(path, title, timeline)
@@ -45,7 +46,7 @@ def save_svg(path: Path, title: str, timeline: Sequence[Interval]) -> None:
 
 
 def save_png(path: Path, title: str, timeline: Sequence[Interval]) -> None:
-    """Draw a PNG; NoPlot without matplotlib."""
+    """Draw a PNG. Raises NoPlot without matplotlib."""
     try:
         figures: Any = import_module("matplotlib.figure")
     except ImportError:
@@ -64,23 +65,23 @@ def save_png(path: Path, title: str, timeline: Sequence[Interval]) -> None:
 
 
 def latency_line(name: str, timeline: Sequence[Interval]) -> Points:
-    """One of LINES in milliseconds over seconds."""
+    """Return one of LINES, in milliseconds over seconds."""
     return [(interval.at_s, max(LEAST_MS, getattr(interval, f"{name}_ns") / 1e6)) for interval in timeline]
 
 
 def rate_line(timeline: Sequence[Interval]) -> Points:
-    """Messages per second over seconds."""
+    """Return messages per second over seconds."""
     return [(interval.at_s, interval.messages / max(interval.seconds, 1e-9)) for interval in timeline]
 
 
 def svg_of(title: str, timeline: Sequence[Interval]) -> str:
-    """The picture's text."""
+    """Return the SVG text."""
     lines = {name: latency_line(name, timeline) for name, _ in LINES}
     values = [value for points in lines.values() for _, value in points]
     low, high = floor(log10(min(values))), max(ceil(log10(max(values))), floor(log10(min(values))) + 1)
     last_s = max(timeline[-1].at_s, 1e-3)
     rates = rate_line(timeline)
-    most = nice(max(value for _, value in rates))
+    most = round_up(max(value for _, value in rates))
     parts = [f'<text x="{LEFT}" y="22" font-size="15">{escape(title)}</text>']
     for power in range(low, high + 1):
         y = TOP + LATENCY_HEIGHT * (high - power) / (high - low)
@@ -104,27 +105,27 @@ def svg_of(title: str, timeline: Sequence[Interval]) -> str:
 
 
 def x_of(at_s: float, last_s: float) -> float:
-    """Where a time stands."""
+    """Return the x coordinate of a time."""
     return LEFT + (WIDTH - LEFT - RIGHT) * at_s / last_s
 
 
-def nice(value: float) -> float:
-    """The next larger number with one digit that counts."""
+def round_up(value: float) -> float:
+    """Return the next larger number with one significant digit."""
     step = 10.0 ** floor(log10(max(value, 1.0)))
     return float(ceil(max(value, 1.0) / step) * step)
 
 
 def rule(y: float) -> str:
-    """A line across a panel."""
+    """Return a horizontal grid line."""
     return f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
 
 
 def label(x: float, y: float, text: str, anchor: str, colour: str = "#333") -> str:
-    """A few words."""
+    """Return a text label."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
 
 
 def polyline(points: Points, colour: str) -> str:
-    """A line through points."""
+    """Return a line through the points."""
     text = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="1.2"/>'

@@ -1,13 +1,13 @@
-"""Sends that were encoded before the run, in one block of memory; a round over them patches three numbers.
+"""Send requests encoded before the run, in one block of memory; each pass over the block patches three numbers.
 
     block      frame 0 | frame 1 | ... | frame n-1 | again from the start
-    frame      what a Java client sends: JSON header, UNIQ_KEY, one key, WAIT, TAGS, body
-    patched    born time            13 digits, the time at which the frame leaves
+    frame      the request of a Java client: JSON header, UNIQ_KEY, one key, WAIT, TAGS, body
+    patched    born time            13 digits, the time at which the frame is sent
                opaque               10 digits: the upper ones count the rounds, the lower ones are the frame's number
-               UNIQ_KEY             8 of its 32 digits count the rounds; the others name block, frame and message
+               UNIQ_KEY             8 of its 32 digits count the rounds; the others identify block, frame and message
 
-All patched fields have a fixed width and are the same for all frames that leave together (clients.mqbench.in_flight).
-A test holds each frame to the same request encoded anew. Source: docs/formats.md, "Send".
+All patched fields have a fixed width and are the same for all frames that are sent together
+(clients.mqbench.in_flight). A test compares each frame with a newly encoded request. Source: docs/formats.md, "Send".
 """
 
 import os
@@ -26,7 +26,7 @@ from skylarkmq.protocol.serialize import encode_command
 
 GROUP: Final = "mqbench"
 TAG: Final = "TagA"
-FIRST_OPAQUE: Final = 1_000_000_000  # ten digits, and within 31 bits up to twice that
+FIRST_OPAQUE: Final = 1_000_000_000  # ten digits; twice as much still fits into 31 bits
 OPAQUE_DIGITS: Final = 10
 FIRST_BORN_MS: Final = 10**12
 BORN_DIGITS: Final = 13
@@ -43,7 +43,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One frame's numbers: which frame of which block, in which round, born when."""
+    """The numbers of one frame: block, frame, round, and born time."""
 
     block: int
     number: int
@@ -52,7 +52,10 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Block:
-    """Frames for one connection, `targets` in turn, `batch` messages each. `number` tells blocks apart (16 bits)."""
+    """Frames for one connection, cycling over `targets`, with `batch` messages each.
+
+    `number` (16 bits) identifies it.
+    """
 
     def __init__(self, number: int, targets: list[Target], frames: int, size: int, batch: int = 1) -> None:
         self.frames = frames
@@ -68,8 +71,8 @@ class Block:
         self._bytes = bytearray(b"".join(texts))
         self.view = memoryview(self._bytes)
         starts: Ints = self.ends[:-1]
-        places = [self._fields(text) for text in texts]
-        born, opaques, rounds = (np.array(column, np.int64) for column in zip(*places, strict=True))
+        positions = [self._fields(text) for text in texts]
+        born, opaques, rounds = (np.array(column, np.int64) for column in zip(*positions, strict=True))
         self._born = Field(self._bytes, starts + born, BORN_DIGITS)
         self._opaque = Field(self._bytes, starts + opaques, opaque_digits)
         self._rounds = Field(self._bytes, (starts[:, None] + rounds).ravel(), ROUND_DIGITS)
@@ -79,7 +82,7 @@ class Block:
         return f"<Block {self.frames} frames, {len(self._bytes)} bytes>"
 
     def patch(self, first: int, end: int, round_: int, born_ms: int) -> int:
-        """Make frames `first` to `end` those of a round, born at a time; returns the opaque of frame 0 of the round."""
+        """Patch frames `first` to `end` for a round and a born time; return the opaque of frame 0 in that round."""
         round_ %= self._most_rounds
         opaque: int = FIRST_OPAQUE + round_ * self.opaque_step
         self._born.fill(first, end, b"%013d" % born_ms)
@@ -88,11 +91,11 @@ class Block:
         return opaque
 
     def bytes_of(self, first: int, end: int) -> memoryview:
-        """The bytes of frames `first` to `end`."""
+        """Return the bytes of frames `first` to `end`."""
         return self.view[self.ends[first] : self.ends[end]]
 
     def _fields(self, text: bytes) -> tuple[int, int, list[int]]:
-        """Where in a frame born time, opaque, and the rounds in its unique ids stand."""
+        """Return the positions in a frame of the born time, the opaque, and the rounds in its unique ids."""
         header_end = 8 + int.from_bytes(text[5:8], "big")
         uniques = []
         at = 0
@@ -104,7 +107,7 @@ class Block:
 
 
 def encode(target: Target, message: Message, opaque_step: int, body: bytes, batch: int = 1) -> bytes:
-    """One frame, as the protocol's own encoder makes it."""
+    """Return one frame, encoded by the protocol's own encoder."""
     first = message.number * batch
     texts = [properties(message, first + number) for number in range(batch)]
     header = SendMessageV2Header(
@@ -132,6 +135,6 @@ def encode(target: Target, message: Message, opaque_step: int, body: bytes, batc
 
 
 def properties(message: Message, member: int) -> str:
-    """The property string of the member-th message of a block."""
+    """Return the property string of a frame's message at index `member`."""
     unique = f"7F000001{os.getpid() & 0xFFFF:04X}{message.block & 0xFFFF:04X}{message.round:08X}{member:08X}"
     return f"KEYS\x01k{member}\x02UNIQ_KEY\x01{unique}\x02WAIT\x01true\x02TAGS\x01{TAG}"

@@ -1,10 +1,10 @@
-"""Queues read as a consumer reads them: one pull in flight for each queue, up to so many messages each.
+"""Queues read like a consumer reads them: one pull in flight per queue, each with a maximum number of messages.
 
-Every pull brings its own subscription (`*`), so no group is joined and no offset committed: reading changes nothing,
-and a backlog may be read again and again. What a queue does when it has nothing more is its `Ending`: stop, begin again
-at the first message, or wait for the next one (long polling). Messages are counted by the offsets that answers tell,
-which without a filter are the messages in their bodies; those who follow look at each message for the time of its
-birth. Source: docs/formats.md, "Pull".
+Every pull carries its own subscription (`*`), so no group is joined and no offset committed: reading changes nothing,
+and a backlog can be read repeatedly. `Ending` determines what happens at the end of a queue: stop, begin again at the
+first message, or wait for the next one (long polling). Messages are counted by the offsets in the responses, which
+without a filter equals the number of messages in the bodies. With FOLLOW, the born time of each message is read, too.
+Source: docs/formats.md, "Pull".
 """
 
 import re
@@ -23,8 +23,8 @@ from skylarkmq.clients.mqbench.clusters import Bounds, Broker
 from skylarkmq.clients.mqbench.histogram import Histogram
 from skylarkmq.clients.mqbench.loop import Loop
 from skylarkmq.clients.mqbench.prepared_frames import FIRST_OPAQUE, GROUP
-from skylarkmq.clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
-from skylarkmq.clients.mqbench.send_load import UNBOUNDED, AtEdge, after, nothing
+from skylarkmq.clients.mqbench.recorder import Figures, OnInterval, Recorder, ignore_interval
+from skylarkmq.clients.mqbench.send_load import UNBOUNDED, AtEdge, after, do_nothing
 from skylarkmq.clients.mqbench.sockets import connect_nonblocking
 from skylarkmq.clients.mqbench.workloads import Workload
 from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode
@@ -33,7 +33,7 @@ from skylarkmq.protocol.headers.pull import PullMessageHeader
 from skylarkmq.protocol.serialize import encode_command
 
 BUFFER_BYTES: Final = 1 << 20
-MOST_OF_A_TURN: Final = 8  # reads
+MAX_READS_PER_ITERATION: Final = 8  # reads per iteration
 SUSPEND_MS: Final = 15_000
 OFFSET_PLACE: Final = 8_999_999_999_999_999_999
 NOTHING_THERE: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
@@ -50,7 +50,7 @@ BORN_AT: Final = 40  # docs/formats.md, "CommitLog record"
 
 
 class Ending(Enum):
-    """What a queue does at its end."""
+    """What happens at the end of a queue."""
 
     STOP = "stop"
     AGAIN = "again"
@@ -58,18 +58,18 @@ class Ending(Enum):
 
 
 class Queue(msgspec.Struct):
-    """A queue that is read. `template` is its pull with places for offset and opaque."""
+    """A queue that is read. `template` is its pull request, with placeholders for offset and opaque."""
 
     bounds: Bounds
     template: bytes
     offset: int
     asked_ns: int = 0
-    waits: bool = False  # an answer is due
+    is_outstanding: bool = False  # a response is outstanding
     done: bool = False
     not_before_ns: int = 0
 
 
-class PullLane:
+class PullConnection:
     """One connection's queues."""
 
     def __init__(
@@ -95,7 +95,7 @@ class PullLane:
         self._unwritten = b""
 
     def __repr__(self) -> str:
-        return f"<PullLane {len(self._queues)} queues>"
+        return f"<PullConnection {len(self._queues)} queues>"
 
     @property
     def blocked(self) -> bool:
@@ -108,9 +108,9 @@ class PullLane:
     def pump(self, now_ns: int) -> None:
         frames = []
         for number, queue in enumerate(self._queues):
-            if queue.waits or queue.done or queue.not_before_ns > now_ns:
+            if queue.is_outstanding or queue.done or queue.not_before_ns > now_ns:
                 continue
-            queue.waits, queue.asked_ns = True, now_ns
+            queue.is_outstanding, queue.asked_ns = True, now_ns
             frames.append(framed(queue.template % (queue.offset, FIRST_OPAQUE + number)))
         if frames:
             self.outstanding += len(frames)
@@ -118,7 +118,7 @@ class PullLane:
             self.writable()
 
     def readable(self) -> None:
-        for _ in range(MOST_OF_A_TURN):
+        for _ in range(MAX_READS_PER_ITERATION):
             try:
                 count = self.socket.recv_into(self._view[self._filled :])
             except BlockingIOError:
@@ -126,7 +126,7 @@ class PullLane:
             if not count:
                 raise ConnectionError("the broker closed the connection")
             self._filled += count
-            self._take_answers()
+            self._handle_responses()
             if self.outstanding < len(self._queues):
                 return
 
@@ -138,9 +138,9 @@ class PullLane:
         self._unwritten = self._unwritten[taken:]
 
     def _idle(self) -> Iterator[Queue]:
-        return (queue for queue in self._queues if not queue.waits and not queue.done)
+        return (queue for queue in self._queues if not queue.is_outstanding and not queue.done)
 
-    def _take_answers(self) -> None:
+    def _handle_responses(self) -> None:
         at, filled, view = 0, self._filled, self._view
         needed = 0
         while filled - at >= 8:
@@ -149,7 +149,7 @@ class PullLane:
             if filled - at < needed:
                 break
             header_end = at + 8 + (SIZE.unpack_from(view, at + 4)[0] & 0xFFFFFF)
-            self._answered(bytes(view[at + 8 : header_end]), header_end, at + needed)
+            self._handle_response(bytes(view[at + 8 : header_end]), header_end, at + needed)
             at += needed
         if at:
             rest = bytes(view[at:filled])
@@ -159,17 +159,17 @@ class PullLane:
             self._buffer = self._buffer[: self._filled].ljust(needed, b"\0")
             self._view = memoryview(self._buffer)
 
-    def _answered(self, header: bytes, body_at: int, body_end: int) -> None:
+    def _handle_response(self, header: bytes, body_at: int, body_end: int) -> None:
         now_ns = time.perf_counter_ns()
         opaque, code = number_in(OPAQUE_IN, header), number_in(CODE_IN, header)
         queue = self._queues[opaque - FIRST_OPAQUE]
-        queue.waits = False
+        queue.is_outstanding = False
         self.outstanding -= 1
         if code == ResponseCode.SUCCESS:
             following = number_in(NEXT_IN, header)
             self.body_bytes += body_end - body_at
             if self._ending is Ending.FOLLOW:
-                self._note_births(body_at, body_end)
+                self._record_ages(body_at, body_end)
             latency = np.array([now_ns - queue.asked_ns], np.int64)
             self._recorder.record(now_ns, latency, following - queue.offset)
             queue.offset = following
@@ -185,8 +185,8 @@ class PullLane:
             queue.done = self._ending is Ending.STOP
             queue.offset = queue.bounds.first
 
-    def _note_births(self, at: int, end: int) -> None:
-        """The ages of the messages of a body."""
+    def _record_ages(self, at: int, end: int) -> None:
+        """Record the ages of the messages of a body."""
         now_ms = time.time() * 1000
         ages, view = [], self._view
         while at < end:
@@ -196,30 +196,30 @@ class PullLane:
 
 
 class PullLoad:
-    """A workload's queues, read over its connections in this process."""
+    """A workload's queues, read over the connections of this process."""
 
     def __init__(
-        self, workload: Workload, bounds: list[Bounds], ending: Ending, on_interval: OnInterval = nobody
+        self, workload: Workload, bounds: list[Bounds], ending: Ending, on_interval: OnInterval = ignore_interval
     ) -> None:
         self._workload = workload
         self.recorder = Recorder(on_interval)
-        self.lanes = [
-            PullLane(connect_nonblocking(broker, BUFFER_BYTES), share, workload.pull, ending, self.recorder)
+        self.connections = [
+            PullConnection(connect_nonblocking(broker, BUFFER_BYTES), share, workload.pull, ending, self.recorder)
             for broker, share in shares(bounds, workload.connections)
         ]
-        self._loop = Loop(self.lanes)
+        self._loop = Loop(self.connections)
 
     def __repr__(self) -> str:
-        return f"<PullLoad {len(self.lanes)} lanes {self.recorder!r}>"
+        return f"<PullLoad {len(self.connections)} connections {self.recorder!r}>"
 
-    def run(self, at_edge: AtEdge = nothing) -> Figures:
-        """Warm up, then measure until the time is over; `at_edge` is called as the measuring begins and ends."""
+    def run(self, at_edge: AtEdge = do_nothing) -> Figures:
+        """Warm up, then measure until the time is over; `at_edge` is called at the begin and end of the measurement."""
         self._loop.run(after(self._workload.warmup_s))
         return self._measure(after(self._workload.seconds), at_edge)
 
     def read_all(self) -> Figures:
-        """Read until every queue has come to its end."""
-        return self._measure(UNBOUNDED, nothing)
+        """Read until every queue has ended."""
+        return self._measure(UNBOUNDED, do_nothing)
 
     def close(self) -> None:
         """Close the connections."""
@@ -229,16 +229,16 @@ class PullLoad:
         recorder = self.recorder
         at_edge()
         cpu_s, body_bytes = time.process_time(), self._body_bytes()
-        for lane in self.lanes:
-            lane.end_to_end = Histogram()
+        for connection in self.connections:
+            connection.end_to_end = Histogram()
         recorder.begin(time.perf_counter_ns())
         self._loop.run(until_ns)
         recorder.end(time.perf_counter_ns())
         cpu_s = time.process_time() - cpu_s
         at_edge()
         end_to_end = Histogram()
-        for lane in self.lanes:
-            end_to_end.merge(lane.end_to_end)
+        for connection in self.connections:
+            end_to_end.merge(connection.end_to_end)
         return Figures(
             seconds=(recorder.ended_ns - recorder.begun_ns) / 1e9,
             requests=recorder.requests,
@@ -247,17 +247,17 @@ class PullLoad:
             latency=recorder.histogram,
             timeline=recorder.timeline,
             loader_cpu_s=cpu_s,
-            refused=dict(sum((lane.refused for lane in self.lanes), Counter[int]())),
-            remark=next((lane.remark for lane in self.lanes if lane.remark), ""),
+            refused=dict(sum((connection.refused for connection in self.connections), Counter[int]())),
+            remark=next((connection.remark for connection in self.connections if connection.remark), ""),
             end_to_end=end_to_end if end_to_end.count else None,
         )
 
     def _body_bytes(self) -> int:
-        return sum(lane.body_bytes for lane in self.lanes)
+        return sum(connection.body_bytes for connection in self.connections)
 
 
 def shares(bounds: list[Bounds], connections: int) -> list[tuple[Broker, list[Bounds]]]:
-    """Each broker's queues, dealt out to so many connections; a connection without queues is left out."""
+    """Distribute each broker's queues to `connections` connections; connections without queues are omitted."""
     by_broker: dict[Broker, list[Bounds]] = {}
     for queue in bounds:
         by_broker.setdefault(queue.broker, []).append(queue)
@@ -269,7 +269,7 @@ def shares(bounds: list[Bounds], connections: int) -> list[tuple[Broker, list[Bo
 
 
 def pull_template(queue: Bounds, most: int, follows: bool) -> bytes:
-    """The header of a queue's pulls, encoded, with %-places for offset and opaque."""
+    """Return the encoded header of a queue's pulls, with %-placeholders for offset and opaque."""
     header = PullMessageHeader(
         consumer_group=GROUP,
         topic=queue.topic,
@@ -291,11 +291,11 @@ def pull_template(queue: Bounds, most: int, follows: bool) -> bytes:
 
 
 def framed(header: bytes) -> bytes:
-    """A JSON header without a body as a frame."""
+    """Return a JSON header without a body as a frame."""
     return SIZE.pack(4 + len(header)) + SIZE.pack(len(header)) + header
 
 
 def number_in(pattern: re.Pattern[bytes], header: bytes) -> int:
-    """The number that a pattern finds, -1 if it finds none."""
+    """Return the number that a pattern finds; -1 if it finds none."""
     found = pattern.search(header)
     return int(found[1]) if found else -1

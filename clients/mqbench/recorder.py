@@ -1,7 +1,7 @@
-"""Latencies as they come in, and what is shown of them while the load runs.
+"""Latencies of a run, and the intervals that are shown while the load runs.
 
-Counting a latency must cost nothing next to sending a message, so they are kept as they come and counted some thousand
-at a time. Every INTERVAL_NS the line of the time line that ended is told to whoever watches.
+Counting a latency must cost nothing compared with sending a message, so latencies are collected and counted some
+thousand at a time. Every INTERVAL_NS, the finished interval of the time line is passed to `on_interval`.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ SHOWN: Final = (50.0, 99.0)
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """A quarter of a second: when it ended (since the start), messages, latencies in ns."""
+    """A quarter of a second: its end (seconds since the start), messages, latencies in ns."""
 
     at_s: float
     seconds: float
@@ -31,14 +31,14 @@ class Interval(msgspec.Struct, frozen=True):
 OnInterval = Callable[[Interval], None]
 
 
-def nobody(_: Interval) -> None:
-    """Watches nothing."""
+def ignore_interval(_: Interval) -> None:
+    """Ignore the interval."""
 
 
 class Recorder:
-    """What a run measured so far. Counts only between `begin` and `end`, whose times are the clock's of `now_ns`."""
+    """Measurements of a run. It counts only between `begin` and `end`; times are those of the clock of `now_ns`."""
 
-    def __init__(self, on_interval: OnInterval = nobody) -> None:
+    def __init__(self, on_interval: OnInterval = ignore_interval) -> None:
         self.histogram = Histogram()
         self.timeline: list[Interval] = []
         self.messages = 0
@@ -55,12 +55,12 @@ class Recorder:
         return f"<Recorder {self.messages} messages>"
 
     def begin(self, now_ns: int) -> None:
-        """Count from now on."""
+        """Start counting."""
         self.begun_ns = self._interval_ns = now_ns
         self._recording = True
 
     def end(self, now_ns: int) -> None:
-        """Count no more."""
+        """Stop counting."""
         self._recording = False
         self.ended_ns = now_ns
         self._fold()
@@ -68,7 +68,7 @@ class Recorder:
             self._close_interval(now_ns)
 
     def record(self, now_ns: int, latencies_ns: Ints, messages: int) -> None:
-        """Requests were answered; so many messages were accepted, or came with them."""
+        """Record responses; `messages` is the number of accepted or received messages."""
         if not self._recording:
             return
         self.messages += messages
@@ -109,10 +109,10 @@ class Recorder:
 
 
 class Figures(msgspec.Struct):
-    """What a run measured. `messages` passed within `seconds`, without refused ones; `loader_cpu_s` is this side's CPU.
+    """Measurements of a run: `messages` that were not rejected, within `seconds`; `loader_cpu_s`: CPU of the loader.
 
-    `latency` is that of requests: of sends from the time at which they were due, of pulls from their leaving.
-    `end_to_end`, of consumers that follow: from a message's birth, in whole milliseconds, to its arrival.
+    `latency` is that of requests: of sends from their due time, of pulls from the time of the request. `end_to_end`,
+    for consumers that follow: from a message's born time, in whole milliseconds, to its arrival.
     """
 
     seconds: float
@@ -133,11 +133,11 @@ class Figures(msgspec.Struct):
 
     @property
     def mb_per_s(self) -> float:
-        """Millions of bytes per second: of bodies that were sent, of whole records that were read."""
+        """Millions of bytes per second: of bodies for sends, of whole records for reads."""
         return self.body_bytes / max(self.seconds, 1e-9) / 1e6
 
     def to_json(self) -> dict[str, object]:
-        """As `--json` prints it: microseconds, per second."""
+        """Return the figures in the format of `--json`: microseconds, and rates per second."""
         figures: dict[str, object] = {
             "seconds": round(self.seconds, 3),
             "requests": self.requests,
@@ -165,7 +165,7 @@ class Figures(msgspec.Struct):
 
 
 def latencies(histogram: Histogram) -> dict[str, float]:
-    """Mean, percentiles and maximum in microseconds, by name (`p99.9`)."""
+    """Return mean, percentiles and maximum in microseconds, by name (`p99.9`)."""
     values = zip(PERCENTILES, histogram.percentiles(), strict=True)
     figures = {"mean": round(histogram.mean_ns / 1000, 3)}
     figures |= {f"p{percent:g}": value / 1000 for percent, value in values}
@@ -173,9 +173,9 @@ def latencies(histogram: Histogram) -> dict[str, float]:
 
 
 def merged(parts: list[Figures]) -> Figures:
-    """One run out of those of several processes at the same time.
+    """Combine the figures of several concurrent processes.
 
-    Counts and histograms are exact; of the time line's percentiles the worst process's is shown.
+    Counts and histograms are exact; the percentiles of the time line are those of the slowest process.
     """
     first, *others = parts
     for part in others:
@@ -190,12 +190,12 @@ def merged(parts: list[Figures]) -> Figures:
             first.refused[code] = first.refused.get(code, 0) + count
         if first.end_to_end is not None and part.end_to_end is not None:
             first.end_to_end.merge(part.end_to_end)
-    first.timeline = [together(list(at)) for at in zip(*(part.timeline for part in parts), strict=False)]
+    first.timeline = [combined(list(at)) for at in zip(*(part.timeline for part in parts), strict=False)]
     return first
 
 
-def together(intervals: list[Interval]) -> Interval:
-    """The same quarter of a second, of several processes."""
+def combined(intervals: list[Interval]) -> Interval:
+    """Combine the same quarter of a second of several processes."""
     return Interval(
         at_s=max(interval.at_s for interval in intervals),
         seconds=max(interval.seconds for interval in intervals),

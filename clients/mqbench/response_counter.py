@@ -1,14 +1,14 @@
-"""Which requests were answered, out of a stream of answers that have no bodies.
+"""Finds the opaques in a stream of responses without bodies.
 
-Answers are not decoded. A compiled module looks for `"opaque":` (protocol/compiled/in_flight.py; else NumPy does, for
-the two letters which tell that from all else in an accepted answer), takes the ten digits behind it (see `prepared`:
-all opaques of ours have ten), and looks whether the code at the beginning of each header is 0. What is behind the
-digits of an opaque has one length for all answers of a broker, which the first answer tells; so the place of the next
-code is known.
+Responses are not decoded. A compiled module (protocol/compiled/in_flight.py) searches for `"opaque":`; without it,
+NumPy searches for the two letters that distinguish this key from all other text in a successful response. Then the ten
+digits after the key are read (see `prepared_frames`: all of our opaques have ten), and the code at the beginning of
+each header is compared with 0. The bytes after the opaque have the same length in all responses of a broker. The first
+response determines this length, and thereby the position of the next code.
 
-Where that does not hold (an answer was refused, a remark looks like an opaque) the same bytes are read again, by
-regular expressions; and so are few answers where there is no leaf, since that is sooner. An answer counts once it has
-arrived up to its opaque; what is behind that waits for the next read.
+If that does not hold (a request was rejected, a remark looks like an opaque), regular expressions read the same bytes
+again. They also read short data if there is no compiled module, because they are faster there. A response counts once
+it has arrived up to its opaque; the bytes after that are skipped in the next read.
 """
 
 import re
@@ -22,7 +22,7 @@ from skylarkmq.clients.mqbench.histogram import Ints
 from skylarkmq.protocol import compiled
 
 DIGITS: Final = 10
-SHORT: Final = 8192  # bytes: fewer answers than NumPy's calls are worth
+SHORT: Final = 8192  # bytes; for fewer responses, NumPy's calls do not pay off
 CODE_AT: Final = 16  # in a frame: length words, then {"code":
 LETTER_P, LETTER_A, ZERO, COMMA = b"pa0,"
 BEHIND_P: Final = len('paque":')
@@ -33,37 +33,37 @@ ACCEPTED: Final = b'{"code":0,'
 CODE: Final = re.compile(rb'"code":(\d+)')
 REMARK: Final = re.compile(rb'"remark":"((?:[^"\\]|\\.)*)')
 POWERS: Final = 10.0 ** np.arange(DIGITS - 1, -1, -1)
-OF_ZEROS: Final = 48 * POWERS.sum()  # what ten times the letter 0 add up to
+OF_ZEROS: Final = 48 * POWERS.sum()  # the sum of ten characters "0", by powers of ten
 
 _NOTHING: Final[Ints] = np.zeros(0, np.int64)
 
 
-class Answers:
-    """One connection's answers. `refused` counts codes but 0, `refusals` all of them; `remark` came with the first."""
+class ResponseCounter:
+    """Counts the responses of one connection: `refused` by code, `refusals` in total; `remark` is that of the first."""
 
     __slots__ = ("_behind", "_rest", "refusals", "refused", "remark")
 
     def __init__(self) -> None:
         self._rest = b""
-        self._behind = 0  # bytes of an answer behind its opaque
+        self._behind = 0  # bytes of a response after its opaque
         self.refused: Counter[int] = Counter()
         self.refusals = 0
         self.remark = ""
 
     def __repr__(self) -> str:
-        return f"<Answers refused={dict(self.refused)}>"
+        return f"<ResponseCounter refused={dict(self.refused)}>"
 
     def feed(self, data: bytes) -> Ints:
-        """The opaque numbers that a read completes, in their order."""
+        """Return the opaques that a read completes, in order."""
         if self._rest:
             data = self._rest + data
         plain = opaques_in_common_layout(data, self._behind) if self._behind and len(data) >= LEAST else None
-        opaques, last = plain or self._look(data)
+        opaques, last = plain or self._feed_by_regex(data)
         self._rest = data[last:]
         return opaques
 
-    def _look(self, data: bytes) -> tuple[Ints, int]:
-        """As `feed`, for any answers; returns also where what it took ends."""
+    def _feed_by_regex(self, data: bytes) -> tuple[Ints, int]:
+        """Like `feed`, for any responses; also return the end of the bytes that were read."""
         found = OPAQUE.findall(data)
         if not found:
             return _NOTHING, 0
@@ -85,9 +85,9 @@ class Answers:
 
 
 def opaques_by_numpy(data: bytes, behind: int) -> tuple[Ints, int] | None:
-    """The opaques of accepted answers, each with so many bytes behind its own, and where the last one ends.
+    """Return the opaques of successful responses, which have `behind` bytes after them, and the end of the last one.
 
-    None if one was refused, or is not as the others. `data` begins with what is behind an answer's opaque.
+    None if a request was rejected, or a response has another length. `data` begins with the bytes after an opaque.
     """
     text = np.frombuffer(data, np.uint8)
     letters = np.flatnonzero(text[: 1 - BEHIND_P - DIGITS] == LETTER_P)
@@ -102,13 +102,13 @@ def opaques_by_numpy(data: bytes, behind: int) -> tuple[Ints, int] | None:
 
 
 def numbers(data: bytes, at: Ints) -> Ints:
-    """The numbers of ten digits that stand at places of a text."""
+    """Return the numbers of ten digits at these positions of a text."""
     texts: npt.NDArray[np.bytes_] = np.ndarray((len(data) - DIGITS + 1,), f"S{DIGITS}", data, strides=(1,))
     digits = texts[at].view(np.uint8).reshape(len(at), DIGITS)
     found: Ints = (digits.astype(np.float64) @ POWERS - OF_ZEROS).astype(np.int64)
     return found
 
 
-_leaf = compiled.load("in_flight")
-opaques_in_common_layout = opaques_by_numpy if _leaf is None else _leaf.opaques_in_common_layout
-LEAST: Final = SHORT if _leaf is None else 0
+_compiled = compiled.load("in_flight")
+opaques_in_common_layout = opaques_by_numpy if _compiled is None else _compiled.opaques_in_common_layout
+LEAST: Final = SHORT if _compiled is None else 0

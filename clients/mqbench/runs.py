@@ -1,7 +1,7 @@
-"""A workload run, in one process or in several: what the commands call, and what a benchmark of ours may call too.
+"""Runs of a workload, in one process or several: the functions behind the commands, also used by our benchmarks.
 
-Several processes each take a share of the connections and of the rate; each tells its intervals and at last its figures
-over a pipe. They are spawned, not forked, so that none inherits a lock that another thread holds.
+Each of several processes has a share of the connections and of the rate; it sends its intervals, and finally its
+figures, over a pipe. Processes are spawned, not forked, so they do not inherit locks that another thread holds.
 """
 
 import gc
@@ -11,47 +11,47 @@ from multiprocessing.connection import Connection, wait
 
 from skylarkmq.clients.mqbench.clusters import Bounds, Broker
 from skylarkmq.clients.mqbench.pull_load import Ending, PullLoad
-from skylarkmq.clients.mqbench.recorder import Figures, Interval, OnInterval, merged, nobody
-from skylarkmq.clients.mqbench.send_load import AtEdge, SendLoad, nothing
-from skylarkmq.clients.mqbench.single_send_load import OneSend
+from skylarkmq.clients.mqbench.recorder import Figures, Interval, OnInterval, ignore_interval, merged
+from skylarkmq.clients.mqbench.send_load import AtEdge, SendLoad, do_nothing
+from skylarkmq.clients.mqbench.single_send_load import SingleSendLoad
 from skylarkmq.clients.mqbench.workloads import Workload
 
 Part = Callable[[Workload, OnInterval], Figures]
 
 
 class ProcessFailed(Exception):
-    """One of several processes ended without figures."""
+    """A process of the load ended without figures."""
 
 
 def produce(
-    workload: Workload, brokers: list[Broker], on_interval: OnInterval = nobody, at_edge: AtEdge = nothing
+    workload: Workload, brokers: list[Broker], on_interval: OnInterval = ignore_interval, at_edge: AtEdge = do_nothing
 ) -> Figures:
-    """Send for the workload's time; `at_edge` is called as the measuring begins and ends (in one process only)."""
+    """Send for the workload's time; `at_edge` is called at the begin and end of the measurement (one process only)."""
     if workload.processes > 1:
         return in_processes(_produce_part, (brokers,), workload, on_interval)
     load = SendLoad(workload, brokers, on_interval)
     try:
-        return undisturbed(lambda: load.run(at_edge))
+        return without_garbage_collector(lambda: load.run(at_edge))
     finally:
         load.close()
 
 
-def fill(workload: Workload, brokers: list[Broker], on_interval: OnInterval = nobody) -> Figures:
-    """Send the workload's backlog, as fast as it goes."""
+def fill(workload: Workload, brokers: list[Broker], on_interval: OnInterval = ignore_interval) -> Figures:
+    """Send the workload's backlog at full speed."""
     load = SendLoad(workload, brokers, on_interval)
     try:
-        return undisturbed(lambda: load.send_exactly(workload.backlog))
+        return without_garbage_collector(lambda: load.send_exactly(workload.backlog))
     finally:
         load.close()
 
 
-def one_in_flight(
-    workload: Workload, broker: Broker, on_interval: OnInterval = nobody, at_edge: AtEdge = nothing
+def send_one_at_a_time(
+    workload: Workload, broker: Broker, on_interval: OnInterval = ignore_interval, at_edge: AtEdge = do_nothing
 ) -> Figures:
     """Send one message at a time for the workload's time."""
-    load = OneSend(workload, broker, on_interval)
+    load = SingleSendLoad(workload, broker, on_interval)
     try:
-        return undisturbed(lambda: load.run(at_edge))
+        return without_garbage_collector(lambda: load.run(at_edge))
     finally:
         load.close()
 
@@ -60,19 +60,19 @@ def consume(
     workload: Workload,
     bounds: list[Bounds],
     ending: Ending,
-    on_interval: OnInterval = nobody,
-    at_edge: AtEdge = nothing,
+    on_interval: OnInterval = ignore_interval,
+    at_edge: AtEdge = do_nothing,
 ) -> Figures:
-    """Read queues: to their end, or for the workload's time."""
+    """Read queues to their end, or for the workload's time."""
     load = PullLoad(workload, bounds, ending, on_interval)
     try:
-        return undisturbed(load.read_all if ending is Ending.STOP else lambda: load.run(at_edge))
+        return without_garbage_collector(load.read_all if ending is Ending.STOP else lambda: load.run(at_edge))
     finally:
         load.close()
 
 
-def undisturbed(work: Callable[[], Figures]) -> Figures:
-    """Run without the collector of garbage, of which a load makes none."""
+def without_garbage_collector(work: Callable[[], Figures]) -> Figures:
+    """Run without the garbage collector: a load creates no reference cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -89,20 +89,22 @@ def _produce_part(workload: Workload, brokers: list[Broker], on_interval: OnInte
 def in_processes(
     part: Callable[..., Figures], arguments: tuple[object, ...], workload: Workload, on_interval: OnInterval
 ) -> Figures:
-    """Run a part of the workload in each of its processes at once."""
+    """Run each process's part of the workload concurrently."""
     spawn = multiprocessing.get_context("spawn")
     count = min(workload.processes, workload.connections)
     ends: list[Connection] = []
     for number in range(count):
         ours, theirs = spawn.Pipe(duplex=False)
-        spawn.Process(target=_tell, args=(part, workload.share(number, count), arguments, theirs), daemon=True).start()
+        spawn.Process(
+            target=_run_part, args=(part, workload.share(number, count), arguments, theirs), daemon=True
+        ).start()
         theirs.close()
         ends.append(ours)
-    return merged(gathered(ends, on_interval))
+    return merged(collect_figures(ends, on_interval))
 
 
-def gathered(ends: list[Connection], on_interval: OnInterval) -> list[Figures]:
-    """What each process measured; intervals are passed on as they come. ProcessFailed."""
+def collect_figures(ends: list[Connection], on_interval: OnInterval) -> list[Figures]:
+    """Return the figures of each process; intervals are passed on as they arrive. Raises ProcessFailed."""
     figures: list[Figures] = []
     while ends:
         for end in wait(ends):
@@ -110,7 +112,7 @@ def gathered(ends: list[Connection], on_interval: OnInterval) -> list[Figures]:
             try:
                 told = end.recv()
             except EOFError:
-                raise ProcessFailed("a process of the load ended before its time") from None
+                raise ProcessFailed("a process of the load ended early") from None
             if isinstance(told, Interval):
                 on_interval(told)
             elif isinstance(told, Figures):
@@ -121,7 +123,9 @@ def gathered(ends: list[Connection], on_interval: OnInterval) -> list[Figures]:
     return figures
 
 
-def _tell(part: Callable[..., Figures], workload: Workload, arguments: tuple[object, ...], pipe: Connection) -> None:
+def _run_part(
+    part: Callable[..., Figures], workload: Workload, arguments: tuple[object, ...], pipe: Connection
+) -> None:
     try:
         pipe.send(part(workload, *arguments, pipe.send))
     except (OSError, ValueError) as error:

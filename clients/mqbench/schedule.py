@@ -1,9 +1,8 @@
-"""When messages are due at a fixed rate, whatever the broker does.
+"""Due times of messages at a fixed rate, independent of the broker.
 
-A loader that waits for a slow answer and only then sends the next message leaves out just those latencies that a
-steady sender would have met (coordinated omission). So the times are fixed beforehand: message n is due at
-start + n / rate, a message that could not leave on time leaves late, and its latency counts from the time at which it
-was due.
+A loader that waits for a slow response before it sends the next message omits exactly those latencies that a steady
+producer would have observed (coordinated omission). So the times are fixed in advance: message n is due at
+start + n / rate. A message that cannot leave on time leaves late, and its latency counts from its due time.
 """
 
 from typing import Final
@@ -15,13 +14,13 @@ NS: Final = 1_000_000_000
 
 
 class Schedule:
-    """Due times in nanoseconds of the clock that gave `start_ns`; `rate` is messages per second."""
+    """Due times in nanoseconds of the clock of `start_ns`; `rate` is messages per second."""
 
     __slots__ = ("_interval_ns", "sent", "start_ns")
 
     def __init__(self, rate: float, start_ns: int) -> None:
         if rate <= 0:
-            raise ValueError(f"a rate is messages per second and above 0, not {rate}")
+            raise ValueError(f"a rate must be above 0 messages per second, not {rate}")
         self._interval_ns = NS / rate
         self.start_ns = start_ns
         self.sent = 0
@@ -30,15 +29,15 @@ class Schedule:
         return f"<Schedule {NS / self._interval_ns:g}/s sent={self.sent}>"
 
     def due(self, now_ns: int) -> int:
-        """How many messages should have been sent by now and were not."""
+        """Return how many messages are due and not sent."""
         return int((now_ns - self.start_ns) / self._interval_ns) + 1 - self.sent
 
     def next_due_ns(self) -> int:
-        """When the next message is due."""
+        """Return the due time of the next message."""
         return self.start_ns + int(self.sent * self._interval_ns)
 
     def take(self, count: int) -> npt.NDArray[np.int64]:
-        """The due times of the next messages, which count as sent."""
+        """Return the due times of the next messages, and count them as sent."""
         numbers = np.arange(self.sent, self.sent + count)
         self.sent += count
         return self.start_ns + (numbers * self._interval_ns).astype(np.int64)

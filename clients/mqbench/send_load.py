@@ -1,8 +1,8 @@
-"""Many sends in flight on each connection: as many as the workload allows, or as many as a fixed rate wants.
+"""Many sends in flight on each connection: as many as the workload allows, or as many as a fixed rate needs.
 
-A lane goes round its block of prepared frames. A frame that is still unanswered when its turn comes again stops the
-lane until it is answered: the block has several times as many frames as may be in flight, so that this is the rare
-case of an answer far out of order.
+A connection cycles through its block of prepared frames. If the next frame is still in flight, the connection waits for
+its response. The block has several times as many frames as may be in flight, so this happens only if a response is far
+out of order.
 """
 
 import os
@@ -16,8 +16,8 @@ from skylarkmq.clients.mqbench.clusters import Broker
 from skylarkmq.clients.mqbench.in_flight import InFlight
 from skylarkmq.clients.mqbench.loop import Loop
 from skylarkmq.clients.mqbench.prepared_frames import Block, Target
-from skylarkmq.clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
-from skylarkmq.clients.mqbench.response_counter import Answers
+from skylarkmq.clients.mqbench.recorder import Figures, OnInterval, Recorder, ignore_interval
+from skylarkmq.clients.mqbench.response_counter import ResponseCounter
 from skylarkmq.clients.mqbench.schedule import Schedule
 from skylarkmq.clients.mqbench.sockets import connect_nonblocking
 from skylarkmq.clients.mqbench.workloads import Workload
@@ -32,20 +32,20 @@ DRAIN_NS: Final = 3_000_000_000
 AtEdge = Callable[[], None]
 
 
-def nothing() -> None:
-    """Done at the edges of a run that nobody else measures."""
+def do_nothing() -> None:
+    """Do nothing at the begin and end of the measurement."""
 
 
-class SendLane:
-    """One connection's sends. Sends as fast as answers come, unless it has a schedule."""
+class SendConnection:
+    """One connection's sends: at full speed, or by a schedule."""
 
     def __init__(self, connected: socket.socket, block: Block, in_flight: int, recorder: Recorder) -> None:
         self.socket = connected
         self.schedule: Schedule | None = None
         self.left = UNBOUNDED  # requests that may still be sent
         self.outstanding = 0
-        self.answers = Answers()
-        self.strays = 0  # answers to nothing that was asked
+        self.responses = ResponseCounter()
+        self.unmatched = 0  # responses that match no request
         self._block = block
         self._in_flight = in_flight
         self._recorder = recorder
@@ -54,7 +54,7 @@ class SendLane:
         self._flights = InFlight(block.frames, block.opaque_step)
 
     def __repr__(self) -> str:
-        return f"<SendLane {self.outstanding} in flight>"
+        return f"<SendConnection {self.outstanding} in flight>"
 
     @property
     def blocked(self) -> bool:
@@ -80,16 +80,16 @@ class SendLane:
         try:
             data = self.socket.recv(READ_BYTES)
         except BlockingIOError:
-            return  # a part of what TLS takes for one
+            return  # a part of a TLS record
         now_ns = time.perf_counter_ns()
         if not data:
             raise ConnectionError(f"{self.socket.getpeername()} closed the connection")
-        refusals = self.answers.refusals
-        opaques = self.answers.feed(data)
+        refusals = self.responses.refusals
+        opaques = self.responses.feed(data)
         taken_ns = self._flights.match(opaques, now_ns)
-        self.strays += len(opaques) - len(taken_ns)
+        self.unmatched += len(opaques) - len(taken_ns)
         self.outstanding -= len(taken_ns)
-        accepted = len(taken_ns) - (self.answers.refusals - refusals)
+        accepted = len(taken_ns) - (self.responses.refusals - refusals)
         self._recorder.record(now_ns, taken_ns, accepted * self._block.batch)
 
     def writable(self) -> None:
@@ -105,7 +105,7 @@ class SendLane:
             unwritten.pop(0)
 
     def _send(self, count: int, now_ns: int) -> int:
-        """Send up to `count` frames that lie one behind the other; returns how many."""
+        """Send up to `count` consecutive frames; return their number."""
         first, block = self._next, self._block
         end = self._flights.free_end(first, min(first + count, block.frames))
         count = end - first
@@ -126,23 +126,28 @@ class SendLane:
 
 
 class SendLoad:
-    """A workload's sends to one broker or several, in this process; `part` tells its blocks from other processes'."""
+    """A workload's sends from this process; `part` distinguishes its blocks from those of other processes."""
 
-    def __init__(self, workload: Workload, brokers: list[Broker], on_interval: OnInterval = nobody) -> None:
+    def __init__(self, workload: Workload, brokers: list[Broker], on_interval: OnInterval = ignore_interval) -> None:
         self._workload = workload
         self.recorder = Recorder(on_interval)
-        self.lanes = []
+        self.connections = []
         for number in range(workload.connections):
             broker = brokers[number % len(brokers)]
             block = self._block(number, broker)
-            self.lanes.append(SendLane(connect_nonblocking(broker), block, workload.in_flight, self.recorder))
-        self._loop = Loop(self.lanes)
+            self.connections.append(
+                SendConnection(connect_nonblocking(broker), block, workload.in_flight, self.recorder)
+            )
+        self._loop = Loop(self.connections)
 
     def __repr__(self) -> str:
-        return f"<SendLoad {len(self.lanes)} lanes {self.recorder!r}>"
+        return f"<SendLoad {len(self.connections)} connections {self.recorder!r}>"
 
-    def run(self, at_edge: AtEdge = nothing) -> Figures:
-        """Warm up, measure, wait for what is still in flight. `at_edge` is called as the measuring begins and ends."""
+    def run(self, at_edge: AtEdge = do_nothing) -> Figures:
+        """Warm up, measure, wait for the requests in flight.
+
+        `at_edge` is called at the begin and end of the measurement.
+        """
         workload, recorder = self._workload, self.recorder
         if workload.rate is not None:
             self._start_schedules(workload.rate / workload.batch / workload.connections)
@@ -158,10 +163,10 @@ class SendLoad:
         return self._figures(cpu_s)
 
     def send_exactly(self, messages: int) -> Figures:
-        """Send so many messages, at full speed, and measure from the first send to the last answer."""
+        """Send `messages` messages at full speed, and measure from the first send to the last response."""
         requests = -(-messages // self._workload.batch)
-        for number, lane in enumerate(self.lanes):
-            lane.left = (requests + number) // len(self.lanes)
+        for number, connection in enumerate(self.connections):
+            connection.left = (requests + number) // len(self.connections)
         cpu_s = time.process_time()
         self.recorder.begin(time.perf_counter_ns())
         self._loop.run(UNBOUNDED)
@@ -174,7 +179,7 @@ class SendLoad:
 
     def _figures(self, cpu_s: float) -> Figures:
         recorder = self.recorder
-        refused = sum((lane.answers.refused for lane in self.lanes), Counter[int]())
+        refused = sum((connection.responses.refused for connection in self.connections), Counter[int]())
         return Figures(
             seconds=(recorder.ended_ns - recorder.begun_ns) / 1e9,
             requests=recorder.requests,
@@ -184,7 +189,9 @@ class SendLoad:
             timeline=recorder.timeline,
             loader_cpu_s=cpu_s,
             refused=dict(refused),
-            remark=next((lane.answers.remark for lane in self.lanes if lane.answers.remark), ""),
+            remark=next(
+                (connection.responses.remark for connection in self.connections if connection.responses.remark), ""
+            ),
         )
 
     def _block(self, number: int, broker: Broker) -> Block:
@@ -197,14 +204,14 @@ class SendLoad:
         return Block(os.getpid() * 64 + number & 0xFFFF, targets, frames, workload.size, workload.batch)
 
     def _start_schedules(self, rate: float) -> None:
-        """Let each lane send `rate` requests a second, the lanes evenly shifted against each other."""
+        """Start schedules of `rate` requests per second in total, evenly staggered over the connections."""
         now_ns = time.perf_counter_ns()
-        for number, lane in enumerate(self.lanes):
-            lane.schedule = Schedule(rate, now_ns + int(number / len(self.lanes) / rate * 1e9))
+        for number, connection in enumerate(self.connections):
+            connection.schedule = Schedule(rate, now_ns + int(number / len(self.connections) / rate * 1e9))
 
 
 def targets_of(workload: Workload, broker: Broker, number: int) -> list[Target]:
-    """The queues that a connection sends to: all, beginning elsewhere than the others; of very many, its share."""
+    """Return the queues of a connection: all, with different starts per connection; a share if there are very many."""
     targets = [
         Target(topic, queue_id, broker.name) for queue_id in range(workload.queues) for topic in workload.topic_names()
     ]
@@ -215,5 +222,5 @@ def targets_of(workload: Workload, broker: Broker, number: int) -> list[Target]:
 
 
 def after(seconds: float) -> int:
-    """The time that is so far away, in ns."""
+    """Return the time in ns that is `seconds` from now."""
     return time.perf_counter_ns() + int(seconds * 1e9)

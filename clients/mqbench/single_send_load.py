@@ -1,7 +1,7 @@
-"""One send in flight: what a single caller waits for its answer.
+"""One send in flight: the latency that a single caller observes.
 
-Nothing but the broker shall be in the way, so the socket blocks, and the next frame is patched after the clock was
-read. One block of frames, its queues in turn; the answer is the next frame that arrives.
+The loader must add as little as possible, so the socket blocks, and the next frame is patched after the clock was read.
+There is one block of frames that cycles over the queues; the response is the next frame that arrives.
 """
 
 import time
@@ -12,9 +12,9 @@ import numpy as np
 
 from skylarkmq.clients.mqbench.clusters import Broker
 from skylarkmq.clients.mqbench.prepared_frames import Block
-from skylarkmq.clients.mqbench.recorder import Figures, OnInterval, Recorder, nobody
-from skylarkmq.clients.mqbench.response_counter import Answers
-from skylarkmq.clients.mqbench.send_load import AtEdge, after, nothing, targets_of
+from skylarkmq.clients.mqbench.recorder import Figures, OnInterval, Recorder, ignore_interval
+from skylarkmq.clients.mqbench.response_counter import ResponseCounter
+from skylarkmq.clients.mqbench.send_load import AtEdge, after, do_nothing, targets_of
 from skylarkmq.clients.mqbench.sockets import connect
 from skylarkmq.clients.mqbench.workloads import Workload
 
@@ -24,22 +24,22 @@ ANSWER_LIMIT_S: Final = 30.0
 RECORD_AT: Final = 64
 
 
-class OneSend:
-    """One connection on which a send waits for the answer to the one before."""
+class SingleSendLoad:
+    """One connection, on which each send waits for the response to the previous one."""
 
-    def __init__(self, workload: Workload, broker: Broker, on_interval: OnInterval = nobody) -> None:
+    def __init__(self, workload: Workload, broker: Broker, on_interval: OnInterval = ignore_interval) -> None:
         self._workload = workload
         self._recorder = Recorder(on_interval)
-        self._answers = Answers()
+        self._responses = ResponseCounter()
         self._socket = connect(broker, ANSWER_LIMIT_S)
         self._block = Block(1, targets_of(workload, broker, 0), FRAMES, workload.size, workload.batch)
         self._sent = 0
 
     def __repr__(self) -> str:
-        return f"<OneSend {self._sent} sent>"
+        return f"<SingleSendLoad {self._sent} sent>"
 
-    def run(self, at_edge: AtEdge = nothing) -> Figures:
-        """Warm up, then measure; `at_edge` is called as the measuring begins and ends."""
+    def run(self, at_edge: AtEdge = do_nothing) -> Figures:
+        """Warm up, then measure; `at_edge` is called at the begin and end of the measurement."""
         self._send_until(after(self._workload.warmup_s))
         at_edge()
         cpu_s = time.process_time()
@@ -57,8 +57,8 @@ class OneSend:
             latency=recorder.histogram,
             timeline=recorder.timeline,
             loader_cpu_s=cpu_s,
-            refused=dict(Counter(self._answers.refused)),
-            remark=self._answers.remark,
+            refused=dict(Counter(self._responses.refused)),
+            remark=self._responses.remark,
         )
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class OneSend:
         self._socket.close()
 
     def _send_until(self, until_ns: int) -> None:
-        connected, block, feed, clock = self._socket, self._block, self._answers.feed, time.perf_counter_ns
+        connected, block, feed, clock = self._socket, self._block, self._responses.feed, time.perf_counter_ns
         taken: list[int] = []
         now_ns = 0
         while now_ns < until_ns:
@@ -75,12 +75,12 @@ class OneSend:
             data = block.bytes_of(frame, frame + 1)
             begun_ns = clock()
             connected.sendall(data)
-            answer = connected.recv(READ_BYTES)
+            response = connected.recv(READ_BYTES)
             now_ns = clock()
-            while not len(feed(answer)):
-                answer = connected.recv(READ_BYTES)
+            while not len(feed(response)):
+                response = connected.recv(READ_BYTES)
                 now_ns = clock()
-                if not answer:
+                if not response:
                     raise ConnectionError("the broker closed the connection")
             self._sent += 1
             taken.append(now_ns - begun_ns)

@@ -1,4 +1,4 @@
-"""A load's connections: plain or TLS sockets that are used in one way."""
+"""A load's connections: plain and TLS sockets with the same behavior."""
 
 import socket
 import ssl
@@ -11,24 +11,24 @@ from skylarkmq.clients.settings import TlsSettings
 
 
 class TlsSocket(ssl.SSLSocket):
-    """Says BlockingIOError where a plain socket would; `pending` bytes are read already, and no poll tells of them."""
+    """Raises BlockingIOError like a plain socket. `pending()` bytes are buffered already and not reported by poll."""
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
-        """As a plain socket's."""
+        """Receive like a plain socket."""
         try:
             return super().recv(buflen, flags)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
 
     def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
-        """As a plain socket's."""
+        """Receive like a plain socket."""
         try:
             return super().recv_into(buffer, nbytes, flags)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """As a plain socket's."""
+        """Send like a plain socket."""
         try:
             return super().send(data, flags)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -36,7 +36,7 @@ class TlsSocket(ssl.SSLSocket):
 
 
 def connect(broker: Broker, timeout_s: float = 5.0) -> socket.socket:
-    """A socket to the broker, with a time limit for whatever it does; OSError."""
+    """Return a socket to the broker, with a timeout for every operation. Raises OSError."""
     host, _, port = broker.address.rpartition(":")
     host = host.strip("[]")
     connected = socket.create_connection((host, int(port)), timeout=timeout_s)
@@ -47,7 +47,7 @@ def connect(broker: Broker, timeout_s: float = 5.0) -> socket.socket:
 
 
 def connect_nonblocking(broker: Broker, receive_bytes: int | None = None) -> socket.socket:
-    """A socket to the broker that does not block; OSError."""
+    """Return a nonblocking socket to the broker. Raises OSError."""
     connected = connect(broker)
     if receive_bytes is not None:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)

@@ -1,9 +1,9 @@
-"""What a load is. Presets carry the names of OpenMessaging's benchmark.
+"""The parameters of a load. Presets have the names of OpenMessaging's benchmark.
 
-1-topic-16-queues-1kb              a steady 50,000 messages a second: what the latencies are then
-max-rate-1-topic-1-queue-1kb       as fast as one queue goes
+1-topic-16-queues-1kb              latencies at a steady 50,000 messages per second
+max-rate-1-topic-1-queue-1kb       the maximum rate of one queue
 100-topics-1kb                     the steady rate, spread over 100 topics
-backlog-1-topic-16-queues-1kb      a backlog is built up, then read
+backlog-1-topic-16-queues-1kb      a backlog is sent, then read
 """
 
 from typing import Final
@@ -14,29 +14,29 @@ COMMANDS: Final = ("produce", "backlog")
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """A load on one broker or cluster. Sizes are bytes, times seconds, rates messages per second over all."""
+    """A load on one broker or cluster. Sizes are bytes, times seconds, rates messages per second in total."""
 
     topics: int = 1
-    queues: int = 4  # of each topic
+    queues: int = 4  # per topic
     size: int = 1024  # of a body
-    batch: int = 1  # messages of one request
+    batch: int = 1  # messages per request
     connections: int = 4
-    in_flight: int = 256  # requests on each connection
-    rate: float | None = None  # None: as fast as answers come
+    in_flight: int = 256  # requests per connection
+    rate: float | None = None  # None: full speed
     seconds: float = 10.0
     warmup_s: float = 1.0
     processes: int = 1
     backlog: int = 1_000_000  # messages
-    pull: int = 32  # messages of one pull
-    topic: str = "mqbench"  # how topics' names begin
+    pull: int = 32  # messages per pull
+    topic: str = "mqbench"  # prefix of topic names
 
     def topic_names(self) -> list[str]:
-        """The topics, all names of one length."""
+        """Return the topics; all names have the same length."""
         digits = len(str(self.topics - 1))
         return [f"{self.topic}-{number:0{digits}d}" for number in range(self.topics)]
 
     def share(self, part: int, parts: int) -> "Workload":
-        """What one of several processes does of it."""
+        """Return the share of process `part` of `parts`."""
         connections = (self.connections + parts - 1 - part) // parts
         rate = None if self.rate is None else self.rate * connections / self.connections
         return msgspec.structs.replace(self, connections=connections, rate=rate, processes=1)

@@ -28,7 +28,7 @@ from typing import Final, cast
 import uvloop
 
 from skylarkmq.clients.mqbench.clusters import Broker
-from skylarkmq.clients.mqbench.runs import one_in_flight
+from skylarkmq.clients.mqbench.runs import send_one_at_a_time
 from skylarkmq.clients.mqbench.workloads import Workload
 from tests.bench.peers.awake import kept_awake
 from tests.bench.peers.disk import FILE_BYTES, RECORD, fdatasync_us
@@ -121,7 +121,7 @@ def measured(name: str, seconds: float, directory: Path) -> tuple[float, float, 
             broker = Broker("floor", f"127.0.0.1:{listener.getsockname()[1]}")
             workload = Workload(topic="floor", connections=1, in_flight=1, seconds=seconds, warmup_s=0.3)
             edges: list[float] = []
-            figures = one_in_flight(workload, broker, at_edge=lambda: edges.append(cpu_s(server.pid)))
+            figures = send_one_at_a_time(workload, broker, at_edge=lambda: edges.append(cpu_s(server.pid)))
         finally:
             server.kill()
             server.join()

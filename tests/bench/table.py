@@ -29,7 +29,7 @@ from typing import Final
 import pytest
 
 from skylarkmq import ClientError
-from skylarkmq.clients.mqbench.clusters import make_topics
+from skylarkmq.clients.mqbench.clusters import create_topics
 from skylarkmq.clients.mqbench.runs import produce
 from skylarkmq.clients.mqbench.workloads import Workload
 from tests.bench.peers.awake import kept_awake
@@ -140,7 +140,7 @@ def warmed(stack: ExitStack, kind: str, home: Path, flush: str) -> Started | Non
     except pytest.skip.Exception as reason:
         told(f"{kind} left out: {reason}")
         return None
-    make_topics([broker.broker], workload)
+    create_topics([broker.broker], workload)
     produce(workload, [broker.broker])
     return broker
 

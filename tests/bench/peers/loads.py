@@ -18,10 +18,10 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.clients.mqbench.clusters import added_since, bounds_of, make_topics
+from skylarkmq.clients.mqbench.clusters import added_since, bounds_of, create_topics
 from skylarkmq.clients.mqbench.pull_load import Ending
 from skylarkmq.clients.mqbench.recorder import Figures
-from skylarkmq.clients.mqbench.runs import consume, fill, one_in_flight, produce
+from skylarkmq.clients.mqbench.runs import consume, fill, produce, send_one_at_a_time
 from skylarkmq.clients.mqbench.send_load import AtEdge
 from skylarkmq.clients.mqbench.workloads import Workload
 from tests.bench.peers.disk import fdatasync_us
@@ -92,7 +92,7 @@ def measured(bench: Bench, run: Callable[[AtEdge], Figures]) -> Sample:
 def sends(workload: Workload, bench: Bench) -> Measure:
     """Sends in flight."""
     workload = sized(workload, bench.length)
-    make_topics([bench.broker.broker], workload)
+    create_topics([bench.broker.broker], workload)
     return lambda bench: measured(bench, lambda edge: produce(workload, [bench.broker.broker], at_edge=edge))
 
 
@@ -124,12 +124,12 @@ def bare_sync_us(bench: Bench) -> float:
 def single_sends(bench: Bench) -> Measure:
     """One send in flight, and a bare sync before."""
     workload = sized(Workload(topic="single", connections=1, in_flight=1), bench.length)
-    make_topics([bench.broker.broker], workload)
+    create_topics([bench.broker.broker], workload)
 
     def measure(bench: Bench) -> Sample:
         sample, bare = beside_bare_syncs(
             bench,
-            lambda: measured(bench, lambda edge: one_in_flight(workload, bench.broker.broker, at_edge=edge)),
+            lambda: measured(bench, lambda edge: send_one_at_a_time(workload, bench.broker.broker, at_edge=edge)),
         )
         return sample | {"fdatasync_us": bare, "over_us": sample["p50_us"] - bare}
 
@@ -140,7 +140,7 @@ def catch_up(bench: Bench) -> Measure:
     """One consumer reads a backlog of four queues, again and again, 32 messages a pull."""
     workload = sized(Workload(topic="catch-up", connections=1, backlog=BACKLOG, pull=32), bench.length)
     brokers = [bench.broker.broker]
-    make_topics(brokers, workload)
+    create_topics(brokers, workload)
     before = bounds_of(brokers, workload)
     filled = fill(msgspec.structs.replace(workload, connections=4), brokers)
     bounds = added_since(before, workload, filled.messages)

@@ -1,4 +1,4 @@
-"""What queues got since, of brokers that tell it late."""
+"""Bounds of new messages, on brokers that write queue units late."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,8 +12,8 @@ from skylarkmq.clients.mqbench.workloads import Workload
 BEFORE = [Bounds(Broker("broker-a", "h:1"), "T", queue_id, first=3, end=10) for queue_id in range(2)]
 
 
-def tell(monkeypatch: pytest.MonkeyPatch, ends: Iterator[tuple[int, int]]) -> list[Sequence[Broker]]:
-    """Have queues end there, each time that they are looked at; returns whose were."""
+def fake_ends(monkeypatch: pytest.MonkeyPatch, ends: Iterator[tuple[int, int]]) -> list[Sequence[Broker]]:
+    """Replace the ends of queues, one per read; return the brokers of each read."""
     looks: list[Sequence[Broker]] = []
 
     def bounds_of(brokers: Sequence[Broker], _: Workload) -> list[Bounds]:
@@ -25,17 +25,17 @@ def tell(monkeypatch: pytest.MonkeyPatch, ends: Iterator[tuple[int, int]]) -> li
     return looks
 
 
-def test_units_that_come_late_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RocketMQ makes them behind its answers."""
-    looks = tell(monkeypatch, iter([(10, 10), (15, 10), (15, 15), (16, 17)]))
+def test_late_queue_units_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocketMQ writes them after its responses."""
+    looks = fake_ends(monkeypatch, iter([(10, 10), (15, 10), (15, 15), (16, 17)]))
     added = added_since(BEFORE, Workload(topic="T", queues=2), 10)
     assert [(queue.first, queue.end) for queue in added] == [(10, 15), (10, 15)]
     assert looks == [[Broker("broker-a", "h:1")]] * 3
 
 
-def test_what_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever measures is told of what is there."""
+def test_missing_messages_are_not_waited_for_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller gets the messages that exist."""
     monkeypatch.setattr(clusters, "LAG_S", 0.0)
-    tell(monkeypatch, iter([(12, 10)]))
+    fake_ends(monkeypatch, iter([(12, 10)]))
     added = added_since(BEFORE, Workload(topic="T", queues=2), 10)
     assert [(queue.first, queue.end) for queue in added] == [(10, 12), (10, 10)]

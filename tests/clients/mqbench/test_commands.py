@@ -1,4 +1,4 @@
-"""The commands against the broker of this repository, each with few messages."""
+"""The commands against our broker, each with few messages."""
 
 import json
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         assert started.stop() == 0, started.output
 
 
-def told(*arguments: object) -> dict[str, Any]:
-    """What a command prints with --json."""
+def json_of(*arguments: object) -> dict[str, Any]:
+    """Return the output of a command with --json."""
     done = CliRunner().invoke(mqbench, [*map(str, arguments), "--json"])
     assert done.exit_code == 0, done.output
     figures = json.loads(done.stdout)
@@ -52,8 +52,8 @@ def expect_shape(figures: dict[str, Any]) -> None:
 @pytest.mark.daemon
 @pytest.mark.parametrize("more", [(), ("--batch", "5"), ("--rate", "2000"), ("--topics", "3", "--queues", "12")])
 def test_produce(daemon: Daemon, more: tuple[str, ...]) -> None:
-    """Sends singly, in batches, at a rate, and over many queues, none of them refused."""
-    figures = told("produce", address(daemon), *SHORT, *SMALL, "--topic", f"produce{len(more)}", *more)
+    """Sends one by one, in batches, at a rate, and over many queues; none is rejected."""
+    figures = json_of("produce", address(daemon), *SHORT, *SMALL, "--topic", f"produce{len(more)}", *more)
     expect_shape(figures)
     assert figures["command"] == "produce"
     assert figures["workload"]["size"] == 100
@@ -63,14 +63,14 @@ def test_produce(daemon: Daemon, more: tuple[str, ...]) -> None:
 
 @pytest.mark.daemon
 def test_produce_in_two_processes(daemon: Daemon) -> None:
-    """Both take a share, and their figures become one."""
-    figures = told("produce", address(daemon), *SHORT, *SMALL, "--processes", "2", "--rate", "1000")
+    """Each process has a share; their figures are combined."""
+    figures = json_of("produce", address(daemon), *SHORT, *SMALL, "--processes", "2", "--rate", "1000")
     expect_shape(figures)
 
 
 @pytest.mark.daemon
 def test_a_plot_is_written(daemon: Daemon, tmp_path: Path) -> None:
-    """Beside the table."""
+    """In addition to the table."""
     arguments = ["produce", address(daemon), *SHORT, *SMALL, "--plot", str(tmp_path / "x.svg")]
     done = CliRunner().invoke(mqbench, arguments)
     assert done.exit_code == 0, done.output
@@ -81,7 +81,7 @@ def test_a_plot_is_written(daemon: Daemon, tmp_path: Path) -> None:
 @pytest.mark.daemon
 def test_latency_finds_the_broker_by_its_name_server(daemon: Daemon) -> None:
     """One send in flight: as many requests as messages."""
-    figures = told("latency", "-n", daemon.namesrv, *SHORT, "--size", "100")
+    figures = json_of("latency", "-n", daemon.namesrv, *SHORT, "--size", "100")
     expect_shape(figures)
     assert figures["requests"] == figures["messages"]
     assert figures["workload"]["in_flight"] == 1
@@ -89,39 +89,39 @@ def test_latency_finds_the_broker_by_its_name_server(daemon: Daemon) -> None:
 
 @pytest.mark.daemon
 def test_consume_reads_what_was_produced(daemon: Daemon) -> None:
-    """To the end once, or again and again."""
-    filled = told("backlog", address(daemon), *SMALL, "--topic", "consume", "--messages", 1000)
+    """To the end once, or repeatedly."""
+    filled = json_of("backlog", address(daemon), *SMALL, "--topic", "consume", "--messages", 1000)
     assert filled["fill"]["messages"] == 1000
-    once = told("consume", address(daemon), "--topic", "consume", "--connections", 2)
+    once = json_of("consume", address(daemon), "--topic", "consume", "--connections", 2)
     expect_shape(once)
     assert once["messages"] == 1000
-    again = told("consume", address(daemon), "--topic", "consume", "--again", *SHORT)
+    again = json_of("consume", address(daemon), "--topic", "consume", "--again", *SHORT)
     assert again["messages"] > 1000
     assert again["end_to_end_us"] is None
 
 
 @pytest.mark.daemon
-def test_consume_of_what_is_not_there_ends_at_once(daemon: Daemon) -> None:
+def test_consume_of_missing_topics_ends_at_once(daemon: Daemon) -> None:
     """No messages, no error."""
-    told("latency", address(daemon), *SHORT, "--topic", "other")
-    figures = told("consume", address(daemon), "--topic", "empty", "--queues", 1)
+    json_of("latency", address(daemon), *SHORT, "--topic", "other")
+    figures = json_of("consume", address(daemon), "--topic", "empty", "--queues", 1)
     assert figures["messages"] == 0
 
 
 @pytest.mark.daemon
 def test_backlog_reads_exactly_what_it_sent(daemon: Daemon) -> None:
-    """Also where queues had messages before."""
+    """Even if the queues had messages before."""
     for _ in range(2):
-        figures = told("backlog", address(daemon), *SMALL, "--topic", "backlog", "--messages", 503)
+        figures = json_of("backlog", address(daemon), *SMALL, "--topic", "backlog", "--messages", 503)
         assert figures["fill"]["messages"] == figures["drain"]["messages"] == 503
         expect_shape(figures["drain"])
 
 
 @pytest.mark.daemon
-def test_compare_shows_ratios_with_their_spread(daemon: Daemon) -> None:
-    """A broker compared with itself: smallest, median, largest of each figure."""
+def test_compare_prints_ratios_with_their_spread(daemon: Daemon) -> None:
+    """A broker compared with itself: minimum, median and maximum of each figure."""
     here = address(daemon)
-    figures = told("compare", here, here, *SMALL, "--rounds", 3, "--seconds", 0.1, "--warmup", 0)
+    figures = json_of("compare", here, here, *SMALL, "--rounds", 3, "--seconds", 0.1, "--warmup", 0)
     assert (figures["first"], figures["second"]) == (here, here)
     for figure in ("messages_per_s", "p50_us", "p99_us", "p99.9_us"):
         ratio = figures["figures"][figure]["ratio"]
@@ -130,26 +130,26 @@ def test_compare_shows_ratios_with_their_spread(daemon: Daemon) -> None:
 
 @pytest.mark.daemon
 def test_a_workload_runs_by_its_name(daemon: Daemon) -> None:
-    """With its own numbers, but for those that are given."""
-    figures = told("run", "1-topic-16-queues-1kb", address(daemon), "--seconds", 0.3, "--rate", 500)
+    """With its own parameters, except for those on the command line."""
+    figures = json_of("run", "1-topic-16-queues-1kb", address(daemon), "--seconds", 0.3, "--rate", 500)
     expect_shape(figures)
     assert (figures["workload"]["queues"], figures["workload"]["rate"]) == (16, 500.0)
-    figures = told("run", "backlog-1-topic-16-queues-1kb", address(daemon), "--messages", 200)
+    figures = json_of("run", "backlog-1-topic-16-queues-1kb", address(daemon), "--messages", 200)
     assert figures["drain"]["messages"] == 200
 
 
 @pytest.mark.daemon
 def test_loads_over_tls(daemon: Daemon, tmp_path: Path) -> None:
-    """With an authority that is trusted, or without a look; each way of sending and reading, in processes too."""
+    """With a trusted authority, or without a check; each way of sending and reading, also in processes."""
     made = Certificates(tmp_path)
     pair = made.issue("server")
     served = {"tls.server.mode": "enforcing", "tls.server.certPath": pair.cert, "tls.server.keyPath": pair.key}
     with running(directory=tmp_path, settings=served | {"mappedFileSizeCommitLog": 16 << 20}) as encrypted:
         here, trusted = address(encrypted), ("--tls", "--ca", made.authority.cert)
-        expect_shape(told("produce", here, *trusted, *SHORT, *SMALL, "--processes", 2))
-        expect_shape(told("latency", "-n", encrypted.namesrv, *trusted, *SHORT))
+        expect_shape(json_of("produce", here, *trusted, *SHORT, *SMALL, "--processes", 2))
+        expect_shape(json_of("latency", "-n", encrypted.namesrv, *trusted, *SHORT))
         sizes = ("--size", 3000, "--connections", 1, "--messages", 500)
-        figures = told("backlog", here, "--tls", "--insecure", *sizes, "--topic", "backlog")
+        figures = json_of("backlog", here, "--tls", "--insecure", *sizes, "--topic", "backlog")
         assert figures["fill"]["messages"] == figures["drain"]["messages"] == 500
         stranger = CliRunner().invoke(mqbench, ["produce", here, "--tls"])
         assert (stranger.exit_code, "certificate" in stranger.stderr) == (2, True), stranger.output
@@ -159,16 +159,16 @@ def test_loads_over_tls(daemon: Daemon, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["latency", "127.0.0.1:1", "--insecure"], "go with --tls"),
+        (["latency", "127.0.0.1:1", "--insecure"], "need --tls"),
         (["latency", "127.0.0.1:1", "--tls", "--ca", "none.pem"], "No such file"),
         (["produce", "127.0.0.1:1"], "no connection"),
         (["produce", "nowhere"], "HOST:PORT"),
         (["produce"], "HOST:PORT"),
-        (["run", "no-such", "127.0.0.1:1"], "is none of"),
+        (["run", "no-such", "127.0.0.1:1"], "is not one of"),
         (["consume", "127.0.0.1:1", "--again", "--follow"], "not both"),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_exit_code_2(arguments: list[str], reason: str) -> None:
+def test_an_error_is_one_line_and_exit_code_2(arguments: list[str], reason: str) -> None:
     """No traceback."""
     done = CliRunner().invoke(mqbench, arguments)
     assert done.exit_code == 2
@@ -176,8 +176,8 @@ def test_what_cannot_be_done_is_one_line_and_exit_code_2(arguments: list[str], r
 
 
 @pytest.mark.parametrize("command", ["produce", "consume", "latency", "backlog", "compare", "run"])
-def test_every_command_helps_with_examples(command: str) -> None:
-    """Each --help ends with something to paste."""
+def test_every_command_has_examples_in_its_help(command: str) -> None:
+    """Each --help ends with commands to copy."""
     done = CliRunner().invoke(mqbench, [command, "--help"])
     assert done.exit_code == 0
     assert f"mqbench {command} " in done.stdout

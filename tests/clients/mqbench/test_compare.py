@@ -1,4 +1,4 @@
-"""Rounds in turn and their ratios."""
+"""Alternating rounds and their ratios."""
 
 import numpy as np
 import pytest
@@ -24,23 +24,23 @@ def figures(messages: int, latency_ns: int = 1000) -> Figures:
 
 
 def test_the_ratio_is_taken_within_each_round() -> None:
-    """A machine that was slow in one round was slow for both."""
+    """A machine that was slow in one round was slow for both brokers."""
     found = ratio_of("messages_per_s", [100.0, 10.0, 50.0], [200.0, 30.0, 50.0])
     assert found is not None
     assert found.ratio == Spread(1.0, 2.0, 3.0)
     assert found.first == Spread(10.0, 50.0, 100.0)
 
 
-def test_a_round_without_a_figure_is_left_out() -> None:
-    """Nothing is divided by zero."""
+def test_a_round_without_a_value_is_omitted() -> None:
+    """There is no division by zero."""
     found = ratio_of("p50_us", [0.0, 10.0], [5.0, 5.0])
     assert found is not None
     assert found.ratio == Spread(0.5, 0.5, 0.5)
     assert ratio_of("p50_us", [0.0], [5.0]) is None
 
 
-def test_who_begins_changes_with_each_round() -> None:
-    """Neither side always has the disk that the other one left busy."""
+def test_the_order_alternates_with_each_round() -> None:
+    """No side always starts with a disk that the other one left busy."""
     order: list[str] = []
 
     def run(name: str) -> Figures:
@@ -53,7 +53,7 @@ def test_who_begins_changes_with_each_round() -> None:
 
 
 def test_all_figures_are_compared() -> None:
-    """Rate and percentiles, the second's by the first's."""
+    """Rate and percentiles, the second's divided by the first's."""
     found = {ratio.figure: ratio.ratio.middle for ratio in ratios([figures(10, 1000)], [figures(40, 500)])}
     assert found == {
         "messages_per_s": 4.0,

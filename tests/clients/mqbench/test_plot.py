@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from skylarkmq.clients.mqbench.plot import NoPlot, nice, save_plot, svg_of
+from skylarkmq.clients.mqbench.plot import NoPlot, round_up, save_plot, svg_of
 from skylarkmq.clients.mqbench.recorder import Interval
 
 TIMELINE = [
@@ -15,8 +15,8 @@ TIMELINE = [
 ]
 
 
-def test_the_picture_has_a_line_for_each_percentile_and_one_for_the_rate() -> None:
-    """Valid XML, all points within the frame."""
+def test_the_picture_has_a_line_for_each_percentile_and_the_rate() -> None:
+    """Valid XML; all points are within the frame."""
     picture = ElementTree.fromstring(svg_of("a <title> & more", TIMELINE))
     lines = picture.findall("{http://www.w3.org/2000/svg}polyline")
     assert len(lines) == 4
@@ -26,30 +26,30 @@ def test_the_picture_has_a_line_for_each_percentile_and_one_for_the_rate() -> No
         assert all(0 <= x <= 900 and 0 <= y <= 520 for x, y in points)
 
 
-def test_the_ending_of_the_name_says_what_is_drawn(tmp_path: Path) -> None:
-    """SVG here; another ending, or nothing to draw, is told."""
+def test_the_suffix_selects_the_format(tmp_path: Path) -> None:
+    """SVG here; another suffix, or no data, is an error."""
     save_plot(tmp_path / "x.svg", "x", TIMELINE)
     assert (tmp_path / "x.svg").read_text().startswith("<svg")
-    with pytest.raises(NoPlot, match=r"\.svg or a \.png"):
+    with pytest.raises(NoPlot, match=r"\.svg or \.png"):
         save_plot(tmp_path / "x.pdf", "x", TIMELINE)
     with pytest.raises(NoPlot, match="nothing was measured"):
         save_plot(tmp_path / "x.svg", "x", [])
 
 
-def test_a_png_is_drawn_where_its_library_is(tmp_path: Path) -> None:
-    """With the extra `bench` the picture is a PNG."""
+def test_a_png_is_drawn_by_matplotlib(tmp_path: Path) -> None:
+    """With the extra `bench`, the picture is a PNG."""
     pytest.importorskip("matplotlib")
     save_plot(tmp_path / "x.png", "x", TIMELINE)
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_its_library_a_png_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra is named."""
+def test_without_matplotlib_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra is `bench`."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(NoPlot, match=r"skylarkmq\[bench\]"):
         save_plot(tmp_path / "x.png", "x", TIMELINE)
 
 
 def test_a_scale_ends_at_a_round_number() -> None:
-    """One digit that counts."""
-    assert [nice(value) for value in (0.0, 1.0, 7.1, 81_234.0)] == [1.0, 1.0, 8.0, 90_000.0]
+    """With one significant digit."""
+    assert [round_up(value) for value in (0.0, 1.0, 7.1, 81_234.0)] == [1.0, 1.0, 8.0, 90_000.0]

@@ -1,4 +1,4 @@
-"""Frames that are patched, held to frames that are encoded anew."""
+"""Patched frames, compared with newly encoded ones."""
 
 import pytest
 
@@ -20,8 +20,8 @@ def body_of(frame: bytes) -> bytes:
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("round_", [0, 1, 4711, 9_999_999])
-def test_a_patched_frame_is_the_frame_encoded_anew(batch: int, round_: int) -> None:
-    """Every byte: opaque, born time and unique ids are the new ones, and nothing else has changed."""
+def test_a_patched_frame_equals_a_newly_encoded_one(batch: int, round_: int) -> None:
+    """Opaque, born time and unique ids are new; all other bytes are unchanged."""
     block = Block(7, TARGETS, frames=50, size=100, batch=batch)
     opaque = block.patch(0, 50, round_, BORN_MS)
     assert opaque == FIRST_OPAQUE + round_ * 100
@@ -32,23 +32,23 @@ def test_a_patched_frame_is_the_frame_encoded_anew(batch: int, round_: int) -> N
         assert frame == encode(TARGETS[number % 12], message, 100, body, batch)
 
 
-def test_only_the_frames_that_leave_are_patched() -> None:
-    """What is still in flight keeps its bytes."""
+def test_only_frames_that_are_sent_are_patched() -> None:
+    """The bytes of frames in flight do not change."""
     block = Block(1, TARGETS, frames=20, size=10)
     before = bytes(block.bytes_of(0, 5)), bytes(block.bytes_of(9, 20))
     block.patch(5, 9, 3, BORN_MS)
     assert (bytes(block.bytes_of(0, 5)), bytes(block.bytes_of(9, 20))) == before
 
 
-def test_rounds_begin_anew_before_opaques_leave_31_bits() -> None:
-    """A run may last for ever."""
+def test_rounds_wrap_before_opaques_exceed_31_bits() -> None:
+    """A run can last arbitrarily long."""
     block = Block(1, TARGETS, frames=100, size=10)
     assert block.patch(0, 1, 9_999_999, BORN_MS) == 1_999_999_900
     assert block.patch(0, 1, 10_000_000, BORN_MS) == FIRST_OPAQUE
 
 
-def test_unique_ids_differ_in_frame_round_block_and_member() -> None:
-    """No two messages of a run have the same."""
+def test_unique_ids_depend_on_frame_round_block_and_member() -> None:
+    """All messages of a run have different ids."""
     seen = set()
     for block in (Block(number, TARGETS, frames=4, size=10, batch=2) for number in (1, 2)):
         for round_ in range(3):
@@ -59,8 +59,8 @@ def test_unique_ids_differ_in_frame_round_block_and_member() -> None:
     assert len(seen) == 2 * 3 * 4 * 2
 
 
-def test_a_frame_is_what_a_java_client_sends() -> None:
-    """Member by member in the captured order: same names, and same values where they say nothing of the message."""
+def test_a_frame_equals_the_request_of_a_java_client() -> None:
+    """Field by field in the captured order: same names, and same values unless they depend on the message."""
     block = Block(1, [Target("WireTopic", 0, "broker-a")], frames=1, size=11)
     (ours,) = FrameDecoder().feed(memoryview(bytes(block.bytes_of(0, 1))))
     captured = next(

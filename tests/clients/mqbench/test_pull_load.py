@@ -1,4 +1,4 @@
-"""Pulls and their answers, byte by byte where it matters."""
+"""Pull requests and their responses, byte by byte where it matters."""
 
 import socket
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from skylarkmq.clients.mqbench.clusters import Bounds, Broker
-from skylarkmq.clients.mqbench.pull_load import Ending, PullLane, framed, pull_template, shares
+from skylarkmq.clients.mqbench.pull_load import Ending, PullConnection, framed, pull_template, shares
 from skylarkmq.clients.mqbench.recorder import Recorder
 from skylarkmq.protocol.codes import PullSysFlag, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -27,7 +27,7 @@ def commands(data: bytes) -> list[RemotingCommand]:
     return [command for command in decoded if command is not None]
 
 
-def answer(opaque: int, following: int, body: bytes = b"", code: int = 0) -> bytes:
+def response(opaque: int, following: int, body: bytes = b"", code: int = 0) -> bytes:
     header = PullMessageResponseHeader(
         suggest_which_broker_id=0, next_begin_offset=following, min_offset=0, max_offset=100
     )
@@ -37,7 +37,7 @@ def answer(opaque: int, following: int, body: bytes = b"", code: int = 0) -> byt
 
 
 @pytest.fixture
-def line() -> Iterator[tuple[socket.socket, socket.socket]]:
+def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.settimeout(5)
@@ -46,8 +46,8 @@ def line() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 @pytest.mark.parametrize("follows", [False, True])
-def test_a_pull_says_what_its_typed_header_says(follows: bool) -> None:
-    """With its own subscription, and waiting only where somebody follows."""
+def test_a_pull_equals_its_typed_header(follows: bool) -> None:
+    """It has its own subscription, and long polling only with FOLLOW."""
     (command,) = commands(framed(pull_template(bounds(3), 32, follows) % (17, 42)))
     header = command.header(PullMessageHeader)
     assert (command.opaque, header.queue_offset, header.queue_id, header.max_msg_nums) == (42, 17, 3, 32)
@@ -55,8 +55,8 @@ def test_a_pull_says_what_its_typed_header_says(follows: bool) -> None:
     assert header.sys_flag == PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if follows else 0)
 
 
-def test_queues_are_dealt_out_by_broker() -> None:
-    """No connection without a queue, no queue on another broker's connection."""
+def test_queues_are_distributed_by_broker() -> None:
+    """Every connection has queues, and only queues of its broker."""
     other = Broker("broker-b", "127.0.0.1:20911")
     queues = [bounds(0), bounds(1), bounds(2), bounds(0, broker=other)]
     dealt = shares(queues, 2)
@@ -67,76 +67,76 @@ def test_queues_are_dealt_out_by_broker() -> None:
     ]
 
 
-def test_answers_in_pieces_are_counted_once(line: tuple[socket.socket, socket.socket]) -> None:
-    """Whatever a read brings; the next pull begins where the answer says."""
-    ours, theirs = line
+def test_partial_responses_are_counted_once(sockets: tuple[socket.socket, socket.socket]) -> None:
+    """However the reads split them; the next pull begins at the offset in the response."""
+    ours, theirs = sockets
     recorder = Recorder()
     recorder.begin(0)
-    lane = PullLane(ours, [bounds(0), bounds(1)], 32, Ending.STOP, recorder)
-    lane.pump(1)
+    connection = PullConnection(ours, [bounds(0), bounds(1)], 32, Ending.STOP, recorder)
+    connection.pump(1)
     assert [command.opaque for command in commands(theirs.recv(65536))] == [FIRST_OPAQUE, FIRST_OPAQUE + 1]
-    stream = answer(FIRST_OPAQUE + 1, 32, b"x" * 5000) + answer(FIRST_OPAQUE, 31, b"y" * 100)
+    stream = response(FIRST_OPAQUE + 1, 32, b"x" * 5000) + response(FIRST_OPAQUE, 31, b"y" * 100)
     for at in range(0, len(stream), 777):
         theirs.sendall(stream[at : at + 777])
-        lane.readable()
-    assert (recorder.messages, recorder.requests, lane.body_bytes, lane.outstanding) == (63, 2, 5100, 0)
-    lane.pump(2)
+        connection.readable()
+    assert (recorder.messages, recorder.requests, connection.body_bytes, connection.outstanding) == (63, 2, 5100, 0)
+    connection.pump(2)
     offsets = [command.header(PullMessageHeader).queue_offset for command in commands(theirs.recv(65536))]
     assert offsets == [31, 32]
 
 
 @pytest.mark.parametrize(("ending", "offset"), [(Ending.STOP, None), (Ending.AGAIN, 10)])
 def test_a_queue_at_its_end_stops_or_begins_again(
-    line: tuple[socket.socket, socket.socket], ending: Ending, offset: int | None
+    sockets: tuple[socket.socket, socket.socket], ending: Ending, offset: int | None
 ) -> None:
-    """At its first message, not at 0."""
-    ours, theirs = line
-    lane = PullLane(ours, [bounds(0, first=10, end=20)], 32, ending, Recorder())
-    lane.pump(1)
+    """At the first message, which need not be offset 0."""
+    ours, theirs = sockets
+    connection = PullConnection(ours, [bounds(0, first=10, end=20)], 32, ending, Recorder())
+    connection.pump(1)
     theirs.recv(65536)
-    theirs.sendall(answer(FIRST_OPAQUE, 20, b"x"))
-    lane.readable()
-    lane.pump(2)
+    theirs.sendall(response(FIRST_OPAQUE, 20, b"x"))
+    connection.readable()
+    connection.pump(2)
     if offset is None:
-        assert lane.outstanding == 0
-        assert lane.due_ns is None
+        assert connection.outstanding == 0
+        assert connection.due_ns is None
     else:
         assert commands(theirs.recv(65536))[0].header(PullMessageHeader).queue_offset == offset
 
 
-def test_an_answer_larger_than_the_buffer_is_read(line: tuple[socket.socket, socket.socket]) -> None:
-    """The buffer grows to the frame."""
-    ours, theirs = line
+def test_the_buffer_grows_for_a_large_response(sockets: tuple[socket.socket, socket.socket]) -> None:
+    """A response may be larger than the buffer."""
+    ours, theirs = sockets
     recorder = Recorder()
     recorder.begin(0)
-    lane = PullLane(ours, [bounds(0, end=5)], 32, Ending.STOP, recorder)
-    lane.pump(1)
-    stream = answer(FIRST_OPAQUE, 5, b"z" * 3_000_000)
+    connection = PullConnection(ours, [bounds(0, end=5)], 32, Ending.STOP, recorder)
+    connection.pump(1)
+    stream = response(FIRST_OPAQUE, 5, b"z" * 3_000_000)
     for at in range(0, len(stream), 60_000):
         theirs.sendall(stream[at : at + 60_000])
-        lane.readable()
-    assert (recorder.messages, lane.body_bytes) == (5, 3_000_000)
+        connection.readable()
+    assert (recorder.messages, connection.body_bytes) == (5, 3_000_000)
 
 
-def test_a_refused_pull_is_counted_and_tried_again(line: tuple[socket.socket, socket.socket]) -> None:
-    """After a pause, so that a broker which refuses is not asked without end."""
-    ours, theirs = line
-    lane = PullLane(ours, [bounds(0)], 32, Ending.STOP, Recorder())
-    lane.pump(1)
-    theirs.sendall(answer(FIRST_OPAQUE, 0, code=ResponseCode.NO_PERMISSION))
-    lane.readable()
-    assert lane.refused == {ResponseCode.NO_PERMISSION: 1}
-    assert lane.due_ns is not None
-    lane.pump(lane.due_ns - 1)
-    assert lane.outstanding == 0
-    lane.pump(lane.due_ns)
-    assert lane.outstanding == 1
+def test_a_rejected_pull_is_counted_and_retried(sockets: tuple[socket.socket, socket.socket]) -> None:
+    """After a pause, to limit the requests to a broker that rejects them."""
+    ours, theirs = sockets
+    connection = PullConnection(ours, [bounds(0)], 32, Ending.STOP, Recorder())
+    connection.pump(1)
+    theirs.sendall(response(FIRST_OPAQUE, 0, code=ResponseCode.NO_PERMISSION))
+    connection.readable()
+    assert connection.refused == {ResponseCode.NO_PERMISSION: 1}
+    assert connection.due_ns is not None
+    connection.pump(connection.due_ns - 1)
+    assert connection.outstanding == 0
+    connection.pump(connection.due_ns)
+    assert connection.outstanding == 1
 
 
-def test_a_broker_that_hangs_up_ends_the_run(line: tuple[socket.socket, socket.socket]) -> None:
-    """Rather than wait for ever."""
-    ours, theirs = line
-    lane = PullLane(ours, [bounds(0)], 32, Ending.STOP, Recorder())
+def test_a_closed_connection_ends_the_run(sockets: tuple[socket.socket, socket.socket]) -> None:
+    """The run does not wait forever."""
+    ours, theirs = sockets
+    connection = PullConnection(ours, [bounds(0)], 32, Ending.STOP, Recorder())
     theirs.close()
     with pytest.raises(ConnectionError, match="closed"):
-        lane.readable()
+        connection.readable()

@@ -1,4 +1,4 @@
-"""What a run measured, while it runs and afterwards."""
+"""Measurements of a run, during the run and after it."""
 
 import numpy as np
 
@@ -11,8 +11,8 @@ def latencies(*values: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     return np.array(values, np.int64)
 
 
-def test_only_what_comes_between_begin_and_end_counts() -> None:
-    """Neither the warm-up nor what was still in flight."""
+def test_only_responses_between_begin_and_end_count() -> None:
+    """Neither the warm-up nor the responses after the end."""
     recorder = Recorder()
     recorder.record(0, latencies(1), 1)
     recorder.begin(SECOND)
@@ -23,7 +23,7 @@ def test_only_what_comes_between_begin_and_end_counts() -> None:
 
 
 def test_each_interval_has_its_own_latencies() -> None:
-    """The time line shows when it was slow."""
+    """The time line shows when the broker was slow."""
     told: list[Interval] = []
     recorder = Recorder(told.append)
     recorder.begin(0)
@@ -52,8 +52,8 @@ def figures(messages: int, *intervals: Interval) -> Figures:
     )
 
 
-def test_processes_add_up() -> None:
-    """Counts are sums, latencies those of all, a line of the time line shows the worst."""
+def test_figures_of_processes_are_combined() -> None:
+    """Counts are sums, latencies those of all; the time line has the slowest process's percentiles."""
     one = Interval(at_s=0.25, seconds=0.25, messages=3, p50_ns=10, p99_ns=20, max_ns=30)
     two = Interval(at_s=0.26, seconds=0.26, messages=4, p50_ns=9, p99_ns=25, max_ns=31)
     both = merged([figures(3, one), figures(4, two)])

@@ -5,28 +5,28 @@ import multiprocessing
 import pytest
 
 from skylarkmq.clients.mqbench.recorder import Interval
-from skylarkmq.clients.mqbench.runs import ProcessFailed, gathered
+from skylarkmq.clients.mqbench.runs import ProcessFailed, collect_figures
 
 INTERVAL = Interval(at_s=0.25, seconds=0.25, messages=1, p50_ns=1, p99_ns=1, max_ns=1)
 
 
-def test_what_a_process_tells_is_passed_on_and_its_failure_told() -> None:
-    """In its own words."""
+def test_intervals_are_passed_on_and_errors_are_raised() -> None:
+    """The error has the text of the process's own error."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     theirs.send(INTERVAL)
     theirs.send("ConnectionRefusedError: nobody there")
     told: list[Interval] = []
     with pytest.raises(ProcessFailed, match="nobody there"):
-        gathered([ours], told.append)
+        collect_figures([ours], told.append)
     assert told == [INTERVAL]
     ours.close()
     theirs.close()
 
 
-def test_a_process_that_dies_is_noticed() -> None:
-    """Rather than waited for."""
+def test_a_process_that_ends_early_is_an_error() -> None:
+    """The run does not wait for it."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     theirs.close()
-    with pytest.raises(ProcessFailed, match="before its time"):
-        gathered([ours], lambda _: None)
+    with pytest.raises(ProcessFailed, match="ended early"):
+        collect_figures([ours], lambda _: None)
     ours.close()

@@ -1,4 +1,4 @@
-"""When messages are due."""
+"""Due times of messages."""
 
 import pytest
 
@@ -17,8 +17,8 @@ def test_messages_are_due_at_their_rate() -> None:
     assert schedule.next_due_ns() == 9 * MS
 
 
-def test_what_was_late_keeps_the_time_at_which_it_was_due() -> None:
-    """A stall moves no due time, so that its latencies are seen."""
+def test_late_messages_keep_their_due_times() -> None:
+    """A stall moves no due time, so it is visible in the latencies."""
     schedule = Schedule(1000.0, start_ns=0)
     schedule.take(1)
     assert schedule.due(100 * MS) == 100
@@ -26,14 +26,14 @@ def test_what_was_late_keeps_the_time_at_which_it_was_due() -> None:
 
 
 def test_a_long_run_does_not_drift() -> None:
-    """A rate whose interval is no whole number of ns is kept for an hour."""
+    """A rate whose interval is not a whole number of ns stays exact for an hour."""
     schedule = Schedule(30_000.0, start_ns=0)
     schedule.sent = 30_000 * 3600
     assert schedule.next_due_ns() == 3600 * 1000 * MS
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0])
-def test_a_rate_is_above_zero(rate: float) -> None:
-    """Nothing is never due."""
+def test_a_rate_must_be_above_zero(rate: float) -> None:
+    """Other rates raise ValueError."""
     with pytest.raises(ValueError, match="above 0"):
         Schedule(rate, start_ns=0)

@@ -9,7 +9,7 @@ from skylarkmq.clients.mqbench.clusters import Broker
 from skylarkmq.clients.mqbench.prepared_frames import Block, Target
 from skylarkmq.clients.mqbench.recorder import Recorder
 from skylarkmq.clients.mqbench.schedule import Schedule
-from skylarkmq.clients.mqbench.send_load import SendLane, targets_of
+from skylarkmq.clients.mqbench.send_load import SendConnection, targets_of
 from skylarkmq.clients.mqbench.workloads import Workload
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.frame import FrameDecoder
@@ -19,21 +19,21 @@ MS = 1_000_000
 
 
 class Line:
-    """A lane and the peer's end."""
+    """A connection of the load and the peer's socket."""
 
     def __init__(self, ours: socket.socket, theirs: socket.socket, in_flight: int, frames: int) -> None:
         self.recorder = Recorder()
         self.recorder.begin(0)
         block = Block(1, [Target("bench", 0, "broker-a")], frames, size=50)
-        self.lane = SendLane(ours, block, in_flight, self.recorder)
+        self.connection = SendConnection(ours, block, in_flight, self.recorder)
         self._theirs = theirs
 
     def due_ns(self) -> int | None:
-        """When the lane wants to send next."""
-        return self.lane.due_ns
+        """When the connection next wants to send."""
+        return self.connection.due_ns
 
     def sent(self) -> list[int]:
-        """The opaques of what the lane has sent since."""
+        """Return the opaques sent since the last call."""
         found = []
         for frame in FrameDecoder().feed(memoryview(self._theirs.recv(1 << 20))):
             command = decode_command(frame)
@@ -41,13 +41,13 @@ class Line:
             found.append(command.opaque)
         return found
 
-    def answer(self, *opaques: int, code: int = 0) -> None:
-        """Answer, and let the lane read."""
+    def response(self, *opaques: int, code: int = 0) -> None:
+        """Respond, and let the connection read."""
         for opaque in opaques:
             command = RemotingCommand.response(code)
             command.opaque = opaque
             self._theirs.sendall(encode_command(command))
-        self.lane.readable()
+        self.connection.readable()
 
 
 @pytest.fixture
@@ -59,84 +59,84 @@ def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-def test_as_many_are_in_flight_as_may_be(sockets: tuple[socket.socket, socket.socket]) -> None:
-    """Each answer lets one more leave."""
+def test_requests_in_flight_are_limited(sockets: tuple[socket.socket, socket.socket]) -> None:
+    """Each response permits one more send."""
     line = Line(*sockets, in_flight=3, frames=12)
-    line.lane.pump(1)
+    line.connection.pump(1)
     first = line.sent()
-    assert len(first) == line.lane.outstanding == 3
-    line.answer(first[1], first[0])
-    line.lane.pump(2)
+    assert len(first) == line.connection.outstanding == 3
+    line.response(first[1], first[0])
+    line.connection.pump(2)
     assert len(line.sent()) == 2
-    assert (line.recorder.messages, line.lane.strays) == (2, 0)
+    assert (line.recorder.messages, line.connection.unmatched) == (2, 0)
 
 
 def test_every_opaque_of_a_long_run_is_new(sockets: tuple[socket.socket, socket.socket]) -> None:
-    """Round after round of the block."""
+    """Through many rounds of the block."""
     line = Line(*sockets, in_flight=4, frames=6)
     seen: list[int] = []
     for turn in range(20):
-        line.lane.pump(turn)
+        line.connection.pump(turn)
         opaques = line.sent()
         seen += opaques
-        line.answer(*opaques)
+        line.response(*opaques)
     assert len(set(seen)) == len(seen) == line.recorder.messages == 80
 
 
-def test_a_frame_without_an_answer_is_not_sent_again(sockets: tuple[socket.socket, socket.socket]) -> None:
-    """The lane waits for it instead."""
+def test_a_frame_in_flight_is_not_sent_again(sockets: tuple[socket.socket, socket.socket]) -> None:
+    """The connection waits for its response."""
     line = Line(*sockets, in_flight=4, frames=5)
-    line.lane.pump(1)
+    line.connection.pump(1)
     first, *others = line.sent()
-    line.answer(*others)
-    line.lane.pump(2)
-    line.answer(*line.sent())
-    line.lane.pump(3)
-    assert line.lane.outstanding == 1
-    line.answer(first)
-    line.lane.pump(4)
+    line.response(*others)
+    line.connection.pump(2)
+    line.response(*line.sent())
+    line.connection.pump(3)
+    assert line.connection.outstanding == 1
+    line.response(first)
+    line.connection.pump(4)
     assert len(line.sent()) == 4
 
 
-def test_at_a_rate_latency_counts_from_the_time_due(sockets: tuple[socket.socket, socket.socket]) -> None:
-    """What could not leave on time has waited since."""
+def test_at_a_fixed_rate_latency_counts_from_the_due_time(sockets: tuple[socket.socket, socket.socket]) -> None:
+    """It includes the time that a message waited before it could leave."""
     line = Line(*sockets, in_flight=2, frames=10)
-    line.lane.schedule = Schedule(1000.0, start_ns=0)
-    line.lane.pump(0)
+    line.connection.schedule = Schedule(1000.0, start_ns=0)
+    line.connection.pump(0)
     (first,) = line.sent()
     assert line.due_ns() == MS
-    line.lane.pump(50 * MS)
+    line.connection.pump(50 * MS)
     (second,) = line.sent()  # of 50 that are due: two may be in flight
     assert line.due_ns() is None
-    line.answer(first, second)
-    line.lane.pump(100 * MS)
+    line.response(first, second)
+    line.connection.pump(100 * MS)
     assert len(line.sent()) == 2
     assert line.due_ns() is None
 
 
-def test_refused_sends_are_no_messages(sockets: tuple[socket.socket, socket.socket]) -> None:
-    """They are answered, and counted by their code."""
+def test_rejected_sends_do_not_count_as_messages(sockets: tuple[socket.socket, socket.socket]) -> None:
+    """Their responses are counted by code."""
     line = Line(*sockets, in_flight=3, frames=12)
-    line.lane.pump(1)
+    line.connection.pump(1)
     one, two, three = line.sent()
-    line.answer(one)
-    line.answer(two, three, code=2)
+    line.response(one)
+    line.response(two, three, code=2)
     assert (line.recorder.messages, line.recorder.requests) == (1, 3)
-    assert line.lane.answers.refused == {2: 2}
+    assert line.connection.responses.refused == {2: 2}
 
 
-def test_answers_to_nothing_are_strays(sockets: tuple[socket.socket, socket.socket]) -> None:
-    """And free no place."""
+def test_unmatched_responses_are_counted(sockets: tuple[socket.socket, socket.socket]) -> None:
+    """They do not reduce the number of requests in flight."""
     line = Line(*sockets, in_flight=3, frames=12)
-    line.lane.pump(1)
+    line.connection.pump(1)
     (one, *_) = line.sent()
-    line.answer(one)
-    line.answer(one)
-    assert (line.lane.strays, line.lane.outstanding, line.recorder.messages) == (1, 2, 1)
+    line.response(one)
+    line.response(one)
+    assert (line.connection.unmatched, line.connection.outstanding, line.recorder.messages) == (1, 2, 1)
 
 
 def test_connections_begin_with_different_queues() -> None:
-    """All of them have all queues, unless there are very many."""
+    """Each connection has all queues, unless there are very many."""
     workload = Workload(topics=2, queues=2, connections=2)
     first, second = (targets_of(workload, Broker("b", "h:1"), number) for number in (0, 1))
     assert first[0] != second[0]
