@@ -49,7 +49,7 @@ class ClientSettings(Limits, frozen=True, kw_only=True):
 
     connect_timeout_s: float = 3.0  # for a connection, with its TLS handshake
     request_timeout_s: float = 3.0  # for a request without a timeout of its own
-    call_timeout_s: float = 30.0  # for a call that may take several requests: each call of `Admin`, `publish_queues`
+    call_timeout_s: float = 30.0  # for a call that may take several requests, as those of `Admin` and of consumers
     route_refresh_s: float = 30.0
     heartbeat_s: float = 30.0  # a broker removes a client after 120 s without a heartbeat
     backoff_min_s: float = 0.1  # pause before the second attempt to reach an address; doubles with each attempt

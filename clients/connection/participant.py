@@ -14,6 +14,7 @@ participant that does not run does nothing. In the child of a fork an inherited 
 import asyncio
 import ssl
 from abc import ABC, abstractmethod
+from contextlib import AbstractAsyncContextManager
 from typing import Self
 
 import msgspec
@@ -97,6 +98,12 @@ class Participant(ABC):
         """Raise ClientClosed if this process was forked after the participant was made."""
         if self._is_inherited:
             raise made_before_fork(f"this {type(self).__name__}")
+
+    def _within(self, timeout_s: float | None, call: str) -> AbstractAsyncContextManager[None]:
+        """Limit the time of a call, by default to `ClientSettings.call_timeout_s`. ClientClosed as `_check_process`."""
+        self._check_process()
+        check_timeout(timeout_s)
+        return within(timeout_s or self.client.settings.call_timeout_s, call)
 
     def _check_running(self) -> None:
         """Raise ClientClosed unless the participant runs."""

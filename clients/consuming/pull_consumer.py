@@ -23,7 +23,6 @@ from typing import Unpack
 
 from skylarkmq.clients.arguments import check_group, check_number, check_queue, settings_of, time_ms
 from skylarkmq.clients.connection.participant import Participant
-from skylarkmq.clients.connection.time_limit import time_limit
 from skylarkmq.clients.consuming.allocation import averagely
 from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92
 from skylarkmq.clients.consuming.member_responses import MemberResponses
@@ -53,8 +52,8 @@ class PullConsumer(Participant):
     `consume_from` applies to queues without a committed offset of the group; a time selects messages stored since then.
     All members that subscribe need the same `allocation` rule (clients/consuming/allocation.py).
 
-    Each method takes a `timeout_s` for all its requests together, and raises RequestTimeout after it. Without one, each
-    request has the time that `ClientSettings` gives it.
+    Each method takes a `timeout_s` for all its requests together, and raises RequestTimeout after it. The default is
+    `ClientSettings.call_timeout_s` (30 s).
     """
 
     def __init__(self, group: str, **options: Unpack[StandalonePullConsumerOptions]) -> None:
@@ -134,19 +133,17 @@ class PullConsumer(Participant):
         Raises InvalidMessage for a bad name, ClientClosed before the start, BrokerError if a broker rejects the
         expression.
         """
-        self._check_process()
-        async with time_limit(timeout_s, "subscribe"):
+        async with self._within(timeout_s, "subscribe"):
             await self._member.subscribe(self._namespace.wrap(topic), expression)
 
     async def unsubscribe(self, topic: str, *, timeout_s: float | None = None) -> None:
         """Stop to read `topic`, and commit."""
-        self._check_process()
-        async with time_limit(timeout_s, "unsubscribe"):
+        async with self._within(timeout_s, "unsubscribe"):
             await self._member.unsubscribe(self._namespace.wrap(topic))
 
     async def queues(self, topic: str, *, timeout_s: float | None = None) -> tuple[MessageQueue, ...]:
         """Return the readable queues of a topic. Raises NoRoute if no name server knows the topic."""
-        async with time_limit(timeout_s, "queues"):
+        async with self._within(timeout_s, "queues"):
             queues = (await self.client.routes.find(self._namespace.wrap(topic))).subscribe_queues
         return tuple(map(self._namespace.strip_queue, queues))
 
@@ -157,9 +154,8 @@ class PullConsumer(Participant):
         does not exist, or whose broker cannot be reached, are repeated, with warnings in the log. The rebalance
         callbacks are not called.
         """
-        self._check_process()
         assigned, wanted = self._member.assigned, [self._wrapped(queue) for queue in queues]
-        async with time_limit(timeout_s, "assign"):
+        async with self._within(timeout_s, "assign"):
             await assigned.release(queue for queue in assigned.queues() if queue not in wanted)
         for queue in wanted:
             if queue not in assigned:
@@ -187,21 +183,21 @@ class PullConsumer(Participant):
         Raises ClientClosed if this member does not read the queue, NoRoute, BrokerError, or an error of the transport.
         """
         wrapped = self._wrapped(queue)
-        async with time_limit(timeout_s, "seek_to_time"):
+        async with self._within(timeout_s, "seek_to_time"):
             offset = await self._member.calls.offset_at(wrapped, time_ms("when", when))
         self.seek(queue, offset)
         return offset
 
     async def seek_to_begin(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int:
         """Continue at the first message that the queue still has. Return its offset. Errors: see `seek_to_time`."""
-        async with time_limit(timeout_s, "seek_to_begin"):
+        async with self._within(timeout_s, "seek_to_begin"):
             offset = await self._member.calls.min_offset(self._wrapped(queue))
         self.seek(queue, offset)
         return offset
 
     async def seek_to_end(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int:
         """Continue at the end of the queue. Return the offset of its next message. Errors: see `seek_to_time`."""
-        async with time_limit(timeout_s, "seek_to_end"):
+        async with self._within(timeout_s, "seek_to_end"):
             offset = await self._member.calls.max_offset(self._wrapped(queue))
         self.seek(queue, offset)
         return offset
@@ -223,8 +219,7 @@ class PullConsumer(Participant):
 
         Raises ClientClosed if this member does not read the queue.
         """
-        self._check_process()
-        async with time_limit(timeout_s, "position"):
+        async with self._within(timeout_s, "position"):
             return await self._member.position(self._wrapped(queue))
 
     async def committed(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int | None:
@@ -232,7 +227,7 @@ class PullConsumer(Participant):
 
         Raises NoRoute, BrokerError, or an error of the transport.
         """
-        async with time_limit(timeout_s, "committed"):
+        async with self._within(timeout_s, "committed"):
             return await self._member.calls.committed_offset(self._wrapped(queue))
 
     async def commit(
@@ -243,8 +238,7 @@ class PullConsumer(Participant):
 
         Raises the error of the first broker that cannot be reached or that rejects an offset.
         """
-        self._check_process()
-        async with time_limit(timeout_s, "commit"):
+        async with self._within(timeout_s, "commit"):
             if offsets is None:
                 self._finish_polled()
                 await self._member.assigned.commit_now()
@@ -296,7 +290,7 @@ class PullConsumer(Participant):
 
         Raises InvalidMessage if it is not a request, or the errors of a send.
         """
-        async with time_limit(timeout_s, "reply"):
+        async with self._within(timeout_s, "reply"):
             await reply(self.client, self._member.group, message, body, properties)
 
     def __aiter__(self) -> MessageLoop:

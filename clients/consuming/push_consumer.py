@@ -25,7 +25,6 @@ import msgspec
 from skylarkmq.clients.arguments import check_group, check_queue, settings_of
 from skylarkmq.clients.connection.client import unique_ids
 from skylarkmq.clients.connection.participant import Participant
-from skylarkmq.clients.connection.time_limit import time_limit
 from skylarkmq.clients.consuming.acknowledgement import Acknowledgement
 from skylarkmq.clients.consuming.allocation import averagely
 from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92
@@ -214,14 +213,12 @@ class PushConsumer(Participant):
         Raises InvalidMessage for a bad name, ClientClosed before the start, BrokerError if a broker rejects the
         expression, and RequestTimeout after `timeout_s`.
         """
-        self._check_process()
-        async with time_limit(timeout_s, "subscribe"):
+        async with self._within(timeout_s, "subscribe"):
             await self._member.subscribe(self._namespace.wrap(topic), expression)
 
     async def unsubscribe(self, topic: str, *, timeout_s: float | None = None) -> None:
         """Stop to read `topic`, and commit. Raises RequestTimeout after `timeout_s`."""
-        self._check_process()
-        async with time_limit(timeout_s, "unsubscribe"):
+        async with self._within(timeout_s, "unsubscribe"):
             await self._member.unsubscribe(self._namespace.wrap(topic))
 
     @property
@@ -234,8 +231,7 @@ class PushConsumer(Participant):
 
         Raises ClientClosed if this member does not read the queue, RequestTimeout after `timeout_s`.
         """
-        self._check_process()
-        async with time_limit(timeout_s, "position"):
+        async with self._within(timeout_s, "position"):
             return await self._member.position(self._wrapped(queue))
 
     async def commit(self, *, timeout_s: float | None = None) -> None:
@@ -244,8 +240,7 @@ class PushConsumer(Participant):
         Raises the error of the first broker that cannot be reached or that rejects its offsets, RequestTimeout after
         `timeout_s`. Offsets are also committed every `commit_interval_s`, and at the stop.
         """
-        self._check_process()
-        async with time_limit(timeout_s, "commit"):
+        async with self._within(timeout_s, "commit"):
             await self._member.assigned.commit_now()
 
     async def committed(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int | None:
@@ -253,7 +248,7 @@ class PushConsumer(Participant):
 
         Raises NoRoute, BrokerError, an error of the transport, or RequestTimeout after `timeout_s`.
         """
-        async with time_limit(timeout_s, "committed"):
+        async with self._within(timeout_s, "committed"):
             return await self._member.offsets.committed_offset(self._wrapped(queue))
 
     # ----------------------------------------------------------------------------------------------------- messages
@@ -270,7 +265,7 @@ class PushConsumer(Participant):
 
         Raises InvalidMessage if it is not a request, the errors of a send, or RequestTimeout after `timeout_s`.
         """
-        async with time_limit(timeout_s, "reply"):
+        async with self._within(timeout_s, "reply"):
             await reply(self.client, self._member.group, message, body, properties)
 
     def __aiter__(self) -> MessageLoop:

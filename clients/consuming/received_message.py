@@ -19,7 +19,8 @@ from typing import Any, Final, Protocol, Self
 
 import msgspec
 
-from skylarkmq.clients.connection.time_limit import time_limit
+from skylarkmq.clients.arguments import check_timeout
+from skylarkmq.clients.connection.timeouts import within
 from skylarkmq.clients.consuming.later import Later
 from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
 from skylarkmq.clients.consuming.stored_messages import place_of
@@ -96,7 +97,8 @@ class ReceivedMessage(MessageExt, eq=False):
         InvalidArgument for a bad delay, and RequestTimeout after `timeout_s`; the message is then not acknowledged.
         """
         acknowledger, later = self._checked(), Later(delay_level, delay)
-        async with time_limit(timeout_s, "nack"):
+        check_timeout(timeout_s)
+        async with within(timeout_s, "nack"):
             await acknowledger.nack(self, later)
 
     @asynccontextmanager

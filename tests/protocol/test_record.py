@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from skylarkmq.protocol import record
 from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.message import MessageExt
 from skylarkmq.protocol.message_id import encode_host
 from skylarkmq.protocol.record import (
     BLANK,
@@ -21,6 +22,7 @@ from skylarkmq.protocol.record import (
     Record,
     body_crc,
     decode,
+    decoder_of,
     encode,
     iterate,
     parse,
@@ -249,3 +251,22 @@ def test_the_fast_path_parses_as_the_general_parser() -> None:
         general = record._parse_fields(view, 0, size, True) if is_candidate else None
         if plain is not None or (isinstance(general, Record) and magic == MAGIC_V1 and len(general.born_host) == 8):
             assert plain == general or len(getattr(general, "store_host", b"")) != 8
+
+
+class Tagged(MessageExt):
+    """A subclass of MessageExt with a field of its own."""
+
+    mark: str = "none"
+
+
+def test_a_decoder_makes_instances_of_a_subclass() -> None:
+    """Records in the common layout and in any other; further fields have their defaults."""
+    common, other = example(), example(born_host=encode_host("::1", 1))
+    data = common + other + common
+    found = decoder_of(Tagged)(data)
+    assert [type(message) for message in found] == [Tagged] * 3
+    assert {message.mark for message in found} == {"none"}
+    plain = decode(data)
+    assert [[getattr(m, name) for name in MessageExt.__struct_fields__] for m in found] == [
+        [getattr(m, name) for name in MessageExt.__struct_fields__] for m in plain
+    ]
