@@ -57,8 +57,10 @@ class Daemon:
     def page(self, path: str) -> tuple[int, Any]:
         """Return status and decoded body of a health page. Raises OSError if it does not respond."""
         try:
-            with urllib.request.urlopen(f"http://{LOOPBACK}:{self.health_port}{path}", timeout=PAGE_LIMIT_S) as answer:
-                return answer.status, json.load(answer)
+            with urllib.request.urlopen(
+                f"http://{LOOPBACK}:{self.health_port}{path}", timeout=PAGE_LIMIT_S
+            ) as response:
+                return response.status, json.load(response)
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, json.load(error)

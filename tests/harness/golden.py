@@ -48,7 +48,7 @@ def transcripts() -> tuple[GoldenFrame, ...]:
 
 
 @cache
-def answers() -> dict[str, dict[str, Any]]:
+def responses() -> dict[str, dict[str, Any]]:
     """Return the responses of 4.9.8 to single hand-made requests, by request."""
     loaded: dict[str, dict[str, Any]] = json.loads((WIRE / ANSWERS).read_bytes())
     return loaded

@@ -176,12 +176,12 @@ class Run:
             return
         try:
             self._client = self._client or RawClient(LOOPBACK, self._broker.port, timeout=2.0)
-            answer = self._client.call(RequestCode.GET_ALL_CONSUMER_OFFSET)
+            response = self._client.call(RequestCode.GET_ALL_CONSUMER_OFFSET)
         except OSError as error:
             self._report_line(f"offsets not read: {error}")
             self._close_client()
         else:
-            table = ConsumerOffsets.decode(answer.body).offset_table if answer.body else {}
+            table = ConsumerOffsets.decode(response.body).offset_table if response.body else {}
             self._journal.record(Offsets(table=table))
 
     def _close_client(self) -> None:

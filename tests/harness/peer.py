@@ -101,9 +101,9 @@ class Peer:
     def ask(self, command: RemotingCommand) -> RemotingCommand:
         """Send one request and return its response, which must come within the iteration."""
         self.send(command)
-        answers = [answer for answer in self.received if answer.is_response and answer.opaque == command.opaque]
-        assert len(answers) == 1, f"{len(answers)} answers to {command}"
-        return answers[0]
+        responses = [answer for answer in self.received if answer.is_response and answer.opaque == command.opaque]
+        assert len(responses) == 1, f"{len(responses)} responses to {command}"
+        return responses[0]
 
     async def ask_and_wait(self, command: RemotingCommand) -> RemotingCommand:
         """Send one request and return its response, which may come some iterations later."""

@@ -56,8 +56,8 @@ def _scrape(port: int, accept: str, encoding: str, path: str) -> Scraped:
     request.add_header("Accept", accept)
     request.add_header("Accept-Encoding", encoding)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            status, headers, body = answer.status, dict(answer.headers), answer.read()
+        with urllib.request.urlopen(request, timeout=10) as response:
+            status, headers, body = response.status, dict(response.headers), response.read()
     except urllib.error.HTTPError as error:
         with error:
             return Scraped(error.code, dict(error.headers), error.read().decode(), [])

@@ -72,7 +72,7 @@ class SteppedLoop(Timers):
         self._soon: deque[Timer] = deque()
         self._begin = self.now
         self._passed_ms = 0
-        self.turns = 0
+        self.iterations = 0
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
         handle = Timer(self.now, partial(callback, *args))
@@ -82,12 +82,12 @@ class SteppedLoop(Timers):
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
         return self.call_at(self.now + delay_s, partial(callback, *args))
 
-    def turn(self) -> bool:
+    def run_iteration(self) -> bool:
         """Run one iteration: the callbacks that were queued when it began. Return whether more callbacks are queued."""
         for _ in range(len(self._soon)):
             handle = self._soon.popleft()
             if not handle.is_cancelled:
-                self.turns += 1
+                self.iterations += 1
                 handle.callback()
         return bool(self._soon)
 
@@ -101,5 +101,5 @@ class SteppedLoop(Timers):
             self._settle()
 
     def _settle(self) -> None:
-        while self.turn():
+        while self.run_iteration():
             pass

@@ -17,7 +17,7 @@ from skylarkmq.protocol import javajson
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from skylarkmq.protocol.codes import RequestCode
-from tests.harness.golden import GoldenFrame, answers, transcripts
+from tests.harness.golden import GoldenFrame, responses, transcripts
 from tests.harness.raw import frame
 from tests.harness.raw_peer import RawPeer, Received
 
@@ -130,10 +130,10 @@ async def test_routes_equal_those_of_4_9_8(peer: RawPeer) -> None:
     }
     for name, (topic, more, header) in forms.items():
         response = await peer.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, **more}, **header)
-        assert response.body.decode().replace(',"enableActingMaster":false', "") == answers()[name]["body"], name
-        assert response.header.keys() == json.loads(answers()[name]["rawHeader"]).keys()
+        assert response.body.decode().replace(',"enableActingMaster":false', "") == responses()[name]["body"], name
+        assert response.header.keys() == json.loads(responses()[name]["rawHeader"]).keys()
     info = await peer.call(RequestCode.GET_BROKER_CLUSTER_INFO)
-    assert info.body.decode().replace(',"enableActingMaster":false', "") == answers()["cluster info"]["body"]
+    assert info.body.decode().replace(',"enableActingMaster":false', "") == responses()["cluster info"]["body"]
 
 
 # -------------------------------------------------------------------------------------------------------------- brokers

@@ -109,10 +109,10 @@ async def test_traffic_is_counted_by_topic_and_group(start: Start) -> None:
 async def test_ordered_messages_count_as_fifo(start: Start) -> None:
     """Messages with a sharding key, single or in a batch; all others count as normal."""
     async with start() as running, await RawPeer.connect(running.port) as peer:
-        plain, ordered = "UNIQ_KEY\x01A\x02", "UNIQ_KEY\x01B\x02__SHARDINGKEY\x01k\x02"
-        for properties in (plain, ordered, ordered, "X__SHARDINGKEY\x01k\x02" + plain):
+        normal, ordered = "UNIQ_KEY\x01A\x02", "UNIQ_KEY\x01B\x02__SHARDINGKEY\x01k\x02"
+        for properties in (normal, ordered, ordered, "X__SHARDINGKEY\x01k\x02" + normal):
             assert (await peer.call(RequestCode.SEND_MESSAGE_V2, SEND | {"i": properties}, b"abc")).code == 0
-        batch = encode_batch(BatchRecord(0, b"abc", properties.encode()) for properties in (ordered, plain, ordered))
+        batch = encode_batch(BatchRecord(0, b"abc", properties.encode()) for properties in (ordered, normal, ordered))
         assert (await peer.call(RequestCode.SEND_BATCH_MESSAGE, SEND | {"m": True}, batch)).code == 0
         page = await running.scrape()
         assert page.value("rocketmq_messages_in_total", topic="T", message_type="normal") == 3
@@ -204,8 +204,8 @@ async def test_every_sample_is_in_the_catalogue(start: Start) -> None:
         running.broker.offsets.commit("CG", "T", 0, 0)
         page = await running.scrape()
     expected = {name + suffix: row for name, row in CATALOGUE.items() for suffix in suffixes.get(row.kind, ("",))}
-    told = [family for family in page.families if family.name.startswith(("rocketmq_", "skylark_"))]
-    for family in told:
+    found = [family for family in page.families if family.name.startswith(("rocketmq_", "skylark_"))]
+    for family in found:
         for sample in family.samples:
             row = expected[sample.name]
             assert family.type == row.kind.value, family

@@ -17,12 +17,12 @@ def test_later_the_rate_is_that_of_the_last_minute() -> None:
     """Growth before the scrape a minute ago does not count."""
     rates = Rates(0.0)
     counters = {0: 1_000, 15: 1_000, 30: 1_000, 45: 1_000, 60: 1_060, 75: 1_120, 90: 1_180}
-    told = {}
+    values = {}
     for now_s, counter in counters.items():
         rates.begin(now_s)
-        told[now_s] = rates.per_second("t", counter)
-    assert told[75] == (1_120 - 1_000) / 60
-    assert told[90] == (1_180 - 1_000) / 60
+        values[now_s] = rates.per_second("t", counter)
+    assert values[75] == (1_120 - 1_000) / 60
+    assert values[90] == (1_180 - 1_000) / 60
 
 
 def test_two_scrapers_share_their_values() -> None:

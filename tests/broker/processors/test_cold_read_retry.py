@@ -36,8 +36,8 @@ def freeze(cold: ColdFiles, parts: BrokerParts) -> None:
     cold.freeze(*(path for path in root.glob("co*/**/*") if path.is_file()))
 
 
-def bodies(answer: RemotingCommand) -> list[bytes]:
-    return [bytes(record.body) for record in iterate(memoryview(answer.body)) if isinstance(record, Record)]
+def bodies(response: RemotingCommand) -> list[bytes]:
+    return [bytes(record.body) for record in iterate(memoryview(response.body)) if isinstance(record, Record)]
 
 
 async def answer_to(peer: Peer, request: RemotingCommand) -> RemotingCommand:
@@ -124,9 +124,9 @@ async def test_a_failed_read_is_an_error_response(parts: BrokerParts, monkeypatc
         freeze(cold, parts)
         log = parts.store._log.files.segments[0]
         monkeypatch.setattr(log, "fd", parts.store._queue_files._descriptor(_queue_path(parts)))
-        answer = await answer_to(parts.peer(), pull())
-        assert answer.code == 1
-        assert "bytes from 400 on are lost" in (answer.remark or "")
+        response = await answer_to(parts.peer(), pull())
+        assert response.code == 1
+        assert "bytes from 400 on are lost" in (response.remark or "")
 
 
 def _queue_path(parts: BrokerParts) -> str:
@@ -148,8 +148,8 @@ async def test_queries_wait_for_cold_data(
     """Offset by time, earliest time, view by id, and a group's first offset."""
     with ColdFiles() as cold:
         freeze(cold, parts)
-        answer = await answer_to(parts.peer(), RemotingCommand.request(code, header))
-        assert (answer.code, answer.ext_fields()) == (0, answered)
+        response = await answer_to(parts.peer(), RemotingCommand.request(code, header))
+        assert (response.code, response.ext_fields()) == (0, answered)
         assert all(not in_loop for _, in_loop in cold.waits)
         assert cold.waits
 
@@ -159,8 +159,8 @@ async def test_a_first_offset_on_disk_waits(parts: BrokerParts) -> None:
     with ColdFiles() as cold:
         freeze(cold, parts)
         parts.store._queues.by_key[TOPIC, 0]._corrected_for = -1
-        answer = await answer_to(
+        response = await answer_to(
             parts.peer(), RemotingCommand.request(RequestCode.GET_MIN_OFFSET, QueueHeader(TOPIC, 0))
         )
-        assert (answer.code, answer.ext_fields()) == (0, {"offset": "0"})
+        assert (response.code, response.ext_fields()) == (0, {"offset": "0"})
         assert cold.waits

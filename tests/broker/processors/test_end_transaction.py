@@ -55,8 +55,8 @@ async def test_a_commit_delivers_the_message(parts: Transacted) -> None:
     message."""
     half = parts.send(b"one", queue_id=3)
     parts.it.clock.now_ms += 2_500
-    answer = parts.end(half)
-    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+    response = parts.end(half)
+    assert (response.code, response.remark) == (ResponseCode.SUCCESS, None)
     (final,) = records(parts.it, "T", 3)
     assert (final.sys_flag, final.flag, bytes(final.body)) == (8, 7, b"one")
     assert final.prepared_transaction_offset == half.physical_offset
@@ -75,8 +75,8 @@ async def test_a_commit_delivers_the_message(parts: Transacted) -> None:
 
 async def test_a_rollback_delivers_nothing(parts: Transacted) -> None:
     """Only an op message is stored."""
-    answer = parts.end(parts.send(), ROLLBACK)
-    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, NO_RESPONSE_REMARK)
+    response = parts.end(parts.send(), ROLLBACK)
+    assert (response.code, response.remark) == (ResponseCode.SUCCESS, NO_RESPONSE_REMARK)
     assert parts.it.bodies() == []
     assert parts.it.bodies(OP) == [b"0"]
     assert parts.transactions.statistics().rolled_back == {"T": 1}
@@ -103,8 +103,8 @@ async def test_an_unknown_state_gets_no_response(parts: Transacted, decision: in
 async def test_an_invalid_end_is_refused(parts: Transacted, fields: dict[str, Any], remark: str) -> None:
     """By the first failed check; nothing is stored."""
     half = parts.send()
-    answer = parts.end(half, **fields)
-    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    response = parts.end(half, **fields)
+    assert (response.code, response.remark) == (ResponseCode.SYSTEM_ERROR, remark)
     assert parts.it.bodies(OP) == []
 
 
@@ -113,8 +113,8 @@ async def test_only_half_messages_are_ended(parts: Transacted) -> None:
     half = parts.send()
     parts.end(half)
     (final,) = records(parts.it)
-    answer = parts.end(half, commit_log_offset=final.physical_offset)
-    assert answer.remark == "Find prepared transaction message failed"
+    response = parts.end(half, commit_log_offset=final.physical_offset)
+    assert response.remark == "Find prepared transaction message failed"
 
 
 @pytest.mark.parametrize(("seconds", "code"), [("10", 604), ("60", 0), ("-1", 604), ("none", 604)])
@@ -122,9 +122,9 @@ async def test_an_end_after_the_immunity_time_is_refused(parts: Transacted, seco
     """Then only the response to a check ends it. -1 and values that are no number mean the broker's timeout."""
     half = parts.send(CHECK_IMMUNITY_TIME_IN_SECONDS=seconds)
     parts.it.clock.now_ms += 20_000
-    answer = parts.end(half)
-    assert answer.code == code
-    assert answer.remark == (NO_RESPONSE_REMARK if code else None)
+    response = parts.end(half)
+    assert response.code == code
+    assert response.remark == (NO_RESPONSE_REMARK if code else None)
     assert parts.end(half, from_transaction_check="true").code == ResponseCode.SUCCESS
     assert len(parts.it.bodies()) == 1
 
@@ -135,7 +135,7 @@ async def test_a_repeated_end_changes_nothing(parts: Transacted) -> None:
     parts.peer.send(parts.request(half), parts.request(half))
     await asyncio.gather(*parts.dispatcher._tasks)
     parts.peer.take()
-    assert [answer.code for answer in parts.peer.received] == [0, 0]
+    assert [response.code for response in parts.peer.received] == [0, 0]
     assert parts.end(half).code == ResponseCode.SUCCESS
     assert parts.end(half, ROLLBACK).code == ResponseCode.SUCCESS
     assert (len(parts.it.bodies()), parts.it.bodies(OP)) == (1, [b"0"])
@@ -183,10 +183,10 @@ async def test_a_read_only_store_refuses_an_end(parts: Transacted) -> None:
             raise OSError(28, "full")
 
     parts.it.disk.refuse = refuse
-    answer = parts.end(half)
-    assert (answer.code, answer.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now.")
-    answer = parts.end(half)
-    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    response = parts.end(half)
+    assert (response.code, response.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now.")
+    response = parts.end(half)
+    assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
     parts.it.disk.refuse = lambda call, path: None
     parts.it.clock.now_ms += 5_000
     parts.it.store.step(parts.it.clock.now_ms)
@@ -200,10 +200,10 @@ async def test_an_end_with_too_long_a_message_is_refused(tmp_path: Path) -> None
         half = Transacted(it).send(b"x" * 200)
     with opened(tmp_path, max_message_size=100) as it:
         parts = Transacted(it)
-        answer = parts.end(half)
-        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-        assert answer.remark is not None
-        assert answer.remark.startswith("The message is illegal, maybe msg body or properties length not matched.")
+        response = parts.end(half)
+        assert response.code == ResponseCode.MESSAGE_ILLEGAL
+        assert response.remark is not None
+        assert response.remark.startswith("The message is illegal, maybe msg body or properties length not matched.")
         assert (it.bodies(OP), parts.open_offsets()) == ([], [0])
 
 
@@ -220,7 +220,7 @@ async def test_under_sync_flush_the_response_waits_for_the_flush(tmp_path: Path)
         it.disk.syncs.set()
         await asyncio.gather(*parts.dispatcher._tasks)
         parts.peer.take()
-        assert [answer.code for answer in parts.peer.received] == [0, 0]
+        assert [response.code for response in parts.peer.received] == [0, 0]
         assert len(it.bodies()) == 1
         assert (it.bodies(OP), parts.pool.pending) == ([b"0"], 0)
 
@@ -243,7 +243,7 @@ async def test_an_end_waits_until_half_messages_are_loaded(it: Opened) -> None:
     assert parts.it.bodies(OP) == []
     parts.load()
     await asyncio.gather(*parts.dispatcher._tasks)
-    assert [answer.code for answer in parts.peer.take()] == [0]
+    assert [response.code for response in parts.peer.take()] == [0]
 
 
 async def test_a_half_message_of_a_deleted_topic_is_dropped(parts: Transacted) -> None:
@@ -272,8 +272,8 @@ async def test_a_discarded_half_message_is_checked_again(it: Opened) -> None:
         parts.round()
     (discarded,) = records(it, DISCARDED)
     assert parts.open_offsets() == []
-    answer = await parts.peer.ask_and_wait(resume(discarded.physical_offset))
-    assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, NO_RESPONSE_REMARK)
+    response = await parts.peer.ask_and_wait(resume(discarded.physical_offset))
+    assert (response.code, response.remark) == (ResponseCode.SUCCESS, NO_RESPONSE_REMARK)
     producer = parts.producer()
     it.clock.now_ms += 30_000
     parts.round()
@@ -288,17 +288,17 @@ async def test_resuming_an_unknown_message_fails(parts: Transacted, msg_id: str)
     """RocketMQ's remark."""
     parts.it.put(message())
     command = RemotingCommand.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHeader(msg_id=msg_id))
-    answer = await parts.peer.ask_and_wait(command)
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert answer.remark == "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+    response = await parts.peer.ask_and_wait(command)
+    assert response.code == ResponseCode.SYSTEM_ERROR
+    assert response.remark == "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 
 
 async def test_resuming_fails_if_the_store_refuses_the_put(parts: Transacted) -> None:
     """RocketMQ's other remark."""
     half = parts.send()
     parts.it.store._log.flags.set(RunningFlag.DISK_FULL)
-    answer = await parts.peer.ask_and_wait(resume(half.physical_offset))
-    assert answer.remark == "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
+    response = await parts.peer.ask_and_wait(resume(half.physical_offset))
+    assert response.remark == "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
     parts.it.store._log.flags.clear(RunningFlag.DISK_FULL)
 
 
@@ -313,8 +313,8 @@ async def test_the_end_of_another_half_message_is_refused(parts: Transacted) -> 
         {"msg_id": elsewhere},
     ]
     for fields in others:
-        answer = parts.end(half, **fields)
-        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, NOT_FOUND)
+        response = parts.end(half, **fields)
+        assert (response.code, response.remark) == (ResponseCode.SYSTEM_ERROR, NOT_FOUND)
     assert (parts.it.store.max_physical_offset, parts.open_offsets()) == (before, [0])
 
 
@@ -342,8 +342,8 @@ async def test_a_half_message_inside_a_body_is_ignored(parts: Transacted) -> Non
     (carrier,) = parts.it.put(message(forged, "Other"))
     assert parts.it.store.record_at(place) is not None
     offset = victim.queue_offset
-    answer = parts.end(carrier, commit_log_offset=place, tran_state_table_offset=offset, msg_id="forged")
-    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, NOT_FOUND)
+    response = parts.end(carrier, commit_log_offset=place, tran_state_table_offset=offset, msg_id="forged")
+    assert (response.code, response.remark) == (ResponseCode.SYSTEM_ERROR, NOT_FOUND)
     assert await parts.recheck.resume(place) is None
     assert parts.end(victim).code == ResponseCode.SUCCESS
     assert parts.it.bodies("T") == [b"victim"]

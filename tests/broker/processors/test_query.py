@@ -25,9 +25,9 @@ async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
 
 
 def ask(parts: BrokerParts, code: RequestCode, header: Header) -> dict[str, str]:
-    answer = parts.peer().ask(RemotingCommand.request(code, header))
-    assert answer.code == 0
-    return answer.ext_fields()
+    response = parts.peer().ask(RemotingCommand.request(code, header))
+    assert response.code == 0
+    return response.ext_fields()
 
 
 @pytest.mark.parametrize(("topic", "queue_id", "low", "high"), [(TOPIC, 0, 0, 6), (TOPIC, 3, 0, 0), ("none", 0, 0, 0)])
@@ -73,16 +73,16 @@ async def test_a_record_is_returned_by_its_offset(parts: BrokerParts) -> None:
     """VIEW_MESSAGE_BY_ID (33) returns the record as it is stored."""
     [append] = parts.put(b"shown")
     header = ViewMessageHeader(append.physical_offset)
-    answer = parts.peer().ask(RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, header))
-    [message] = decode(bytes(answer.body))
-    assert (answer.code, answer.remark, message.body, message.queue_offset) == (0, None, b"shown", 6)
+    response = parts.peer().ask(RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, header))
+    [message] = decode(bytes(response.body))
+    assert (response.code, response.remark, message.body, message.queue_offset) == (0, None, b"shown", 6)
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 123, 1 << 40])
 async def test_an_offset_without_a_record_is_an_error(parts: BrokerParts, offset: int) -> None:
     """Inside a record, before the log, after it: SYSTEM_ERROR (1) with RocketMQ's remark."""
-    answer = parts.peer().ask(RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset)))
-    assert (answer.code, answer.remark) == (1, f"can not find message by the offset, {offset}")
+    response = parts.peer().ask(RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset)))
+    assert (response.code, response.remark) == (1, f"can not find message by the offset, {offset}")
 
 
 def put_keyed(parts: BrokerParts, count: int) -> None:
@@ -99,8 +99,8 @@ async def query(
     header = QueryMessageHeader(TOPIC, key, most, 0, end, unique)
     peer.send(RemotingCommand.request(RequestCode.QUERY_MESSAGE, header))
     await until(lambda: peer.received or peer.take())
-    [answer] = peer.received
-    return answer
+    [response] = peer.received
+    return response
 
 
 @pytest.mark.parametrize(
@@ -119,24 +119,24 @@ async def test_messages_are_found_by_key(
 ) -> None:
     """QUERY_MESSAGE (12) returns the newest, in log order: up to the requested number, at most 64; 32 by unique key."""
     put_keyed(parts, 100)
-    answer = await query(parts, key, most, unique)
-    assert answer.code == 0
-    messages = decode(bytes(answer.body))
+    response = await query(parts, key, most, unique)
+    assert response.code == 0
+    messages = decode(bytes(response.body))
     assert [int(it.body) for it in messages] == list(numbers)
-    newest = parts.store.record_at(int(answer.ext_fields()["indexLastUpdatePhyoffset"]))
+    newest = parts.store.record_at(int(response.ext_fields()["indexLastUpdatePhyoffset"]))
     assert newest is not None
     assert decode(newest)[0].body == b"99"
-    assert answer.ext_fields()["indexLastUpdateTimestamp"] == str(parts.clock.now_ms)
+    assert response.ext_fields()["indexLastUpdateTimestamp"] == str(parts.clock.now_ms)
 
 
 async def test_an_unknown_key_is_not_found(parts: BrokerParts) -> None:
     """QUERY_NOT_FOUND (22), RocketMQ's remark, and zeros for the newest message of the index."""
     put_keyed(parts, 1)
     for key, most, end in (("none", 32, 2**63 - 1), ("k0", 0, 2**63 - 1), ("k0", 32, 1_000)):
-        answer = await query(parts, key, most, end=end)
-        assert (answer.code, answer.remark) == (22, "can not find message, maybe time range not correct")
-        assert answer.ext_fields() == {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}
-        assert not answer.body
+        response = await query(parts, key, most, end=end)
+        assert (response.code, response.remark) == (22, "can not find message, maybe time range not correct")
+        assert response.ext_fields() == {"indexLastUpdateTimestamp": "0", "indexLastUpdatePhyoffset": "0"}
+        assert not response.body
 
 
 async def test_a_response_fits_into_one_frame(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,5 +146,5 @@ async def test_a_response_fits_into_one_frame(parts: BrokerParts, monkeypatch: p
     for number in range(6):
         parts.store.put(message(bytes([number]) * 10_000, TOPIC, properties=properties))
     parts.store.commit()
-    answer = await query(parts, "large", 32)
-    assert [it.body[0] for it in decode(bytes(answer.body))] == [2, 3, 4, 5]
+    response = await query(parts, "large", 32)
+    assert [it.body[0] for it in decode(bytes(response.body))] == [2, 3, 4, 5]

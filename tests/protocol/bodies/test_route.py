@@ -2,7 +2,7 @@
 
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
-from tests.harness.golden import answers
+from tests.harness.golden import responses
 
 ROUTE = TopicRouteData(
     queue_datas=[QueueData("brokerA", 4, 4, 6)],
@@ -13,14 +13,14 @@ ONLY_5 = b',"enableActingMaster":false'
 
 def test_old_clients_get_bare_keys() -> None:
     """Old clients get broker ids as bare numbers."""
-    expected = answers()["route old ver317 (Go)"]["body"].encode()
+    expected = responses()["route old ver317 (Go)"]["body"].encode()
     assert ROUTE.encode().replace(ONLY_5, b"") == expected
     assert TopicRouteData.decode(expected) == ROUTE
 
 
 def test_standard_json_has_quoted_keys() -> None:
     """Clients from 4.9.4 on get standard JSON."""
-    expected = answers()["route std-json ver479"]["body"].encode()
+    expected = responses()["route std-json ver479"]["body"].encode()
     assert ROUTE.encode_standard().replace(ONLY_5, b"") == expected
     assert TopicRouteData.decode(expected) == ROUTE
 
@@ -35,7 +35,7 @@ def test_standard_json_is_ascii() -> None:
 
 def test_cluster_info_has_bare_keys() -> None:
     """The cluster's body always has bare keys."""
-    expected = answers()["cluster info"]["body"].encode()
+    expected = responses()["cluster info"]["body"].encode()
     info = ClusterInfo({"brokerA": ROUTE.broker_datas[0]}, {"DefaultCluster": ["brokerA"]})
     assert info.encode().replace(ONLY_5, b"") == expected
     assert ClusterInfo.decode(expected) == info

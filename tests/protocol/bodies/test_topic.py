@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from skylarkmq.protocol.bodies.body import BodyError
 from skylarkmq.protocol.bodies.enums import TopicFilterType
 from skylarkmq.protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
-from tests.harness.golden import answers
+from tests.harness.golden import responses
 
 TOPIC = TopicConfig("BenchTopic", 4, 4, 6)
 
@@ -22,7 +22,7 @@ def registration(*topics: TopicConfig) -> RegisterBrokerBody:
 
 def test_text_of_a_topic_in_remarks() -> None:
     """The text in remarks is RocketMQ's; since 5.x it ends with the attributes."""
-    remark = answers()["send queueId 99"]["rawHeader"]
+    remark = responses()["send queueId 99"]["rawHeader"]
     assert str(TOPIC).replace(", attributes={}]", "]") in remark
     full = TopicConfig("T", 1, 2, 7, TopicFilterType.MULTI_TAG, 1, True, {"a": "1", "b": "2"})
     assert str(full) == (

@@ -71,12 +71,12 @@ def all_records(it: Opened) -> Iterator[Record]:
 def test_levels_without_due_messages_do_not_run(running: Running) -> None:
     """No level runs before its message is due, or without a message: there is no polling."""
     running.loop.pass_ms(5_000)
-    assert (running.loop.turns, running.loop.pending()) == (0, 0)
+    assert (running.loop.iterations, running.loop.pending()) == (0, 0)
     running.put(1)
     running.loop.pass_ms(999)
-    assert running.loop.turns == 0
+    assert running.loop.iterations == 0
     running.loop.pass_ms(100)
-    assert (running.loop.turns, running.loop.pending()) == (1, 0)
+    assert (running.loop.iterations, running.loop.pending()) == (1, 0)
 
 
 def test_a_stream_is_delivered_in_few_iterations(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_a_stream_is_delivered_in_few_iterations(running: Running, monkeypatch: 
     running.loop.pass_ms(1_010)
     statistics = running.delivery.statistics()
     assert (statistics.delivered, statistics.waiting) == (1_000, 0)
-    assert running.loop.turns <= 55
+    assert running.loop.iterations <= 55
     assert sum(running.delivery.lateness.counts[:3]) == 1_000  # within 10 ms
 
 
@@ -112,7 +112,7 @@ def test_levels_run_one_slice_in_turn(running: Running) -> None:
     running.it.put(delayed(b"one", 2))
     running.it.clock.now_ms += 10_000
     running.delivery.start(running.loop)
-    running.loop.turn()
+    running.loop.run_iteration()
     assert running.it.bodies().count(b"one") == 1
     assert len(running.it.bodies()) <= 1 + 3 * 32
     running.loop.pass_ms(1)
@@ -124,11 +124,11 @@ def test_a_late_level_runs_more_slices_per_iteration(running: Running) -> None:
     running.it.put(*(delayed(b"many", 1) for _ in range(300)))
     running.it.clock.now_ms += 1_010
     running.delivery.start(running.loop)
-    running.loop.turn()
+    running.loop.run_iteration()
     assert running.delivery.statistics().delivered <= 32
     running.it.clock.now_ms += 100
     before = running.delivery.statistics().delivered
-    running.loop.turn()
+    running.loop.run_iteration()
     assert 64 < running.delivery.statistics().delivered - before <= 128
 
 
@@ -216,8 +216,8 @@ async def test_a_cold_read_does_not_delay_other_levels(tmp_path: Path) -> None:
         cold.gate.clear()
         cold.freeze(segment)
         running = Running(it)
-        await until(lambda: running.loop.turn() or it.bodies() == [b"warm"])
+        await until(lambda: running.loop.run_iteration() or it.bodies() == [b"warm"])
         cold.gate.set()
-        await until(lambda: running.loop.turn() or len(it.bodies()) == 3)
+        await until(lambda: running.loop.run_iteration() or len(it.bodies()) == 3)
         assert not any(in_loop for _, in_loop in cold.waits)
         await running.delivery.stop()

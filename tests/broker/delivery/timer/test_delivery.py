@@ -232,18 +232,18 @@ def test_delivery_does_not_run_without_due_messages(it: Opened) -> None:
     """There is no polling; an arrival wakes the delivery, and a timer does when the slot is over."""
     running = Running(it)
     running.loop.pass_ms(3_000)
-    assert (running.loop.turns, running.loop.pending()) == (1, 0)
+    assert (running.loop.iterations, running.loop.pending()) == (1, 0)
     running.put(timed(b"one", BEGIN + 4_000))
     running.put(timed(b"two", BEGIN + 4_000))
     running.loop.pass_ms(1_000)
-    assert running.loop.turns <= 5
+    assert running.loop.iterations <= 5
     running.loop.pass_ms(999)
     assert it.bodies() == []
     running.loop.pass_ms(1)
     assert it.bodies() == [b"one", b"two"]
-    turns = running.loop.turns
+    turns = running.loop.iterations
     running.loop.pass_ms(5_000)
-    assert (running.loop.turns, running.loop.pending()) == (turns, 0)
+    assert (running.loop.iterations, running.loop.pending()) == (turns, 0)
     stop(it, running.timers)
 
 
@@ -309,7 +309,7 @@ async def test_cold_messages_and_units_are_fetched(tmp_path: Path) -> None:
         cold.freeze(*paths)
         loop = SteppedLoop(it.clock)
         timers.delivery.start(loop)
-        await until(lambda: loop.turn() or (it.store.max_offset("T", 0) or 0) == 40)
+        await until(lambda: loop.run_iteration() or (it.store.max_offset("T", 0) or 0) == 40)
         assert cold.waits
         assert not any(in_loop for _, in_loop in cold.waits)
         await timers.delivery.stop()

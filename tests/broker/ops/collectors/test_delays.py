@@ -21,15 +21,15 @@ def test_levels_are_exported_one_by_one(tmp_path: Path) -> None:
         loop.pass_ms(1_000)
         requested = Histogram((60,))
         requested.note(5)
-        told = {
+        values = {
             (value.name, value.labels): value.value
             for value in DelayCollector(delivery, {"T": requested})()
             if isinstance(value, Value)
         }
-        lateness = told.pop(("skylark_delay_lateness_seconds", ()))
+        lateness = values.pop(("skylark_delay_lateness_seconds", ()))
         assert isinstance(lateness, Histogram)
         assert (lateness.count, lateness.total) == (1, 0)
-        assert told == {
+        assert values == {
             ("skylark_delay_waiting", ("1",)): 0,
             ("skylark_delay_delivered_total", ("1",)): 1,
             ("skylark_delay_dropped_total", ("1",)): 1,

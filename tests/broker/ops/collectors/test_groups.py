@@ -24,8 +24,8 @@ def values(collector: GroupCollector, name: str) -> dict[tuple[str, ...], object
 
 
 def value(collector: GroupCollector, name: str) -> object:
-    (told,) = values(collector, name).values()
-    return told
+    (found,) = values(collector, name).values()
+    return found
 
 
 async def test_a_queue_without_a_committed_offset_has_no_lag(tmp_path: Path) -> None:

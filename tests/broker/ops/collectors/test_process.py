@@ -9,26 +9,26 @@ from skylarkmq.broker.ops.steps import Value
 
 
 def values(collector: ProcessCollector) -> dict[str, float]:
-    told = {}
+    found = {}
     for step in collector():
         if isinstance(step, Value):
             assert isinstance(step.value, int | float)
-            told[step.name] = step.value
-    return told
+            found[step.name] = step.value
+    return found
 
 
 def test_metrics_of_this_process() -> None:
     """Memory, time and descriptors."""
     collector = ProcessCollector()
-    told = values(collector)
+    found = values(collector)
     status = Path("/proc/self/status").read_text()
-    assert f"RssAnon:\t{told['skylark_memory_anonymous_bytes'] // 1024:8.0f} kB" in status
-    assert told["skylark_memory_anonymous_bytes"] < told["process_resident_memory_bytes"]
-    assert told["process_resident_memory_bytes"] < told["process_virtual_memory_bytes"]
-    assert 0 < told["process_cpu_seconds_total"] <= time.process_time() + 1
-    assert time.time() - 3_600 < told["process_start_time_seconds"] < time.time()
-    assert abs(told["process_open_fds"] - len(os.listdir("/proc/self/fd"))) <= 2
-    assert told["process_open_fds"] < told["process_max_fds"]
+    assert f"RssAnon:\t{found['skylark_memory_anonymous_bytes'] // 1024:8.0f} kB" in status
+    assert found["skylark_memory_anonymous_bytes"] < found["process_resident_memory_bytes"]
+    assert found["process_resident_memory_bytes"] < found["process_virtual_memory_bytes"]
+    assert 0 < found["process_cpu_seconds_total"] <= time.process_time() + 1
+    assert time.time() - 3_600 < found["process_start_time_seconds"] < time.time()
+    assert abs(found["process_open_fds"] - len(os.listdir("/proc/self/fd"))) <= 2
+    assert found["process_open_fds"] < found["process_max_fds"]
 
 
 def test_many_descriptors_are_counted_in_steps(tmp_path: Path) -> None:

@@ -19,17 +19,17 @@ def test_waiting_and_ended_timer_messages(tmp_path: Path) -> None:
         it.clock.now_ms += 1_500
         collector = TimerCollector(timers, it.store, it.clock)
 
-        def told() -> dict[tuple[str, ...], object]:
+        def values() -> dict[tuple[str, ...], object]:
             found = [value for value in collector() if isinstance(value, Value)]
             return {(value.name.removeprefix("rocketmq_"), *value.labels): value.value for value in found}
 
-        assert (told()["timer_enqueue_lag",], told()["timer_enqueue_latency_milliseconds",]) == (4, 1_500)
+        assert (values()["timer_enqueue_lag",], values()["timer_enqueue_latency_milliseconds",]) == (4, 1_500)
         timers.delivery.step(it.clock.now_ms)
-        before = told()
+        before = values()
         assert (before["timer_dequeue_lag",], before["timer_dequeue_latency_milliseconds",]) == (1, 500)
         while (next_ms := timers.delivery.step(it.clock.now_ms)) is not None and next_ms <= it.clock.now_ms:
             pass
-        after = told()
+        after = values()
         assert {key: after[key] for key in after if key[0].startswith("timer_message_snapshot")} == {
             ("timer_message_snapshot", bound): int(int(bound) >= 300)
             for bound in ("5", "60", "300", "900", "3600", "14400", "28800", "86400")

@@ -18,11 +18,11 @@ async def test_transactions_are_counted_by_topic(tmp_path: Path) -> None:
         parts.end(halves[0])
         parts.end(halves[1], ROLLBACK)
         collector = TransactionCollector(parts.transactions, parts.checks)
-        told = {(value.name, value.labels): value.value for value in collector() if isinstance(value, Value)}
-        took = told.pop(("rocketmq_finish_message_latency_milliseconds", ("T",)))
+        values = {(value.name, value.labels): value.value for value in collector() if isinstance(value, Value)}
+        took = values.pop(("rocketmq_finish_message_latency_milliseconds", ("T",)))
         assert isinstance(took, Histogram)
         assert (took.count, took.total) == (1, 1.5)
-        assert told == {
+        assert values == {
             ("rocketmq_half_messages", ("T",)): 2,
             ("rocketmq_half_messages", ("U",)): 1,
             ("rocketmq_commit_messages_total", ("T",)): 1,

@@ -16,8 +16,8 @@ async def test_queues_without_a_topic_are_removed(tmp_path: Path) -> None:
         parts.serve(CleanupProcessor(parts.topics, parts.store).handlers())
         for topic in (TOPIC, "Stray", "rmq_sys_wheel_timer"):
             parts.put(b"x", topic=topic)
-        answer = await parts.peer().ask_and_wait(RemotingCommand.request(RequestCode.CLEAN_UNUSED_TOPIC))
-        assert answer.code == 0
+        response = await parts.peer().ask_and_wait(RemotingCommand.request(RequestCode.CLEAN_UNUSED_TOPIC))
+        assert response.code == 0
         assert parts.store.manual_cleanup.topics() == {TOPIC, "rmq_sys_wheel_timer"}
 
 

@@ -71,7 +71,7 @@ def status(client: str | None = None, group: str = GROUP) -> RemotingCommand:
     return RemotingCommand.request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)
 
 
-async def told(peer: Peer, request: RemotingCommand) -> tuple[int, str | None]:
+async def code_and_remark(peer: Peer, request: RemotingCommand) -> tuple[int, str | None]:
     answer = await peer.ask_and_wait(request)
     return answer.code, answer.remark
 
@@ -150,7 +150,7 @@ async def test_consume_directly_waits_for_a_cold_message(parts: Relaying, tmp_pa
 async def test_consume_directly_fails_without_a_message(parts: Relaying, place: str | None) -> None:
     """No id, no valid offset id, or no record at that offset: SYSTEM_ERROR (1), and the client receives nothing."""
     parts.member()
-    code, _ = await told(parts.peer(), consume_directly(place))
+    code, _ = await code_and_remark(parts.peer(), consume_directly(place))
     assert (code, parts.calls.statistics().answered) == (1, 0)
 
 
@@ -158,10 +158,10 @@ async def test_a_missing_or_old_client_is_an_error(parts: Relaying) -> None:
     """No client with that id, or one with a version before these requests: SYSTEM_ERROR (1) with the client's id."""
     parts.member("old", version=61)
     operator = parts.peer()
-    assert await told(operator, running_info("c9")) == (1, f"The Consumer <{GROUP}> <c9> not online")
-    assert await told(operator, running_info(group="g9")) == (1, "The Consumer <g9> <c1> not online")
+    assert await code_and_remark(operator, running_info("c9")) == (1, f"The Consumer <{GROUP}> <c9> not online")
+    assert await code_and_remark(operator, running_info(group="g9")) == (1, "The Consumer <g9> <c1> not online")
     too_low = "The Consumer <old> Version <V3_1_7> too low to finish, please upgrade it to V3_1_8_SNAPSHOT"
-    assert await told(operator, running_info("old")) == (1, too_low)
+    assert await code_and_remark(operator, running_info("old")) == (1, too_low)
 
 
 async def test_a_client_without_a_response_is_an_error(parts: Relaying, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ async def test_a_client_without_a_response_is_an_error(parts: Relaying, monkeypa
     member = parts.member()
     monkeypatch.setattr(client_relays, "RELAY_TIMEOUT_S", 0)
     silent = f"consumer <{GROUP}> <c1> Timeout: no response from {member.connection.peer} within 0 ms"
-    assert await told(operator, running_info()) == (207, silent)
+    assert await code_and_remark(operator, running_info()) == (207, silent)
     assert (parts.calls.statistics().waiting, parts.pool.pending) == (0, 0)
 
 
@@ -236,6 +236,6 @@ async def test_the_status_of_one_member(parts: Relaying) -> None:
 async def test_the_status_of_no_member_is_an_error(parts: Relaying) -> None:
     """A group without members, and members with a version before the request: SYSTEM_ERROR (1)."""
     operator = parts.peer()
-    assert await told(operator, status()) == (1, f"No Any Consumer online in the consumer group: [{GROUP}]")
+    assert await code_and_remark(operator, status()) == (1, f"No Any Consumer online in the consumer group: [{GROUP}]")
     parts.member("old", version=27)
-    assert await told(operator, status()) == (1, "the client does not support this feature. version=V3_0_6")
+    assert await code_and_remark(operator, status()) == (1, "the client does not support this feature. version=V3_0_6")

@@ -39,8 +39,8 @@ async def test_consumer_connections_have_members_and_subscriptions(parts: Broker
     """Each member has address, client id, language and version; the group has its mode and subscriptions."""
     for port, client_id in ((1, "c1"), (2, "c2")):
         parts.peer(port).send(heartbeat(consumer(subscribe(TOPIC, "a || b", 7)), client_id=client_id))
-    answer = await parts.peer(3).ask_and_wait(members(RequestCode.GET_CONSUMER_CONNECTION_LIST, GROUP))
-    body = ConsumerConnection.decode(answer.body)
+    response = await parts.peer(3).ask_and_wait(members(RequestCode.GET_CONSUMER_CONNECTION_LIST, GROUP))
+    body = ConsumerConnection.decode(response.body)
     assert body.connection_set == [
         ClientConnection("c1", "127.0.0.9:1", "PYTHON", 479),
         ClientConnection("c2", "127.0.0.9:2", "PYTHON", 479),
@@ -63,12 +63,12 @@ async def test_producers_are_listed_by_group_and_all_together(parts: BrokerParts
     Unix time."""
     parts.peer(1).send(heartbeat(client_id="p1", producers=("PG", "other")))
     peer = parts.peer(2)
-    answer = await peer.ask_and_wait(members(RequestCode.GET_PRODUCER_CONNECTION_LIST, "PG"))
-    assert ProducerConnection.decode(answer.body).connection_set == [
+    response = await peer.ask_and_wait(members(RequestCode.GET_PRODUCER_CONNECTION_LIST, "PG"))
+    assert ProducerConnection.decode(response.body).connection_set == [
         ClientConnection("p1", "127.0.0.9:1", "PYTHON", 479)
     ]
-    everybody = await peer.ask_and_wait(RemotingCommand.request(RequestCode.GET_ALL_PRODUCER_INFO))
-    table = ProducerTable.decode(everybody.body).data
+    all_producers = await peer.ask_and_wait(RemotingCommand.request(RequestCode.GET_ALL_PRODUCER_INFO))
+    table = ProducerTable.decode(all_producers.body).data
     assert set(table) == {"PG", "other"}
     [info] = table["PG"]
     assert (info.client_id, info.remote_ip) == ("p1", "/127.0.0.9:1")

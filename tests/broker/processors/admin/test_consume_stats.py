@@ -78,12 +78,12 @@ async def test_consume_stats_have_the_progress_in_each_queue(stats: Stats) -> No
     stats.offsets.commit(GROUP, TOPIC, 0, 2)
     stats.peer().ask(pull())
     stats.windows.step(10_000)
-    answer = await stats.stats(topic=TOPIC)
-    assert answer.offset_table == {
+    response = await stats.stats(topic=TOPIC)
+    assert response.offset_table == {
         queue(0): OffsetWrapper(3, 2, 3, stats.clock.now_ms - 7),
         queue(1): OffsetWrapper(0, 0, 0, 0),
     }
-    assert (answer.consume_tps, answer.diff, answer.inflight_diff) == (0.3, 1, 1)
+    assert (response.consume_tps, response.diff, response.inflight_diff) == (0.3, 1, 1)
 
 
 async def test_consume_stats_without_a_topic_cover_all_topics_with_offsets(stats: Stats) -> None:
@@ -117,8 +117,8 @@ async def test_consume_stats_of_all_groups(stats: Stats) -> None:
         request = RemotingCommand.request(
             RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsHeader(is_order=is_order)
         )
-        answer = await stats.peer().ask_and_wait(request)
-        body: dict[str, object] = javajson.loads(answer.body, object_key=MessageQueue.of)
+        response = await stats.peer().ask_and_wait(request)
+        body: dict[str, object] = javajson.loads(response.body, object_key=MessageQueue.of)
         return body
 
     body = await ask("false")
@@ -135,8 +135,8 @@ async def test_the_consumers_of_a_topic(stats: Stats) -> None:
     stats.offsets.commit("away", TOPIC, 0, 1)
     stats.offsets.commit("elsewhere", "Other", 0, 1)
     stats.join(TOPIC)
-    answer = stats.peer().ask(RemotingCommand.request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader(TOPIC)))
-    assert GroupList.decode(answer.body).group_list == [GROUP, "away"]
+    response = stats.peer().ask(RemotingCommand.request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader(TOPIC)))
+    assert GroupList.decode(response.body).group_list == [GROUP, "away"]
 
 
 async def test_time_spans_have_the_age_of_the_backlog(stats: Stats) -> None:

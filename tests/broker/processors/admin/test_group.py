@@ -56,8 +56,8 @@ async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
 
 async def test_a_group_is_created_and_changed(admin: Admin) -> None:
     """The change is on disk before the response; a request that changes nothing is not saved."""
-    answer = await admin.set(retry_max_times=3)
-    assert (answer.code, answer.remark, bytes(answer.body)) == (0, None, b"")
+    response = await admin.set(retry_max_times=3)
+    assert (response.code, response.remark, bytes(response.body)) == (0, None, b"")
     assert admin.groups.find(GROUP) == SubscriptionGroupConfig(GROUP, retry_max_times=3)
     assert (await admin.set(retry_max_times=3)).code == 0
     assert admin.saves == 1
@@ -69,8 +69,8 @@ async def test_a_permission_takes_effect_with_the_next_pull(admin: Admin) -> Non
     """The pull is refused, with the forbiddenType of the group."""
     assert admin.peer().ask(pull()).code == 19
     await admin.set(consume_enable=False)
-    answer = admin.peer().ask(pull())
-    assert (answer.code, answer.ext_fields()["forbiddenType"]) == (16, "2")
+    response = admin.peer().ask(pull())
+    assert (response.code, response.ext_fields()["forbiddenType"]) == (16, "2")
 
 
 async def test_a_list_of_groups_is_set_in_one_request(admin: Admin) -> None:
@@ -82,8 +82,8 @@ async def test_a_list_of_groups_is_set_in_one_request(admin: Admin) -> None:
     assert (admin.groups.find("a"), admin.groups.find("b"), admin.saves) == (*groups, 1)
     groups = [SubscriptionGroupConfig("c"), SubscriptionGroupConfig(" ")]
     command = RemotingCommand.request(code, body=SubscriptionGroupList(groups).encode())
-    answer = admin.peer().ask(command)
-    assert (answer.code, answer.remark) == (29, "The specified group is blank.")
+    response = admin.peer().ask(command)
+    assert (response.code, response.remark) == (29, "The specified group is blank.")
     assert admin.groups.find("c") is None
 
 
@@ -103,8 +103,8 @@ async def test_groups_are_listed_and_returned(admin: Admin) -> None:
 async def test_an_unknown_group_is_an_error_without_automatic_creation(tmp_path: Path) -> None:
     """SUBSCRIPTION_GROUP_NOT_EXIST (26)."""
     admin = Admin(tmp_path, auto_create_subscription_group=False)
-    answer = admin.peer().ask(RemotingCommand.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupHeader("new")))
-    assert (answer.code, answer.remark) == (26, "No group in this broker")
+    response = admin.peer().ask(RemotingCommand.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupHeader("new")))
+    assert (response.code, response.remark) == (26, "No group in this broker")
     admin.store.close()
 
 
@@ -118,8 +118,8 @@ async def test_a_deleted_group_loses_its_state(admin: Admin, ext: dict[str, str]
     admin.peer().ask(pull())
     admin.topics.create_for_group("%RETRY%G")
     admin.offsets.commit(GROUP, TOPIC, 0, 7)
-    answer = await admin.delete(**ext)
-    assert (answer.code, answer.remark, admin.saves) == (0, None, 1)
+    response = await admin.delete(**ext)
+    assert (response.code, response.remark, admin.saves) == (0, None, 1)
     assert admin.groups.find(GROUP) is None
     assert (admin.offsets.committed(GROUP, TOPIC, 0), admin.offset_saves) == (kept, 1 if kept is None else 0)
     assert admin.pulls.deliveries.table() == {}
@@ -182,6 +182,6 @@ async def test_requests_of_mqadmin_are_served(admin: Admin) -> None:
 async def test_a_group_needs_a_valid_name(admin: Admin, name: str, remark: str) -> None:
     """The retry topic, and so a directory, is named after the group; RocketMQ does not check the name."""
     before = admin.groups.encode()
-    answer = await admin.set(group_name=name)
-    assert (answer.code, answer.remark) == (29, remark)
+    response = await admin.set(group_name=name)
+    assert (response.code, response.remark) == (29, remark)
     assert (admin.groups.encode(), admin.saves) == (before, 0)

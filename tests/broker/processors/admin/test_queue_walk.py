@@ -14,12 +14,12 @@ async def test_other_tasks_run_between_slices(monkeypatch: pytest.MonkeyPatch) -
     """They run after each slice; all items are returned in order."""
     ticks = count()
     monkeypatch.setattr(queue_walk, "monotonic", lambda: next(ticks) * queue_walk.SLICE_S / 10)
-    turns: list[int] = []
+    counts: list[int] = []
     made: list[int] = []
 
     async def others() -> None:
         while True:
-            turns.append(len(made))
+            counts.append(len(made))
             await asyncio.sleep(0)
 
     def items() -> Iterator[int]:
@@ -30,8 +30,8 @@ async def test_other_tasks_run_between_slices(monkeypatch: pytest.MonkeyPatch) -
     task = asyncio.ensure_future(others())
     assert await in_slices(items()) == list(range(100))
     task.cancel()
-    assert len(turns) >= 9
-    assert max(after - before for before, after in pairwise(turns)) <= 11
+    assert len(counts) >= 9
+    assert max(after - before for before, after in pairwise(counts)) <= 11
 
 
 async def test_a_short_walk_does_not_yield() -> None:

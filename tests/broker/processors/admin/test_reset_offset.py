@@ -59,8 +59,8 @@ class Resetting(BrokerParts):
 
     def committed(self) -> int | None:
         header = QueryConsumerOffsetHeader(GROUP, TOPIC, 0)
-        answer = self.peer().ask(RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, header))
-        return int(answer.ext_fields()["offset"])
+        response = self.peer().ask(RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, header))
+        return int(response.ext_fields()["offset"])
 
     def commit(self, offset: int) -> RemotingCommand:
         header = UpdateConsumerOffsetHeader(GROUP, TOPIC, 0, offset)
@@ -81,14 +81,14 @@ async def by_clients(tmp_path: Path) -> AsyncIterator[Resetting]:
     it.store.close()
 
 
-def offsets(answer: RemotingCommand) -> dict[int, int]:
-    table = ResetOffsets.decode(answer.body).offset_table
+def offsets(response: RemotingCommand) -> dict[int, int]:
+    table = ResetOffsets.decode(response.body).offset_table
     assert {(queue.topic, queue.broker_name) for queue in table} <= {(TOPIC, "b")}
     return {queue.queue_id: offset for queue, offset in table.items()}
 
 
-def moved_to(answer: RemotingCommand) -> tuple[int, str | None, str]:
-    return answer.code, answer.remark, answer.ext_fields()["nextBeginOffset"]
+def moved_to(response: RemotingCommand) -> tuple[int, str | None, str]:
+    return response.code, response.remark, response.ext_fields()["nextBeginOffset"]
 
 
 # ----------------------------------------------------------------------------------------------------- on the broker
@@ -96,9 +96,9 @@ def moved_to(answer: RemotingCommand) -> tuple[int, str | None, str]:
 
 async def test_a_group_is_reset_to_a_time(parts: Resetting) -> None:
     """To the first message at or after that time; to the end if there is none, or without a time."""
-    answer = await parts.reset(parts.first_ms + 5)
-    assert (answer.code, answer.remark, offsets(answer)) == (0, None, {0: 1})
-    assert answer.body == KEYED % 1
+    response = await parts.reset(parts.first_ms + 5)
+    assert (response.code, response.remark, offsets(response)) == (0, None, {0: 1})
+    assert response.body == KEYED % 1
     assert offsets(await parts.reset(parts.clock.now_ms + 1_000)) == {0: 3}
     assert offsets(await parts.reset(0)) == {0: 0}
     assert offsets(await parts.reset(LATEST)) == {0: 3}
@@ -114,10 +114,10 @@ async def test_a_reset_holds_until_the_group_is_notified(parts: Resetting) -> No
     stats = ConsumeStats.decode((await parts.peer().ask_and_wait(request)).body)
     assert stats.offset_table[MessageQueue(TOPIC, "b", 0)].consumer_offset == 1
     flags = PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET
-    told = parts.peer().ask(pull(queue_offset=3, sys_flag=flags, commit_offset=3))
-    assert (moved_to(told), parts.committed()) == ((21, "OFFSET_RESET", "1"), 1)
-    assert told.ext_fields()["minOffset"] == "0"
-    assert told.ext_fields()["maxOffset"] == "3"
+    reset = parts.peer().ask(pull(queue_offset=3, sys_flag=flags, commit_offset=3))
+    assert (moved_to(reset), parts.committed()) == ((21, "OFFSET_RESET", "1"), 1)
+    assert reset.ext_fields()["minOffset"] == "0"
+    assert reset.ext_fields()["maxOffset"] == "3"
     after = parts.peer().ask(pull(queue_offset=1))
     assert (after.code, parts.commit(2).remark, parts.committed()) == (0, None, 2)
     assert parts.offsets.statistics().resets == 0
@@ -129,8 +129,8 @@ async def test_a_parked_pull_is_resumed_at_once(parts: Resetting) -> None:
     member.send(pull(queue_offset=3, suspend_ms=60_000))
     other.send(pull(queue_offset=3, suspend_ms=60_000, consumer_group="other"))
     await parts.reset(0)
-    [told] = member.take()
-    assert (moved_to(told), other.take()) == ((21, "OFFSET_RESET", "0"), [])
+    [reset] = member.take()
+    assert (moved_to(reset), other.take()) == ((21, "OFFSET_RESET", "0"), [])
     assert parts.arrivals.statistics().parked == 1
 
 
@@ -203,11 +203,11 @@ async def test_members_receive_offsets_in_their_own_form(by_clients: Resetting) 
     java, cpp = member(by_clients, 1), member(by_clients, 2, "CPP", 63)
     by_clients.commit(3)
     at_ms = by_clients.first_ms + 5
-    answer = await by_clients.reset(at_ms)
-    assert (answer.code, answer.remark, answer.body) == (0, "not set any response code", KEYED % 1)
-    [told], [told_cpp] = resets(java), resets(cpp)
-    assert (told.is_oneway, told.body, told_cpp.body) == (True, KEYED % 1, LISTED % 1)
-    assert told.ext_fields() == {
+    response = await by_clients.reset(at_ms)
+    assert (response.code, response.remark, response.body) == (0, "not set any response code", KEYED % 1)
+    [reset], [reset_cpp] = resets(java), resets(cpp)
+    assert (reset.is_oneway, reset.body, reset_cpp.body) == (True, KEYED % 1, LISTED % 1)
+    assert reset.ext_fields() == {
         "group": GROUP, "topic": TOPIC, "timestamp": str(at_ms), "isForce": "false", "queueId": "-1",
     }  # fmt: skip
     assert (by_clients.committed(), by_clients.offsets.statistics().resets) == (3, 0)
@@ -229,9 +229,9 @@ async def test_an_invalid_reset_at_clients_is_refused(by_clients: Resetting) -> 
     never = await by_clients.reset(5)
     assert (never.code, never.remark) == (1, f"THe consumer group <{GROUP}> not exist")
     by_clients.commit(1)
-    nobody = await by_clients.reset(5)
+    refused = await by_clients.reset(5)
     remark = f"Consumer not online, so can not reset offset, Group: {GROUP} Topic: {TOPIC} Timestamp: 5"
-    assert (nobody.code, nobody.remark) == (206, remark)
+    assert (refused.code, refused.remark) == (206, remark)
     recent, old = member(by_clients, 1), member(by_clients, 2, version=27)
     refused = await by_clients.reset(5)
     assert (refused.code, refused.remark) == (1, "the client does not support this feature. version=V3_0_6")
@@ -260,6 +260,6 @@ async def test_the_broker_s_own_offsets_cannot_be_reset(parts: Resetting, by_bro
     parts.resets.configure(by_broker=by_broker)
     group, half = "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC"
     parts.offsets.commit_own(half, 0, 3)
-    answer = await parts.reset(group=group, topic=half)
-    assert (answer.code, answer.remark) == (16, f"the consumer group[{group}] is forbidden for topic[{half}]")
+    response = await parts.reset(group=group, topic=half)
+    assert (response.code, response.remark) == (16, f"the consumer group[{group}] is forbidden for topic[{half}]")
     assert parts.offsets.committed(group, half, 0) == 3

@@ -70,9 +70,9 @@ class Runtime(BrokerParts):
         return Counters(puts=puts, found=pulls.found, missed=pulls.missed, delivered=pulls.messages)
 
     def ask(self) -> dict[str, str]:
-        answer = self.peer().ask(RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO))
-        assert answer.code == 0
-        table: dict[str, str] = msgspec.json.decode(answer.body)["table"]
+        response = self.peer().ask(RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        assert response.code == 0
+        table: dict[str, str] = msgspec.json.decode(response.body)["table"]
         return table
 
 

@@ -61,8 +61,8 @@ async def ask_and_wait(admin: Admin, peer: Peer, request: RemotingCommand) -> Re
 async def finished(admin: Admin, peer: Peer) -> RemotingCommand:
     """Return the response to the only pending request."""
     await asyncio.gather(*admin.dispatcher._tasks)
-    [answer] = peer.take()
-    return answer
+    [response] = peer.take()
+    return response
 
 
 async def test_a_topic_is_saved_and_announced_before_the_response(admin: Admin) -> None:
@@ -75,8 +75,8 @@ async def test_a_topic_is_saved_and_announced_before_the_response(admin: Admin) 
     expected = TopicConfig("N", 3, 2, 6, order=True, attributes={"message.type": "FIFO"})
     assert admin.topics.find("N") == expected
     admin.disk.set()
-    answer = await finished(admin, peer)
-    assert (answer.code, answer.remark, admin.waits) == (0, NO_RESPONSE_REMARK, ["saved", "announced"])
+    response = await finished(admin, peer)
+    assert (response.code, response.remark, admin.waits) == (0, NO_RESPONSE_REMARK, ["saved", "announced"])
 
 
 async def test_a_request_that_changes_nothing_is_served_at_once(admin: Admin) -> None:
@@ -113,8 +113,8 @@ async def test_a_request_that_changes_nothing_is_served_at_once(admin: Admin) ->
 async def test_an_invalid_topic_is_refused(admin: Admin, fields: dict[str, Any], code: int, remark: str) -> None:
     """In RocketMQ's order, with its codes and remarks; nothing changes."""
     before = admin.topics.version
-    answer = admin.peer().ask(update(**fields))
-    assert (answer.code, answer.remark) == (code, remark)
+    response = admin.peer().ask(update(**fields))
+    assert (response.code, response.remark) == (code, remark)
     assert admin.topics.version == before
 
 
@@ -136,8 +136,8 @@ async def test_a_deleted_topic_loses_its_queues_and_offsets(admin: Admin) -> Non
     for topic in ("N", TOPIC):
         admin.put(b"one", b"two", topic=topic)
         admin.offsets.commit(GROUP, topic, 0, 2)
-    answer = await ask_and_wait(admin, peer, delete("N"))
-    assert (answer.code, answer.remark, admin.waits) == (0, None, ["saved"])
+    response = await ask_and_wait(admin, peer, delete("N"))
+    assert (response.code, response.remark, admin.waits) == (0, None, ["saved"])
     assert admin.topics.find("N") is None
     assert admin.offsets.committed(GROUP, "N", 0) is None
     assert admin.offsets.committed(GROUP, TOPIC, 0) == 2
@@ -152,21 +152,21 @@ async def test_a_deleted_topic_loses_its_queues_and_offsets(admin: Admin) -> Non
 )
 async def test_a_system_topic_cannot_be_deleted(admin: Admin, topic: str, remark: str) -> None:
     """Blank names are refused, too."""
-    answer = admin.peer().ask(delete(topic))
-    assert (answer.code, answer.remark) == (29, remark)
+    response = admin.peer().ask(delete(topic))
+    assert (response.code, response.remark) == (29, remark)
 
 
 async def test_deleting_an_unknown_topic_succeeds(admin: Admin) -> None:
     """It leaves no trace."""
-    answer = await ask_and_wait(admin, admin.peer(), delete("unknown"))
-    assert (answer.code, answer.remark, admin.waits) == (0, None, [])
+    response = await ask_and_wait(admin, admin.peer(), delete("unknown"))
+    assert (response.code, response.remark, admin.waits) == (0, None, [])
     assert admin.store._deleted.ends == {}
 
 
 async def test_all_topics_are_listed(admin: Admin) -> None:
     """GET_ALL_TOPIC_CONFIG (21) returns the table and its version."""
-    answer = admin.peer().ask(RemotingCommand.request(RequestCode.GET_ALL_TOPIC_CONFIG))
-    wrapper = TopicConfigSerializeWrapper.decode(answer.body)
+    response = admin.peer().ask(RemotingCommand.request(RequestCode.GET_ALL_TOPIC_CONFIG))
+    wrapper = TopicConfigSerializeWrapper.decode(response.body)
     assert wrapper.data_version == admin.topics.version
     assert wrapper.topic_config_table == {topic.topic_name: topic for topic in admin.topics}
 
@@ -180,8 +180,8 @@ async def test_a_list_of_topics_is_created_in_one_request(admin: Admin) -> None:
     """Each as by a request of its own; all are saved and announced once."""
     first = {"topicName": "A", "readQueueNums": 2, "writeQueueNums": 3, "attributes": {"+message.type": "FIFO"}}
     second = {"topicName": "B", "perm": 4, "order": True, "attributes": {"message.type": "DELAY"}}
-    answer = await ask_and_wait(admin, admin.peer(), update_all(first, second))
-    assert (answer.code, answer.remark) == (0, NO_RESPONSE_REMARK)
+    response = await ask_and_wait(admin, admin.peer(), update_all(first, second))
+    assert (response.code, response.remark) == (0, NO_RESPONSE_REMARK)
     made = [admin.topics.find(name) for name in "AB"]
     assert made == [
         TopicConfig("A", 2, 3, attributes={"message.type": "FIFO"}),
@@ -193,22 +193,22 @@ async def test_a_list_of_topics_is_created_in_one_request(admin: Admin) -> None:
 
 async def test_a_list_with_an_invalid_topic_creates_none(admin: Admin) -> None:
     """RocketMQ creates the topics before it."""
-    answer = admin.peer().ask(update_all({"topicName": "A"}, {"topicName": "no name"}))
-    assert answer.code != 0
+    response = admin.peer().ask(update_all({"topicName": "A"}, {"topicName": "no name"}))
+    assert response.code != 0
     assert admin.topics.find("A") is None
 
 
 async def test_one_topic_is_returned(admin: Admin) -> None:
     """GET_TOPIC_CONFIG (351): its configuration; TOPIC_NOT_EXIST (17) if there is none."""
-    answer = admin.peer().ask(RemotingCommand.request(RequestCode.GET_TOPIC_CONFIG, TopicHeader(TOPIC)))
-    assert TopicConfig.decode(answer.body) == admin.topics.find(TOPIC)
+    response = admin.peer().ask(RemotingCommand.request(RequestCode.GET_TOPIC_CONFIG, TopicHeader(TOPIC)))
+    assert TopicConfig.decode(response.body) == admin.topics.find(TOPIC)
     missing = admin.peer().ask(RemotingCommand.request(RequestCode.GET_TOPIC_CONFIG, TopicHeader("none")))
     assert (missing.code, missing.remark) == (17, "No topic in this broker. topic: none")
 
 
 async def test_system_topics_are_listed(admin: Admin) -> None:
     """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305): all reserved names, and the broker's own topics; no others."""
-    answer = admin.peer().ask(RemotingCommand.request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
-    names = set(msgspec.json.decode(answer.body)["topicList"])
+    response = admin.peer().ask(RemotingCommand.request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
+    names = set(msgspec.json.decode(response.body)["topicList"])
     assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC", "C", "b", "C_REPLY_TOPIC"} <= names
     assert TOPIC not in names

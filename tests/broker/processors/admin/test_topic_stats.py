@@ -71,19 +71,19 @@ async def test_topic_stats_cover_every_queue(stats: Stats) -> None:
     stats.clock.now_ms += 5
     stats.put(b"z", queue_id=1)
     stats.ten_seconds_pass()
-    answer = TopicStatsTable.decode((await stats.peer().ask_and_wait(about(TOPIC))).body)
-    assert answer.offset_table == {
+    response = TopicStatsTable.decode((await stats.peer().ask_and_wait(about(TOPIC))).body)
+    assert response.offset_table == {
         MessageQueue(TOPIC, "b", 0): TopicOffset(0, 2, stats.clock.now_ms - 5),
         MessageQueue(TOPIC, "b", 1): TopicOffset(0, 1, stats.clock.now_ms),
         MessageQueue(TOPIC, "b", 2): TopicOffset(0, 0, 0),
     }
-    assert answer.topic_put_tps == 0.3
+    assert response.topic_put_tps == 0.3
 
 
 async def test_stats_of_an_unknown_topic_are_an_error(stats: Stats) -> None:
     """TOPIC_NOT_EXIST (17)."""
-    answer = stats.peer().ask(about("none"))
-    assert (answer.code, answer.remark) == (17, "topic[none] not exist")
+    response = stats.peer().ask(about("none"))
+    assert (response.code, response.remark) == (17, "topic[none] not exist")
 
 
 async def test_counters_have_rocketmqs_names_and_keys(stats: Stats) -> None:
@@ -100,8 +100,8 @@ async def test_counters_have_rocketmqs_names_and_keys(stats: Stats) -> None:
         ("BROKER_PUT_NUMS", "C"): StatsItem(20, 2.0, 1.0),
     }
     for (name, key), item in expected.items():
-        answer = stats.peer().ask(windows_of(name, key))
-        data = BrokerStatsData.decode(answer.body)
+        response = stats.peer().ask(windows_of(name, key))
+        data = BrokerStatsData.decode(response.body)
         assert (data.stats_minute, data.stats_hour, data.stats_day) == (item, StatsItem(), StatsItem()), name
 
 
@@ -125,8 +125,8 @@ async def test_traffic_of_system_topics_is_counted_separately(stats: Stats) -> N
 @pytest.mark.parametrize(("name", "key"), [("TOPIC_PUT_NUMS", "none"), ("NO_SUCH_NUMS", TOPIC)])
 async def test_an_unknown_counter_is_an_error(stats: Stats, name: str, key: str) -> None:
     """SYSTEM_ERROR (1), which readers take for: no messages yet."""
-    answer = stats.peer().ask(windows_of(name, key))
-    assert (answer.code, answer.remark) == (1, f"The stats <{name}> <{key}> not exist")
+    response = stats.peer().ask(windows_of(name, key))
+    assert (response.code, response.remark) == (1, f"The stats <{name}> <{key}> not exist")
 
 
 async def test_queue_units_have_the_match_of_a_group(stats: Stats) -> None:
@@ -135,14 +135,14 @@ async def test_queue_units_have_the_match_of_a_group(stats: Stats) -> None:
     peer = stats.peer()
     peer.send(heartbeat(consumer(subscribe(TOPIC, "a", 7))))
     peer.take()
-    answer = peer.ask(units(0, 2, GROUP))
-    body = ConsumeQueueUnits.decode(answer.body)
-    assert (answer.code, answer.remark) == (0, NO_RESPONSE_REMARK)
+    response = peer.ask(units(0, 2, GROUP))
+    body = ConsumeQueueUnits.decode(response.body)
+    assert (response.code, response.remark) == (0, NO_RESPONSE_REMARK)
     assert (body.min_queue_index, body.max_queue_index, body.filter_data) == (0, 3, "null")
     assert body.subscription_data is not None
     assert (body.subscription_data.topic, body.subscription_data.sub_string) == (TOPIC, "a")
-    told = [(unit.physic_offset, unit.physic_size, unit.tags_code, unit.eval) for unit in body.queue_data or ()]
-    assert told == [(it.physical_offset, it.size, it.tags_code, it is appends[0]) for it in appends[:2]]
+    listed = [(unit.physic_offset, unit.physic_size, unit.tags_code, unit.eval) for unit in body.queue_data or ()]
+    assert listed == [(it.physical_offset, it.size, it.tags_code, it is appends[0]) for it in appends[:2]]
 
 
 async def test_an_offline_group_matches_no_unit(stats: Stats) -> None:

@@ -59,9 +59,9 @@ def leave(**groups: str) -> RemotingCommand:
 async def test_a_heartbeat_creates_the_group_its_retry_topic_and_its_member(parts: BrokerParts) -> None:
     """All before the response, which has our version and the support of heartbeats of version 2."""
     peer = parts.peer()
-    answer = peer.ask(heartbeat(consumer(), client_id="ip@1", producers=("P",)))
-    assert (answer.code, answer.version, answer.remark) == (0, VERSION, None)
-    assert answer.ext_fields() == {
+    response = peer.ask(heartbeat(consumer(), client_id="ip@1", producers=("P",)))
+    assert (response.code, response.version, response.remark) == (0, VERSION, None)
+    assert response.ext_fields() == {
         "IS_SUPPORT_HEART_BEAT_V2": "true",
         "IS_SUB_CHANGE": "true",
         "SKYLARK_SERIALIZE": "MSGPACK",
@@ -105,12 +105,12 @@ async def test_a_large_group_is_notified_in_slices(parts: BrokerParts) -> None:
     for n, peer in enumerate(peers):
         peer.send(heartbeat(consumer(), client_id=f"c{n}"))
     parts.loop.pass_ms(50)
-    before = parts.loop.turns
+    before = parts.loop.iterations
     peers[0].disconnect()
     for peer in peers:
         notices(peer)
     assert notified(parts, *peers[1:]) == [[GROUP]] * 249
-    assert parts.loop.turns - before == 2
+    assert parts.loop.iterations - before == 2
 
 
 async def test_an_empty_group_is_not_notified(parts: BrokerParts) -> None:
@@ -200,9 +200,9 @@ async def test_groups_of_a_client_are_limited(tmp_path: Path) -> None:
         assert peer.ask(heartbeat(consumer(group="A"), consumer(group="B"), producers=("P",))).code == 0
         many = [consumer(group=f"X{number}") for number in range(4)]
         for refused in (heartbeat(*many), heartbeat(consumer(group="C")), heartbeat(producers=("Q",))):
-            answer = peer.ask(refused)
-            assert answer.code == ResponseCode.SYSTEM_BUSY
-            assert "maxGroupsPerClient=3" in str(answer.remark)
+            response = peer.ask(refused)
+            assert response.code == ResponseCode.SYSTEM_BUSY
+            assert "maxGroupsPerClient=3" in str(response.remark)
         assert [parts.groups.find(name) for name in ("C", "X0")] == [None, None]
         assert not parts.sessions.producers("Q")
         assert peer.ask(heartbeat(consumer(group="A"), consumer(group="B"), producers=("P",))).code == 0
@@ -223,9 +223,9 @@ async def test_subscriptions_and_texts_of_a_client_are_limited(tmp_path: Path) -
             (heartbeat(consumer(subscribe("T", "a||bc", 1), group="N")), "maxExpressionLength=4"),
             (heartbeat(consumer(group="N"), client_id="123456"), "maxClientIdLength=5"),
         ):
-            answer = peer.ask(refused)
-            assert answer.code == ResponseCode.SYSTEM_BUSY
-            assert setting in str(answer.remark)
+            response = peer.ask(refused)
+            assert response.code == ResponseCode.SYSTEM_BUSY
+            assert setting in str(response.remark)
         assert parts.groups.find("N") is None
 
 
@@ -234,9 +234,9 @@ async def test_a_group_beyond_the_limit_does_not_affect_the_others(tmp_path: Pat
     with broker_parts(tmp_path, max_subscription_groups=0) as parts:
         parts.limits.groups.most = len(list(parts.groups)) + 1
         peer = parts.peer()
-        answer = peer.ask(heartbeat(consumer(group="New1"), consumer(group="New2"), consumer(group="TOOLS_CONSUMER")))
-        assert answer.code == ResponseCode.SYSTEM_BUSY
-        assert "maxSubscriptionGroups=" in str(answer.remark)
+        response = peer.ask(heartbeat(consumer(group="New1"), consumer(group="New2"), consumer(group="TOOLS_CONSUMER")))
+        assert response.code == ResponseCode.SYSTEM_BUSY
+        assert "maxSubscriptionGroups=" in str(response.remark)
         assert parts.sessions.consumer_group("New1") is not None
         assert parts.sessions.consumer_group("TOOLS_CONSUMER") is not None
         assert parts.groups.find("New2") is None
@@ -257,9 +257,9 @@ async def test_heartbeats_of_version_2(parts: BrokerParts) -> None:
     peer = parts.peer()
 
     def changed(**fields: Any) -> str:
-        answer = peer.ask(heartbeat(consumer(), **fields))
-        assert answer.ext_fields()["IS_SUPPORT_HEART_BEAT_V2"] == "true"
-        return answer.ext_fields()["IS_SUB_CHANGE"]
+        response = peer.ask(heartbeat(consumer(), **fields))
+        assert response.ext_fields()["IS_SUPPORT_HEART_BEAT_V2"] == "true"
+        return response.ext_fields()["IS_SUB_CHANGE"]
 
     assert changed(heartbeat_fingerprint=7, without_sub=True) == "true"
     assert changed(heartbeat_fingerprint=7) == "false"
@@ -326,8 +326,8 @@ async def test_a_leaving_client_is_removed_and_the_others_are_notified(parts: Br
     first.send(heartbeat(consumer(), consumer(group="H"), producers=("P",)))
     second.send(heartbeat(consumer(), client_id="c2"))
     notified(parts, first, second)
-    answer = first.ask(leave(consumer_group=GROUP, producer_group="P"))
-    assert (answer.code, answer.remark, bytes(answer.body)) == (0, None, b"")
+    response = first.ask(leave(consumer_group=GROUP, producer_group="P"))
+    assert (response.code, response.remark, bytes(response.body)) == (0, None, b"")
     assert notified(parts, first, second) == [[], [GROUP]]
     assert not parts.sessions.producers("P")
     assert parts.sessions.consumer_group("H") is not None
@@ -369,8 +369,8 @@ async def test_a_silent_client_expires_and_the_others_are_notified(parts: Broker
 
 async def test_a_group_without_members_has_no_consumer_list(parts: BrokerParts) -> None:
     """GET_CONSUMER_LIST_BY_GROUP (38) is SYSTEM_ERROR (1) with RocketMQ's remark."""
-    answer = parts.peer().ask(consumer_list("nobody"))
-    assert (answer.code, answer.remark) == (1, "no consumer for this group, nobody")
+    response = parts.peer().ask(consumer_list("nobody"))
+    assert (response.code, response.remark) == (1, "no consumer for this group, nobody")
 
 
 @pytest.mark.parametrize(
@@ -391,8 +391,8 @@ async def test_tags_are_supported_and_sql_is_not(
 ) -> None:
     """CHECK_CLIENT_CONFIG (46) gives the result of a pull; a request without body or subscription succeeds."""
     body = CheckClientRequestBody("c1", GROUP, subscription_data=subscription).encode()
-    answer = parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
-    assert (answer.code, answer.remark) == (code, remark)
+    response = parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
+    assert (response.code, response.remark) == (code, remark)
     assert parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG)).code == 0
 
 
@@ -424,17 +424,17 @@ async def test_expressions_with_property_filters(
     with broker_parts(tmp_path, enable_property_filter=True) as parts:
         subscription = SubscriptionData(TOPIC, expression, expression_type=kind)
         body = CheckClientRequestBody("c1", GROUP, subscription_data=subscription).encode()
-        answer = parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
-        assert (answer.code, answer.remark) == (code, remark)
+        response = parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
+        assert (response.code, response.remark) == (code, remark)
 
 
 async def test_a_heartbeat_in_messagepack(parts: BrokerParts) -> None:
     """The response has the same dialect, and announces it."""
     request = heartbeat(consumer())
     request.dialect = MSGPACK
-    answer = parts.peer().ask(request)
-    assert (answer.dialect, answer.code) == (MSGPACK, 0)
-    assert answer.ext_fields()[ANNOUNCED_BY] == ANNOUNCED_AS
+    response = parts.peer().ask(request)
+    assert (response.dialect, response.code) == (MSGPACK, 0)
+    assert response.ext_fields()[ANNOUNCED_BY] == ANNOUNCED_AS
 
 
 async def test_invalid_names_create_nothing(parts: BrokerParts) -> None:

@@ -32,16 +32,16 @@ def update(group: str = GROUP, topic: str = TOPIC, **fields: Any) -> RemotingCom
     )
 
 
-def told(answer: RemotingCommand) -> tuple[int, str | None]:
-    return answer.code, answer.ext_fields().get("offset")
+def code_and_offset(response: RemotingCommand) -> tuple[int, str | None]:
+    return response.code, response.ext_fields().get("offset")
 
 
 async def test_a_committed_offset_is_returned(parts: BrokerParts) -> None:
     """The last committed offset, without a remark."""
     peer = parts.peer()
     assert peer.ask(update(queue_id=0, commit_offset=7)).code == 0
-    answer = peer.ask(query())
-    assert (told(answer), answer.remark) == ((0, "7"), None)
+    response = peer.ask(query())
+    assert (code_and_offset(response), response.remark) == ((0, "7"), None)
 
 
 @pytest.mark.parametrize("queue_id", [4, -1, 2**31 - 1])
@@ -61,9 +61,9 @@ async def test_a_new_offset_beyond_the_limit_is_refused(parts: BrokerParts) -> N
     parts.limits.offsets.most = 1
     peer = parts.peer()
     assert peer.ask(update(queue_id=0, commit_offset=7)).code == 0
-    answer = peer.ask(update(queue_id=1, commit_offset=7))
-    assert answer.code == ResponseCode.SYSTEM_BUSY
-    assert "maxConsumerOffsets=1" in str(answer.remark)
+    response = peer.ask(update(queue_id=1, commit_offset=7))
+    assert response.code == ResponseCode.SYSTEM_BUSY
+    assert "maxConsumerOffsets=1" in str(response.remark)
     assert peer.ask(update(queue_id=0, commit_offset=8)).code == 0
 
 
@@ -71,7 +71,12 @@ async def test_a_new_group_starts_at_0_if_the_queue_does(parts: BrokerParts) -> 
     """With messages, without, and for an unknown topic: no message can be lost."""
     parts.put(b"one", b"two")
     peer = parts.peer()
-    assert told(peer.ask(query(0))) == told(peer.ask(query(1))) == told(peer.ask(query(0, topic="none"))) == (0, "0")
+    assert (
+        code_and_offset(peer.ask(query(0)))
+        == code_and_offset(peer.ask(query(1)))
+        == code_and_offset(peer.ask(query(0, topic="none")))
+        == (0, "0")
+    )
 
 
 async def test_a_new_group_gets_not_found_if_the_queue_begins_later(
@@ -79,9 +84,9 @@ async def test_a_new_group_gets_not_found_if_the_queue_begins_later(
 ) -> None:
     """QUERY_NOT_FOUND (22) lets the consumer's own setting decide."""
     monkeypatch.setattr(parts.store, "min_offset", lambda *_: 3)
-    answer = parts.peer().ask(query())
-    assert told(answer) == (22, None)
-    assert answer.remark == "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+    response = parts.peer().ask(query())
+    assert code_and_offset(response) == (22, None)
+    assert response.remark == "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
 async def test_a_new_group_gets_not_found_if_the_queue_begins_on_disk(
@@ -90,16 +95,16 @@ async def test_a_new_group_gets_not_found_if_the_queue_begins_on_disk(
     """Offset 0 exists, but its record is on disk only."""
     parts.put(b"one")
     monkeypatch.setattr(parts.store, "get", lambda *_: GetResult(GetStatus.FOUND, 1, 0, 1, behind_memory=True))
-    assert told(parts.peer().ask(query())) == (22, None)
+    assert code_and_offset(parts.peer().ask(query())) == (22, None)
 
 
 @pytest.mark.parametrize(("wish", "code"), [("false", 22), ("False", 22), ("1", 22), ("true", 0), (None, 0)])
 async def test_a_client_can_refuse_to_start_at_0(parts: BrokerParts, wish: str | None, code: int) -> None:
     """setZeroIfNotFound present and not `true` is QUERY_NOT_FOUND (22) at once; absent means true."""
-    answer = parts.peer().ask(query(set_zero_if_not_found=wish))
-    assert answer.code == code
+    response = parts.peer().ask(query(set_zero_if_not_found=wish))
+    assert response.code == code
     if code:
-        assert answer.remark == "Not found, do not set to zero, maybe this group boot first"
+        assert response.remark == "Not found, do not set to zero, maybe this group boot first"
 
 
 @pytest.mark.parametrize(
@@ -115,8 +120,8 @@ async def test_commits_are_refused_in_rocketmqs_order(
     parts: BrokerParts, request_: RemotingCommand, code: int, remark: str
 ) -> None:
     """Group, topic, queue, offset."""
-    answer = parts.peer().ask(request_)
-    assert (answer.code, answer.remark) == (code, remark)
+    response = parts.peer().ask(request_)
+    assert (response.code, response.remark) == (code, remark)
     assert parts.groups.find("nobody") is None
 
 
@@ -125,7 +130,7 @@ async def test_minus_one_is_never_stored(parts: BrokerParts) -> None:
     peer = parts.peer()
     assert peer.ask(update(queue_id=0, commit_offset=-1)).code == 0
     assert parts.offsets.committed(GROUP, TOPIC, 0) is None
-    assert told(peer.ask(query())) == (0, "0")
+    assert code_and_offset(peer.ask(query())) == (0, "0")
 
 
 async def test_a_oneway_commit_gets_no_response(parts: BrokerParts) -> None:
@@ -141,7 +146,7 @@ async def test_clients_cannot_commit_the_broker_s_own_offsets(parts: BrokerParts
     """They determine where the loading of open half messages begins: too large an offset would hide some."""
     group, half = "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC"
     parts.offsets.commit_own(half, 0, 3)
-    answer = parts.peer().ask(update(group, half, queue_id=0, commit_offset=9))
-    assert (answer.code, answer.remark) == (16, f"the consumer group[{group}] is forbidden for topic[{half}]")
+    response = parts.peer().ask(update(group, half, queue_id=0, commit_offset=9))
+    assert (response.code, response.remark) == (16, f"the consumer group[{group}] is forbidden for topic[{half}]")
     parts.offsets.commit(group, half, 0, 9)  # like a pull with a commit
     assert parts.offsets.committed(group, half, 0) == 3

@@ -14,7 +14,7 @@ from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.broker_parts import BrokerParts, broker_parts
-from tests.harness.golden import answers, transcripts
+from tests.harness.golden import responses, transcripts
 
 Q0 = MessageQueue("T", "b", 0)
 
@@ -39,9 +39,9 @@ async def test_locks_are_granted_and_released(parts: BrokerParts) -> None:
     """LOCK_BATCH_MQ (41) lists the client's locks; UNLOCK_BATCH_MQ (42) has no body; a lock moves when released or
     expired."""
     peer = parts.peer()
-    answer = peer.ask(lock("one", Q0))
-    assert (answer.code, answer.remark) == (0, None)
-    assert bytes(answer.body) == b'{"lockOKMQSet":[{"brokerName":"b","queueId":0,"topic":"T"}]}'
+    response = peer.ask(lock("one", Q0))
+    assert (response.code, response.remark) == (0, None)
+    assert bytes(response.body) == b'{"lockOKMQSet":[{"brokerName":"b","queueId":0,"topic":"T"}]}'
     assert bytes(peer.ask(lock("two", Q0)).body) == b'{"lockOKMQSet":[]}'
     freed = peer.ask(request(RequestCode.UNLOCK_BATCH_MQ, "one", Q0))
     assert (freed.code, bytes(freed.body)) == (0, b"")
@@ -68,25 +68,25 @@ async def test_requests_of_javas_orderly_client_are_served(parts: BrokerParts) -
     replies = {frame.header["opaque"]: frame for frame in frames if frame.header["flag"] & 1}
     for frame in frames:
         if not frame.header["flag"] & 1:
-            answer = parts.peer().ask(RemotingCommand.request(frame.header["code"], body=frame.body))
-            assert answer.code == 0
-            assert bytes(answer.body) == replies[frame.header["opaque"]].body
+            response = parts.peer().ask(RemotingCommand.request(frame.header["code"], body=frame.body))
+            assert response.code == 0
+            assert bytes(response.body) == replies[frame.header["opaque"]].body
 
 
 @pytest.mark.parametrize("asked", ["lock", "lock by other", "unlock"])
 async def test_the_response_equals_that_of_a_real_broker(parts: BrokerParts, asked: str) -> None:
     """SUCCESS (0) and no remark, whether the queue was free or not."""
-    expected = msgspec.json.decode(answers()[asked]["rawHeader"])
+    expected = msgspec.json.decode(responses()[asked]["rawHeader"])
     code = RequestCode.UNLOCK_BATCH_MQ if asked == "unlock" else RequestCode.LOCK_BATCH_MQ
-    answer = parts.peer().ask(request(code, "one", Q0))
-    assert (answer.code, answer.remark) == (expected["code"], expected.get("remark"))
+    response = parts.peer().ask(request(code, "one", Q0))
+    assert (response.code, response.remark) == (expected["code"], expected.get("remark"))
 
 
 @pytest.mark.parametrize(("topic", "queue_id"), [("T", 4), ("T", -1), ("T", 2**31 - 1), ("Unknown", 0)])
 async def test_an_unknown_queue_cannot_be_locked(parts: BrokerParts, topic: str, queue_id: int) -> None:
     """It is not stored, and the other queues of the request are locked."""
-    answer = parts.peer().ask(lock("one", MessageQueue(topic, "b", queue_id), Q0))
-    assert LockedQueues.decode(answer.body).lock_ok_mq_set == [Q0]
+    response = parts.peer().ask(lock("one", MessageQueue(topic, "b", queue_id), Q0))
+    assert LockedQueues.decode(response.body).lock_ok_mq_set == [Q0]
 
 
 async def test_a_request_without_a_body_is_an_error(parts: BrokerParts) -> None:

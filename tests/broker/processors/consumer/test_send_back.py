@@ -22,7 +22,7 @@ from skylarkmq.protocol.headers.send_back import SendBackHeader
 from skylarkmq.protocol.message import MessageExt, encode_properties
 from skylarkmq.protocol.record import decode
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts
-from tests.harness.golden import answers, transcripts
+from tests.harness.golden import responses, transcripts
 from tests.harness.stores import message
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -80,8 +80,8 @@ async def parts(tmp_path: Path) -> AsyncIterator[SendBacks]:
 async def test_a_message_is_retried_after_a_delay(parts: SendBacks) -> None:
     """It is stored in the queue of level 3, for its group's retry topic, and has its origin as properties."""
     original = parts.original(flag=7)
-    answer = await parts.send_back(original)
-    assert (answer.code, answer.remark, answer.ext_fields(), bytes(answer.body)) == (0, None, {}, b"")
+    response = await parts.send_back(original)
+    assert (response.code, response.remark, response.ext_fields(), bytes(response.body)) == (0, None, {}, b"")
     assert parts.topics.find("%RETRY%G") == TopicConfig("%RETRY%G", 1, 1, perm=6)
     [first] = decode(parts.store.record_at(original.physical_offset) or b"")
     [retry] = parts.stored(SCHEDULE, 2)
@@ -191,8 +191,8 @@ async def test_the_retry_topic_in_unit_mode_is_marked(parts: SendBacks) -> None:
 async def test_an_unknown_group_is_refused_without_automatic_creation(tmp_path: Path) -> None:
     """SUBSCRIPTION_GROUP_NOT_EXIST (26)."""
     parts = SendBacks(tmp_path, auto_create_subscription_group=False)
-    answer = await parts.send_back(parts.original())
-    assert (answer.code, answer.remark) == (26, f"subscription group not exist, G {FAQ}")
+    response = await parts.send_back(parts.original())
+    assert (response.code, response.remark) == (26, f"subscription group not exist, G {FAQ}")
     parts.store.close()
 
 
@@ -200,8 +200,8 @@ async def test_a_read_only_broker_refuses(tmp_path: Path) -> None:
     """NO_PERMISSION (16), as for sends, until the setting changes."""
     parts = SendBacks(tmp_path, permission=4)
     original = parts.original()
-    answer = await parts.send_back(original)
-    assert (answer.code, answer.remark) == (16, "the broker[10.0.0.1] sending message is forbidden")
+    response = await parts.send_back(original)
+    assert (response.code, response.remark) == (16, "the broker[10.0.0.1] sending message is forbidden")
     parts.processor.configure(SendConfig(broker_ip="10.0.0.1"))
     assert (await parts.send_back(original)).code == 0
     parts.store.close()
@@ -210,23 +210,23 @@ async def test_a_read_only_broker_refuses(tmp_path: Path) -> None:
 async def test_a_read_only_retry_topic_refuses(parts: SendBacks) -> None:
     """NO_PERMISSION (16) with the topic's name."""
     parts.topics.update(TopicConfig("%RETRY%G", 1, 1, perm=4))
-    answer = await parts.send_back(parts.original())
-    assert (answer.code, answer.remark) == (16, "the topic[%RETRY%G] sending message is forbidden")
+    response = await parts.send_back(parts.original())
+    assert (response.code, response.remark) == (16, "the topic[%RETRY%G] sending message is forbidden")
 
 
 @pytest.mark.parametrize("offset", [-1, 1, 1 << 40])
 async def test_an_offset_without_a_message_is_refused(parts: SendBacks, offset: int) -> None:
     """SYSTEM_ERROR (1) with the offset."""
     parts.original()
-    answer = await parts.send_back(offset)
-    assert (answer.code, answer.remark) == (1, f"look message by offset failed, {offset}")
+    response = await parts.send_back(offset)
+    assert (response.code, response.remark) == (1, f"look message by offset failed, {offset}")
 
 
 async def test_a_failed_put_is_an_error(tmp_path: Path) -> None:
     """SYSTEM_ERROR (1) with the status: the consumer then sends the message itself."""
     parts = SendBacks(tmp_path, levels=())
-    answer = await parts.send_back(parts.original())
-    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, PutStatus.MESSAGE_ILLEGAL.name)
+    response = await parts.send_back(parts.original())
+    assert (response.code, response.remark) == (ResponseCode.SYSTEM_ERROR, PutStatus.MESSAGE_ILLEGAL.name)
     assert parts.processor.statistics().retries == 0
     parts.store.close()
 
@@ -253,9 +253,9 @@ async def test_a_message_of_javas_client_equals_that_of_a_real_broker(parts: Sen
     parts.store.commit()
     command = RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK)
     command.ext = asked.header["extFields"] | {"offset": str(append.physical_offset)}
-    answer = await parts.peer().ask_and_wait(command)
-    golden = msgspec.json.decode(answers()["send back"]["rawHeader"])
-    assert (answer.code, answer.remark) == (golden["code"], golden.get("remark"))
+    response = await parts.peer().ask_and_wait(command)
+    golden = msgspec.json.decode(responses()["send back"]["rawHeader"])
+    assert (response.code, response.remark) == (golden["code"], golden.get("remark"))
     [retry] = parts.stored(SCHEDULE, 2)
     unlike = {"ORIGIN_MESSAGE_ID"}
     assert retry.properties.keys() == expected.properties.keys()
@@ -287,9 +287,9 @@ async def test_a_message_that_no_consumer_received_is_refused(
     parts.store.commit()
     assert half.status is PutStatus.PUT_OK
     for level in (0, -1):
-        answer = await parts.send_back(half, level)
+        response = await parts.send_back(half, level)
         remark = f"look message by offset failed, {half.physical_offset}"
-        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+        assert (response.code, response.remark) == (ResponseCode.SYSTEM_ERROR, remark)
     ours = {SCHEDULE: [3]} if topic == SCHEDULE else {}
     assert {name: parts.store.queue_ids(name) for name in (SCHEDULE, "%RETRY%G", "%DLQ%G")} == {
         SCHEDULE: ours.get(SCHEDULE, []),
@@ -302,6 +302,6 @@ async def test_a_message_that_no_consumer_received_is_refused(
 async def test_a_group_with_an_invalid_retry_topic_is_refused(parts: SendBacks, group: str) -> None:
     """A group that an older version, or RocketMQ, created by UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)."""
     parts.groups.update(SubscriptionGroupConfig(group))
-    answer = await parts.send_back(parts.original(), group=group)
-    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, f"topic[%RETRY%{group}] not exist")
+    response = await parts.send_back(parts.original(), group=group)
+    assert (response.code, response.remark) == (ResponseCode.SYSTEM_ERROR, f"topic[%RETRY%{group}] not exist")
     assert parts.topics.find(f"%RETRY%{group}") is None

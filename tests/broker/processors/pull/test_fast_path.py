@@ -50,8 +50,8 @@ def fast_path_pulls(parts: BrokerParts) -> int:
     return parts.pulls._fast_path.found
 
 
-def bodies(answer: RemotingCommand) -> list[int]:
-    return [int(bytes(it.body)) for it in iterate(memoryview(answer.body)) if isinstance(it, Record)]
+def bodies(response: RemotingCommand) -> list[int]:
+    return [int(bytes(it.body)) for it in iterate(memoryview(response.body)) if isinstance(it, Record)]
 
 
 def frame_of(command: RemotingCommand) -> bytes:
@@ -64,7 +64,7 @@ def frame_of(command: RemotingCommand) -> bytes:
 def catch_up(peer: Peer, dialect: int, **fields: Any) -> list[RemotingCommand]:
     """Return the responses to a consumer that reads every queue to its end, in parallel."""
     offsets = dict.fromkeys(range(QUEUES), 0)
-    answers: list[RemotingCommand] = []
+    responses: list[RemotingCommand] = []
     while offsets:
         asked = [
             pull(**{"max_msg_nums": WANTED, "queue_id": queue_id, "queue_offset": at} | fields)
@@ -74,20 +74,20 @@ def catch_up(peer: Peer, dialect: int, **fields: Any) -> list[RemotingCommand]:
             command.dialect, command.opaque = dialect, opaque
         peer.received.clear()
         peer.send_bytes(b"".join(map(frame_of, asked)))
-        for command, queue_id, answer in zip(asked, list(offsets), peer.received, strict=True):
-            assert answer.opaque == command.opaque
-            offsets[queue_id] = int(answer.ext_fields()["nextBeginOffset"])
-            if answer.code:
+        for command, queue_id, response in zip(asked, list(offsets), peer.received, strict=True):
+            assert response.opaque == command.opaque
+            offsets[queue_id] = int(response.ext_fields()["nextBeginOffset"])
+            if response.code:
                 del offsets[queue_id]
-        answers += peer.received
-    return answers
+        responses += peer.received
+    return responses
 
 
-def told(answer: RemotingCommand) -> tuple[object, ...]:
-    return answer.code, answer.remark, answer.flag, answer.version, answer.ext_fields(), bytes(answer.body)
+def content(response: RemotingCommand) -> tuple[object, ...]:
+    return response.code, response.remark, response.flag, response.version, response.ext_fields(), bytes(response.body)
 
 
-def books(parts: BrokerParts) -> tuple[object, ...]:
+def counters(parts: BrokerParts) -> tuple[object, ...]:
     """Return every counter of pulls."""
     queues = range(QUEUES)
     return (
@@ -118,10 +118,12 @@ async def test_the_fast_path_gives_the_same_responses_and_counters(
             peer = parts.peer()
             peer.ask(heartbeat(consumer(subscribe(TOPIC, "*", 1))))
             parts.dispatcher.latencies.rows.clear()
-            answers = catch_up(peer, dialect, sys_flag=flags, commit_offset=5)
-            seen.append(([told(answer) for answer in answers], books(parts)))
+            responses = catch_up(peer, dialect, sys_flag=flags, commit_offset=5)
+            seen.append(([content(response) for response in responses], counters(parts)))
             assert bool(fast_path_pulls(parts)) == (is_plain and dialect != ROCKETMQ)
-            assert sorted(body for answer in answers for body in bodies(answer)) == sorted([*range(COUNT)] * QUEUES)
+            assert sorted(body for response in responses for body in bodies(response)) == sorted(
+                [*range(COUNT)] * QUEUES
+            )
     assert seen[0] == seen[1]
 
 
@@ -131,8 +133,8 @@ async def test_the_fast_path_serves_consumers_with_a_backlog(parts: BrokerParts)
     for offset in (COUNT - BACKLOG_FACTOR * WANTED, COUNT - BACKLOG_FACTOR * WANTED + 1):
         parts.pulls.invalidate()
         before = fast_path_pulls(parts)
-        answer = peer.ask(pull(queue_offset=offset, max_msg_nums=WANTED))
-        assert bodies(answer) == [*range(offset, offset + WANTED)]
+        response = peer.ask(pull(queue_offset=offset, max_msg_nums=WANTED))
+        assert bodies(response) == [*range(offset, offset + WANTED)]
         assert fast_path_pulls(parts) - before == (offset == COUNT - BACKLOG_FACTOR * WANTED)
 
 
@@ -153,8 +155,8 @@ async def test_the_fast_path_serves_consumers_with_a_backlog(parts: BrokerParts)
 )
 async def test_other_pulls_are_left_to_the_pull_processor(parts: BrokerParts, fields: dict[str, Any]) -> None:
     """The PullProcessor serves them."""
-    answer = parts.peer().ask(pull(**{"max_msg_nums": WANTED} | fields))
-    assert (fast_path_pulls(parts), bool(answer.remark)) == (0, True)
+    response = parts.peer().ask(pull(**{"max_msg_nums": WANTED} | fields))
+    assert (fast_path_pulls(parts), bool(response.remark)) == (0, True)
 
 
 async def test_a_oneway_pull_gets_no_response(parts: BrokerParts) -> None:
@@ -206,8 +208,8 @@ async def test_a_group_that_was_reset_is_notified(parts: BrokerParts) -> None:
     peer = parts.peer()
     assert (peer.ask(pull(max_msg_nums=WANTED)).code, fast_path_pulls(parts)) == (0, 1)
     parts.offsets.reset(GROUP, TOPIC, 0, 50)
-    answer = peer.ask(pull(queue_offset=WANTED, max_msg_nums=WANTED))
-    assert (answer.code, answer.ext_fields()["nextBeginOffset"], fast_path_pulls(parts)) == (21, "50", 1)
+    response = peer.ask(pull(queue_offset=WANTED, max_msg_nums=WANTED))
+    assert (response.code, response.ext_fields()["nextBeginOffset"], fast_path_pulls(parts)) == (21, "50", 1)
 
 
 async def test_a_removed_queue_is_not_read(parts: BrokerParts) -> None:

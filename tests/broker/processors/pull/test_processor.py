@@ -306,14 +306,14 @@ def test_the_template_equals_the_general_encoder() -> None:
     """JSON heads from the template and heads of the other dialects decode to the same response."""
     result = GetResult(GetStatus.OFFSET_OVERFLOW_ONE, 2**62, 1, 2**62)
     topic, group = TopicConfig("t", topic_sys_flag=3), SubscriptionGroupConfig("g", group_sys_flag=4)
-    answers = []
+    responses = []
     for dialect in (JSON, ROCKETMQ, MSGPACK):
         request = RemotingCommand(11, opaque=-7, dialect=dialect)
         head = pull_response_head(request, ResponseCode.PULL_NOT_FOUND, result, topic, group, suggested_broker=5)
         [frame] = FrameDecoder().feed(memoryview(head))
         answer = decode_command(frame)
         assert answer is not None
-        answers.append(
+        responses.append(
             (
                 answer.code,
                 answer.flag,
@@ -324,7 +324,7 @@ def test_the_template_equals_the_general_encoder() -> None:
                 answer.ext_fields(),
             )
         )
-    assert answers[0] == answers[1] == answers[2]
+    assert responses[0] == responses[1] == responses[2]
 
 
 async def test_a_oneway_pull_gets_no_response(parts: BrokerParts) -> None:

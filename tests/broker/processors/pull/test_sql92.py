@@ -45,13 +45,13 @@ def by(expression: str, **fields: Any) -> RemotingCommand:
     return pull(subscription=expression, expression_type="SQL92", **fields)
 
 
-def bodies(answer: RemotingCommand) -> list[int]:
-    assert answer.code == 0, answer.remark
-    return [int(found.body) for found in decode(bytes(answer.body))]
+def bodies(response: RemotingCommand) -> list[int]:
+    assert response.code == 0, response.remark
+    return [int(found.body) for found in decode(bytes(response.body))]
 
 
-def next_offset(answer: RemotingCommand) -> int:
-    return int(answer.ext_fields()["nextBeginOffset"])
+def next_offset(response: RemotingCommand) -> int:
+    return int(response.ext_fields()["nextBeginOffset"])
 
 
 # ------------------------------------------------------------------------------------------ the expression that applies
@@ -60,9 +60,9 @@ def next_offset(answer: RemotingCommand) -> int:
 async def test_a_pulls_own_expression_filters(parts: BrokerParts) -> None:
     """With the flag SUBSCRIPTION, the expression of the request filters the queue's messages."""
     put(parts, *range(10))
-    answer = parts.peer().ask(by("n > 6 OR n = 2"))
-    assert bodies(answer) == [2, 7, 8, 9]
-    assert next_offset(answer) == 10
+    response = parts.peer().ask(by("n > 6 OR n = 2"))
+    assert bodies(response) == [2, 7, 8, 9]
+    assert next_offset(response) == 10
 
 
 async def test_a_heartbeats_expression_filters(parts: BrokerParts) -> None:
@@ -79,8 +79,8 @@ async def test_a_heartbeats_expression_filters(parts: BrokerParts) -> None:
 async def test_a_pull_without_a_match_is_served_at_once(parts: BrokerParts) -> None:
     """The client pulls again, from after the tested messages."""
     put(parts, *range(10))
-    answer = parts.peer().ask(by("n > 100", suspend_ms=1000))
-    assert (answer.code, answer.remark, next_offset(answer)) == (20, "NO_MATCHED_MESSAGE", 10)
+    response = parts.peer().ask(by("n > 100", suspend_ms=1000))
+    assert (response.code, response.remark, next_offset(response)) == (20, "NO_MATCHED_MESSAGE", 10)
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ async def test_a_registered_expression_that_is_invalid_is_refused(
     with broker_parts(tmp_path, **settings) as parts:
         peer = parts.peer()
         assert peer.ask(heartbeat(consumer(sql(expression)))).code == 0
-        answer = peer.ask(pull(sys_flag=0, sub_version=1))
-        assert (answer.code, answer.remark) == (code, remark)
+        response = peer.ask(pull(sys_flag=0, sub_version=1))
+        assert (response.code, response.remark) == (code, remark)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ async def test_a_requested_expression_that_is_invalid_is_refused(
 ) -> None:
     """With the reason; RocketMQ would deliver every message."""
     with broker_parts(tmp_path, enable_property_filter=is_enabled) as parts:
-        answer = parts.peer().ask(pull(subscription=expression, expression_type=kind))
-        assert (answer.code, answer.remark) == (code, remark)
+        response = parts.peer().ask(pull(subscription=expression, expression_type=kind))
+        assert (response.code, response.remark) == (code, remark)
 
 
 async def test_tags_still_filter(parts: BrokerParts) -> None:
@@ -160,9 +160,9 @@ async def test_only_a_match_resumes_a_pull(parts: BrokerParts) -> None:
     assert peer.take() == []
     assert parts.arrivals.statistics().parked == 1
     put(parts, 5, 6, 7)
-    (answer,) = peer.take()
-    assert bodies(answer) == [6, 7]
-    assert next_offset(answer) == 7
+    (response,) = peer.take()
+    assert bodies(response) == [6, 7]
+    assert next_offset(response) == 7
 
 
 async def test_messages_are_not_tested_again(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,8 +172,8 @@ async def test_messages_are_not_tested_again(parts: BrokerParts, monkeypatch: py
     put(parts, *range(5))
     monkeypatch.setattr(property_filters, "WORK_NS", 1)
     parts.timers.advance_ms(1000)
-    (answer,) = peer.take()
-    assert (answer.code, next_offset(answer)) == (19, 5)
+    (response,) = peer.take()
+    assert (response.code, next_offset(response)) == (19, 5)
 
 
 async def test_too_many_messages_resume_a_pull(parts: BrokerParts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,9 +182,9 @@ async def test_too_many_messages_resume_a_pull(parts: BrokerParts, monkeypatch: 
     peer.send(by("n > 500", suspend_ms=1000))
     monkeypatch.setattr(property_filters, "WORK_NS", 20_000)
     put(parts, *range(100))
-    (answer,) = peer.take()
-    assert answer.code == 20
-    assert 0 < next_offset(answer) < 100
+    (response,) = peer.take()
+    assert response.code == 20
+    assert 0 < next_offset(response) < 100
 
 
 async def test_parked_pulls_with_tags_and_expressions(parts: BrokerParts) -> None:
@@ -195,11 +195,11 @@ async def test_parked_pulls_with_tags_and_expressions(parts: BrokerParts) -> Non
     put(parts, 1)
     assert by_tag.take() == by_property.take() == []
     put(parts, 7)
-    assert [bodies(answer) for answer in by_property.take()] == [[7]]
+    assert [bodies(response) for response in by_property.take()] == [[7]]
     by_nothing.send(pull(queue_offset=2, suspend_ms=1000))
     parts.put(b"9", tag="b")
-    assert [bodies(answer) for answer in by_nothing.take()] == [[9]]
-    assert [bodies(answer) for answer in by_tag.take()] == [[9]]
+    assert [bodies(response) for response in by_nothing.take()] == [[9]]
+    assert [bodies(response) for response in by_tag.take()] == [[9]]
 
 
 # --------------------------------------------------------------------------------------------- redelivered messages

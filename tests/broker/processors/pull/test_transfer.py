@@ -39,17 +39,17 @@ class Served:
             "sysFlag": PullSysFlag.SUBSCRIPTION, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0,
             "subscription": "*",
         }  # fmt: skip
-        answer = await self._peer.call(RequestCode.PULL_MESSAGE, ext)
-        assert (answer.code, answer.remark) == (0, "FOUND")
-        return answer
+        response = await self._peer.call(RequestCode.PULL_MESSAGE, ext)
+        assert (response.code, response.remark) == (0, "FOUND")
+        return response
 
     async def catch_up(self, queue_id: int = 0) -> list[bytes]:
         """Return every body of a queue."""
         bodies: list[bytes] = []
         while len(bodies) < len(BODIES):
-            answer = await self.pull(len(bodies), queue_id=queue_id)
-            bodies += [bytes(it.body) for it in iterate(memoryview(answer.body)) if isinstance(it, Record)]
-            assert int(answer.ext["nextBeginOffset"]) == len(bodies)
+            response = await self.pull(len(bodies), queue_id=queue_id)
+            bodies += [bytes(it.body) for it in iterate(memoryview(response.body)) if isinstance(it, Record)]
+            assert int(response.ext["nextBeginOffset"]) == len(bodies)
         return bodies
 
 
@@ -116,8 +116,8 @@ async def test_a_damaged_record_is_never_sent(tmp_path: Path) -> None:
     async with served(tmp_path) as it:
         it.parts.store._reader._verified.tail = 1 << 62
         for _ in range(2):
-            answer = await it.pull(0)
-            bodies = [bytes(record.body) for record in iterate(memoryview(answer.body)) if isinstance(record, Record)]
+            response = await it.pull(0)
+            bodies = [bytes(record.body) for record in iterate(memoryview(response.body)) if isinstance(record, Record)]
             assert bodies[:31] == BODIES[:5] + BODIES[6:32]
         assert it.figures().sent_bytes == 0
 
@@ -128,9 +128,9 @@ async def test_cold_runs_are_sent_by_a_thread(tmp_path: Path, small_tail: None) 
         it.parts.put(*BODIES)
         with ColdFiles() as cold:
             cold.freeze(tmp_path / "commitlog" / f"{0:020d}")
-            answer = await it.pull(0)
-            assert answer.body == it.parts.store._log.files.segments[0].view[: len(answer.body)]
-            await until(lambda: it.figures().cold_sent_bytes == len(answer.body))
+            response = await it.pull(0)
+            assert response.body == it.parts.store._log.files.segments[0].view[: len(response.body)]
+            await until(lambda: it.figures().cold_sent_bytes == len(response.body))
             assert cold.waits == []
 
 

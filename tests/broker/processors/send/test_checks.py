@@ -53,8 +53,8 @@ async def test_no_client_writes_to_the_broker_s_own_topics(sends: Sends, topic: 
     """By no request code, whether the topic exists or not; nor by the fast path after a first attempt."""
     body = encode_batch([BatchRecord(0, b"x", b"")])
     for _ in range(2):
-        answer = sends.ask(body, code=code, topic=topic, batch="true" if code == 320 else None)
-        assert (answer.code, answer.remark) == (16, f"Sending message to topic[{topic}] is forbidden.")
+        response = sends.ask(body, code=code, topic=topic, batch="true" if code == 320 else None)
+        assert (response.code, response.remark) == (16, f"Sending message to topic[{topic}] is forbidden.")
     assert sends.store.max_physical_offset == 0
     assert not sends.store.queue_ids(topic)
 
@@ -70,9 +70,9 @@ async def test_official_clients_and_tools_can_write_to_their_topics(sends: Sends
 async def test_a_refused_name_creates_no_topic(sends: Sends, topic: str) -> None:
     """It creates no group, either."""
     before = [each.topic_name for each in sends.topics]
-    answer = sends.ask(topic=topic)
-    assert answer.code == 29
-    assert answer.remark is not None
-    assert answer.remark == BLANK_GROUP or "illegal characters" in answer.remark
+    response = sends.ask(topic=topic)
+    assert response.code == 29
+    assert response.remark is not None
+    assert response.remark == BLANK_GROUP or "illegal characters" in response.remark
     assert [each.topic_name for each in sends.topics] == before
     assert sends.store.max_physical_offset == 0

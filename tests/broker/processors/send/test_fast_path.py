@@ -30,7 +30,7 @@ from tests.harness.stores import TestDisk
 
 HOST = encode_host("10.0.0.1", 10911)
 BORN_HOST = encode_host("10.0.0.2", 40_000)
-PLAIN = "UNIQ_KEY\x01A\x02"
+COMMON = "UNIQ_KEY\x01A\x02"
 ENTRIES = (
     "KEYS\x01a b", "KEYS\x01a", "KEYS\x01 ", "TAGS\x01TagA", "TAGS\x01a || b", "WAIT\x01true",
     "WAIT\x01false", "WAIT\x01TRUE", "x\x01y", "x\x01", "\x01y", "x", "DELAYED\x01no", "TIMER_DELAY_SEC\x010",
@@ -75,7 +75,7 @@ def test_fast_path_appends_equal_those_of_the_general_path(decode: stream.Decode
         TopicConfig("T"),
         SendMessageHeader if code == RequestCode.SEND_MESSAGE else SendMessageV2Header,
     )
-    plain = 0
+    fast = 0
     for _ in range(10_000):
         command = decoded(
             decode, send(b"b", code=code, properties=properties(choice), reconsume_times=choice.choice((None, 2)))
@@ -84,12 +84,12 @@ def test_fast_path_appends_equal_those_of_the_general_path(decode: stream.Decode
         if not found:
             continue
         (made,) = found
-        plain += 1
+        fast += 1
         general, unique_key, _ = messages.single(connection(), command, command.header(header_type), topic)
         assert seen(made[1]) == seen(general)
         assert (made[0], made[2]) == (command, unique_key.encode())
         assert made[1].keys == index_keys(made[1].properties)
-    assert plain > 5_000
+    assert fast > 5_000
 
 
 def connection() -> Connection:
@@ -105,14 +105,14 @@ def decoded(decode: stream.DecodeFrames, command: RemotingCommand) -> RemotingCo
 
 
 def ways() -> list[Callable[[SendResponses], Any]]:
-    return [lambda answers: answers._stored_all, lambda answers: answers.stored_all]
+    return [lambda responses: responses._stored_all, lambda responses: responses.stored_all]
 
 
 @pytest.mark.parametrize("way", ways(), ids=["interpreted", "as-installed"])
 @pytest.mark.parametrize("region", ["DefaultRegion", 'odd "%d" \u8ba2', "x" * 2_000])
 def test_responses_of_a_run_equal_single_ones(way: Callable[[SendResponses], Any], region: str) -> None:
     """Frame by frame; sends that are not stored, or need no response, are returned."""
-    answers = SendResponses(region, trace_on=True, store_host=HOST)
+    responses = SendResponses(region, trace_on=True, store_host=HOST)
     sends, expected, others = [], b"", []
     for opaque in (0, 1, -1, 2**31 - 1, -(2**31), 9, 10, 99, 100):
         for offset in (0, 0xABCDEF, 2**63 - 1):
@@ -125,8 +125,8 @@ def test_responses_of_a_run_equal_single_ones(way: Callable[[SendResponses], Any
             if opaque in {9, 10}:
                 others.append(one)
             else:
-                expected += answers.stored(command, offset, 3, offset // 3, "UNIQ0") or b""
-    frames, rest = way(answers)(sends)
+                expected += responses.stored(command, offset, 3, offset // 3, "UNIQ0") or b""
+    frames, rest = way(responses)(sends)
     assert (frames, rest) in [(expected, others), (b"", sends)]
     assert frames or len(region) > 1_000
 
@@ -135,7 +135,7 @@ def test_responses_of_a_run_equal_single_ones(way: Callable[[SendResponses], Any
 def test_responses_of_a_run_in_other_dialects_equal_single_ones(way: Callable[[SendResponses], Any]) -> None:
     """Binary: equal to the general encoder byte by byte. MessagePack: the same fields, by position; both variants give
     the same bytes."""
-    answers = SendResponses("R", trace_on=False, store_host=HOST)
+    responses = SendResponses("R", trace_on=False, store_host=HOST)
     sends: dict[int, list[FastPathSend]] = {ROCKETMQ: [], MSGPACK: []}
     general: dict[int, bytes] = {ROCKETMQ: b"", MSGPACK: b""}
     for dialect, run in sends.items():
@@ -144,22 +144,26 @@ def test_responses_of_a_run_in_other_dialects_equal_single_ones(way: Callable[[S
             append.status, append.physical_offset, append.queue_offset = PutStatus.PUT_OK, offset, offset // 3
             command = RemotingCommand(code=310, opaque=opaque, dialect=dialect)
             run.append((command, append, b"UNIQ0"))
-            header = SendMessageResponseHeader(answers.message_ids([append]), 13, offset // 3, "UNIQ0")
-            general[dialect] += answers.stored_general(command, ResponseCode.SUCCESS, None, header)
-    frames, others = answers._stored_all(sends[MSGPACK])
+            header = SendMessageResponseHeader(responses.message_ids([append]), 13, offset // 3, "UNIQ0")
+            general[dialect] += responses.stored_general(command, ResponseCode.SUCCESS, None, header)
+    frames, others = responses._stored_all(sends[MSGPACK])
     assert (decoded_responses(frames), others) == (decoded_responses(general[MSGPACK]), [])
     both = sends[ROCKETMQ] + sends[MSGPACK]
-    assert way(answers)(both) == (general[ROCKETMQ] + frames, [])
+    assert way(responses)(both) == (general[ROCKETMQ] + frames, [])
     refused = sends[MSGPACK][:1]
     refused[0][1].status = PutStatus.UNKNOWN_ERROR
-    assert way(answers)(refused) == (b"", refused)
+    assert way(responses)(refused) == (b"", refused)
 
 
 def decoded_responses(frames: bytes) -> list[Any]:
     """Return the content of responses."""
-    answers = CommandDecoder().feed_commands(memoryview(frames))
-    outer = [(a.code, a.flag, a.language_code, a.opaque, a.remark, a.version) for a in answers]
-    return [outer, [a.ext_fields() for a in answers], [a.header(SendMessageResponseHeader).to_ext() for a in answers]]
+    responses = CommandDecoder().feed_commands(memoryview(frames))
+    outer = [(a.code, a.flag, a.language_code, a.opaque, a.remark, a.version) for a in responses]
+    return [
+        outer,
+        [a.ext_fields() for a in responses],
+        [a.header(SendMessageResponseHeader).to_ext() for a in responses],
+    ]
 
 
 async def test_a_send_that_does_not_qualify_ends_the_run(tmp_path: Path) -> None:
@@ -168,9 +172,9 @@ async def test_a_send_that_does_not_qualify_ends_the_run(tmp_path: Path) -> None
     sends = Sends(tmp_path)
     differently: list[dict[str, Any]] = [
         {}, {"properties": ""}, {"topic": "made now"}, {"topic": "New"}, {"queue_id": -1}, {"queue_id": 99},
-        {"properties": f"{PLAIN}DELAY\x011\x02"}, {}, {"batch": "true"}, {"topic": "New"},
+        {"properties": f"{COMMON}DELAY\x011\x02"}, {}, {"batch": "true"}, {"topic": "New"},
     ]  # fmt: skip
-    commands = [send(**{"properties": PLAIN} | fields) for fields in differently]
+    commands = [send(**{"properties": COMMON} | fields) for fields in differently]
     sends.peer.send(*commands)
     codes = {answer.opaque: answer.code for answer in sends.peer.received}
     assert [codes[n] for n in range(1, 11)] == [0, 0, 29, 0, 0, 29, 0, 0, 1, 0]
@@ -180,7 +184,7 @@ async def test_a_send_that_does_not_qualify_ends_the_run(tmp_path: Path) -> None
 async def test_a_changed_topic_is_checked_again(tmp_path: Path) -> None:
     """A send to a removed queue is refused, though the fast path served sends to it."""
     sends = Sends(tmp_path)
-    fields: dict[str, Any] = {"queue_id": 3, "properties": PLAIN}
+    fields: dict[str, Any] = {"queue_id": 3, "properties": COMMON}
     assert [sends.ask(**fields).code for _ in range(3)] == [0, 0, 0]
     sends.topics.update(TopicConfig("T", 2, 2))
     assert sends.ask(**fields).code == 29
@@ -193,14 +197,14 @@ async def test_a_failed_write_refuses_the_whole_run(tmp_path: Path) -> None:
     """Each send of the read is refused."""
     disk = TestDisk()
     sends = Sends(tmp_path, disk)
-    assert [sends.ask(properties=PLAIN).code for _ in range(2)] == [0, 0]
+    assert [sends.ask(properties=COMMON).code for _ in range(2)] == [0, 0]
 
     def refuse(call: str, path: str) -> None:
         if call == "pwrite" and "commitlog" in path:
             raise OSError(errno.EIO, "broken")
 
     disk.refuse, may = refuse, disk.refuse
-    sends.peer.send(*(send(properties=PLAIN) for _ in range(5)))
+    sends.peer.send(*(send(properties=COMMON) for _ in range(5)))
     disk.refuse = may
     assert [answer.code for answer in sends.peer.received[2:]] == [1] * 5
     assert sends.store.max_offset("T", 0) == 2
@@ -210,10 +214,10 @@ async def test_a_failed_write_refuses_the_whole_run(tmp_path: Path) -> None:
 async def test_a_response_does_not_wait_for_consumers(tmp_path: Path) -> None:
     """It is written before the message is dispatched, and that happens before anything else."""
     sends = Sends(tmp_path)
-    sends.ask(properties=PLAIN)  # makes the topic known to the fast path
+    sends.ask(properties=COMMON)  # makes the topic known to the fast path
     answered: list[bool] = []
     sends.store._reput.on_arrival = lambda *_: answered.append(bool(sends.peer.transport.written))
-    sends.peer.send(send(properties=PLAIN), send(properties=PLAIN))
+    sends.peer.send(send(properties=COMMON), send(properties=COMMON))
     assert answered == [True]
     assert sends.store.messages_from("T", 0, 0) == 3
     sends.store.close()
@@ -223,11 +227,11 @@ async def test_the_loop_polls_for_a_single_producer(tmp_path: Path) -> None:
     """After a single send, not after several."""
     sends = Sends(tmp_path)
     selector = sends.peer.selector
-    sends.ask(properties=PLAIN)  # makes the topic known to the fast path
+    sends.ask(properties=COMMON)  # makes the topic known to the fast path
     selector.busy_polling = BusyPolling(400, selector)
-    sends.ask(properties=PLAIN)
+    sends.ask(properties=COMMON)
     assert selector.busy_polling.statistics().polls == 1
-    sends.peer.send(send(properties=PLAIN), send(properties=PLAIN))
+    sends.peer.send(send(properties=COMMON), send(properties=COMMON))
     assert selector.busy_polling.statistics().polls == 1
     sends.store.close()
 
@@ -245,7 +249,7 @@ async def test_the_loop_polls_for_a_compiled_flusher(
     monkeypatch.setattr(flusher, "keep_spinning", awake_us.append)
     for _ in range(2):  # the first send makes the topic known to the fast path
         selector.busy_polling = BusyPolling(400, selector)
-        sends.peer.send(send(properties=PLAIN))
+        sends.peer.send(send(properties=COMMON))
         flusher.wait_idle()
         sends.store.step(NOW)
     sends.peer.take()
@@ -268,7 +272,7 @@ async def test_a_response_does_not_wait_for_dispatch(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(log, "_dispatch", note)
     for _ in range(2):  # the first send makes the topic known to the fast path
-        sends.peer.send(send(properties=PLAIN))
+        sends.peer.send(send(properties=COMMON))
         flusher.wait_idle()
         sends.store.step(NOW)
     assert len(written) == 2
@@ -291,7 +295,7 @@ async def test_a_single_producer_is_flushed_in_its_iteration(tmp_path: Path, mon
     assert sends.store.is_flush_interpreted
     selector.busy_polling = BusyPolling(400, selector)
     for count in (1, 1, 1, 1, 1, 1, 1, 2, 1):  # at the first one the topic is looked at
-        sends.peer.send(*[send(properties=PLAIN) for _ in range(count)])
+        sends.peer.send(*[send(properties=COMMON) for _ in range(count)])
         assert sends.store._durability.log._flusher is not None
         sends.store._durability.log._flusher.wait_idle()
         sends.store.step(NOW)

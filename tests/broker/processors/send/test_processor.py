@@ -150,11 +150,11 @@ async def test_all_sends_of_a_read_get_a_response_in_its_iteration(sends: Sends)
 
 async def test_fast_path_sends_and_others_keep_their_order(sends: Sends) -> None:
     """A send without a unique key is stored between the fast-path sends before and after it."""
-    plain = "UNIQ_KEY\x01%d\x02TAGS\x01a"
+    common = "UNIQ_KEY\x01%d\x02TAGS\x01a"
     bodies = [b"%d" % n for n in range(9)]
-    sends.peer.send(*(send(body, properties="" if n % 3 == 1 else plain % n) for n, body in enumerate(bodies)))
-    answers = {answer.opaque: answer for answer in sends.peer.received}
-    messages = [message for opaque in sorted(answers) for message in sends.stored(answers[opaque])]
+    sends.peer.send(*(send(body, properties="" if n % 3 == 1 else common % n) for n, body in enumerate(bodies)))
+    responses = {answer.opaque: answer for answer in sends.peer.received}
+    messages = [message for opaque in sorted(responses) for message in sends.stored(responses[opaque])]
     assert [(message.body, message.queue_offset) for message in messages] == [(b, n) for n, b in enumerate(bodies)]
     assert [m.physical_offset for m in messages] == sorted(m.physical_offset for m in messages)
 
@@ -175,8 +175,8 @@ async def test_another_request_sees_the_sends_before_it(sends: Sends, monkeypatc
     sends.ask()  # the topic is known
     monkeypatch.setattr(sends.store, "put_run", put)
     sends.dispatcher.register([RequestCode.DELETE_TOPIC_IN_BROKER], look, sends.pool)
-    plain = [send(properties=f"UNIQ_KEY\x01{n}\x02TAGS\x01a") for n in range(5)]
-    sends.peer.send(*plain[:3], RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER), *plain[3:])
+    common = [send(properties=f"UNIQ_KEY\x01{n}\x02TAGS\x01a") for n in range(5)]
+    sends.peer.send(*common[:3], RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER), *common[3:])
     assert happened == ["put 3", "looked", "put 2"]
 
 

@@ -20,13 +20,13 @@ HOST = encode_host("10.0.0.1", 10911)
 @pytest.mark.parametrize("offset", [0, 4096, 2**62])
 def test_the_template_equals_the_general_encoder(region: str, offset: int) -> None:
     """Field by field, for any region name."""
-    answers = SendResponses(region, trace_on=True, store_host=HOST)
+    responses = SendResponses(region, trace_on=True, store_host=HOST)
     request = RemotingCommand(code=310, opaque=-5)
-    plain = answers.stored(request, offset, 3, 77, "UNIQ0")
+    templated = responses.stored(request, offset, 3, 77, "UNIQ0")
     header = SendMessageResponseHeader(encode_offset_id(HOST, offset), 3, 77, "UNIQ0")
-    general = answers.stored_general(request, ResponseCode.SUCCESS, None, header)
-    assert plain is not None
-    (one,), (other,) = FrameDecoder().feed(memoryview(plain)), FrameDecoder().feed(memoryview(general))
+    general = responses.stored_general(request, ResponseCode.SUCCESS, None, header)
+    assert templated is not None
+    (one,), (other,) = FrameDecoder().feed(memoryview(templated)), FrameDecoder().feed(memoryview(general))
     assert json.loads(bytes(one[1])) == json.loads(bytes(other[1]))
     assert one[0] == other[0] == JSON
     assert not one[2]
@@ -34,8 +34,8 @@ def test_the_template_equals_the_general_encoder(region: str, offset: int) -> No
 
 def test_the_response_has_the_offset_id_of_the_record() -> None:
     """msgId: the advertised address and the physical offset in upper-case hex."""
-    answers = SendResponses("r", trace_on=False, store_host=HOST)
-    frame = answers.stored(RemotingCommand(code=310), 4096, 0, 0, "U")
+    responses = SendResponses("r", trace_on=False, store_host=HOST)
+    frame = responses.stored(RemotingCommand(code=310), 4096, 0, 0, "U")
     assert frame is not None
     command = decode_command(FrameDecoder().feed(memoryview(frame))[0])
     assert command is not None
@@ -52,33 +52,33 @@ def test_the_response_has_the_offset_id_of_the_record() -> None:
 @pytest.mark.parametrize("unique_key", ["", 'a"b', "a\\b", "\u8ba2", "a\x07"])
 def test_the_template_refuses_ids_that_need_escapes(unique_key: str) -> None:
     """The general encoder handles them."""
-    answers = SendResponses("r", trace_on=True, store_host=HOST)
-    assert answers.stored(RemotingCommand(code=310), 0, 0, 0, unique_key) is None
+    responses = SendResponses("r", trace_on=True, store_host=HOST)
+    assert responses.stored(RemotingCommand(code=310), 0, 0, 0, unique_key) is None
 
 
 @pytest.mark.parametrize("unique_key", ["", "UNIQ0"])
 @pytest.mark.parametrize("host", [HOST, encode_host("2001:db8::7", 10911)])
 def test_the_template_of_a_batch_equals_the_general_encoder(unique_key: str, host: bytes) -> None:
     """All ids are included; a batch without a key has no transactionId."""
-    answers = SendResponses('odd "%d"', trace_on=True, store_host=host)
+    responses = SendResponses('odd "%d"', trace_on=True, store_host=host)
     appends = [
         Append("T", 3, b"", b"", 0, 0, 0, 0, HOST, physical_offset=2**40 + 99 * n, queue_offset=70 + n)
         for n in range(100)
     ]
     request = RemotingCommand(code=320, opaque=9)
-    plain = answers.stored_batch(request, appends, unique_key)
-    header = SendMessageResponseHeader(answers.message_ids(appends), 3, 70, unique_key or None)
-    general = answers.stored_general(request, ResponseCode.SUCCESS, None, header)
-    assert plain is not None
-    (one,), (other,) = FrameDecoder().feed(memoryview(plain)), FrameDecoder().feed(memoryview(general))
+    templated = responses.stored_batch(request, appends, unique_key)
+    header = SendMessageResponseHeader(responses.message_ids(appends), 3, 70, unique_key or None)
+    general = responses.stored_general(request, ResponseCode.SUCCESS, None, header)
+    assert templated is not None
+    (one,), (other,) = FrameDecoder().feed(memoryview(templated)), FrameDecoder().feed(memoryview(general))
     assert json.loads(bytes(one[1])) == json.loads(bytes(other[1]))
     ids = [encode_offset_id(host, append.physical_offset) for append in appends]
     assert json.loads(bytes(one[1]))["extFields"]["msgId"] == ",".join(ids)
-    assert answers.stored_batch(RemotingCommand(code=320, dialect=ROCKETMQ), appends, unique_key) is None
-    assert answers.stored_batch(request, appends, 'a"b') is None
+    assert responses.stored_batch(RemotingCommand(code=320, dialect=ROCKETMQ), appends, unique_key) is None
+    assert responses.stored_batch(request, appends, 'a"b') is None
 
 
 def test_the_template_is_for_json_only() -> None:
     """The general encoder handles binary requests."""
-    answers = SendResponses("r", trace_on=True, store_host=HOST)
-    assert answers.stored(RemotingCommand(code=310, dialect=ROCKETMQ), 0, 0, 0, "U") is None
+    responses = SendResponses("r", trace_on=True, store_host=HOST)
+    assert responses.stored(RemotingCommand(code=310, dialect=ROCKETMQ), 0, 0, 0, "U") is None

@@ -20,7 +20,7 @@ from skylarkmq.protocol.headers.consumer import (
 )
 from skylarkmq.protocol.headers.queue import QueueHeader, SearchOffsetHeader, ViewMessageHeader
 from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts, consumer, heartbeat, pull
-from tests.harness.golden import answers
+from tests.harness.golden import responses
 
 OLD_FAQ = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -66,7 +66,7 @@ async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
 @pytest.mark.parametrize("asked", ASKED)
 async def test_our_response_equals_that_of_the_real_broker(parts: BrokerParts, asked: str) -> None:
     """The same code, remark and ext fields, and a body where it has one."""
-    golden = answers()[asked]
+    golden = responses()[asked]
     expected = msgspec.json.decode(golden["rawHeader"])
     peer = parts.peer()
     peer.ask(heartbeat(consumer()))
