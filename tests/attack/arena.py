@@ -99,7 +99,7 @@ class Arena:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._hang_up()
+        self._disconnect()
         self.daemon.process.kill()
         self.daemon.process.wait()
 
@@ -116,13 +116,13 @@ class Arena:
 
     def kill(self) -> None:
         """End the process with SIGKILL."""
-        self._hang_up()
+        self._disconnect()
         self.daemon.process.kill()
         self.daemon.process.wait()
 
     def stop(self) -> int:
         """End the process with SIGTERM; return its exit code. Raises TimeoutExpired after STOP_LIMIT_S."""
-        self._hang_up()
+        self._disconnect()
         self.daemon.process.send_signal(signal.SIGTERM)
         return self.daemon.process.wait(STOP_LIMIT_S)
 
@@ -185,7 +185,7 @@ class Arena:
         self._clients.append(client)
         return client
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         for client in self._clients:
             client.close()
         self._clients.clear()

@@ -90,12 +90,12 @@ class Ledger:
         """Send messages in one write. Raises AssertionError if one is refused."""
         bodies = [b"%s %d" % (self.topic.encode(), len(self.acknowledged) + n) for n in range(count)]
         requests = [(send_header(self.topic, properties), body) for body in bodies]
-        response_count = 0
+        acknowledged_count = 0
         for number, response in client.pipeline(RequestCode.SEND_MESSAGE_V2, requests):
             assert response.code == ResponseCode.SUCCESS, response
             self.note(bodies[number], response.ext)
-            response_count += 1
-        assert response_count == count
+            acknowledged_count += 1
+        assert acknowledged_count == count
 
     def missing(self, client: RawClient) -> list[str]:
         """Return the acknowledged messages that cannot be pulled from their queue and offset."""
@@ -104,10 +104,10 @@ class Ledger:
             for record in read_queue(client, self.topic, queue_id):
                 found[queue_id, record.queue_offset] = zlib.crc32(record.body)
         return [
-            f"{self.topic}/{queue_id} #{offset} was acknowledged and is {'another' if found.get(place) else 'missing'}"
-            for place in sorted(self.acknowledged)
-            for queue_id, offset in [place]
-            if found.get(place) != self.acknowledged[place]
+            f"{self.topic}/{queue_id} #{offset} was acknowledged and is {'another' if found.get(position) else 'missing'}"
+            for position in sorted(self.acknowledged)
+            for queue_id, offset in [position]
+            if found.get(position) != self.acknowledged[position]
         ]
 
 

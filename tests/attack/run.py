@@ -164,8 +164,8 @@ class NormalClient:
     def _commit(self, client: RawClient) -> None:
         offset = sum(queue_id == 0 for queue_id, _ in self.kept.acknowledged)
         client.call(RequestCode.PULL_MESSAGE, pull_header(KEPT, max(offset - 1, 0), consumerGroup=OFFSETS))
-        asked = {"consumerGroup": OFFSETS, "topic": KEPT, "queueId": 0}
-        response = client.call(RequestCode.UPDATE_CONSUMER_OFFSET, asked | {"commitOffset": offset})
+        fields = {"consumerGroup": OFFSETS, "topic": KEPT, "queueId": 0}
+        response = client.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields | {"commitOffset": offset})
         if response.code == ResponseCode.SUCCESS:
             self.committed = offset
 
@@ -173,8 +173,8 @@ class NormalClient:
         """Return the violations after a start."""
         found = self.kept.missing(client)
         if self.saved:
-            asked = {"consumerGroup": OFFSETS, "topic": KEPT, "queueId": 0}
-            response = client.call(RequestCode.QUERY_CONSUMER_OFFSET, asked)
+            fields = {"consumerGroup": OFFSETS, "topic": KEPT, "queueId": 0}
+            response = client.call(RequestCode.QUERY_CONSUMER_OFFSET, fields)
             now = int(response.ext.get("offset", -1))
             if now < self.saved:
                 found.append(f"forward: offset {now} of {KEPT}/0 is below {self.saved}, which a clean stop has saved")

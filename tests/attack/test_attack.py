@@ -21,7 +21,7 @@ READ_ONLY_LIMIT_S: Final = 5.0
 @pytest.mark.crash
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_attacks(tmp_path: Path, seed: int) -> None:
+def test_guarantees_hold_under_attack(tmp_path: Path, seed: int) -> None:
     """No acknowledged message is missing, no file changed, no traceback, memory bounded. SKYLARK_ATTACKS: the
     number."""
     outcome = run(seed, REQUESTS // SEEDS, tmp_path)
@@ -30,7 +30,7 @@ def test_attacks(tmp_path: Path, seed: int) -> None:
     assert not outcome.findings, "\n".join(outcome.findings[:20])
 
 
-def test_every_served_code_has_a_base(tmp_path: Path) -> None:
+def test_every_served_request_code_is_attacked(tmp_path: Path) -> None:
     """Each code that the broker or the name server supports is attacked."""
     served = set[int]()
     with Arena(tmp_path) as arena:
@@ -51,7 +51,7 @@ def test_a_seed_gives_the_same_requests() -> None:
     assert data != [other.request() for _ in range(500)]
 
 
-def test_no_request_names_data_of_normal_clients() -> None:
+def test_no_request_names_topics_of_normal_clients() -> None:
     """Operators' requests never concern topics of normal clients: no frame contains one of their names."""
     generator = Generator(0)
     for _ in range(20_000):

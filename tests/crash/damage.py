@@ -128,7 +128,7 @@ def _read_all(root: Path, bodies: dict[Place, bytes], helpers: SteppedHelpers) -
         return f"refused: {problem}"
     store.start()
     found = 0
-    for topic, queue_id in sorted({place[:2] for place in bodies}):
+    for topic, queue_id in sorted({position[:2] for position in bodies}):
         offset = store.min_offset(topic, queue_id) or 0
         for _ in range(4 * MESSAGES):
             result = store.get(topic, queue_id, offset, 32)
@@ -140,8 +140,8 @@ def _read_all(root: Path, bodies: dict[Place, bytes], helpers: SteppedHelpers) -
             offset = result.next_begin_offset
     sent = set(bodies.values())
     for number in range(0, MESSAGES, 7):
-        response = helpers.run(store.query_by_key("TU"[number % 2], f"k{number}", 8, 0, 1 << 60))
-        for record in (one for data in response.records for one in iterate(data) if isinstance(one, Record)):
+        query = helpers.run(store.query_by_key("TU"[number % 2], f"k{number}", 8, 0, 1 << 60))
+        for record in (one for data in query.records for one in iterate(data) if isinstance(one, Record)):
             assert bytes(record.body) in sent, f"wrong: {record}"
     store.close()
     helpers.forget(store)

@@ -43,8 +43,8 @@ class Stored(NamedTuple):
         return self.at + self.size
 
     def __repr__(self) -> str:
-        place = f"{self.topic}/{self.queue_id} #{self.queue_offset}"
-        return f"<{place} at={self.at} size={self.size} sys_flag={self.sys_flag} body={self.body[:8]!r}>"
+        position = f"{self.topic}/{self.queue_id} #{self.queue_offset}"
+        return f"<{position} at={self.at} size={self.size} sys_flag={self.sys_flag} body={self.body[:8]!r}>"
 
     @classmethod
     def of_append(cls, append: Append, sys_flag: int = 0) -> "Stored":

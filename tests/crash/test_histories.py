@@ -18,7 +18,7 @@ ACKNOWLEDGED: Final = re.compile(r"all well: .* (\d+) acknowledged, (\d+) delive
 
 
 @pytest.mark.timeout(60 + RUNS * LIMIT_S)
-def test_histories(tmp_path: Path) -> None:
+def test_guarantees_hold_with_kills_stops_and_pauses(tmp_path: Path) -> None:
     """Runs with different seeds. SKYLARK_HISTORIES: the number. A failing run prints its findings; its seed repeats it:
     `python -m tests.crash.histories --runs 1 --seed N`."""
     command = [sys.executable, "-m", "tests.crash.histories", "--runs", str(RUNS), "--seconds", str(SECONDS)]

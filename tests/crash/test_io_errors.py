@@ -196,7 +196,7 @@ def attempt(sync: bool, fail_at: int, problem: int, length: int) -> None:
 @pytest.mark.parametrize("sync", [True, False], ids=["SYNC_FLUSH", "ASYNC_FLUSH"])
 @pytest.mark.parametrize("problem", PROBLEMS, ids=["EIO", "ENOSPC", "EROFS", "short write"])
 @pytest.mark.parametrize("length", [1, BURST], ids=["one call", "for a while"])
-def test_every_call_fails_once(sync: bool, problem: int, length: int) -> None:
+def test_a_failed_system_call_causes_no_false_acknowledgment(sync: bool, problem: int, length: int) -> None:
     """Whichever call fails, alone or with those after it: no false acknowledgment, and a start finds all messages."""
     made = calls_of(sync)
     step = 1 if STRIDE == 1 or (problem == errno.EIO and length == 1) else STRIDE * (1 if length == 1 else 3)

@@ -72,7 +72,7 @@ def audit(root: Path, acknowledged: dict[int, SendResult]) -> None:
 
 
 @pytest.mark.timeout(1200)
-async def test_kill_under_load(tmp_path: Path) -> None:
+async def test_acknowledged_messages_survive_kills(tmp_path: Path) -> None:
     """Repeatedly on one store, the daemon is killed under SYNC_FLUSH load; SKYLARK_KILLS: the number."""
     settings = {
         "flushDiskType": "SYNC_FLUSH",

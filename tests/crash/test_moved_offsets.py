@@ -37,7 +37,7 @@ def ask_and_kill(daemon: Daemon, code: int, ext: dict[str, object], messages: in
         daemon.stop(signal.SIGKILL)
 
 
-def test_offsets_moved_by_an_operator_survive(tmp_path: Path) -> None:
+def test_offsets_moved_by_an_operator_survive_a_kill(tmp_path: Path) -> None:
     """After a reset to the end, and after a deletion of all offsets of the group."""
     # With this interval the table is never saved periodically.
     settings = {"flushConsumerOffsetInterval": 3_600_000, "flushDiskType": "SYNC_FLUSH"}

@@ -48,7 +48,7 @@ FOUND = {
 
 
 @pytest.mark.timeout(3600)
-def test_power_cuts() -> None:
+def test_acknowledged_messages_survive_power_cuts() -> None:
     """Random lives, random cuts, also during recoveries: no seed fails. SKYLARK_CUTS: the number."""
     assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 

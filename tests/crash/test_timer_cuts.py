@@ -17,7 +17,7 @@ FOUND = {
 
 
 @pytest.mark.timeout(3600)
-def test_timer_cuts() -> None:
+def test_timer_messages_survive_power_cuts() -> None:
     """Random lives, random cuts: no seed fails. SKYLARK_CUTS: six times the number."""
     assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 

@@ -42,13 +42,13 @@ FATES: Final = (TransactionState.COMMIT, TransactionState.ROLLBACK)
 
 
 @pytest.mark.timeout(3600)
-def test_transacted_power_cuts() -> None:
+def test_transactions_survive_power_cuts() -> None:
     """Random lives, random ends: nothing lost, wrong or repeated needlessly. SKYLARK_CUTS: six times the number."""
     assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 
 
 @pytest.mark.parametrize("seed", [*range(10), 292, 567, 803, 931])
-def test_a_few_seeds(seed: int) -> None:
+def test_some_seeds_in_this_process(seed: int) -> None:
     """In this process, for debugging; some of these seeds failed once."""
     TRIAL.run(seed)
 
@@ -104,7 +104,7 @@ def delivered(client: RawClient) -> Counter[int]:
 
 
 @pytest.mark.timeout(600)
-async def test_kills_while_transactions_end(tmp_path: Path) -> None:
+async def test_transactions_survive_kills(tmp_path: Path) -> None:
     """Repeatedly on one store: every acknowledged half message is delivered if it is committed, and never if it is
     rolled back."""
     halves: set[int] = set()

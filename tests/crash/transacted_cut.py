@@ -192,13 +192,13 @@ class TransactedRun(LivesWithOffsets):
         one = CheckRound(self.store, self.transactions, lambda _: {producer: None}, CheckTotals(), self.clock.now_ms)
         while one.step(self.clock.now_ms):
             pass
-        asked = []
+        checked = []
         for check in producer.checks:
             record = parse(memoryview(check.body))
             assert isinstance(record, Record)
-            asked.append((self.sent[_number(record.body)], record.physical_offset))
-        self.log_step(f"asked {len(asked)}, open from {self.transactions.halves.begin}")
-        return asked
+            checked.append((self.sent[_number(record.body)], record.physical_offset))
+        self.log_step(f"checked {len(checked)}, open from {self.transactions.halves.begin}")
+        return checked
 
     def settle(self) -> None:
         """Do what the daemon does every 100 ms."""

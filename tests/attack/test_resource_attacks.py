@@ -1,4 +1,6 @@
-"""The attacks that used the daemon's time, memory, names or settings, end to end; as `test_rows.py`."""
+"""Attacks on the daemon's time, memory, names or settings that once succeeded; `test_store_attacks.py` describes the
+checks after each.
+"""
 
 import json
 import re
@@ -31,7 +33,7 @@ SINGLE: Final = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": 
 
 
 @pytest.mark.parametrize("count", [(1 << 31) - 1, 1 << 20])
-def test_9_queues_of_a_topic(arena: Arena, count: int) -> None:
+def test_a_topic_with_too_many_queues_is_refused(arena: Arena, count: int) -> None:
     """A topic with more queues than the limit is refused; the remark names the setting."""
     client = arena.client()
     header: dict[str, object] = {"topic": "Wide", "defaultTopic": "TBW102", "perm": 6, **SINGLE}
@@ -53,7 +55,7 @@ def longest_wait_s(arena: Arena, attack: Any) -> float:
     """Return the longest wait of a normal client during `attack()`, in seconds."""
     normal, longest, over = arena.client(), 0.0, threading.Event()
 
-    def ask() -> None:
+    def send_request() -> None:
         nonlocal longest
         while not over.is_set():
             begun_s = time.monotonic()
@@ -61,7 +63,7 @@ def longest_wait_s(arena: Arena, attack: Any) -> float:
             longest = max(longest, time.monotonic() - begun_s)
             arena.rss_bytes()
 
-    thread = threading.Thread(target=ask)
+    thread = threading.Thread(target=send_request)
     thread.start()
     try:
         attack()
@@ -71,7 +73,7 @@ def longest_wait_s(arena: Arena, attack: Any) -> float:
     return longest
 
 
-def test_12_groups_of_a_heartbeat(arena: Arena) -> None:
+def test_a_heartbeat_with_too_many_groups_is_refused(arena: Arena) -> None:
     """Many groups in a heartbeat are refused at the limit; the loop is not blocked, and nothing of them is retained.
 
     130,000 groups make a body that is too large for any heartbeat.
@@ -96,26 +98,26 @@ def test_12_groups_of_a_heartbeat(arena: Arena) -> None:
     arena.finish()
 
 
-def test_13_locks_of_queues_that_do_not_exist(arena: Arena) -> None:
+def test_only_existing_queues_can_be_locked(arena: Arena) -> None:
     """Only existing queues can be locked: 100,000 others keep no group from locking its own."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 1)
     broker = javajson.loads(arena.namesrv_client().call(RequestCode.GET_BROKER_CLUSTER_INFO).body)
     [name] = broker["brokerAddrTable"]
     queues = [{"topic": "Orders", "brokerName": name, "queueId": 1_000 + n} for n in range(100_000)]
-    asked = {"clientId": "c", "consumerGroup": "greedy", "mqSet": queues}
-    response = client.call(RequestCode.LOCK_BATCH_MQ, body=json.dumps(asked).encode())
+    lock_request = {"clientId": "c", "consumerGroup": "greedy", "mqSet": queues}
+    response = client.call(RequestCode.LOCK_BATCH_MQ, body=json.dumps(lock_request).encode())
     if response.code == ResponseCode.SUCCESS:
         assert json.loads(response.body)["lockOKMQSet"] == []
     own = {"topic": "Orders", "brokerName": name, "queueId": 0}
-    asked = {"clientId": "d", "consumerGroup": "modest", "mqSet": [own]}
-    response = client.call(RequestCode.LOCK_BATCH_MQ, body=json.dumps(asked).encode())
+    lock_request = {"clientId": "d", "consumerGroup": "modest", "mqSet": [own]}
+    response = client.call(RequestCode.LOCK_BATCH_MQ, body=json.dumps(lock_request).encode())
     assert response.code == ResponseCode.SUCCESS
     assert [queue["queueId"] for queue in json.loads(response.body)["lockOKMQSet"]] == [0]
     arena.finish()
 
 
-def test_14_slow_frames(arena: Arena) -> None:
+def test_slow_frames_do_not_delay_other_connections(arena: Arena) -> None:
     """18 peers that send large frames slowly do not delay a normal 1 MB send beyond seconds."""
     peers = [socket.create_connection((LOOPBACK, arena.broker_port)) for _ in range(18)]
     over = threading.Event()
@@ -150,7 +152,7 @@ def test_14_slow_frames(arena: Arena) -> None:
     arena.finish()
 
 
-def test_16_a_hijacked_registration(arena: Arena) -> None:
+def test_a_live_broker_cannot_be_registered_from_another_host(arena: Arena) -> None:
     """A registration of a live broker from another host is refused; the route stays, the log names both."""
     Ledger("Orders").send(arena.client(), 1)
     namesrv = arena.namesrv_client()
@@ -188,7 +190,7 @@ def test_16_a_hijacked_registration(arena: Arena) -> None:
         "listenPort=1",
     ],
 )
-def test_17_settings_of_addresses_and_paths(arena: Arena, line: str) -> None:
+def test_settings_of_addresses_and_paths_cannot_be_changed(arena: Arena, line: str) -> None:
     """Keys that change addresses, paths, name servers or file sizes are refused; the next start equals the last."""
     client = arena.client()
     before = client.call(RequestCode.GET_BROKER_CONFIG).body
@@ -199,7 +201,7 @@ def test_17_settings_of_addresses_and_paths(arena: Arena, line: str) -> None:
     arena.finish()
 
 
-def test_19_half_open_http(arena: Arena) -> None:
+def test_half_open_http_requests_do_not_exhaust_descriptors(arena: Arena) -> None:
     """Half-open HTTP requests leave descriptors to the store: sends get responses, also to new topics."""
     process = arena.daemon.process.pid
     in_use = len(list(Path(f"/proc/{process}/fd").iterdir()))
@@ -219,7 +221,7 @@ def test_19_half_open_http(arena: Arena) -> None:
     arena.finish()
 
 
-def test_23_offsets_of_queues_that_do_not_exist(arena: Arena) -> None:
+def test_only_existing_queues_have_committed_offsets(arena: Arena) -> None:
     """Only existing queues have committed offsets."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 1)
@@ -235,7 +237,7 @@ def test_23_offsets_of_queues_that_do_not_exist(arena: Arena) -> None:
     arena.finish()
 
 
-def test_24_a_compressed_registration(arena: Arena) -> None:
+def test_a_decompression_bomb_uses_neither_time_nor_memory(arena: Arena) -> None:
     """A body that decompresses to an excessive size uses neither the loop nor memory."""
     header = {
         "brokerName": "b", "brokerAddr": "10.0.0.9:1", "clusterName": "c", "brokerId": 0, "haServerAddr": "",
@@ -249,7 +251,7 @@ def test_24_a_compressed_registration(arena: Arena) -> None:
     arena.finish()
 
 
-def test_24_a_malformed_heartbeat(arena: Arena) -> None:
+def test_a_malformed_heartbeat_does_not_block_the_loop(arena: Arena) -> None:
     """16 MB that are not a heartbeat do not block the loop."""
     body = b"{'clientID': 'c', 'consumerDataSet': [" + b"{'groupName': 'g'}," * 830_000
     longest_s = longest_wait_s(arena, lambda: _try(arena.client(20.0), RequestCode.HEART_BEAT, {}, body))
@@ -265,7 +267,7 @@ def _try(client: RawClient, code: int, header: dict[str, Any], body: bytes) -> N
         pass  # one of the allowed outcomes
 
 
-def test_26_27_control_characters(arena: Arena) -> None:
+def test_control_characters_in_names_are_refused(arena: Arena) -> None:
     """Control characters in names are refused, forge no log line, and do not reach a terminal by `store dump`."""
     client = arena.client()
     escape, forged = "\x1b[2J", "\n2026-01-01 00:00:00,000 ERROR broker.forged forged"
@@ -291,7 +293,7 @@ def test_26_27_control_characters(arena: Arena) -> None:
     assert "\x1b" not in shown
 
 
-def test_28_messages_of_a_pull(arena: Arena) -> None:
+def test_a_pull_inspects_a_limited_number_of_units(arena: Arena) -> None:
     """A pull for 2^31-1 messages inspects a limited number of units."""
     client = arena.client()
     batch = encode_batch([BatchRecord(0, b"x", b"TAGS\x01other\x02") for _ in range(1_000)])
@@ -305,7 +307,7 @@ def test_28_messages_of_a_pull(arena: Arena) -> None:
 
 
 @pytest.mark.parametrize("member", ["(sent)", "(body)", "dialect", "_x", "raw_ext", "columns"])
-def test_29_unknown_members_of_a_header(arena: Arena, member: str) -> None:
+def test_unknown_header_fields_are_ignored(arena: Arena, member: str) -> None:
     """A member of the header that RocketMQ does not have is ignored, whatever its name and value."""
     values: tuple[Any, ...] = (1, "x", [], {}, None)
     for value in values:

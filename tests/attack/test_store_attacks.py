@@ -1,8 +1,7 @@
-"""The attacks that were found on a running daemon, each against a daemon, with its required outcome, end to end.
+"""Attacks on messages and files that once succeeded, each against a running daemon, with the required outcome.
 
-The numbers are those of the table in "Nothing that a caller sends may cost anybody a message, a file or the broker".
-After each: SIGTERM ends the daemon with 0, `store verify` finds no damage, no file outside the store was changed, the
-log has no traceback, and memory stayed below its limit (`Arena.finish`).
+After each attack `Arena.finish` checks that SIGTERM ends the daemon with 0, `store verify` finds no damage, no file
+outside the store was changed, the log has no traceback, and memory stayed below its limit.
 """
 
 import json
@@ -61,7 +60,7 @@ def assert_refused_as_internal(client: RawClient, response: RawResponse, topic: 
 
 
 @pytest.mark.parametrize("code", [10, 310, 320])
-def test_1_sys_flag_of_a_send(arena: Arena, code: int) -> None:
+def test_an_invalid_sys_flag_loses_no_later_message(arena: Arena, code: int) -> None:
     """sysFlag 0x80 in an ordinary send costs no message that is acknowledged after it."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 2)
@@ -76,7 +75,7 @@ def test_1_sys_flag_of_a_send(arena: Arena, code: int) -> None:
 
 
 @pytest.mark.parametrize("real_topic", BAD_TOPICS)
-def test_2_3_5_real_topic_of_a_timer(arena: Arena, real_topic: str) -> None:
+def test_an_invalid_real_topic_of_a_timer_is_refused(arena: Arena, real_topic: str) -> None:
     """A destination that is not a topic name: the send is refused, no file is created, timers continue, nothing is
     lost."""
     client, ledger = arena.client(), Ledger("Orders")
@@ -91,7 +90,7 @@ def test_2_3_5_real_topic_of_a_timer(arena: Arena, real_topic: str) -> None:
     assert_kept_after_kill(arena, ledger)
 
 
-def test_3_a_clean_stop_after_a_nul(arena: Arena) -> None:
+def test_a_real_topic_with_nul_does_not_prevent_a_clean_stop(arena: Arena) -> None:
     """After a destination with NUL, SIGTERM ends with 0 and the next start has every acknowledged message."""
     client, ledger = arena.client(), Ledger("Orders")
     forge(client, REAL_TOPIC="x\0y", REAL_QID="0", TIMER_OUT_MS=past_ms(), UNIQ_KEY="u")
@@ -106,7 +105,7 @@ def test_3_a_clean_stop_after_a_nul(arena: Arena) -> None:
 
 @pytest.mark.parametrize("code", [RequestCode.CLEAN_UNUSED_TOPIC, RequestCode.DELETE_TOPIC_IN_BROKER])
 @pytest.mark.parametrize("topic", ["../../victim", "../../../victim", "../../../link"])
-def test_4_deletion_stays_in_the_store(arena: Arena, code: int, topic: str) -> None:
+def test_a_topic_deletion_deletes_no_file_outside_the_store(arena: Arena, code: int, topic: str) -> None:
     """A deletion of topics deletes no file outside the store, and no live queue inside."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 20)
@@ -121,7 +120,7 @@ def test_4_deletion_stays_in_the_store(arena: Arena, code: int, topic: str) -> N
 
 
 @pytest.mark.parametrize("group", ["g/../../../../x", "../../../victim", "g/b", "x\0y", "x\ny"])
-def test_6_a_groups_name(arena: Arena, group: str) -> None:
+def test_an_invalid_group_name_is_refused(arena: Arena, group: str) -> None:
     """A group whose retry topic would be a path is refused by every request that creates groups."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 20)
@@ -150,7 +149,7 @@ def test_6_a_groups_name(arena: Arena, group: str) -> None:
     ],
     ids=["queue id", "digits of a queue id", "digits of a time", "digits of rolls"],
 )
-def test_7_timers_continue(arena: Arena, odd: dict[str, str]) -> None:
+def test_numbers_out_of_range_do_not_stop_timers(arena: Arena, odd: dict[str, str]) -> None:
     """Numbers out of range stop no timer, before or after a restart, and cost no response of the same read."""
     client = arena.client()
     usual = {"REAL_TOPIC": "Timers", "REAL_QID": "0", "TIMER_OUT_MS": past_ms(), "UNIQ_KEY": "u"}
@@ -169,7 +168,7 @@ def test_7_timers_continue(arena: Arena, odd: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("body", [b"0", b"9" * 5_000, b"0,1,2,", b"-1", "٣".encode(), b"\xff"])
-def test_8_forged_decisions(arena: Arena, body: bytes) -> None:
+def test_a_forged_op_message_decides_no_transaction(arena: Arena, body: bytes) -> None:
     """A forged op message through the timer topic decides nothing: a commit with response 0 is delivered."""
     client = arena.client()
     half = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "U1"}
@@ -193,7 +192,7 @@ def test_8_forged_decisions(arena: Arena, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("crc", ["", "1", "4294967295\x02", "0" * 10, "KEYS"])
-def test_11_properties_with_a_crc(tmp_path: Path, crc: str) -> None:
+def test_properties_with_a_crc_damage_no_record(tmp_path: Path, crc: str) -> None:
     """With enabledAppendPropCRC, properties with a CRC of their own damage neither records nor keys."""
     with Arena(tmp_path, enabledAppendPropCRC="true") as arena:
         client, ledger = arena.client(), Ledger("Orders")
@@ -207,7 +206,7 @@ def test_11_properties_with_a_crc(tmp_path: Path, crc: str) -> None:
         assert_kept_after_kill(arena, ledger)
 
 
-def test_18_a_topic_created_by_a_send(arena: Arena) -> None:
+def test_a_topic_created_by_a_send_survives_a_kill(arena: Arena) -> None:
     """A topic that a send created survives an immediate kill, and its acknowledged message can be pulled."""
     ledgers = []
     for number in range(4):
