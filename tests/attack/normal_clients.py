@@ -104,10 +104,9 @@ class Ledger:
             for record in read_queue(client, self.topic, queue_id):
                 found[queue_id, record.queue_offset] = zlib.crc32(record.body)
         return [
-            f"{self.topic}/{queue_id} #{offset} was acknowledged and is {'another' if found.get(position) else 'missing'}"
-            for position in sorted(self.acknowledged)
-            for queue_id, offset in [position]
-            if found.get(position) != self.acknowledged[position]
+            f"{self.topic}/{queue_id} #{offset} is {'another message' if found.get((queue_id, offset)) else 'missing'}"
+            for (queue_id, offset), crc in sorted(self.acknowledged.items())
+            if found.get((queue_id, offset)) != crc
         ]
 
 

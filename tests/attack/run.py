@@ -2,14 +2,15 @@
 
     outcome = run(seed, requests, directory)
 
-In each life of the daemon the attacker, a separate process, sends its share of the requests over a few connections,
+In each session of the daemon the attacker, a separate process, sends its share of the requests over a few connections,
 most of them pipelined, some of them cut off. A normal client sends, pulls, commits offsets, and sends delayed messages,
-timers and transactions. The life ends by SIGKILL or SIGTERM during that. `Outcome.findings` contains the violations of:
+timers and transactions. SIGKILL or SIGTERM ends the session meanwhile. `Outcome.findings` contains violations of:
 
     kept        after each start, every acknowledged message is at its queue and offset with its body
     forward     a committed offset is not below the one that a clean stop has saved
     delivered   at the end, every acknowledged delayed message, timer and committed transaction is delivered
-    alive       each life acknowledges normal messages; the daemon ends only on request, after SIGTERM with 0 in time
+    alive       normal messages are acknowledged in each session; the daemon ends only by a signal, after SIGTERM with
+                exit code 0 and in time
     files, log, memory: see `Arena.findings`; `store verify` finds no damage after the last stop
 """
 
@@ -34,7 +35,7 @@ from tests.attack.normal_clients import COMMIT, KEPT, LATER, Ledger, pull_header
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient, RawResponse
 
-LIVES: Final = 4
+SESSIONS: Final = 4
 CONNECTIONS: Final = 6
 PIECE: Final = 40
 """Maximum number of requests that are written at once on one connection."""
@@ -108,7 +109,7 @@ def _exchange(peer: socket.socket, data: bytes) -> bool:
 
 
 class NormalClient:
-    """The state of one normal client over all lives."""
+    """The state of one normal client over all sessions."""
 
     def __init__(self) -> None:
         self.kept = Ledger(KEPT)
@@ -200,10 +201,10 @@ def run(
     normal, findings = NormalClient(), list[str]()
     try:
         with arena:
-            for life in range(LIVES):
-                _live(arena, normal, f"{seed}/{life}", requests // LIVES, rng, findings)
+            for session in range(SESSIONS):
+                _run_session(arena, normal, f"{seed}/{session}", requests // SESSIONS, rng, findings)
                 arena.start()
-                findings += [f"after life {life}: {found}" for found in normal.violations(arena.client())]
+                findings += [f"after session {session}: {found}" for found in normal.violations(arena.client())]
             _finish(arena, normal, findings)
     except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
         findings.append(f"{type(error).__name__}: {str(error)[-2_000:]}")
@@ -221,8 +222,10 @@ def run_in_scratch(seed: int, requests: int, environment: Mapping[str, str]) -> 
         return run(seed, requests, Path(directory), environment=environment)
 
 
-def _live(arena: Arena, normal: NormalClient, seed: str, count: int, rng: random.Random, findings: list[str]) -> None:
-    """Run one life of the daemon under attack, and end it by a signal."""
+def _run_session(
+    arena: Arena, normal: NormalClient, seed: str, count: int, rng: random.Random, findings: list[str]
+) -> None:
+    """Run one session of the daemon under attack, and end it by a signal."""
     before = len(normal.kept.acknowledged)
     client = arena.client()
     normal.step(client)
@@ -238,7 +241,7 @@ def _live(arena: Arena, normal: NormalClient, seed: str, count: int, rng: random
         attacker.kill()
         attacker.join()
     if len(normal.kept.acknowledged) == before:
-        findings.append(f"alive: no normal message was acknowledged in life {seed}, {normal.refused} were refused")
+        findings.append(f"alive: no normal message was acknowledged in session {seed}, {normal.refused} were refused")
     if rng.random() < 0.6:
         arena.kill()
     elif code := arena.stop():

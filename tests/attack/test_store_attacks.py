@@ -61,7 +61,7 @@ def assert_refused_as_internal(client: RawClient, response: RawResponse, topic: 
 
 @pytest.mark.parametrize("code", [10, 310, 320])
 def test_an_invalid_sys_flag_loses_no_later_message(arena: Arena, code: int) -> None:
-    """sysFlag 0x80 in an ordinary send costs no message that is acknowledged after it."""
+    """After sysFlag 0x80 in an ordinary send, later acknowledged messages are not lost."""
     client, ledger = arena.client(), Ledger("Orders")
     ledger.send(client, 2)
     header, body = send_header("Orders", f=0x80), b"odd"
@@ -150,7 +150,7 @@ def test_an_invalid_group_name_is_refused(arena: Arena, group: str) -> None:
     ids=["queue id", "digits of a queue id", "digits of a time", "digits of rolls"],
 )
 def test_numbers_out_of_range_do_not_stop_timers(arena: Arena, odd: dict[str, str]) -> None:
-    """Numbers out of range stop no timer, before or after a restart, and cost no response of the same read."""
+    """Timers continue, also after a restart, and the other requests of the same read get responses."""
     client = arena.client()
     usual = {"REAL_TOPIC": "Timers", "REAL_QID": "0", "TIMER_OUT_MS": past_ms(), "UNIQ_KEY": "u"}
     text = "".join(f"{name}\x01{value}\x02" for name, value in (usual | odd).items())

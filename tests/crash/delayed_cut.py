@@ -1,11 +1,11 @@
-"""Delayed messages and power cuts: one seed is one store that delivers through several lives with different ends.
+"""Delayed messages and power cuts: one seed is one store that delivers through several sessions with different ends.
 
     python -m tests.crash.delayed_cut --seeds 100000 --jobs 2     prints failing seeds, and a summary at the end
     python -m tests.crash.delayed_cut --seed 4711                 only this seed, with every step
 
-A life sends delayed messages, lets time pass and flushers run, delivers due messages, saves delayOffset.json, and ends
-by a clean stop, a kill, or a power cut at a system call chosen by the seed. At the end everything is delivered. The
-checks then, and on the way:
+A session sends delayed messages, lets time pass and flushers run, delivers due messages, and saves delayOffset.json. It
+ends with a clean stop, a kill, or a power cut at a system call chosen by the seed. At the end all messages are delivered.
+The checks, at the end and meanwhile:
 
     never early    no message is put into its topic before its delay has passed since it was stored
     never lost     every message that was acknowledged under SYNC_FLUSH, or was flushed, is in its topic
@@ -31,7 +31,7 @@ from skylarkmq.broker.store.state_file import StateFile
 from skylarkmq.protocol.bodies.offsets import DelayOffsets
 from skylarkmq.protocol.codes import SystemTopic
 from tests.crash.expected_state import log_of
-from tests.crash.lives import LivesWithOffsets
+from tests.crash.sessions import StoreSessionsWithOffsets
 from tests.crash.trial import Trial
 from tests.harness.delayed import delayed
 from tests.harness.stepped_helpers import SteppedHelpers
@@ -48,7 +48,7 @@ class Sent(msgspec.Struct):
     is_owed: bool = False
 
 
-class DelayedRun(LivesWithOffsets):
+class DelayedRun(StoreSessionsWithOffsets):
     """One run; the seed decides everything. `log_step` gets a line per step."""
 
     def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, log_step: Callable[[str], None]) -> None:
@@ -60,7 +60,7 @@ class DelayedRun(LivesWithOffsets):
             message_delay_level=" ".join(f"{delay // 1000}s" for delay in DELAYS_MS),
         )
         self.sent: dict[int, Sent] = {}
-        self.of_this_life: list[Sent] = []
+        self.of_this_session: list[Sent] = []
         self.actions |= {
             self._send: 12,
             self.flush: 8,
@@ -69,10 +69,10 @@ class DelayedRun(LivesWithOffsets):
             self.helpers.make_segments: 2,
         }
 
-    # life
+    # session
 
     def open(self) -> None:
-        self.of_this_life = []
+        self.of_this_session = []
         self.store = MessageStore(self.config, self.clock, disk=self.disk)
         found = self.store.load()
         self.log_step(f"recovered {found}")
@@ -107,7 +107,7 @@ class DelayedRun(LivesWithOffsets):
             body = b"%d:" % number + self.rng.randbytes(self.rng.choice((0, 30, 300)))
             append = delayed(body, level, self.rng.choice(TOPICS), self.rng.randint(0, 1))
             sent = self.sent[number] = Sent(self.clock.now_ms + DELAYS_MS[level - 1], append)
-            self.of_this_life.append(sent)
+            self.of_this_session.append(sent)
             batch.append(append)
         for append in batch:
             self.store.put(append)
@@ -121,7 +121,7 @@ class DelayedRun(LivesWithOffsets):
 
     def note_owed(self, flushed: int) -> None:
         """Mark the messages that were acknowledged, or are on disk: they must be delivered."""
-        for sent in self.of_this_life:
+        for sent in self.of_this_session:
             append = sent.append
             is_acknowledged = self.is_sync and append.status is PutStatus.PUT_OK
             if is_acknowledged or (append.size and append.physical_offset + append.size <= flushed):

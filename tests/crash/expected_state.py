@@ -74,7 +74,7 @@ class Stored(NamedTuple):
 
 
 class ExpectedState:
-    """The expected state of one store over all its lives. Offsets are in bytes of the log."""
+    """The expected state of one store over all its sessions. Offsets are in bytes of the log."""
 
     def __init__(self, *, is_sync: bool) -> None:
         self._is_sync = is_sync

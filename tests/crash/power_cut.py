@@ -1,11 +1,12 @@
-"""Power cuts: one seed is one store with several lives, each ended by a power cut, a kill or a stop.
+"""Power cuts: one seed is one store through several sessions, each ended by a power cut, a kill or a stop.
 
     python -m tests.crash.power_cut --seeds 1000000 --jobs 2      prints failing seeds, and a summary at the end
     python -m tests.crash.power_cut --seed 4711                   only this seed, with every step
 
-A life sends, reads, lets flushers run, saves a state file, may remove old segments, and ends at a system call chosen by
-the seed, on a disk that then loses unsynced data (tests/harness/simulated_disk.py). The next life opens the result;
-that recovery may itself be cut, up to three times. `ExpectedState` (tests/crash/expected_state.py) contains the checks.
+A session sends, reads, lets flushers run, saves a state file, and may remove old segments. It ends at a system call
+chosen by the seed, on a disk that then loses unsynced data (tests/harness/simulated_disk.py). The next session opens the
+result; up to three power cuts may interrupt that recovery. `ExpectedState` (tests/crash/expected_state.py) contains the
+checks.
 """
 
 import json
@@ -40,9 +41,10 @@ class Run:
 
     def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, log_step: Callable[[str], None]) -> None:
         self.rng = rng = Random(seed)
-        self.expiry_rng = Random(f"expiry {seed}")  # separate: lives without an expiry stay the same
+        # The extra generators are separate, so that they do not change the other random decisions of a seed.
+        self.expiry_rng = Random(f"expiry {seed}")
         self.expiry_chance = 0.1 if self.expiry_rng.random() < 0.3 else 0.0
-        self.older_rng = Random(f"older {seed}")  # separate too: some seeds have records of an older version
+        self.older_rng = Random(f"older {seed}")  # some seeds have records of an older version
         self.older_chance = 0.2 if self.older_rng.random() < 0.4 else 0.0
         self.helpers = helpers
         self.log_step = log_step
@@ -75,11 +77,11 @@ class Run:
         log_step(f"seed={seed} sync={self.is_sync} segment={self.config.mapped_file_size_commit_log}")
 
     def run(self) -> None:
-        """Run all lives. Raises AssertionError, or an error of the store, if a check fails."""
+        """Run all sessions. Raises AssertionError, or an error of the store, if a check fails."""
         for _ in range(self.rng.randint(1, 3)):
             self._open()
             try:
-                self._live()
+                self._run_session()
             except PowerCut:
                 self.log_step(f"ended at call {self.disk.calls}")
                 self._end()
@@ -147,7 +149,7 @@ class Run:
 
     # living
 
-    def _live(self) -> None:
+    def _run_session(self) -> None:
         rng = self.rng
         steps = rng.randint(3, 25)
         self.disk.cut_at = self.disk.calls + rng.randint(1, 12 * steps)

@@ -15,7 +15,7 @@ DAMAGE: Final = int(os.environ.get("SKYLARK_DAMAGE", "1500"))
 
 @pytest.mark.timeout(3600)
 def test_damaged_files_are_detected_or_harmless() -> None:
-    """Flipped bits, zeroed, misdirected and truncated blocks in files of all kinds; SKYLARK_DAMAGE: the number."""
+    """Flipped bits, and zeroed, misdirected and truncated blocks in all files. SKYLARK_DAMAGE: the number of runs."""
     jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else os.cpu_count() or 1
     failed = [f"--seed {seed}: {why}" for seed, why in failures(range(DAMAGE), jobs, failure_of) if why]
     assert not failed, "python -m tests.crash.damage\n" + "\n".join(failed)

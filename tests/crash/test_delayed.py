@@ -40,13 +40,13 @@ TIMEOUT_S: Final = 30.0
 
 @pytest.mark.timeout(3600)
 def test_delayed_messages_survive_power_cuts() -> None:
-    """Random lives, random ends: nothing early, nothing lost, nothing repeated needlessly. SKYLARK_CUTS: the number."""
+    """No delayed message is early, lost, or repeated without need. SKYLARK_CUTS: three times the number of runs."""
     assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_some_seeds_in_this_process(seed: int) -> None:
-    """In this process, for debugging."""
+    """A few runs in this process, for debugging."""
     TRIAL.run(seed)
 
 
@@ -82,7 +82,7 @@ def pull_all(client: RawClient, topic: str, queue_id: int) -> list[MessageExt]:
 
 @pytest.mark.timeout(600)
 async def test_delayed_messages_survive_kills(tmp_path: Path) -> None:
-    """Repeatedly on one store: every acknowledged message is delivered, and never before its delay has passed."""
+    """After repeated kills, every acknowledged message is delivered, and none before its delay has passed."""
     acknowledged: set[bytes] = set()
     for number in range(KILLS):
         with running(directory=tmp_path, settings=SETTINGS) as daemon:

@@ -1,4 +1,4 @@
-"""Histories of a real broker and real clients with kills, stops and pauses: every guarantee holds."""
+"""Histories of a real broker and real clients with kills, stops and pauses fulfill every guarantee."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""An I/O error at every call of a workload, one after another: no false acknowledgment, no unexpected error."""
+"""An I/O error at each system call of a workload: no false acknowledgment and no unexpected error."""
 
 import errno
 import json
@@ -38,7 +38,7 @@ REFUSALS: Final = {
 
 
 class Workload:
-    """Two lives of a store: rolls of log and queues, flushes, a checkpoint, state files, a topic deletion, a stop."""
+    """Two sessions of a store: rolls of log and queues, flushes, checkpoint, state files, a topic deletion, a stop."""
 
     def __init__(self, disk: FaultyDisk, scratch: Path, helpers: SteppedHelpers, *, sync: bool) -> None:
         self._disk = disk
@@ -60,17 +60,17 @@ class Workload:
         self.refused = 0
 
     def run(self) -> None:
-        """Run both lives; a start may only raise StoreError."""
-        for life in range(2):
+        """Run both sessions; a start may only raise StoreError."""
+        for session in range(2):
             store = self._start()
             if store is None:
                 continue
-            self._live(store, life)
+            self._run_session(store, session)
             store.close()
             self._note()
             self._helpers.forget(store)
             if self._disk.has_lost_pages:
-                self._disk.cut(Random(life))  # only a reboot shows the real content
+                self._disk.cut(Random(session))  # only a reboot reveals the content of the disk
                 self._was_cut = True
 
     def _start(self) -> MessageStore | None:
@@ -84,9 +84,9 @@ class Workload:
             return None
         return store
 
-    def _live(self, store: MessageStore, life: int) -> None:
+    def _run_session(self, store: MessageStore, session: int) -> None:
         for step in range(STEPS):
-            self._put(store, life, step)
+            self._put(store, session, step)
             if step % 4 == 3:
                 self._helpers.make_segments()
             if step % 3 == 2 or step == 10:
@@ -101,9 +101,9 @@ class Workload:
             if step == 12:
                 self._delete_topic(store)
 
-    def _put(self, store: MessageStore, life: int, step: int) -> None:
+    def _put(self, store: MessageStore, session: int, step: int) -> None:
         appends = [
-            message(b"%d-%d-%d" % (life, step, number) + b"." * size, "T", number % 2)
+            message(b"%d-%d-%d" % (session, step, number) + b"." * size, "T", number % 2)
             for number, size in enumerate((5, 300, 0))
         ]
         for append in appends[:2]:
@@ -197,7 +197,7 @@ def attempt(sync: bool, fail_at: int, problem: int, length: int) -> None:
 @pytest.mark.parametrize("problem", PROBLEMS, ids=["EIO", "ENOSPC", "EROFS", "short write"])
 @pytest.mark.parametrize("length", [1, BURST], ids=["one call", "for a while"])
 def test_a_failed_system_call_causes_no_false_acknowledgment(sync: bool, problem: int, length: int) -> None:
-    """Whichever call fails, alone or with those after it: no false acknowledgment, and a start finds all messages."""
+    """If any call fails, alone or with all later ones, no acknowledgment is false, and a start finds all messages."""
     made = calls_of(sync)
     step = 1 if STRIDE == 1 or (problem == errno.EIO and length == 1) else STRIDE * (1 if length == 1 else 3)
     failed = []
@@ -212,7 +212,7 @@ def test_a_failed_system_call_causes_no_false_acknowledgment(sync: bool, problem
 
 
 def test_the_workload_makes_every_system_call() -> None:
-    """Every system call of the disk occurs; a call that does not occur could not fail."""
+    """The workload makes every system call of the disk, so each of them can fail."""
     system_calls = {
         name
         for name in vars(Disk)

@@ -1,4 +1,4 @@
-"""kill -9 of the real daemon under load: every acknowledged message is there, once, in queue order."""
+"""SIGKILL of the daemon under load: every acknowledged message is stored once, in the order of its queue."""
 
 import asyncio
 import os
@@ -73,7 +73,7 @@ def audit(root: Path, acknowledged: dict[int, SendResult]) -> None:
 
 @pytest.mark.timeout(1200)
 async def test_acknowledged_messages_survive_kills(tmp_path: Path) -> None:
-    """Repeatedly on one store, the daemon is killed under SYNC_FLUSH load; SKYLARK_KILLS: the number."""
+    """The daemon is killed repeatedly under SYNC_FLUSH load. SKYLARK_KILLS: the number of kills."""
     settings = {
         "flushDiskType": "SYNC_FLUSH",
         "mappedFileSizeCommitLog": SEGMENT_BYTES,
@@ -90,7 +90,7 @@ async def test_acknowledged_messages_survive_kills(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [0x80, 0xC0, -(1 << 31)])
 def test_invalid_flags_of_one_message_lose_no_other_message(tmp_path: Path, flags: int) -> None:
-    """One send with meaningless flags, 1,000 acknowledged sends after it, kill -9: all of them are there."""
+    """After a send with invalid flags, 1,000 acknowledged sends and SIGKILL, all messages are stored."""
     settings = {"flushDiskType": "SYNC_FLUSH"}
     ext = {"a": "PG", "b": TOPIC, "c": "TBW102", "d": 1, "e": 0, "g": 1, "h": 0, "m": False, "i": ""}
     with running(directory=tmp_path, settings=settings) as daemon:

@@ -1,4 +1,4 @@
-"""kill -9 right after the response to an operator who has moved offsets: the change survives."""
+"""Changes of offsets by an operator survive SIGKILL right after the response."""
 
 import json
 import signal
@@ -38,7 +38,7 @@ def ask_and_kill(daemon: Daemon, code: int, ext: dict[str, object], messages: in
 
 
 def test_offsets_moved_by_an_operator_survive_a_kill(tmp_path: Path) -> None:
-    """After a reset to the end, and after a deletion of all offsets of the group."""
+    """Holds for a reset to the end, and for a deletion of all offsets of a group."""
     # With this interval the table is never saved periodically.
     settings = {"flushConsumerOffsetInterval": 3_600_000, "flushDiskType": "SYNC_FLUSH"}
     reset = {"group": GROUP, "topic": TOPIC, "timestamp": -1, "isForce": True}

@@ -1,4 +1,4 @@
-"""After a power cut, at any call and with any part of the unsynced data lost: everything owed is there."""
+"""After a power cut at any system call, with any part of the unsynced data lost, the store has all owed messages."""
 
 import os
 
@@ -49,7 +49,7 @@ FOUND = {
 
 @pytest.mark.timeout(3600)
 def test_acknowledged_messages_survive_power_cuts() -> None:
-    """Random lives, random cuts, also during recoveries: no seed fails. SKYLARK_CUTS: the number."""
+    """No seed fails, also with power cuts during recovery. SKYLARK_CUTS: the number of seeds."""
     assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 
 

@@ -1,4 +1,4 @@
-"""After a power cut while timers wait: owed messages are delivered in time, recalled ones are not."""
+"""After a power cut with pending timers, owed messages are delivered on time, recalled ones are not."""
 
 import os
 
@@ -18,7 +18,7 @@ FOUND = {
 
 @pytest.mark.timeout(3600)
 def test_timer_messages_survive_power_cuts() -> None:
-    """Random lives, random cuts: no seed fails. SKYLARK_CUTS: six times the number."""
+    """No seed fails. SKYLARK_CUTS: six times the number of seeds."""
     assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 
 

@@ -43,13 +43,13 @@ FATES: Final = (TransactionState.COMMIT, TransactionState.ROLLBACK)
 
 @pytest.mark.timeout(3600)
 def test_transactions_survive_power_cuts() -> None:
-    """Random lives, random ends: nothing lost, wrong or repeated needlessly. SKYLARK_CUTS: six times the number."""
+    """No transaction is lost, ends wrongly, or is repeated without need. SKYLARK_CUTS: six times the number of runs."""
     assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 
 
 @pytest.mark.parametrize("seed", [*range(10), 292, 567, 803, 931])
 def test_some_seeds_in_this_process(seed: int) -> None:
-    """In this process, for debugging; some of these seeds failed once."""
+    """A few runs in this process, for debugging; some of these seeds failed once."""
     TRIAL.run(seed)
 
 
@@ -105,8 +105,7 @@ def delivered(client: RawClient) -> Counter[int]:
 
 @pytest.mark.timeout(600)
 async def test_transactions_survive_kills(tmp_path: Path) -> None:
-    """Repeatedly on one store: every acknowledged half message is delivered if it is committed, and never if it is
-    rolled back."""
+    """After repeated kills, every acknowledged half message is delivered if committed, and never if rolled back."""
     halves: set[int] = set()
     for number in range(KILLS):
         with running(directory=tmp_path, settings=SETTINGS) as daemon:

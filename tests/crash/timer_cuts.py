@@ -1,11 +1,11 @@
-"""Power cuts while timers wait: one seed is one store with its timer files, through several lives.
+"""Power cuts while timers wait: one seed is one store with its timer files, through several sessions.
 
     python -m tests.crash.timer_cuts --seeds 100000 --jobs 2      prints failing seeds, and a summary at the end
     python -m tests.crash.timer_cuts --seed 4711                  only this seed, with every step
 
 As tests/crash/power_cut.py, on the same disk. At the end all timers become due. Then every message that was on disk is
 delivered, unless it was recalled; none is early; none is delivered whose recall was on disk in time; none is invented;
-and if all lives ended by a clean stop, none is delivered twice.
+and if all sessions ended by a clean stop, none is delivered twice.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from skylarkmq.broker.delivery.timer.timers import Timers
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.record import Record
-from tests.crash.lives import Lives
+from tests.crash.sessions import StoreSessions
 from tests.crash.trial import Trial
 from tests.harness.simulated_disk import PowerCut
 from tests.harness.stepped_helpers import SteppedHelpers
@@ -42,7 +42,7 @@ class Waiting:
         self.is_deleted = False  # the recall was on disk before the message was due
 
 
-class TimerRun(Lives):
+class TimerRun(StoreSessions):
     """One run; the seed decides everything. `log_step` gets a line per step."""
 
     timers: Timers

@@ -1,9 +1,9 @@
-"""Transactions and power cuts: one seed is one store that goes through several lives with different ends.
+"""Transactions and power cuts: one seed is one store that goes through several sessions with different ends.
 
     python -m tests.crash.transacted_cut --seeds 100000 --jobs 2     prints failing seeds, and a summary at the end
     python -m tests.crash.transacted_cut --seed 4711                 only this seed, with every step
 
-Every transaction has a fixed outcome, commit or rollback, which all of its producers return. A life sends half
+Every transaction has a fixed outcome, commit or rollback, which all of its producers return. A session sends half
 messages, ends some by the position of any of their copies, checks others, lets flushers run, saves the offsets, and
 ends by a clean stop, a kill, or a power cut at a system call chosen by the seed. At the end all are checked until none
 is open. Then these checks follow:
@@ -41,7 +41,7 @@ from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.message import encode_properties
 from skylarkmq.protocol.record import Buffer, Record, parse
 from tests.crash.expected_state import log_of
-from tests.crash.lives import LivesWithOffsets
+from tests.crash.sessions import StoreSessionsWithOffsets
 from tests.crash.trial import Trial
 from tests.harness.stepped_helpers import SteppedHelpers
 from tests.harness.stores import BORN_HOST, message
@@ -73,13 +73,13 @@ class FakeProducer:
         self.push = self.checks.append
 
 
-class TransactedRun(LivesWithOffsets):
+class TransactedRun(StoreSessionsWithOffsets):
     """One run; the seed decides everything. `log_step` gets a line per step."""
 
     def __init__(self, seed: int, scratch: Path, helpers: SteppedHelpers, log_step: Callable[[str], None]) -> None:
         super().__init__(f"transacted {seed}", scratch, helpers, log_step)
         self.sent: dict[int, Sent] = {}
-        self.of_this_life: list[Sent] = []
+        self.of_this_session: list[Sent] = []
         self.ending: list[Ending] = []  # of this batch
         self.actions |= {
             self._send: 10,
@@ -90,12 +90,12 @@ class TransactedRun(LivesWithOffsets):
             self.helpers.make_segments: 2,
         }
 
-    # life
+    # session
 
     def open(self) -> None:
-        self.of_this_life, self.ending = [], []
+        self.of_this_session, self.ending = [], []
         for sent in self.sent.values():
-            if sent.is_ended:  # producers may repeat an end within a life, later only after a check
+            if sent.is_ended:  # producers may repeat an end within a session, later only after a check
                 sent.positions.clear()
         self.store = MessageStore(self.config, self.clock, disk=self.disk)
         self.log_step(f"recovered {self.store.load()}")
@@ -140,7 +140,7 @@ class TransactedRun(LivesWithOffsets):
             append.born_timestamp = self.clock.now_ms
             assert self.deferral.defer(append, properties, self.clock.now_ms) is None
             sent = self.sent[number] = Sent(self.rng.random() < 0.6, append, [])
-            self.of_this_life.append(sent)
+            self.of_this_session.append(sent)
             batch.append(append)
         for append in batch:
             self.store.put(append)
@@ -210,7 +210,7 @@ class TransactedRun(LivesWithOffsets):
 
     def note_owed(self, flushed: int) -> None:
         """Mark acknowledged messages as known to their producers; these, and those on disk, must not be lost."""
-        for sent in self.of_this_life:
+        for sent in self.of_this_session:
             append = sent.append
             if append.status is PutStatus.PUT_OK and not sent.positions:
                 sent.positions.append(append.physical_offset)

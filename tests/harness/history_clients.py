@@ -41,7 +41,7 @@ def consume(name: str, namesrv: str, directory: Path, plan: Consuming, slot: str
 ClientLoop = Callable[[Journal, StopSignals], Awaitable[None]]
 
 
-def _run_client(name: str, directory: Path, life: ClientLoop) -> None:
+def _run_client(name: str, directory: Path, client_loop: ClientLoop) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the run
     journal = Journal(directory, name)
     logging.basicConfig(
@@ -49,11 +49,11 @@ def _run_client(name: str, directory: Path, life: ClientLoop) -> None:
     )
     logging.getLogger().addHandler(Warnings(journal))
     sys.excepthook = lambda *error: log.critical("ended", exc_info=error)
-    asyncio.run(_until_stopped(journal, life))
+    asyncio.run(_until_stopped(journal, client_loop))
 
 
-async def _until_stopped(journal: Journal, life: ClientLoop) -> None:
-    await life(journal, StopSignals())
+async def _until_stopped(journal: Journal, client_loop: ClientLoop) -> None:
+    await client_loop(journal, StopSignals())
 
 
 class Warnings(logging.Handler):

@@ -1,9 +1,10 @@
-"""A store with several lives: the common part of the trials of delayed messages, timers and transactions.
+"""A store through several sessions: the common part of the trials of delayed messages, timers and transactions.
 
-A life opens the store, runs random actions, and ends by a clean stop, a kill, or a power cut at a system call chosen by
-the seed. After the last life everything is completed and checked.
+A session opens the store, runs random actions, and ends with a clean stop, a kill, or a power cut at a system call
+chosen by the seed. After the last session the run completes all pending work and checks the result.
 
-`Lives` only has a store; `LivesWithOffsets` also has a file for delivery offsets, which a clean stop saves.
+`StoreSessions` only has a store. `StoreSessionsWithOffsets` also has a file of delivery offsets, which a clean stop
+saves.
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +22,7 @@ from tests.harness.stepped_helpers import SteppedHelpers
 from tests.harness.stores import Clock, config_of
 
 
-class Lives(ABC):
+class StoreSessions(ABC):
     """One run; the seed decides everything. `settings`: store settings besides the random sizes."""
 
     store: MessageStore
@@ -42,11 +43,11 @@ class Lives(ABC):
         log_step(f"seed={seed} sync={self.is_sync} segment={self.config.mapped_file_size_commit_log}")
 
     def run(self) -> None:
-        """Run all lives. Raises AssertionError, or an error of the store, if a check fails."""
+        """Run all sessions. Raises AssertionError, or an error of the store, if a check fails."""
         for _ in range(self.rng.randint(1, 4)):
             try:
                 self.open()
-                self._live()
+                self._run_session()
             except PowerCut:
                 self.end()
             self.between_lives()
@@ -68,10 +69,10 @@ class Lives(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Begin a life: recover the store."""
+        """Begin a session: recover the store."""
 
     def between_lives(self) -> None:
-        """Run between two lives."""
+        """Run between two sessions."""
         return
 
     def open_at_last(self) -> None:
@@ -104,7 +105,7 @@ class Lives(ABC):
         """Check the log at the end."""
 
     def close(self) -> None:
-        """Close the store after the last life."""
+        """Close the store after the last session."""
         self.stop()
 
     def begin(self) -> int:
@@ -114,7 +115,7 @@ class Lives(ABC):
             self.disk.cut_at = self.disk.calls + rng.randint(1, 120)
         return rng.randint(5, 60)
 
-    def _live(self) -> None:
+    def _run_session(self) -> None:
         actions, weights = list(self.actions), list(self.actions.values())
         for _ in range(self.begin()):
             self.rng.choices(actions, weights)[0]()
@@ -136,7 +137,7 @@ class Lives(ABC):
             self.disk.revive()
 
     def forget(self) -> None:
-        """Release all objects of this life."""
+        """Release all objects of this session."""
         self.helpers.forget(self.store)
 
     def flush(self) -> None:
@@ -151,8 +152,8 @@ class Lives(ABC):
         self.settle()
 
 
-class LivesWithOffsets(Lives):
-    """Lives whose deliveries keep offsets."""
+class StoreSessionsWithOffsets(StoreSessions):
+    """Sessions that also store delivery offsets."""
 
     file: StateFile
     """The file of the offsets."""
