@@ -4,8 +4,8 @@
     python -m tests.crash.delayed_cut --seed 4711                 only this seed, with every step
 
 A session sends delayed messages, lets time pass and flushers run, delivers due messages, and saves delayOffset.json. It
-ends with a clean stop, a kill, or a power cut at a system call chosen by the seed. At the end all messages are delivered.
-The checks, at the end and meanwhile:
+ends with a clean stop, a kill, or a power cut at a system call chosen by the seed. At the end the run delivers all
+messages. The checks, at the end and meanwhile:
 
     never early    no message is put into its topic before its delay has passed since it was stored
     never lost     every message that was acknowledged under SYNC_FLUSH, or was flushed, is in its topic

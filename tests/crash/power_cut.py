@@ -4,9 +4,9 @@
     python -m tests.crash.power_cut --seed 4711                   only this seed, with every step
 
 A session sends, reads, lets flushers run, saves a state file, and may remove old segments. It ends at a system call
-chosen by the seed, on a disk that then loses unsynced data (tests/harness/simulated_disk.py). The next session opens the
-result; up to three power cuts may interrupt that recovery. `ExpectedState` (tests/crash/expected_state.py) contains the
-checks.
+chosen by the seed, on a disk that then loses unsynced data (tests/harness/simulated_disk.py). The next session opens
+the result; up to three power cuts may interrupt that recovery. `ExpectedState` (tests/crash/expected_state.py) contains
+the checks.
 """
 
 import json
