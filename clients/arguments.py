@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from skylarkmq.clients.errors import InvalidArgument, checking_argument
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.decimals import INT64_MAX
 from skylarkmq.protocol.message import check_group_name, check_topic_name
 
 S = TypeVar("S")
@@ -48,6 +49,13 @@ def check_timeout(timeout_s: float | None) -> None:
         check_number("timeout_s", timeout_s, 0)
         if not timeout_s:
             raise InvalidArgument("timeout_s must be more than 0: None is the default time")
+
+
+def check_offset(offset: int) -> None:
+    """`offset` can be the offset of a queue."""
+    check_type("offset", offset, int)
+    if not 0 <= offset <= INT64_MAX:
+        raise InvalidArgument(f"offset must be 0 to {INT64_MAX}, not {offset}")
 
 
 def time_ms(name: str, when: datetime) -> int:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.clients.errors import checking_argument
+from skylarkmq.clients.errors import InvalidArgument, checking_argument
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX, SystemTopic
 from skylarkmq.protocol.message import check_topic_name
@@ -39,7 +39,10 @@ class Namespace:
 
     def wrap(self, name: str) -> str:
         """Return the name that brokers use. A name that has the prefix already is returned as it is."""
-        prefix, bare = _split(name)
+        try:
+            prefix, bare = _split(name)
+        except (AttributeError, TypeError) as error:
+            raise InvalidArgument(f"a name must be a str, not a {type(name).__name__}") from error
         if not bare or bare.startswith(self._front) or name in _RESERVED or name.startswith(_RESERVED_PREFIXES):
             return name
         return f"{prefix}{self._front}{bare}"

@@ -11,13 +11,11 @@ it have been executed. Offsets and times of queues have `MessageQueue`s as keys.
 """
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Final, TypeVar, Unpack
 
-from skylarkmq.clients.arguments import check_group, check_queue, check_timeout, check_type, time_ms
+from skylarkmq.clients.arguments import check_group, check_offset, check_queue, check_type, time_ms
 from skylarkmq.clients.connection.participant import Participant
-from skylarkmq.clients.connection.timeouts import within
 from skylarkmq.clients.connection.topic_route import MASTER, checked_cluster
 from skylarkmq.clients.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.consuming.stored_messages import inflate_or_keep, restore_topic
@@ -77,18 +75,18 @@ class Admin(Participant):
 
     async def cluster(self, *, timeout_s: float | None = None) -> ClusterInfo:
         """Return all registered brokers."""
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "cluster"):
             return await self._cluster()
 
     async def masters(self, *, timeout_s: float | None = None) -> dict[str, str]:
         """Return the address of each broker's master, by broker name."""
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "masters"):
             return await self._masters()
 
     async def topics(self, *, timeout_s: float | None = None) -> list[str]:
         """Return the names of all topics, sorted: also those of retries, dead letters and the system."""
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "topics"):
             body = await self.client.routes.name_servers.ask(code)
         with reading_response(code, "a name server"):
             return sorted(TopicList.decode(body).topic_list)
@@ -117,7 +115,7 @@ class Admin(Participant):
             topic_sys_flag=0,
             order=str(order).lower(),
         )
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "create_topic"):
             for address in await self._addresses(brokers):
                 await self.client.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header, topic=topic)
 
@@ -125,7 +123,7 @@ class Admin(Participant):
         """Delete a topic, with its messages and offsets."""
         check_type("topic", topic, str)
         header = TopicHeader(topic=topic)
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "delete_topic"):
             for address in await self._addresses(None):
                 await self.client.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, header, topic=topic)
             await self.client.routes.name_servers.ask_each(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
@@ -133,7 +131,7 @@ class Admin(Participant):
     async def queues(self, topic: str, *, timeout_s: float | None = None) -> tuple[MessageQueue, ...]:
         """Return the readable queues of a topic."""
         check_type("topic", topic, str)
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "queues"):
             return (await self.client.routes.reload(topic)).subscribe_queues
 
     async def topic_offsets(self, topic: str, *, timeout_s: float | None = None) -> dict[MessageQueue, TopicOffset]:
@@ -141,7 +139,7 @@ class Admin(Participant):
         check_type("topic", topic, str)
         table: dict[MessageQueue, TopicOffset] = {}
         header = TopicHeader(topic=topic)
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "topic_offsets"):
             for address in await self._addresses_of(topic):
                 stats = await self._ask(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
                 table |= stats.offset_table
@@ -153,7 +151,7 @@ class Admin(Participant):
         """Return all consumer groups by name; for a group on several brokers, the configuration of the last one."""
         table: dict[str, SubscriptionGroupConfig] = {}
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "groups"):
             for address in await self._addresses(None):
                 table |= (await self._ask(SubscriptionGroupWrapper, address, code)).subscription_group_table
         return dict(sorted(table.items()))
@@ -164,7 +162,7 @@ class Admin(Participant):
         """Create a consumer group on each broker, or change it. `brokers`: names; default: all."""
         check_type("config", config, SubscriptionGroupConfig)
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "create_group"):
             for address in await self._addresses(brokers):
                 await self.client.ask(address, code, body=config.encode())
 
@@ -173,7 +171,7 @@ class Admin(Participant):
         check_type("group", group, str)
         flag = str(offsets).lower()
         header = DeleteGroupHeader(group_name=group, clean_offset=flag, remove_offset=flag)
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "delete_group"):
             for address in await self._addresses(None):
                 await self.client.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
@@ -185,7 +183,7 @@ class Admin(Participant):
         check_type("group", group, str)
         failure: BrokerError | None = None
         code, header = RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader(consumer_group=group)
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "members"):
             for address in await self._addresses(None):
                 try:
                     return await self._ask(ConsumerConnection, address, code, header)
@@ -203,7 +201,7 @@ class Admin(Participant):
         check_type("topic", topic, str)
         table: dict[MessageQueue, OffsetWrapper] = {}
         header = ConsumeStatsHeader(consumer_group=group, topic=topic)
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "group_offsets"):
             for address in await self._addresses_of(topic):
                 table |= (await self._ask(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)).offset_table
         return dict(sorted(table.items()))
@@ -217,8 +215,8 @@ class Admin(Participant):
         """Commit an offset for a group. Running members keep their positions: see `reset_offsets`."""
         check_group(group)
         check_queue(queue)
-        check_type("offset", offset, int)
-        async with self._limited(timeout_s):
+        check_offset(offset)
+        async with self._within(timeout_s, "set_offset"):
             await QueueCalls(self.client, group).commit(queue, offset)
 
     async def reset_offsets(
@@ -234,7 +232,7 @@ class Admin(Participant):
         header = ResetOffsetHeader(group=group, topic=topic, timestamp=timestamp, is_force="true")
         table: dict[MessageQueue, int] = {}
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "reset_offsets"):
             for address in await self._addresses_of(topic):
                 table |= (await self._ask(ResetOffsets, address, code, header)).offset_table
         return dict(sorted(table.items()))
@@ -265,7 +263,7 @@ class Admin(Participant):
             begin_timestamp=0 if since is None else time_ms("since", since),
             end_timestamp=_FOREVER_MS if until is None else time_ms("until", until),
         )
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "messages_of_key"):
             found = [
                 message
                 for address in await self._addresses_of(topic)
@@ -280,7 +278,7 @@ class Admin(Participant):
             ip, port, offset = decode_offset_id(offset_msg_id)
         address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
         code = RequestCode.VIEW_MESSAGE_BY_ID
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "message_of_id"):
             response = await self.client.ask(address, code, ViewMessageHeader(offset=offset))
             with reading_response(code, f"broker {address}"):
                 messages = decode(response.body)
@@ -295,10 +293,10 @@ class Admin(Participant):
         check_type("topic", topic, str)
         since_ms, until_ms = time_ms("since", since), time_ms("until", until)
         for queue in await self.queues(topic, timeout_s=timeout_s):
-            async with self._limited(timeout_s):
+            async with self._within(timeout_s, "messages_between"):
                 offset: int | None = await self._queues.offset_at(queue, since_ms)
             while offset is not None:
-                async with self._limited(timeout_s):
+                async with self._within(timeout_s, "messages_between"):
                     messages, offset = await self._queues.read(queue, offset, _READ_MESSAGES)
                 for message in messages:
                     if message.store_timestamp >= until_ms:
@@ -309,7 +307,7 @@ class Admin(Participant):
     async def earliest(self, queue: MessageQueue, *, timeout_s: float | None = None) -> datetime | None:
         """Return the store time of the first message of a queue; None if the queue is empty."""
         check_queue(queue)
-        async with self._limited(timeout_s):
+        async with self._within(timeout_s, "earliest"):
             messages, _ = await self._queues.read(queue, await self._queues.min_offset(queue), 1)
         if not messages:
             return None
@@ -320,12 +318,6 @@ class Admin(Participant):
             raise invalid_response(RequestCode.PULL_MESSAGE, queue.broker_name, reason, queue.topic) from error
 
     # ------------------------------------------------------------------------------------------------------- requests
-
-    def _limited(self, timeout_s: float | None) -> AbstractAsyncContextManager[None]:
-        """Limit the time of a call. ClientClosed if this Admin does not run."""
-        self._check_running()
-        check_timeout(timeout_s)
-        return within(timeout_s or self.client.settings.call_timeout_s, "a call of Admin")
 
     async def _ask(self, kind: type[B], address: str, code: int, header: Header | None = None) -> B:
         """Return the body of a broker's response. BrokerError, InvalidResponse, or an error of the transport."""

@@ -27,7 +27,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from skylarkmq.clients.arguments import check_group
+from skylarkmq.clients.arguments import check_group, check_type
 from skylarkmq.clients.connection.background_tasks import Background, Repeat
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.consuming.allocation import Allocation, averagely, share
@@ -192,6 +192,7 @@ class GroupMember:
             check_topic_name(topic)
         except RequestError as error:
             raise InvalidMessage(f"topic {topic!r}: {error.remark}", code=error.code, topic=topic) from error
+        check_type("expression", expression, str, Sql92)
         subscription = _subscription(topic, expression)
         try:
             await self._client.routes.find(topic)

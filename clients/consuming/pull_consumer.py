@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Unpack
 
-from skylarkmq.clients.arguments import check_group, check_number, check_queue, settings_of, time_ms
+from skylarkmq.clients.arguments import check_group, check_number, check_offset, check_queue, settings_of, time_ms
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.consuming.allocation import averagely
 from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92
@@ -32,7 +32,7 @@ from skylarkmq.clients.consuming.push_consumer import ConsumerStatistics
 from skylarkmq.clients.consuming.queue_puller import QueuePuller
 from skylarkmq.clients.consuming.rebalance_callbacks import RebalanceCallbacks
 from skylarkmq.clients.consuming.received_message import ReceivedMessage, prepare
-from skylarkmq.clients.errors import InvalidBody
+from skylarkmq.clients.errors import InvalidBody, checking_argument
 from skylarkmq.clients.hooks import Received
 from skylarkmq.clients.namespaces import Namespace
 from skylarkmq.clients.options import StandalonePullConsumerOptions, check_options
@@ -154,7 +154,9 @@ class PullConsumer(Participant):
         does not exist, or whose broker cannot be reached, are repeated, with warnings in the log. The rebalance
         callbacks are not called.
         """
-        assigned, wanted = self._member.assigned, [self._wrapped(queue) for queue in queues]
+        with checking_argument("queues"):
+            wanted = [self._wrapped(queue) for queue in queues]
+        assigned = self._member.assigned
         async with self._within(timeout_s, "assign"):
             await assigned.release(queue for queue in assigned.queues() if queue not in wanted)
         for queue in wanted:
@@ -172,7 +174,7 @@ class PullConsumer(Participant):
         A paused queue stays paused. An offset that the queue does not have leads to the nearest one that it has. Raises
         ClientClosed if this member does not read the queue.
         """
-        check_number("offset", offset, 0)
+        check_offset(offset)
         queue = self._puller(queue).queue
         self._polled = [message for message in self._polled if message.tracker.queue != queue]
         self._member.assigned.adopt(queue, self._member.subscription(queue.topic), offset)
@@ -243,7 +245,10 @@ class PullConsumer(Participant):
                 self._finish_polled()
                 await self._member.assigned.commit_now()
                 return
-            wrapped = {self._wrapped(queue): offset for queue, offset in offsets.items()}
+            with checking_argument("offsets"):
+                wrapped = {self._wrapped(queue): offset for queue, offset in offsets.items()}
+            for offset in wrapped.values():
+                check_offset(offset)
             await self._member.assigned.commit_offsets(wrapped)
 
     # ------------------------------------------------------------------------------------------------------ messages
@@ -255,6 +260,8 @@ class PullConsumer(Participant):
         inflated or deserialized. Errors of pulls are logged, and the pulls repeated.
         """
         self._check_process()
+        check_number("max_messages", max_messages, 1)
+        check_number("timeout_s", timeout_s, 0)
         self._finish_polled()
         begun_s = time.time()
         try:

@@ -12,8 +12,9 @@ clients".
 import time
 from typing import Final
 
+from skylarkmq.clients.arguments import check_type
 from skylarkmq.clients.connection.client import Client
-from skylarkmq.clients.errors import InvalidMessage
+from skylarkmq.clients.errors import InvalidMessage, checking_argument
 from skylarkmq.protocol.codes import RequestCode, SystemTopic
 from skylarkmq.protocol.headers.send import SendMessageV2Header
 from skylarkmq.protocol.message import MessageExt, PropertyName, encode_properties
@@ -31,9 +32,13 @@ async def reply(
     InvalidMessage if the message is no request, BrokerError if the client is not connected, or an error of the
     transport.
     """
+    check_type("message", request, MessageExt)
+    check_type("body", body, bytes, bytearray, memoryview)
     copied = {name: value for name in _COPIED if (value := request.properties.get(name))}
     if PropertyName.REPLY_TO_CLIENT not in copied or PropertyName.CORRELATION_ID not in copied:
         raise InvalidMessage(f"{request.msg_id} is no request: it has no client to reply to", topic=request.topic)
+    with checking_argument("properties"):
+        text = encode_properties(dict(properties or {}) | copied | {PropertyName.MESSAGE_TYPE: REPLY})
     cluster = request.properties.get(PropertyName.CLUSTER, DEFAULT_CLUSTER)
     topic = cluster + SystemTopic.REPLY_SUFFIX
     header = SendMessageV2Header(
@@ -45,7 +50,7 @@ async def reply(
         sys_flag=0,
         born_timestamp=time.time_ns() // 1_000_000,
         flag=0,
-        properties=encode_properties((properties or {}) | copied | {PropertyName.MESSAGE_TYPE: REPLY}),
+        properties=text,
         reconsume_times=0,
         unit_mode="false",
         batch="false",

@@ -148,7 +148,7 @@ async def started(make: Callable[[MessageQueueClient], Participant], namesrv: st
         yield participant
 
 
-@pytest.mark.parametrize("kind", ["producer", "transaction_producer", "admin"])
+@pytest.mark.parametrize("kind", MAKE)
 async def test_calls_with_bad_arguments_raise_client_errors(kind: str, broker: InProcessBroker) -> None:
     """Each method of a running object; the object can still be stopped afterwards."""
     failures: dict[str, BaseException] = {}
@@ -161,7 +161,7 @@ async def test_calls_with_bad_arguments_raise_client_errors(kind: str, broker: I
     assert failures == {}
 
 
-@pytest.mark.parametrize("kind", ["producer", "transaction_producer", "admin"])
+@pytest.mark.parametrize("kind", MAKE)
 async def test_calls_of_objects_that_do_not_run_raise_client_errors(kind: str, broker: InProcessBroker) -> None:
     """Before the start, with valid arguments."""
     async with connect(broker.namesrv) as mq:
