@@ -19,7 +19,7 @@ import logging
 from typing import Final, Protocol
 
 from skylarkmq.clients.connection.background_tasks import Background
-from skylarkmq.clients.consuming.acknowledgement import Acknowledgement
+from skylarkmq.clients.consuming.acknowledgment import Acknowledgment
 from skylarkmq.clients.consuming.handler_calls import HandlerCalls, InvalidResult, invalid_result
 from skylarkmq.clients.consuming.handlers import MessageHandler
 from skylarkmq.clients.consuming.later import LATER, Later
@@ -73,11 +73,11 @@ def observed(
 class ConcurrentHandling:
     """Handles messages in any order, up to `concurrency` at a time."""
 
-    def __init__(self, calls: HandlerCalls, buffer: MessageBuffer, acknowledgement: Acknowledgement) -> None:
+    def __init__(self, calls: HandlerCalls, buffer: MessageBuffer, acknowledgment: Acknowledgment) -> None:
         self.handled = 0
         self._calls = calls
         self._buffer = buffer
-        self._acknowledgement = acknowledgement
+        self._acknowledgment = acknowledgment
 
     def __repr__(self) -> str:
         return f"<ConcurrentHandling handled={self.handled} failed={self.failed}>"
@@ -85,7 +85,7 @@ class ConcurrentHandling:
     @property
     def failed(self) -> int:
         """The number of failures."""
-        return self._acknowledgement.failed
+        return self._acknowledgment.failed
 
     async def work(self) -> None:
         """Handle one message after the other, until the buffer is closed."""
@@ -104,7 +104,7 @@ class ConcurrentHandling:
                     message.finish()
                     continue
                 later = result
-            await self._acknowledgement.failure(message, later)
+            await self._acknowledgment.failure(message, later)
 
 
 class OrderlyHandling:

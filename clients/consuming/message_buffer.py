@@ -3,7 +3,7 @@
 At most one waiting taker is woken at a time. It wakes the next one if there are messages left after it has taken its
 own. So a handler that never waits takes all messages without a wake-up of the other takers.
 
-A message counts against the limits from its arrival until its acknowledgement. A puller whose queue has reached a limit
+A message counts against the limits from its arrival until its acknowledgment. A puller whose queue has reached a limit
 does not pull (`QueuePuller.has_capacity`). Messages of a revoked queue, and messages that were acknowledged after they
 were put back, are skipped.
 """

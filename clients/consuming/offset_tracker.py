@@ -8,7 +8,7 @@ The offset to commit is the smallest one that is not acknowledged: all messages 
 ascending order, possibly with gaps, so the first key of an insertion-ordered dict is the smallest.
 
 When a queue is revoked, or read again from another offset, its tracker is dropped. Messages that still wait are then
-skipped, and late acknowledgements have no effect.
+skipped, and late acknowledgments have no effect.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ NO_QUEUE: Final = MessageQueue()
 
 class OffsetTracker:
     """The offsets of one queue. `position` is the next offset to pull. `on_finished` is called after each
-    acknowledgement. `begun_s` is the time at which the last handler call began (time.monotonic), 0 before the first."""
+    acknowledgment. `begun_s` is the time at which the last handler call began (time.monotonic), 0 before the first."""
 
     __slots__ = ("_on_finished", "_unfinished", "begun_s", "dropped", "position", "queue", "unfinished_bytes")
 

@@ -25,7 +25,7 @@ import msgspec
 from skylarkmq.clients.arguments import check_group, check_queue, settings_of
 from skylarkmq.clients.connection.client import unique_ids
 from skylarkmq.clients.connection.participant import Participant
-from skylarkmq.clients.consuming.acknowledgement import Acknowledgement
+from skylarkmq.clients.consuming.acknowledgment import Acknowledgment
 from skylarkmq.clients.consuming.allocation import averagely
 from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92
 from skylarkmq.clients.consuming.handler_calls import HandlerCalls
@@ -133,7 +133,7 @@ class PushConsumer(Participant):
             RebalanceCallbacks(options.get("on_assigned"), options.get("on_revoked"), self._namespace),
         )
         self._send_back = SendBack(self.client, group, self._max_reconsume_times(), self._namespace)
-        self._acknowledgement = Acknowledgement(self._buffer, None if role.broadcasts else self._send_back, settings)
+        self._acknowledgment = Acknowledgment(self._buffer, None if role.broadcasts else self._send_back, settings)
         self._calls = None if accepted is None else self._calls_of(accepted)
         self._handling = None if self._calls is None else self._handling_of(self._calls)
         self._workers = Workers(group, settings)
@@ -151,7 +151,7 @@ class PushConsumer(Participant):
             waiting=len(self._buffer) + len(self._inboxes),
             unfinished=assigned.unfinished(),
             handled=handling.handled if handling else 0,
-            failed=handling.failed if handling else self._acknowledgement.failed,
+            failed=handling.failed if handling else self._acknowledgment.failed,
             sent_back=self._send_back.sent,
             timed_out=self._calls.timed_out if self._calls else 0,
         )
@@ -195,7 +195,7 @@ class PushConsumer(Participant):
             await self._workers.stop()
             await self._member.revoke_all()
         finally:
-            self._acknowledgement.close()
+            self._acknowledgment.close()
             if self._threads is not None:
                 self._threads.stop()
             await self._member.leave()
@@ -288,10 +288,10 @@ class PushConsumer(Participant):
     async def _is_readable(self, message: ReceivedMessage) -> bool:
         """Prepare a message for the loop. Return False if its body cannot be read: it is then sent back."""
         try:
-            prepare(message, self._deserializer, self._acknowledgement)
+            prepare(message, self._deserializer, self._acknowledgment)
         except InvalidBody as error:
             log_rejected(message, error)
-            await self._acknowledgement.failure(message, LATER)
+            await self._acknowledgment.failure(message, LATER)
             return False
         return True
 
@@ -311,7 +311,7 @@ class PushConsumer(Participant):
         member, settings = self._member, self._settings
         if member.locks is not None:
             return OrderlyHandling(calls, self._inboxes, member.locks, self._send_back, settings)
-        return ConcurrentHandling(calls, self._buffer, self._acknowledgement)
+        return ConcurrentHandling(calls, self._buffer, self._acknowledgment)
 
     def _max_reconsume_times(self) -> int:
         given = self._settings.max_reconsume_times

@@ -1,4 +1,4 @@
-"""Messages as the application receives them: with the deserialized value, and with their acknowledgement.
+"""Messages as the application receives them: with the deserialized value, and with their acknowledgment.
 
     async for message in consumer:             of a PushConsumer without a handler
         async with message.process():          acknowledged at the end of the block; sent back if the block raises
@@ -36,7 +36,7 @@ DETACHED: Final = OffsetTracker(0)
 
 
 class Acknowledger(Protocol):
-    """Acknowledges the messages of one consumer (clients/consuming/acknowledgement.py)."""
+    """Acknowledges the messages of one consumer (clients/consuming/acknowledgment.py)."""
 
     def check(self, message: "ReceivedMessage") -> None:
         """Raise InvalidMessage if the message is finished already, ClientClosed after the consumer's stop."""
@@ -52,7 +52,7 @@ class Acknowledger(Protocol):
 
 
 class ReceivedMessage(MessageExt, eq=False):
-    """A message with its acknowledgement. `body` is inflated, and `topic` is the one that the producer sent to. Times
+    """A message with its acknowledgment. `body` is inflated, and `topic` is the one that the producer sent to. Times
     are in ms, hosts (ip, port).
 
     The other fields belong to the SDK. `tracker` has the offsets of the queue. `failures` counts redeliveries within

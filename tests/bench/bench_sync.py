@@ -8,7 +8,7 @@
 
 So many senders, each with one message in flight, in this process: whatever the flusher settled is put again in the
 same turn, so that commits and syncs find each other as they do in a broker, without its sockets. Prints, for each
-kind of segment, the best and the median of the rounds: acknowledged k/s, µs from put to acknowledgement (p50, p99),
+kind of segment, the best and the median of the rounds: acknowledged k/s, µs from put to acknowledgment (p50, p99),
 messages per sync, CPU µs per message. Rounds of all kinds alternate; the segments are made before a round begins.
 """
 

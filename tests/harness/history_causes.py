@@ -11,9 +11,9 @@ a group to rebalance. The first applicable cause is counted:
     members      a member joined or left the group
     trouble      the SDK warned about a connection, a lock or a commit
 
-Why a message is in a topic more than once: before its acknowledgement a fault hit the broker or the connection, so the
+Why a message is in a topic more than once: before its acknowledgment a fault hit the broker or the connection, so the
 SDK sent it again (`broker`, `trouble`); while it waited for its time, or for the end of its transaction, the broker was
-killed (`crash`: a clean stop repeats nothing); or the response to its negative acknowledgement was lost.
+killed (`crash`: a clean stop repeats nothing); or the response to its negative acknowledgment was lost.
 """
 
 from bisect import bisect_left

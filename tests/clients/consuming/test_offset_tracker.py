@@ -6,7 +6,7 @@ from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
 
 
 def test_the_commit_offset_is_the_smallest_unacknowledged_one() -> None:
-    """An acknowledgement out of order does not move it."""
+    """An acknowledgment out of order does not move it."""
     tracker = OffsetTracker(10)
     for offset in (10, 11, 14):
         tracker.received(offset, 100)
@@ -25,7 +25,7 @@ def test_without_messages_the_position_is_committed() -> None:
     assert OffsetTracker(7).commit_offset() == 7
 
 
-def test_a_second_acknowledgement_has_no_effect() -> None:
+def test_a_second_acknowledgment_has_no_effect() -> None:
     """A late one neither."""
     tracker = OffsetTracker(0)
     tracker.received(0, 5)
@@ -34,7 +34,7 @@ def test_a_second_acknowledgement_has_no_effect() -> None:
     assert tracker.unfinished_bytes == 0
 
 
-def test_each_acknowledgement_calls_the_owner() -> None:
+def test_each_acknowledgment_calls_the_owner() -> None:
     """The puller may have capacity again."""
     heard: list[None] = []
     tracker = OffsetTracker(0, lambda: heard.append(None))
@@ -44,7 +44,7 @@ def test_each_acknowledgement_calls_the_owner() -> None:
 
 
 def test_the_tracker_agrees_with_a_model() -> None:
-    """With random acknowledgements: the commit offset is the minimum of the open offsets."""
+    """With random acknowledgments: the commit offset is the minimum of the open offsets."""
     chance = random.Random(3)
     tracker, still_open = OffsetTracker(0), set[int]()
     for _ in range(2000):

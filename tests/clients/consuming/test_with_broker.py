@@ -1,4 +1,4 @@
-"""Consumers against a broker in this process: acknowledgements, redelivery, compressed bodies, callbacks."""
+"""Consumers against a broker in this process: acknowledgments, redelivery, compressed bodies, callbacks."""
 
 import json
 import threading

@@ -18,7 +18,7 @@ from skylarkmq.clients.errors import ClientClosed, InvalidMessage
 from skylarkmq.clients.settings import ConsumerSettings
 
 
-class Acknowledgement:
+class Acknowledgment:
     """Finishes the messages of one consumer. `send_back` None: the consumer broadcasts. `failed` is a total."""
 
     def __init__(self, buffer: MessageBuffer, send_back: SendBack | None, settings: ConsumerSettings) -> None:
@@ -29,7 +29,7 @@ class Acknowledgement:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<Acknowledgement failed={self.failed}>"
+        return f"<Acknowledgment failed={self.failed}>"
 
     def check(self, message: ReceivedMessage) -> None:
         """Raise the errors of `ack`."""
@@ -75,7 +75,7 @@ class Acknowledgement:
             self._buffer.put_back(message)
 
     def close(self) -> None:
-        """Raise ClientClosed from now on: offsets are committed, and a later acknowledgement would be lost."""
+        """Raise ClientClosed from now on: offsets are committed, and a later acknowledgment would be lost."""
         self._closed = True
 
     def _again(self, message: ReceivedMessage) -> None:
