@@ -1,1 +1,1 @@
-"""Benchmarks: scripts with `--help`, run by hand; CI checks that they run, never how fast."""
+"""Benchmarks: scripts with `--help`, run by hand. CI checks that they run, but not their figures."""

@@ -1,17 +1,17 @@
-"""What a connection costs until its first request is answered: plain, plain where TLS is possible, TLS.
+"""Cost of a connection until the response to its first request: plain, plain with TLS possible, TLS.
 
     python -m tests.bench.bench_accept
     python -m tests.bench.bench_accept --rounds 40 --connections 400
 
-Every server is a process that echoes; a client opens connections in bursts of 50, asks each once, and closes them. The
-kinds take turns in one run, and what counts is the least CPU time of the server per connection, over all rounds.
+Every server is an echo process. A client opens connections in bursts of 50, sends one request on each, and closes them.
+The kinds alternate in one run. The figure is the minimum CPU time of the server per connection over all rounds.
 
-    bare        connections stand right at the door, as if there were no TLS
-    disabled    an opening looks at the first byte
-    permissive  the same, and TLS would be served
+    bare        connections without TLS detection
+    disabled    the first byte of a connection is checked
+    permissive  the same, and TLS is supported
     tls         full handshakes (TLS 1.3, an EC key of 256 bits)
 
-Budget: `permissive` costs at most a tenth more than `bare`, and a connection is answered in no more turns of the loop.
+Budget: `permissive` costs at most 10 % more than `bare`, and takes no more event-loop iterations until the response.
 """
 
 import argparse
@@ -44,9 +44,9 @@ KINDS: Final = {
 
 
 def serve(kind: str, pipe: Pipe) -> None:
-    """Echo until told to stop; each word of the pipe is answered by the CPU time so far, in seconds."""
+    """Echo until the pipe closes; respond to each word on the pipe with the CPU time so far, in seconds."""
     if kind == "bare":
-        RemotingServer._open = lambda self: Connection(self.selector)  # type: ignore[assignment, method-assign, return-value] # what is compared with
+        RemotingServer._open = lambda self: Connection(self.selector)  # type: ignore[assignment, method-assign, return-value] # no detection
     uvloop.run(_serve(kind, pipe))
 
 
@@ -67,7 +67,7 @@ async def _serve(kind: str, pipe: Pipe) -> None:
 
 
 class Server:
-    """One kind's process."""
+    """The process of one kind."""
 
     def __init__(self, kind: str) -> None:
         context = multiprocessing.get_context("spawn")

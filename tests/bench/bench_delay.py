@@ -1,15 +1,15 @@
-"""How late delayed messages come, and what they cost: a steady stream of them, beside the same stream without a delay.
+"""Lateness and cost of delayed messages: a steady stream of them, compared with the same stream without a delay.
 
-    python -m tests.bench.bench_delay                                  # 5,000 a second for 10 s, level 1 (1 s), 1 KiB
+    python -m tests.bench.bench_delay                                  # 5,000 per second for 10 s, level 1 (1 s), 1 KiB
     python -m tests.bench.bench_delay --rate 20000 --seconds 5 --levels 1,2
     python -m tests.bench.bench_delay --sync                           # SYNC_FLUSH
 
-A fresh `mqbroker` runs as a process of its own; its topic has one queue, and a consumer waits there by long polling.
-First the stream comes without delays, then with them. Lateness counts from when a message was due by the broker's own
-record of it (store time in the schedule topic, plus the delay): to its store time in its topic, and to its arrival at
-the consumer. CPU is user + system time of the broker (/proc), all of it: send, delivery, pulls.
+A fresh `mqbroker` runs as a separate process; its topic has one queue, and a consumer waits there by long polling. The
+stream runs first without delays, then with them. Lateness counts from the due time in the broker's own record (store
+time in the schedule topic, plus the delay): to the store time in the real topic, and to the arrival at the consumer.
+CPU is user + system time of the broker (/proc) for everything: send, delivery, pulls.
 
-Budget: none early; at most 100 ms late at 5,000 a second.
+Budget: no message early; at most 100 ms late at 5,000 per second.
 """
 
 import argparse
@@ -49,14 +49,14 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = arguments(__doc__)
     parser.add_argument("--levels", type=lambda text: tuple(map(int, text.split(","))), default=(1,), help="in turns")
     return parser.parse_args()
 
 
 def lateness(port: int, received: Sequence[tuple[MessageExt, float]], levels: Sequence[int]) -> dict[str, object]:
-    """How late messages were stored in their topic, and received; those that came early, or more than once."""
+    """Return the lateness in the topic and at the consumer; the numbers of early and of repeated messages."""
     dues = dict(due for level in set(levels) for due in dues_of(port, level))
     stored = sorted(message.store_timestamp - dues[message.body[:8]] for message, _ in received)
     arrived = sorted(at_ms - dues[message.body[:8]] for message, at_ms in received)
@@ -69,7 +69,7 @@ def lateness(port: int, received: Sequence[tuple[MessageExt, float]], levels: Se
 
 
 def dues_of(port: int, level: int) -> Iterator[tuple[bytes, float]]:
-    """The beginning of each body of a level, and when it was due."""
+    """Yield the first bytes of each body of a level, and its due time."""
     offset = 0
     where = PULL | {"topic": SystemTopic.SCHEDULE, "queueId": level - 1, "sysFlag": 4}
     with RawClient("127.0.0.1", port, timeout=30) as client:

@@ -1,13 +1,14 @@
-"""What the three header dialects cost: bytes on the wire, to write a header, to read one, to read many sends at once.
+"""Cost of the three header dialects: bytes on the wire, and the time to write and to read headers and many sends.
 
     python -m tests.bench.bench_dialects                      # as installed
     SKYLARK_COMPILED=0 python -m tests.bench.bench_dialects   # without the compiled modules
 
-`bytes`: of a frame without a body. `write`: a typed header to its frame. `read`: a frame to the typed header. `pass`:
-sends as a broker reads them, 100 frames at a time, per frame; compiled modules read plain sends by themselves. In
-MessagePack, fields stand by their place but for the last row. Microseconds, the least of many short rounds.
+`bytes`: size of a frame without a body. `write`: from a typed header to its frame. `read`: from a frame to the typed
+header. `pass`: sends as a broker reads them, 100 frames at a time, per frame; compiled modules read fast-path sends
+without Python objects. In MessagePack, fields are positional except in the last row. Figures are microseconds, the
+minimum of many short rounds.
 
-There is no budget: the table is to choose by.
+There is no budget: the table supports the choice of a dialect.
 """
 
 import argparse
@@ -64,7 +65,7 @@ def main() -> None:
 
 
 def figures(code: int, header: Header, dialect: int, rounds: int) -> tuple[int, float, float]:
-    """Bytes of the frame, and microseconds to write it and to read it."""
+    """Return the bytes of the frame, and the microseconds to write it and to read it."""
     header_type = type(header)
     frame = frame_of(code, header, dialect)
     parts = (dialect, memoryview(frame)[8 : 8 + int.from_bytes(frame[5:8], "big")], memoryview(b""))
@@ -78,7 +79,7 @@ def figures(code: int, header: Header, dialect: int, rounds: int) -> tuple[int, 
 
 
 def frame_of(code: int, header: Header, dialect: int, body: bytes = b"") -> bytes:
-    """The frame of a request; an answer differs in nothing that matters here."""
+    """Return the frame of a request; a response does not differ in size or cost."""
     if dialect != MSGPACK or type(header) not in LAYOUTS.values():
         command = command_of(code, header, dialect)
         command.body = body
@@ -88,7 +89,7 @@ def frame_of(code: int, header: Header, dialect: int, body: bytes = b"") -> byte
 
 
 def command_of(code: int, header: Header, dialect: int) -> RemotingCommand:
-    """The same request, its fields by name."""
+    """Return the same request, with its fields by name."""
     command = RemotingCommand.request(code, header)
     command.dialect = dialect
     command.opaque = 123_456
@@ -96,7 +97,7 @@ def command_of(code: int, header: Header, dialect: int) -> RemotingCommand:
 
 
 def pass_over(dialect: int, rounds: int) -> float:
-    """Microseconds for each send of a read that brings many."""
+    """Return the microseconds per send, for a read that contains many."""
     code, header = HEADERS["send"]
     data = memoryview(frame_of(code, header, dialect, b"x" * 100) * SENDS_AT_ONCE)
     commands = CommandDecoder().feed_commands(data)
@@ -107,7 +108,7 @@ def pass_over(dialect: int, rounds: int) -> float:
 
 
 def least(call: Callable[[], object], rounds: int, calls: int = ROUND_CALLS) -> float:
-    """The least time of a call, in microseconds."""
+    """Return the minimum time of a call, in microseconds."""
     return min(repeat(call, number=calls, repeat=rounds)) / calls * 1e6
 
 

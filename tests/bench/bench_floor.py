@@ -1,16 +1,16 @@
-"""The least that one send in flight can take here: servers that do nothing but answer, under the loader of the table.
+"""The minimum latency of one send in flight on this machine: servers that only respond, under the loader of the table.
 
     python -m tests.bench.bench_floor                 # 5 rounds, interleaved, under a minute
     python -m tests.bench.bench_floor --seconds 1 --directory /mnt/disk
     python -m tests.bench.bench_floor --awake         # with processors that do not sleep (broker/host/idle_states.py)
 
-    blocking   a blocking socket: recv, sendall. No Python server can answer sooner
-    loop       an asyncio protocol on uvloop: what a broker with one event loop builds on
+    blocking   a blocking socket: recv, sendall. This is the fastest possible server in Python
+    loop       an asyncio protocol on uvloop: the basis of a broker with one event loop
     synced     blocking, with a pwrite and an fdatasync of one record in between, in the same thread
 
-The answer is prepared; of the request, only the opaque's ten digits are looked for. A budget for one in flight that is
-below `loop` (or below `synced`, under SYNC_FLUSH) cannot be met by any broker with that shape on this machine: compare
-with the rows `single` and `sync-single` of `tests.bench.table`, made in the same hour.
+The response is prepared; only the opaque's ten digits are read from the request. A budget for one send in flight below
+`loop` (or below `synced`, under SYNC_FLUSH) cannot be met by any broker of that design on this machine. Compare with
+the rows `single` and `sync-single` of `tests.bench.table`, measured in the same hour.
 """
 
 import argparse
@@ -42,7 +42,7 @@ Serve = Callable[[socket.socket, Path, Event], None]
 
 
 def answer_to(request: bytes) -> bytes:
-    """An accepted send's answer, as our broker writes it."""
+    """Return the response to an accepted send, as our broker writes it."""
     at = request.index(OPAQUE) + len(OPAQUE)
     header = (
         b'{"code":0,"extFields":{"msgId":"7F00000100002A9F0000000000000000","queueId":"0","queueOffset":"0"},"flag":1,'
@@ -52,7 +52,7 @@ def answer_to(request: bytes) -> bytes:
 
 
 def blocking(listener: socket.socket, _: Path, ready: Event) -> None:
-    """Answer one connection after the other."""
+    """Serve one connection after the other."""
     ready.set()
     while True:
         connected, _ = listener.accept()
@@ -63,7 +63,7 @@ def blocking(listener: socket.socket, _: Path, ready: Event) -> None:
 
 
 def synced(listener: socket.socket, directory: Path, ready: Event) -> None:
-    """The same, once a record is on the disk."""
+    """Like `blocking`, but write and sync a record before each response."""
     with tempfile.TemporaryFile(dir=directory) as file:
         descriptor = file.fileno()
         os.pwrite(descriptor, bytes(FILE_BYTES), 0)
@@ -82,21 +82,21 @@ def synced(listener: socket.socket, directory: Path, ready: Event) -> None:
 
 
 class Answering(asyncio.Protocol):
-    """One read, one answer."""
+    """One response for each read."""
 
     transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep what is written to."""
+        """Store the transport."""
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Answer."""
+        """Respond."""
         self.transport.write(answer_to(data))
 
 
 def loop(listener: socket.socket, _: Path, ready: Event) -> None:
-    """Answer from an event loop."""
+    """Serve from an event loop."""
 
     async def serve() -> None:
         server = await asyncio.get_running_loop().create_server(Answering, sock=listener)
@@ -110,7 +110,7 @@ SERVERS: Final[dict[str, Serve]] = {"blocking": blocking, "loop": loop, "synced"
 
 
 def measured(name: str, seconds: float, directory: Path) -> tuple[float, float, float]:
-    """p50, p99 and the server's CPU for each request of one round, in microseconds."""
+    """Return p50, p99 and the server's CPU per request of one round, in microseconds."""
     context = multiprocessing.get_context("fork")
     ready = context.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -130,16 +130,16 @@ def measured(name: str, seconds: float, directory: Path) -> tuple[float, float, 
 
 
 def cpu_s(process: int | None) -> float:
-    """User and system time of a process so far."""
+    """Return user and system time of a process so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
 def main() -> None:
-    """Measure in turns and print the medians."""
+    """Measure alternately and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of a round")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a round")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()), help="on the disk of the store")
     parser.add_argument("--awake", action="store_true", help="keep idle processors awake")
     options = parser.parse_args()

@@ -1,17 +1,18 @@
-"""What a large group costs: a thousand members that share a thousand queues, and ten thousand pulls that wait.
+"""Cost of a large group: a thousand members that share a thousand queues, and ten thousand waiting pulls.
 
     python -m tests.bench.bench_groups
     python -m tests.bench.bench_groups --only leave --members 2000 --leavers 500
     python -m tests.bench.bench_groups --only polls --polls 20000
 
-A fresh `mqbroker` on a temporary store; all clients are raw connections in one other process.
+A fresh `mqbroker` runs on a temporary store; all clients are raw connections in one other process.
 
-    leave   members join by a heartbeat; told of a change (40), each asks who is there (38) and takes its part of the
-            queues by average allocation, as Java's clients do. When all of them have settled, some leave at once, by
-            saying so (35) or by hanging up; each queue is without an owner until another member has taken it.
-    polls   pulls of empty queues wait, ten for each queue, each of another group, and are asked again when they run
-            out after 15 s. The broker is left alone with them for a while; then messages come, 50 a second, and each
-            wakes ten. A wake is timed from the send to the answer of the pull.
+    leave   members join by a heartbeat. After NOTIFY_CONSUMER_IDS_CHANGED (40), each member sends
+            GET_CONSUMER_LIST_BY_GROUP (38) and takes its share of the queues by average allocation, like Java's
+            clients. When all members have settled, some leave at once, by UNREGISTER_CLIENT (35) or by closing the
+            connection. A queue has no owner until another member has taken it.
+    polls   pulls of empty queues wait: ten per queue, each of another group, repeated when they expire after 15 s. The
+            broker idles with them for a while. Then 50 messages per second arrive, and each wakes ten pulls. A wake is
+            timed from the send to the response of the pull.
 
 Budgets: no queue without an owner for more than 5 s; idle polls below 5 % of a core, and their wakes below 5 ms (p99).
 """
@@ -43,7 +44,7 @@ from tests.bench.bench_send import TOPIC, BrokerProcess, call, create_topic, sen
 
 GROUP: Final = "bench-group"
 SETTLED_S: Final = 2.0
-"""So long nothing has changed."""
+"""Seconds without a change after which the group counts as settled."""
 SUSPEND_MS: Final = 15_000
 GROUPS: Final = 10
 WAKES_PER_S: Final = 50
@@ -54,7 +55,7 @@ _LENGTHS: Final = struct.Struct(">II")
 
 
 class Head(msgspec.Struct):
-    """What is looked at of an answer's header."""
+    """The used fields of a response's header."""
 
     code: int
     opaque: int
@@ -62,7 +63,7 @@ class Head(msgspec.Struct):
 
 
 class Ids(msgspec.Struct, rename={"ids": "consumerIdList"}):
-    """The answer to 38."""
+    """The response to GET_CONSUMER_LIST_BY_GROUP (38)."""
 
     ids: list[str]
 
@@ -72,7 +73,7 @@ _IDS: Final = msgspec.json.Decoder(Ids)
 
 
 class Client(asyncio.Protocol):
-    """A connection; whole frames go to `heard`."""
+    """A connection; whole frames are passed to `on_frame`."""
 
     def __init__(self) -> None:
         self._transport: asyncio.WriteTransport | None = None
@@ -89,12 +90,12 @@ class Client(asyncio.Protocol):
             if len(begun) - at < 4 + length:
                 break
             body_at = at + 8 + (word & 0xFFFFFF)
-            self.heard(_HEAD.decode(begun[at + 8 : body_at]), begun[body_at : at + 4 + length])
+            self.on_frame(_HEAD.decode(begun[at + 8 : body_at]), begun[body_at : at + 4 + length])
             at += 4 + length
         del begun[:at]
 
-    def heard(self, head: Head, body: bytearray) -> None:
-        """A frame has come."""
+    def on_frame(self, head: Head, body: bytearray) -> None:
+        """Handle a frame."""
 
     def send(self, command: RemotingCommand, opaque: int = 0) -> None:
         """Write a request."""
@@ -109,7 +110,7 @@ class Client(asyncio.Protocol):
 
 
 async def connected(clients: list[Client], port: int) -> None:
-    """Connect them all, some at a time."""
+    """Connect all clients, some at a time."""
     loop = asyncio.get_running_loop()
     for at in range(0, len(clients), AT_ONCE):
         some = clients[at : at + AT_ONCE]
@@ -124,7 +125,7 @@ def _itself(client: Client) -> Client:
 
 
 class Ownership:
-    """Who has which queue, and how long each was without an owner since `begin`."""
+    """The owner of each queue, and how long each queue had none since `begin`."""
 
     def __init__(self, queues: int) -> None:
         self.owners = [0] * queues
@@ -137,7 +138,7 @@ class Ownership:
         self._lost_s.clear()
 
     def change(self, before: range, after: range) -> None:
-        """A member had these queues, and has those."""
+        """Record that a member's queues changed."""
         if before == after:
             return
         now_s = self.changed_s = time.monotonic()
@@ -153,7 +154,7 @@ class Ownership:
 
     @property
     def is_settled(self) -> bool:
-        """Every queue has one owner."""
+        """Whether every queue has one owner."""
         return all(owners == 1 for owners in self.owners)
 
 
@@ -168,16 +169,16 @@ class Member(Client):
         self._is_asking = False
         self._is_stale = False
         self.asked = 0
-        self.told = 0
+        self.notices = 0
 
     def beat(self) -> None:
         data = ConsumerData(group_name=GROUP, subscription_data_set=[subscribe(TOPIC, "*", 1)])
         body = HeartbeatData(self.client_id, [], [data]).encode()
         self.send(RemotingCommand.request(RequestCode.HEART_BEAT, body=body))
 
-    def heard(self, head: Head, body: bytearray) -> None:
+    def on_frame(self, head: Head, body: bytearray) -> None:
         if head.code == NOTICE and not head.flag & 1:
-            self.told += 1
+            self.notices += 1
             self._is_stale = True
         elif body:
             self._is_asking = False
@@ -187,10 +188,10 @@ class Member(Client):
             self.asked += 1
             self.send(RemotingCommand.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(GROUP)))
 
-    def leave(self, *, politely: bool) -> None:
+    def leave(self, *, unregisters: bool) -> None:
         self._own(range(0))
-        self._is_asking = True  # and does not ask again
-        if politely:
+        self._is_asking = True  # no further requests
+        if unregisters:
             header = UnregisterClientHeader(self.client_id, consumer_group=GROUP)
             self.send(RemotingCommand.request(RequestCode.UNREGISTER_CLIENT, header))
         self.hang_up()
@@ -201,7 +202,7 @@ class Member(Client):
 
 
 def average(ids: list[str], own: str, queues: int) -> range:
-    """A member's part by average allocation."""
+    """Return a member's share by average allocation."""
     index, size, more = ids.index(own), queues // len(ids), queues % len(ids)
     begin = index * size + min(index, more)
     return range(begin, begin + size + (index < more))
@@ -215,22 +216,22 @@ async def leave(broker: BrokerProcess, options: argparse.Namespace) -> dict[str,
     await connected(list(members), broker.port)
     for member in members:
         member.beat()
-    await settled(ownership)
+    await wait_settled(ownership)
     figures: dict[str, object] = {
         "members": options.members,
         "queues": options.queues,
         "settled_after_join_s": round(ownership.changed_s - joined, 2),
         "broker_cpu_s_of_join": round(broker.cpu_s() - cpu_s, 2),
-        "notices_of_join": sum(member.told for member in members),
+        "notices_of_join": sum(member.notices for member in members),
     }
     leavers = random.sample(members, options.leavers)
     stayers = [member for member in members if member not in leavers]
-    asked, told = (sum(getattr(member, what) for member in stayers) for what in ("asked", "told"))
+    asked, notices = (sum(getattr(member, what) for member in stayers) for what in ("asked", "notices"))
     ownership.begin()
     left, cpu_s = time.monotonic(), broker.cpu_s()
     for number, member in enumerate(leavers):
-        member.leave(politely=number % 2 == 0)
-    await settled(ownership)
+        member.leave(unregisters=number % 2 == 0)
+    await wait_settled(ownership)
     gaps_s = ownership.gaps_s
     figures |= {
         "leavers": options.leavers,
@@ -238,7 +239,7 @@ async def leave(broker: BrokerProcess, options: argparse.Namespace) -> dict[str,
         "longest_unowned_s": round(max(gaps_s, default=0), 3),
         "queues_unowned_meanwhile": len(gaps_s),
         "broker_cpu_s_of_leave": round(broker.cpu_s() - cpu_s, 2),
-        "notices_of_leave": sum(member.told for member in stayers) - told,
+        "notices_of_leave": sum(member.notices for member in stayers) - notices,
         "questions_of_leave": sum(member.asked for member in stayers) - asked,
     }
     for member in stayers:
@@ -246,12 +247,12 @@ async def leave(broker: BrokerProcess, options: argparse.Namespace) -> dict[str,
     return figures
 
 
-async def settled(ownership: Ownership, patience_s: float = 120) -> None:
-    """Wait until every queue has one owner, and that has been so for a while."""
-    deadline = time.monotonic() + patience_s
+async def wait_settled(ownership: Ownership, timeout_s: float = 120) -> None:
+    """Wait until every queue has had one owner for a while."""
+    deadline = time.monotonic() + timeout_s
     while not ownership.is_settled or time.monotonic() - ownership.changed_s < SETTLED_S:
         if time.monotonic() > deadline:
-            raise SystemExit(f"not settled within {patience_s:g} s: {ownership.owners.count(0)} queues without owner")
+            raise SystemExit(f"not settled within {timeout_s:g} s: {ownership.owners.count(0)} queues without owner")
         await asyncio.sleep(0.05)
 
 
@@ -259,7 +260,7 @@ async def settled(ownership: Ownership, patience_s: float = 120) -> None:
 
 
 class Poller(Client):
-    """Pulls of one group, a queue each; `woken` is called with the queue of each that was answered with a message."""
+    """Pulls of one group, one per queue; `woken` is called with the queue of each response that has a message."""
 
     def __init__(self, group: str, queues: range, woken: Callable[[int], None]) -> None:
         super().__init__()
@@ -272,7 +273,7 @@ class Poller(Client):
         for queue in self._queues:
             self._pull(queue)
 
-    def heard(self, head: Head, body: bytearray) -> None:
+    def on_frame(self, head: Head, body: bytearray) -> None:
         if body:
             self._woken(head.opaque)
             self._offsets[head.opaque] += 1
@@ -301,7 +302,7 @@ async def polls(broker: BrokerProcess, options: argparse.Namespace) -> dict[str,
     waits_ms: list[float] = []
 
     def woken(queue: int) -> None:
-        if queue in begun_s:  # not what was there before
+        if queue in begun_s:  # only messages of this phase
             waits_ms.append((time.monotonic() - begun_s[queue]) * 1000)
 
     pollers = [
@@ -311,7 +312,7 @@ async def polls(broker: BrokerProcess, options: argparse.Namespace) -> dict[str,
     ]
     await connected(list(pollers), broker.port)
     spread_s = SUSPEND_MS / 1000 / len(pollers)
-    for poller in pollers:  # evenly, as they would be after a while
+    for poller in pollers:  # evenly spread, as in the long run
         poller.pull_all()
         await asyncio.sleep(spread_s)
     cpu_s, began_s = broker.cpu_s(), time.monotonic()
@@ -341,7 +342,7 @@ PARTS: Final[dict[str, Callable[[BrokerProcess, argparse.Namespace], Any]]] = {"
 
 
 def main() -> None:
-    """Measure, and print what came of it."""
+    """Measure, and print the figures."""
     options = parse_arguments()
     figures: dict[str, object] = {}
     for name in options.only:
@@ -356,14 +357,14 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), default=sorted(PARTS))
     parser.add_argument("--members", type=int, default=1_000)
     parser.add_argument("--queues", type=int, default=1_000)
     parser.add_argument("--leavers", type=int, default=100)
     parser.add_argument("--polls", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=30, help="how long the broker is left alone with its polls")
+    parser.add_argument("--seconds", type=float, default=30, help="how long the broker idles with its polls")
     parser.add_argument("--wakes", type=int, default=500, help="messages that wake ten polls each")
     parser.add_argument("--json", action="store_true", help="figures as one JSON object")
     return parser.parse_args()

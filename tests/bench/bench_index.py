@@ -1,12 +1,11 @@
-"""CPU of the index: per key put into a file of full size, per message on the way through the store.
+"""CPU of the index: per key put into a file of full size, and per message through the store.
 
     python -m tests.bench.bench_index [--batch 512] [--keys 1000000] [--messages 100000] [--rounds 7] [--directory DIR]
 
-Three figures, as minimum and median (user + system CPU of this process; on a shared machine trust the minimum):
-
+Three figures, as minimum and median (user + system CPU of this process; on a shared machine use the minimum):
     put       IndexFile.put of keys that are in memory, ns per key, in batches, by NumPy, hashing included; budget 350
-    few       the same one message (two keys) at a time, the plain way
-    message   put + commit + dispatch of a 1 KiB message with UNIQ_KEY and one of KEYS, in turns of 128: with the
+    few       the same for one message (two keys) at a time, without NumPy
+    message   put + commit + dispatch of a 1 KiB message with UNIQ_KEY and one of KEYS, in batches of 128: with the
               index minus without it, in the same round; budget 1,000
 """
 
@@ -37,7 +36,7 @@ cpu = time.process_time_ns
 
 
 def put_keys(directory: Path, count: int, batch: int) -> float:
-    """ns per key."""
+    """Return ns per key."""
     keys = [
         key for n in range(count // 2) for key in (f"BenchmarkTopic#{unique(n)}".encode(), b"BenchmarkTopic#k%d" % n)
     ]
@@ -55,7 +54,7 @@ def put_keys(directory: Path, count: int, batch: int) -> float:
 
 
 def put_messages(directory: Path, count: int, *, is_indexed: bool) -> float:
-    """ns per message."""
+    """Return ns per message."""
     config = StoreConfig(store_path_root_dir=directory / "store", message_index_enable=is_indexed)
     store = MessageStore(config, lambda: NOW_MS)
     store.load()
@@ -99,7 +98,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=1_000_000, help="keys per round")
     parser.add_argument("--messages", type=int, default=100_000, help="messages per round")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--directory", type=Path, default=None, help="where to make the files (default: TMPDIR)")
+    parser.add_argument("--directory", type=Path, default=None, help="directory of the files (default: TMPDIR)")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="bench-index-", dir=options.directory))
     try:

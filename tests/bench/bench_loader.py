@@ -1,12 +1,12 @@
-"""What the loader of mqbench costs by itself: CPU per message, against a sink that stores nothing.
+"""Cost of mqbench's loader itself: CPU per message, against a sink that stores nothing.
 
     python -m tests.bench.bench_loader                         # 256 x 4 in flight, 1 KiB, the best of 5 rounds
     python -m tests.bench.bench_loader --in-flight 16 --rounds 9
 
-The sink is a process of its own that answers each frame with the same bytes but for the opaque. Counted are user and
-system time of this process; the kernel's half of a send over the loopback address is among them.
+The sink is a separate process; its response to each frame differs only in the opaque. The figure is user and system
+time of this process, including the kernel's half of a send over the loopback address.
 
-Budget: 1 us per message at 256 x 4 on a quiet machine.
+Budget: 1 us per message at 256 x 4 on an idle machine.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main() -> None:
     """Run the benchmark and print its figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--connections", type=int, default=4)
-    parser.add_argument("--in-flight", type=int, default=256, help="on each connection")
+    parser.add_argument("--in-flight", type=int, default=256, help="per connection")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0)
     options = parser.parse_args()
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def sink(pipe: Connection) -> None:
-    """Answer every frame, for ever; tells its port first."""
+    """Send the port, then respond to every frame, forever."""
     with socket.create_server(("127.0.0.1", 0)) as server, selectors.DefaultSelector() as selector:
         selector.register(server, selectors.EVENT_READ, None)
         pipe.send(server.getsockname()[1])
@@ -68,7 +68,7 @@ def sink(pipe: Connection) -> None:
 
 
 def answer(connected: socket.socket, rest: bytearray) -> bool:
-    """Read, and answer what is whole; False at the end of the stream."""
+    """Read, and respond to whole frames; return False at the end of the stream."""
     data = connected.recv(READ_BYTES)
     rest += data
     at, answers = 0, []

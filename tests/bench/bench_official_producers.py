@@ -1,9 +1,9 @@
-"""Two builds in turns under RocketMQ's own Java producers with bodies of mixed sizes, on a machine as it is.
+"""Two builds alternately under RocketMQ's own Java producers with bodies of mixed sizes.
 
     python -m tests.bench.bench_official_producers ../before --interpreted --rounds 10 --seconds 5
 
-The loads of `tests.bench.builds` send messages of one size in one header layout, from frames encoded beforehand, while
-all free memory is taken. This load does neither, so it shows what an optimization for uniform sends is worth to users.
+The loads of `tests.bench.builds` send messages of one size in one header layout, from frames encoded in advance, while
+all free memory is taken. This load does neither, so it shows the value of an optimization for uniform sends to users.
 Printed: sends/s, broker CPU per message, and the median ratio of this build to the other with its 95 % interval.
 """
 

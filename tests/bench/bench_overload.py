@@ -1,21 +1,21 @@
-"""What peers that know no measure do to a broker's memory, and to a client that does.
+"""Effect of unlimited peers on a broker's memory, and on a client that limits itself.
 
-    python -m tests.bench.bench_overload                                   # everybody at once, 20 s
+    python -m tests.bench.bench_overload                                   # all crowds at once, 20 s
     python -m tests.bench.bench_overload --only senders --seconds 10
     python -m tests.bench.bench_overload --only pullers halves --set transferMsgByHeap=true
 
-A fresh `mqbroker` on a temporary store; each crowd is one process with one thread, so that the broker has a core of
-its own:
+A fresh `mqbroker` runs on a temporary store; each crowd is one process with one thread, so that the broker has a core
+of its own:
 
-    senders   1,000 connections that send 1 KiB messages as fast as they are read, without a limit on what is in flight
-    pullers   100 connections that ask for messages as fast as they are read, and never read an answer
-    parked    100 connections that ask for messages of empty queues as fast as they are read, and would wait for them
+    senders   1,000 connections that send 1 KiB messages as fast as the broker reads, without a limit in flight
+    pullers   100 connections that send pulls as fast as the broker reads, and never read a response
+    parked    100 connections that send pulls of empty queues, with suspension, as fast as the broker reads
     stalled   100 connections that announce a frame of 16 MiB, send a little of it, and stop
-    halves    1,000 connections that announce a frame of 16 MiB and send half of it, as far as they are read
+    halves    1,000 connections that announce a frame of 16 MiB and send half of it, as far as the broker reads
 
-Meanwhile a polite client sends one message of 1 KiB at a time, 100 a second. Printed: the broker's RssAnon (sampled 20
-times a second; the mapped log does not count), what the polite client waited and was told, and what the crowds got.
-Budget: RssAnon below 300 MB, the polite client's p99 below 100 ms.
+At the same time, a limited client sends one message of 1 KiB at a time, 100 per second. Printed: the broker's RssAnon
+(sampled 20 times per second; the mapped log does not count), the limited client's latencies and response codes, and the
+crowds' results. Budget: RssAnon below 300 MB, the limited client's p99 below 100 ms.
 """
 
 import argparse
@@ -52,11 +52,11 @@ SAMPLE_S: Final = 0.05
 POLITE_EVERY_S: Final = 0.01
 CALM_S: Final = 2.0
 PATIENCE_S: Final = 3.0
-"""As long as a client waits for the answer to a send."""
+"""How long a client waits for the response to a send."""
 
 
 def main() -> None:
-    """Run the crowds and print what they did."""
+    """Run the crowds and print the figures."""
     options = parse_arguments()
     with tempfile.TemporaryDirectory(prefix="bench-overload-", dir=options.directory) as directory:
         broker = BrokerProcess(Path(directory), dict(pair.split("=", 1) for pair in options.set))
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--senders", type=int, default=1000, help="connections")
@@ -78,29 +78,29 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--halves", type=int, default=1000)
     parser.add_argument("--only", nargs="+", choices=sorted(CROWDS), default=sorted(CROWDS), help="crowds to run")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
-    parser.add_argument("--directory", help="where the temporary store is made")
+    parser.add_argument("--directory", help="directory of the temporary store")
     parser.add_argument("--json", action="store_true", help="figures as one JSON object")
     return parser.parse_args()
 
 
 def measure(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, object]:
-    """Let everybody loose, watch the broker, collect."""
+    """Start all crowds, sample the broker, collect the results."""
     ask(broker.port, create_topic(QUEUES))
     ask(broker.port, create_topic(QUEUES, QUIET))
     fill(broker.port)
     idle_mb = rss_anon_mb(broker.pid)
     deadline = time.time() + options.seconds
     crowds = {name: Crowd(name, broker.port, getattr(options, name), deadline) for name in options.only}
-    polite = Crowd("polite", broker.port, 1, deadline)
+    limited = Crowd("limited", broker.port, 1, deadline)
     samples = [idle_mb]
     cpu_s = broker.cpu_s()
     while time.time() < deadline:
         samples.append(rss_anon_mb(broker.pid))
         time.sleep(SAMPLE_S)
     cpu_s = broker.cpu_s() - cpu_s
-    told: dict[str, object] = polite.result()
+    results: dict[str, object] = limited.result()
     for crowd in crowds.values():
-        told |= crowd.result()
+        results |= crowd.result()
         samples.append(rss_anon_mb(broker.pid))
     for _ in range(int(CALM_S / SAMPLE_S)):
         time.sleep(SAMPLE_S)
@@ -110,12 +110,12 @@ def measure(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, obj
         "rss_anon_mb_before": round(idle_mb, 1),
         "rss_anon_mb_after": round(samples[-1], 1),
         "broker_cpu_percent": round(cpu_s / options.seconds * 100),
-        **told,
+        **results,
     }
 
 
 def fill(port: int) -> None:
-    """Messages for those who pull."""
+    """Send messages for the pullers."""
     stream = Stream(port)
     for number in range(FILLED):
         stream.socket.sendall(send_frame(number, number % QUEUES, BODY, JSON))
@@ -124,7 +124,7 @@ def fill(port: int) -> None:
 
 
 def rss_anon_mb(pid: int) -> float:
-    """Memory of a process that is nothing but its own."""
+    """Return the anonymous memory of a process in MB."""
     status = Path(f"/proc/{pid}/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")) / 1024
 
@@ -134,22 +134,22 @@ class Crowd:
 
     def __init__(self, name: str, port: int, count: int, deadline: float) -> None:
         self._pipe, end = multiprocessing.Pipe()
-        run = polite_client if name == "polite" else run_crowd
+        run = limited_client if name == "limited" else run_crowd
         self._process = multiprocessing.Process(target=run, args=(name, port, count, deadline, end), name=name)
         self._process.start()
 
     def result(self) -> dict[str, object]:
-        """What the process says in the end."""
+        """Return the result that the process sends at its end."""
         figures: dict[str, object] = self._pipe.recv()
         self._process.join()
         return figures
 
 
-# --------------------------------------------------------------------------------------------------------------- polite
+# --------------------------------------------------------------------------------------------------------------- limited
 
 
-def polite_client(_name: str, port: int, _count: int, deadline: float, pipe: Pipe) -> None:
-    """One send at a time, on a beat; a late answer counts as long as it took."""
+def limited_client(_name: str, port: int, _count: int, deadline: float, pipe: Pipe) -> None:
+    """One send at a time, at a fixed rate; a late response counts with its whole latency."""
     waits_ms: list[float] = []
     codes: Counter[str] = Counter()
     stream = Stream(port)
@@ -170,16 +170,16 @@ def polite_client(_name: str, port: int, _count: int, deadline: float, pipe: Pip
     cuts = quantiles(waits_ms, n=100)
     pipe.send(
         {
-            "polite_p50_ms": round(cuts[49], 1),
-            "polite_p99_ms": round(cuts[98], 1),
-            "polite_max_ms": round(max(waits_ms), 1),
-            "polite_answers": dict(codes),
+            "limited_p50_ms": round(cuts[49], 1),
+            "limited_p99_ms": round(cuts[98], 1),
+            "limited_max_ms": round(max(waits_ms), 1),
+            "limited_responses": dict(codes),
         }
     )
 
 
 class Stream:
-    """A connection on which answers are waited for one by one."""
+    """A connection that waits for responses one by one."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
@@ -187,7 +187,7 @@ class Stream:
         self._stream = self.socket.makefile("rb")
 
     def receive_code(self) -> int:
-        """The code of the next answer. TimeoutError."""
+        """Return the code of the next response. Raises TimeoutError."""
         size, word = struct.unpack(">iI", self._stream.read(8))
         header = json.loads(self._stream.read(word & 0xFFFFFF))
         self._stream.read(size - 4 - (word & 0xFFFFFF))
@@ -199,11 +199,11 @@ class Stream:
 
 
 class Member:
-    """One connection of a crowd: it writes `block` over and over, or once, and reads answers or does not."""
+    """One connection of a crowd: it writes `block` repeatedly or once, and reads responses or not."""
 
     def __init__(self, port: int, block: bytes, *, repeat: bool, reads: bool) -> None:
         self.socket = socket.socket()
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)  # what is sent shall be the broker's
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)  # the broker buffers, not we
         if not reads:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.socket.connect(("127.0.0.1", port))
@@ -216,11 +216,11 @@ class Member:
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing more to write."""
+        """Whether everything is written."""
         return self._at == len(self._block) and not self._repeat
 
     def write(self) -> None:
-        """Write as much as is taken."""
+        """Write as much as the socket accepts."""
         if self._at == len(self._block):
             self._at = 0
         try:
@@ -232,22 +232,22 @@ class Member:
 
 
 def senders_block() -> bytes:
-    """Sends of 1 KiB."""
+    """Return sends of 1 KiB."""
     return b"".join(send_frame(number, number % QUEUES, BODY, JSON) for number in range(64))
 
 
 def pullers_block() -> bytes:
-    """Pulls of what is there, from the first offset on, 32 messages each."""
+    """Return pulls of existing messages, from the first offset on, 32 messages each."""
     return b"".join(pull_frame(number, TOPIC) for number in range(64))
 
 
 def parked_block() -> bytes:
-    """Pulls of what does not come."""
+    """Return pulls of an offset without a message."""
     return b"".join(pull_frame(number, QUIET) for number in range(64))
 
 
 def pull_frame(number: int, topic: str) -> bytes:
-    """One pull that brings its subscription along and would wait."""
+    """Return one pull with its own subscription and suspension."""
     header = PullMessageHeader(
         consumer_group="Deaf",
         topic=topic,
@@ -266,7 +266,7 @@ def pull_frame(number: int, topic: str) -> bytes:
 
 
 def announcing(size: int) -> bytes:
-    """The first `size` bytes of a frame as large as may be."""
+    """Return the first `size` bytes of a frame of the maximum size."""
     header = b'{"code":310,"opaque":1}'
     prefix = encode_prefix(JSON, len(header), LARGEST - 8 - len(header))
     return (prefix + header).ljust(size, b"x")
@@ -279,11 +279,11 @@ CROWDS: Final[dict[str, tuple[Callable[[], bytes], bool, bool]]] = {
     "stalled": (lambda: announcing(1000), False, False),
     "halves": (lambda: announcing(LARGEST // 2), False, False),
 }
-"""What each member writes, whether again and again, and whether it reads."""
+"""The block of each member, whether it is repeated, and whether the member reads."""
 
 
 def run_crowd(name: str, port: int, count: int, deadline: float, pipe: Pipe) -> None:
-    """All members until the deadline; tells how many answers of which code came, and what was sent."""
+    """Run all members until the deadline; send the number of responses by code, and the bytes sent."""
     make_block, repeat, reads = CROWDS[name]
     block = make_block()
     answers: Counter[str] = Counter()
@@ -314,12 +314,12 @@ def run_crowd(name: str, port: int, count: int, deadline: float, pipe: Pipe) -> 
 
 
 def interest(member: Member) -> int:
-    """What a member waits for."""
+    """Return the events that a member waits for."""
     return selectors.EVENT_WRITE | selectors.EVENT_READ if member.reads else selectors.EVENT_WRITE
 
 
 def serve(member: Member, events: int, answers: Counter[str]) -> None:
-    """Let one member do what it can. ConnectionError or EOFError: it was closed."""
+    """Let one member read and write. Raises ConnectionError or EOFError if the connection was closed."""
     if events & selectors.EVENT_WRITE:
         member.write()
     if events & selectors.EVENT_READ:

@@ -1,10 +1,10 @@
-"""What a pull costs the broker: CPU per pull that finds messages, per pull that is parked, and per pull that is woken.
+"""Cost of a pull to the broker: CPU per pull that finds messages, per parked pull, and per woken pull.
 
     python -m tests.bench.bench_pull                    # 4,000 pulls of 32 x 1 KiB; 10,000 parked
     python -m tests.bench.bench_pull --wanted 1 --parked 1000
 
-Processors over a real store, connections without sockets: requests come as encoded frames, answers end where they would
-be handed to the kernel. CPU of this process, the best of five rounds.
+Processors run over a real store, with connections without sockets: requests are encoded frames; responses end where the
+kernel would take them. CPU of this process, the best of five rounds.
 """
 
 import argparse
@@ -24,7 +24,7 @@ LOOP_TURN = 8
 
 
 class NowhereTransport(MemoryTransport):
-    """Takes everything and keeps nothing."""
+    """Accepts all bytes and discards them."""
 
     def write(self, data: object) -> None:
         pass
@@ -74,7 +74,7 @@ async def measure(options: argparse.Namespace) -> None:
 
 
 def nowhere(parts: BrokerParts) -> Peer:
-    """A client that is not there."""
+    """Return a client without a socket."""
     peer = parts.peer()
     peer.transport = NowhereTransport(("127.0.0.9", 4321))
     peer.connection.connection_made(peer.transport)
@@ -82,7 +82,7 @@ def nowhere(parts: BrokerParts) -> Peer:
 
 
 async def feed(peer: Peer, frames: Iterable[bytes], first: int = 1) -> None:
-    """Each frame as a read of its own, LOOP_TURN of them in a turn of the event loop."""
+    """Feed each frame as a separate read, LOOP_TURN of them per event-loop iteration."""
     for number, data in enumerate(frames, first):
         peer.connection.get_buffer(-1)[: len(data)] = data
         peer.connection.buffer_updated(len(data))
@@ -92,7 +92,7 @@ async def feed(peer: Peer, frames: Iterable[bytes], first: int = 1) -> None:
 
 
 async def report(what: str, count: int, work: Callable[[], Awaitable[object]], rounds: int = ROUNDS) -> None:
-    """Print the CPU per piece of work."""
+    """Print the CPU per unit of work."""
     spent = []
     for _ in range(rounds):
         begin = time.process_time_ns()

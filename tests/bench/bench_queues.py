@@ -1,10 +1,10 @@
-"""What many queues cost: time to make and to load them, memory, descriptors, maps.
+"""Cost of many queues: time to create and to load them, memory, descriptors, maps.
 
     python -m tests.bench.bench_queues                      # 100,000 queues: 10,000 topics of 10
     python -m tests.bench.bench_queues --topics 100 --directory /data
 
-Every queue gets a message, then another; the store is stopped and opened again, by a process of its own, which also
-pulls from some queues. Memory is what the process has more than before it opened the store.
+Every queue gets a message, then another. The store is stopped and opened again by a separate process, which also pulls
+from some queues. Memory is the growth of the process since before it opened the store.
 
 Budget: descriptors and maps do not grow with the queues (openQueueFiles bounds the first); 100,000 queues load in 60 s.
 """
@@ -29,7 +29,7 @@ def main() -> None:
     """Run the benchmark and print its figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--topics", type=int, default=10_000)
-    parser.add_argument("--directory", type=Path, help="where the temporary store is made")
+    parser.add_argument("--directory", type=Path, help="directory of the temporary store")
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="bench-queues-", dir=options.directory))
     try:
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def write(directory: Path, topics: int) -> None:
-    """Make the queues, and use each of them twice."""
+    """Create the queues, and put two messages into each."""
     store = opened(directory)
     for turn in ("first", "second"):
         begin, cpu = time.monotonic(), time.process_time()
@@ -81,7 +81,7 @@ def read(directory: Path, topics: int) -> None:
 
 
 def opened(directory: Path) -> MessageStore:
-    """The store, started."""
+    """Return the started store."""
     store = MessageStore(StoreConfig(store_path_root_dir=directory), now_ms)
     store.load()
     store.start()
@@ -96,13 +96,13 @@ def report(what: str, topics: int, begin: float, cpu: float) -> None:
 
 
 def rss_mib() -> float:
-    """Resident memory of this process."""
+    """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
 def maps() -> int:
-    """Memory maps of this process."""
+    """Return the number of memory maps of this process."""
     return len(Path("/proc/self/maps").read_text().splitlines())
 
 

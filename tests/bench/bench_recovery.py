@@ -1,13 +1,13 @@
-"""What opening a store costs: after kill -9, when its log is scanned, and after a clean stop, when it is not.
+"""Cost of opening a store: after kill -9, when its log is scanned, and after a clean stop, when it is not.
 
     python -m tests.bench.bench_recovery                          # 1 GiB after kill -9, then 10 GiB after a clean stop
     python -m tests.bench.bench_recovery --only crash --gib 0.25
     python -m tests.bench.bench_recovery --only clean --gib 1 --cold --directory /data
 
 Another process writes records of 1 KiB with keys and tags into 8 queues, and is killed or stops. The killed store has
-no checkpoint, so that all of its log is scanned, with its pages still in memory; queues and index (`messageIndexSafe`)
-are brought up to date. CPU is user + system time of this process with its threads. `--cold` takes the clean store out
-of memory first.
+no checkpoint, so its whole log is scanned, with its pages still in memory; queues and index (`messageIndexSafe`) are
+brought up to date. CPU is user + system time of this process with its threads. `--cold` evicts the clean store from
+memory first.
 
 Budget: 15 s of CPU for 1 GiB after kill -9; less than 1 s for the clean restart, whatever the size of the log.
 """
@@ -33,8 +33,8 @@ def main() -> None:
     parser.add_argument("--only", choices=("crash", "clean"))
     parser.add_argument("--gib", type=float, help="bytes of log in GiB (default: 1 after kill -9, 10 after a stop)")
     parser.add_argument("--queues", type=int, default=8)
-    parser.add_argument("--cold", action="store_true", help="take the stopped store out of memory before it is opened")
-    parser.add_argument("--directory", type=Path, help="where the temporary store is made")
+    parser.add_argument("--cold", action="store_true", help="evict the stopped store from memory before it is opened")
+    parser.add_argument("--directory", type=Path, help="directory of the temporary store")
     options = parser.parse_args()
     if options.only != "clean":
         crash(options, options.gib or 1)
@@ -70,7 +70,7 @@ def clean(options: argparse.Namespace, gib: float) -> None:
 
 
 def opened(config: StoreConfig) -> tuple[float, float, int]:
-    """Wall clock and CPU seconds of opening a store, and how many records that read."""
+    """Return wall-clock and CPU seconds of opening a store, and the number of records read."""
     store = MessageStore(config, now_ms)
     wall, cpu = time.monotonic(), time.process_time()
     recovered = store.load()

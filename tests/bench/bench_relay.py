@@ -1,14 +1,14 @@
-"""The least that a message takes from process to process at a fixed rate: the table's end to end without a broker.
+"""The minimum latency from process to process at a fixed rate: the end-to-end row of the table without a broker.
 
     python -m tests.bench.bench_relay                          # 5 rounds of 2 s at 10,000 messages/s
     python -m tests.bench.bench_relay --rate 2000 --seconds 5
-    python -m tests.bench.bench_relay --work-us 18 36 22       # as busy as our producer, broker and consumer
+    python -m tests.bench.bench_relay --work-us 18 36 22       # the CPU of our producer, broker and consumer
 
-A producer writes, every millisecond, the messages that are due; a relay in a second process writes on what it has read;
-a consumer in a third takes the time. Nothing is decoded, stored or answered. What `tests.bench.table` finds for
-"end to end" in the same hour cannot be below this: it is the machine, which wakes three processes on two cores. With
-`--work-us` each of them is also busy for so long with each message, and what is found is what those can reach who need
-that much CPU.
+A producer writes the due messages every millisecond; a relay in a second process forwards all bytes it reads; a
+consumer in a third process takes the time. Nothing is decoded, stored or acknowledged. The "end to end" row of
+`tests.bench.table` in the same hour cannot be below this: it is the cost of waking three processes on two cores. With
+`--work-us`, each process is also busy for that time per message, which gives the minimum for processes with that CPU
+per message.
 """
 
 import argparse
@@ -29,13 +29,13 @@ from skylarkmq.clients.mqbench.histogram import Histogram
 from tests.bench.peers.end_to_end import NS, TICK_NS, WARMUP_S
 from tests.bench.peers.ticks import strike
 
-MESSAGE_BYTES: Final = 1300  # a body of 1 KiB with what goes around it
+MESSAGE_BYTES: Final = 1300  # a body of 1 KiB with headers
 DUE: Final = Struct(">q")
 PERCENTILES: Final = (50, 90, 99, 99.9)
 
 
 class Relay(asyncio.Protocol):
-    """What one end sends, the other one gets."""
+    """Passes on all bytes that it receives."""
 
     transport: asyncio.Transport
 
@@ -44,7 +44,7 @@ class Relay(asyncio.Protocol):
         self._work_us = work_us
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep what is written to."""
+        """Store the transport."""
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
@@ -54,14 +54,14 @@ class Relay(asyncio.Protocol):
 
 
 def be_busy(us: float) -> None:
-    """Use a core for so long."""
+    """Use a core for this time."""
     until_ns = time.perf_counter_ns() + us * 1000
     while time.perf_counter_ns() < until_ns:
         pass
 
 
 async def relay(work_us: float, pipe: Connection) -> None:
-    """The second process: the connection that came first is the consumer's."""
+    """The second process: the first connection is the consumer's."""
     ends: list[Relay] = []
 
     def pass_on(data: bytes) -> None:
@@ -77,7 +77,7 @@ async def relay(work_us: float, pipe: Connection) -> None:
 
 
 async def consume(work_us: float, port: int, messages: int, pipe: Connection) -> None:
-    """The third process: the ages of all messages, in nanoseconds."""
+    """The third process: measure the ages of all messages, in nanoseconds."""
     ages: list[int] = []
     rest = b""
     done = asyncio.Event()
@@ -98,7 +98,7 @@ async def consume(work_us: float, port: int, messages: int, pipe: Connection) ->
 
 
 async def produce(work_us: float, port: int, rate: int, ticks: int) -> None:
-    """The first process: in every tick what is due, in one write."""
+    """The first process: write the due messages of every tick at once."""
     filling = os.urandom(MESSAGE_BYTES - DUE.size)
     transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, "127.0.0.1", port)
     start_ns, sent = time.monotonic_ns() + TICK_NS, 0
@@ -119,7 +119,7 @@ def _run(work: Callable[..., Coroutine[object, object, None]], *arguments: objec
 
 
 def measured(rate: int, seconds: float, work_us: Sequence[float]) -> tuple[float, ...]:
-    """Percentiles of one round, in milliseconds."""
+    """Return percentiles of one round, in milliseconds."""
     at_producer, at_relay, at_consumer = work_us
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -148,10 +148,12 @@ def measured(rate: int, seconds: float, work_us: Sequence[float]) -> tuple[float
 def main() -> None:
     """Measure and print the medians of the rounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=int, default=10_000, help="messages a second")
+    parser.add_argument("--rate", type=int, default=10_000, help="messages per second")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of a round")
-    parser.add_argument("--work-us", type=float, nargs=3, default=(0, 0, 0), metavar="US", help="of CPU, per message")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a round")
+    parser.add_argument(
+        "--work-us", type=float, nargs=3, default=(0, 0, 0), metavar="US", help="CPU per message of each"
+    )
     options = parser.parse_args()
     rounds = [measured(options.rate, options.seconds, options.work_us) for _ in range(options.rounds)]
     for name, values in zip(PERCENTILES, zip(*rounds, strict=True), strict=True):

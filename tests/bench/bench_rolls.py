@@ -1,11 +1,11 @@
-"""Whether a send notices that the log turns to its next segment: latencies with many rolls and with none, side by side.
+"""Effect of segment rolls on sends: latencies with many rolls and with none, side by side.
 
     python -m tests.bench.bench_rolls                       # 50 rolls of 16 MiB against one segment, 3 rounds
     python -m tests.bench.bench_rolls --rolls 10 --rounds 1 --directory /data
 
-Two stores in one process take the same batches in turn: `mappedFileSizeCommitLog` of one is 16 MiB, of the other it
-holds everything. What is timed is what the senders of a batch wait for: put, commit, dispatch. Batches come at a steady
-rate, so that allocator and flusher work beside them as they do in a broker.
+Two stores in one process take the same batches alternately: `mappedFileSizeCommitLog` of one is 16 MiB; the other one
+has a single segment. The figure is the time that the producers of a batch wait: put, commit, dispatch. Batches arrive
+at a steady rate, so that allocator and flusher work at the same time, as they do in a broker.
 
 Budget: the 99.9th percentile with rolls is no worse than without (median of the rounds; 10 % is noise).
 """
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument(
         "--mib-per-second", type=int, default=100, help="for both stores together; 0: as fast as it goes"
     )
-    parser.add_argument("--directory", type=Path, help="where the temporary stores are made")
+    parser.add_argument("--directory", type=Path, help="directory of the temporary stores")
     options = parser.parse_args()
     ratios = []
     for number in range(options.rounds):
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace) -> tuple[list[int], list[int], list[int]]:
-    """Nanoseconds of each batch with rolls, and without; then those of the batches in which a roll happened."""
+    """Return the nanoseconds of each batch with rolls, and without; then those of the batches with a roll."""
     root = Path(tempfile.mkdtemp(prefix="bench-rolls-", dir=options.directory))
     sizes = SEGMENT_BYTES, SEGMENT_BYTES * (options.rolls + 2)
     try:
@@ -78,7 +78,7 @@ def measure(options: argparse.Namespace) -> tuple[list[int], list[int], list[int
 
 
 def opened(root: Path, segment_size: int) -> MessageStore:
-    """A fresh store."""
+    """Return a fresh store."""
     store = MessageStore(StoreConfig(store_path_root_dir=root, mapped_file_size_commit_log=segment_size), now_ms)
     store.load()
     store.start()
@@ -89,7 +89,7 @@ BODY = memoryview(bytes(range(256)) * 4)
 
 
 def send(store: MessageStore, count: int) -> int:
-    """Nanoseconds of one batch."""
+    """Return the nanoseconds of one batch."""
     appends = [append(number, 4, BODY) for number in range(count)]
     begin = time.perf_counter_ns()
     for one in appends:
@@ -99,7 +99,7 @@ def send(store: MessageStore, count: int) -> int:
 
 
 def percentile(values: list[int], percent: float) -> int:
-    """The value that so many percent do not exceed."""
+    """Return the value that `percent` % of the values do not exceed."""
     return sorted(values)[min(len(values) - 1, int(len(values) * percent / 100))]
 
 

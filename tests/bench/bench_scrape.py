@@ -1,13 +1,13 @@
-"""What a scrape costs a busy-looking broker: samples, duration, CPU, and how long it holds the event loop.
+"""Cost of a scrape of a busy broker: samples, duration, CPU, and how long it blocks the event loop.
 
     python -m tests.bench.bench_scrape                       # about 5,000 samples
     python -m tests.bench.bench_scrape --topics 1000 --groups 500
     python -m tests.bench.bench_scrape --format text --rounds 50
 
-A broker runs in this process with topics, messages, groups with members, committed offsets and lag. It is scraped over
-HTTP by a thread, again and again, while a task in the broker's loop notes how late it is let on: the longest time that
-anything held the loop, by the clock, and of that the CPU time, which leaves out what the machine did meanwhile.
-Budget: 5,000 samples in less than 200 ms, the loop never held for more than 10 ms.
+A broker runs in this process with topics, messages, groups with members, committed offsets and lag. A thread scrapes it
+over HTTP repeatedly. A task in the broker's loop measures the longest time between two iterations, by the clock and as
+CPU time; the latter excludes other work of the machine. Budget: 5,000 samples in less than 200 ms, the loop never
+blocked for more than 10 ms.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--topics", type=int, default=200)
     parser.add_argument("--queues", type=int, default=8, help="per topic")
-    parser.add_argument("--groups", type=int, default=130, help="each consumes one topic")
+    parser.add_argument("--groups", type=int, default=130, help="number of groups, which consume one topic each")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--format", choices=ACCEPT, default="openmetrics")
     parser.add_argument("--gzip", action="store_true")
@@ -86,7 +86,7 @@ async def measure(directory: Path, options: argparse.Namespace) -> dict[str, obj
 
 
 def fill(broker: Broker, options: argparse.Namespace) -> None:
-    """Topics with messages in all queues, groups with members that have consumed half of them."""
+    """Create topics with messages in all queues, and groups whose members have consumed half of them."""
     for number in range(options.topics):
         broker.topics.update(TopicConfig(name_of(number), options.queues, options.queues))
         for queue_id in range(options.queues):
@@ -106,12 +106,12 @@ def fill(broker: Broker, options: argparse.Namespace) -> None:
 
 
 def name_of(number: int) -> str:
-    """A topic's name, of a usual length."""
+    """Return a topic's name of a usual length."""
     return f"orders-of-region-{number:05d}"
 
 
 async def scrape_once(url: str, options: argparse.Namespace) -> tuple[float, float, float, float, float, str]:
-    """Seconds and CPU of one scrape, the longest holds meanwhile, and in a time as long without one; the text."""
+    """Return seconds, CPU and longest blocks of a scrape, the longest blocks of an equal time without it, and the text."""
     watch = Watch()
     began, cpu = time.perf_counter(), time.process_time()
     text = await asyncio.to_thread(fetch, url, options)
@@ -123,7 +123,7 @@ async def scrape_once(url: str, options: argparse.Namespace) -> tuple[float, flo
 
 
 def fetch(url: str, options: argparse.Namespace) -> str:
-    """The page, asked for as Prometheus does, without parsing it: that would hold the loop by the GIL."""
+    """Return the page, requested like Prometheus does, without parsing it: that would hold the GIL."""
     request = urllib.request.Request(url, headers={"Accept": ACCEPT[options.format]})
     if options.gzip:
         request.add_header("Accept-Encoding", "gzip")
@@ -133,7 +133,7 @@ def fetch(url: str, options: argparse.Namespace) -> str:
 
 
 class Watch:
-    """A task that runs once per loop turn and notes the longest time between two of them."""
+    """A task that runs once per event-loop iteration and measures the longest time between two of them."""
 
     def __init__(self) -> None:
         self._task = asyncio.create_task(self._look())
@@ -149,19 +149,19 @@ class Watch:
             last, last_cpu = now, now_cpu
 
     async def stop(self) -> tuple[float, float]:
-        """The longest time between two turns of the loop, and the most CPU time; seconds."""
+        """Return the longest time between two iterations, and the largest CPU time; seconds."""
         self._task.cancel()
         await asyncio.wait([self._task])
         return self._longest_s, self._longest_cpu_s
 
 
 def slice_of(text: str) -> float:
-    """What the broker itself says of the scrape before."""
+    """Return the broker's own measurement of the previous scrape."""
     return next((float(line.rpartition(" ")[2]) for line in lines_of(text, "skylark_scrape_hold_seconds")), 0.0)
 
 
 def lines_of(text: str, name: str) -> Iterator[str]:
-    """The samples of a name."""
+    """Yield the samples of a name."""
     return (line for line in text.splitlines() if line.startswith(name))
 
 

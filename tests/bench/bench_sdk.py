@@ -1,15 +1,15 @@
-"""What our SDK costs its users: CPU of a producer's and of a push consumer's process per message.
+"""Cost of our SDK to its users: CPU of the processes of a producer and of a push consumer per message.
 
     mqbroker &
     python -m tests.bench.bench_sdk 127.0.0.1:9876                        # of any broker behind that name server
     python -m tests.bench.bench_sdk 127.0.0.1:9876 --rate 2000 --rounds 5
 
-    producer alone          `send_nowait`, what is due each millisecond at once; nobody reads
-    consumer alone          what that left, read by a new group: pulls of 32
-    producer, consumer      the same at the same time, each in a process of its own: pulls of a few messages
+    producer alone          `send_nowait` of all due messages each millisecond, without a consumer
+    consumer alone          a new group reads these messages: pulls of 32
+    producer, consumer      both at the same time, in separate processes: pulls of a few messages
 
-User and system time, taken every 50 ms: the least, and the median, of all such slices. Bodies of 1 KiB, TAGS and one
-KEY; the handler does nothing.
+User and system time, sampled every 50 ms: the minimum and the median of all samples. Bodies of 1 KiB, TAGS and one KEY;
+the handler does nothing.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def one_round(namesrv: str, rate: int, count: int) -> dict[str, list[float]]:
-    """The slices of one round, each with a topic of its own."""
+    """Return the samples of one round; each round has its own topic."""
     topic = asyncio.run(new_topic(namesrv))
     alone = {
         "producer alone": Aside(produce, namesrv, topic, rate, count).end(),
@@ -65,7 +65,7 @@ def one_round(namesrv: str, rate: int, count: int) -> dict[str, list[float]]:
 
 
 class Aside:
-    """Work in a process of its own. It has begun when this is made; `end` gives what it measured."""
+    """Work in a separate process, which is ready after the constructor; `end` returns its measurements."""
 
     def __init__(self, work: object, *arguments: object) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -76,7 +76,7 @@ class Aside:
         assert self._ours.recv() == "ready"
 
     def end(self) -> list[float]:
-        """Wait for it."""
+        """Wait for the process."""
         slices: list[float] = self._ours.recv()
         self._process.join()
         return slices
@@ -88,7 +88,7 @@ def _run(work: Any, pipe: Connection, *arguments: object) -> None:
 
 
 async def new_topic(namesrv: str) -> str:
-    """A topic with one message."""
+    """Create a topic with one message; return its name."""
     topic = f"BenchSdk-{time.time_ns()}"
     async with Producer("bench-sdk", namesrv=namesrv) as producer:
         await producer.send(Message(topic, BODY))
@@ -114,7 +114,7 @@ async def produce(pipe: Connection, namesrv: str, topic: str, rate: int, count: 
 
 
 async def consume(pipe: Connection, namesrv: str, topic: str, count: int) -> None:
-    """Read the topic from its beginning until so many messages were handled."""
+    """Read the topic from its beginning until `count` messages were handled."""
     over = asyncio.Event()
     handled = 0
 
@@ -134,7 +134,7 @@ async def consume(pipe: Connection, namesrv: str, topic: str, count: int) -> Non
 
 
 class Slices:
-    """CPU of this process per message, µs, slice by slice; `count` tells how many messages there were so far."""
+    """CPU of this process per message, µs, sample by sample; `count` returns the messages so far."""
 
     def __init__(self, count: Callable[[], int]) -> None:
         gc.freeze()
@@ -143,7 +143,7 @@ class Slices:
         self._begin()
 
     def end(self) -> list[float]:
-        """The slices so far; those with next to no message left out."""
+        """Return the samples so far, except those with almost no messages."""
         self._timer.cancel()
         return self._slices
 

@@ -1,12 +1,12 @@
-"""What one accepted send costs the broker: CPU per message, sends per second, start-up time, resident memory.
+"""Cost of an accepted send to the broker: CPU per message, sends per second, start-up time, resident memory.
 
     python -m tests.bench.bench_send                      # 4 connections x 256 in flight, 1 KiB, JSON headers, 10 s
     python -m tests.bench.bench_send --seconds 30 --in-flight 1 --connections 1
     python -m tests.bench.bench_send --dialect binary     # or msgpack
 
-A fresh `mqbroker` runs as a process of its own on a temporary store. The load generator sends frames that were encoded
-beforehand, so that it is not what is measured; the broker's CPU is user + system time of its process (/proc), which on
-a shared machine is steadier than throughput. Budget: 10 us of broker CPU per 1 KiB send.
+A fresh `mqbroker` runs as a separate process on a temporary store. The load generator sends frames that were encoded in
+advance, so it is not the bottleneck. The broker's CPU is user + system time of its process (/proc), which on a shared
+machine is steadier than throughput. Budget: 10 us of broker CPU per 1 KiB send.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--in-flight", type=int, default=256, help="per connection")
@@ -58,7 +58,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--body", type=int, default=1024, help="bytes")
     parser.add_argument("--queues", type=int, default=4)
     parser.add_argument("--dialect", choices=tuple(DIALECTS), default="json")
-    parser.add_argument("--directory", help="where the temporary store is made")
+    parser.add_argument("--directory", help="directory of the temporary store")
     parser.add_argument("--json", action="store_true", help="figures as one JSON object")
     return parser.parse_args()
 
@@ -88,28 +88,28 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
-        """The broker's process."""
+        """The broker's process id."""
         return self._process.pid
 
     def cpu_s(self) -> float:
-        """User and system time so far."""
+        """Return user and system time so far."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
     def rss_mb(self) -> float:
-        """Resident memory that is the process's own: RssAnon plus mapped libraries, without the mapped store."""
+        """Return the anonymous memory and the mapped libraries in MB, without the mapped store."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         kib = {line.split(":")[0]: int(line.split()[1]) for line in status.splitlines() if line.startswith("Rss")}
         return (kib["RssAnon"] + kib["RssFile"]) / 1024
 
     def stop(self) -> None:
-        """Stop it the way an operator does."""
+        """Stop the broker by a signal, like an operator."""
         self._process.terminate()
         self._process.wait(timeout=20)
 
 
 def measure(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, object]:
-    """Load the broker and compare its CPU time with the answers received."""
+    """Load the broker and divide its CPU time by the number of responses."""
     dialect = DIALECTS[options.dialect]
     call(broker.port, create_topic(options.queues))
     clients = [Client(broker.port, options, dialect) for _ in range(options.connections)]
@@ -158,7 +158,7 @@ class Client:
         self._next = (start + count) % self._count
 
     def receive(self) -> int:
-        """Read what is there; returns how many answers it held."""
+        """Read the available bytes; return the number of responses in them."""
         data = self._rest + self.socket.recv(262_144)
         at = count = 0
         while len(data) - at >= 4:
@@ -187,7 +187,7 @@ def run(clients: list[Client], seconds: float) -> None:
 
 
 def send_frame(opaque: int, queue_id: int, body: bytes, dialect: int) -> bytes:
-    """One SEND_MESSAGE_V2 with UNIQ_KEY, KEYS and TAGS, as Java's producer sends it."""
+    """Return one SEND_MESSAGE_V2 (310) with UNIQ_KEY, KEYS and TAGS, like Java's producer."""
     uniq = f"C0A8010A0001{opaque:020X}"
     header = SendMessageV2Header(
         producer_group="BenchGroup",
@@ -212,7 +212,7 @@ def send_frame(opaque: int, queue_id: int, body: bytes, dialect: int) -> bytes:
 
 
 def create_topic(queues: int, topic: str = TOPIC) -> bytes:
-    """One UPDATE_AND_CREATE_TOPIC."""
+    """Return one UPDATE_AND_CREATE_TOPIC (17)."""
     header = CreateTopicHeader(
         topic=topic,
         default_topic="TBW102",
@@ -227,7 +227,7 @@ def create_topic(queues: int, topic: str = TOPIC) -> bytes:
 
 
 def call(port: int, frame: bytes, timeout_s: float = 10.0) -> dict[str, object]:
-    """Send one JSON request as soon as the port answers; returns the answer's header."""
+    """Send one JSON request once the port accepts connections; return the response's header."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:

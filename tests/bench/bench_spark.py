@@ -1,16 +1,16 @@
-"""What our Spark sources read, beside a source that has nothing to do: the same Spark, the same columns, turn by turn.
+"""Throughput of our Spark sources, compared with a source without work: the same Spark and columns, alternately.
 
     python -m tests.bench.bench_spark                      # 1 M messages of 1 KiB, local[2], 5 rounds
     python -m tests.bench.bench_spark --rows 200000 --rounds 2
     python -m tests.bench.bench_spark --only constant store
 
-The constant source gives one prepared Arrow batch again and again: what Spark takes to move rows from Python workers
-into its noop sink. The store is written before by a process of its own, and is in memory. Each figure is rows per
-second of a whole query; what counts is the ratio to the constant source within a round. The CPU is that of Spark, its
-Python workers and the broker, all together: on a machine that others use, too, it says more than the time.
+The constant source returns one prepared Arrow batch repeatedly: the time of Spark itself to move rows from Python
+workers into its noop sink. A separate process writes the store in advance, so it is in memory. Each figure is rows per
+second of a whole query; the result is the ratio to the constant source within a round. CPU is the total of Spark, its
+Python workers and the broker: on a shared machine it is more reliable than the time.
 
 The online source reads the same store from a broker on the same cores. Its streams run with AvailableNow, and their
-time is that of their batches (Spark's addBatch), without the seconds in which a query starts.
+time is that of their batches (Spark's addBatch), without the start of a query.
 
 Budget: the store at least 0.55 of the constant source, the broker 0.35.
 """
@@ -37,11 +37,11 @@ from tests.bench.peers.constant_source import ConstantSource
 from tests.harness.daemon import running
 
 BUDGETS: Final = {"store": 0.55, "broker": 0.35, "broker, stream": 0.35}
-RECORD_BYTES: Final = 1234  # about; the store is made a little too large, and has as many rows as it has
+RECORD_BYTES: Final = 1234  # approximately; the store is slightly too large, and its actual row count is used
 
 
 def session(directory: str) -> SparkSession:
-    """Spark on two cores, without its pages."""
+    """Return a session on two cores, without the web UI."""
     root = str(Path(__file__).resolve().parents[2])
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
@@ -61,21 +61,21 @@ def session(directory: str) -> SparkSession:
 
 
 def timed(frame: DataFrame) -> float:
-    """Seconds of a query that reads all and keeps nothing."""
+    """Return the seconds of a query that reads all rows and discards them."""
     begin = time.perf_counter()
     frame.write.format("noop").mode("overwrite").save()
     return time.perf_counter() - begin
 
 
 class Measured(NamedTuple):
-    """What is timed, and how many rows it has."""
+    """The measurement, and its number of rows."""
 
     seconds: Callable[[], float]
     rows: int
 
 
 def streamed(frame: DataFrame, directory: Path) -> float:
-    """Seconds of the batches of a stream that reads what there is."""
+    """Return the seconds of the batches of a stream that reads the existing messages."""
     checkpoint = tempfile.mkdtemp(dir=directory)
     query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
@@ -84,7 +84,7 @@ def streamed(frame: DataFrame, directory: Path) -> float:
 
 @contextmanager
 def broker_of(root: Path) -> Iterator[str]:
-    """Name servers of a broker that serves the store."""
+    """Run a broker that serves the store; yield its name server."""
     settings = {"storePathRootDir": root, "mappedFileSizeCommitLog": 1 << 30, "mappedFileSizeConsumeQueue": 6_000_000}
     with running(directory=root.parent, settings=settings, must_be_consistent=False) as daemon:
 
@@ -97,13 +97,13 @@ def broker_of(root: Path) -> Iterator[str]:
 
 
 def cpu_s() -> float:
-    """User and system time so far of all processes below this one: Spark, its workers, the broker."""
+    """Return the user and system time of all descendant processes: Spark, its workers, the broker."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended in the meantime
             continue
         parents[int(path.parent.name)] = int(fields[1])
         ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))
@@ -111,7 +111,7 @@ def cpu_s() -> float:
 
 
 def is_below(pid: int, parents: dict[int, int]) -> bool:
-    """Whether a process was started by this one, or by one that was."""
+    """Return whether a process is a descendant of this one."""
     while pid > 1:
         pid = parents.get(pid, 0)
         if pid == os.getpid():
@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", help="some of the rows")
-    parser.add_argument("--directory", type=Path, help="where the temporary store is made")
+    parser.add_argument("--directory", type=Path, help="directory of the temporary store")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-spark-", dir=options.directory) as directory:
         root = Path(directory) / "store"
@@ -138,7 +138,7 @@ def main() -> None:
 
 
 def frames(spark: SparkSession, root: Path, namesrv: str, options: argparse.Namespace) -> dict[str, Measured]:
-    """What is measured, each with the number of its rows."""
+    """Return the measurements by name, with their row counts."""
 
     def constant(**more: str) -> DataFrame:
         return spark.read.format("constant").options(rows=str(options.rows), **more).load()
@@ -170,14 +170,14 @@ def frames(spark: SparkSession, root: Path, namesrv: str, options: argparse.Name
 
 
 def measure(frame: DataFrame, broker: Callable[[], DataFrame], directory: Path) -> Measured:
-    """How a frame is timed; its rows are counted, so the workers are warm."""
+    """Return a measurement; counting its rows also warms up the workers."""
     if frame.isStreaming:
         return Measured(lambda: streamed(frame, directory), broker().count())
     return Measured(lambda: timed(frame), frame.count())
 
 
 def run(measured: dict[str, Measured], rounds: int) -> None:
-    """Everything once in each round; then the table."""
+    """Run every measurement once per round; then print the table."""
     rates: dict[str, list[float]] = {name: [] for name in measured}
     costs: dict[str, list[float]] = {name: [] for name in measured}
     for _ in range(rounds):
@@ -185,7 +185,7 @@ def run(measured: dict[str, Measured], rounds: int) -> None:
             before = cpu_s()
             rates[name].append(one.rows / one.seconds())
             costs[name].append((cpu_s() - before) / one.rows * 1e6)
-    print("| source | rows/s (min / median / max) | of the constant source | CPU a row, µs | of the constant source |")
+    print("| source | rows/s (min / median / max) | relative to constant | CPU per row, µs | relative to constant |")
     print("|---|---|---|---|---|")
     for name, taken in rates.items():
         base = "constant, properties" if "properties" in name else "constant"
@@ -202,7 +202,7 @@ def run(measured: dict[str, Measured], rounds: int) -> None:
 
 
 def spread(values: list[float], form: str) -> str:
-    """Least, median and most."""
+    """Return minimum, median and maximum."""
     return " / ".join(format(value, form) for value in (min(values), median(values), max(values)))
 
 

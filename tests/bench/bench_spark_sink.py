@@ -1,11 +1,11 @@
-"""What our Spark sink takes for a row of 1 KiB, beside a sink that does nothing: the same Spark, turn by turn.
+"""Cost of our Spark sink per row of 1 KiB, compared with a sink without work: the same Spark, alternately.
 
     python -m tests.bench.bench_spark_sink                      # 200,000 rows, local[2], 3 rounds
     python -m tests.bench.bench_spark_sink --only noop sink
 
-The rows are one prepared Arrow batch again and again (`peers/constant_source.py`), the broker shares the cores and
-flushes as it does by default. The CPU is that of Spark, its Python workers and the broker together; the broker's own is
-told beside it. What the sink adds is the difference to `noop`, round by round.
+The rows are one prepared Arrow batch, repeated (`peers/constant_source.py`). The broker shares the cores and has the
+default flush mode. CPU is the total of Spark, its Python workers and the broker; the broker's share is listed
+separately. The cost of the sink is the difference to `noop`, round by round.
 """
 
 import argparse
@@ -36,7 +36,7 @@ WRITES: Final[dict[str, tuple[tuple[str, ...], dict[str, str]]]] = {
 
 
 class Cost(NamedTuple):
-    """Of one write: its seconds, and the seconds of CPU of all and of the broker."""
+    """The cost of one write: its seconds, and the CPU seconds in total and of the broker."""
 
     seconds: float
     cpu: float
@@ -44,20 +44,20 @@ class Cost(NamedTuple):
 
 
 def measured(save: Callable[[], None], broker: Daemon) -> Cost:
-    """What a write costs."""
+    """Measure a write."""
     begin, all_before, broker_before = perf_counter(), cpu_s(), broker_cpu_s(broker)
     save()
     return Cost(perf_counter() - begin, cpu_s() - all_before, broker_cpu_s(broker) - broker_before)
 
 
 def broker_cpu_s(broker: Daemon) -> float:
-    """User and system time of the broker so far."""
+    """Return the user and system time of the broker so far."""
     fields = Path(f"/proc/{broker.process.pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def writes(constant: DataFrame, broker: Daemon, only: list[str] | None) -> dict[str, Callable[[], None]]:
-    """What is measured."""
+    """Return the measured writes by name."""
 
     def to_sink(columns: tuple[str, ...], options: dict[str, str]) -> DataFrameWriter:
         writer = constant.selectExpr(*columns).write.format("rocketmq").mode("append")
@@ -72,7 +72,7 @@ def writes(constant: DataFrame, broker: Daemon, only: list[str] | None) -> dict[
 
 @contextmanager
 def empty_broker(directory: Path) -> Iterator[Daemon]:
-    """With segments as large as they are by default."""
+    """Run a broker with segments of the default size."""
     with running(
         directory=directory, settings={"mappedFileSizeCommitLog": 1 << 30}, must_be_consistent=False
     ) as daemon:
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="some of the rows")
-    parser.add_argument("--directory", type=Path, help="where the temporary store is made")
+    parser.add_argument("--directory", type=Path, help="directory of the temporary store")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-sink-", dir=options.directory) as directory:
         spark = session(directory)
@@ -96,12 +96,12 @@ def main() -> None:
                 save()
             costs = [{name: measured(save, broker) for name, save in chosen.items()} for _ in range(options.rounds)]
         spark.stop()
-    tell(costs, options.rows)
+    print_table(costs, options.rows)
 
 
-def tell(costs: list[dict[str, Cost]], rows: int) -> None:
-    """The table."""
-    print("| sink | rows/s (min / median / max) | CPU a row, µs | beyond noop | of it the broker |")
+def print_table(costs: list[dict[str, Cost]], rows: int) -> None:
+    """Print the table."""
+    print("| sink | rows/s (min / median / max) | CPU per row, µs | CPU minus noop | of which broker |")
     print("|---|---|---|---|---|")
     for name in costs[0]:
         rates = [rows / taken[name].seconds for taken in costs]

@@ -1,11 +1,11 @@
-"""What a SQL92 filter costs: to compile it, and for each message that it tests.
+"""Cost of a SQL92 filter: to compile it, and per tested message.
 
-    python -m tests.bench.bench_sql92                          # the usual expressions, ten properties a message
+    python -m tests.bench.bench_sql92                          # the usual expressions, ten properties per message
     python -m tests.bench.bench_sql92 "price BETWEEN 1 AND 5"  # these expressions
     python -m tests.bench.bench_sql92 --properties 100
 
-A figure is the least of many short rounds. `told` is what the filter itself says a call may cost, by which those who
-test many messages in a row stop in time; it should not be far below the figure.
+A figure is the minimum of many short rounds. `bound` is the filter's own estimate of a call's cost, which limits how
+many messages are tested in a row; it should not be far below the figure.
 
 Budget: 2 us for `a > 5 AND b = 'x'` on ten properties.
 """
@@ -38,23 +38,23 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("expression", nargs="*", default=EXPRESSIONS)
-    parser.add_argument("--properties", type=int, default=10, help="of each message")
+    parser.add_argument("--properties", type=int, default=10, help="properties per message")
     parser.add_argument("--rounds", type=int, default=100)
     options = parser.parse_args()
     more = b"".join(b"name-%d\x01value-%d\x02" % (n, n) for n in range(options.properties - PROPERTIES.count(b"\x01")))
     properties = PROPERTIES + more
     print(f"{options.properties} properties, {len(properties)} bytes")
-    print(f"{'compile us':>10}{'match ns':>10}{'told ns':>10}")
+    print(f"{'compile us':>10}{'match ns':>10}{'bound ns':>10}")
     for text in options.expression:
         compiled = Sql92Filter.compile(text)
         compile_ns = least(lambda text=text: Sql92Filter.compile(text), 20_000, options.rounds)
-        told_ns = compiled.cost_ns + compiled.cost_ns_per_kib * len(properties) // 1024
-        match_ns = least(lambda test=compiled.matches: test(properties), told_ns, options.rounds)
-        print(f"{compile_ns / 1000:10.1f}{match_ns:10.0f}{told_ns:10}  {text[:SHOWN]}")
+        bound_ns = compiled.cost_ns + compiled.cost_ns_per_kib * len(properties) // 1024
+        match_ns = least(lambda test=compiled.matches: test(properties), bound_ns, options.rounds)
+        print(f"{compile_ns / 1000:10.1f}{match_ns:10.0f}{bound_ns:10}  {text[:SHOWN]}")
 
 
 def least(call: object, guess_ns: int, rounds: int) -> float:
-    """The least time of a call, in ns, the loop's own share taken off."""
+    """Return the minimum time of a call, in ns, without the loop's own time."""
     number = max(1, ROUND_NS // guess_ns)
 
     def of(statement: str) -> float:

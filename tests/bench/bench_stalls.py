@@ -1,19 +1,18 @@
-"""How often the event loop stands still while the log is appended, flushed and read cold: the store against a log that
-is simply mapped.
+"""Stalls of the event loop while the log is appended, flushed and read cold: the store against a mapped log.
 
-    python -m tests.bench.bench_stalls                              # 2 GiB each, in turns of 256 MiB
+    python -m tests.bench.bench_stalls                              # 2 GiB each, alternating every 256 MiB
     python -m tests.bench.bench_stalls --gib 0.5 --cold-mib 128 --directory /data
 
-Two loops do the same work in turns, in one run on one disk: in each step 256 KiB of messages are appended, as one read
-brings them, a thread syncs what is dirty, and a consumer far behind pulls 32 messages of what is not in memory, at
-random places, 100 times a second.
+Two loops do the same work alternately, in one run on one disk. In each step, 256 KiB of messages are appended, as from
+one read; a thread syncs dirty pages; and a consumer far behind pulls 32 messages that are not in memory, at random
+offsets, 100 times per second.
 
-    store    MessageStore as the broker runs it: pwrite, its own flushers and flushLagLimit, cold reads by threads
-    mapped   a file of the same size, stored into through a mapping, synced by a thread twice a second, and cold
-             messages read through the mapping of the same old log
+    store    MessageStore as in the broker: pwrite, its own flushers and flushLagLimit, cold reads by threads
+    mapped   a file of the same size, written through a mapping, synced by a thread twice per second; cold messages are
+             read through the mapping of the same old log
 
-A stall is a step of the loop that takes more than 10 ms, whatever held it up but one thing: time in which the thread
-could have run and other processes had the CPU (`schedstat`) does not count, so that a busy machine does not decide.
+A stall is a step of the loop that takes more than 10 ms. Time in which the thread was runnable but other processes had
+the CPU (`schedstat`) does not count, so that a busy machine does not determine the result.
 
 Budget: the store's stalls are at most a fifth of the mapped log's.
 """
@@ -47,7 +46,7 @@ BODY = memoryview(os.urandom(1024))
 
 
 class Loop:
-    """Steps of one side, and how long they took."""
+    """Steps of one side, and their durations."""
 
     def __init__(self) -> None:
         self.steps: list[float] = []
@@ -55,7 +54,7 @@ class Loop:
         self.appended = 0
 
     async def turn(self, size: int, step: Callable[[], int], pull: Callable[[], None]) -> None:
-        """Append `size` bytes; each step is one callback of the loop, timed from the callback before."""
+        """Append `size` bytes; each step is one callback of the loop, timed from the previous callback."""
         end = self.appended + size
         next_pull = last = time.monotonic()
         last_delay = run_delay_s()
@@ -79,18 +78,18 @@ class Loop:
 
     @property
     def stalls(self) -> int:
-        """Steps that took too long."""
+        """The number of steps that took too long."""
         return sum(step > STALL_S for step in self.steps)
 
 
 def run_delay_s() -> float:
-    """How long this thread has waited for a CPU since it began."""
+    """Return how long this thread has waited for a CPU since its start."""
     with open("/proc/thread-self/schedstat", "rb") as file:
         return int(file.read().split()[1]) / 1e9
 
 
 class StoreSide:
-    """The store as the broker runs it."""
+    """The store as in the broker."""
 
     def __init__(self, store: MessageStore, choose: random.Random) -> None:
         self._store = store
@@ -100,12 +99,12 @@ class StoreSide:
         self._last_step_ms = 0
 
     def step(self) -> int:
-        """One read's worth of messages."""
+        """Append the messages of one read."""
         if now_ms() - self._last_step_ms >= 100:
             self._last_step_ms = now_ms()
             self._store.step(self._last_step_ms)
         statistics = self._store.statistics()
-        if statistics.flush_lag > FLUSH_LAG_LIMIT:  # producers are not read from
+        if statistics.flush_lag > FLUSH_LAG_LIMIT:  # the broker would pause reads of producers
             return 0
         begin = self._store.max_physical_offset
         for _ in range(READ_BYTES // 1024):
@@ -115,7 +114,7 @@ class StoreSide:
         return self._store.max_physical_offset - begin
 
     def pull(self) -> None:
-        """A pull at some place of the old log."""
+        """Pull at a random offset of the old log."""
         self._pull(self._choose.randrange(self._old - 32))
 
     def _pull(self, offset: int) -> None:
@@ -126,7 +125,7 @@ class StoreSide:
 
 
 class MappedSide:
-    """A log that is mapped, and nothing else."""
+    """A mapped log without anything else."""
 
     def __init__(self, path: Path, size: int, old: Path, old_bytes: int, choose: random.Random) -> None:
         self._choose = choose
@@ -147,22 +146,22 @@ class MappedSide:
             os.fdatasync(self._fd)
 
     def step(self) -> int:
-        """One read's worth of messages."""
+        """Append the messages of one read."""
         self._map[self._at : self._at + READ_BYTES] = self._data
         self._at += READ_BYTES
         return READ_BYTES
 
     def pull(self) -> None:
-        """Messages at some place of the old log."""
+        """Read messages at a random offset of the old log."""
         at = self._choose.randrange(len(self._old) - PULL_BYTES)
         bytes(self._old[at : at + PULL_BYTES])
 
     def forget(self) -> None:
-        """Let go of the old log's pages, so that they can leave memory."""
+        """Unmap the old log, so that its pages can be evicted."""
         self._old.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stop.set()
         self._flusher.join()
         self._map.close()
@@ -175,7 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gib", type=float, default=2, help="bytes that each side appends, in GiB")
     parser.add_argument("--cold-mib", type=int, default=768, help="bytes of old log to pull from, in MiB, below 1 GiB")
-    parser.add_argument("--directory", type=Path, help="where the temporary store is made")
+    parser.add_argument("--directory", type=Path, help="directory of the temporary store")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="bench-stalls-", dir=options.directory))
     try:
@@ -185,7 +184,7 @@ def main() -> None:
 
 
 async def measure(root: Path, size: int, cold_bytes: int) -> None:
-    """Both sides, in turns."""
+    """Measure both sides alternately."""
     config = StoreConfig(store_path_root_dir=root / "store")
     write_store(config, cold_bytes, 1, kill=False)
     old = root / "store" / "commitlog" / f"{0:020d}"
@@ -200,7 +199,7 @@ async def measure(root: Path, size: int, cold_bytes: int) -> None:
             mapped_side.forget()
             forget(old, cold_bytes)
             await loop.turn(min(TURN_BYTES, size), side.step, side.pull)
-            os.sync()  # each turn begins with a clean page cache
+            os.sync()  # each part begins with a clean page cache
     mapped_side.close()
     cold = store.statistics().reader.cold
     store.close()
@@ -211,7 +210,7 @@ async def measure(root: Path, size: int, cold_bytes: int) -> None:
 
 
 def forget(path: Path, size: int) -> None:
-    """Take the old part of the log out of memory."""
+    """Evict the old part of the log from memory."""
     fd = os.open(path, os.O_RDONLY)
     os.posix_fadvise(fd, 0, size, os.POSIX_FADV_DONTNEED)
     os.close(fd)

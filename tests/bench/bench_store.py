@@ -3,20 +3,20 @@
     python -m tests.bench.bench_store [--batch 128] [--body 1024] [--messages 100000] [--rounds 5] [--queues 8]
         [--topics 1] [--sync] [--no-index] [--batch-sends] [--variant both|compiled|interpreted]
 
-Prints ns per message, each the minimum and the median over all turns of all rounds; a turn is `--batch` messages and
-one commit. On a shared machine trust the minimum, but where a stage does not do the same in each turn (the index puts
-its keys when there are 512): there the mean over a round counts, of which the best round is shown.
+Prints ns per message, the minimum and the median over all batches of all rounds; a batch is `--batch` messages and one
+commit. On a shared machine use the minimum. Stages whose work differs between batches are an exception (the index puts
+its keys once there are 512): there the mean over a round counts, and the best round is printed.
 
-    make      the Append objects, which the processor makes in a broker; not part of the sum
+    make      creating the Append objects, which the processor does in a broker; not part of the sum
     put       MessageStore.put: offsets, CRC, record
-    write     commit without what follows: join, statuses, and the pwrite
-    pwrite    of that, the system calls that write the log
+    write     commit without the following stages: join, statuses, and the pwrite
+    pwrite    part of `write`: the system calls that write the log
     dispatch  units into their queues, without the index
     index     gathering, hashing and putting keys
-    sum       put + write + dispatch + index, the whole back half
+    sum       put + write + dispatch + index
 
-With `--growth` also how the sum's mean moves over a round, tenth by tenth: `--messages 1000000 --rounds 1
---segment-mib 64 --growth` takes the log to 20 segments and the index to two million entries.
+With `--growth`, also the mean of the sum over a round, in tenths: `--messages 1000000 --rounds 1 --segment-mib 64
+--growth` grows the log to 20 segments and the index to two million entries.
 """
 
 import argparse
@@ -49,7 +49,7 @@ clock = time.thread_time_ns
 def make_appends(
     count: int, body: Buffer, queues: int, now_ms: int, first: int = 0, topics: int = 1, *, keyed: bool = True
 ) -> list[Append]:
-    """Messages `first` and on, each with keys of its own."""
+    """Return messages from `first` on, each with its own keys."""
     appends = []
     for number in range(first, first + count):
         queue = number % queues
@@ -67,7 +67,7 @@ TOPICS = ["BenchmarkTopic", *(f"BenchmarkTopic{number}" for number in range(1, 1
 
 
 class Watch:
-    """What the calls that it wraps have taken since the last `take`, ns by stage."""
+    """Durations of the wrapped calls since the last `take`, ns by stage."""
 
     def __init__(self) -> None:
         self.spent: dict[str, int] = defaultdict(int)
@@ -87,7 +87,7 @@ class Watch:
 
 
 class WatchedDisk(Disk):
-    """Times what goes to the log: the queues' writes are shorter than any record of these benchmarks."""
+    """Times writes to the log: the queues' writes are shorter than any record of these benchmarks."""
 
     def __init__(self, watch: Watch) -> None:
         self._log_write = watch.of("pwrite", super().write_some)
@@ -100,7 +100,7 @@ class WatchedDisk(Disk):
 
 
 def run_round(store: MessageStore, watch: Watch, options: argparse.Namespace) -> dict[str, list[float]]:
-    """ns per message of each turn, by stage."""
+    """Return ns per message of each batch, by stage."""
     body = memoryview(os.urandom(options.body))
     figures = defaultdict(list)
     now_ms = 1_700_000_000_000
@@ -136,7 +136,7 @@ def run_round(store: MessageStore, watch: Watch, options: argparse.Namespace) ->
 
 
 def one_store(directory: Path, options: argparse.Namespace) -> dict[str, list[float]]:
-    """A round over a fresh store."""
+    """Run a round over a fresh store."""
     flush = FlushDiskType.SYNC_FLUSH if options.sync else FlushDiskType.ASYNC_FLUSH
     config = StoreConfig(
         store_path_root_dir=directory,
@@ -150,8 +150,8 @@ def one_store(directory: Path, options: argparse.Namespace) -> dict[str, list[fl
     store.start()
     reput = store._reput
     if reput.index is not None:
-        reput.index.add = watch.of("index", reput.index.add)  # type: ignore[method-assign]  # to be timed
-    reput.dispatch = watch.of("dispatch", reput.dispatch)  # type: ignore[method-assign]  # to be timed
+        reput.index.add = watch.of("index", reput.index.add)  # type: ignore[method-assign]  # timed
+    reput.dispatch = watch.of("dispatch", reput.dispatch)  # type: ignore[method-assign]  # timed
     figures = run_round(store, watch, options)
     abandon(store)  # a clean stop would sync every queue
     shutil.rmtree(directory)
@@ -159,7 +159,7 @@ def one_store(directory: Path, options: argparse.Namespace) -> dict[str, list[fl
 
 
 def measure(options: argparse.Namespace) -> None:
-    """All rounds in this process, printed."""
+    """Run all rounds in this process, and print the figures."""
     root = Path(tempfile.mkdtemp(prefix="bench-store-", dir=options.directory))
     turns: dict[str, list[float]] = defaultdict(list)
     rounds: dict[str, list[float]] = defaultdict(list)
@@ -185,19 +185,19 @@ def measure(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=128, help="messages per commit")
-    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
+    parser.add_argument("--body", type=int, default=1024, help="bytes per body")
     parser.add_argument("--messages", type=int, default=100_000, help="messages per round")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--queues", type=int, default=8, help="queues that the messages go to in turn")
-    parser.add_argument("--topics", type=int, default=1, help="topics that the queues are spread over, up to 1,000")
+    parser.add_argument("--queues", type=int, default=8, help="number of queues, used round-robin")
+    parser.add_argument("--topics", type=int, default=1, help="number of topics of the queues, up to 1,000")
     parser.add_argument("--sync", action="store_true", help="SYNC_FLUSH (dispatch then happens as flushes arrive)")
     parser.add_argument("--no-index", action="store_true", help="queues only")
-    parser.add_argument("--unknown-keys", action="store_true", help="keys are found in the properties")
-    parser.add_argument("--batch-sends", action="store_true", help="a turn is one put_batch")
+    parser.add_argument("--unknown-keys", action="store_true", help="keys are parsed from the properties")
+    parser.add_argument("--batch-sends", action="store_true", help="each batch is one put_batch")
     parser.add_argument("--segment-mib", type=int, default=1024, help="size of a log segment")
-    parser.add_argument("--growth", action="store_true", help="the sum over a round, tenth by tenth")
+    parser.add_argument("--growth", action="store_true", help="print the sum over a round in tenths")
     parser.add_argument("--variant", choices=("both", "compiled", "interpreted"), default="both")
-    parser.add_argument("--directory", type=Path, default=None, help="where to make the store (default: TMPDIR)")
+    parser.add_argument("--directory", type=Path, default=None, help="directory of the store (default: TMPDIR)")
     options = parser.parse_args()
     if options.variant != "both":
         measure(options)

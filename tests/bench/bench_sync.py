@@ -1,15 +1,15 @@
-"""SYNC_FLUSH: how fast messages are acknowledged, by what was written to a segment before.
+"""SYNC_FLUSH: the rate of acknowledgements, by what was written to a segment in advance.
 
     reserved     nothing
-    stretches    zeros go ahead of the log, 256 KiB at a time (broker/store/log/zero_fill.py)
-    beforehand   everything, before the round
+    stretches    zeros are written ahead of the log, 256 KiB at a time (broker/store/log/zero_fill.py)
+    beforehand   zeros for the whole segment, before the round
 
     python -m tests.bench.bench_sync [--in-flight 64] [--body 1024] [--seconds 3] [--segment-mib 256] [--rounds 3] ...
 
-So many senders, each with one message in flight, in this process: whatever the flusher settled is put again in the
-same turn, so that commits and syncs find each other as they do in a broker, without its sockets. Prints, for each
-kind of segment, the best and the median of the rounds: acknowledged k/s, µs from put to acknowledgment (p50, p99),
-messages per sync, CPU µs per message. Rounds of all kinds alternate; the segments are made before a round begins.
+The producers, each with one message in flight, are simulated in this process: acknowledged messages are put again in
+the same event-loop iteration, so that commits and syncs overlap as in a broker, without its sockets. Prints, for each
+kind of segment, the best and the median of the rounds: acknowledged k/s, µs from put to acknowledgement (p50, p99),
+messages per sync, CPU µs per message. Rounds of all kinds alternate; the segments are created before a round begins.
 """
 
 import argparse
@@ -41,7 +41,7 @@ class Round:
         self.senders = options.in_flight
 
     def put(self, count: int) -> None:
-        """One turn: so many messages, one commit."""
+        """Put `count` messages with one commit."""
         appends = make_appends(count, self.body, 8, 1_700_000_000_000)
         for append in appends:
             self.store.put(append)
@@ -50,7 +50,7 @@ class Round:
         self.store.when_settled(lambda: self.settled(count, begin, appends[-1].status))
 
     def settled(self, count: int, begin: int, status: PutStatus) -> None:
-        """The senders of that turn send again."""
+        """Put the acknowledged messages' successors."""
         assert status is PutStatus.PUT_OK, status
         now = time.perf_counter_ns()
         self.latencies += [now - begin] * count
@@ -63,7 +63,7 @@ class Round:
 
 
 async def run_round(directory: Path, *, kind: str, options: argparse.Namespace) -> dict[str, float]:
-    """The figures of one round."""
+    """Return the figures of one round."""
     config = StoreConfig(
         store_path_root_dir=directory,
         flush_disk_type=FlushDiskType.SYNC_FLUSH,
@@ -100,11 +100,11 @@ async def run_round(directory: Path, *, kind: str, options: argparse.Namespace) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--in-flight", type=int, default=64)
-    parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of one round")
+    parser.add_argument("--body", type=int, default=1024, help="bytes per body")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--segment-mib", type=int, default=256)
-    parser.add_argument("--directory", type=Path, default=None, help="where to make the store (default: TMPDIR)")
+    parser.add_argument("--directory", type=Path, default=None, help="directory of the store (default: TMPDIR)")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="bench-sync-", dir=options.directory))
     results: dict[str, list[dict[str, float]]] = {"reserved": [], "stretches": [], "beforehand": []}

@@ -1,15 +1,15 @@
-"""How late timer messages come, and what they cost: a steady stream of them, beside the same stream of plain messages.
+"""Lateness and cost of timer messages: a steady stream of them, compared with the same stream of ordinary messages.
 
-    python -m tests.bench.bench_timers                                  # 5,000 a second for 10 s, due 8 s later, 1 KiB
+    python -m tests.bench.bench_timers                                  # 5,000 per second, 10 s, due 8 s later, 1 KiB
     python -m tests.bench.bench_timers --rate 20000 --seconds 5 --delay-ms 20000
     python -m tests.bench.bench_timers --sync                           # SYNC_FLUSH
 
-As tests/bench/bench_delay.py, by tests/bench/paced.py. Each message asks for a time of its own (TIMER_DELIVER_MS),
-counted from when the load is prepared. Lateness counts from that time to the store time in its topic, where up to one
-step of the wheel (1 s) belongs to the promise; beside it stands how long after the end of its slot a message was
-stored, the broker's own part.
+Like tests/bench/bench_delay.py, by tests/bench/paced.py. Each message has its own due time (TIMER_DELIVER_MS), relative
+to the time when the load is prepared. Lateness counts from the due time to the store time in the topic; up to one step
+of the wheel (1 s) is permitted. The time after the end of the slot, which is the broker's own part, is listed
+separately.
 
-Budget: none early, none later than a step and 100 ms at 5,000 a second.
+Budget: no message early, none later than a step and 100 ms at 5,000 per second.
 """
 
 import argparse
@@ -31,7 +31,7 @@ PRECISION_MS = 1_000
 
 
 class TimerStream(Stream):
-    """Messages each of which is due `delay_ms` after it will be sent."""
+    """Messages that are due `delay_ms` after they are sent."""
 
     def __init__(self, broker: BrokerProcess, options: argparse.Namespace) -> None:
         super().__init__(broker, options, (1,))
@@ -67,14 +67,14 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = arguments(__doc__)
     parser.add_argument("--delay-ms", type=int, default=8_000)
     return parser.parse_args()
 
 
 def lateness(received: Sequence[tuple[MessageExt, float]]) -> dict[str, object]:
-    """How late messages were stored; those that came early, more than once, or never waited."""
+    """Return the lateness of storing; the numbers of early, repeated and undelayed messages."""
     timed = [message for message, _ in received if DEQUEUE_MS in message.properties]
     late = sorted(message.store_timestamp - int(message.properties["TIMER_DELIVER_MS"]) for message in timed)
     behind = sorted(message.store_timestamp - int(message.properties[OUT_MS]) - PRECISION_MS for message in timed)

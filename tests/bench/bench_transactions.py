@@ -1,14 +1,14 @@
-"""What transactions cost: ends a second, the broker's CPU for each, and asking about many that nobody ends.
+"""Cost of transactions: ends per second, the broker's CPU per end, and checks of many open transactions.
 
     python -m tests.bench.bench_transactions                         # 50,000 transactions of 1 KiB, 100,000 open ones
     python -m tests.bench.bench_transactions --sync --open 0         # SYNC_FLUSH, ends only
     python -m tests.bench.bench_transactions --window 1              # one transaction in flight
 
-A fresh `mqbroker` runs as a process of its own. First transactions are committed, a window of them at a time: half
-messages and their answers, then ends and theirs. Then half messages are left open: at first they are too young to be
-asked about (`idle`), then each is asked about in every round, and its producer reads the questions and does not answer.
-CPU is user + system time of the broker (/proc). Meanwhile another client asks for a queue's end, one request at a time:
-the longest of its waits says for how long the event loop was held at most.
+A fresh `mqbroker` runs as a separate process. First, transactions are committed, a window of them at a time: half
+messages and their responses, then ends and theirs. Then half messages stay open: at first they are too young for checks
+(`idle`); then each is checked in every round, and its producer reads the checks without responding. CPU is user +
+system time of the broker (/proc). At the same time, another client requests a queue's end offset, one request at a
+time: its longest wait is an upper bound of how long the event loop was blocked.
 """
 
 import argparse
@@ -53,23 +53,23 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--transactions", type=int, default=50_000)
     parser.add_argument("--window", type=int, default=256, help="transactions in flight")
-    parser.add_argument("--open", type=int, default=100_000, help="half messages that are left open")
+    parser.add_argument("--open", type=int, default=100_000, help="half messages that stay open")
     parser.add_argument("--body", type=int, default=1024, help="bytes")
     parser.add_argument("--sync", action="store_true", help="SYNC_FLUSH")
-    parser.add_argument("--directory", help="where the temporary store is made")
+    parser.add_argument("--directory", help="directory of the temporary store")
     parser.add_argument("--json", action="store_true", help="figures as one JSON object")
     return parser.parse_args()
 
 
 class Pipeline(RawClient):
-    """A connection on which many requests are under way."""
+    """A connection with many requests in flight."""
 
     def ask_all(self, code: int, requests: list[tuple[dict[str, object], bytes]]) -> list[dict[str, Any]]:
-        """The headers of all answers, in the order of the requests."""
+        """Return the headers of all responses, in the order of the requests."""
         frames = [
             frame({"code": code, "opaque": at, "extFields": texts(ext)}, body)
             for at, (ext, body) in enumerate(requests)
@@ -81,7 +81,7 @@ class Pipeline(RawClient):
 
 
 def halves(first: int, count: int, body: bytes) -> list[tuple[dict[str, object], bytes]]:
-    """Half messages, as sends of them."""
+    """Return half messages as send requests."""
     now_ms = int(time.time() * 1000)
     header = {"a": GROUP, "b": TOPIC, "c": "TBW102", "d": 4, "e": 0, "f": 4, "g": now_ms, "h": 0, "j": 0}
     of_all = f"TRAN_MSG\x01true\x02WAIT\x01true\x02PGROUP\x01{GROUP}\x02"
@@ -91,7 +91,7 @@ def halves(first: int, count: int, body: bytes) -> list[tuple[dict[str, object],
 
 
 def committed(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, object]:
-    """Transactions from begin to end."""
+    """Run transactions from begin to end."""
     body = os.urandom(options.body // 2).hex().encode()
     cpu_s, began = broker.cpu_s(), time.monotonic()
     with Pipeline("127.0.0.1", broker.port, timeout=60) as client:
@@ -107,7 +107,7 @@ def committed(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, o
 
 
 def end_of(sent: dict[str, str]) -> dict[str, object]:
-    """The commit of a half message that was answered so."""
+    """Return the commit of a half message, from the response to it."""
     return {
         "producerGroup": GROUP,
         "tranStateTableOffset": sent["queueOffset"],
@@ -118,7 +118,7 @@ def end_of(sent: dict[str, str]) -> dict[str, object]:
 
 
 def left_open(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, object]:
-    """Half messages that nobody ends."""
+    """Send half messages that stay open."""
     body = os.urandom(options.body // 2).hex().encode()
     with Pipeline("127.0.0.1", broker.port, timeout=60) as client:
         for first in range(0, options.open, options.window):
@@ -132,7 +132,7 @@ def left_open(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, o
 
 
 def watched(broker: BrokerProcess, kind: str, seconds: float, producer: Pipeline | None) -> dict[str, object]:
-    """What the broker does by itself for so long."""
+    """Measure the broker without load for this time."""
     ending = threading.Event()
     questions = [0]
 
@@ -165,7 +165,7 @@ def watched(broker: BrokerProcess, kind: str, seconds: float, producer: Pipeline
 
 
 def call_config(port: int, text: bytes) -> None:
-    """Change settings while it runs."""
+    """Change settings of the running broker."""
     with RawClient("127.0.0.1", port) as client:
         assert client.call(RequestCode.UPDATE_BROKER_CONFIG, body=text).code == 0
 

@@ -1,16 +1,16 @@
-"""What a pull costs the broker on a real socket, and from which length on a run is better sent than copied.
+"""Cost of a pull to the broker on a real socket, and the length from which on sendfile is cheaper than a copy.
 
     python -m tests.bench.bench_transfer                 # the crossover, then a consumer that catches up
     python -m tests.bench.bench_transfer --only crossover
     python -m tests.bench.bench_transfer --only catch-up --queues 4 --in-flight 4 --set transferMsgByHeap=true
 
-Crossover: a remoting server answers a process that asks, reads and asks again, with runs of a file: copied out of the
-mapping, sent, or, as if they were not in memory, sent or read by a thread. CPU of the server per answer, the best of
-several interleaved rounds; the requests cost the same in all of them.
+Crossover: a remoting server responds to a process that sends one request after the other, with runs of a file: copied
+from the mapping, sent by sendfile, or, as if they were not in memory, sent or read by a thread. CPU of the server per
+response, the best of several interleaved rounds; the cost of the requests is the same in all of them.
 
 Catch-up: a fresh `mqbroker`, `--messages` of 1 KiB over `--queues` queues, then one consumer that reads them all,
-`--rounds` times, one pull of 32 in flight for each of `--in-flight` queues on one connection. CPU of the broker's
-process per message, each round; then the same after a restart, where the first round checks what it reads.
+`--rounds` times, with one pull of 32 in flight for each of `--in-flight` queues on one connection. CPU of the broker's
+process per message, each round; then the same after a restart, where the first round verifies the records it reads.
 """
 
 import argparse
@@ -51,7 +51,7 @@ OPAQUE: Final = re.compile(rb'"opaque":(\d+)')
 
 
 def main() -> None:
-    """Run what was asked for and print the figures."""
+    """Run the selected parts and print the figures."""
     options = parse_arguments()
     if options.only != "catch-up":
         print_crossover(options.rounds)
@@ -61,16 +61,16 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("crossover", "catch-up"))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--messages", type=int, default=300_000)
     parser.add_argument("--queues", type=int, default=1)
     parser.add_argument("--in-flight", type=int, default=1, help="queues that are pulled at the same time")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the broker")
-    parser.add_argument("--directory", help="where the temporary store is made")
-    parser.add_argument("--hold", action="store_true", help="print the broker's process id and read for ever")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="setting of the broker")
+    parser.add_argument("--directory", help="directory of the temporary store")
+    parser.add_argument("--hold", action="store_true", help="print the broker's process id and read forever")
     return parser.parse_args()
 
 
@@ -78,12 +78,12 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def print_crossover(rounds: int) -> None:
-    """A table of microseconds."""
+    """Print a table of microseconds."""
     print(
         f"{'bytes':>8}{'copied':>10}{'sent':>10}{'sent by a thread':>20}{'read by a thread':>20}   us of CPU per answer"
     )
     uvloop.install()
-    vars(connection_writer)["SENDFILE_FROM_BYTES"] = 0  # it is what is looked for
+    vars(connection_writer)["SENDFILE_FROM_BYTES"] = 0  # always sendfile: the crossover is the result
     with RegionsOfFile() as file:
         for size in RUNS:
             ways = ((True, True), (False, True), (False, False), (True, False))
@@ -100,7 +100,7 @@ def print_crossover(rounds: int) -> None:
 
 
 class RegionsOfFile(RegionsFile):
-    """A file as a busy broker writes it: allocated, then 64 KiB at a time."""
+    """A file as a busy broker writes it: allocated, then written in steps of 64 KiB."""
 
     def __init__(self) -> None:
         super().__init__(1 << 20)
@@ -120,7 +120,7 @@ class RegionsOfFile(RegionsFile):
 
 
 async def serve(file: RegionsFile, size: int, answers: int, *, copies: bool, is_hot: bool) -> float:
-    """Microseconds of our CPU per answer to a process that asks, reads a run of `size` bytes, and asks again."""
+    """Return the CPU microseconds per response, for a process that reads runs of `size` bytes one after the other."""
     server = RemotingServer(RemotingConfig(transfer_by_copying=copies))
     positions = itertools.cycle(range(0, FILE_BYTES - size, size + 4_096))
 
@@ -143,7 +143,7 @@ async def serve(file: RegionsFile, size: int, answers: int, *, copies: bool, is_
 
 
 def ask(port: int, size: int, answers: int) -> None:
-    """The process that asks."""
+    """The process that sends the requests."""
     request = encode_command(RemotingCommand.request(CODE))
     buffer = bytearray(1 << 20)
     with socket.create_connection(("127.0.0.1", port)) as sock:
@@ -158,7 +158,7 @@ def ask(port: int, size: int, answers: int) -> None:
 
 
 def print_catch_up(directory: Path, options: argparse.Namespace) -> None:
-    """Microseconds of the broker's CPU per message, and messages per second, round by round."""
+    """Print the broker's CPU microseconds per message, and messages per second, round by round."""
     settings = dict(setting.split("=", 1) for setting in options.set)
     for state in ("appended since the start", "after a restart"):
         broker = BrokerProcess(directory, settings)
@@ -187,7 +187,7 @@ def fill(broker: BrokerProcess, options: argparse.Namespace) -> None:
 
 
 def read_timed(broker: BrokerProcess, options: argparse.Namespace) -> tuple[float, float, int]:
-    """CPU seconds of the broker, seconds, messages."""
+    """Return CPU seconds of the broker, seconds, messages."""
     clock = (~broker.pid << 3) | 2  # the process's CPU clock, in nanoseconds
     cpu, begin = time.clock_gettime_ns(clock), time.monotonic()
     count = sum(read_all(broker, options))
@@ -195,7 +195,7 @@ def read_timed(broker: BrokerProcess, options: argparse.Namespace) -> tuple[floa
 
 
 def read_all(broker: BrokerProcess, options: argparse.Namespace) -> Iterator[int]:
-    """One consumer from the first message to the last; yields the messages of each answer."""
+    """Read all queues as one consumer; yield the number of messages of each response."""
     offsets = [0] * options.queues
     todo = list(range(options.queues))
     in_flight: list[int] = []
@@ -224,7 +224,7 @@ def read_all(broker: BrokerProcess, options: argparse.Namespace) -> Iterator[int
 
 
 def pull_frame(queue_id: int, offset: int) -> bytes:
-    """One PULL_MESSAGE of up to 32, as Java's consumer sends it."""
+    """Return one PULL_MESSAGE (11) of up to 32 messages, like Java's consumer."""
     header = PullMessageHeader(
         consumer_group="BenchGroup",
         topic=bench_send.TOPIC,

@@ -1,12 +1,12 @@
-"""Two builds of ours in turns under the loads of the table: what a change costs, in ratios within each round.
+"""Two builds of ours alternately under the loads of the table: the effect of a change, as ratios within each round.
 
     git worktree add ../before HEAD~5 && cd ../before && python3 -m venv .venv && .venv/bin/pip install '.[dev]'
     python -m tests.bench.builds ../before                            # all rows, compiled, 12 rounds of a second
     python -m tests.bench.builds ../before --row sends --interpreted  # one row, without compiled modules
 
-Printed for each row and figure: the median over the rounds of both builds, the median of this build's figure by the
-other's of the same round, and the 95 % interval of that median (bootstrap). "worse" and "better" stand where the whole
-interval lies beyond `--margin`, else nothing: noise is no verdict.
+Printed for each row and figure: the medians of both builds over the rounds, the median ratio of this build to the other
+within a round, and the 95 % interval of that median (bootstrap). The result is "worse" or "better" if the whole
+interval is beyond `--margin`, otherwise empty.
 """
 
 import argparse
@@ -29,11 +29,11 @@ THIS: Final = "this"
 OTHER: Final = "other"
 RESAMPLES: Final = 4_000
 SAMPLED: Final = (("cpu_us", "broker CPU per message"), ("rate", "messages/s"), ("p50_us", "p50"))
-"""Told of every load that has them, besides the table's own rows."""
+"""Printed for every load that has them, in addition to the table's own rows."""
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     options = parse_arguments()
     variant = INTERPRETED if options.interpreted else COMPILED
     MAKERS[THIS] = MAKERS[variant]
@@ -53,20 +53,20 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path, help="the other build, installed in its .venv")
-    parser.add_argument("--interpreted", action="store_true", help="both without compiled modules")
-    parser.add_argument("--row", action="append", choices=tuple(LOADS), help="this load only; may be repeated")
+    parser.add_argument("--interpreted", action="store_true", help="both builds without compiled modules")
+    parser.add_argument("--row", action="append", choices=tuple(LOADS), help="only this load; may be repeated")
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a round")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of a round")
     parser.add_argument("--margin", type=float, default=3.0, help="percent")
-    parser.add_argument("--directory", type=Path, help="where stores are made")
+    parser.add_argument("--directory", type=Path, help="directory of the stores")
     return parser.parse_args()
 
 
 def _figures(name: str, samples: Sequence[Sample]) -> list[tuple[str, str, bool]]:
-    """Figure, its title, and whether more of it is better."""
+    """Return figure, title, and whether higher is better."""
     rows: list[Row] = [row for row in ROWS if row.load == name]
     known = {row.figure: (row.figure, row.figure, row.more_is_better) for row in rows}
     for figure, title in SAMPLED:
@@ -88,7 +88,7 @@ def _cells(pairs: Sequence[tuple[float, float]], margin: float, *, more_is_bette
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of their median."""
+    """Return the 95 % interval of the median of the ratios."""
     rng = Random(len(ratios))
     medians = sorted(median(rng.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
     return medians[round(0.025 * RESAMPLES)], medians[round(0.975 * RESAMPLES) - 1]

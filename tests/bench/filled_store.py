@@ -1,6 +1,7 @@
-"""Stores of some size for benchmarks, written by a process of their own that ends as it is told to.
+"""Stores of a given size for benchmarks, written by a separate process that stops or is killed.
 
-Records of 1 KiB with the properties of an ordinary message, batches as a busy broker makes them, over several queues.
+Records of 1 KiB with the properties of an ordinary message, in batches like those of a busy broker, over several
+queues.
 """
 
 import multiprocessing
@@ -24,7 +25,7 @@ def now_ms() -> int:
 
 
 def append(number: int, queues: int, body: bytes | memoryview) -> Append:
-    """One message, with a key of its own."""
+    """Return one message with its own key."""
     properties = b"KEYS\x01k%d\x02UNIQ_KEY\x017F000001%024X\x02TAGS\x01TagA\x02CLUSTER\x01Default\x02" % (
         number,
         number,
@@ -33,7 +34,7 @@ def append(number: int, queues: int, body: bytes | memoryview) -> Append:
 
 
 def fill(store: MessageStore, size: int, queues: int, body_size: int = 1024) -> int:
-    """Append until the log has grown by `size` bytes. Returns how many messages that took."""
+    """Append until the log has grown by `size` bytes. Return the number of messages."""
     body = memoryview(os.urandom(body_size))
     end = store.max_physical_offset + size
     number = 0
@@ -67,7 +68,7 @@ def _write(config: StoreConfig, size: int, queues: int, kill: bool) -> None:
 
 
 def evict(root: Path) -> None:
-    """Have the kernel forget what it keeps of a store's files in memory."""
+    """Evict a store's files from the page cache."""
     for path in root.rglob("*"):
         if path.is_file():
             fd = os.open(path, os.O_RDONLY)

@@ -1,7 +1,7 @@
-"""A steady stream of messages into one queue, and who receives it there: what benchmarks of delays share.
+"""A steady stream of messages into one queue, and its consumer: shared by the benchmarks of delays.
 
-Frames are made beforehand and sent some every TICK_S, as far behind as the machine lets it. CPU is user + system time
-of the broker (/proc), all of it: send, delivery, pulls.
+Frames are encoded in advance and sent every TICK_S; a slow machine sends late. CPU is user + system time of the broker
+(/proc) for everything: send, delivery, pulls.
 """
 
 import argparse
@@ -31,24 +31,24 @@ PULL: Final[dict[str, object]] = {
 
 
 def arguments(story: str | None) -> argparse.ArgumentParser:
-    """What every such benchmark can be told."""
+    """Return the parser with the common arguments."""
     parser = argparse.ArgumentParser(description=story, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=int, default=5_000, help="messages a second")
+    parser.add_argument("--rate", type=int, default=5_000, help="messages per second")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--body", type=int, default=1024, help="bytes")
     parser.add_argument("--sync", action="store_true", help="SYNC_FLUSH")
-    parser.add_argument("--directory", help="where the temporary store is made")
+    parser.add_argument("--directory", help="directory of the temporary store")
     parser.add_argument("--json", action="store_true", help="figures as one JSON object")
     return parser
 
 
 def show(figures: Mapping[str, object], options: argparse.Namespace) -> None:
-    """Print what came of it."""
+    """Print the figures."""
     print(json.dumps(figures) if options.json else "\n".join(f"{name:36} {value}" for name, value in figures.items()))
 
 
 class Stream:
-    """A stream of messages at a fixed rate, and who receives it. Without `levels` none of them is delayed."""
+    """A stream of messages at a fixed rate, with its consumer. Without `levels`, no message is delayed."""
 
     def __init__(self, broker: BrokerProcess, options: argparse.Namespace, levels: Sequence[int]) -> None:
         self._broker = broker
@@ -58,7 +58,7 @@ class Stream:
         self.received: list[tuple[MessageExt, float]] = []
 
     def run(self, offset: int) -> dict[str, object]:
-        """Send all, and wait until all are received; the topic's queue has `offset` messages by then."""
+        """Send all messages, and wait until all are received; the topic's queue has `offset` messages before."""
         consumer = threading.Thread(target=self._receive, args=(offset,))
         cpu_s = self._broker.cpu_s()
         consumer.start()
@@ -76,7 +76,7 @@ class Stream:
         }
 
     def _send(self) -> float:
-        """Send at the rate; by how much it was ever behind, seconds."""
+        """Send at the rate; return the largest delay against the schedule, in seconds."""
         per_tick = max(1, round(self._options.rate * TICK_S))
         frames = list(self._frames())
         with socket.create_connection(("127.0.0.1", self._broker.port)) as connection:
@@ -112,7 +112,7 @@ class Stream:
 
 
 def drain(connection: socket.socket, answers: int) -> None:
-    """Read so many answers; SystemExit if one is no success."""
+    """Read `answers` responses; SystemExit if one is not a success."""
     stream = connection.makefile("rb")
     for _ in range(answers):
         payload = stream.read(int.from_bytes(stream.read(4), "big"))
@@ -121,6 +121,6 @@ def drain(connection: socket.socket, answers: int) -> None:
 
 
 def spread(values: Sequence[float]) -> Iterator[tuple[str, float]]:
-    """Of sorted values."""
+    """Yield percentiles of sorted values."""
     for name, part in (("min", 0.0), ("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("max", 1.0)):
         yield name, values[min(int(len(values) * part), len(values) - 1)]

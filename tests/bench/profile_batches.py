@@ -1,10 +1,10 @@
-"""Where the CPU of a batch send goes, stage by stage, as ns per message in it.
+"""CPU of a batch send, stage by stage, as ns per message in it.
 
-    python -m tests.bench.profile_batches                     # 100 messages of 1 KiB to a batch, two batches to a read
+    python -m tests.bench.profile_batches                     # 100 messages of 1 KiB per batch, two batches per read
     SKYLARK_COMPILED=0 python -m tests.bench.profile_batches --members 10 --rounds 200 --no-index
 
-As profile_send does it: the broker's own parts over a real store, fed from memory, the minimum of many rounds. `cut` is
-`whole` with reads that end within batches, as a socket's do, so that each batch is put together from pieces first.
+Like profile_send: the broker's own parts over a real store, fed from memory, the minimum of many rounds. `cut` is
+`whole` with reads that end within batches, like those of a socket, so that each batch is first assembled from pieces.
 """
 
 import argparse
@@ -31,17 +31,17 @@ from tests.bench.profile_send import SendSide, Stopwatch, clock, socket_calls
 
 STAGES = {
     "read": "recv of the frames",
-    "decode": "frames cut out of the read, headers",
-    "encode": "the batch taken apart, properties completed, appends made",
+    "decode": "frames of the read, headers",
+    "encode": "batch decoded, properties completed, appends created",
     "store": "put: records into the open batch",
-    "append": "commit without what follows: join, flusher told, statuses",
+    "append": "commit without the following stages: join, flusher notified, statuses",
     "write": "the one pwrite",
     "dispatch": "queue units and arrivals",
     "index": "keys into the index",
-    "answer": "message ids, the answer's header and frame",
-    "rest": "dispatch of the request, checks, kinds and times noted",
+    "answer": "message ids, the response's header and frame",
+    "rest": "dispatch of the request, checks, counters",
     "whole": "receive buffer to transport, all of the above but read",
-    "cut": "the same, read by pieces of 64 KiB",
+    "cut": "the same, in reads of 64 KiB",
 }
 BODY_BYTES = 1024
 CUT_BYTES = 65_536
@@ -49,7 +49,7 @@ FIRST_NUMBER = 100  # of a batch whose keys are equally long
 
 
 def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[tuple[str, int]]:
-    """One read, taken through the parts; what each stage took, in ns."""
+    """Run one read through the parts; yield the ns of each stage."""
     begun = clock()
     commands = CommandDecoder().feed_commands(data)
     decoded = clock()
@@ -66,7 +66,7 @@ def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
 
 
 def fed(side: SendSide, frames: bytes, piece: int) -> int:
-    """ns for all of it, as reads of so many bytes."""
+    """Return the ns of the whole, in reads of `piece` bytes."""
     spent = 0
     for at in range(0, len(frames), piece):
         size = min(piece, len(frames) - at)
@@ -78,14 +78,14 @@ def fed(side: SendSide, frames: bytes, piece: int) -> int:
 
 
 def profile(side: SendSide, members: int, batches: int, rounds: int, first: int) -> dict[str, float]:
-    """ns per message of every stage."""
+    """Return ns per message of every stage."""
     body = os.urandom(BODY_BYTES)
     frames = b"".join(
         encode(Target(TOPIC, n, "broker-a"), Message(0, first + n, 0, FIRST_BORN_MS), 10, body, members)
         for n in range(batches)
     )
     buffer = side.selector.read_scheduler.receive_buffer
-    assert len(frames) <= len(buffer), "more than a read brings"
+    assert len(frames) <= len(buffer), "larger than a read"
     best: dict[str, float] = {}
 
     def note(stage: str, spent: float) -> None:
@@ -131,12 +131,12 @@ async def run(options: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--members", type=int, default=100, help="messages of a batch")
-    parser.add_argument("--batches", type=int, default=2, help="to a read")
+    parser.add_argument("--members", type=int, default=100, help="messages per batch")
+    parser.add_argument("--batches", type=int, default=2, help="batches per read")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--uneven", action="store_true", help="the first batch has keys of two lengths")
     parser.add_argument("--no-index", action="store_true")
-    parser.add_argument("--directory", help="where the temporary store is made")
+    parser.add_argument("--directory", help="directory of the temporary store")
     asyncio.run(run(parser.parse_args()))
 
 

@@ -1,16 +1,17 @@
-"""Where a pull's CPU goes, stage by stage, as ns per pull.
+"""CPU of a pull, stage by stage, as ns per pull.
 
     python -m tests.bench.profile_pull                        # 32 x 1 KiB, four queues that were filled together
     SKYLARK_COMPILED=0 python -m tests.bench.profile_pull     # the interpreted variant on a machine that compiles
-    python -m tests.bench.profile_pull --body 16              # what does not depend on the bytes
+    python -m tests.bench.profile_pull --body 16              # the cost that does not depend on the bytes
 
-Requests are fed from memory through the broker's own parts over a real store; nothing is simulated but the socket. Each
-pull gathers records that lie scattered between those of the other queues. Every figure is the minimum of many rounds,
-so that a busy machine adds little. `whole` is a read as the selector handles it, from the receive buffer to the
-system call that writes, with one pull in it or with four: it is measured for itself, not added up. What the kernel
-takes to copy 43 KB, 10 to 20 us, is not in it: the socket is /dev/null. See bench_transfer.
+Requests are fed from memory through the broker's own parts over a real store; only the socket is simulated. Each pull
+gathers records that are scattered between those of the other queues. Every figure is the minimum of many rounds, so
+that a busy machine adds little. `whole` is a read as the selector handles it, from the receive buffer to the system
+call that writes, with one pull in it or with four: it is measured separately, not added up. It excludes the kernel's
+time to copy 43 KB, 10 to 20 us: the socket is /dev/null. See bench_transfer.
 
-`one by one` is what pulls come to that are not plain ones; `checks`, `get`, `general head` and `books` are parts of it.
+`one by one` is the path of pulls that are not on the fast path; `checks`, `get`, `general head` and `books` are parts
+of it.
 """
 
 import argparse
@@ -42,7 +43,7 @@ clock = time.perf_counter_ns
 
 
 class NoSocket:
-    """Takes what is written past the transport, and keeps nothing."""
+    """Accepts direct writes and discards them."""
 
     family = socket.AF_UNIX
 
@@ -54,7 +55,7 @@ class NoSocket:
 
 
 class SocketTransport(NowhereTransport):
-    """One past which can be written."""
+    """A transport that permits direct writes."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.9", 4321))
@@ -65,14 +66,14 @@ class SocketTransport(NowhereTransport):
 
 
 def connection_to_nowhere(parts: BrokerParts) -> Connection:
-    """One whose peer has taken everything at once."""
+    """Return a connection whose peer accepts everything at once."""
     connection = nowhere(parts).connection
     connection.connection_made(SocketTransport())
     return connection
 
 
 def best(work: Callable[[], object], rounds: int) -> float:
-    """ns per pull of work that is done for all of them."""
+    """Return ns per pull of work that is done for all pulls."""
     least = float("inf")
     for _ in range(rounds):
         begun = clock()
@@ -82,7 +83,7 @@ def best(work: Callable[[], object], rounds: int) -> float:
 
 
 def frames_of(parts: BrokerParts, body: int) -> list[bytes]:
-    """Requests that read four queues side by side; what they ask for is there afterwards."""
+    """Store messages, and return requests that read four queues side by side."""
     for _ in range(PULLS // QUEUES * WANTED):
         for queue_id in range(QUEUES):
             parts.store.put(message(b"x" * body, TOPIC, queue_id))
@@ -92,7 +93,7 @@ def frames_of(parts: BrokerParts, body: int) -> list[bytes]:
 
 
 class Profile:
-    """Pulls of a store's four queues, as requests and as whoever serves them has them."""
+    """Pulls of a store's four queues, as frames and as decoded requests."""
 
     def __init__(self, parts: BrokerParts, body: int) -> None:
         self._parts = parts
@@ -106,7 +107,7 @@ class Profile:
         self._results = [get(TOPIC, header.queue_id, header.queue_offset, WANTED) for _, header in self._asked]
 
     def plain_stages(self) -> dict[str, Callable[[], object]]:
-        """What plain pulls come to."""
+        """Return the stages of fast-path pulls."""
         feed = CommandDecoder().feed_commands
         pieces = found_pieces(self._admitted.topic, self._admitted.group)
         ahead = [self._parts.store.read_ahead(TOPIC, number, 0, PULLS // QUEUES * WANTED) for number in range(QUEUES)]
@@ -122,7 +123,7 @@ class Profile:
         }
 
     def other_stages(self) -> dict[str, Callable[[], object]]:
-        """What others come to."""
+        """Return the stages of other pulls."""
         pulls, get, topic, group = self._parts.pulls, self._parts.store.get, self._admitted.topic, self._admitted.group
         served = [(*asked, result) for asked, result in zip(self._asked, self._results, strict=True)]
         success = ResponseCode.SUCCESS
@@ -155,7 +156,7 @@ class Profile:
 
 
 def profile(parts: BrokerParts, body: int, rounds: int) -> dict[str, float]:
-    """ns per pull of every stage."""
+    """Return ns per pull of every stage."""
     pulls = Profile(parts, body)
     stages = pulls.plain_stages() | pulls.other_stages()
     return {stage: best(work, rounds) for stage, work in stages.items()}
@@ -178,7 +179,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=150)
     parser.add_argument("--body", type=int, default=1024, help="bytes")
-    parser.add_argument("--directory", help="where the temporary store is made")
+    parser.add_argument("--directory", help="directory of the temporary store")
     asyncio.run(run(parser.parse_args()))
 
 

@@ -1,13 +1,13 @@
-"""Where a send's CPU goes, stage by stage, as ns per message.
+"""CPU of a send, stage by stage, as ns per message.
 
     python -m tests.bench.profile_send                        # batches of 128, 8 and 1 frames
     SKYLARK_COMPILED=0 python -m tests.bench.profile_send     # the interpreted variant on a machine that compiles
     python -m tests.bench.profile_send --batches 128 --rounds 200 --dialect binary --no-index
 
 Frames of 1 KiB messages (UNIQ_KEY, TAGS, one of KEYS) are fed from memory through the broker's own parts over a real
-store; nothing is simulated but the socket, whose two calls are timed on a pair of their own. Every figure is the
-minimum of many rounds, so that a busy machine adds little. `whole` is one read as the selector handles it, from the
-receive buffer to the transport: it is measured for itself, not added up.
+store; only the socket is simulated, whose two calls are timed on a separate pair. Every figure is the minimum of many
+rounds, so that a busy machine adds little. `whole` is one read as the selector handles it, from the receive buffer to
+the transport: it is measured separately, not added up.
 """
 
 import argparse
@@ -53,25 +53,25 @@ from tests.harness.peer import MemoryTransport
 
 STAGES = {
     "read": "recv of the frames",
-    "decode": "frames cut out of the read, headers",
-    "encode": "topic and queue looked at, properties completed, the append made",
+    "decode": "frames of the read, headers",
+    "encode": "topic and queue checked, properties completed, append created",
     "store": "put: record into the open batch",
-    "append": "commit without what follows: join, flusher told, statuses",
+    "append": "commit without the following stages: join, flusher notified, statuses",
     "write": "the one pwrite",
     "dispatch": "queue units and arrivals",
     "index": "keys into the index",
-    "answer": "answers made and gathered",
-    "send": "answers joined (without the kernel)",
+    "answer": "responses created and collected",
+    "send": "responses joined (without the kernel)",
     "whole": "receive buffer to transport, all of the above but read",
 }
 FIRST_OPAQUE = 10**9
-"""As many digits for all, as after a while."""
+"""A start number with the same number of digits in all rounds."""
 STEP_ROUNDS = 8
 clock = time.perf_counter_ns
 
 
 class SendSide:
-    """The parts that a send goes through, wired as the daemon does it."""
+    """The parts that a send passes, wired as in the daemon."""
 
     def __init__(self, directory: Path, *, is_indexed: bool) -> None:
         config = StoreConfig(
@@ -118,17 +118,17 @@ class SendSide:
         self.connection.connection_made(self.transport)
 
     def read(self, data: bytes) -> None:
-        """Let it read this."""
+        """Process these bytes as one read."""
         self.selector.read_scheduler.receive_buffer[: len(data)] = data
         self.updated(len(data))
 
     def step(self, number: int) -> None:
-        """Another round: now and then keys are put into the index, which the loop would do between turns."""
+        """Run periodic work between rounds: put keys into the index, which the event loop does between iterations."""
         if number % STEP_ROUNDS == 0:
             self.store.step(now_ms())
 
     def updated(self, size: int) -> None:
-        """So much stands in the receive buffer: a read and a turn. No round ends here, so the window has to be set."""
+        """Process `size` bytes of the receive buffer as a read and an iteration. The caller must set the window."""
         rounds = self.selector.read_scheduler
         rounds.window = rounds.receive_buffer[:size]
         self.connection.buffer_updated(size)
@@ -136,7 +136,7 @@ class SendSide:
 
 
 class Stopwatch:
-    """Time spent in methods that are called once a turn: `within(owner, name, stage)` wraps one of them."""
+    """Time spent in methods that are called once per iteration: `within(owner, name, stage)` wraps one of them."""
 
     def __init__(self) -> None:
         self.spent: dict[str, int] = {}
@@ -165,7 +165,7 @@ class Stopwatch:
 
 
 def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[tuple[str, int]]:
-    """One read, taken through the parts stage by stage; what each took, in ns."""
+    """Run one read through the parts; yield the ns of each stage."""
     marks = [clock()]
     commands = CommandDecoder().feed_commands(data)
     marks.append(clock())
@@ -192,7 +192,7 @@ def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
 
 
 def sends_of(side: SendSide, commands: list[RemotingCommand]) -> list[FastPathSend]:
-    """What is made of the commands of a read."""
+    """Return the sends of a read's commands."""
     queues, host = side.checks.queues, side.connection.peer_host
     sends = side.messages.fast_path_sends(commands, 0, queues, host)
     assert len(sends) == len(commands)
@@ -204,11 +204,11 @@ def put(side: SendSide, sends: list[FastPathSend]) -> None:
 
 
 def profile(side: SendSide, batch: int, rounds: int, dialect: int) -> dict[str, float]:
-    """ns per message of every stage."""
+    """Return ns per message of every stage."""
     body = bytes(range(256)) * 4
     for n in range(4):
         first = send_frame(n, n, body, dialect)
-        side.read(first)  # the topic is looked at once, and the queues are made
+        side.read(first)  # checks the topic once, and creates the queues
     frames = b"".join(send_frame(FIRST_OPAQUE + n, n % 4, body, dialect) for n in range(batch))
     buffer = side.selector.read_scheduler.receive_buffer
     buffer[: len(frames)] = frames
@@ -241,7 +241,7 @@ def profile(side: SendSide, batch: int, rounds: int, dialect: int) -> dict[str, 
 
 
 def socket_calls(frames: bytes, batch: int, rounds: int) -> float:
-    """ns per message of receiving the frames."""
+    """Return ns per message of receiving the frames."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         far = socket.create_connection(server.getsockname())
         near, _ = server.accept()
@@ -290,7 +290,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--dialect", choices=tuple(DIALECTS), default="json")
     parser.add_argument("--no-index", action="store_true")
-    parser.add_argument("--directory", help="where the temporary store is made")
+    parser.add_argument("--directory", help="directory of the temporary store")
     asyncio.run(run(parser.parse_args()))
 
 

@@ -1,16 +1,16 @@
-"""The table of docs/performance.md: ours, interpreted and compiled, beside RocketMQ's brokers, on this machine, now.
+"""The table of docs/performance.md: ours, interpreted and compiled, next to RocketMQ's brokers, on this machine, now.
 
     python -m tests.bench.table                                  # all rows, 5 rounds, half an hour
-    python -m tests.bench.table --runs 3                         # three times: the rounds of a row lie apart
+    python -m tests.bench.table --runs 3                         # three times: the rounds of a row are spread out
     python -m tests.bench.table --quick                          # 2 short rounds, without 5.3.3: five minutes
     python -m tests.bench.table --row sync-16 --row sync-64      # the rows of some loads
-    python -m tests.bench.table --write docs/performance.md      # and put the table there
-    python -m tests.bench.table --awake --row single             # idle processors are awake for everybody, not for us
+    python -m tests.bench.table --write docs/performance.md      # also write the table into the document
+    python -m tests.bench.table --awake --row single             # idle processors stay awake for all brokers
 
-All brokers of a flush mode are there at once and take turns within each round; those whose turn it is not are stopped.
-The Java ones are warmed for ten seconds before, and no memory is left to the host (`peers/memory.py`). Each row tells
-whether its budget holds. A load that cannot be measured (a broker that fails) is told, and the others go on. Needs java
-and mvn for the official brokers, and 30 GB of disk.
+All brokers of a flush mode are running and alternate within each round; the others are stopped (SIGSTOP) meanwhile. The
+Java brokers are warmed up for ten seconds, and no memory is left to the host (`peers/memory.py`). Each row states
+whether its budget holds. If a load cannot be measured (a broker fails), that is printed, and the other loads continue.
+Needs java and mvn for the official brokers, and 30 GB of disk.
 """
 
 import argparse
@@ -63,7 +63,7 @@ Taken = dict[str, dict[str, list[dict[str, float]]]]
 
 
 def main() -> None:
-    """Measure, print, and write if asked to."""
+    """Measure, print, and write the document if requested."""
     options = parse_arguments()
     kinds = available(options.kind or (QUICK_KINDS if options.quick else KINDS))
     names = [name for name in LOADS if not options.row or name in options.row]
@@ -72,24 +72,24 @@ def main() -> None:
     begun = time.monotonic()
     with kept_awake(options.awake):
         runs = [measure_all(names, kinds, length, rounds, options.directory) for _ in range(options.runs)]
-    text = table(together(runs), options.row)
-    told_rounds = f"{options.runs * rounds} rounds of {length.seconds:g} s"
+    text = table(combine(runs), options.row)
+    rounds_text = f"{options.runs * rounds} rounds of {length.seconds:g} s"
     print(text)
-    print(f"{time.monotonic() - begun:.0f} s, {told_rounds}")
+    print(f"{time.monotonic() - begun:.0f} s, {rounds_text}")
     if options.write:
-        write(options.write, f"{text}\n\n{circumstances(told_rounds)}")
+        write(options.write, f"{text}\n\n{circumstances(rounds_text)}")
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two short rounds, without 5.3.3")
-    parser.add_argument("--row", action="append", choices=tuple(LOADS), help="this load only; may be repeated")
-    parser.add_argument("--kind", action="append", choices=KINDS, help="this broker only; may be repeated")
-    parser.add_argument("--runs", type=int, default=1, help="each with brokers of its own")
-    parser.add_argument("--rounds", type=int, help="of each run")
-    parser.add_argument("--seconds", type=float, help="of a round")
-    parser.add_argument("--directory", type=Path, help="where stores are made")
+    parser.add_argument("--row", action="append", choices=tuple(LOADS), help="only this load; may be repeated")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="only this broker; may be repeated")
+    parser.add_argument("--runs", type=int, default=1, help="number of runs, each with its own brokers")
+    parser.add_argument("--rounds", type=int, help="rounds per run")
+    parser.add_argument("--seconds", type=float, help="length of a round")
+    parser.add_argument("--directory", type=Path, help="directory of the stores")
     parser.add_argument("--awake", action="store_true", help="keep idle processors awake all the time")
     parser.add_argument("--write", type=Path, metavar="FILE", help="the document that holds the table")
     return parser.parse_args()
@@ -98,26 +98,29 @@ def parse_arguments() -> argparse.Namespace:
 def measure_all(
     names: Sequence[str], kinds: Sequence[str], length: Length, rounds: int, directory: Path | None
 ) -> Taken:
-    """Samples of each load, by load and kind."""
+    """Return the samples of each load, by load and kind."""
     taken: Taken = {}
     for flush in dict.fromkeys(LOADS[name].flush for name in names):
         home = Path(tempfile.mkdtemp(prefix="bench-table-", dir=directory))
         loads = {name: LOADS[name] for name in names if LOADS[name].flush == flush}
         try:
             with ExitStack() as stack:
-                told("taking the memory that is free")
+                print_progress("taking the memory that is free")
                 reserve = stack.enter_context(used_memory())
                 brokers = [broker for kind in kinds if (broker := warmed(stack, kind, home, flush)) is not None]
                 for name, load in loads.items():
-                    told(f"{flush} {name}")
+                    print_progress(f"{flush} {name}")
                     taken[name] = measure_load(load, brokers, length, rounds, home, reserve)
         finally:
             shutil.rmtree(home)
     return taken
 
 
-def together(runs: Sequence[Taken]) -> Taken:
-    """The rounds of all runs. A broker that failed in one of them is left out of that row: rounds are told in pairs."""
+def combine(runs: Sequence[Taken]) -> Taken:
+    """Combine the rounds of all runs.
+
+    A broker that failed in one run is omitted from that row: ratios need pairs of rounds.
+    """
     return {
         load: {
             kind: [sample for run in runs for sample in run[load][kind]]
@@ -129,16 +132,16 @@ def together(runs: Sequence[Taken]) -> Taken:
 
 
 def warmed(stack: ExitStack, kind: str, home: Path, flush: str) -> Started | None:
-    """A broker that has run for a while under the load that most rows have (a Java one compiles itself meanwhile).
+    """Return a broker after some time under the load of most rows (a Java broker compiles itself meanwhile).
 
-    None, and a word, where its kind cannot be had: no java, no mvn, no registry.
+    Return None, and print the reason, if its kind is not available: no java, no mvn, no registry.
     """
     workload = Workload(topic="warm", seconds=WARM_S.get(kind, WARM_OURS_S), warmup_s=0.0)
-    told(f"warming {kind}")
+    print_progress(f"warming {kind}")
     try:
         broker = stack.enter_context(started(kind, home, flush))
     except pytest.skip.Exception as reason:
-        told(f"{kind} left out: {reason}")
+        print_progress(f"{kind} omitted: {reason}")
         return None
     create_topics([broker.broker], workload)
     produce(workload, [broker.broker])
@@ -148,7 +151,7 @@ def warmed(stack: ExitStack, kind: str, home: Path, flush: str) -> Started | Non
 def measure_load(
     load: Load, brokers: Sequence[Started], length: Length, rounds: int, home: Path, reserve: Reserve
 ) -> dict[str, list[dict[str, float]]]:
-    """All rounds of one load; who begins changes with each round. A broker that fails is left out from then on."""
+    """Run all rounds of one load; the order alternates. A broker that fails is omitted from then on."""
     compared = [broker for broker in brokers if not load.only_ours or broker.kind not in WARM_S]
     benches = {broker.kind: Bench(broker, length, home) for broker in compared}
     measures: dict[str, Measure] = {}
@@ -159,7 +162,7 @@ def measure_load(
 
     def measure(kind: str) -> None:
         sample = measures[kind](benches[kind])
-        told(f"  {kind:14}" + "".join(f" {name}={value:,.2f}" for name, value in sample.items()))
+        print_progress(f"  {kind:14}" + "".join(f" {name}={value:,.2f}" for name, value in sample.items()))
         samples[kind].append(sample)
 
     steps = [ready, *[measure] * rounds]
@@ -171,7 +174,7 @@ def measure_load(
                 with alone(kind, benches):
                     step(kind)
             except FAILURES as error:
-                told(f"  {kind} not measured: {type(error).__name__}: {error}")
+                print_progress(f"  {kind} not measured: {type(error).__name__}: {error}")
                 del benches[kind]
                 samples[kind].clear()
     return samples
@@ -179,7 +182,7 @@ def measure_load(
 
 @contextmanager
 def alone(kind: str, benches: Mapping[str, Bench]) -> Iterator[None]:
-    """Stop the other brokers for a while, when none of them keeps the processors awake any more."""
+    """Stop the other brokers for a while, once none of them keeps the processors awake."""
     time.sleep(LET_GO_S)
     with ExitStack() as stack:
         for other, bench in benches.items():
@@ -188,8 +191,8 @@ def alone(kind: str, benches: Mapping[str, Bench]) -> Iterator[None]:
         yield
 
 
-def told(line: str) -> None:
-    """What is going on, to stderr."""
+def print_progress(line: str) -> None:
+    """Print progress to stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -197,38 +200,38 @@ def told(line: str) -> None:
 
 
 def table(taken: Mapping[str, Samples], wanted: Sequence[str] | None) -> str:
-    """The table in Markdown."""
+    """Return the table in Markdown."""
     rows = [row for row in ROWS if row.load in taken and (not wanted or row.load in wanted)]
     lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
     return "\n".join(lines + [line_of(row, taken[row.load]) for row in rows])
 
 
 def line_of(row: Row, samples: Samples) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     cells = [f"{row.title}, {row.unit}" if row.unit else row.title]
     for kind in OURS:
-        cells += [row.told(samples, kind), row.told_ratio(samples, kind), verdict(row, samples, kind)]
-    cells += [row.told(samples, OFFICIAL), row.told(samples, NEWER)]
+        cells += [row.format_values(samples, kind), row.format_ratio(samples, kind), verdict(row, samples, kind)]
+    cells += [row.format_values(samples, OFFICIAL), row.format_values(samples, NEWER)]
     return "| " + " | ".join(cells) + " |"
 
 
 def verdict(row: Row, samples: Samples, kind: str) -> str:
-    """Whether a budget holds, and what it is."""
+    """Return whether the budget holds, and the budget."""
     holds = row.holds(samples, kind)
     if holds is None:
         return "not measured"
-    return f"{'holds' if holds else '**missed**'}: {row.told_limit(kind)}"
+    return f"{'holds' if holds else '**missed**'}: {row.format_limit(kind)}"
 
 
 def circumstances(rounds: str) -> str:
-    """When, where and how it was measured."""
+    """Return when, where and how the table was measured."""
     command = " ".join(["python -m tests.bench.table", *sys.argv[1:]])
     day = time.strftime("%Y-%m-%d")
     return f"Made by `{command}` on {day}: {rounds}. {machine()}"
 
 
 def machine() -> str:
-    """This machine in a few words."""
+    """Return a short description of this machine."""
     model = next(
         (
             line.partition(":")[2].strip()
@@ -250,7 +253,7 @@ def machine() -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Put the table between its marks in a document."""
+    """Write the table between its marks in a document."""
     document = path.read_text()
     before, _, rest = document.partition(BEGIN)
     _, _, behind = rest.partition(END)

@@ -1,10 +1,10 @@
-"""Lines of files, and a query that writes each into a topic; also as a driver of its own, which can be killed.
+"""A query that writes the lines of files into a topic; also as a separate driver process, which can be killed.
 
     put_lines(directory, "a", 50)
     query = stream(spark, directory, nameServer=..., topic=...)
     with driver(directory, nameServer=..., topic=...) as process: ...
 
-The query ends with the lines that there are. Its checkpoint lies beside them, so the next one goes on.
+The query ends after the existing lines. Its checkpoint is in the same directory, so the next query continues there.
 """
 
 import os
@@ -28,7 +28,7 @@ def put_lines(directory: Path, name: str, count: int) -> None:
 
 
 def stream(spark: SparkSession, directory: Path, **options: str) -> StreamingQuery:
-    """Lines of the files below `directory` to a topic."""
+    """Start a query from the lines of the files below `directory` to a topic."""
     (directory / "in").mkdir(exist_ok=True)
     lines = spark.readStream.text(str(directory / "in")).selectExpr("value AS body")
     writer = lines.writeStream.format("rocketmq").option("checkpointLocation", str(directory / "checkpoint"))
@@ -41,7 +41,7 @@ def wait(query: StreamingQuery) -> None:
 
 @contextmanager
 def driver(directory: Path, **options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that runs the query; it and what it started are a process group. It has to be gone at the end."""
+    """Run the query in a process group of its own. No process of the group may be left at the end."""
     pairs = [f"{name}={value}" for name, value in options.items()]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.spark.lines", str(directory), *pairs]
@@ -58,7 +58,7 @@ def driver(directory: Path, **options: str) -> Iterator[subprocess.Popen[bytes]]
 
 
 def main() -> None:
-    """The driver."""
+    """Run the driver."""
     directory, *pairs = sys.argv[1:]
     options = dict(pair.split("=", 1) for pair in pairs)
     wait(stream(started(Path(directory) / "spark"), Path(directory), **options))

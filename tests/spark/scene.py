@@ -1,6 +1,6 @@
-"""A broker that can go down and come back where it was, topics on it, and queries that read them.
+"""A broker that can be killed and restarted, topics on it, and queries that read them.
 
-Message bodies are numbers, each sent once, so what a query wrote tells what is missing and what came twice.
+Message bodies are numbers, each sent once, so the output of a query shows missing and repeated messages.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from tests.harness.ports import free_ports
 
 PORTS = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
 LIMIT_S = 90.0
-PATIENT = ProducerSettings(send_timeout_s=60.0, retries=0)  # a send that is tried again may be stored twice
+PATIENT = ProducerSettings(send_timeout_s=60.0, retries=0)  # no retries: a repeated send may be stored twice
 
 
 class Scene:
-    """One broker and its store below `directory`; `settings` are its own."""
+    """One broker and its store below `directory`; `settings` are settings of the broker."""
 
     def __init__(self, directory: Path, **settings: object) -> None:
         self.directory = directory
@@ -50,16 +50,16 @@ class Scene:
         self._running.close()
 
     def kill(self) -> None:
-        """As `kill -9` does."""
+        """Kill the broker like `kill -9`."""
         self.daemon.stop(signal.SIGKILL)
         self._running.close()
 
     def restart(self) -> None:
-        """Where it was, with what it has."""
+        """Start the broker again on its ports and its store."""
         self.daemon = self._running.enter_context(self._started())
 
     def create(self, topic: str, queues: int) -> None:
-        """Make a topic, or give it more queues."""
+        """Create a topic, or add queues to it."""
 
         async def create() -> None:
             async with Admin(namesrv=self.namesrv) as admin:
@@ -68,14 +68,14 @@ class Scene:
         asyncio.run(create())
 
     def send(self, topic: str, count: int, *, size: int = 0, **message: Any) -> list[bytes]:
-        """Send so many more messages, each body a number of its own, filled up to `size`; returns the bodies."""
+        """Send `count` more messages, each with a new number as body, padded to `size`; return the bodies."""
         bodies = [(b"%d" % number).ljust(size) for number in range(self._sent, self._sent + count)]
         self._sent += count
         self.send_all([Message(topic, body, **message) for body in bodies])
         return bodies
 
     def send_all(self, messages: Iterable[Message]) -> None:
-        """Send, all at once."""
+        """Send all messages concurrently."""
 
         async def send() -> None:
             async with Producer("tests", namesrv=self.namesrv, settings=PATIENT) as producer:
@@ -84,7 +84,7 @@ class Scene:
         asyncio.run(send())
 
     def ask(self, question: Callable[[Admin], Any]) -> Any:
-        """The answer to what an operator asks."""
+        """Return the result of an operation of Admin."""
 
         async def ask() -> Any:
             async with Admin(namesrv=self.namesrv) as admin:
@@ -93,7 +93,7 @@ class Scene:
         return asyncio.run(ask())
 
     def expire(self, topic: str) -> int:
-        """Let retention delete all it may; returns the first offset of queue 0 when that moves no more."""
+        """Delete segments by retention; return the first offset of queue 0 once it no longer changes."""
         directory = self.directory / STORE / "commitlog"
         due = [segment for segment in sorted(directory.iterdir()) if has_records(segment)][:-1]
         for segment in due:
@@ -105,7 +105,7 @@ class Scene:
                 route = await client.routes.find(topic)
                 (broker,) = route.brokers
                 await client.ask(route.address(broker), RequestCode.DELETE_EXPIRED_COMMITLOG)
-                while any(segment.exists() for segment in due):  # noqa: ASYNC110 - it has no event of ours
+                while any(segment.exists() for segment in due):  # no event is available
                     await asyncio.sleep(0.02)
                 async with Admin(client=client) as admin:
                     before, first = -1, 0
@@ -121,7 +121,7 @@ class Scene:
 
 
 def has_records(segment: Path) -> bool:
-    """Whether anything was written to a segment; the next ones are made beforehand."""
+    """Return whether a segment contains records; the next segments are created in advance."""
     with segment.open("rb") as file:
         return any(file.read(8))
 
@@ -136,23 +136,23 @@ def scene(directory: Path, **settings: object) -> Iterator[Scene]:
 
 
 def batch(spark: SparkSession, namesrv: str, **options: object) -> DataFrame:
-    """What a batch query reads."""
+    """Return the DataFrame of a batch query."""
     return spark.read.format("rocketmq").options(nameServer=namesrv, **texts(options)).load()
 
 
 def stream(spark: SparkSession, namesrv: str, **options: object) -> DataFrame:
-    """What a streaming query reads, from the earliest offset unless told otherwise."""
+    """Return the DataFrame of a streaming query, by default from the earliest offset."""
     all_options = {"nameServer": namesrv, "startingOffsets": "earliest"} | texts(options)
     return spark.readStream.format("rocketmq").options(**all_options).load()
 
 
 def texts(options: dict[str, object]) -> dict[str, str]:
-    """Options as Spark takes them; `_` stands for a dot."""
+    """Return options as text for Spark; `_` stands for a dot."""
     return {name.replace("_", "."): str(value) for name, value in options.items()}
 
 
 class Written:
-    """A query into Parquet files, which has each row once however often its batches are run again."""
+    """A query into Parquet files, which contain each row once even if batches are repeated."""
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self._spark = spark
@@ -160,13 +160,13 @@ class Written:
         self._checkpoint = directory / "checkpoint"
 
     def start(self, frame: DataFrame, **trigger: Any) -> StreamingQuery:
-        """Run until it is stopped, unless the trigger says otherwise."""
+        """Start the query; it runs until it is stopped, unless the trigger ends it."""
         writer = frame.select("body", "topic", "queueId", "queueOffset").writeStream.format("parquet")
         writer = writer.option("path", str(self._files)).option("checkpointLocation", str(self._checkpoint))
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def drain(self, frame: DataFrame) -> StreamingQuery:
-        """Read what there is."""
+        """Read the existing messages."""
         query = self.start(frame, availableNow=True)
         try:
             assert ended(query, LIMIT_S), "not drained in time"
@@ -177,14 +177,14 @@ class Written:
         return query
 
     def bodies(self) -> Counter[bytes]:
-        """What has been written, and how often."""
+        """Return the written bodies with their counts."""
         if not (self._files / "_spark_metadata").exists():
             return Counter()
         rows = self._spark.read.schema("body BINARY").parquet(str(self._files)).collect()
         return Counter(bytes(row.body) for row in rows)
 
     def wait(self, count: int, query: StreamingQuery) -> None:
-        """Wait until so many rows are there."""
+        """Wait for `count` rows."""
         deadline = time.monotonic() + LIMIT_S
         while sum(self.bodies().values()) < count:
             assert query.isActive, query.exception()
@@ -193,10 +193,10 @@ class Written:
 
 
 def ended(query: StreamingQuery, within_s: float) -> bool:
-    """Whether a query ends within that time; what it fails with is raised."""
-    return bool(query.awaitTermination(within_s))  # type: ignore[arg-type]  # it takes fractions
+    """Return whether a query ends within that time; raise its error if it failed."""
+    return bool(query.awaitTermination(within_s))  # type: ignore[arg-type]  # fractions are accepted
 
 
 def is_slow_start(error: StreamingQueryException) -> bool:
-    """Whether Spark gave a Python process up that did not start within its 10 s: the machine is busy with others."""
+    """Return whether a Python process did not start within Spark's limit of 10 s, because the machine is busy."""
     return "Python worker failed to connect back" in str(error)

@@ -1,4 +1,4 @@
-"""How the tests start a Spark. Workers import this tree from where the tests run, whatever directory they are in."""
+"""The Spark session of the tests. Workers import this source tree, whatever their working directory."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from skylarkmq.clients.spark import register
 
 ROOT = Path(__file__).resolve().parents[2]
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half of the CPU: what is compiled best is not run for long
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half of the CPU: tests are too short for C2
 SETTINGS = {
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     "spark.ui.enabled": "false",
@@ -24,7 +24,10 @@ SETTINGS = {
 
 
 def started(home: Path, master: str = "local[2]", **settings: str) -> SparkSession:
-    """This process's session; what it leaves behind lies below `home`. A setting's dots are double underscores."""
+    """Return this process's session; its files are below `home`.
+
+    Double underscores in a setting's name stand for dots.
+    """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     builder = SparkSession.builder.master(master).appName("tests")

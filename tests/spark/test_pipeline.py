@@ -1,4 +1,4 @@
-"""The pipeline against a broker: every good message once in Parquet, every bad one among the dead letters."""
+"""The pipeline against a broker: every good message once in Parquet, every bad message in the dead-letter topic."""
 
 import io
 import json
@@ -69,12 +69,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def bad_body(n: int) -> bytes:
-    """In turn: no JSON, not UTF-8, a wrong type, a missing field, nothing, no object."""
+    """Alternately: no JSON, not UTF-8, a wrong type, a missing field, an empty body, not an object."""
     return [b"{", b'{"id": 1, "item": "\xff"}', b'{"id": "x"}', b'{"item": "y"}', b" ", b"[7]"][n % 6]
 
 
 def send(broker: Daemon, topic: str, numbers: range) -> None:
-    """Every tenth message is a bad one, with its number among its properties."""
+    """Every tenth message is bad, with its number in a property."""
     with Producer("shop", namesrv=broker.namesrv) as producer:
         for n in numbers:
             body = json.dumps({"id": n, "item": "größer"}).encode() if n % 10 else bad_body(n // 10)
@@ -91,7 +91,7 @@ def stored(broker: Daemon, topic: str) -> list[MessageExt]:
 
 
 def job(broker: Daemon, directory: Path, topics: str, **more: Any) -> Job:
-    """To be run until there is nothing left; options of the source are known by their names."""
+    """A job that ends when all messages are read."""
     source = {"nameServer": broker.namesrv, "subscribe": topics, "startingOffsets": "earliest"}
     source |= {name: more.pop(name) for name in ("subExpression", "expressionType") if name in more}
     return Job(
@@ -102,20 +102,20 @@ def job(broker: Daemon, directory: Path, topics: str, **more: Any) -> Job:
     )
 
 
-def finish(spark: SparkSession, what: Job) -> list[str]:
-    """Run it to its end; what it told."""
-    told: list[str] = []
+def finish(spark: SparkSession, task: Job) -> list[str]:
+    """Run the job to its end; return its output."""
+    output: list[str] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        assert watch(start_queries(spark.newSession(), what), told.append) == 0, told
+        assert watch(start_queries(spark.newSession(), task), output.append) == 0, output
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return told
+    return output
 
 
-def kill_behind(line: str, command: list[str | Path], directory: Path) -> None:
-    """Run a command until it says something, and let the power fail."""
+def kill_after(line: str, command: list[str | Path], directory: Path) -> None:
+    """Run a command until it prints the text, then kill it without warning."""
     environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     environment |= {"SPARK_HOME": str(spark_home(directory)), "SPARK_LOCAL_DIRS": str(directory)}
     with subprocess.Popen(
@@ -127,20 +127,20 @@ def kill_behind(line: str, command: list[str | Path], directory: Path) -> None:
         start_new_session=True,
     ) as process:
         assert process.stdout is not None
-        told: list[str] = []
+        output: list[str] = []
         try:
             for text in map(bytes.decode, process.stdout):
-                told.append(text)
+                output.append(text)
                 if text.startswith(line):
                     break
             else:
-                pytest.fail("".join(told))
+                pytest.fail("".join(output))
         finally:
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def spark_home(directory: Path) -> Path:
-    """PySpark, but what executors leave behind lies below `directory`."""
+    """PySpark, but with the executors' files below `directory`."""
     home = directory / "spark"
     home.mkdir()
     for entry in Path(pyspark.__file__).parent.iterdir():
@@ -149,8 +149,8 @@ def spark_home(directory: Path) -> Path:
 
 
 @pytest.mark.timeout(300)  # two starts of Spark, on a machine that may be busy
-def test_a_pipeline_that_is_killed_goes_on_where_it_was(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
-    """On a cluster of two executors, killed between batches with bad rows among them; then each row once in Parquet."""
+def test_a_killed_pipeline_resumes(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
+    """On a cluster of two executors, killed between batches that have bad rows; each row is once in Parquet."""
     send(broker, "Orders", range(COUNT))
     arguments = ["-n", broker.namesrv, "-t", "Orders,Payments", "-o", "lake", "--checkpoint", "checkpoint"]
     arguments += ["--json-schema", JSON, "--dead-letter-topic", "Dead", "--max-rows", "100", "--interval", "0 seconds"]
@@ -159,13 +159,15 @@ def test_a_pipeline_that_is_killed_goes_on_where_it_was(spark: SparkSession, bro
     for name, value in CLUSTER.items():
         submit += ["--conf", f"{name}={value}"]
     send(broker, "Payments", range(COUNT, COUNT + 50))
-    kill_behind("parquet batch=1 ", [*submit, ROOT / "deploy/spark/pipeline.py", *arguments], tmp_path)
+    kill_after("parquet batch=1 ", [*submit, ROOT / "deploy/spark/pipeline.py", *arguments], tmp_path)
     send(broker, "Payments", range(COUNT + 50, COUNT + 100))
-    what = job(broker, tmp_path, "Orders,Payments", decoding=Decoding(json=JSON), dead_letter_topic="Dead")
-    told = finish(spark, what)
-    assert any(line.startswith("parquet batch=") and line.endswith("lag Orders=0 Payments=0") for line in told), told
+    task = job(broker, tmp_path, "Orders,Payments", decoding=Decoding(json=JSON), dead_letter_topic="Dead")
+    output = finish(spark, task)
+    assert any(line.startswith("parquet batch=") and line.endswith("lag Orders=0 Payments=0") for line in output), (
+        output
+    )
 
-    rows = spark.read.parquet(what.output)
+    rows = spark.read.parquet(task.output)
     assert "body" not in rows.columns
     wrong_hours = rows.where(f"hour != date_format(storeTimestamp, '{HOUR}')").count()
     ids = Counter((row.topic, row.id, row.item) for row in rows.select("topic", "value.id", "value.item").collect())
@@ -175,7 +177,7 @@ def test_a_pipeline_that_is_killed_goes_on_where_it_was(spark: SparkSession, bro
 
 
 def check_dead_letters(letters: list[MessageExt]) -> None:
-    """All bad messages, whole, with the reason; what came twice has the same mark."""
+    """All bad messages are complete and have their reason; repeated ones have the same mark."""
     by_mark = {message.properties[MARK]: message for message in letters}
     numbers = Counter(int(message.properties["n"]) for message in by_mark.values())
     assert numbers == Counter(range(0, COUNT + 100, 10))
@@ -184,8 +186,8 @@ def check_dead_letters(letters: list[MessageExt]) -> None:
         assert (message.payload(), message.tags, message.keys) == (bad_body(n // 10), "t", [f"k{n}"])
         assert message.properties[ORIGIN_TOPIC] == ("Orders" if n < COUNT else "Payments")
         assert message.properties[ORIGIN_OFFSET].isdigit()
-        reasons = ["no JSON object", "not UTF-8", "no JSON object", "field id is missing", "no JSON object"]
-        assert [*reasons, "no JSON object"][n // 10 % 6] in message.properties[DEAD_LETTER_REASON]
+        reasons = ["not a JSON object", "not UTF-8", "not a JSON object", "field id is missing", "not a JSON object"]
+        assert [*reasons, "not a JSON object"][n // 10 % 6] in message.properties[DEAD_LETTER_REASON]
 
 
 def avro_body(n: int) -> bytes:
@@ -196,16 +198,16 @@ def avro_body(n: int) -> bytes:
 
 
 def test_avro_bodies_become_columns(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
-    """Data of the schema are decoded, all others are dead letters; long properties are cut, and bodies that inflate."""
+    """Data of the schema are decoded, others are dead letters; long properties and large bodies are truncated."""
     with Producer("shop", namesrv=broker.namesrv, settings=ProducerSettings(max_message_bytes=8 << 20)) as producer:
         for n in range(20):
             producer.send(Message("Avro", avro_body(n) if n % 5 else b"\xff" * n, properties={"n": str(n)}))
         producer.send(Message("Avro", b"\xff" * (MAX_BODY_BYTES + 1), keys="large"))
         producer.send(Message("Avro", avro_body(1) + b"rest", properties={"long": "x" * (MAX_PROPERTY_CHARACTERS + 1)}))
     decoding = Decoding(avro=json.dumps(AVRO))
-    what = job(broker, tmp_path, "Avro", decoding=decoding, dead_letter_topic="AvroDead", keep_body=True)
-    finish(spark, what)
-    rows = spark.read.parquet(what.output).select("value.*", "body").collect()
+    task = job(broker, tmp_path, "Avro", decoding=decoding, dead_letter_topic="AvroDead", keep_body=True)
+    finish(spark, task)
+    rows = spark.read.parquet(task.output).select("value.*", "body").collect()
     assert sorted((row.id, int(row["at"].timestamp()), row.tags) for row in rows) == [
         (n, n, ["a", None]) for n in range(20) if n % 5
     ]
@@ -217,33 +219,33 @@ def test_avro_bodies_become_columns(spark: SparkSession, broker: Daemon, tmp_pat
     assert sum(BODY_CUT in message.properties for message in letters) == 1
     (long,) = [message for message in letters if CUT in message.properties]
     assert long.payload() == avro_body(1) + b"rest"
-    assert "4 bytes are left over" in long.properties[DEAD_LETTER_REASON]
+    assert "4 bytes remain" in long.properties[DEAD_LETTER_REASON]
 
 
 def test_without_a_schema_everything_is_good(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
-    """Bodies are kept as they are, in one file for each topic, hour and batch."""
+    """Bodies are unchanged, in one file for each topic, hour and batch."""
     send(broker, "Plain", range(60))
-    what = job(broker, tmp_path, "Plain", file_bytes=1 << 20)
-    finish(spark, what)
-    rows = spark.read.parquet(what.output)
+    task = job(broker, tmp_path, "Plain", file_bytes=1 << 20)
+    finish(spark, task)
+    rows = spark.read.parquet(task.output)
     assert sorted(row.keys for row in rows.select("keys").collect()) == sorted(f"k{n}" for n in range(60))
-    hours = {path.parent.name for path in Path(what.output).rglob("*.parquet")}
-    assert len(list(Path(what.output).rglob("*.parquet"))) == len(hours)  # four queues were read, by two tasks
+    hours = {path.parent.name for path in Path(task.output).rglob("*.parquet")}
+    assert len(list(Path(task.output).rglob("*.parquet"))) == len(hours)  # two tasks read four queues
 
 
-def test_a_query_that_fails_is_told_in_one_line(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
-    """What went wrong, not where in Spark; the exit code is 1. This broker has no SQL92."""
+def test_a_failed_query_is_reported_in_one_line(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
+    """The cause, without Spark's stack trace; the exit code is 1. This broker has no SQL92."""
     send(broker, "Failing", range(3))
-    what = job(broker, tmp_path, "Failing", subExpression="a = 1", expressionType="SQL92")
-    told: list[str] = []
-    assert watch(start_queries(spark.newSession(), what), told.append) == 1
-    assert told[-1].startswith("mqspark-pipeline: parquet failed: ")
-    assert "filter" in told[-1].lower()
-    assert "\n" not in told[-1]
+    task = job(broker, tmp_path, "Failing", subExpression="a = 1", expressionType="SQL92")
+    output: list[str] = []
+    assert watch(start_queries(spark.newSession(), task), output.append) == 1
+    assert output[-1].startswith("mqspark-pipeline: parquet failed: ")
+    assert "filter" in output[-1].lower()
+    assert "\n" not in output[-1]
 
 
-def test_an_output_that_cannot_be_is_told_at_the_start(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
-    """A file where the directory should be."""
+def test_an_impossible_output_is_reported_at_the_start(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
+    """A file is in the place of the directory."""
     (tmp_path / "lake").write_text("")
     with pytest.raises(NotStarted, match="not a directory"):
         start_queries(spark.newSession(), job(broker, tmp_path, "Orders"))

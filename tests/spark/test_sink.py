@@ -1,4 +1,4 @@
-"""The sink under a real Spark, against a broker: what is written arrives, and what is repeated can be told."""
+"""The sink in a real Spark, against a broker: rows arrive, and repeated rows are recognizable."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ BEGINNING, END = datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4e9, UTC
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One for all tests of the module, which have topics of their own."""
+    """One broker for all tests of the module, which use different topics."""
     with running(directory=tmp_path_factory.mktemp("broker")) as daemon:
         yield daemon
 
@@ -58,7 +58,7 @@ def write(frame: DataFrame, broker: Daemon, topic: str, **options: str) -> None:
 
 
 def to(broker: Daemon, topic: str) -> dict[str, str]:
-    """Options of a sink that gives up soon."""
+    """Options of a sink with short retries."""
     return {"nameServer": broker.namesrv, "topic": topic, "retryTimeoutMs": "500ms"}
 
 
@@ -67,7 +67,7 @@ def marks(messages: list[MessageExt]) -> Counter[str]:
 
 
 def test_a_dataframe_becomes_messages(spark: SparkSession, broker: Daemon) -> None:
-    """Found by its name without being registered; every row once, marks by partition and row."""
+    """The format is found without registration; every row is sent once, with marks by partition and row."""
     write(numbered(spark.newSession(), 1000), broker, "Batch", writeId="w1")
     messages = stored(broker, "Batch")
     assert sorted(int(message.body) for message in messages) == list(range(1000))
@@ -75,44 +75,44 @@ def test_a_dataframe_becomes_messages(spark: SparkSession, broker: Daemon) -> No
     assert set(marks(messages)) == {f"w1:0:{partition}:{row}" for partition in range(2) for row in range(500)}
 
 
-def test_a_batch_write_that_is_run_again_sends_nothing_new(spark: SparkSession, broker: Daemon) -> None:
-    """With a writeId and the ledger, the second run of a job is known as such."""
+def test_a_repeated_batch_write_sends_nothing_new(spark: SparkSession, broker: Daemon) -> None:
+    """With a writeId and the ledger, the second run of a job is recognized."""
     for _ in range(2):
         write(numbered(spark, 100), broker, "Again", writeId="job-1", skipCommittedBatches="true")
     assert len(stored(broker, "Again")) == 100
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "told"),
+    ("columns", "options", "reason"),
     [
         ("id AS body", {}, "column body is bigint: cast it to binary or string"),
         ("CAST(id AS STRING) AS value", {}, "no column body"),
         ("CAST(id AS STRING) AS body", {"bachRows": "1"}, "did you mean batchRows"),
     ],
 )
-def test_what_cannot_be_written_is_refused_when_it_is_planned(
-    spark: SparkSession, broker: Daemon, columns: str, options: dict[str, str], told: str
+def test_wrong_columns_and_options_are_rejected_at_planning(
+    spark: SparkSession, broker: Daemon, columns: str, options: dict[str, str], reason: str
 ) -> None:
-    """Columns and options are looked at before a task runs."""
-    with pytest.raises(AnalysisException, match=told):
+    """Before a task runs."""
+    with pytest.raises(AnalysisException, match=reason):
         write(spark.range(1).selectExpr(columns), broker, "Refused", **options)
 
 
-def test_a_topic_is_not_overwritten(spark: SparkSession) -> None:
-    """The mode overwrite is refused with what to do."""
+def test_overwrite_mode_is_rejected(spark: SparkSession) -> None:
+    """The error contains the remedy."""
     writer = numbered(spark, 1).write.format("rocketmq").options(nameServer="127.0.0.1:1", topic="T")
     with pytest.raises(AnalysisException, match=r"mode\('append'\)"):
         writer.mode("overwrite").save()
 
 
-def test_sends_that_are_refused_fail_the_write(spark: SparkSession, broker: Daemon) -> None:
-    """The task's error has topic, reason and what to do."""
+def test_rejected_sends_fail_the_write(spark: SparkSession, broker: Daemon) -> None:
+    """The task's error contains topic, reason and remedy."""
     set_permission(broker, "ReadOnly", Permission.READ)
     with pytest.raises(PySparkException, match=r"(?s)topic ReadOnly.*permission"):
         write(numbered(spark, 10), broker, "ReadOnly")
 
 
-def test_what_is_repeated_can_be_told(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
+def test_repeated_rows_have_the_same_marks(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
     """A query that ends between its sends and the ledger sends the batch again, with the same marks, and only then."""
     options: dict[str, Any] = {"skipCommittedBatches": "true", "ledgerTopic": "closed-ledger"}
     put_lines(tmp_path, "a", 50)
@@ -126,8 +126,8 @@ def test_what_is_repeated_can_be_told(spark: SparkSession, broker: Daemon, tmp_p
     assert (len(repeated), set(repeated.values())) == (50, {2})
 
 
-def test_a_driver_that_is_killed_around_the_ledgers_entry(spark: SparkSession, tmp_path: Path) -> None:
-    """SIGKILL before the entry reaches the broker: all rows come again with the same marks. Behind it: none does."""
+def test_a_driver_killed_before_or_after_the_ledger_entry(spark: SparkSession, tmp_path: Path) -> None:
+    """SIGKILL before the entry reaches the broker: all rows are sent again with the same marks. After it: none."""
     put_lines(tmp_path, "a", 50)
     with trapped(tmp_path) as (broker, trap):
         options = to(broker, "Killed") | {"skipCommittedBatches": "true", "sendTimeoutMs": "1h"}
@@ -152,7 +152,7 @@ def is_ledger_entry(code: int, header: bytes) -> bool:
 
 
 def test_rows_of_a_group_keep_their_order(spark: SparkSession, broker: Daemon) -> None:
-    """As the SDK's message groups: one queue for each, in the order of the partition."""
+    """Like the SDK's message groups: one queue for each, in the order of the partition."""
     rows = spark.range(0, 300, 1, 1).selectExpr("CAST(id AS STRING) AS body", "concat('g', id % 5) AS messageGroup")
     write(rows, broker, "Grouped", batchRows="4")
     for group in range(5):

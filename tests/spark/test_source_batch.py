@@ -1,4 +1,4 @@
-"""The batch source in a real Spark, against a real broker: columns, bounds, filters, and what is refused."""
+"""The batch source in a real Spark, against a real broker: columns, bounds, filters, and errors."""
 
 import json
 import random
@@ -26,8 +26,8 @@ def bodies(spark: SparkSession, broker: Scene, **options: object) -> list[bytes]
     return sorted(bytes(row.body) for row in rows)
 
 
-def test_odd_messages_come_as_they_were_sent(spark: SparkSession, broker: Scene) -> None:
-    """Bodies that are no text, compressed ones, an empty one; properties of any script, and none."""
+def test_unusual_messages_are_read_as_they_were_sent(spark: SparkSession, broker: Scene) -> None:
+    """Binary, compressed and empty bodies; properties of any script, and none."""
     broker.create("Odd", 2)
     chance = random.Random(7)
     messages = [
@@ -52,8 +52,8 @@ def test_odd_messages_come_as_they_were_sent(spark: SparkSession, broker: Scene)
         assert (row.topic, row.flag, row.reconsumeTimes) == ("Odd", 0, 0)
 
 
-def test_filters_hold(spark: SparkSession, broker: Scene) -> None:
-    """Tags by their exact text, also where hashes are the same; SQL92 at the broker."""
+def test_filters_are_applied(spark: SparkSession, broker: Scene) -> None:
+    """Tags by their exact text, also if hashes are equal; SQL92 by the broker."""
     broker.create("Tagged", 2)
     broker.send_all([Message("Tagged", b"%d" % n, tags=("Aa", "BB", "other")[n % 3]) for n in range(300)])
     broker.send_all([Message("Tagged", b"sql %d" % n, properties={"price": str(n)}) for n in range(100)])
@@ -86,15 +86,15 @@ def test_bounds_by_offset_and_time(spark: SparkSession, broker: Scene) -> None:
     by_topic = json.dumps({"Bounds": time_ms})
     assert bodies(spark, broker, subscribe="Bounds", startingOffsetsByTimestamp=by_topic) == sorted(late)
     future = time_ms + 10_000_000
-    with pytest.raises(PySparkException, match="no message is as young"):
+    with pytest.raises(PySparkException, match="no message is new enough"):
         bodies(spark, broker, subscribe="Bounds", startingTimestamp=future)
     assert not bodies(
         spark, broker, subscribe="Bounds", startingTimestamp=future, startingOffsetsByTimestampStrategy="latest"
     )
 
 
-def test_ranges_are_split_and_put_together(spark: SparkSession, broker: Scene) -> None:
-    """The same rows, in as many tasks as the options say."""
+def test_ranges_are_split_and_grouped(spark: SparkSession, broker: Scene) -> None:
+    """The rows are the same with any number of tasks."""
     broker.create("Split", 4)
     sent = sorted(broker.send("Split", 1000))
     for options, tasks in (
@@ -109,7 +109,7 @@ def test_ranges_are_split_and_put_together(spark: SparkSession, broker: Scene) -
 
 
 def test_large_messages(spark: SparkSession, broker: Scene) -> None:
-    """Answers of one message, and messages larger than what is usually kept in memory for a task."""
+    """Responses with one message, and messages larger than a task's usual buffer."""
     broker.create("Large", 1)
     chance = random.Random(1)
     large = [chance.randbytes(size) for size in (300_000, 900_000, 5, 600_000)]
@@ -125,12 +125,14 @@ def test_large_messages(spark: SparkSession, broker: Scene) -> None:
         ({}, "give one of subscribe, subscribePattern and assign"),
         ({"subscribe": "T", "assign": '{"T":{"b":[0]}}'}, "give one of"),
         ({"subscribe": "T", "endingOffsets": "earliest"}, "endingOffsets must be latest, or JSON"),
-        ({"subscribe": "NoSuchTopic", "brokerTimeoutMs": "300"}, "knows a queue of NoSuchTopic"),
+        ({"subscribe": "NoSuchTopic", "brokerTimeoutMs": "300"}, "has a route of NoSuchTopic"),
         ({"subscribe": "T", "accessKey": "k-1234"}, "accessKey and secretKey go together"),
     ],
 )
-def test_what_cannot_be_done_is_said(spark: SparkSession, broker: Scene, options: dict[str, object], said: str) -> None:
-    """An option that is wrong is named, with what would do."""
+def test_errors_name_the_option_and_the_remedy(
+    spark: SparkSession, broker: Scene, options: dict[str, object], said: str
+) -> None:
+    """A wrong option is named, with the accepted values."""
     with pytest.raises(PySparkException, match=said) as raised:
         batch(spark, broker.namesrv, **options).collect()
     assert "k-1234" not in str(raised.value)

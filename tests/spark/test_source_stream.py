@@ -1,4 +1,4 @@
-"""The streaming source in a real Spark, against a real broker: every message once, whatever happens meanwhile."""
+"""The streaming source in a real Spark, against a real broker: every message once, despite restarts."""
 
 import random
 import threading
@@ -32,10 +32,8 @@ def written(spark: SparkSession, tmp_path: Path) -> Written:
     return Written(spark, tmp_path)
 
 
-def test_every_message_comes_once_though_the_query_and_the_broker_stop(
-    spark: SparkSession, tmp_path: Path, written: Written
-) -> None:
-    """Ten starts and stops at random moments, the broker killed three times while the query runs."""
+def test_every_message_is_read_once_despite_restarts(spark: SparkSession, tmp_path: Path, written: Written) -> None:
+    """Ten starts and stops at random moments; the broker is killed three times while the query runs."""
     moment = random.Random(SEED)
     with scene(tmp_path) as broker:
         broker.create("T", 3)
@@ -55,7 +53,7 @@ def test_every_message_comes_once_though_the_query_and_the_broker_stop(
 
 
 def runs_for(query: StreamingQuery, seconds: float) -> None:
-    """Let a query run; it may end only because the machine could not start it in time, which is a stop like others."""
+    """Let a query run; on a slow machine it may end before it has started, which counts as another stop."""
     try:
         assert not ended(query, seconds)
     except StreamingQueryException as error:
@@ -63,8 +61,8 @@ def runs_for(query: StreamingQuery, seconds: float) -> None:
             raise
 
 
-def test_messages_that_come_while_it_runs_come_once(spark: SparkSession, broker: Scene, written: Written) -> None:
-    """A sender beside the query; nothing is read twice, and nothing is left."""
+def test_messages_sent_during_the_query_are_read_once(spark: SparkSession, broker: Scene, written: Written) -> None:
+    """A producer runs at the same time; nothing is read twice or omitted."""
     broker.create("Live", 2)
     query = written.start(stream(spark, broker.namesrv, subscribe="Live"))
     sent: list[bytes] = []
@@ -76,8 +74,8 @@ def test_messages_that_come_while_it_runs_come_once(spark: SparkSession, broker:
     assert written.bodies() == Counter(sent)
 
 
-def test_a_minimum_is_waited_for(spark: SparkSession, broker: Scene, written: Written) -> None:
-    """No batch begins with less; then there is one with everything."""
+def test_a_batch_waits_for_the_minimum(spark: SparkSession, broker: Scene, written: Written) -> None:
+    """No batch begins with fewer messages; then one batch has all of them."""
     broker.create("Least", 2)
     sent = broker.send("Least", 60)
     frame = stream(spark, broker.namesrv, subscribe="Least", minOffsetsPerTrigger=100, maxTriggerDelay="1h")
@@ -92,7 +90,7 @@ def test_a_minimum_is_waited_for(spark: SparkSession, broker: Scene, written: Wr
 
 
 def test_new_queues_and_topics_are_found(spark: SparkSession, broker: Scene, written: Written) -> None:
-    """A topic grows, and another one comes that the pattern means; both are read from their first message."""
+    """A topic gets more queues, and a new topic matches the pattern; both are read from their first message."""
     broker.create("Grows-1", 1)
     sent = broker.send("Grows-1", 50)
     query = written.start(stream(spark, broker.namesrv, subscribePattern="Grows-.*", startingOffsets="earliest"))
@@ -106,8 +104,8 @@ def test_new_queues_and_topics_are_found(spark: SparkSession, broker: Scene, wri
     assert written.bodies() == Counter(sent)
 
 
-def test_a_start_at_latest_is_kept_by_the_first_batch(spark: SparkSession, broker: Scene, written: Written) -> None:
-    """What was there before is not read; what comes is, also when the first batch was planned and never finished."""
+def test_the_first_batch_keeps_a_start_at_latest(spark: SparkSession, broker: Scene, written: Written) -> None:
+    """Older messages are not read; newer ones are, even if the first batch was planned and never finished."""
     broker.create("Late", 2)
     broker.send("Late", 20)
     query = written.start(stream(spark, broker.namesrv, subscribe="Late", startingOffsets="latest"))
@@ -121,10 +119,10 @@ def test_a_start_at_latest_is_kept_by_the_first_batch(spark: SparkSession, broke
     assert written.bodies() == Counter(sent)
 
 
-def test_available_now_reads_in_limited_batches_and_tells_the_group(
+def test_available_now_reads_in_limited_batches_and_commits(
     spark: SparkSession, broker: Scene, written: Written
 ) -> None:
-    """No batch is larger than the limit, and at the end the group has no lag, as an operator sees it."""
+    """No batch exceeds the limit, and at the end the group has no lag in the broker's statistics."""
     broker.create("Now", 3)
     sent = broker.send("Now", 500)
     options = {"subscribe": "Now", "maxOffsetsPerTrigger": 120, "groupId": "spark-now"}
@@ -143,15 +141,15 @@ def test_available_now_reads_in_limited_batches_and_tells_the_group(
 
 
 def test_a_thousand_queues(spark: SparkSession, broker: Scene, written: Written) -> None:
-    """Each is read, most of them empty, by as few tasks as were asked for."""
+    """Each queue is read, most of them empty, by as few tasks as the option allows."""
     broker.create("Wide", 1000)
     sent = broker.send("Wide", 700)
     written.drain(stream(spark, broker.namesrv, subscribe="Wide", maxPartitions=4))
     assert written.bodies() == Counter(sent)
 
 
-def test_empty_topics_give_nothing_and_end(spark: SparkSession, broker: Scene, written: Written) -> None:
-    """A query over a topic that never had a message ends with AvailableNow, and reads what comes later."""
+def test_empty_topics_have_no_rows(spark: SparkSession, broker: Scene, written: Written) -> None:
+    """A query over an empty topic ends with AvailableNow, and reads messages that arrive later."""
     broker.create("Empty", 2)
     written.drain(stream(spark, broker.namesrv, subscribe="Empty"))
     assert not written.bodies()
@@ -161,8 +159,8 @@ def test_empty_topics_give_nothing_and_end(spark: SparkSession, broker: Scene, w
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_retention_deleted_is_told(spark: SparkSession, tmp_path: Path, fails: bool) -> None:
-    """A query that comes back after its messages are gone fails with the range, or goes on behind it."""
+def test_messages_deleted_by_retention_are_reported(spark: SparkSession, tmp_path: Path, fails: bool) -> None:
+    """A restarted query fails with the deleted range, or continues after it."""
     with scene(tmp_path, cleanResourceInterval=100, deleteCommitLogFilesInterval=1) as broker:
         written = Written(spark, tmp_path / "query")
         broker.create("T", 1)
@@ -181,8 +179,8 @@ def test_what_retention_deleted_is_told(spark: SparkSession, tmp_path: Path, fai
             assert written.bodies() == Counter(sent + later[first - 10 :])
 
 
-def test_a_topic_that_is_made_again_is_a_loss(spark: SparkSession, tmp_path: Path) -> None:
-    """Its queues end before where they were read to: that is said; without failOnDataLoss they begin anew."""
+def test_a_recreated_topic_counts_as_a_loss(spark: SparkSession, tmp_path: Path) -> None:
+    """Its queues are shorter than the query's offsets: an error; without failOnDataLoss, reading restarts."""
     with scene(tmp_path) as broker:
         written = Written(spark, tmp_path / "query")
         broker.create("T", 1)

@@ -1,4 +1,4 @@
-"""Store directories read by a real Spark: RocketMQ's, and one whose broker was killed while it was sent to."""
+"""Store directories read by a real Spark: RocketMQ's, and one whose broker was killed during sends."""
 
 import signal
 from pathlib import Path
@@ -29,7 +29,7 @@ def store(spark: SparkSession, path: Path, **options: object) -> DataFrame:
 
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
-    """By topic, queue and offset; the map as a dict."""
+    """Return the rows by topic, queue and offset; the map as a dict."""
     found: list[dict[str, Any]] = frame.toArrow().to_pylist()
     for row in found:
         if "properties" in row:
@@ -39,19 +39,19 @@ def rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of a store of RocketMQ that was killed."""
+    """A copy of a RocketMQ store after a kill."""
     return golden_store("4.9.8", "crashed", tmp_path_factory.mktemp("crashed")).root
 
 
 def wanted(root: Path, **like: Any) -> list[dict[str, Any]]:
-    """The rows of the log's messages of user topics, with these values."""
+    """Return the rows of the log's messages of user topics, with these values."""
     messages = [to_message(record) for record in everything(root) if record.sys_flag & 0xC in {0, 8}]
     made = [row_of(message, "b", include_properties=True) for message in messages]
     mine = [row for row in made if row["topic"].startswith(("Fixture", "%", "LLL"))]
     return sorted((row for row in mine if all(row[name] == value for name, value in like.items())), key=identity)
 
 
-def test_a_store_of_rocketmq_is_what_protocol_decodes(spark: SparkSession, crashed: Path) -> None:
+def test_a_store_of_rocketmq_has_the_rows_that_protocol_decodes(spark: SparkSession, crashed: Path) -> None:
     """All columns of all rows, by segment in small pieces and by queue."""
     options: dict[str, object] = {"brokerName": "b", "includeProperties": True}
     assert rows(store(spark, crashed, maxPartitionBytes=100_000, **options)) == wanted(crashed)
@@ -62,7 +62,7 @@ def test_a_store_of_rocketmq_is_what_protocol_decodes(spark: SparkSession, crash
 
 
 def test_topic_time_and_key_are_options(spark: SparkSession, crashed: Path) -> None:
-    """Each selects what the columns say."""
+    """Each option selects by the values of the columns."""
     options: dict[str, object] = {"brokerName": "b", "includeProperties": True}
     of_topic = wanted(crashed, topic="FixtureOrders")
     assert rows(store(spark, crashed, subscribe="FixtureOrders", **options)) == of_topic
@@ -75,8 +75,8 @@ def test_topic_time_and_key_are_options(spark: SparkSession, crashed: Path) -> N
     assert found == [row for row in wanted(crashed) if one["key"] in [row["msgId"], *(row["keys"] or "").split()]]
 
 
-def test_filters_do_what_options_do_where_the_switch_is_on(spark: SparkSession, crashed: Path) -> None:
-    """With it, topics and times leave the plan; without it, the same query is Spark's to filter."""
+def test_pushed_filters_act_like_options(spark: SparkSession, crashed: Path) -> None:
+    """With pushFilters, filters on topics and times are removed from the plan; without it, Spark applies them."""
     of_topic = wanted(crashed, topic="FixtureEvents")
     middle = of_topic[len(of_topic) // 2]["storeTimestamp"]
     condition = (sql.col("topic") == "FixtureEvents") & (sql.col("storeTimestamp") >= sql.lit(middle))
@@ -87,23 +87,23 @@ def test_filters_do_what_options_do_where_the_switch_is_on(spark: SparkSession, 
     try:
         pushed = store(spark, crashed, pushFilters=True, **options).filter(condition)
         assert rows(pushed) == rows(plain)
-        assert len(rows(store(spark, crashed, pushFilters=True, **INDEX).filter("key = 'nobody has it'"))) == 0
-        nobody = store(spark, crashed, pushFilters=True).filter("topic = 'nobody has it'")
-        assert nobody.rdd.getNumPartitions() < plain.rdd.getNumPartitions()
+        assert len(rows(store(spark, crashed, pushFilters=True, **INDEX).filter("key = 'missing'"))) == 0
+        empty = store(spark, crashed, pushFilters=True).filter("topic = 'missing'")
+        assert empty.rdd.getNumPartitions() < plain.rdd.getNumPartitions()
     finally:
         spark.conf.unset(SWITCH)
 
 
-def test_what_is_no_store_is_told_in_our_words(spark: SparkSession, tmp_path: Path) -> None:
-    """The user sees the path and what it has to be, or the option and the nearest one."""
-    with pytest.raises(PySparkException, match="is no store: it has no commitlog/"):
+def test_an_invalid_store_is_reported_by_our_error(spark: SparkSession, tmp_path: Path) -> None:
+    """The error contains the path and the expected directory, or the option and the nearest one."""
+    with pytest.raises(PySparkException, match="is not a store: it has no commitlog/"):
         store(spark, tmp_path).collect()
     with pytest.raises(PySparkException, match=r"has no option partitionsby: did you mean partitionBy\?"):
         store(spark, tmp_path, partitionsBy="queue").collect()
 
 
-def test_a_store_whose_broker_was_killed_has_every_message_once(spark: SparkSession, tmp_path: Path) -> None:
-    """What was acknowledged before kill -9, by segment and by queue, and while the next broker runs on it."""
+def test_a_store_after_a_kill_has_every_message_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Messages acknowledged before kill -9, by segment and by queue, also while the next broker runs on the store."""
     with running(directory=tmp_path, must_be_consistent=False) as daemon:
         with Producer("G", namesrv=daemon.namesrv) as producer:
             sent = [producer.send(Message("Orders", b"%d" % n * 100, tags="t", keys=f"k{n}")) for n in range(3_000)]

@@ -1,4 +1,4 @@
-"""Sink, ledger and source over TLS, against a broker that takes nothing else and asks who it is."""
+"""Sink, ledger and source over TLS, against a broker that requires TLS and client certificates."""
 
 from collections import Counter
 from pathlib import Path
@@ -15,8 +15,8 @@ from tests.spark.scene import Written, stream
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def test_rows_go_there_and_back_encrypted(spark: SparkSession, tmp_path: Path) -> None:
-    """With the authority's file and a certificate; without the file the query fails and says that it trusts nobody."""
+def test_rows_are_written_and_read_over_tls(spark: SparkSession, tmp_path: Path) -> None:
+    """With the authority's file and a certificate; without the file the query fails with a certificate error."""
     made = Certificates(tmp_path)
     server, own = made.issue("server"), made.issue("own", password="geheim")
     settings = {
@@ -25,7 +25,7 @@ def test_rows_go_there_and_back_encrypted(spark: SparkSession, tmp_path: Path) -
         "tls.server.keyPath": server.key,
         "tls.server.need.client.auth": "require",
         "tls.server.trustCertPath": made.authority.cert,
-        "tls.client.certPath": server.cert,  # of the broker, to the name server in it
+        "tls.client.certPath": server.cert,  # the broker's certificate for the name server
         "tls.client.keyPath": server.key,
     }
     shown = {"tls.certPath": str(own.cert), "tls.keyPath": str(own.key), "tls.keyPassword": "geheim"}

@@ -1,10 +1,10 @@
-"""Brokers side by side: ours and the official ones, under the same load, on one machine, in turns.
+"""Brokers side by side: ours and the official ones, under the same load, on one machine, alternately.
 
-    started       one broker of each kind, with what it costs
-    disk          what a bare fdatasync takes
-    loads         what is measured of a broker: each load gives figures by name
-    end_to_end    our SDK's producer and consumer in processes of their own
-    rows          the rows of the table, and what each must reach
+    started       one broker of each kind, with its CPU time
+    disk          the time of a bare fdatasync
+    loads         the measurements of a broker: each load returns figures by name
+    end_to_end    our SDK's producer and consumer in separate processes
+    rows          the rows of the table, and their budgets
 
 The official brokers come from their registry (tests/interop/toolchain.py), never from a copy.
 """

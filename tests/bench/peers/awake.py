@@ -1,4 +1,4 @@
-"""Processors that never sleep, for everybody on the machine, as the broker has them while it is busy."""
+"""Processors that never sleep, for all processes of the machine, as the broker sets them while it is busy."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Final
 
 DEVICE: Final = Path("/dev/cpu_dma_latency")
-AT_ONCE: Final = bytes(4)  # an int32, the longest wake in µs
+AT_ONCE: Final = bytes(4)  # an int32: the maximum wake-up latency in µs
 
 
 @contextmanager
 def kept_awake(wanted: bool = True) -> Iterator[None]:
-    """Idle processors poll until the end of the block, if wanted. OSError: we may not ask for that, or there is no such
-    device."""
+    """Keep idle processors polling until the end of the block, if wanted.
+
+    Raises OSError without permission or device.
+    """
     if not wanted:
         yield
         return

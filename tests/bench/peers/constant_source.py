@@ -1,4 +1,4 @@
-"""A Spark source that has nothing to do: one Arrow batch of messages, made once in each worker, again and again."""
+"""A Spark source without work: one Arrow batch of messages, created once in each worker, repeatedly."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ PROPERTIES: Final = b"KEYS\x01k%d\x02UNIQ_KEY\x017F000001%024X\x02TAGS\x01TagA\x
 
 @cache
 def batch_of_layout(include_properties: bool) -> pa.RecordBatch:
-    """Messages of 1 KiB like those of filled_store."""
+    """Return messages of 1 KiB like those of filled_store."""
     body = os.urandom(1024)
     records = b"".join(
         encode(
@@ -42,19 +42,19 @@ def batch_of_layout(include_properties: bool) -> pa.RecordBatch:
 
 
 class ConstantSource(DataSource):
-    """`rows` rows in eight tasks; `includeProperties` as with ours."""
+    """`rows` rows in eight tasks; `includeProperties` as in our source."""
 
     @classmethod
     def name(cls) -> str:
-        """The format."""
+        """Return the name of the format."""
         return "constant"
 
     def schema(self) -> str:
-        """The columns of ours."""
+        """Return the columns of our source."""
         return ddl(self._has_properties())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """One for as many rows as the option says."""
+        """Return a reader of as many rows as the option sets."""
         return ConstantReader(int(self.options["rows"]), self._has_properties())
 
     def _has_properties(self) -> bool:
@@ -62,18 +62,18 @@ class ConstantSource(DataSource):
 
 
 class ConstantReader(DataSourceReader):
-    """Gives the same batch until there were enough."""
+    """Returns the same batch until there are enough rows."""
 
     def __init__(self, rows: int, include_properties: bool) -> None:
         self._rows = rows
         self._include_properties = include_properties
 
     def partitions(self) -> list[InputPartition]:
-        """Equal shares."""
+        """Return equal shares."""
         return [InputPartition(self._rows // TASKS)] * TASKS
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A share."""
+        """Yield the rows of a share."""
         batch = batch_of_layout(self._include_properties)
         left = partition.value
         while left > 0:

@@ -1,7 +1,7 @@
-"""What a bare fdatasync takes here and now: the least that a send under SYNC_FLUSH can wait.
+"""The time of a bare fdatasync, which is the minimum latency of a send under SYNC_FLUSH.
 
-A record's worth of bytes is appended to a file that was written beforehand, as a segment is under SYNC_FLUSH, and
-synced; the time is that of the sync alone.
+A record's worth of bytes is appended to a file that was written in advance, like a segment under SYNC_FLUSH, and
+synced; only the sync is timed.
 """
 
 import os
@@ -16,7 +16,7 @@ FILE_BYTES: Final = 4 << 20
 
 
 def fdatasync_us(directory: Path, syncs: int = SYNCS) -> float:
-    """The median of some hundred syncs, in microseconds."""
+    """Return the median of some hundred syncs, in microseconds."""
     path = directory / "fdatasync.probe"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:

@@ -3,9 +3,9 @@
     python -m tests.bench.peers.end_to_end 127.0.0.1:9876                  # of any broker behind that name server
     python -m tests.bench.peers.end_to_end 127.0.0.1:9876 --rate 2000 --seconds 20
 
-Every millisecond the messages that are due leave by `Producer.send_nowait`; a body begins with the time at which its
-message was due (the monotonic clock, which both processes share), so a producer that falls behind is measured, too.
-The consumer's handler takes the time as it is called. What arrived in the first two seconds does not count.
+Every millisecond the due messages are sent by `Producer.send_nowait`. A body begins with the due time of its message
+(on the monotonic clock, which both processes share), so the delay of a slow producer is included. The consumer's
+handler takes the time when it is called. Messages of the first two seconds do not count.
 """
 
 import argparse
@@ -50,9 +50,9 @@ def main() -> None:
 
 
 def end_to_end(namesrv: str, rate: int, seconds: float) -> tuple[Histogram, int]:
-    """Ages of messages (ns) as the handler gets them, and how many sent ones did not arrive.
+    """Return the ages of messages (ns) at the handler, and the number of sent messages that did not arrive.
 
-    Each run has a topic of its own: a new group of RocketMQ begins with the first message of a young topic.
+    Each run has its own topic: a new group of RocketMQ begins with the first message of a young topic.
     """
     topic = f"EndToEnd-{time.time_ns()}"
     spawn = multiprocessing.get_context("spawn")
@@ -100,7 +100,7 @@ async def produce(namesrv: str, topic: str, rate: int, seconds: float) -> None:
 
 
 async def consume(namesrv: str, topic: str, pipe: Connection) -> None:
-    """Measure until told to stop; tells the histogram and how many messages there were, the first ones too."""
+    """Measure until the pipe signals the end; send the histogram and the number of all messages."""
     ages: list[int] = []
     begun_ns: list[int] = []
 
@@ -116,7 +116,7 @@ async def consume(namesrv: str, topic: str, pipe: Connection) -> None:
         Producer(f"{group}-first", namesrv=namesrv) as producer,
         PushConsumer(group, namesrv=namesrv, handler=handle, consume_from=ConsumeFrom.LAST) as consumer,
     ):
-        await producer.send(Message(topic, DUE.pack(0)))  # so that there is a topic
+        await producer.send(Message(topic, DUE.pack(0)))  # creates the topic
         await consumer.subscribe(topic)
         await until(lambda: len(consumer.statistics().queues) >= QUEUES)
         await asyncio.sleep(SETTLE_S)

@@ -1,9 +1,9 @@
-"""What is measured of a broker. A load is made ready once, then measured in rounds; each round gives figures by name.
+"""The measurements of a broker. A load is prepared once, then measured in rounds; each round returns figures by name.
 
     rate         messages per second                     p50_us, p99_us   of requests (end to end: of messages)
     cpu_us       of the broker, user + system, per message               mb_per_s  of bodies
-    fdatasync_us a bare one's median, beside the round   per_sync  rate x that: how many messages share a sync
-    over_us      p50 beyond that                         share     of the rate that the same load has elsewhere
+    fdatasync_us median of a bare one, around the round  per_sync  rate x fdatasync: messages that share a sync
+    over_us      p50 minus fdatasync                     share     of the rate of the same load in another state
 
 Loads send 1 KiB bodies with UNIQ_KEY, TAGS and one KEY, so that the index works too.
 """
@@ -39,14 +39,14 @@ Sample = dict[str, float]
 
 
 class Length(msgspec.Struct, frozen=True):
-    """How long a round measures, and warms up before. Seconds."""
+    """Duration of a round's measurement and warm-up, in seconds."""
 
     seconds: float
     warmup_s: float = 0.3
 
 
 class Bench(msgspec.Struct, frozen=True):
-    """What a load may use: its broker, the length of its rounds, a directory on the disk of the store."""
+    """The environment of a load: its broker, the length of its rounds, a directory on the disk of the store."""
 
     broker: Started
     length: Length
@@ -58,7 +58,7 @@ Ready = Callable[[Bench], Measure]
 
 
 class Load(msgspec.Struct, frozen=True):
-    """`ready` makes a broker ready, and returns what measures one round. `only_ours`: nothing official is compared."""
+    """`ready` prepares a broker, and returns the function that measures one round. `only_ours`: not compared."""
 
     ready: Ready
     flush: str = ASYNC
@@ -66,13 +66,13 @@ class Load(msgspec.Struct, frozen=True):
 
 
 def sized(workload: Workload, length: Length) -> Workload:
-    """A workload of the rounds' length."""
+    """Return the workload with the rounds' length."""
     return msgspec.structs.replace(workload, seconds=length.seconds, warmup_s=length.warmup_s)
 
 
 def measured(bench: Bench, run: Callable[[AtEdge], Figures]) -> Sample:
-    """The figures of a run, with the broker's CPU between its edges."""
-    os.sync()  # what earlier rounds left to write is not this one's
+    """Return the figures of a run, with the broker's CPU during the measurement."""
+    os.sync()  # writes of earlier rounds must not count here
     cpu_s: list[float] = []
     figures = run(lambda: cpu_s.append(bench.broker.cpu_s()))
     if figures.refused:
@@ -90,14 +90,14 @@ def measured(bench: Bench, run: Callable[[AtEdge], Figures]) -> Sample:
 
 
 def sends(workload: Workload, bench: Bench) -> Measure:
-    """Sends in flight."""
+    """Many sends in flight."""
     workload = sized(workload, bench.length)
     create_topics([bench.broker.broker], workload)
     return lambda bench: measured(bench, lambda edge: produce(workload, [bench.broker.broker], at_edge=edge))
 
 
 def synced_sends(workload: Workload, bench: Bench) -> Measure:
-    """The same under SYNC_FLUSH, with a bare sync before."""
+    """Many sends in flight under SYNC_FLUSH, with a bare sync before."""
     measure = sends(workload, bench)
 
     def measure_both(bench: Bench) -> Sample:
@@ -108,14 +108,14 @@ def synced_sends(workload: Workload, bench: Bench) -> Measure:
 
 
 def beside_bare_syncs(bench: Bench, measure: Callable[[], Sample]) -> tuple[Sample, float]:
-    """A sample, and the mean of what a bare fdatasync took just before and just after it (µs)."""
+    """Return a sample, and the mean of a bare fdatasync just before and just after it (µs)."""
     before = bare_sync_us(bench)
     sample = measure()
     return sample, (before + bare_sync_us(bench)) / 2
 
 
 def bare_sync_us(bench: Bench) -> float:
-    """What a bare fdatasync takes while nobody else uses the disk: a broker that has time fills segments with zeros."""
+    """Return the time of a bare fdatasync on an idle disk: an idle broker fills segments with zeros."""
     with bench.broker.at_rest():
         os.sync()
         return fdatasync_us(bench.directory)
@@ -137,7 +137,7 @@ def single_sends(bench: Bench) -> Measure:
 
 
 def catch_up(bench: Bench) -> Measure:
-    """One consumer reads a backlog of four queues, again and again, 32 messages a pull."""
+    """One consumer reads a backlog of four queues repeatedly, 32 messages per pull."""
     workload = sized(Workload(topic="catch-up", connections=1, backlog=BACKLOG, pull=32), bench.length)
     brokers = [bench.broker.broker]
     create_topics(brokers, workload)
@@ -148,7 +148,7 @@ def catch_up(bench: Bench) -> Measure:
 
 
 def from_end_to_end(_: Bench) -> Measure:
-    """Our SDK's producer to its push consumer, 10,000 messages a second."""
+    """From our SDK's producer to its push consumer, 10,000 messages per second."""
 
     def measure(bench: Bench) -> Sample:
         bench.broker.wait_routed()
@@ -161,7 +161,7 @@ def from_end_to_end(_: Bench) -> Measure:
 
 
 def many_queues(bench: Bench) -> Measure:
-    """10,000 queues over 1,000 topics against four; all have their files, and units leave memory as they come."""
+    """10,000 queues over 1,000 topics against four; all have their files, and units are evicted continuously."""
     workload = Workload(topic="many", topics=1000, queues=10, backlog=3_000_000)
     turns = Bench(bench.broker, Length(min(0.5, bench.length.seconds), 0.2), bench.directory)
     few, many = sends(Workload(topic="few"), turns), sends(workload, turns)
@@ -177,9 +177,9 @@ def many_queues(bench: Bench) -> Measure:
 
 
 def grown(bench: Bench) -> Measure:
-    """A log of 20 segments of 64 MiB and two million index entries, in turns with a broker that was just started.
+    """A log of 20 segments of 64 MiB and two million index entries, alternating with a freshly started broker.
 
-    Turns are short, whatever the rounds are: the new log must not grow much while it is measured.
+    The parts are short, whatever the length of rounds: the new log must not grow much during the measurement.
     """
     settings = {"mappedFileSizeCommitLog": GROWN_SEGMENT_BYTES}
     kind = bench.broker.kind
@@ -203,7 +203,7 @@ def grown(bench: Bench) -> Measure:
 
 
 def in_turns(one: Callable[[], Sample], other: Callable[[], Sample]) -> tuple[list[Sample], list[Sample]]:
-    """Samples of two, four of each, taken so that what changes steadily meanwhile changes both alike."""
+    """Return four samples of each of two functions, in an order in which steady changes affect both equally."""
     samples: tuple[list[Sample], list[Sample]] = ([], [])
     for which in (0, 1, 1, 0) * 2:
         samples[which].append((one, other)[which]())

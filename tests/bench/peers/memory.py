@@ -1,11 +1,11 @@
-"""Memory that a broker can have without asking the host for it, as on a machine of its own.
+"""Memory that a broker gets without requests to the host, as on a physical machine.
 
-A virtual machine gives memory that is free, and cache that nobody looks at, back to its host; whoever writes to such
-a page next pays for getting it again: 10 to 15 µs a page where we measured, for three messages. A broker that appends
-meets one all the time, and a table of brokers says more of the host than of them. So nothing is left to give back:
-all free memory is held here, touched, and let go piece by piece, just as fast as the brokers take it. A page that
-comes from here costs them 1 µs. What has to be left free goes to the host within seconds; so before each measurement a
-part is let go, enough for what does not need more: the kernel hands out first what was freed last.
+A virtual machine returns free memory and unused cache to its host. The next process that writes to such a page pays for
+the request to the host: 10 to 15 µs per page where we measured, for three messages. A broker that appends does so
+continuously, and a table of brokers would measure the host instead. So nothing is left to return: all free memory is
+reserved here, touched, and released piece by piece, as fast as the brokers take it. Such a page costs them 1 µs. Memory
+that must stay free goes to the host within seconds; so a part is released before each measurement, enough for loads
+that need no more: the kernel first allocates the pages that were freed last.
 """
 
 import mmap
@@ -17,21 +17,21 @@ from typing import Final
 
 MIB: Final = 1 << 20
 PIECE_BYTES: Final = 32 * MIB
-LEFT_FREE: Final = 384 * MIB  # some tenths of a second of the fastest load, and well above what the kernel wants
-FRESH_BYTES: Final = 256 * MIB  # let go as the brokers are about to be measured
+LEFT_FREE: Final = 384 * MIB  # some tenths of a second of the fastest load, and well above the kernel's reserve
+FRESH_BYTES: Final = 256 * MIB  # released right before the brokers are measured
 LOOKS_EVERY_S: Final = 0.05
 MADV_POPULATE_WRITE: Final = 23  # linux/mman.h
 
 
 class Reserve:
-    """Held memory: `fill` takes what has become free, a thread gives back what is asked for."""
+    """Reserved memory: `fill` reserves free memory, a thread releases it on demand."""
 
     def __init__(self) -> None:
         self._held: list[mmap.mmap] = []
         self._ended = Event()
 
     def fill(self) -> None:
-        """Hold all that is free (the host takes three seconds to find a GiB of it), and let go of `FRESH_BYTES`."""
+        """Reserve all free memory (the host takes three seconds to find a GiB of it), and release `FRESH_BYTES`."""
         while free_bytes() > LEFT_FREE + PIECE_BYTES:
             piece = mmap.mmap(-1, PIECE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             piece.madvise(mmap.MADV_HUGEPAGE)
@@ -47,13 +47,13 @@ class Reserve:
                 self._held.pop().close()
 
     def end(self) -> None:
-        """Let go of all."""
+        """Release all memory."""
         self._ended.set()
 
 
 @contextmanager
 def used_memory() -> Iterator[Reserve]:
-    """All memory is in use, but for what is given back on demand."""
+    """Reserve all free memory inside the block, and release it on demand."""
     reserve = Reserve()
     giver = Thread(target=reserve.give, name="reserve", daemon=True)
     giver.start()
@@ -66,7 +66,7 @@ def used_memory() -> Iterator[Reserve]:
 
 
 def free_bytes() -> int:
-    """Bytes that nobody uses."""
+    """Return the number of free bytes."""
     with Path("/proc/meminfo").open() as lines:
         line = next(line for line in lines if line.startswith("MemFree:"))
     return int(line.split()[1]) << 10

@@ -1,7 +1,7 @@
-"""The rows of the table: which figure of which load, and what ours must reach, interpreted and compiled.
+"""The rows of the table: the figures of the loads, and our budgets, interpreted and compiled.
 
-A limit on the ratio is one on ours by the official broker's (4.9.7) in the same round; a limit on the value is on ours
-alone. What counts is the median over the rounds.
+A limit on the ratio compares our figure with the official broker's (4.9.7) in the same round; a limit on the value
+applies to our figure alone. The median over the rounds counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,18 +14,18 @@ from tests.bench.peers.loads import Sample
 from tests.bench.peers.started import COMPILED, INTERPRETED, OFFICIAL
 
 Samples = Mapping[str, Sequence[Sample]]
-"""Of one load: by kind of broker, round by round."""
+"""The samples of one load: by kind of broker, round by round."""
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """What a variant must keep: at most these, or, of a row where more is better, at least. None: anything."""
+    """The budget of a variant: an upper limit, or a lower limit in rows where more is better. None: no limit."""
 
     ratio: float | None = None
     value: float | None = None
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One figure. `digits` behind the point are shown."""
+    """One figure. `digits`: number of printed decimals."""
 
     title: str
     load: str
@@ -36,16 +36,16 @@ class Row(msgspec.Struct, frozen=True):
     digits: int = 0
 
     def values(self, samples: Samples, kind: str) -> list[float]:
-        """The figure of one kind, round by round; empty if it was not measured."""
+        """Return the figure of one kind, round by round; empty if it was not measured."""
         return [sample[self.figure] for sample in samples.get(kind, ())]
 
     def ratios(self, samples: Samples, kind: str) -> list[float]:
-        """One kind's figure by the official broker's of the same round."""
+        """Return the ratio of one kind's figure to the official broker's, round by round."""
         pairs = zip(self.values(samples, kind), self.values(samples, OFFICIAL), strict=False)
         return [ours / theirs for ours, theirs in pairs if theirs]
 
     def holds(self, samples: Samples, kind: str) -> bool | None:
-        """Whether a variant keeps its limits; None if it, or what it is compared with, was not measured."""
+        """Return whether a variant is within its limits; None if a required figure was not measured."""
         limit = self.limits.get(kind, Limit())
         both = [(limit.value, self.values(samples, kind)), (limit.ratio, self.ratios(samples, kind))]
         checks = [(bound, figures) for bound, figures in both if bound is not None]
@@ -53,23 +53,23 @@ class Row(msgspec.Struct, frozen=True):
             return None
         return all(self._keeps(Spread.of(figures).middle, bound) for bound, figures in checks)
 
-    def told_limit(self, kind: str) -> str:
-        """The limits in words."""
+    def format_limit(self, kind: str) -> str:
+        """Return the limits as text."""
         limit = self.limits.get(kind, Limit())
         sign = "≥" if self.more_is_better else "≤"
         parts = [f"{sign} {limit.value:,g} {self.unit}".strip()] if limit.value is not None else []
         parts += [f"{sign} {limit.ratio:g} ×"] if limit.ratio is not None else []
         return ", ".join(parts)
 
-    def told(self, samples: Samples, kind: str) -> str:
-        """Smallest, median and largest value."""
+    def format_values(self, samples: Samples, kind: str) -> str:
+        """Return minimum, median and maximum as text."""
         values = self.values(samples, kind)
         if not values:
             return "–"
         return " / ".join(f"{value:,.{self.digits}f}" for value in msgspec.structs.astuple(Spread.of(values)))
 
-    def told_ratio(self, samples: Samples, kind: str) -> str:
-        """Smallest, median and largest ratio."""
+    def format_ratio(self, samples: Samples, kind: str) -> str:
+        """Return the minimum, median and maximum ratio as text."""
         found = self.ratios(samples, kind)
         return str(Spread.of(found)) if found else "–"
 
@@ -78,7 +78,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def both(interpreted: Limit, compiled: Limit | None = None) -> dict[str, Limit]:
-    """Limits of both variants; one for both if the second is not given."""
+    """Return the limits of both variants; the same one for both if the second is not set."""
     return {INTERPRETED: interpreted, COMPILED: compiled or interpreted}
 
 
@@ -87,7 +87,7 @@ SYNC_TITLE: Final = "SYNC_FLUSH, 16 × 4 in flight"
 
 ROWS: Final = (
     Row("broker CPU per send, ASYNC_FLUSH, 256 × 4", "sends", "cpu_us", "µs", CPU_LIMITS, digits=2),
-    Row("sends, same load", "sends", "rate", "/s", both(Limit(1.5), Limit(2.5, 200_000)), True),
+    Row("sends, ASYNC_FLUSH, 256 × 4", "sends", "rate", "/s", both(Limit(1.5), Limit(2.5, 200_000)), True),
     Row("sends on one connection", "one-connection", "rate", "/s", both(Limit(1.4), Limit(2.0)), True),
     Row(SYNC_TITLE, "sync-16", "rate", "/s", both(Limit(1.5), Limit(2.0)), True),
     Row(
@@ -103,11 +103,18 @@ ROWS: Final = (
     Row("one in flight, ASYNC_FLUSH, p50", "single", "p50_us", "µs", both(Limit(0.6))),
     Row("one in flight, ASYNC_FLUSH, p99", "single", "p99_us", "µs", both(Limit(0.6))),
     Row(
-        "one in flight, SYNC_FLUSH, p50 beyond a bare fdatasync", "sync-single", "over_us", "µs", both(Limit(None, 120))
+        "one in flight, SYNC_FLUSH, p50 minus a bare fdatasync", "sync-single", "over_us", "µs", both(Limit(None, 120))
     ),
     Row("batch sends, 100 × 1 KiB", "batches", "mb_per_s", "MB/s", both(Limit(None, 300), Limit(None, 600)), True),
     Row("catch-up pull, one consumer, 32 × 1 KiB", "catch-up", "rate", "/s", both(Limit(1.1), Limit(1.2)), True),
-    Row("broker CPU per message of it", "catch-up", "cpu_us", "µs", both(Limit(0.6, 1.6), Limit(0.4, 1.0)), digits=2),
+    Row(
+        "catch-up pull, broker CPU per message",
+        "catch-up",
+        "cpu_us",
+        "µs",
+        both(Limit(0.6, 1.6), Limit(0.4, 1.0)),
+        digits=2,
+    ),
     Row(
         "end to end, p99 at 10,000 messages/s",
         "end-to-end",
@@ -116,7 +123,7 @@ ROWS: Final = (
         both(Limit(value=3000), Limit(value=2000)),
     ),
     Row(
-        "10,000 queues over 1,000 topics, share of the sends/s of 4",
+        "10,000 queues over 1,000 topics, share of the sends/s with 4 queues",
         "many-queues",
         "share",
         "",

@@ -1,13 +1,13 @@
-"""One broker of each kind, started as its users start it, on a store below one directory.
+"""One broker of each kind, started like its users start it, on a store below one directory.
 
     interpreted     ours, SKYLARK_COMPILED=0
     compiled        ours, with its compiled modules
     apache-4.9.7    RocketMQ's own, heap 1 GB
     apache-5.3.3
 
-All have the loopback address, their defaults, and the same flush mode. CPU is user and system time of the broker's
-process, all its threads, from /proc. Who is not measured is stopped (SIGSTOP): timers of an idle broker take time from
-the one that works.
+All brokers use the loopback address, their default settings, and the same flush mode. CPU is user and system time of
+the broker's process with all its threads, from /proc. Brokers that are not being measured are stopped (SIGSTOP): timers
+of an idle broker take time from the measured one.
 """
 
 import os
@@ -39,7 +39,7 @@ OURS: Final = (INTERPRETED, COMPILED)
 OFFICIAL: Final = "apache-4.9.7"
 NEWER: Final = "apache-5.3.3"
 ASYNC, SYNC = "ASYNC_FLUSH", "SYNC_FLUSH"
-SEGMENT_BYTES: Final = 1 << 30  # both sides' default
+SEGMENT_BYTES: Final = 1 << 30  # the default of both sides
 
 
 class Started:
@@ -56,7 +56,7 @@ class Started:
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Stopped until the end of the block."""
+        """Stop the process until the end of the block."""
         self._process.send_signal(signal.SIGSTOP)
         try:
             yield
@@ -64,12 +64,12 @@ class Started:
             self._process.send_signal(signal.SIGCONT)
 
     def wait_routed(self) -> None:
-        """Wait until its name server knows it: who rested for two minutes was forgotten until he registers again."""
+        """Wait until the name server has the broker's route: it drops a broker that was stopped for two minutes."""
         port = int(self.namesrv.rpartition(":")[2])
         wait_until(lambda: routes(port, "TBW102", None), f"route to {self.kind}")
 
     def cpu_s(self) -> float:
-        """User and system time so far."""
+        """Return user and system time so far."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
@@ -78,7 +78,7 @@ class Started:
 def started(
     kind: str, directory: Path, flush: str = ASYNC, settings: Mapping[str, object] | None = None
 ) -> Iterator[Started]:
-    """Start a broker whose store lies below `directory`; stop it on the way out."""
+    """Start a broker whose store is below `directory`; stop it at the end."""
     home = directory / kind
     home.mkdir(parents=True)
     standard = {"flushDiskType": flush, "mappedFileSizeCommitLog": SEGMENT_BYTES}
@@ -90,26 +90,26 @@ def started(
 def ours(
     environment: Mapping[str, str], home: Path, namesrv_port: int, broker_port: int, settings: Mapping[str, object]
 ) -> Commands:
-    """Our broker's command, with something more in its environment."""
+    """Return our broker's command, with additional environment variables."""
     commands = skylark_commands(home, namesrv_port, broker_port, settings)
     return [(command, given | dict(environment)) for command, given in commands]
 
 
 def variant(environment: Mapping[str, str]) -> str:
-    """What our broker says of itself."""
+    """Return the version text of our broker."""
     command = [sys.executable, "-m", "skylarkmq.broker", "--version"]
     return subprocess.run(command, env=os.environ | environment, check=True, capture_output=True, text=True).stdout
 
 
 def is_compiled() -> bool:
-    """Whether this installation has compiled modules."""
+    """Return whether this installation has compiled modules."""
     return "interpreted" not in variant(AS_COMPILED)
 
 
 def available(kinds: Sequence[str]) -> list[str]:
-    """The kinds that can be started here, with a word about those that cannot."""
+    """Return the kinds that can be started here; print the reason for the others."""
     if COMPILED in kinds and not is_compiled():
-        print(f"{COMPILED}: left out, the leaves are not built here ({variant(AS_COMPILED).strip()})", file=sys.stderr)
+        print(f"{COMPILED}: omitted, its modules are not built here ({variant(AS_COMPILED).strip()})", file=sys.stderr)
         return [kind for kind in kinds if kind != COMPILED]
     return list(kinds)
 
@@ -125,7 +125,7 @@ MAKERS: Final[dict[str, CommandMaker]] = {
 
 
 def add_build(kind: str, checkout: Path, like: str) -> None:
-    """Make another checkout of ours, installed in its `.venv`, a kind that can be started, as the variant `like`."""
+    """Add another checkout, installed in its `.venv`, as a kind with the variant `like`."""
     environment = AS_INTERPRETED if like == INTERPRETED else AS_COMPILED
     program = str(checkout / ".venv" / "bin" / "mqbroker")
 

@@ -1,8 +1,8 @@
 """A clock for loads that run in an event loop: the kernel's timer behind a descriptor.
 
-The timers of an event loop count whole milliseconds, and wake up to two of them late; a load that is due every
-millisecond would measure them. `timerfd` is in the standard library from Python 3.13 on; until then it is called by
-ctypes, on Linux.
+The timers of an event loop have a resolution of whole milliseconds, and fire up to two of them late; a load that sends
+every millisecond would measure them. `timerfd` is in the standard library from Python 3.13 on; until then it is called
+by ctypes, on Linux.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ _COUNT: Final = Struct("@Q")
 
 
 async def strike(start_ns: int, interval_ns: int, ticks: int, at_tick: Callable[[int], None]) -> None:
-    """Call `at_tick` with 0, 1, ... `ticks` - 1, each at `start_ns` (monotonic) plus so many intervals; OSError.
+    """Call `at_tick` with 0, 1, ... `ticks` - 1, each at `start_ns` (monotonic) plus that many intervals.
 
-    Ticks that were missed are made up for at once.
+    Missed ticks are made up for at once. Raises OSError.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     timer = libc.timerfd_create(time.CLOCK_MONOTONIC, TFD_NONBLOCK)
