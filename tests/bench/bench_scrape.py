@@ -111,7 +111,7 @@ def name_of(number: int) -> str:
 
 
 async def scrape_once(url: str, options: argparse.Namespace) -> tuple[float, float, float, float, float, str]:
-    """Return seconds, CPU and longest blocks of a scrape, the longest blocks of an equal time without it, and the text."""
+    """Return seconds, CPU and longest blocks of a scrape, longest blocks of an equal time without it, and the text."""
     watch = Watch()
     began, cpu = time.perf_counter(), time.process_time()
     text = await asyncio.to_thread(fetch, url, options)

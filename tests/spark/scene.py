@@ -105,7 +105,7 @@ class Scene:
                 route = await client.routes.find(topic)
                 (broker,) = route.brokers
                 await client.ask(route.address(broker), RequestCode.DELETE_EXPIRED_COMMITLOG)
-                while any(segment.exists() for segment in due):  # no event is available
+                while any(segment.exists() for segment in due):  # noqa: ASYNC110 - no event is available
                     await asyncio.sleep(0.02)
                 async with Admin(client=client) as admin:
                     before, first = -1, 0
