@@ -1,4 +1,4 @@
-"""SYNC_FLUSH: the rate of acknowledgements, by what was written to a segment in advance.
+"""SYNC_FLUSH: the rate of acknowledgments, by what was written to a segment in advance.
 
     reserved     nothing
     stretches    zeros are written ahead of the log, 256 KiB at a time (broker/store/log/zero_fill.py)
@@ -8,7 +8,7 @@
 
 The producers, each with one message in flight, are simulated in this process: acknowledged messages are put again in
 the same event-loop iteration, so that commits and syncs overlap as in a broker, without its sockets. Prints, for each
-kind of segment, the best and the median of the rounds: acknowledged k/s, µs from put to acknowledgement (p50, p99),
+kind of segment, the best and the median of the rounds: acknowledged k/s, µs from put to acknowledgment (p50, p99),
 messages per sync, CPU µs per message. Rounds of all kinds alternate; the segments are created before a round begins.
 """
 
