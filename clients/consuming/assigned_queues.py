@@ -107,11 +107,11 @@ class AssignedQueues:
                 puller.let_pull()
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
-        """Stop to read these queues, and commit their offsets, unless the application alone commits."""
+        """Stop reading these queues, and commit their offsets, unless only the application commits."""
         await asyncio.gather(*(self._release(queue, commit=self.commits_on_release) for queue in list(queues)))
 
     async def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """Stop to read queues that another member may own already: no offset is committed."""
+        """Stop reading queues that another member may own already: no offset is committed."""
         await asyncio.gather(*(self._release(queue, commit=False) for queue in list(queues)))
 
     async def move(self, queue: MessageQueue, offset: int) -> None:

@@ -27,7 +27,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from skylarkmq.clients.arguments import check_group, check_type
+from skylarkmq.clients.arguments import check_group, check_topic, check_type
 from skylarkmq.clients.connection.background_tasks import Background, Repeat
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.consuming.allocation import Allocation, averagely, share
@@ -38,7 +38,7 @@ from skylarkmq.clients.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.consuming.queue_locks import QueueLocks
 from skylarkmq.clients.consuming.queue_puller import OffsetStore, PullerContext, QueuePuller
 from skylarkmq.clients.consuming.rebalance_callbacks import NO_CALLBACKS, RebalanceCallbacks
-from skylarkmq.clients.errors import ClientClosed, ClientError, InvalidMessage, NoRoute
+from skylarkmq.clients.errors import ClientClosed, ClientError, InvalidMessage, NoRoute, checking_argument
 from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
 from skylarkmq.clients.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.enums import ConsumeFromWhere, ConsumeType, MessageModel
@@ -160,7 +160,7 @@ class GroupMember:
             self.locks.on_stale = renewal.soon
 
     async def stop_reading(self) -> None:
-        """Stop to rebalance and to pull. Received messages can still be acknowledged."""
+        """Stop rebalancing and pulling. Received messages can still be acknowledged."""
         await self._background.stop()
         await self.assigned.stop_reading()
 
@@ -212,9 +212,9 @@ class GroupMember:
         await self._release(topic)
         await self._client.beat()
 
-    async def subscribe_all(self, topics: Topics | None) -> None:
+    async def subscribe_all(self, topics: Mapping[str, str | Sql92]) -> None:
         """Subscribe to the topics that the consumer was made with. Raises the errors of `subscribe`."""
-        for topic, expression in expressions_of(topics).items():
+        for topic, expression in topics.items():
             await self.subscribe(self.namespace.wrap(topic), expression)
 
     def subscription(self, topic: str) -> SubscriptionData:
@@ -369,12 +369,19 @@ class GroupMember:
 
 
 def expressions_of(topics: Topics | None) -> Mapping[str, str | Sql92]:
-    """Return each topic with its expression; without one, all messages."""
+    """Return each topic with its expression; without one, all messages. Raises InvalidArgument for anything else."""
     if topics is None:
         return {}
-    if isinstance(topics, Mapping):
-        return topics
-    return dict.fromkeys([topics] if isinstance(topics, str) else topics, EVERYTHING)
+    with checking_argument("topics"):
+        expressions = (
+            dict(topics)
+            if isinstance(topics, Mapping)
+            else dict.fromkeys([topics] if isinstance(topics, str) else topics, EVERYTHING)
+        )
+    for topic, expression in expressions.items():
+        check_topic(topic)
+        check_type("expression", expression, str, Sql92)
+    return expressions
 
 
 def _subscription(topic: str, expression: str | Sql92) -> SubscriptionData:

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.clients.arguments import check_type
 from skylarkmq.clients.errors import InvalidArgument
 
 LEVEL_SECONDS: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -30,6 +31,8 @@ class Later(msgspec.Struct, frozen=True):
     delay: timedelta | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.delay_level, bool) or not isinstance(self.delay_level, int):
+            raise InvalidArgument(f"delay_level={self.delay_level!r} is not a whole number")
         if self.delay is not None and self.delay_level:
             raise InvalidArgument("give either delay or delay_level, not both")
         if self.delay is not None:
@@ -46,6 +49,7 @@ LATER: Final = Later()
 
 def level_of(delay: timedelta) -> int:
     """Return the lowest delay level that waits for at least `delay`. Raises InvalidArgument beyond 0 s to 2 h."""
+    check_type("delay", delay, timedelta)
     seconds = delay.total_seconds()
     if not 0 <= seconds <= LEVEL_SECONDS[-1]:
         raise InvalidArgument(f"delay is {seconds:g} s: give 0 s to {LEVEL_SECONDS[-1]} s (2 h)")

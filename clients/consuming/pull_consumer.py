@@ -24,14 +24,14 @@ from typing import Unpack
 from skylarkmq.clients.arguments import check_group, check_number, check_offset, check_queue, settings_of, time_ms
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.consuming.allocation import averagely
-from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92
+from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92, expressions_of
 from skylarkmq.clients.consuming.member_responses import MemberResponses
 from skylarkmq.clients.consuming.message_buffer import MessageBuffer
 from skylarkmq.clients.consuming.message_loop import MessageLoop
 from skylarkmq.clients.consuming.push_consumer import ConsumerStatistics
 from skylarkmq.clients.consuming.queue_puller import QueuePuller
 from skylarkmq.clients.consuming.rebalance_callbacks import RebalanceCallbacks
-from skylarkmq.clients.consuming.received_message import ReceivedMessage, prepare
+from skylarkmq.clients.consuming.received_message import ReceivedMessage, checked_deserializer, prepare
 from skylarkmq.clients.errors import InvalidBody, checking_argument
 from skylarkmq.clients.hooks import Received
 from skylarkmq.clients.namespaces import Namespace
@@ -65,8 +65,8 @@ class PullConsumer(Participant):
         self._observe_connections(self._hooks)
         group = self._namespace.wrap(group)
         self._auto_commit = options.get("auto_commit", True)
-        self._topics = options.get("topics")
-        self._deserializer = options.get("deserializer")
+        self._topics = expressions_of(options.get("topics"))
+        self._deserializer = checked_deserializer(options.get("deserializer"))
         self._buffer = MessageBuffer()
         settings = settings_of(options.get("settings"), ConsumerSettings)
         self._member = GroupMember(
@@ -137,7 +137,7 @@ class PullConsumer(Participant):
             await self._member.subscribe(self._namespace.wrap(topic), expression)
 
     async def unsubscribe(self, topic: str, *, timeout_s: float | None = None) -> None:
-        """Stop to read `topic`, and commit."""
+        """Stop reading `topic`, and commit."""
         async with self._within(timeout_s, "unsubscribe"):
             await self._member.unsubscribe(self._namespace.wrap(topic))
 

@@ -27,7 +27,7 @@ from skylarkmq.clients.connection.client import unique_ids
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.consuming.acknowledgment import Acknowledgment
 from skylarkmq.clients.consuming.allocation import averagely
-from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92
+from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92, expressions_of
 from skylarkmq.clients.consuming.handler_calls import HandlerCalls
 from skylarkmq.clients.consuming.handler_dispatch import (
     ConcurrentHandling,
@@ -45,7 +45,7 @@ from skylarkmq.clients.consuming.message_buffer import MessageBuffer
 from skylarkmq.clients.consuming.message_loop import MessageLoop
 from skylarkmq.clients.consuming.queue_inboxes import QueueInboxes
 from skylarkmq.clients.consuming.rebalance_callbacks import RebalanceCallbacks
-from skylarkmq.clients.consuming.received_message import ReceivedMessage, prepare
+from skylarkmq.clients.consuming.received_message import ReceivedMessage, checked_deserializer, prepare
 from skylarkmq.clients.consuming.send_back import SendBack
 from skylarkmq.clients.errors import InvalidArgument, InvalidBody
 from skylarkmq.clients.hooks import Received, joined
@@ -116,9 +116,9 @@ class PushConsumer(Participant):
         self._tracing = Tracing(self.client, group, ids, self._namespace) if options.get("trace") else None
         self._hooks = joined(options.get("hooks"), self._tracing)
         self._observe_connections(options.get("hooks"))
-        self._topics = options.get("topics")
+        self._topics = expressions_of(options.get("topics"))
         self._auto_ack = options.get("auto_ack", False)
-        self._deserializer = options.get("deserializer")
+        self._deserializer = checked_deserializer(options.get("deserializer"))
         self._buffer = MessageBuffer()
         self._inboxes = QueueInboxes()
         self._member = GroupMember(
@@ -217,7 +217,7 @@ class PushConsumer(Participant):
             await self._member.subscribe(self._namespace.wrap(topic), expression)
 
     async def unsubscribe(self, topic: str, *, timeout_s: float | None = None) -> None:
-        """Stop to read `topic`, and commit. Raises RequestTimeout after `timeout_s`."""
+        """Stop reading `topic`, and commit. Raises RequestTimeout after `timeout_s`."""
         async with self._within(timeout_s, "unsubscribe"):
             await self._member.unsubscribe(self._namespace.wrap(topic))
 

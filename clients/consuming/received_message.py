@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, Self
 
 import msgspec
 
-from skylarkmq.clients.arguments import check_timeout
+from skylarkmq.clients.arguments import check_callable, check_timeout
 from skylarkmq.clients.connection.timeouts import within
 from skylarkmq.clients.consuming.later import Later
 from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
@@ -137,6 +137,13 @@ class ReceivedMessage(MessageExt, eq=False):
                 topic=self.topic,
             )
         return self.acknowledger
+
+
+def checked_deserializer(deserializer: Deserializer | None) -> Deserializer | None:
+    """Return the deserializer. Raises InvalidArgument if it cannot be called."""
+    if deserializer is not None:
+        check_callable("deserializer", deserializer)
+    return deserializer
 
 
 def prepare(

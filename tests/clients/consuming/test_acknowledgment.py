@@ -118,6 +118,9 @@ def test_a_delay_is_rounded_up_to_a_level() -> None:
     for delay in (timedelta(seconds=-1), timedelta(hours=3)):
         with pytest.raises(InvalidArgument, match="7200 s"):
             Later(delay=delay)
+    for bad in ({"delay": 5}, {"delay_level": "5"}, {"delay_level": True}):
+        with pytest.raises(InvalidArgument, match="delay"):
+            Later(**bad)
     with pytest.raises(InvalidArgument, match="not both"):
         Later(3, timedelta(seconds=1))
 
@@ -261,6 +264,10 @@ async def handle(message: MessageExt) -> None:
         ({"handler": print}, "not an `async def` function"),
         ({"handler": handle, "thread": True}, "not a plain function"),
         ({"on_assigned": 5}, "on_assigned=5 is not a function"),
+        ({"deserializer": 5}, "deserializer must be a function"),
+        ({"topics": 5}, "topics: "),
+        ({"topics": ["no such name"]}, "topic: .*illegal characters"),
+        ({"topics": {"T": 5}}, "expression must be a str or Sql92"),
     ],
 )
 async def test_options_that_contradict_each_other_are_rejected(options: dict[str, object], match: str) -> None:

@@ -14,7 +14,6 @@ from skylarkmq import (
     ConsumerSettings,
     InvalidArgument,
     InvalidBody,
-    InvalidMessage,
     MessageQueue,
     PullConsumer,
     RequestTimeout,
@@ -159,8 +158,9 @@ async def test_values_are_deserialized() -> None:
 async def test_a_topic_that_cannot_be_subscribed_to_fails_the_start() -> None:
     """The member has left the group: another consumer can start."""
     async with running_cluster() as cluster:
-        consumer = PullConsumer("g", namesrv=cluster.namesrv, topics=["no such name"], settings=FAST)
-        with pytest.raises(InvalidMessage, match="illegal characters"):
+        cluster.broker.on(RequestCode.CHECK_CLIENT_CONFIG, refuse(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "at 3"))
+        consumer = PullConsumer("g", namesrv=cluster.namesrv, topics={"T": Sql92("a >")}, settings=FAST)
+        with pytest.raises(BrokerError, match="at 3"):
             await consumer.start()
         async with PullConsumer("g", namesrv=cluster.namesrv, topics={"T": "a || b"}, settings=FAST):
             (pull, *_) = await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE)
