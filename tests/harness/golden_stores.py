@@ -30,8 +30,8 @@ class Golden(NamedTuple):
     @property
     def expected(self) -> dict[str, Any]:
         """Return what RocketMQ 5.3.3 responds for this store."""
-        answers: dict[str, Any] = self.manifest.get("expectedBy5.3.3") or self.manifest["expected"]
-        return answers
+        responses: dict[str, Any] = self.manifest.get("expectedBy5.3.3") or self.manifest["expected"]
+        return responses
 
     @property
     def records(self) -> list[dict[str, Any]]:

@@ -101,7 +101,9 @@ class Peer:
     def ask(self, command: RemotingCommand) -> RemotingCommand:
         """Send one request and return its response, which must come within the iteration."""
         self.send(command)
-        responses = [answer for answer in self.received if answer.is_response and answer.opaque == command.opaque]
+        responses = [
+            response for response in self.received if response.is_response and response.opaque == command.opaque
+        ]
         assert len(responses) == 1, f"{len(responses)} responses to {command}"
         return responses[0]
 
@@ -110,8 +112,10 @@ class Peer:
         self.send(command)
         await asyncio.gather(*self._dispatcher._tasks)
         self.take()
-        [answer] = [answer for answer in self.received if answer.is_response and answer.opaque == command.opaque]
-        return answer
+        [response] = [
+            response for response in self.received if response.is_response and response.opaque == command.opaque
+        ]
+        return response
 
     async def next_request(self) -> RemotingCommand:
         """Return the first request of the broker that expects a response; it may come some iterations later."""

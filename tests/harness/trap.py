@@ -34,7 +34,7 @@ class Trap:
     def __init__(self, port: int) -> None:
         self._port = port
         self._request: Wanted = _never
-        self._answer: Wanted = _never
+        self._response: Wanted = _never
         self._then: Callable[[], object] = _nothing
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server = run(asyncio.start_server(self._serve, ADVERTISED, port))
@@ -44,13 +44,13 @@ class Trap:
 
     def catch_response(self, is_wanted: Wanted, then: Callable[[], object]) -> None:
         """Drop the response to the next request that matches `is_wanted`."""
-        self._answer, self._then = is_wanted, then
+        self._response, self._then = is_wanted, then
 
     def release(self) -> None:
         """Stop catching, once all clients with caught frames have disconnected; they must be about to. Raises
         TimeoutError."""
         run(self._wait_deserted())
-        self._request = self._answer = _never
+        self._request = self._response = _never
 
     def close(self) -> None:
         async def close() -> None:
@@ -73,17 +73,17 @@ class Trap:
         broker_reader, broker_writer = await asyncio.open_connection(LOOPBACK, self._port)
         awaited: set[int] = set()
 
-        def ask(command: RemotingCommand, header: bytes) -> bool:
-            if self._answer(command.code, header):
+        def pass_request(command: RemotingCommand, header: bytes) -> bool:
+            if self._response(command.code, header):
                 awaited.add(command.opaque)
             return not (self._request(command.code, header) and self._caught())
 
-        def answer(command: RemotingCommand, _: bytes) -> bool:
+        def pass_response(command: RemotingCommand, _: bytes) -> bool:
             return not (command.is_response and command.opaque in awaited and self._caught())
 
-        back = asyncio.create_task(_pass_on(broker_reader, writer, answer))
+        back = asyncio.create_task(_pass_on(broker_reader, writer, pass_response))
         try:
-            await _pass_on(reader, broker_writer, ask)
+            await _pass_on(reader, broker_writer, pass_request)
         finally:
             back.cancel()
             writer.close()

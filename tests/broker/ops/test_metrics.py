@@ -73,8 +73,8 @@ def start(tmp_path: Path, disk: TestDisk, monkeypatch: pytest.MonkeyPatch) -> St
 
 async def send(peer: RawPeer, *bodies: bytes, topic: str = "T", queue_id: int = 0) -> None:
     for body in bodies:
-        answer = await peer.call(RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic, "e": queue_id}, body)
-        assert answer.code == 0, answer
+        response = await peer.call(RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic, "e": queue_id}, body)
+        assert response.code == 0, response
 
 
 async def join(peer: RawPeer, group: str = "CG", topic: str = "T") -> None:
@@ -90,17 +90,17 @@ async def test_traffic_is_counted_by_topic_and_group(start: Start) -> None:
     """Messages and bytes in by topic and message type, out by topic and group, with RocketMQ's labels."""
     async with start() as running, await RawPeer.connect(running.port) as peer:
         await send(peer, b"a", b"b" * 2_000, b"c" * 10)
-        answer = await peer.call(RequestCode.PULL_MESSAGE, PULL)
+        response = await peer.call(RequestCode.PULL_MESSAGE, PULL)
         page = await running.scrape()
         labels = {"topic": "T", "message_type": "normal", "is_system": "false"}
         assert page.samples("rocketmq_messages_in_total", topic="T") == [(NODE | labels, 3)]
-        assert page.value("rocketmq_throughput_in_total", topic="T") == len(answer.body)
+        assert page.value("rocketmq_throughput_in_total", topic="T") == len(response.body)
         assert page.value("rocketmq_message_size_bucket", topic="T", le="1024.0") == 2
         assert page.value("rocketmq_message_size_bucket", topic="T", le="+Inf") == 3
-        assert page.value("rocketmq_message_size_sum", topic="T") == len(answer.body)
+        assert page.value("rocketmq_message_size_sum", topic="T") == len(response.body)
         labels = {"topic": "T", "consumer_group": "CG", "is_system": "false"}
         assert page.samples("rocketmq_messages_out_total", topic="T") == [(NODE | labels, 3)]
-        assert page.value("rocketmq_throughput_out_total", topic="T") == len(answer.body)
+        assert page.value("rocketmq_throughput_out_total", topic="T") == len(response.body)
         assert page.value("rocketmq_producer_offset", topic="T") == 3
         assert page.value("rocketmq_producer_tps", topic="T") > 0
         assert page.value("rocketmq_consumer_tps", topic="T", group="CG") > 0
@@ -129,8 +129,8 @@ async def test_requests_that_set_a_topic_are_timed(start: Start) -> None:
     }  # fmt: skip
     async with start() as running, await RawPeer.connect(running.port) as peer:
         for name, code in (("new", 0), ("new", 0), ("TBW102", 29)):
-            answer = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, topic | {"topic": name})
-            assert answer.code == code
+            response = await peer.call(RequestCode.UPDATE_AND_CREATE_TOPIC, topic | {"topic": name})
+            assert response.code == code
         page = await running.scrape()
         name = "rocketmq_topic_create_execution_time_milliseconds_count"
         assert page.value(name, invocation_status="success", is_system="false") == 2
@@ -303,8 +303,8 @@ async def test_a_read_only_store_can_be_scraped(start: Start, disk: TestDisk) ->
 
 
 def status_of(address: str) -> int:
-    with urllib.request.urlopen(address, timeout=10) as answer:
-        status: int = answer.status
+    with urllib.request.urlopen(address, timeout=10) as response:
+        status: int = response.status
         return status
 
 

@@ -70,8 +70,8 @@ async def test_our_response_equals_that_of_the_real_broker(parts: BrokerParts, a
     expected = msgspec.json.decode(golden["rawHeader"])
     peer = parts.peer()
     peer.ask(heartbeat(consumer()))
-    answer = peer.ask(ASKED[asked]())
-    assert answer.code == expected["code"]
-    assert (answer.remark or "") == expected.get("remark", "").replace(OLD_FAQ, FAQ)
-    assert answer.ext_fields().keys() >= expected.get("extFields", {}).keys()
-    assert bool(answer.body) == bool(golden["bodyLen"])
+    response = peer.ask(ASKED[asked]())
+    assert response.code == expected["code"]
+    assert (response.remark or "") == expected.get("remark", "").replace(OLD_FAQ, FAQ)
+    assert response.ext_fields().keys() >= expected.get("extFields", {}).keys()
+    assert bool(response.body) == bool(golden["bodyLen"])

@@ -72,8 +72,8 @@ def status(client: str | None = None, group: str = GROUP) -> RemotingCommand:
 
 
 async def code_and_remark(peer: Peer, request: RemotingCommand) -> tuple[int, str | None]:
-    answer = await peer.ask_and_wait(request)
-    return answer.code, answer.remark
+    response = await peer.ask_and_wait(request)
+    return response.code, response.remark
 
 
 async def relayed(operator: Peer, request: RemotingCommand, member: Peer, response: RemotingCommand) -> RemotingCommand:
@@ -84,10 +84,10 @@ async def relayed(operator: Peer, request: RemotingCommand, member: Peer, respon
     return asked
 
 
-async def answer_of(parts: Relaying, operator: Peer) -> RemotingCommand:
+async def response_of(parts: Relaying, operator: Peer) -> RemotingCommand:
     await _finished(parts)
-    [answer] = operator.take()
-    return answer
+    [response] = operator.take()
+    return response
 
 
 async def _finished(parts: Relaying) -> None:
@@ -103,16 +103,16 @@ async def test_running_info_is_forwarded_and_the_response_returned(parts: Relayi
     asked = await relayed(operator, running_info(), member, response)
     assert asked.code == RequestCode.GET_CONSUMER_RUNNING_INFO
     assert asked.ext_fields() == {"consumerGroup": GROUP, "clientId": "c1", "jstackEnable": "true"}
-    answer = await answer_of(parts, operator)
-    assert (answer.code, answer.remark, answer.body) == (0, "not set any response code", INFO)
+    result = await response_of(parts, operator)
+    assert (result.code, result.remark, result.body) == (0, "not set any response code", INFO)
 
 
 async def test_an_error_of_the_client_is_returned(parts: Relaying) -> None:
     """The client responds that it does not have the group."""
     member, operator = parts.member(), parts.peer()
     await relayed(operator, running_info(), member, RemotingCommand.response(1, "The Consumer Group <G> not exist"))
-    answer = await answer_of(parts, operator)
-    assert (answer.code, answer.remark) == (1, "The Consumer Group <G> not exist")
+    response = await response_of(parts, operator)
+    assert (response.code, response.remark) == (1, "The Consumer Group <G> not exist")
 
 
 async def test_consume_directly_sends_the_message_to_the_client(parts: Relaying) -> None:
@@ -128,7 +128,7 @@ async def test_consume_directly_sends_the_message_to_the_client(parts: Relaying)
         "consumerGroup": GROUP, "clientId": "c1", "msgId": place, "topic": TOPIC,
         "brokerName": "b", "topicSysFlag": "2", "groupSysFlag": "0",
     }  # fmt: skip
-    assert (await answer_of(parts, operator)).body == b"{}"
+    assert (await response_of(parts, operator)).body == b"{}"
 
 
 async def test_consume_directly_waits_for_a_cold_message(parts: Relaying, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ async def test_consume_directly_waits_for_a_cold_message(parts: Relaying, tmp_pa
         asked = await relayed(operator, consume_directly(place), member, RemotingCommand.response(body=b"{}"))
         assert {in_loop for _, in_loop in cold.waits} == {False}
     assert b"cold" in bytes(asked.body)
-    assert (await answer_of(parts, operator)).code == 0
+    assert (await response_of(parts, operator)).code == 0
 
 
 @pytest.mark.parametrize("place", [None, "nothing", "7F00000100002A9F00000000000FFFFF"])
@@ -170,7 +170,7 @@ async def test_a_client_without_a_response_is_an_error(parts: Relaying, monkeypa
     operator.send(running_info())
     await member.next_request()
     member.disconnect()
-    gone = await answer_of(parts, operator)
+    gone = await response_of(parts, operator)
     assert (gone.code, gone.remark) == (
         1, f"invoke consumer <{GROUP}> <c1> Exception: connection to {member.connection.peer} lost: closed",
     )  # fmt: skip
@@ -200,12 +200,12 @@ async def test_the_status_of_all_members_is_collected(parts: Relaying, monkeypat
         assert asked.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
         assert asked.ext_fields() == {"topic": TOPIC, "group": GROUP}
         member.answer(asked, RemotingCommand.response(0 if body else 1, body=body or b""))
-    answer = await answer_of(parts, operator)
-    table = javajson.loads(answer.body, object_key=MessageQueue.of)["consumerTable"]
-    assert (answer.code, table) == (0, {"c1": {QUEUE: 7}, "c3": {}})
+    response = await response_of(parts, operator)
+    table = javajson.loads(response.body, object_key=MessageQueue.of)["consumerTable"]
+    assert (response.code, table) == (0, {"c1": {QUEUE: 7}, "c3": {}})
     monkeypatch.setattr(client_relays, "STATUS_TIMEOUT_S", 0)
-    answer = await operator.ask_and_wait(status())
-    assert ConsumerStatus.decode(answer.body).consumer_table == {}
+    response = await operator.ask_and_wait(status())
+    assert ConsumerStatus.decode(response.body).consumer_table == {}
 
 
 async def test_a_large_group_is_queried_in_slices(parts: Relaying) -> None:
@@ -219,8 +219,8 @@ async def test_a_large_group_is_queried_in_slices(parts: Relaying) -> None:
     assert 0 < parts.calls.statistics().waiting < len(members) - 1
     for member in members[:7] + members[8:]:
         member.answer(await member.next_request(), RemotingCommand.response(body=b"{}"))
-    answer = await answer_of(parts, operator)
-    assert len(ConsumerStatus.decode(answer.body).consumer_table) == len(members) - 1
+    response = await response_of(parts, operator)
+    assert len(ConsumerStatus.decode(response.body).consumer_table) == len(members) - 1
 
 
 async def test_the_status_of_one_member(parts: Relaying) -> None:
@@ -229,7 +229,7 @@ async def test_the_status_of_one_member(parts: Relaying) -> None:
     asked = await relayed(operator, status("c2"), other, RemotingCommand.response(body=b'{"messageQueueTable":{}}'))
     assert asked.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
     assert one.connection.calls == 0
-    await answer_of(parts, operator)
+    await response_of(parts, operator)
     assert (await operator.ask_and_wait(status("c9"))).code == 0
 
 

@@ -34,13 +34,13 @@ async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
         yield it
 
 
-def bodies(answer: RemotingCommand) -> list[bytes]:
-    return [bytes(record.body) for record in iterate(memoryview(answer.body)) if isinstance(record, Record)]
+def bodies(response: RemotingCommand) -> list[bytes]:
+    return [bytes(record.body) for record in iterate(memoryview(response.body)) if isinstance(record, Record)]
 
 
-def offsets(answer: RemotingCommand) -> tuple[int, int, int]:
+def offsets(response: RemotingCommand) -> tuple[int, int, int]:
     """Return (next, min, max); a pull response has them whatever its code."""
-    ext = answer.ext_fields()
+    ext = response.ext_fields()
     assert ext["suggestWhichBrokerId"] == "0"
     return int(ext["nextBeginOffset"]), int(ext["minOffset"]), int(ext["maxOffset"])
 
@@ -109,9 +109,9 @@ async def test_a_pull_is_refused_by_the_first_failed_check(
     with broker_parts(tmp_path, **settings) as parts:
         parts.groups.load(groups(SubscriptionGroupConfig("off", consume_enable=False)))
         parts.topics.update(TopicConfig("unread", 4, 4, perm=Permission.WRITE))
-        answer = parts.peer().ask(pull(**fields))
-        assert (answer.code, answer.remark) == (code, remark)
-        assert answer.ext_fields().get("forbiddenType") == forbidden
+        response = parts.peer().ask(pull(**fields))
+        assert (response.code, response.remark) == (code, remark)
+        assert response.ext_fields().get("forbiddenType") == forbidden
 
 
 SQL = SubscriptionData(TOPIC, "a > 1", sub_version=1, expression_type="SQL92")
@@ -154,9 +154,9 @@ async def test_a_pull_without_a_subscription_is_checked_against_the_heartbeat(
     parts.groups.load(groups(quiet, forbidden_table))
     peer = parts.peer()
     peer.ask(heartbeat(consumer(subscription, group="quiet", model=model)))
-    answer = peer.ask(pull(consumer_group="quiet", sys_flag=0, sub_version=version))
-    assert (answer.code, answer.remark) == (code, remark)
-    assert answer.ext_fields().get("forbiddenType") == forbidden
+    response = peer.ask(pull(consumer_group="quiet", sys_flag=0, sub_version=version))
+    assert (response.code, response.remark) == (code, remark)
+    assert response.ext_fields().get("forbiddenType") == forbidden
 
 
 def groups(group: SubscriptionGroupConfig, forbidden: dict[str, dict[str, int]] | None = None) -> bytes:
@@ -182,14 +182,14 @@ def test_an_expression_of_separators_is_invalid() -> None:
 async def test_a_pull_returns_the_stored_records(parts: BrokerParts) -> None:
     """The body is the records as stored; the response has all offsets and flags that clients need."""
     appends = parts.put(b"one", b"two", b"three")
-    answer = parts.peer().ask(pull(queue_offset=1))
-    assert (answer.code, answer.remark, offsets(answer)) == (0, "FOUND", (3, 0, 3))
-    assert bodies(answer) == [b"two", b"three"]
-    assert bytes(answer.body) == b"".join(parts.store.record_at(a.physical_offset) or b"" for a in appends[1:])
-    assert answer.ext_fields()["topicSysFlag"] == answer.ext_fields()["groupSysFlag"] == "0"
+    response = parts.peer().ask(pull(queue_offset=1))
+    assert (response.code, response.remark, offsets(response)) == (0, "FOUND", (3, 0, 3))
+    assert bodies(response) == [b"two", b"three"]
+    assert bytes(response.body) == b"".join(parts.store.record_at(a.physical_offset) or b"" for a in appends[1:])
+    assert response.ext_fields()["topicSysFlag"] == response.ext_fields()["groupSysFlag"] == "0"
     assert parts.offsets.pulled(GROUP, TOPIC, 0) == 3
     assert msgspec.structs.asdict(parts.pulls.statistics()) | {"longest_get_ms": 0} == {
-        "found": 1, "missed": 0, "messages": 2, "bytes": len(answer.body), "longest_get_ms": 0,
+        "found": 1, "missed": 0, "messages": 2, "bytes": len(response.body), "longest_get_ms": 0,
     }  # fmt: skip
 
 
@@ -208,16 +208,16 @@ async def test_a_pull_without_messages_has_status_and_offsets(
 ) -> None:
     """Each status of the store has its code, its name as remark, and all offsets; the body is empty."""
     parts.put(*[b"x"] * stored)
-    answer = parts.peer().ask(pull(queue_offset=offset))
-    assert (answer.code, answer.remark, offsets(answer)) == (code, status, expected)
-    assert not answer.body
+    response = parts.peer().ask(pull(queue_offset=offset))
+    assert (response.code, response.remark, offsets(response)) == (code, status, expected)
+    assert not response.body
 
 
 async def test_a_pull_without_a_matching_tag_returns_an_advanced_offset(parts: BrokerParts) -> None:
     """PULL_RETRY_IMMEDIATELY (20) is never parked, and never returns the requested offset."""
     parts.put(b"x", b"y", tag="A")
-    answer = parts.peer().ask(pull(subscription="B", suspend_ms=15_000))
-    assert (answer.code, answer.remark, offsets(answer)) == (20, "NO_MATCHED_MESSAGE", (2, 0, 2))
+    response = parts.peer().ask(pull(subscription="B", suspend_ms=15_000))
+    assert (response.code, response.remark, offsets(response)) == (20, "NO_MATCHED_MESSAGE", (2, 0, 2))
 
 
 async def test_tags_come_from_the_request_or_the_heartbeat(parts: BrokerParts) -> None:
@@ -266,8 +266,8 @@ async def test_the_response_has_the_dialect_of_the_request(parts: BrokerParts, d
     parts.put(b"one")
     request = pull()
     request.dialect = dialect
-    answer = parts.peer().ask(request)
-    assert (answer.dialect, bodies(answer), offsets(answer)) == (dialect, [b"one"], (1, 0, 1))
+    response = parts.peer().ask(request)
+    assert (response.dialect, bodies(response), offsets(response)) == (dialect, [b"one"], (1, 0, 1))
 
 
 @pytest.mark.parametrize(
@@ -311,17 +311,17 @@ def test_the_template_equals_the_general_encoder() -> None:
         request = RemotingCommand(11, opaque=-7, dialect=dialect)
         head = pull_response_head(request, ResponseCode.PULL_NOT_FOUND, result, topic, group, suggested_broker=5)
         [frame] = FrameDecoder().feed(memoryview(head))
-        answer = decode_command(frame)
-        assert answer is not None
+        response = decode_command(frame)
+        assert response is not None
         responses.append(
             (
-                answer.code,
-                answer.flag,
-                answer.opaque,
-                answer.remark,
-                answer.version,
-                answer.language_code,
-                answer.ext_fields(),
+                response.code,
+                response.flag,
+                response.opaque,
+                response.remark,
+                response.version,
+                response.language_code,
+                response.ext_fields(),
             )
         )
     assert responses[0] == responses[1] == responses[2]
@@ -346,8 +346,8 @@ async def test_a_parked_pull_is_resumed_in_the_iteration_of_the_append(parts: Br
     peer.send(pull(suspend_ms=15_000))
     assert (peer.received, parts.pool.pending) == ([], 1)
     parts.put(b"one")
-    [answer] = peer.take()
-    assert (answer.code, bodies(answer), offsets(answer)) == (0, [b"one"], (1, 0, 1))
+    [response] = peer.take()
+    assert (response.code, bodies(response), offsets(response)) == (0, [b"one"], (1, 0, 1))
     assert (parts.pool.pending, parts.arrivals.statistics().parked) == (0, 0)
 
 
@@ -358,8 +358,8 @@ async def test_a_parked_pull_is_resumed_at_its_deadline(parts: BrokerParts) -> N
     parts.timers.advance_ms(1499)
     assert peer.take() == []
     parts.timers.advance_ms(1 + 1500 // 256 + 1)
-    [answer] = peer.take()
-    assert (answer.code, answer.remark) == (19, "NO_MESSAGE_IN_QUEUE")
+    [response] = peer.take()
+    assert (response.code, response.remark) == (19, "NO_MESSAGE_IN_QUEUE")
 
 
 async def test_a_message_with_another_tag_resumes_no_pull(parts: BrokerParts) -> None:
@@ -369,8 +369,8 @@ async def test_a_message_with_another_tag_resumes_no_pull(parts: BrokerParts) ->
     parts.put(b"x", tag="A")
     assert peer.take() == []
     parts.timers.advance_ms(1000)
-    [answer] = peer.take()
-    assert (answer.code, offsets(answer)) == (20, (1, 0, 1))
+    [response] = peer.take()
+    assert (response.code, offsets(response)) == (20, (1, 0, 1))
 
 
 async def test_one_matching_message_of_several_resumes_a_pull(parts: BrokerParts) -> None:
@@ -380,8 +380,8 @@ async def test_one_matching_message_of_several_resumes_a_pull(parts: BrokerParts
     for tag in "AB":
         parts.store.put(message(tag.encode(), TOPIC, 0, tag))
     parts.store.commit()
-    [answer] = peer.take()
-    assert bodies(answer) == [b"B"]
+    [response] = peer.take()
+    assert bodies(response) == [b"B"]
 
 
 async def test_short_polling_waits_for_the_broker_s_time(tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ async def test_short_polling_waits_for_the_broker_s_time(tmp_path: Path) -> None
         peer = parts.peer()
         peer.send(pull(suspend_ms=15_000))
         parts.timers.advance_ms(200)
-        assert [answer.code for answer in peer.take()] == [19]
+        assert [response.code for response in peer.take()] == [19]
 
 
 async def test_a_resumed_pull_is_checked_again(parts: BrokerParts) -> None:
@@ -400,7 +400,7 @@ async def test_a_resumed_pull_is_checked_again(parts: BrokerParts) -> None:
     parts.offsets.commit(GROUP, TOPIC, 0, 8)
     parts.topics.delete(TOPIC)
     parts.timers.advance_ms(1000)
-    assert [answer.code for answer in peer.take()] == [17]
+    assert [response.code for response in peer.take()] == [17]
     assert parts.offsets.committed(GROUP, TOPIC, 0) == 8
 
 
@@ -416,7 +416,7 @@ async def test_a_failure_of_a_resumed_pull_is_an_error_response(
 
     monkeypatch.setattr(parts.store, "get", fail)
     parts.put(b"one")
-    assert [(answer.code, answer.remark) for answer in peer.take()] == [(1, "RuntimeError: broken")]
+    assert [(response.code, response.remark) for response in peer.take()] == [(1, "RuntimeError: broken")]
 
 
 async def test_a_closed_connection_removes_its_parked_pulls(parts: BrokerParts) -> None:
@@ -435,7 +435,7 @@ async def test_no_pull_is_parked_once_the_broker_stops(parts: BrokerParts) -> No
     peer = parts.peer()
     peer.send(pull(suspend_ms=1000))
     parts.arrivals.close()
-    assert [answer.code for answer in peer.take()] == [19]
+    assert [response.code for response in peer.take()] == [19]
     assert peer.ask(pull(suspend_ms=1000)).code == 19
 
 

@@ -176,7 +176,7 @@ async def test_a_send_that_does_not_qualify_ends_the_run(tmp_path: Path) -> None
     ]  # fmt: skip
     commands = [send(**{"properties": COMMON} | fields) for fields in differently]
     sends.peer.send(*commands)
-    codes = {answer.opaque: answer.code for answer in sends.peer.received}
+    codes = {each.opaque: each.code for each in sends.peer.received}
     assert [codes[n] for n in range(1, 11)] == [0, 0, 29, 0, 0, 29, 0, 0, 1, 0]
     sends.store.close()
 
@@ -206,7 +206,7 @@ async def test_a_failed_write_refuses_the_whole_run(tmp_path: Path) -> None:
     disk.refuse, may = refuse, disk.refuse
     sends.peer.send(*(send(properties=COMMON) for _ in range(5)))
     disk.refuse = may
-    assert [answer.code for answer in sends.peer.received[2:]] == [1] * 5
+    assert [response.code for response in sends.peer.received[2:]] == [1] * 5
     assert sends.store.max_offset("T", 0) == 2
     sends.store.close()
 
@@ -302,7 +302,7 @@ async def test_a_single_producer_is_flushed_in_its_iteration(tmp_path: Path, mon
     assert alone == [False] * 5 + [True] * 2 + [False] * 2
     assert selector.busy_polling.statistics().polls == 2
     sends.peer.take()
-    assert [answer.code for answer in sends.peer.received] == [0] * 10
+    assert [response.code for response in sends.peer.received] == [0] * 10
     sends.store.close()
 
 

@@ -99,10 +99,10 @@ class Sends:
     def ask(self, body: bytes = b"body", *, code: int = RequestCode.SEND_MESSAGE_V2, **fields: Any) -> RemotingCommand:
         return self.peer.ask(send(body, code=code, **fields))
 
-    def stored(self, answer: RemotingCommand) -> list[MessageExt]:
+    def stored(self, response: RemotingCommand) -> list[MessageExt]:
         """Return the messages that a response names, read from the log."""
         messages = []
-        for message_id in answer.ext_fields()["msgId"].split(","):
+        for message_id in response.ext_fields()["msgId"].split(","):
             data = self.store.record_at(decode_offset_id(message_id)[2])
             assert data is not None
             messages += decode(data)
@@ -128,13 +128,13 @@ async def sends(tmp_path: Path) -> AsyncIterator[Sends]:
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 async def test_a_send_is_stored_as_sent(sends: Sends, code: int) -> None:
     """Both forms of the header; the response has the message's offsets."""
-    answer = sends.ask(b"payload", code=code, queue_id=2, properties="KEYS\x01k\x02UNIQ_KEY\x01U\x02TAGS\x01a")
-    assert (answer.code, answer.remark, bytes(answer.body)) == (0, None, b"")
-    ext = answer.ext_fields()
+    response = sends.ask(b"payload", code=code, queue_id=2, properties="KEYS\x01k\x02UNIQ_KEY\x01U\x02TAGS\x01a")
+    assert (response.code, response.remark, bytes(response.body)) == (0, None, b"")
+    ext = response.ext_fields()
     assert {name: ext[name] for name in ("queueId", "queueOffset", "transactionId", "MSG_REGION", "TRACE_ON")} == {
         "queueId": "2", "queueOffset": "0", "transactionId": "U", "MSG_REGION": "R", "TRACE_ON": "true",
     }  # fmt: skip
-    (message,) = sends.stored(answer)
+    (message,) = sends.stored(response)
     assert (message.topic, message.queue_id, message.body, message.flag) == ("T", 2, b"payload", 7)
     assert message.properties == {"KEYS": "k", "UNIQ_KEY": "U", "TAGS": "a", "CLUSTER": "C"}
     assert (message.born_timestamp, message.born_host) == (NOW - 5, ("127.0.0.9", 4321))
@@ -153,7 +153,7 @@ async def test_fast_path_sends_and_others_keep_their_order(sends: Sends) -> None
     common = "UNIQ_KEY\x01%d\x02TAGS\x01a"
     bodies = [b"%d" % n for n in range(9)]
     sends.peer.send(*(send(body, properties="" if n % 3 == 1 else common % n) for n, body in enumerate(bodies)))
-    responses = {answer.opaque: answer for answer in sends.peer.received}
+    responses = {each.opaque: each for each in sends.peer.received}
     messages = [message for opaque in sorted(responses) for message in sends.stored(responses[opaque])]
     assert [(message.body, message.queue_offset) for message in messages] == [(b, n) for n, b in enumerate(bodies)]
     assert [m.physical_offset for m in messages] == sorted(m.physical_offset for m in messages)
@@ -188,7 +188,7 @@ async def test_failed_fast_path_sends_get_a_response(sends: Sends, monkeypatch: 
     with monkeypatch.context() as broken:
         broken.setattr(sends.store, "put_run", lambda _: 1 / 0)
         sends.peer.send(*(send(properties=properties) for _ in range(3)))
-    assert [(answer.code, answer.remark) for answer in sends.peer.received] == [(1, "UNKNOWN_ERROR")] * 3
+    assert [(response.code, response.remark) for response in sends.peer.received] == [(1, "UNKNOWN_ERROR")] * 3
     assert sends.ask(properties=properties).code == 0
 
 
@@ -197,9 +197,9 @@ async def test_the_response_has_the_dialect_of_the_request(sends: Sends, dialect
     """A binary request gets a binary response with the same fields, and one in MessagePack its own."""
     command = send()
     command.dialect = dialect
-    answer = sends.peer.ask(command)
-    assert answer.dialect == dialect
-    assert set(answer.ext_fields()) == {"msgId", "queueId", "queueOffset", "transactionId", "MSG_REGION", "TRACE_ON"}
+    response = sends.peer.ask(command)
+    assert response.dialect == dialect
+    assert set(response.ext_fields()) == {"msgId", "queueId", "queueOffset", "transactionId", "MSG_REGION", "TRACE_ON"}
 
 
 async def test_oneway_sends_are_stored_and_get_no_response(sends: Sends) -> None:
@@ -250,9 +250,9 @@ ILLEGAL = (
 async def test_an_invalid_send_is_refused(sends: Sends, fields: dict[str, Any], code: int, remark: str) -> None:
     """With code and remark, and the region in the ext fields; nothing is stored."""
     sends.peer.selector.read_scheduler.receive_buffer = memoryview(bytearray(8 << 20))
-    answer = sends.ask(fields.pop("body", b"body"), **fields)
-    assert (answer.code, answer.remark) == (code, remark)
-    assert answer.ext_fields() == {"MSG_REGION": "R", "TRACE_ON": "true"}
+    response = sends.ask(fields.pop("body", b"body"), **fields)
+    assert (response.code, response.remark) == (code, remark)
+    assert response.ext_fields() == {"MSG_REGION": "R", "TRACE_ON": "true"}
     assert sends.store.max_physical_offset == 0
 
 
@@ -267,9 +267,9 @@ async def test_a_missing_required_field_is_an_error(sends: Sends) -> None:
     command = send()
     assert command.ext is not None
     del command.ext["b"]
-    answer = sends.peer.ask(command)
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert answer.ext_fields() == {}
+    response = sends.peer.ask(command)
+    assert response.code == ResponseCode.SYSTEM_ERROR
+    assert response.ext_fields() == {}
 
 
 @pytest.mark.parametrize(("wanted", "queues"), [(4, 4), (100, 8), (-1, 0)])
@@ -284,9 +284,9 @@ async def test_unknown_topics_are_created_from_the_template(sends: Sends, wanted
 async def test_sends_before_the_start_time_are_refused(tmp_path: Path) -> None:
     """startAcceptSendRequestTimeStamp."""
     sends = Sends(tmp_path, start_accept_ms=NOW + 1000)
-    answer = sends.ask()
-    assert answer.code == 1
-    assert (answer.remark or "").startswith("broker unable to service, until 20")
+    response = sends.ask()
+    assert response.code == 1
+    assert (response.remark or "").startswith("broker unable to service, until 20")
     sends.store.close()
 
 
@@ -295,8 +295,8 @@ async def test_a_read_only_broker_refuses_order_topics_only(tmp_path: Path) -> N
     sends = Sends(tmp_path, broker_permission=4)
     sends.topics.update(TopicConfig("Ordered", 4, 4, order=True))
     assert sends.ask().code == 0
-    answer = sends.ask(topic="Ordered")
-    assert (answer.code, answer.remark) == (16, "the broker[10.0.0.1] sending message is forbidden")
+    response = sends.ask(topic="Ordered")
+    assert (response.code, response.remark) == (16, "the broker[10.0.0.1] sending message is forbidden")
     sends.store.close()
 
 
@@ -304,8 +304,8 @@ async def test_retries_of_clients_are_stored_in_the_retry_topic_up_to_their_limi
     """The group's 16 retries, or the header's limit from version 121 on; then the dead letter topic."""
     cases = [(16, None, 479, "%RETRY%g"), (17, None, 479, "%DLQ%g"), (4, 3, 479, "%DLQ%g"), (4, 3, 120, "%RETRY%g")]
     for tried, limit, version, topic in cases:
-        answer = sends.ask(topic="%RETRY%g", reconsume_times=tried, max_reconsume_times=limit, version=version)
-        (message,) = sends.stored(answer)
+        response = sends.ask(topic="%RETRY%g", reconsume_times=tried, max_reconsume_times=limit, version=version)
+        (message,) = sends.stored(response)
         assert (message.topic, message.reconsume_times, message.queue_id) == (topic, tried, 0)
 
 
@@ -313,8 +313,8 @@ async def test_retries_of_an_orderly_group_are_dead_letters(sends: Sends) -> Non
     """Such a group stops at a failed message instead of receiving it later; a dead letter is not delayed."""
     properties = "KEYS\x01k\x02DELAY\x013\x02TIMER_DELAY_SEC\x019\x02TRAN_MSG\x01true\x02UNIQ_KEY\x01U"
     sends.orderly.add("g")
-    answer = sends.ask(topic="%RETRY%g", queue_id=0, properties=properties)
-    (message,) = sends.stored(answer)
+    response = sends.ask(topic="%RETRY%g", queue_id=0, properties=properties)
+    (message,) = sends.stored(response)
     assert (message.topic, message.properties["DELAY"], message.properties["KEYS"]) == ("%DLQ%g", "-1", "k")
     assert sends.ask(topic="%RETRY%h", properties="DELAY\x013\x02UNIQ_KEY\x01U").code == 0
     assert sends.store.max_offset("SCHEDULE_TOPIC_XXXX", 2) == 1
@@ -323,8 +323,8 @@ async def test_retries_of_an_orderly_group_are_dead_letters(sends: Sends) -> Non
 async def test_retries_of_an_unknown_group_are_refused(tmp_path: Path) -> None:
     """SUBSCRIPTION_GROUP_NOT_EXIST (26) if groups are not created automatically."""
     sends = Sends(tmp_path, groups={"auto_create_subscription_group": False})
-    answer = sends.ask(topic="%RETRY%g")
-    assert (answer.code, answer.remark) == (26, "subscription group not exist, g " + FAQ)
+    response = sends.ask(topic="%RETRY%g")
+    assert (response.code, response.remark) == (26, "subscription group not exist, g " + FAQ)
     sends.store.close()
 
 
@@ -334,10 +334,10 @@ BATCH = [BatchRecord(n, b"b%d" % n, b"UNIQ_KEY\x01U%d\x02TAGS\x01t%d" % (n, n)) 
 @pytest.mark.parametrize("code", [RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 async def test_a_batch_is_stored_message_by_message(sends: Sends, code: int) -> None:
     """Consecutive offsets, each with its own properties; one response with all ids."""
-    answer = sends.ask(encode_batch(BATCH), code=code, batch=True, queue_id=1, properties="WAIT\x01true")
-    assert answer.code == 0
-    assert answer.ext_fields()["queueOffset"] == "0"
-    messages = sends.stored(answer)
+    response = sends.ask(encode_batch(BATCH), code=code, batch=True, queue_id=1, properties="WAIT\x01true")
+    assert response.code == 0
+    assert response.ext_fields()["queueOffset"] == "0"
+    messages = sends.stored(response)
     assert [(m.body, m.flag, m.tags, m.queue_offset, m.queue_id) for m in messages] == [
         (b"b%d" % n, n, f"t{n}", n, 1) for n in range(3)
     ]
@@ -355,9 +355,9 @@ async def test_a_batch_is_stored_message_by_message(sends: Sends, code: int) -> 
 )
 async def test_an_invalid_batch_is_refused(sends: Sends, fields: dict[str, Any], code: int, remark: str | None) -> None:
     """A batch is stored whole or not at all."""
-    answer = sends.ask(fields.pop("body", encode_batch(BATCH)), batch=True, **fields)
-    assert answer.code == code
-    assert remark is None or answer.remark == remark
+    response = sends.ask(fields.pop("body", encode_batch(BATCH)), batch=True, **fields)
+    assert response.code == code
+    assert remark is None or response.remark == remark
     assert sends.store.max_physical_offset == 0
 
 
@@ -388,9 +388,9 @@ async def test_multi_tag_topics_mark_their_messages(sends: Sends) -> None:
 async def test_a_closed_store_refuses_a_send(sends: Sends) -> None:
     """SERVICE_NOT_AVAILABLE (14), with the disk's state in the remark."""
     sends.store.close()
-    answer = sends.ask()
-    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert (answer.remark or "").startswith("service not available now. It may be caused by one of the following")
+    response = sends.ask()
+    assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert (response.remark or "").startswith("service not available now. It may be caused by one of the following")
 
 
 async def test_under_sync_flush_the_response_waits_for_the_flush(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ async def test_under_sync_flush_the_response_waits_for_the_flush(tmp_path: Path)
     sends.peer.send(send(), send())
     assert (sends.peer.received, sends.pool.pending) == ([], 2)
     sends.store.close()
-    assert [answer.code for answer in sends.peer.take()] == [0, 0]
+    assert [response.code for response in sends.peer.take()] == [0, 0]
     assert sends.pool.pending == 0
 
 
@@ -418,17 +418,17 @@ async def test_a_send_that_waits_for_the_flush_releases_its_body(tmp_path: Path)
     assert [bytes(append.body) for commit in commits for append in commit.appends] == [b"", b""]
     disk.syncs.set()
     sends.store.close()
-    assert [answer.code for answer in sends.peer.take()] == [0, 0]
+    assert [response.code for response in sends.peer.take()] == [0, 0]
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 async def test_a_delayed_send_is_stored_in_the_queue_of_its_level(sends: Sends, code: int) -> None:
     """The response has the requested queue, the offset in the queue of the level, and the record's offset id."""
     sends.ask(properties="DELAY\x013\x02")
-    answer = sends.ask(b"later", code=code, queue_id=2, properties="UNIQ_KEY\x01U\x02TAGS\x01a\x02DELAY\x013\x02")
-    ext = answer.ext_fields()
-    assert (answer.code, ext["queueId"], ext["queueOffset"], ext["transactionId"]) == (0, "2", "1", "U")
-    (message,) = sends.stored(answer)
+    response = sends.ask(b"later", code=code, queue_id=2, properties="UNIQ_KEY\x01U\x02TAGS\x01a\x02DELAY\x013\x02")
+    ext = response.ext_fields()
+    assert (response.code, ext["queueId"], ext["queueOffset"], ext["transactionId"]) == (0, "2", "1", "U")
+    (message,) = sends.stored(response)
     assert (message.topic, message.queue_id, message.body) == ("SCHEDULE_TOPIC_XXXX", 2, b"later")
     assert message.properties == {
         "UNIQ_KEY": "U", "TAGS": "a", "DELAY": "3", "CLUSTER": "C", "REAL_TOPIC": "T", "REAL_QID": "2",
@@ -447,10 +447,10 @@ async def test_a_delayed_send_is_stored_in_the_queue_of_its_level(sends: Sends, 
 )
 async def test_an_invalid_deferral_is_refused(sends: Sends, properties: str, remark: str | None) -> None:
     """Otherwise the message would be delivered too early."""
-    answer = sends.ask(properties=properties)
-    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
-    assert remark is None or answer.remark == remark
-    assert answer.ext_fields() == {"MSG_REGION": "R", "TRACE_ON": "true"}
+    response = sends.ask(properties=properties)
+    assert response.code == ResponseCode.MESSAGE_ILLEGAL
+    assert remark is None or response.remark == remark
+    assert response.ext_fields() == {"MSG_REGION": "R", "TRACE_ON": "true"}
     assert sends.store.max_physical_offset == 0
 
 
@@ -458,8 +458,8 @@ async def test_an_invalid_deferral_is_refused(sends: Sends, properties: str, rem
 async def test_a_batch_cannot_be_delayed(sends: Sends, *, is_in_record: bool) -> None:
     """Neither by the batch's own properties nor by those of one message."""
     own, shared = (b"DELAY\x011", "") if is_in_record else (b"", "DELAY\x011\x02")
-    answer = sends.ask(encode_batch([BatchRecord(0, b"b", own)]), batch=True, properties=shared)
-    assert (answer.code, answer.remark) == (ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)
+    response = sends.ask(encode_batch([BatchRecord(0, b"b", own)]), batch=True, properties=shared)
+    assert (response.code, response.remark) == (ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)
     assert sends.store.max_physical_offset == 0
 
 
@@ -489,7 +489,7 @@ async def test_producers_are_paused_while_the_disk_is_too_slow(tmp_path: Path) -
     sends.peer.selector.flush()
     sends.peer.take()
     assert (sends.peer.transport.reading, consumer.transport.reading) == (True, True)
-    assert [answer.code for answer in sends.peer.received] == [ResponseCode.SUCCESS] * 3
+    assert [response.code for response in sends.peer.received] == [ResponseCode.SUCCESS] * 3
     sends.store.close()
 
 
@@ -505,7 +505,7 @@ class Lagging:
         self.late = Peer(sends.dispatcher, sends.peer.selector, ("127.0.0.9", 4322))
         self.disk.syncs.clear()
         sends.peer.send(send(b"a" * 6_000))
-        assert [answer.code for answer in sends.peer.take() or sends.peer.received] == [ResponseCode.SUCCESS]
+        assert [response.code for response in sends.peer.take() or sends.peer.received] == [ResponseCode.SUCCESS]
 
     def catch_up(self) -> None:
         """Flush the log, and notify the store."""
@@ -526,7 +526,7 @@ async def test_sends_that_were_read_wait_for_the_disk(tmp_path: Path) -> None:
     assert (it.sends.pool.pending, it.sends.store.max_physical_offset) == (2, end)
     assert repr(it.sends.backpressure) == "<SendBackpressure paused>"
     it.catch_up()
-    assert [answer.code for answer in it.late.take()] == [ResponseCode.SUCCESS] * 2
+    assert [response.code for response in it.late.take()] == [ResponseCode.SUCCESS] * 2
     assert (it.sends.pool.pending, it.late.transport.reading) == (0, True)
     assert it.sends.store.max_offset("T", 0) == 3
     assert repr(it.sends.backpressure) == "<SendBackpressure running>"
@@ -540,11 +540,11 @@ async def test_a_send_that_waits_too_long_for_the_disk_is_refused(tmp_path: Path
     loop = asyncio.get_running_loop()
     it.sends.pool._deferred[0] = it.sends.pool._deferred[0]._replace(since_s=loop.time() - 1)
     it.sends.dispatcher._refuse_overdue(it.sends.pool)
-    (answer,) = it.late.take()
+    (response,) = it.late.take()
     busy = r"\[OVERLOAD\]system busy, start flow control for a while"
     remark = rf"{busy}, flush behind {it.sends.store.flush_lag} bytes, limit 5000"
-    assert answer.code == ResponseCode.SYSTEM_BUSY
-    assert re.fullmatch(remark, answer.remark or "")
+    assert response.code == ResponseCode.SYSTEM_BUSY
+    assert re.fullmatch(remark, response.remark or "")
     assert not it.late.transport.reading
     it.catch_up()
     assert it.late.take() == []
@@ -569,7 +569,7 @@ async def test_a_failed_disk_ends_the_wait(tmp_path: Path) -> None:
     it = Lagging(tmp_path, PoolLimits())
     it.late.send(send(b"b"))
     it.sends.store._durability.log._give_up(OSError(5, "gone"))
-    assert [answer.code for answer in it.late.take()] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    assert [response.code for response in it.late.take()] == [ResponseCode.SERVICE_NOT_AVAILABLE]
     assert it.late.transport.reading
     it.disk.syncs.set()
     it.sends.store.close()

@@ -69,8 +69,8 @@ class Replying(BrokerParts):
     async def answer_to(self, replier: Peer) -> RemotingCommand:
         while self.dispatcher.waiting:
             await next(iter(self.dispatcher._tasks))
-        [answer] = replier.take()
-        return answer
+        [response] = replier.take()
+        return response
 
     def stored(self) -> list[Record]:
         result = self.store.get(REPLY_TOPIC, 0, 0, 32)
@@ -109,10 +109,10 @@ async def test_a_reply_is_pushed_to_the_requester(parts: Replying, code: int) ->
     assert decode_properties(header.properties or "") == expected
     assert replier.take() == []
     asker.answer(pushed, RemotingCommand.response())
-    answer = await parts.answer_to(replier)
+    response = await parts.answer_to(replier)
     [record] = parts.stored()
-    assert (answer.code, answer.remark) == (0, None)
-    ext = answer.ext_fields()
+    assert (response.code, response.remark) == (0, None)
+    ext = response.ext_fields()
     assert decode_offset_id(ext.pop("msgId")) == ("10.0.0.1", 10911, record.physical_offset)
     assert ext == {"queueId": "0", "queueOffset": "0", "MSG_REGION": "R", "TRACE_ON": "true"}
     assert bytes(record.body) == b"pong"
@@ -126,11 +126,11 @@ async def test_replies_that_are_not_stored_have_no_id(tmp_path: Path) -> None:
     asker, replier = parts.asker(), parts.peer(2)
     replier.send(reply(queue_id=-1))
     asker.answer(await asker.next_request(), RemotingCommand.response())
-    answer = await parts.answer_to(replier)
-    assert answer.ext_fields() == {
+    response = await parts.answer_to(replier)
+    assert response.ext_fields() == {
         "msgId": "0", "queueId": "0", "queueOffset": "0", "MSG_REGION": "R", "TRACE_ON": "true",
     }  # fmt: skip
-    assert (answer.code, parts.stored()) == (0, [])
+    assert (response.code, parts.stored()) == (0, [])
     parts.processor.configure(are_stored=True)
     replier.send(reply())
     asker.answer(await asker.next_request(), RemotingCommand.response())
@@ -165,15 +165,15 @@ async def test_a_requester_that_does_not_accept_the_reply(parts: Replying, monke
     monkeypatch.setattr(delivery_replies, "PUSH_TIMEOUT_S", 0)
     asker = parts.asker()
     silent = await replier.ask_and_wait(reply())
-    assert {(answer.code, answer.remark) for answer in (refused, gone, silent)} == {(1, remark)}
+    assert {(response.code, response.remark) for response in (refused, gone, silent)} == {(1, remark)}
     assert (asker.connection.calls, parts.pool.pending, len(parts.stored())) == (0, 0, 3)
 
 
 async def test_a_reply_is_checked_like_a_send(parts: Replying) -> None:
     """Refusals have region and trace switch as for sends; nothing is pushed."""
     asker = parts.asker()
-    answer = parts.peer(2).ask(reply(queue_id=9))
-    assert (answer.code, answer.ext_fields()) == (29, {"MSG_REGION": "R", "TRACE_ON": "true"})
+    response = parts.peer(2).ask(reply(queue_id=9))
+    assert (response.code, response.ext_fields()) == (29, {"MSG_REGION": "R", "TRACE_ON": "true"})
     assert parts.peer(3).ask(reply(topic="a b")).code == 29
     assert asker.connection.calls == 0
 
@@ -183,5 +183,5 @@ async def test_a_reply_that_the_store_refuses_is_pushed(parts: Replying) -> None
     asker, replier = parts.asker(), parts.peer(2)
     replier.send(reply(properties=PROPERTIES + "DELAY\x01soon\x02"))
     asker.answer(await asker.next_request(), RemotingCommand.response())
-    answer = await parts.answer_to(replier)
-    assert (answer.code, answer.ext_fields()["msgId"], parts.stored()) == (0, "0", [])
+    response = await parts.answer_to(replier)
+    assert (response.code, response.ext_fields()["msgId"], parts.stored()) == (0, "0", [])
