@@ -39,18 +39,18 @@ SETTINGS: Final[dict[str, Any]] = {"mapped_file_size_commit_log": 8192, "mapped_
 KINDS: Final = {"commitlog/": 10, "consumequeue/": 8, "index/": 4, "config/": 3, "checkpoint": 2, "abort": 1, "lock": 1}
 
 Files = dict[str, bytes]
-Place = tuple[str, int, int]  # topic, queue id, queue offset
+Position = tuple[str, int, int]  # topic, queue id, queue offset
 
 
 @cache
-def consistent_store(is_clean: bool) -> tuple[Files, dict[Place, bytes]]:
+def consistent_store(is_clean: bool) -> tuple[Files, dict[Position, bytes]]:
     """Return every file of a store, and the body at every position of its queues."""
     with scratch() as root, stepped_helpers() as helpers:
         clock = Clock()
         store = MessageStore(config_of(root, **SETTINGS), clock)
         store.load()
         store.start()
-        bodies: dict[Place, bytes] = {}
+        bodies: dict[Position, bytes] = {}
         state = StateFile(root / "config" / "topics.json", validate=json.loads)
         for number in range(MESSAGES):
             append = message(
@@ -119,7 +119,7 @@ def run_seed(seed: int) -> str:
             raise
 
 
-def _read_all(root: Path, bodies: dict[Place, bytes], helpers: SteppedHelpers) -> str:
+def _read_all(root: Path, bodies: dict[Position, bytes], helpers: SteppedHelpers) -> str:
     store = MessageStore(config_of(root, **SETTINGS), Clock())
     try:
         store.load()

@@ -1,9 +1,9 @@
-"""Histories of a real broker and real clients, which are killed, stopped and paused; then checked.
+"""Histories of a real broker and real clients, which are killed, stopped and paused, and the checks of these histories.
 
     python -m tests.crash.histories --runs 10 --seconds 30 --seed 0    ten runs with seeds 0 to 9, two in parallel
     python -m tests.crash.histories --runs 1 --seed 7 --keep runs      only this one, with every step; its events and
                                                                        logs are kept in runs/7
-    python -m tests.crash.histories --judge runs/7                     checked again, from these files
+    python -m tests.crash.histories --check runs/7                     check it again, from these files
 
 The seed decides the participants, their settings, and the faults with their times. Real processes are not
 deterministic: the same seed fails often again, not always. So a failing run prints where its history is kept.
@@ -33,8 +33,8 @@ SHOWN: Final = 30
 def main() -> int:
     """Run the command; return 1 if a check fails."""
     options = _options()
-    if options.judge is not None:
-        return report_on(options.judge)
+    if options.check is not None:
+        return report_on(options.check)
     keep = options.keep or Path(tempfile.mkdtemp(prefix="histories-"))
     if options.runs == 1:
         failed = one_run(options.seed, options.seconds, keep / str(options.seed))
@@ -112,7 +112,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first run; each further run adds one")
     parser.add_argument("--jobs", type=int, default=2, help="number of parallel runs")
     parser.add_argument("--keep", type=Path, help="directory of the histories, with a subdirectory per seed")
-    parser.add_argument("--judge", type=Path, metavar="DIRECTORY", help="check a stored history again, and run nothing")
+    parser.add_argument("--check", type=Path, metavar="DIRECTORY", help="check a stored history again, and run nothing")
     return parser.parse_args()
 
 

@@ -37,6 +37,6 @@ def test_a_history_is_checked_from_its_files(tmp_path: Path) -> None:
     stored = '{"what":"stored","at":3,"topic":"Plain","queue_id":0,"offset":0,"id":"p-1","crc":1}'
     ended = '{"what":"ended","at":4,"drained":true}'
     (tmp_path / "run.jsonl").write_text(f"{begun}\n{sent}\n{stored}\n{ended}\n")
-    command = [sys.executable, "-m", "tests.crash.histories", "--judge", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.crash.histories", "--check", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.splitlines()[0]) == (1, "handled: workers has not handled p-1 of Plain/0 #0")

@@ -2,13 +2,13 @@
 
     report = check_history(read(directory))
     report.findings                 violations; none if all guarantees hold
-    report.duplicates               duplicates, by place and by the cause that explains them
+    report.duplicates               duplicates, by topic or group and by the cause that explains them
 
-The check is pure: events in, findings out. It uses what producers sent and were told, what handlers received, the
+The check is a pure function of the events. They are the sends and their results, the deliveries to handlers, the
 content of the topics at the end, and the faults with their times (tests/harness/history_events.py). The guarantees:
 
     ended        no process ended unexpectedly, and every group was drained in time
-    sound        every message in a topic, and every delivered message, was sent exactly so to that topic
+    intact       every stored message, and every delivered one, is equal to the message that was sent to that topic
     kept         every acknowledged message is in its topic at the returned offset; so is every delivered message
     gapless      queue offsets count up from 0 without a gap
     handled      each group has handled all matching messages of its topics, or has them as dead letters
@@ -19,7 +19,7 @@ content of the topics at the end, and the faults with their times (tests/harness
     in_time      delayed and timer messages are never early, neither by store time nor by arrival
     atomic       a transaction is delivered if it was committed, and not if it was rolled back; each ends eventually
     forward      committed offsets never go back, except after a crash, within limits, and in a handover
-    explained    no message comes twice without a cause
+    explained    no message is delivered or stored twice without a cause
 """
 
 from collections import Counter
@@ -35,9 +35,9 @@ from tests.harness.history_checks import (
     in_order,
     in_rows,
     in_time,
+    intact,
     kept,
     retried,
-    sound,
     wanted,
 )
 from tests.harness.history_events import Event, Got, Sent
@@ -45,7 +45,7 @@ from tests.harness.history_view import Finding, History
 
 CHECKS: Final[tuple[Callable[[History], Iterator[Finding]], ...]] = (
     ended,
-    sound,
+    intact,
     kept,
     gapless,
     handled,
@@ -76,11 +76,11 @@ class Report(NamedTuple):
         by_cause: Counter[str] = Counter()
         for (_, cause), count in self.duplicates.items():
             by_cause[cause or "?"] += count
-        again = " ".join(f"{cause}={count}" for cause, count in sorted(by_cause.items())) or "none"
+        repeated = " ".join(f"{cause}={count}" for cause, count in sorted(by_cause.items())) or "none"
         late = f"{self.late_ms[len(self.late_ms) // 2]}/{self.late_ms[-1]} ms late" if self.late_ms else "none delayed"
         return (
             f"{self.sendings} sent, {self.sent} acknowledged, {self.deliveries} delivered, {self.faults} faults, "
-            f"{late}, again: {again}"
+            f"{late}, duplicates: {repeated}"
         )
 
 

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from tests.harness.history_events import TO_DEAD_LETTERS, Offsets, Ready, Threw, Warned
-from tests.harness.history_view import DEAD, RETRY, SECOND_NS, Call, Finding, History, Place
+from tests.harness.history_view import DEAD, RETRY, SECOND_NS, Call, Finding, History, Position
 
 LASTS_NS: Final = 6 * SECOND_NS
 MARGIN_NS: Final = SECOND_NS
@@ -49,10 +49,10 @@ class Causes:
             cause = TO_A_MEMBER.get(process.state, "killed")
             self._times[cause, groups[process.name]].append(process.at)
         for ready in history.of(Ready):
-            self._times["members", groups.get(ready.who, "")].append(ready.at)
+            self._times["members", groups.get(ready.recorder, "")].append(ready.at)
         for warning in history.of(Warned):
-            self._times["trouble", groups.get(warning.who, "")].append(warning.at)
-            self._times["trouble", warning.who].append(warning.at)
+            self._times["trouble", groups.get(warning.recorder, "")].append(warning.at)
+            self._times["trouble", warning.recorder].append(warning.at)
         for times in self._times.values():
             times.sort()
 
@@ -72,9 +72,9 @@ class Causes:
 
 
 class Duplicate(NamedTuple):
-    """A duplicate. `cause` "": unexplained."""
+    """A duplicate in a topic or a group. An unexplained one has the cause ""."""
 
-    what: str
+    topic_or_group: str
     cause: str
     text: str
     at: int
@@ -90,10 +90,10 @@ def duplicates(history: History) -> Iterator[Duplicate]:
 
 def _deliveries(history: History, causes: Causes, group: str, calls: Iterable[Call]) -> Iterator[Duplicate]:
     first: dict[str, Call] = {}
-    last: dict[Place, Call] = {}
+    last: dict[Position, Call] = {}
     for call in calls:
         got = call.got
-        before = last.get(call.place)
+        before = last.get(call.position)
         if before is not None:
             cause = causes.of_group(before.got.at, got.at, group)
             if before.threw and (cause or history.groups[group].orderly):
@@ -103,7 +103,7 @@ def _deliveries(history: History, causes: Causes, group: str, calls: Iterable[Ca
             cause = "failed" if got.retried else "stored"
             yield Duplicate(group, cause, str(call), got.at)
         first.setdefault(got.id, call)
-        last[call.place] = call
+        last[call.position] = call
 
 
 def _records(history: History, causes: Causes) -> Iterator[Duplicate]:
@@ -117,7 +117,7 @@ def _records(history: History, causes: Causes) -> Iterator[Duplicate]:
                 cause = _why_back_twice(history, causes, topic, message_id, times)
             else:
                 cause = _why_stored_twice(history, causes, message_id)
-            yield Duplicate(topic, cause, f"{message_id} times={times} lies {len(store_ms)} times in {topic}", 0)
+            yield Duplicate(topic, cause, f"{message_id} times={times} is stored {len(store_ms)} times in {topic}", 0)
 
 
 def _why_back_twice(history: History, causes: Causes, topic: str, message_id: str, times: int) -> str:
@@ -142,7 +142,7 @@ def _why_stored_twice(history: History, causes: Causes, message_id: str) -> str:
         return ""
     sent = history.sent.get(message_id)
     until = sent.at if sent is not None else sending.at + LASTS_NS
-    cause = causes.between(sending.at, until, ("broker", ""), ("trouble", sending.who))
+    cause = causes.between(sending.at, until, ("broker", ""), ("trouble", sending.recorder))
     if not cause and (sending.transaction or sending.not_before_ms):
         cause = causes.between(sending.at, sending.at + WAITS_NS, ("crash", ""))
     return cause
@@ -152,12 +152,12 @@ def explained(history: History) -> Iterator[Finding]:
     """No message comes twice without a cause."""
     for one in duplicates(history):
         if not one.cause:
-            yield Finding("explained", f"twice without a failure in {one.what}: {one.text}", one.at)
+            yield Finding("explained", f"twice without a failure in {one.topic_or_group}: {one.text}", one.at)
 
 
 def counted(history: History) -> Counter[tuple[str, str]]:
-    """Return the number of duplicates, by (place, cause)."""
-    return Counter((one.what, one.cause) for one in duplicates(history))
+    """Return the number of duplicates, by (topic or group, cause)."""
+    return Counter((one.topic_or_group, one.cause) for one in duplicates(history))
 
 
 # ------------------------------------------------------------------------------------------------------------ offsets

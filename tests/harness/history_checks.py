@@ -41,26 +41,26 @@ def ended(history: History) -> Iterator[Finding]:
             yield Finding("ended", f"the store is damaged: {damage}", end.at)
 
 
-def sound(history: History) -> Iterator[Finding]:
-    """Every stored or delivered message was sent exactly so."""
+def intact(history: History) -> Iterator[Finding]:
+    """Every stored or delivered message is equal to the message that was sent."""
     for record in history.stored.values():
         where = f"{record.topic}/{record.queue_id} #{record.offset}"
         topic = record.first_topic or record.topic
-        yield from _sent_exactly_so(history, record, topic, where)
+        yield from _sent_unchanged(history, record, topic, where)
         if record.topic.startswith((RETRY, DEAD)) and not record.first_topic:
-            yield Finding("sound", f"{record.id} at {where} has no original topic")
+            yield Finding("intact", f"{record.id} at {where} has no original topic")
     for call in history.calls():
-        yield from _sent_exactly_so(history, call.got, call.got.topic, str(call))
+        yield from _sent_unchanged(history, call.got, call.got.topic, str(call))
 
 
-def _sent_exactly_so(history: History, what: Stored | Got, topic: str, where: str) -> Iterator[Finding]:
+def _sent_unchanged(history: History, what: Stored | Got, topic: str, where: str) -> Iterator[Finding]:
     sending = history.sending.get(what.id)
     if sending is None:
-        yield Finding("sound", f"{what.id!r} at {where} was never sent", what.at)
+        yield Finding("intact", f"{what.id!r} at {where} was never sent", what.at)
         return
     sent, found = _content(sending, sending.topic), _content(what, topic)
     if sent != found:
-        yield Finding("sound", f"{what.id} at {where} was sent as {sent}, and is {found}", what.at)
+        yield Finding("intact", f"{what.id} at {where} was sent as {sent}, and is {found}", what.at)
 
 
 def _content(of: Sending | Stored | Got, topic: str) -> tuple[str, int, str, int]:
@@ -76,12 +76,12 @@ def kept(history: History) -> Iterator[Finding]:
         if not history.copies[sending.topic, sent.id]:
             yield Finding("kept", f"{sent.id} was acknowledged, but is not in {sending.topic}", sent.at)
         if sent.offset >= 0:
-            place = (sending.topic, sent.queue_id, sent.offset)
-            found = history.stored.get(place)
+            position = (sending.topic, sent.queue_id, sent.offset)
+            found = history.stored.get(position)
             if found is None or found.id != sent.id:
-                yield Finding("kept", f"{sent.id} is not at {place}, but {found and found.id}", sent.at)
+                yield Finding("kept", f"{sent.id} is not at {position}, but {found and found.id}", sent.at)
     for call in history.calls():
-        record = history.stored.get(call.place)
+        record = history.stored.get(call.position)
         if record is None or record.id != call.got.id:
             yield Finding("kept", f"{call} is not stored there, but {record and record.id}", call.got.at)
 
@@ -144,7 +144,7 @@ def retried(history: History) -> Iterator[Finding]:
 
 
 def _times_at(history: History, call: Call) -> int:
-    record = history.stored.get(call.place)
+    record = history.stored.get(call.position)
     return record.times if record is not None else -1
 
 
@@ -209,10 +209,10 @@ def _never_two_at_once(history: History, calls: list[Call]) -> Iterator[Finding]
     for call in calls:
         at = call.got.at
         is_cut_off = running is not None and any(running.got.at < fault < at for fault in faults)
-        if running is not None and at < until and running.got.who != call.got.who and not is_cut_off:
+        if running is not None and at < until and running.got.recorder != call.got.recorder and not is_cut_off:
             yield Finding("in_order", f"{call} started before {running} was done", at)
         running = call
-        until = call.end.at if call.end else history.ends_ns.get(call.got.who, at)
+        until = call.end.at if call.end else history.ends_ns.get(call.got.recorder, at)
 
 
 def in_rows(history: History) -> Iterator[Finding]:
@@ -248,13 +248,13 @@ def atomic(history: History) -> Iterator[Finding]:
     for sending in history.sending.values():
         if not sending.transaction:
             continue
-        who, copies = sending.id, history.copies[sending.topic, sending.id]
-        committed, rolled_back = history.is_committed(who), history.is_rolled_back(who)
+        message_id, copies = sending.id, history.copies[sending.topic, sending.id]
+        committed, rolled_back = history.is_committed(message_id), history.is_rolled_back(message_id)
         if copies and not committed:
-            yield Finding("atomic", f"{who} was delivered without a commit", copies[0].at)
+            yield Finding("atomic", f"{message_id} was delivered without a commit", copies[0].at)
         if copies and rolled_back:
-            yield Finding("atomic", f"{who} was delivered, but rolled back", copies[0].at)
-        if who in history.sent and committed and not copies:
-            yield Finding("atomic", f"{who} was committed, but never delivered", history.sent[who].at)
-        if who in history.sent and not committed and not rolled_back:
-            yield Finding("atomic", f"{who} was never checked", history.sent[who].at)
+            yield Finding("atomic", f"{message_id} was delivered, but rolled back", copies[0].at)
+        if message_id in history.sent and committed and not copies:
+            yield Finding("atomic", f"{message_id} was committed, but never delivered", history.sent[message_id].at)
+        if message_id in history.sent and not committed and not rolled_back:
+            yield Finding("atomic", f"{message_id} was never checked", history.sent[message_id].at)

@@ -39,11 +39,11 @@ class TopicFilter(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, kw_only=True, tag_field="what", tag=str.lower, omit_defaults=True):
-    """`who`: the process that recorded it."""
+    """`recorder`: the process that recorded it."""
 
     at: int = 0
     ms: int = 0
-    who: str = ""
+    recorder: str = ""
 
 
 # ---------------------------------------------------------------------------------------------- recorded by the run
@@ -225,7 +225,7 @@ class Journal:
 
     def record(self, event: Event) -> None:
         """Set the event's times and process, and write it."""
-        event.at, event.ms, event.who = time.monotonic_ns(), time.time_ns() // 1_000_000, self.name
+        event.at, event.ms, event.recorder = time.monotonic_ns(), time.time_ns() // 1_000_000, self.name
         os.write(self._file, _encode(event) + b"\n")
 
     def close(self) -> None:

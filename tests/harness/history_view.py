@@ -19,7 +19,7 @@ from tests.harness.history_events import (
     Threw,
 )
 
-Place = tuple[str, int, int]
+Position = tuple[str, int, int]
 """Topic, queue id, queue offset."""
 E = TypeVar("E", bound=Event)
 
@@ -46,7 +46,7 @@ class Call(NamedTuple):
     end: Done | Threw | None
 
     @property
-    def place(self) -> Place:
+    def position(self) -> Position:
         """Return the position of its message."""
         got = self.got
         return (RETRY + got.group if got.retried else got.topic, got.queue_id, got.offset)
@@ -63,7 +63,7 @@ class Call(NamedTuple):
 
     def __str__(self) -> str:
         got = self.got
-        return f"{got.id} at {self.place} times={got.times} by {got.who}"
+        return f"{got.id} at {self.position} times={got.times} by {got.recorder}"
 
 
 class History:
@@ -85,10 +85,10 @@ class History:
         self.copies: defaultdict[tuple[str, str], list[Stored]] = defaultdict(list)
         for record in self.stored.values():
             self.copies[record.topic, record.id].append(record)
-        ends = {(event.who, event.call): event for event in self.events if isinstance(event, Done | Threw)}
+        ends = {(event.recorder, event.call): event for event in self.events if isinstance(event, Done | Threw)}
         self.calls_of: defaultdict[str, list[Call]] = defaultdict(list)
         for got in self.of(Got):
-            self.calls_of[got.group].append(Call(got, ends.get((got.who, got.call))))
+            self.calls_of[got.group].append(Call(got, ends.get((got.recorder, got.call))))
         self.faults = self.of(Broker)
         self.processes = self.of(Process)
         self.ends_ns = {

@@ -34,30 +34,30 @@ from tests.harness.history_events import (
 )
 
 E = TypeVar("E", bound=Event)
-Change = Callable[["Story"], object]
+Change = Callable[["HistoryBuilder"], object]
 S = 1_000
 
 
-class Story:
+class HistoryBuilder:
     """Events with a millisecond between them; `pass_ms` advances the time."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.now_ms = 1_000_000
 
-    def record(self, event: E, who: str = "run") -> E:
+    def record(self, event: E, recorder: str = "run") -> E:
         self.now_ms += 1
-        return self.at(self.now_ms, event, who)
+        return self.at(self.now_ms, event, recorder)
 
-    def at(self, ms: int, event: E, who: str = "run") -> E:
-        event.ms, event.at, event.who = ms, ms * 1_000_000, who
+    def at(self, ms: int, event: E, recorder: str = "run") -> E:
+        event.ms, event.at, event.recorder = ms, ms * 1_000_000, recorder
         self.events.append(event)
         return event
 
     def pass_ms(self, ms: int) -> None:
         self.now_ms += ms
 
-    # events of a story
+    # events of a history
 
     def send(self, name: str, topic: str, offset: int = -1, queue_id: int = 0, **more: object) -> None:
         sending = Sending(id=name, topic=topic, crc=len(name), tag="red", price=7)
@@ -67,16 +67,16 @@ class Story:
         self.record(Sent(id=name, queue_id=queue_id if offset >= 0 else -1, offset=offset), "producer-0.0")
 
     def handle(self, group: str, name: str, topic: str, offset: int, end: Event | None, **more: object) -> None:
-        who = str(more.pop("who", f"{group}-0.0"))
+        recorder = str(more.pop("recorder", f"{group}-0.0"))
         call = sum(isinstance(event, Got) for event in self.events)
         got = Got(group=group, call=call, topic=topic, queue_id=0, offset=offset, id=name, crc=len(name))
         got.tag, got.price = "red", 7
         for field, value in more.items():
             setattr(got, field, value)
-        self.record(got, who)
+        self.record(got, recorder)
         if isinstance(end, Done | Threw):
             end.call = call
-            self.record(end, who)
+            self.record(end, recorder)
 
     def store(self, name: str, topic: str, offset: int, ms: int, **more: object) -> None:
         record = Stored(topic=topic, queue_id=0, offset=offset, id=name, crc=len(name), tag="red", price=7, store_ms=ms)
@@ -102,16 +102,16 @@ class Story:
         """Add a copy of an event later, with changed fields."""
         values = {name: getattr(event, name) for name in event.__struct_fields__} | fields
         other = type(event)(**values)
-        return self.at(event.ms + later_ms, other, event.who)
+        return self.at(event.ms + later_ms, other, event.recorder)
 
 
 DONE = 0
 
 
-def good() -> Story:
+def good() -> HistoryBuilder:
     """Return a history with all allowed events: retries, a dead letter, order, a delay, transactions, and a crash with
     a duplicate."""
-    it = Story()
+    it = HistoryBuilder()
     it.record(Began(seed=1, profile="all", seconds=1, saves_ms=5_000))
     it.record(Group(group="workers", max_times=1, topics={"Plain": TopicFilter(), "Bargains": TopicFilter()}))
     it.record(Group(group="ordered", orderly=True, topics={"Keyed": TopicFilter()}))
@@ -139,8 +139,8 @@ def good() -> Story:
     it.record(Broker(state="killing"))
     it.record(Broker(state="killed"))
     it.record(Broker(state="ready"))
-    it.handle("ordered", "k-1", "Keyed", 1, Done(call=DONE), who="ordered-1.0")
-    it.handle("ordered", "k-2", "Keyed", 2, Done(call=DONE), who="ordered-1.0")
+    it.handle("ordered", "k-1", "Keyed", 1, Done(call=DONE), recorder="ordered-1.0")
+    it.handle("ordered", "k-2", "Keyed", 2, Done(call=DONE), recorder="ordered-1.0")
     it.record(Offsets(table={"Keyed@ordered": {0: 3}}))
     it.pass_ms(20 * S)
     for name, state in (("t-1", "COMMIT"), ("t-2", "ROLLBACK")):
@@ -162,8 +162,8 @@ def good() -> Story:
     return it
 
 
-def report_of(story: Story) -> Report:
-    return check_history(story.events)
+def report_of(history: HistoryBuilder) -> Report:
+    return check_history(history.events)
 
 
 def test_a_good_history_has_no_findings() -> None:
@@ -171,40 +171,42 @@ def test_a_good_history_has_no_findings() -> None:
     report = report_of(good())
     assert report.findings == []
     assert report.duplicates == {("workers", "failed"): 1, ("ordered", "failed"): 1, ("ordered", "broker"): 1}
-    assert report.summary() == ("9 sent, 8 acknowledged, 10 delivered, 1 faults, 2/2 ms late, again: broker=1 failed=2")
+    assert report.summary() == (
+        "9 sent, 8 acknowledged, 10 delivered, 1 faults, 2/2 ms late, duplicates: broker=1 failed=2"
+    )
 
 
-def _ends_unexpectedly(it: Story) -> None:
+def _ends_unexpectedly(it: HistoryBuilder) -> None:
     it.record(Process(name="workers-0.0", state="ended", group="workers", why="exit code 1"))
 
 
-def _breaks_order(it: Story) -> None:
+def _breaks_order(it: HistoryBuilder) -> None:
     it.one(Got, id="k-2").at = it.one(Got, id="k-0", times=0).at - 1
 
 
-def _runs_two_at_once(it: Story) -> None:
-    second = it.one(Got, id="k-1", who="ordered-1.0")
-    done = it.one(Done, call=it.one(Got, id="k-1", who="ordered-0.0").call)
+def _runs_two_at_once(it: HistoryBuilder) -> None:
+    second = it.one(Got, id="k-1", recorder="ordered-1.0")
+    done = it.one(Done, call=it.one(Got, id="k-1", recorder="ordered-0.0").call)
     second.at = done.at - 1
 
 
-def _offset_goes_back(it: Story) -> None:
+def _offset_goes_back(it: HistoryBuilder) -> None:
     it.pass_ms(60 * S)
     it.record(Offsets(table={"Keyed@ordered": {0: 2}}))
 
 
-def _offset_goes_back_too_far(it: Story) -> None:
+def _offset_goes_back_too_far(it: HistoryBuilder) -> None:
     it.again(it.one(Broker, state="killing"), 3)
     it.at(it.one(Broker, state="ready").ms + 4, Offsets(table={"Keyed@ordered": {0: 0}}))
 
 
-def _delivered_twice(it: Story) -> None:
+def _delivered_twice(it: HistoryBuilder) -> None:
     got = it.one(Got, id="t-1")
     it.again(got, 30, call=77)
-    it.at(got.ms + 31, Done(call=77), got.who)
+    it.at(got.ms + 31, Done(call=77), got.recorder)
 
 
-def _stored_twice(it: Story) -> None:
+def _stored_twice(it: HistoryBuilder) -> None:
     it.pass_ms(100 * S)
     it.send("p-9", "Plain", 3)
     it.handle("workers", "p-9", "Plain", 3, Done(call=DONE))
@@ -212,7 +214,7 @@ def _stored_twice(it: Story) -> None:
     it.store("p-9", "Plain", 4, it.now_ms)
 
 
-def _delivered_twice_after_clean_stop(it: Story) -> None:
+def _delivered_twice_after_clean_stop(it: HistoryBuilder) -> None:
     it.pass_ms(100 * S)
     it.send("p-9", "Plain", not_before_ms=it.now_ms + S)
     it.record(Broker(state="stopping"))
@@ -223,7 +225,7 @@ def _delivered_twice_after_clean_stop(it: Story) -> None:
         it.store("p-9", "Plain", offset, it.now_ms)
 
 
-def _has_two_dead_letters(it: Story) -> None:
+def _has_two_dead_letters(it: HistoryBuilder) -> None:
     """A member sends a message to the dead letters itself; each copy has the maximum number of attempts."""
     it.pass_ms(100 * S)
     it.send("p-9", "Plain", 3)
@@ -233,7 +235,7 @@ def _has_two_dead_letters(it: Story) -> None:
         it.store("p-9", "%DLQ%workers", offset, it.now_ms, times=2, first_topic="Plain")
 
 
-def _redelivered_without_a_record(it: Story) -> None:
+def _redelivered_without_a_record(it: HistoryBuilder) -> None:
     it.again(it.one(Got, id="p-2", times=0), 30, call=77, times=1)
     it.at(it.one(Got, call=77).ms + 1, Done(call=77), "workers-0.0")
 
@@ -246,7 +248,7 @@ BROKEN: dict[str, list[Change]] = {
         lambda it: setattr(it.one(Ended), "damage", ["a queue"]),
         lambda it: it.record(Broker(state="ended")),
     ],
-    "sound": [
+    "intact": [
         lambda it: it.drop(Sending, id="p-1"),
         lambda it: setattr(it.one(Got, id="p-1"), "crc", 99),
         lambda it: setattr(it.one(Got, id="p-1"), "tag", "blue"),
@@ -307,9 +309,9 @@ BROKEN: dict[str, list[Change]] = {
 )
 def test_a_violation_is_found(check: str, change: Change) -> None:
     """The check of the guarantee finds the violation, whatever other checks find."""
-    story = good()
-    change(story)
-    assert check in {finding.check for finding in report_of(story).findings}
+    history = good()
+    change(history)
+    assert check in {finding.check for finding in report_of(history).findings}
 
 
 def test_every_check_can_fail() -> None:
@@ -317,7 +319,7 @@ def test_every_check_can_fail() -> None:
     assert list(BROKEN) == [check.__name__ for check in CHECKS]
 
 
-def _trouble(it: Story) -> Iterable[tuple[Event, str]]:
+def _trouble(it: HistoryBuilder) -> Iterable[tuple[Event, str]]:
     yield Broker(state="pausing"), "broker"
     yield Process(name="workers-0.0", state="killing", group="workers"), "killed"
     yield Process(name="workers-1.0", state="spawned", group="workers"), "members"
@@ -327,49 +329,49 @@ def _trouble(it: Story) -> Iterable[tuple[Event, str]]:
 @pytest.mark.parametrize("number", range(4))
 def test_a_fault_of_its_group_explains_a_duplicate_delivery(number: int) -> None:
     """Each cause explains it; the same fault in another group does not."""
-    story = good()
-    _delivered_twice(story)
-    event, cause = list(_trouble(story))[number]
-    story.at(story.one(Got, id="t-1", call=77).ms - 1, event, "workers-0.0")
-    report = report_of(story)
+    history = good()
+    _delivered_twice(history)
+    event, cause = list(_trouble(history))[number]
+    history.at(history.one(Got, id="t-1", call=77).ms - 1, event, "workers-0.0")
+    report = report_of(history)
     assert report.findings == []
     assert report.duplicates["workers", cause] == 1
 
 
 def test_a_crash_explains_duplicates_of_deferred_messages() -> None:
     """After a crash, delays and transactions may complete twice; after a clean stop they do not."""
-    story = good()
-    _delivered_twice_after_clean_stop(story)
-    story.one(Broker, state="stopping").state = "killing"
-    report = report_of(story)
+    history = good()
+    _delivered_twice_after_clean_stop(history)
+    history.one(Broker, state="stopping").state = "killing"
+    report = report_of(history)
     assert report.findings == []
     assert report.duplicates["Plain", "crash"] == report.duplicates["workers", "stored"] == 1
 
 
 def test_each_duplicate_of_a_crash_may_become_a_dead_letter() -> None:
     """There is one dead letter for each handler that requested it."""
-    story = good()
-    _has_two_dead_letters(story)
-    story.record(Broker(state="killing"))
-    story.record(Broker(state="ready"))
-    story.one(Sending, id="p-9").not_before_ms = story.one(Got, id="p-9").ms
-    story.handle("workers", "p-9", "Plain", 4, Threw(call=DONE, level=TO_DEAD_LETTERS))
-    story.store("p-9", "Plain", 4, story.now_ms)
-    report = report_of(story)
+    history = good()
+    _has_two_dead_letters(history)
+    history.record(Broker(state="killing"))
+    history.record(Broker(state="ready"))
+    history.one(Sending, id="p-9").not_before_ms = history.one(Got, id="p-9").ms
+    history.handle("workers", "p-9", "Plain", 4, Threw(call=DONE, level=TO_DEAD_LETTERS))
+    history.store("p-9", "Plain", 4, history.now_ms)
+    report = report_of(history)
     assert report.findings == []
     assert report.duplicates["%DLQ%workers", "failed"] == report.duplicates["Plain", "crash"] == 1
 
 
 def test_a_crash_may_lose_the_last_commits() -> None:
     """The loss is limited to the interval of saves."""
-    story = good()
-    crash = story.one(Broker, state="killing")
-    story.at(crash.ms - 10, Offsets(table={"Keyed@ordered": {0: 2}}))
-    story.at(crash.ms + 3, Offsets(table={"Keyed@ordered": {0: 1}}))
-    story.at(crash.ms + 3, Broker(state="killing"))
-    story.at(crash.ms + 60 * S, Offsets(table={"Keyed@ordered": {0: 1}}))
-    story.drop(Offsets, table={"Keyed@ordered": {0: 3}})
-    assert report_of(story).findings == []
+    history = good()
+    crash = history.one(Broker, state="killing")
+    history.at(crash.ms - 10, Offsets(table={"Keyed@ordered": {0: 2}}))
+    history.at(crash.ms + 3, Offsets(table={"Keyed@ordered": {0: 1}}))
+    history.at(crash.ms + 3, Broker(state="killing"))
+    history.at(crash.ms + 60 * S, Offsets(table={"Keyed@ordered": {0: 1}}))
+    history.drop(Offsets, table={"Keyed@ordered": {0: 3}})
+    assert report_of(history).findings == []
 
 
 def test_a_journal_returns_the_recorded_events(tmp_path: Path) -> None:
@@ -384,7 +386,7 @@ def test_a_journal_returns_the_recorded_events(tmp_path: Path) -> None:
         file.write(b'{"what":"sent","id"')
     sending, offsets, sent = read(tmp_path)
     assert isinstance(sending, Sending)
-    assert (sending.who, sending.topic) == ("a", "Plain")
+    assert (sending.recorder, sending.topic) == ("a", "Plain")
     assert isinstance(offsets, Offsets)
     assert offsets.table == {"T@g": {0: 5}}
     assert isinstance(sent, Sent)
