@@ -29,7 +29,7 @@ class ReceivedRequest(NamedTuple):
     def ext(self) -> dict[str, str]:
         return self.header.get("extFields") or {}
 
-    def answer(self, code: int = 0, remark: str | None = None, body: bytes = b"") -> None:
+    def respond(self, code: int = 0, remark: str | None = None, body: bytes = b"") -> None:
         header = {"code": code, "opaque": self.header["opaque"], "flag": 1}
         self.writer.write(frame(header if remark is None else {**header, "remark": remark}, body))
 
@@ -60,10 +60,10 @@ class FakeServer:
         """Close the listening socket and every connection."""
         assert self._server is not None
         self._server.close()
-        self.hang_up()
+        self.disconnect()
         await self._server.wait_closed()
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Close every connection; new ones are accepted."""
         for writer in self._writers:
             writer.close()
@@ -93,7 +93,7 @@ class FakeServer:
                 header_end = 4 + int.from_bytes(payload[1:4], "big")
                 request = ReceivedRequest(json.loads(payload[4:header_end]), payload[header_end:], writer)
                 if self.responds and not request.header["flag"] & 1:
-                    request.answer()
+                    request.respond()
                 self._requests.put_nowait(request)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the client has disconnected

@@ -130,7 +130,7 @@ class Peer:
         self.received.remove(requests[0])
         return requests[0]
 
-    def answer(self, request: RemotingCommand, response: RemotingCommand) -> None:
+    def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Respond to a request of the broker."""
         self.send_bytes(encode_command(response.in_response_to(request)))
 

@@ -18,10 +18,10 @@ class Timer(asyncio.TimerHandle):
     def __init__(self, when: float, callback: Callable[[], Any]) -> None:
         self._at = when
         self.callback = callback
-        self.is_cancelled = False
+        self.is_canceled = False
 
     def cancel(self) -> None:
-        self.is_cancelled = True
+        self.is_canceled = True
 
     def __lt__(self, other: Any) -> bool:
         return bool(self._at < other._at)
@@ -47,14 +47,14 @@ class Timers:
 
     def pending(self) -> int:
         """Return the number of timers that would still fire."""
-        return sum(not timer.is_cancelled for timer in self._timers)
+        return sum(not timer.is_canceled for timer in self._timers)
 
     def advance_ms(self, ms: float) -> None:
         """Advance the time; each timer that is due on the way fires at its due time."""
         end = self.now + ms / 1000
         while self._timers and self._timers[0].when() <= end:
             timer = heapq.heappop(self._timers)
-            if not timer.is_cancelled:
+            if not timer.is_canceled:
                 self.now = timer.when()
                 timer.callback()
         self.now = end
@@ -72,7 +72,7 @@ class SteppedLoop(Timers):
         self._soon: deque[Timer] = deque()
         self._begin = self.now
         self._passed_ms = 0
-        self.iterations = 0
+        self.callbacks_run = 0
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
         handle = Timer(self.now, partial(callback, *args))
@@ -86,8 +86,8 @@ class SteppedLoop(Timers):
         """Run one iteration: the callbacks that were queued when it began. Return whether more callbacks are queued."""
         for _ in range(len(self._soon)):
             handle = self._soon.popleft()
-            if not handle.is_cancelled:
-                self.iterations += 1
+            if not handle.is_canceled:
+                self.callbacks_run += 1
                 handle.callback()
         return bool(self._soon)
 

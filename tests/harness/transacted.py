@@ -120,7 +120,7 @@ class Transacted:
         self.progress.mark(end)
         self.transactions.loaded.set()
 
-    def round(self) -> None:
+    def check_round(self) -> None:
         """Run a whole check round."""
         store, clock = self.it.store, self.it.clock
         one = CheckRound(store, self.transactions, self.sessions.producers, self.totals, clock.now_ms)

@@ -35,7 +35,7 @@ async def test_responses_may_arrive_in_any_order(peer: Peer) -> None:
     asked = [await peer.next_request(), await peer.next_request()]
     assert (calls.statistics().waiting, peer.connection.calls) == (2, 2)
     for n, request in reversed(list(enumerate(asked))):
-        peer.answer(request, RemotingCommand.response(n, body=b"%d" % n))
+        peer.respond(request, RemotingCommand.response(n, body=b"%d" % n))
     answers = await asyncio.gather(*tasks)
     assert [(answer.code, answer.body) for answer in answers] == [(0, b"0"), (1, b"1")]  # type: ignore[attr-defined]
     assert (calls.statistics().answered, calls.statistics().waiting, peer.connection.calls) == (2, 0, 0)
@@ -49,7 +49,7 @@ async def test_a_call_without_a_response_leaves_nothing(peer: Peer) -> None:
         await call
     request = await peer.next_request()
     assert (peer.connection.calls, calls.statistics().waiting, calls.statistics().timed_out) == (0, 0, 1)
-    peer.answer(request, RemotingCommand.response())
+    peer.respond(request, RemotingCommand.response())
     assert not peer.transport.closing
 
 

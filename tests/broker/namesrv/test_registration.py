@@ -111,14 +111,14 @@ async def test_the_broker_unregisters_when_it_stops(running: Running) -> None:
 async def test_a_change_is_registered_before_register_now_returns(running: Running, topics: Topics) -> None:
     """A created topic can be used everywhere once the client gets the response."""
     async with FakeServer(responds=False) as server, running(server) as registrar:
-        (await server.next_request()).answer()
+        (await server.next_request()).respond()
         await until(lambda: registrar.registered)
         topics.add("V")
         change = asyncio.ensure_future(registrar.register_now())
         asked = await server.next_request()
         assert b'"V"' in asked.body
         assert not change.done()
-        asked.answer()
+        asked.respond()
         await in_time(asyncio.wait_for(change, 10))
 
 
@@ -143,12 +143,12 @@ async def test_a_change_during_a_registration_causes_another_one(running: Runnin
         topics.add("V")
         change = asyncio.ensure_future(registrar.register_now())
         await asyncio.sleep(0)
-        first.answer()
+        first.respond()
         second = await server.next_request()
         assert b'"V"' not in first.body
         assert b'"V"' in second.body
         assert not change.done()
-        second.answer()
+        second.respond()
         await in_time(asyncio.wait_for(change, 10))
 
 
@@ -242,11 +242,11 @@ async def test_the_broker_registers_again_after_a_name_server_restarts(
 async def test_register_now_returns_when_the_name_server_dies(running: Running) -> None:
     """A request that creates a topic does not wait for a dead name server."""
     async with FakeServer(responds=False) as server, running(server) as registrar:
-        (await server.next_request()).answer()
+        (await server.next_request()).respond()
         await until(lambda: registrar.registered)
         change = asyncio.ensure_future(registrar.register_now())
         await server.next_request()
-        server.hang_up()
+        server.disconnect()
         await in_time(asyncio.wait_for(change, 10))
 
 
@@ -257,7 +257,7 @@ async def test_register_now_does_not_wait_for_the_next_attempt(running: Running)
         first = await server.next_request()
         change = asyncio.ensure_future(registrar.register_now())
         await asyncio.sleep(0)
-        first.answer(1, "not now")
+        first.respond(1, "not now")
         await in_time(asyncio.wait_for(change, 10))
 
 
@@ -265,10 +265,10 @@ async def test_a_refused_registration_is_logged_and_retried(running: Running, ca
     """The log line contains the name server's remark."""
     async with FakeServer(responds=False) as server, running(server) as registrar:
         for _ in range(3):
-            (await server.next_request()).answer(1, "register broker failed")
+            (await server.next_request()).respond(1, "register broker failed")
         assert not registrar.registered
         assert caplog.text.count("refused with code 1: register broker failed") == 1
-        (await server.next_request()).answer()
+        (await server.next_request()).respond()
         await until(lambda: registrar.registered)
 
 
@@ -287,7 +287,7 @@ async def test_a_silent_name_server_does_not_delay_the_stop(running: Running, ca
     timing = msgspec.structs.replace(FAST_RETRY, unregister_timeout_s=0.01)
     async with FakeServer(responds=False) as server:
         async with running(server, timing=timing) as registrar:
-            (await server.next_request()).answer()
+            (await server.next_request()).respond()
             await until(lambda: registrar.registered)
         assert "not unregistered" in caplog.text
 

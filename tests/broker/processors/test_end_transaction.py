@@ -269,14 +269,14 @@ async def test_a_discarded_half_message_is_checked_again(it: Opened) -> None:
     half = parts.send()
     for _ in range(2):
         it.clock.now_ms += 30_000
-        parts.round()
+        parts.check_round()
     (discarded,) = records(it, DISCARDED)
     assert parts.open_offsets() == []
     response = await parts.peer.ask_and_wait(resume(discarded.physical_offset))
     assert (response.code, response.remark) == (ResponseCode.SUCCESS, NO_RESPONSE_REMARK)
     producer = parts.producer()
     it.clock.now_ms += 30_000
-    parts.round()
+    parts.check_round()
     assert len(received_checks(producer)) == 1
     assert parts.end(half).code == ResponseCode.SUCCESS
     assert parts.open_offsets() == []
@@ -387,7 +387,7 @@ async def test_invalid_entries_of_an_older_store_are_skipped(it: Opened, more: d
     assert parts.transactions.dropped_ops.count == 4
     parts.producer()
     it.clock.now_ms += 30_000
-    parts.round()
+    parts.check_round()
     assert [parts.end(half).code for half in (first, last)] == [ResponseCode.SUCCESS] * 2
     assert it.bodies("T")[:2] == [b"first", b"last"]
     again = Transacted(it)

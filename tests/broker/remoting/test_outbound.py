@@ -59,7 +59,7 @@ async def test_responses_arrive_in_any_order(outbound: Outbound) -> None:
         tasks = [asyncio.ensure_future(outbound.invoke(server.address, request(), SECONDS)) for _ in range(2)]
         asked = [await server.next_request() for _ in range(2)]
         for each in reversed(asked):
-            each.answer(body=str(each.header["opaque"] - asked[0].header["opaque"]).encode())
+            each.respond(body=str(each.header["opaque"] - asked[0].header["opaque"]).encode())
         assert [bytes((await task).body) for task in tasks] == [b"0", b"1"]
 
 
@@ -77,7 +77,7 @@ async def test_a_lost_connection_fails_waiting_requests_and_is_reopened(outbound
     async with FakeServer(responds=False) as server:
         task = asyncio.ensure_future(outbound.invoke(server.address, request(), SECONDS))
         await server.next_request()
-        server.hang_up()
+        server.disconnect()
         with pytest.raises(ConnectionError, match="lost"):
             await task
         assert await gone == server.address

@@ -41,7 +41,7 @@ def checks_per_round(parts: Transacted, *after_ms: int) -> list[int]:
     for ms in after_ms:
         before = parts.totals.asked
         parts.it.clock.now_ms += ms
-        parts.round()
+        parts.check_round()
         counts.append(parts.totals.asked - before)
     return counts
 
@@ -53,7 +53,7 @@ async def test_a_check_request_refers_to_the_copy(parts: Transacted) -> None:
     parts.it.put(half)
     producer = parts.producer()
     parts.it.clock.now_ms += 6_000
-    parts.round()
+    parts.check_round()
     (request,) = received_checks(producer)
     header = request.header(CheckTransactionHeader)
     _, copy = records_of(parts.it.store.get(HALF, 0, 0, 9))
@@ -80,7 +80,7 @@ async def test_an_end_may_refer_to_the_half_message_or_its_copy(parts: Transacte
     half = parts.send()
     producer = parts.producer()
     parts.it.clock.now_ms += 6_000
-    parts.round()
+    parts.check_round()
     header = received_checks(producer)[0].header(CheckTransactionHeader)
     copy = {
         "tran_state_table_offset": header.tran_state_table_offset,
@@ -158,7 +158,7 @@ async def test_without_producers_the_checks_count(it: Opened) -> None:
     parts.send()
     for _ in range(2):
         it.clock.now_ms += 30_000
-        parts.round()
+        parts.check_round()
     assert (parts.totals.without_producer, parts.totals.discarded) == (1, 1)
 
 
@@ -178,7 +178,7 @@ async def test_producers_of_a_group_are_checked_in_turn(parts: Transacted) -> No
         parts.send(b"%d" % n)
     parts.producer("other", 9)
     parts.it.clock.now_ms += 6_000
-    parts.round()
+    parts.check_round()
     assert [len(received_checks(producer)) for producer in producers] == [3, 3, 0]
 
 
@@ -190,11 +190,11 @@ async def test_a_producer_that_does_not_read_gets_no_more_checks(it: Opened) -> 
     producer.connection.paused = True
     for _ in range(3):
         it.clock.now_ms += 6_000
-        parts.round()
+        parts.check_round()
     producer.connection.paused = False
     assert (parts.totals.kept, parts.totals.without_producer) == (3, 0)
     it.clock.now_ms += 6_000
-    parts.round()
+    parts.check_round()
     assert len(received_checks(producer)) == 1
 
 
@@ -206,7 +206,7 @@ async def test_decided_half_messages_are_skipped(parts: Transacted) -> None:
             parts.end(half, ROLLBACK)
     producer = parts.producer()
     parts.it.clock.now_ms += 6_000
-    parts.round()
+    parts.check_round()
     bodies = [bytes(record(request).body) for request in received_checks(producer)]
     assert bodies == [b"%d" % n for n in range(0, 5 * SLICE_MESSAGES, 7)]
 
@@ -254,7 +254,7 @@ async def test_a_half_message_whose_copy_would_be_too_long_is_discarded(parts: T
     parts.send(b"short")
     producer = parts.producer()
     parts.it.clock.now_ms += 6_000
-    parts.round()
+    parts.check_round()
     assert [bytes(record(request).body) for request in received_checks(producer)] == [b"short"]
     assert parts.it.bodies(DISCARDED) == [b"long"]
 

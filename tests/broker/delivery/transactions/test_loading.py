@@ -95,7 +95,7 @@ async def test_only_the_last_copy_is_open(it: Opened) -> None:
     half = before.send()
     for _ in range(3):
         it.clock.now_ms += 30_000
-        before.round()
+        before.check_round()
     for half_offset in (2, 3):
         assert Transacted(it, saved(it, half_offset, 0)).open_offsets() == [3]
     parts = Transacted(it)
@@ -112,7 +112,7 @@ async def test_only_one_of_two_op_messages_is_stored(it: Opened) -> None:
     before = Transacted(it)
     before.send()
     it.clock.now_ms += 30_000
-    before.round()
+    before.check_round()
     it.put(op(b"1"))
     assert Transacted(it, saved(it, 1, 0)).open_offsets() == []
 
@@ -122,7 +122,7 @@ async def test_a_copy_whose_root_was_decided_is_decided(it: Opened) -> None:
     before = Transacted(it)
     before.send()
     it.clock.now_ms += 30_000
-    before.round()
+    before.check_round()
     it.put(op(b"0"))
     for half in (0, 1):
         assert Transacted(it, saved(it, half, 0)).open_offsets() == []
@@ -137,7 +137,7 @@ async def test_copies_of_rocketmq_are_half_messages_of_their_own(it: Opened) -> 
     assert parts.open_offsets() == [1]
     producer = parts.producer()
     it.clock.now_ms += 30_000
-    parts.round()
+    parts.check_round()
     assert len(received_checks(producer)) == 1
     assert parts.end(half).code == 0, "before the recorded offsets: as with RocketMQ"
     assert len(it.bodies()) == 1

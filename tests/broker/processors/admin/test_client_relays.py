@@ -80,7 +80,7 @@ async def relayed(operator: Peer, request: RemotingCommand, member: Peer, respon
     """Return the request that the member received, after it has responded."""
     operator.send(request)
     asked = await member.next_request()
-    member.answer(asked, response)
+    member.respond(asked, response)
     return asked
 
 
@@ -199,7 +199,7 @@ async def test_the_status_of_all_members_is_collected(parts: Relaying, monkeypat
         asked = await member.next_request()
         assert asked.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
         assert asked.ext_fields() == {"topic": TOPIC, "group": GROUP}
-        member.answer(asked, RemotingCommand.response(0 if body else 1, body=body or b""))
+        member.respond(asked, RemotingCommand.response(0 if body else 1, body=body or b""))
     response = await response_of(parts, operator)
     table = javajson.loads(response.body, object_key=MessageQueue.of)["consumerTable"]
     assert (response.code, table) == (0, {"c1": {QUEUE: 7}, "c3": {}})
@@ -218,7 +218,7 @@ async def test_a_large_group_is_queried_in_slices(parts: Relaying) -> None:
     await asyncio.sleep(0)
     assert 0 < parts.calls.statistics().waiting < len(members) - 1
     for member in members[:7] + members[8:]:
-        member.answer(await member.next_request(), RemotingCommand.response(body=b"{}"))
+        member.respond(await member.next_request(), RemotingCommand.response(body=b"{}"))
     response = await response_of(parts, operator)
     assert len(ConsumerStatus.decode(response.body).consumer_table) == len(members) - 1
 

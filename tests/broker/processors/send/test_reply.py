@@ -108,7 +108,7 @@ async def test_a_reply_is_pushed_to_the_requester(parts: Replying, code: int) ->
     expected = decode_properties(PROPERTIES) | {"PUSH_REPLY_TIME": str(parts.clock.now_ms)}
     assert decode_properties(header.properties or "") == expected
     assert replier.take() == []
-    asker.answer(pushed, RemotingCommand.response())
+    asker.respond(pushed, RemotingCommand.response())
     response = await parts.answer_to(replier)
     [record] = parts.stored()
     assert (response.code, response.remark) == (0, None)
@@ -125,7 +125,7 @@ async def test_replies_that_are_not_stored_have_no_id(tmp_path: Path) -> None:
     parts = Replying(tmp_path, are_stored=False)
     asker, replier = parts.asker(), parts.peer(2)
     replier.send(reply(queue_id=-1))
-    asker.answer(await asker.next_request(), RemotingCommand.response())
+    asker.respond(await asker.next_request(), RemotingCommand.response())
     response = await parts.answer_to(replier)
     assert response.ext_fields() == {
         "msgId": "0", "queueId": "0", "queueOffset": "0", "MSG_REGION": "R", "TRACE_ON": "true",
@@ -133,7 +133,7 @@ async def test_replies_that_are_not_stored_have_no_id(tmp_path: Path) -> None:
     assert (response.code, parts.stored()) == (0, [])
     parts.processor.configure(are_stored=True)
     replier.send(reply())
-    asker.answer(await asker.next_request(), RemotingCommand.response())
+    asker.respond(await asker.next_request(), RemotingCommand.response())
     await parts.answer_to(replier)
     assert len(parts.stored()) == 1
     parts.store.close()
@@ -156,7 +156,7 @@ async def test_a_requester_that_does_not_accept_the_reply(parts: Replying, monke
     remark = "push reply message to askerfail."
     asker, replier = parts.asker(), parts.peer(2)
     replier.send(reply())
-    asker.answer(await asker.next_request(), RemotingCommand.response(1, "no such request"))
+    asker.respond(await asker.next_request(), RemotingCommand.response(1, "no such request"))
     refused = await parts.answer_to(replier)
     replier.send(reply())
     await asker.next_request()
@@ -182,6 +182,6 @@ async def test_a_reply_that_the_store_refuses_is_pushed(parts: Replying) -> None
     """A reply with an unsupported delay, or while the store refuses messages."""
     asker, replier = parts.asker(), parts.peer(2)
     replier.send(reply(properties=PROPERTIES + "DELAY\x01soon\x02"))
-    asker.answer(await asker.next_request(), RemotingCommand.response())
+    asker.respond(await asker.next_request(), RemotingCommand.response())
     response = await parts.answer_to(replier)
     assert (response.code, response.ext_fields()["msgId"], parts.stored()) == (0, "0", [])
