@@ -72,7 +72,7 @@ class SteppedLoop(Timers):
         self._soon: deque[Timer] = deque()
         self._begin = self.now
         self._passed_ms = 0
-        self.callbacks_run = 0
+        self.iterations = 0
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
         handle = Timer(self.now, partial(callback, *args))
@@ -87,7 +87,7 @@ class SteppedLoop(Timers):
         for _ in range(len(self._soon)):
             handle = self._soon.popleft()
             if not handle.is_canceled:
-                self.callbacks_run += 1
+                self.iterations += 1
                 handle.callback()
         return bool(self._soon)
 

@@ -48,4 +48,4 @@ def test_stop_cancels_the_timer() -> None:
     lag.stop()
     lag.start()
     lag.stop()
-    assert timers.timer.is_cancelled
+    assert timers.timer.is_canceled
