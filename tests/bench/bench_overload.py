@@ -145,7 +145,7 @@ class Crowd:
         return figures
 
 
-#------------------------------------------------------------------------------------------------------- limited client
+# ------------------------------------------------------------------------------------------------------- limited client
 
 
 def limited_client(_name: str, port: int, _count: int, deadline: float, pipe: Pipe) -> None:
