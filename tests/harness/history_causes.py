@@ -123,13 +123,14 @@ def _records(history: History, causes: Causes) -> Iterator[Duplicate]:
 def _why_back_twice(history: History, causes: Causes, topic: str, message_id: str, times: int) -> str:
     group = topic.removeprefix(RETRY).removeprefix(DEAD)
     most = history.groups[group].max_times
+    # A message that its handler sends to the dead letters at once counts as redelivered as often as the group allows.
     ends = [
         call.end
         for call in history.calls_of[group]
         if call.got.id == message_id
         and isinstance(call.end, Threw)
         and (call.got.times == times - 1 or (call.end.level == TO_DEAD_LETTERS and most == times - 1))
-    ]  # a message that a member sends to the dead letters itself has come as often as the group allows
+    ]
     if len(ends) > 1:
         return "failed"
     at = ends[0].at if ends else 0

@@ -54,9 +54,9 @@ LOGBACK = """<configuration>
 
 SMALL_JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1")
 JAVA_17_FOR_4_9 = (
-    "--add-opens=java.base/java.nio=ALL-DEFAULT_BROKER_NAME",
-    "--add-opens=java.base/sun.nio.ch=ALL-DEFAULT_BROKER_NAME",
-    "--add-exports=java.base/jdk.internal.ref=ALL-DEFAULT_BROKER_NAME",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
 )
 
 

@@ -48,7 +48,7 @@ class Environment:
         self, broker_kind: str, broker: BrokerUnderTest, mqadmin: MqadminProcess, drivers: DriverGroup
     ) -> None:
         self._broker_kind = broker_kind
-        self.is_ours = broker_kind == "skylark"
+        self.is_skylark = broker_kind == "skylark"
         self.broker = broker
         self.mqadmin = mqadmin
         self.drivers = drivers
@@ -58,7 +58,7 @@ class Environment:
         self.unique_ids = [f"7F000001{time.time_ns() // 1000:016X}{number:08X}" for number in range(SENT)]
 
     @property
-    def is_served(self) -> bool:
+    def has_required_keys(self) -> bool:
         """Whether the broker returns all keys that the tools of this version require."""
         return self._broker_kind != "apache-5.3.3" or self.is_five
 
@@ -372,7 +372,7 @@ def test_brokers_are_printed(env: Environment) -> None:
     [totals] = [row for row in env.run("clusterList", "-m").rows if row[0] == CLUSTER]
     assert int(totals[4]) >= SENT
     status = env.run("brokerStatus", "-b", env.address).fields
-    assert len(status["putTps"].split()) == 3 or not env.is_ours
+    assert len(status["putTps"].split()) == 3 or not env.is_skylark
     assert int(status["msgPutTotalTodayNow"]) >= SENT
     stats = env.run("brokerConsumeStats", "-b", env.address)
     assert {str(queue) for queue in range(QUEUES)} == {row[3] for row in stats.rows if row[:2] == [TOPIC, GROUP]}
@@ -434,7 +434,7 @@ def test_statistics_are_printed(env: Environment) -> None:
 
 def test_settings_are_exported(env: Environment) -> None:
     """exportConfigs gets every key that it needs."""
-    if not env.is_served:
+    if not env.has_required_keys:
         pytest.skip("a broker of 5.3.3 does not have the keys that tools of 4.9 need")
     env.run("exportConfigs", "-c", CLUSTER, "-f", env.mqadmin.home)
     configs = javajson.loads((env.mqadmin.home / "configs.json").read_text())
@@ -448,7 +448,7 @@ def test_metadata_and_metrics_are_exported(env: Environment) -> None:
     metadata = javajson.loads((env.mqadmin.home / "metadata.json").read_text())
     assert TOPIC in metadata["topicConfigTable"]
     assert GROUP in metadata["subscriptionGroupTable"]
-    if not env.is_served:
+    if not env.has_required_keys:
         pytest.skip("a broker of 5.3.3 does not have the keys that tools of 4.9 need")
     env.run("exportMetrics", "-c", CLUSTER, "-f", env.mqadmin.home)
     metrics = javajson.loads((env.mqadmin.home / "metrics.json").read_text())
@@ -465,5 +465,5 @@ def test_every_command_is_run_or_left_out_for_a_reason(env: Environment, request
     """Runs last: every command of mqadmin was run, or is in LEFT_OUT, which gives the reason."""
     offered = env.mqadmin.commands()
     request.node.user_properties.append((FACTS, [(OFFERED, env.mqadmin.version, name) for name in sorted(offered)]))
-    refused = set() if env.is_served else {"exportConfigs", "exportMetrics"}
+    refused = set() if env.has_required_keys else {"exportConfigs", "exportMetrics"}
     assert offered - env.commands_run - refused == offered & LEFT_OUT.keys()

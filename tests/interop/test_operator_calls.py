@@ -19,7 +19,7 @@ from tests.interop.cases import CLIENTS
 from tests.interop.drivers import DriverGroup
 from tests.interop.matrix import clients_with, covers
 
-TOPIC, QUEUES, MESSAGES = "RunningGroups", 4, 40
+TOPIC, QUEUES, MESSAGES = "Operated", 4, 40
 SUBSCRIBED_DEADLINE_S = 45.0
 MOVED_DEADLINE_S = 90.0  # clients drop a queue for 10 s, and may rebalance only 20 s later
 CALL_DEADLINE_S = 20.0

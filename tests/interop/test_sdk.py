@@ -335,9 +335,8 @@ async def test_an_admin_client_reads_state_and_resets_offsets(broker: BrokerUnde
         offsets = await admin.topic_offsets(topic)
         assert sum(row.max_offset for row in offsets.values()) == 4
         assert (await admin.message_of_id(sent[1].offset_msg_id)).body == b"1"
-        await wait_for_async(
-            lambda: admin.messages_of_key(topic, "key-2")
-        )  # RocketMQ indexes a message some time after it is stored
+        # RocketMQ indexes a message some time after it is stored.
+        await wait_for_async(lambda: admin.messages_of_key(topic, "key-2"))
         assert [message.body for message in await admin.messages_of_key(topic, "key-2")] == [b"2"]
         between = [m.body async for m in admin.messages_between(topic, begun, datetime.now(UTC) + timedelta(days=1))]
         assert sorted(between) == [b"0", b"1", b"2", b"3"]

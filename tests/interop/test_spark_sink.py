@@ -76,12 +76,10 @@ def test_the_ledger_skips_a_committed_batch(broker: BrokerUnderTest) -> None:
         report = write_partition(with_ledger, Task("query", batch, 0, 0), rows(1))
         assert report.rows == 1
         commit(with_ledger, [report])
-    with_new_connections = options(
-        broker, "SinkLedger", skipCommittedBatches="true", batchRows="7"
-    )  # options with new connections
-    wait_until(
-        lambda: last_batch(with_new_connections, "query") == BATCHES - 1, "the last entry"
-    )  # RocketMQ makes it visible a little later
+    # Different options, so that the sink opens new connections and reads the ledger again.
+    with_new_connections = options(broker, "SinkLedger", skipCommittedBatches="true", batchRows="7")
+    # RocketMQ makes the last entry visible some time after its response.
+    wait_until(lambda: last_batch(with_new_connections, "query") == BATCHES - 1, "the last entry")
     again = write_partition(with_new_connections, Task("query", BATCHES - 1, 0, 1), rows(1))
     assert (again.rows, again.skipped) == (0, 1)
     assert len(stored(broker, "SinkLedger")) == BATCHES
