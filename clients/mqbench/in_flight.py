@@ -12,7 +12,7 @@ import numpy as np
 from skylarkmq.clients.mqbench.histogram import Ints
 from skylarkmq.protocol import compiled
 
-ANSWERED: Final = -1
+IDLE: Final = -1
 
 
 class PythonField:
@@ -43,13 +43,13 @@ class PythonInFlight:
             raise ValueError(f"{frames} frames with opaques modulo {step}")
         self._step = step
         self._numbers: Ints = np.arange(frames)
-        self._opaques: Ints = np.full(frames, ANSWERED)
+        self._opaques: Ints = np.full(frames, IDLE)
         self._sent_ns: Ints = np.zeros(frames, np.int64)
 
     def free_end(self, first: int, end: int) -> int:
         """Return the first of these frames that is still in flight; `end` if there is none. Raises IndexError."""
         check(first, end, len(self._opaques))
-        busy = self._opaques[first:end] != ANSWERED
+        busy = self._opaques[first:end] != IDLE
         return first + int(busy.argmax()) if busy.any() else end
 
     def mark_sent(self, first: int, end: int, opaque: int, at_ns: int | Ints) -> None:
@@ -71,7 +71,7 @@ class PythonInFlight:
         if len(known) < len(opaques) or len(np.unique(frames)) < len(frames):
             known = known[np.sort(np.unique(frames[known], return_index=True)[1])]
             frames = frames[known]
-        self._opaques[frames] = ANSWERED
+        self._opaques[frames] = IDLE
         return now_ns - self._sent_ns[frames]
 
 

@@ -41,11 +41,11 @@ _NOTHING: Final[Ints] = np.zeros(0, np.int64)
 class ResponseCounter:
     """Counts the responses of one connection: `refused` by code, `refusals` in total; `remark` is that of the first."""
 
-    __slots__ = ("_behind", "_rest", "refusals", "refused", "remark")
+    __slots__ = ("_rest", "_tail_bytes", "refusals", "refused", "remark")
 
     def __init__(self) -> None:
         self._rest = b""
-        self._behind = 0  # bytes of a response after its opaque
+        self._tail_bytes = 0  # bytes of a response after its opaque
         self.refused: Counter[int] = Counter()
         self.refusals = 0
         self.remark = ""
@@ -57,8 +57,8 @@ class ResponseCounter:
         """Return the opaques that a read completes, in order."""
         if self._rest:
             data = self._rest + data
-        plain = opaques_in_common_layout(data, self._behind) if self._behind and len(data) >= LEAST else None
-        opaques, last = plain or self._feed_by_regex(data)
+        found = opaques_in_common_layout(data, self._tail_bytes) if self._tail_bytes and len(data) >= LEAST else None
+        opaques, last = found or self._feed_by_regex(data)
         self._rest = data[last:]
         return opaques
 
@@ -68,8 +68,8 @@ class ResponseCounter:
         if not found:
             return _NOTHING, 0
         last = data.rindex(MARK + found[-1]) + MARKED
-        if not self._behind:
-            self._behind = 4 + int.from_bytes(data[:4], "big") - data.index(MARK + found[0]) - MARKED
+        if not self._tail_bytes:
+            self._tail_bytes = 4 + int.from_bytes(data[:4], "big") - data.index(MARK + found[0]) - MARKED
         if data.count(ACCEPTED, 0, last) < len(found):
             self._count_refusals(data, last)
         return np.array(list(map(int, found))), last
@@ -84,8 +84,8 @@ class ResponseCounter:
             self.remark = remark[1].decode(errors="replace")
 
 
-def opaques_by_numpy(data: bytes, behind: int) -> tuple[Ints, int] | None:
-    """Return the opaques of successful responses, which have `behind` bytes after them, and the end of the last one.
+def opaques_by_numpy(data: bytes, tail_bytes: int) -> tuple[Ints, int] | None:
+    """Return the opaques of successful responses, followed by `tail_bytes` bytes each, and the end of the last one.
 
     None if a request was rejected, or a response has another length. `data` begins with the bytes after an opaque.
     """
@@ -95,7 +95,7 @@ def opaques_by_numpy(data: bytes, behind: int) -> tuple[Ints, int] | None:
     if not len(ends):
         return _NOTHING, 0
     last = int(ends[-1])
-    codes_at = np.concatenate(((0,), ends[:-1])) + (behind + CODE_AT)
+    codes_at = np.concatenate(((0,), ends[:-1])) + (tail_bytes + CODE_AT)
     if codes_at[-1] >= last or not ((text[codes_at] == ZERO) & (text[codes_at + 1] == COMMA)).all():
         return None
     return numbers(data, ends - DIGITS), last

@@ -1,4 +1,4 @@
-"""Runs of a workload, in one process or several: the functions behind the commands, also used by our benchmarks.
+"""Runs of a workload, in one process or several: the functions tail_bytes the commands, also used by our benchmarks.
 
 Each of several processes has a share of the connections and of the rate; it sends its intervals, and finally its
 figures, over a pipe. Processes are spawned, not forked, so they do not inherit locks that another thread holds.
@@ -110,16 +110,16 @@ def collect_figures(ends: list[Connection], on_interval: OnInterval) -> list[Fig
         for end in wait(ends):
             assert isinstance(end, Connection)
             try:
-                told = end.recv()
+                received = end.recv()
             except EOFError:
                 raise ProcessFailed("a process of the load ended early") from None
-            if isinstance(told, Interval):
-                on_interval(told)
-            elif isinstance(told, Figures):
-                figures.append(told)
+            if isinstance(received, Interval):
+                on_interval(received)
+            elif isinstance(received, Figures):
+                figures.append(received)
                 ends.remove(end)
             else:
-                raise ProcessFailed(str(told))
+                raise ProcessFailed(str(received))
     return figures
 
 

@@ -67,14 +67,14 @@ class SendConnection:
         return self.schedule.next_due_ns()
 
     def pump(self, now_ns: int) -> None:
-        room = min(self._in_flight - self.outstanding, self.left)
+        capacity = min(self._in_flight - self.outstanding, self.left)
         if self.schedule is not None:
-            room = min(room, self.schedule.due(now_ns))
-        while room > 0:
-            sent = self._send(room, now_ns)
+            capacity = min(capacity, self.schedule.due(now_ns))
+        while capacity > 0:
+            sent = self._send(capacity, now_ns)
             if not sent:
                 return
-            room -= sent
+            capacity -= sent
 
     def readable(self) -> None:
         try:

@@ -82,7 +82,7 @@ CLUSTER_ROWS: Final = (
         "tls_trust",
         "PEM file of the authorities that sign server certificates",
         text,
-        shown="the system's",
+        default_text="the system's",
     ),
     Option("tls.checkServer", "tls_check_server", "false: do not check the server's certificate", flag, "true"),
     Option(
@@ -98,7 +98,7 @@ CLUSTER_ROWS: Final = (
         "tls_key",
         "PEM file of the key of the client certificate",
         text,
-        shown="in the certificate's file",
+        default_text="in the certificate's file",
     ),
     Option("tls.keyPassword", "tls_key_password", "password of that key; never printed", secret),
 )

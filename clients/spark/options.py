@@ -120,7 +120,7 @@ class Option(msgspec.Struct, frozen=True):
     default: str | None = None
     aliases: tuple[str, ...] = ()
     scope: Scope = Scope.BOTH
-    shown: str | None = None
+    default_text: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -131,8 +131,10 @@ class Option(msgspec.Struct, frozen=True):
 class Table(Generic[T]):
     """The options of a format, and the struct that they are parsed into."""
 
-    def __init__(self, of: str, into: type[T], rows: Iterable[Option], ignored: Iterable[str] = SPARK_OPTIONS) -> None:
-        self.of = of
+    def __init__(
+        self, format_name: str, into: type[T], rows: Iterable[Option], ignored: Iterable[str] = SPARK_OPTIONS
+    ) -> None:
+        self.format_name = format_name
         self.into = into
         self.rows = tuple(rows)
         self.ignored = frozenset(name.lower() for name in ignored)
@@ -141,7 +143,7 @@ class Table(Generic[T]):
         self.required = tuple(row for row in self.rows if row.default is None and fields[row.field].required)
 
     def __repr__(self) -> str:
-        return f"<Table {self.of} of {len(self.rows)} options>"
+        return f"<Table {self.format_name} of {len(self.rows)} options>"
 
 
 def parse(table: Table[T], options: Mapping[str, str]) -> T:
@@ -156,7 +158,7 @@ def parse(table: Table[T], options: Mapping[str, str]) -> T:
             continue
         row = _row(table, name)
         if row.field in given:
-            raise OptionError(f"{table.of}: {row.name} is set twice: {', '.join(row.names)} are one option")
+            raise OptionError(f"{table.format_name}: {row.name} is set twice: {', '.join(row.names)} are one option")
         given[row.field] = row
         values[row.field] = _value(table, row, value)
     for row in table.rows:
@@ -164,11 +166,11 @@ def parse(table: Table[T], options: Mapping[str, str]) -> T:
             values[row.field] = _value(table, row, row.default)
     missing = [row.name for row in table.required if row.field not in given]
     if missing:
-        raise OptionError(f"{table.of}: {missing[0]} is required: {_row(table, missing[0]).meaning}")
+        raise OptionError(f"{table.format_name}: {missing[0]} is required: {_row(table, missing[0]).meaning}")
     try:
         return table.into(**values)
     except ValueError as error:
-        raise OptionError(f"{table.of}: {error}") from error
+        raise OptionError(f"{table.format_name}: {error}") from error
 
 
 def warn_out_of_scope(table: Table[Any], options: Iterable[str], scope: Scope) -> list[str]:
@@ -176,7 +178,7 @@ def warn_out_of_scope(table: Table[Any], options: Iterable[str], scope: Scope) -
     rows = [table.by_name[name.lower()] for name in options if name.lower() in table.by_name]
     idle = sorted(row.name for row in rows if row.scope not in (Scope.BOTH, scope))
     for name in idle:
-        log.warning("option has no effect on a %s query format=%s option=%s", scope.value, table.of, name)
+        log.warning("option has no effect on a %s query format=%s option=%s", scope.value, table.format_name, name)
     return idle
 
 
@@ -194,7 +196,7 @@ def _row(table: Table[Any], name: str) -> Option:
     hint = (
         f"did you mean {_spelled(table.by_name[near[0]], near[0])}?" if near else "see docs/spark.md for all options."
     )
-    raise OptionError(f"{table.of} has no option {name}: {hint}")
+    raise OptionError(f"{table.format_name} has no option {name}: {hint}")
 
 
 def _spelled(row: Option, lower: str) -> str:
@@ -206,13 +208,13 @@ def _value(table: Table[Any], row: Option, value: str) -> Any:
         return row.parse(value)
     except ValueError as error:
         shown = "its value" if row.parse is secret else repr(value)
-        raise OptionError(f"{table.of}: {row.name} must be {error}, not {shown}") from None
+        raise OptionError(f"{table.format_name}: {row.name} must be {error}, not {shown}") from None
 
 
 def _documented(table: Table[Any], row: Option) -> str:
     names = f"`{row.name}`" + "".join(f", `{alias}`" for alias in row.aliases)
     only = "" if row.scope is Scope.BOTH else f" ({row.scope.value} only)"
-    default = row.shown or (f"`{row.default}`" if row.default is not None else "")
+    default = row.default_text or (f"`{row.default}`" if row.default is not None else "")
     if row in table.required:
         default = "required"
     meaning = row.meaning.replace("|", "\\|")

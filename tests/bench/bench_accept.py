@@ -55,14 +55,14 @@ async def _serve(kind: str, pipe: Pipe) -> None:
         pipe.send(server.port)
         stop = asyncio.Event()
 
-        def answer() -> None:
+        def response() -> None:
             used = resource.getrusage(resource.RUSAGE_SELF)
             if pipe.recv():
                 pipe.send(used.ru_utime + used.ru_stime)
             else:
                 stop.set()
 
-        asyncio.get_running_loop().add_reader(pipe.fileno(), answer)
+        asyncio.get_running_loop().add_reader(pipe.fileno(), response)
         await stop.wait()
 
 

@@ -74,12 +74,12 @@ def dues_of(port: int, level: int) -> Iterator[tuple[bytes, float]]:
     where = PULL | {"topic": SystemTopic.SCHEDULE, "queueId": level - 1, "sysFlag": 4}
     with RawClient("127.0.0.1", port, timeout=30) as client:
         while True:
-            answer = client.call(RequestCode.PULL_MESSAGE, where | {"queueOffset": offset})
-            if answer.code:
+            response = client.call(RequestCode.PULL_MESSAGE, where | {"queueOffset": offset})
+            if response.code:
                 return
-            for message in decode(answer.body, check_body=False):
+            for message in decode(response.body, check_body=False):
                 yield message.body[:8], message.store_timestamp + DELAYS_MS[level - 1]
-            offset = int(answer.ext["nextBeginOffset"])
+            offset = int(response.ext["nextBeginOffset"])
 
 
 if __name__ == "__main__":

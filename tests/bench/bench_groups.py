@@ -168,7 +168,7 @@ class Member(Client):
         self._queues = range(0)
         self._is_asking = False
         self._is_stale = False
-        self.asked = 0
+        self.requests = 0
         self.notices = 0
 
     def beat(self) -> None:
@@ -185,7 +185,7 @@ class Member(Client):
             self._own(average(sorted(_IDS.decode(body).ids), self.client_id, len(self._ownership.owners)))
         if self._is_stale and not self._is_asking:
             self._is_stale, self._is_asking = False, True
-            self.asked += 1
+            self.requests += 1
             self.send(RemotingCommand.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(GROUP)))
 
     def leave(self, *, unregisters: bool) -> None:
@@ -226,7 +226,7 @@ async def leave(broker: BrokerProcess, options: argparse.Namespace) -> dict[str,
     }
     leavers = random.sample(members, options.leavers)
     stayers = [member for member in members if member not in leavers]
-    asked, notices = (sum(getattr(member, what) for member in stayers) for what in ("asked", "notices"))
+    requests, notices = (sum(getattr(member, what) for member in stayers) for what in ("requests", "notices"))
     ownership.begin()
     left, cpu_s = time.monotonic(), broker.cpu_s()
     for number, member in enumerate(leavers):
@@ -240,7 +240,7 @@ async def leave(broker: BrokerProcess, options: argparse.Namespace) -> dict[str,
         "queues_unowned_meanwhile": len(gaps_s),
         "broker_cpu_s_of_leave": round(broker.cpu_s() - cpu_s, 2),
         "notices_of_leave": sum(member.notices for member in stayers) - notices,
-        "questions_of_leave": sum(member.asked for member in stayers) - asked,
+        "requests_of_leave": sum(member.requests for member in stayers) - requests,
     }
     for member in stayers:
         member.hang_up()

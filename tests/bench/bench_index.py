@@ -29,7 +29,7 @@ from skylarkmq.protocol.disk import IndexLayout
 LAYOUT = IndexLayout(5_000_000, 20_000_000)
 BORN_HOST = bytes((127, 0, 0, 1)) + (40000).to_bytes(4, "big")
 NOW_MS = 1_700_000_000_000
-TURN = 128
+BATCH = 128
 FEW = 2
 
 cpu = time.process_time_ns
@@ -61,8 +61,8 @@ def put_messages(directory: Path, count: int, *, is_indexed: bool) -> float:
     store.start()
     body = bytes(1024)
     spent = 0
-    for begin in range(0, count, TURN):
-        appends = [append(number, body) for number in range(begin, begin + TURN)]
+    for begin in range(0, count, BATCH):
+        appends = [append(number, body) for number in range(begin, begin + BATCH)]
         before = cpu()
         for one in appends:
             store.put(one)

@@ -28,7 +28,7 @@ HEADER: Final = (
     b'"msgId":"7F00000100002A9F0000000000000000","queueOffset":"0"},"flag":1,"language":"JAVA",'
     b'"opaque":%b,"serializeTypeCurrentRPC":"JSON","version":479}'
 )
-ANSWER: Final = (len(HEADER) + 12).to_bytes(4, "big") + (len(HEADER) + 8).to_bytes(4, "big") + HEADER
+RESPONSE: Final = (len(HEADER) + 12).to_bytes(4, "big") + (len(HEADER) + 8).to_bytes(4, "big") + HEADER
 
 
 def main() -> None:
@@ -63,24 +63,24 @@ def sink(pipe: Connection) -> None:
             for key, _ in selector.select():
                 if key.data is None:
                     selector.register(server.accept()[0], selectors.EVENT_READ, bytearray())
-                elif not answer(key.fileobj, key.data):  # type: ignore[arg-type]
+                elif not response(key.fileobj, key.data):  # type: ignore[arg-type]
                     selector.unregister(key.fileobj)
 
 
-def answer(connected: socket.socket, rest: bytearray) -> bool:
+def response(connected: socket.socket, rest: bytearray) -> bool:
     """Read, and respond to whole frames; return False at the end of the stream."""
     data = connected.recv(READ_BYTES)
     rest += data
-    at, answers = 0, []
+    at, responses = 0, []
     while len(rest) - at >= 4:
         end = at + 4 + int.from_bytes(rest[at : at + 4], "big")
         if end > len(rest):
             break
         opaque = rest.index(MARK, at) + len(MARK)
-        answers.append(ANSWER % rest[opaque : opaque + 10])
+        responses.append(RESPONSE % rest[opaque : opaque + 10])
         at = end
     del rest[:at]
-    connected.sendall(b"".join(answers))
+    connected.sendall(b"".join(responses))
     return bool(data)
 
 

@@ -286,7 +286,7 @@ def run_crowd(name: str, port: int, count: int, deadline: float, pipe: Pipe) -> 
     """Run all members until the deadline; send the number of responses by code, and the bytes sent."""
     make_block, repeat, reads = CROWDS[name]
     block = make_block()
-    answers: Counter[str] = Counter()
+    responses: Counter[str] = Counter()
     closed = 0
     members = [Member(port, block, repeat=repeat, reads=reads) for _ in range(count)]
     with selectors.DefaultSelector() as selector:
@@ -295,7 +295,7 @@ def run_crowd(name: str, port: int, count: int, deadline: float, pipe: Pipe) -> 
         while time.time() < deadline:
             for key, events in selector.select(0.2):
                 try:
-                    serve(key.data, events, answers)
+                    serve(key.data, events, responses)
                 except (ConnectionError, EOFError):
                     closed += 1
                     selector.unregister(key.fileobj)
@@ -307,7 +307,7 @@ def run_crowd(name: str, port: int, count: int, deadline: float, pipe: Pipe) -> 
     pipe.send(
         {
             f"{name}_sent_mb": round(sent / 1e6),
-            **({f"{name}_answers": dict(answers)} if reads else {}),
+            **({f"{name}_answers": dict(responses)} if reads else {}),
             f"{name}_closed": closed,
         }
     )
@@ -318,7 +318,7 @@ def interest(member: Member) -> int:
     return selectors.EVENT_WRITE | selectors.EVENT_READ if member.reads else selectors.EVENT_WRITE
 
 
-def serve(member: Member, events: int, answers: Counter[str]) -> None:
+def serve(member: Member, events: int, responses: Counter[str]) -> None:
     """Let one member read and write. Raises ConnectionError or EOFError if the connection was closed."""
     if events & selectors.EVENT_WRITE:
         member.write()
@@ -326,8 +326,8 @@ def serve(member: Member, events: int, answers: Counter[str]) -> None:
         data = member.socket.recv(256 * 1024)
         if not data:
             raise EOFError
-        answers["0"] += data.count(b'{"code":0,')
-        answers["2"] += data.count(b'{"code":2,')
+        responses["0"] += data.count(b'{"code":0,')
+        responses["2"] += data.count(b'{"code":2,')
 
 
 if __name__ == "__main__":

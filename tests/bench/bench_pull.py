@@ -62,15 +62,15 @@ async def measure(options: argparse.Namespace) -> None:
 
         async def park() -> None:
             for number in range(options.parked):
-                request = pull(queue_id=1, queue_offset=turn, suspend_ms=15_000)
+                request = pull(queue_id=1, queue_offset=round_, suspend_ms=15_000)
                 await feed(clients[number % len(clients)], [encode_command(request)], number)
 
         async def wake() -> None:
             parts.put(b"x", queue_id=1)
 
-        for turn in range(2):
-            await report(f"park, with encoding it (turn {turn + 1})", options.parked, park, rounds=1)
-            await report(f"wake all at once (turn {turn + 1})", options.parked, wake, rounds=1)
+        for round_ in range(2):
+            await report(f"park, with encoding it (round {round_ + 1})", options.parked, park, rounds=1)
+            await report(f"wake all at once (round {round_ + 1})", options.parked, wake, rounds=1)
 
 
 def nowhere(parts: BrokerParts) -> Peer:

@@ -44,7 +44,7 @@ def main() -> None:
 def write(directory: Path, topics: int) -> None:
     """Create the queues, and put two messages into each."""
     store = opened(directory)
-    for turn in ("first", "second"):
+    for which in ("first", "second"):
         begin, cpu = time.monotonic(), time.process_time()
         for topic in range(topics):
             for queue_id in range(QUEUES_OF_A_TOPIC):
@@ -54,7 +54,7 @@ def write(directory: Path, topics: int) -> None:
             store.commit()
             if topic % 100 == 0:
                 store.step(now_ms())
-        report(f"{turn} message of each queue", topics, begin, cpu)
+        report(f"{which} message of each queue", topics, begin, cpu)
     print(f"descriptors {len(os.listdir('/proc/self/fd'))}, maps {maps()}")
     begin, cpu = time.monotonic(), time.process_time()
     store.close()

@@ -127,8 +127,8 @@ def fetch(url: str, options: argparse.Namespace) -> str:
     request = urllib.request.Request(url, headers={"Accept": ACCEPT[options.format]})
     if options.gzip:
         request.add_header("Accept-Encoding", "gzip")
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        data: bytes = answer.read()
+    with urllib.request.urlopen(request, timeout=60) as response:
+        data: bytes = response.read()
     return (gzip.decompress(data) if options.gzip else data).decode()
 
 

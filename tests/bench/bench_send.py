@@ -80,10 +80,10 @@ class BrokerProcess:
         command = [sys.executable, "-m", "skylarkmq.broker", *arguments]
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         call(self.port, create_topic(4))
-        answer = call(self.port, send_frame(0, 0, b"first", JSON))
+        response = call(self.port, send_frame(0, 0, b"first", JSON))
         self.first_send_s = time.monotonic() - started
-        if answer["code"] != 0:
-            raise SystemExit(f"the broker refused the first send: {answer}")
+        if response["code"] != 0:
+            raise SystemExit(f"the broker refused the first send: {response}")
         self.idle_rss_mb = self.rss_mb()
 
     @property
@@ -114,10 +114,10 @@ def measure(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, obj
     call(broker.port, create_topic(options.queues))
     clients = [Client(broker.port, options, dialect) for _ in range(options.connections)]
     run(clients, 1.0)
-    cpu, received, started = broker.cpu_s(), sum(c.answers for c in clients), time.monotonic()
+    cpu, received, started = broker.cpu_s(), sum(c.responses for c in clients), time.monotonic()
     run(clients, options.seconds)
     elapsed = time.monotonic() - started
-    sent = sum(c.answers for c in clients) - received
+    sent = sum(c.responses for c in clients) - received
     cpu = broker.cpu_s() - cpu
     errors = sum(client.errors for client in clients)
     return {
@@ -147,7 +147,7 @@ class Client:
         self._count = len(frames)
         self._next = 0
         self._rest = b""
-        self.answers = 0
+        self.responses = 0
         self.errors = 0
         self.send(self._count)
 
@@ -170,7 +170,7 @@ class Client:
             at = end
             count += 1
         self._rest = data[at:]
-        self.answers += count
+        self.responses += count
         return count
 
 

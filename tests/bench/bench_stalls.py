@@ -41,7 +41,7 @@ READ_BYTES = 256 << 10
 PULL_BYTES = 32 << 10
 PULL_EVERY_S = 0.010
 FLUSH_LAG_LIMIT = 256 << 20
-TURN_BYTES = 256 << 20
+PART_BYTES = 256 << 20
 BODY = memoryview(os.urandom(1024))
 
 
@@ -53,7 +53,7 @@ class Loop:
         self.pulled = 0
         self.appended = 0
 
-    async def turn(self, size: int, step: Callable[[], int], pull: Callable[[], None]) -> None:
+    async def run(self, size: int, step: Callable[[], int], pull: Callable[[], None]) -> None:
         """Append `size` bytes; each step is one callback of the loop, timed from the previous callback."""
         end = self.appended + size
         next_pull = last = time.monotonic()
@@ -194,11 +194,11 @@ async def measure(root: Path, size: int, cold_bytes: int) -> None:
     choose = random.Random(4)
     store_side, mapped_side = StoreSide(store, choose), MappedSide(root / "mapped", size, old, cold_bytes, choose)
     ours, mapped = Loop(), Loop()
-    for _ in range(0, size, TURN_BYTES):
+    for _ in range(0, size, PART_BYTES):
         for loop, side in ((ours, store_side), (mapped, mapped_side)):
             mapped_side.forget()
             forget(old, cold_bytes)
-            await loop.turn(min(TURN_BYTES, size), side.step, side.pull)
+            await loop.run(min(PART_BYTES, size), side.step, side.pull)
             os.sync()  # each part begins with a clean page cache
     mapped_side.close()
     cold = store.statistics().reader.cold

@@ -121,7 +121,7 @@ def run_round(store: MessageStore, watch: Watch, options: argparse.Namespace) ->
         committed = clock() - after_put
         inner = watch.take()
         whole_dispatch, index = inner["dispatch"], inner["index"]
-        turn = {
+        batch_spent = {
             "make": after_make - begin,
             "put": after_put - after_make,
             "write": committed - whole_dispatch,
@@ -130,7 +130,7 @@ def run_round(store: MessageStore, watch: Watch, options: argparse.Namespace) ->
             "index": index,
             "sum": committed + after_put - after_make,
         }
-        for stage, spent in turn.items():
+        for stage, spent in batch_spent.items():
             figures[stage].append(spent / options.batch)
     return figures
 
@@ -161,23 +161,23 @@ def one_store(directory: Path, options: argparse.Namespace) -> dict[str, list[fl
 def measure(options: argparse.Namespace) -> None:
     """Run all rounds in this process, and print the figures."""
     root = Path(tempfile.mkdtemp(prefix="bench-store-", dir=options.directory))
-    turns: dict[str, list[float]] = defaultdict(list)
+    batches: dict[str, list[float]] = defaultdict(list)
     rounds: dict[str, list[float]] = defaultdict(list)
     try:
         for number in range(options.rounds):
             for stage, values in one_store(root / str(number), options).items():
-                turns[stage] += values
+                batches[stage] += values
                 rounds[stage].append(statistics.fmean(values))
     finally:
         shutil.rmtree(root, ignore_errors=True)
     print(f"{compiled.variant()}; load average {os.getloadavg()[0]:.1f}; ns per message")
     if options.growth:
-        sums = turns["sum"]
+        sums = batches["sum"]
         tenth = len(sums) // 10
         print("  tenths  ", *(f"{statistics.fmean(sums[n * tenth : (n + 1) * tenth]):.0f}" for n in range(10)))
     for stage in STAGES:
         print(
-            f"  {stage:8} min {min(turns[stage]):6.0f}  median {statistics.median(turns[stage]):6.0f}"
+            f"  {stage:8} min {min(batches[stage]):6.0f}  median {statistics.median(batches[stage]):6.0f}"
             f"  best round {min(rounds[stage]):6.0f}"
         )
 

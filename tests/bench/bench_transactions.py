@@ -75,9 +75,9 @@ class Pipeline(RawClient):
             for at, (ext, body) in enumerate(requests)
         ]
         self._socket.sendall(b"".join(frames))
-        answers = sorted((self._read_frame()[0] for _ in frames), key=lambda header: header["opaque"])
-        assert {answer["code"] for answer in answers} <= {0}, answers[0]
-        return answers
+        responses = sorted((self._read_frame()[0] for _ in frames), key=lambda header: header["opaque"])
+        assert {response["code"] for response in responses} <= {0}, responses[0]
+        return responses
 
 
 def halves(first: int, count: int, body: bytes) -> list[tuple[dict[str, object], bytes]]:
@@ -97,8 +97,10 @@ def committed(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, o
     with Pipeline("127.0.0.1", broker.port, timeout=60) as client:
         for first in range(0, options.transactions, options.window):
             count = min(options.window, options.transactions - first)
-            answers = client.ask_all(RequestCode.SEND_MESSAGE_V2, halves(first, count, body))
-            client.ask_all(RequestCode.END_TRANSACTION, [(end_of(answer["extFields"]), b"") for answer in answers])
+            responses = client.ask_all(RequestCode.SEND_MESSAGE_V2, halves(first, count, body))
+            client.ask_all(
+                RequestCode.END_TRANSACTION, [(end_of(response["extFields"]), b"") for response in responses]
+            )
     took_s, cpu_s = time.monotonic() - began, broker.cpu_s() - cpu_s
     return {
         "commits_per_second": round(options.transactions / took_s),
@@ -144,13 +146,13 @@ def watched(broker: BrokerProcess, kind: str, seconds: float, producer: Pipeline
 
     if producer is not None:
         threading.Thread(target=read, daemon=True).start()
-    cpu_s, asked = broker.cpu_s(), 0
+    cpu_s, requests = broker.cpu_s(), 0
     longest_s, end = 0.0, time.monotonic() + seconds
     with RawClient("127.0.0.1", broker.port, timeout=60) as client:
         while (now := time.monotonic()) < end:
             client.call(RequestCode.GET_MAX_OFFSET, {"topic": SystemTopic.TRANSACTION_OP, "queueId": 0})
             longest_s = max(longest_s, time.monotonic() - now)
-            asked += 1
+            requests += 1
             time.sleep(0.005)
     cpu_s = broker.cpu_s() - cpu_s
     ending.set()

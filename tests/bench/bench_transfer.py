@@ -80,7 +80,7 @@ def parse_arguments() -> argparse.Namespace:
 def print_crossover(rounds: int) -> None:
     """Print a table of microseconds."""
     print(
-        f"{'bytes':>8}{'copied':>10}{'sent':>10}{'sent by a thread':>20}{'read by a thread':>20}   us of CPU per answer"
+        f"{'bytes':>8}{'copied':>10}{'sent':>10}{'sent by a thread':>20}{'read by a thread':>20}   CPU us per response"
     )
     uvloop.install()
     vars(connection_writer)["SENDFILE_FROM_BYTES"] = 0  # always sendfile: the crossover is the result
@@ -90,8 +90,8 @@ def print_crossover(rounds: int) -> None:
             best = dict.fromkeys(ways, float("inf"))
             for _ in range(rounds):
                 for copies, is_hot in ways:
-                    answers = max(16, min(400, (16 << 20) // size))
-                    spent = asyncio.run(serve(file, size, answers, copies=copies, is_hot=is_hot))
+                    responses = max(16, min(400, (16 << 20) // size))
+                    spent = asyncio.run(serve(file, size, responses, copies=copies, is_hot=is_hot))
                     best[copies, is_hot] = min(best[copies, is_hot], spent)
             print(
                 f"{size:8}{best[ways[0]]:10.1f}{best[ways[1]]:10.1f}{best[ways[2]]:20.1f}{best[ways[3]]:20.1f}",
@@ -119,35 +119,35 @@ class RegionsOfFile(RegionsFile):
         self.close()
 
 
-async def serve(file: RegionsFile, size: int, answers: int, *, copies: bool, is_hot: bool) -> float:
+async def serve(file: RegionsFile, size: int, responses: int, *, copies: bool, is_hot: bool) -> float:
     """Return the CPU microseconds per response, for a process that reads runs of `size` bytes one after the other."""
     server = RemotingServer(RemotingConfig(transfer_by_copying=copies))
     positions = itertools.cycle(range(0, FILE_BYTES - size, size + 4_096))
 
-    def answer(connection: Connection, _command: RemotingCommand) -> None:
+    def response(connection: Connection, _command: RemotingCommand) -> None:
         connection.write(HEAD)
         connection.write_regions((file.region(next(positions), size, is_hot=is_hot),))
 
-    server.dispatcher.register([CODE], answer, Pool("bench", 1))
+    server.dispatcher.register([CODE], response, Pool("bench", 1))
     port = await server.start("127.0.0.1", 0)
-    asker = multiprocessing.get_context("fork").Process(target=ask, args=(port, size, answers))
-    asker.start()
+    requester = multiprocessing.get_context("fork").Process(target=ask, args=(port, size, responses))
+    requester.start()
     gone = asyncio.Event()
     server.selector.on_close(lambda _: gone.set())
     begin = time.process_time_ns()
     await gone.wait()
     spent = time.process_time_ns() - begin
-    asker.join()
+    requester.join()
     await server.stop(lambda: 0)
-    return spent / answers / 1000
+    return spent / responses / 1000
 
 
-def ask(port: int, size: int, answers: int) -> None:
+def ask(port: int, size: int, responses: int) -> None:
     """The process that sends the requests."""
     request = encode_command(RemotingCommand.request(CODE))
     buffer = bytearray(1 << 20)
     with socket.create_connection(("127.0.0.1", port)) as sock:
-        for _ in range(answers):
+        for _ in range(responses):
             sock.sendall(request)
             left = len(HEAD) + size
             while left:
@@ -180,7 +180,7 @@ def fill(broker: BrokerProcess, options: argparse.Namespace) -> None:
     call(broker.port, create_topic(options.queues))
     load = argparse.Namespace(queues=options.queues, body=1024, in_flight=256)
     clients = [Client(broker.port, load, JSON) for _ in range(2)]
-    while sum(client.answers for client in clients) < options.messages:
+    while sum(client.responses for client in clients) < options.messages:
         bench_send.run(clients, 0.2)
     for client in clients:
         client.socket.close()

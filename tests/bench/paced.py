@@ -105,16 +105,16 @@ class Stream:
     def _receive(self, offset: int) -> None:
         with RawClient("127.0.0.1", self._broker.port, timeout=30) as client:
             while len(self.received) < self.sent:
-                answer = client.call(RequestCode.PULL_MESSAGE, PULL | {"topic": TOPIC, "queueOffset": offset})
+                response = client.call(RequestCode.PULL_MESSAGE, PULL | {"topic": TOPIC, "queueOffset": offset})
                 now_ms = time.time() * 1000
-                self.received += [(message, now_ms) for message in decode(answer.body, check_body=False)]
-                offset = int(answer.ext["nextBeginOffset"])
+                self.received += [(message, now_ms) for message in decode(response.body, check_body=False)]
+                offset = int(response.ext["nextBeginOffset"])
 
 
-def drain(connection: socket.socket, answers: int) -> None:
-    """Read `answers` responses; SystemExit if one is not a success."""
+def drain(connection: socket.socket, responses: int) -> None:
+    """Read `responses` responses; SystemExit if one is not a success."""
     stream = connection.makefile("rb")
-    for _ in range(answers):
+    for _ in range(responses):
         payload = stream.read(int.from_bytes(stream.read(4), "big"))
         if b'"code":0' not in payload:
             raise SystemExit(f"a send was refused: {payload!r}")

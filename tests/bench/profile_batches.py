@@ -38,7 +38,7 @@ STAGES = {
     "write": "the one pwrite",
     "dispatch": "queue units and arrivals",
     "index": "keys into the index",
-    "answer": "message ids, the response's header and frame",
+    "response": "message ids, the response's header and frame",
     "rest": "dispatch of the request, checks, counters",
     "whole": "receive buffer to transport, all of the above but read",
     "cut": "the same, in reads of 64 KiB",
@@ -48,7 +48,7 @@ CUT_BYTES = 65_536
 FIRST_NUMBER = 100  # of a batch whose keys are equally long
 
 
-def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[tuple[str, int]]:
+def staged_read(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[tuple[str, int]]:
     """Run one read through the parts; yield the ns of each stage."""
     begun = clock()
     commands = CommandDecoder().feed_commands(data)
@@ -58,7 +58,7 @@ def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
     side.selector.end_batch()
     took = clock() - decoded
     spent = watch.take()
-    spent["rest"] = took - spent["encode"] - spent["store"] - spent["commit"] - spent["answer"]
+    spent["rest"] = took - spent["encode"] - spent["store"] - spent["commit"] - spent["response"]
     spent["append"] = spent.pop("commit") - spent["write"] - spent["dispatch"]
     spent["dispatch"] -= spent.get("index", 0)
     yield "decode", decoded - begun
@@ -101,9 +101,9 @@ def profile(side: SendSide, members: int, batches: int, rounds: int, first: int)
         watch.within(Reput, "dispatch", "dispatch")
         watch.within(IndexFeed, "add", "index")
         for method in ("stored_batch", "stored_general"):
-            watch.within(SendResponses, method, "answer")
+            watch.within(SendResponses, method, "response")
         buffer[: len(frames)] = frames
-        for stage, spent in staged_turn(side, buffer[: len(frames)], watch):
+        for stage, spent in staged_read(side, buffer[: len(frames)], watch):
             note(stage, spent)
         watch.unwrap()
         note("whole", fed(side, frames, len(frames)))

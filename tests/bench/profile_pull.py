@@ -101,10 +101,10 @@ class Profile:
         self._connection = connection_to_nowhere(parts)
         decoder = CommandDecoder()
         commands = [decoder.feed_commands(frame)[0] for frame in self._frames]
-        self._asked = [(command, command.header(PullMessageHeader)) for command in commands]
-        self._admitted = parts.pulls._checks.admit(self._connection, *self._asked[0])
+        self._requests = [(command, command.header(PullMessageHeader)) for command in commands]
+        self._admitted = parts.pulls._checks.admit(self._connection, *self._requests[0])
         get = parts.store.get
-        self._results = [get(TOPIC, header.queue_id, header.queue_offset, WANTED) for _, header in self._asked]
+        self._results = [get(TOPIC, header.queue_id, header.queue_offset, WANTED) for _, header in self._requests]
 
     def plain_stages(self) -> dict[str, Callable[[], object]]:
         """Return the stages of fast-path pulls."""
@@ -112,7 +112,7 @@ class Profile:
         pieces = found_pieces(self._admitted.topic, self._admitted.group)
         ahead = [self._parts.store.read_ahead(TOPIC, number, 0, PULLS // QUEUES * WANTED) for number in range(QUEUES)]
         units = [it.units for it in ahead if it is not None]
-        places = [(units[header.queue_id], header.queue_offset) for _, header in self._asked]
+        places = [(units[header.queue_id], header.queue_offset) for _, header in self._requests]
         numbers = [(it.max_offset, it.min_offset, it.next_begin_offset, 1, it.total_bytes) for it in self._results]
         return {
             "decode": lambda: [feed(frame)[0].header(PullMessageHeader) for frame in self._frames],
@@ -125,7 +125,7 @@ class Profile:
     def other_stages(self) -> dict[str, Callable[[], object]]:
         """Return the stages of other pulls."""
         pulls, get, topic, group = self._parts.pulls, self._parts.store.get, self._admitted.topic, self._admitted.group
-        served = [(*asked, result) for asked, result in zip(self._asked, self._results, strict=True)]
+        served = [(*asked, result) for asked, result in zip(self._requests, self._results, strict=True)]
         success = ResponseCode.SUCCESS
 
         def books() -> None:
@@ -133,8 +133,8 @@ class Profile:
                 pulls._note(header, result)
 
         return {
-            "checks": lambda: [pulls._checks.admit(self._connection, *each) for each in self._asked],
-            "get": lambda: [get(TOPIC, header.queue_id, header.queue_offset, WANTED) for _, header in self._asked],
+            "checks": lambda: [pulls._checks.admit(self._connection, *each) for each in self._requests],
+            "get": lambda: [get(TOPIC, header.queue_id, header.queue_offset, WANTED) for _, header in self._requests],
             "general head": lambda: [pull_response_head(it, success, result, topic, group) for it, _, result in served],
             "books": books,
             "one by one": self._read_one_by_one,

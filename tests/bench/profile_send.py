@@ -60,7 +60,7 @@ STAGES = {
     "write": "the one pwrite",
     "dispatch": "queue units and arrivals",
     "index": "keys into the index",
-    "answer": "responses created and collected",
+    "response": "responses created and collected",
     "send": "responses joined (without the kernel)",
     "whole": "receive buffer to transport, all of the above but read",
 }
@@ -108,7 +108,7 @@ class SendSide:
             lambda: "0" * 32,
             now_ms,
         )
-        self.checks, self.messages, self.answers = production.checks, production.messages, production.responses
+        self.checks, self.messages, self.responses = production.checks, production.messages, production.responses
         self.sends = production.sends
         dispatcher = Dispatcher()
         production.register(dispatcher)
@@ -164,7 +164,7 @@ class Stopwatch:
         return spent
 
 
-def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[tuple[str, int]]:
+def staged_read(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[tuple[str, int]]:
     """Run one read through the parts; yield the ns of each stage."""
     marks = [clock()]
     commands = CommandDecoder().feed_commands(data)
@@ -176,14 +176,14 @@ def staged_turn(side: SendSide, data: memoryview, watch: Stopwatch) -> Iterator[
     watch.take()
     side.store.commit()
     marks.append(clock())
-    frames, others = side.answers.stored_all(sends)
+    frames, others = side.responses.stored_all(sends)
     side.connection.write(frames)
     marks.append(clock())
     side.selector.flush()
     marks.append(clock())
     assert frames
     assert not others
-    stages = ("decode", "encode", "store", "commit", "answer", "send")
+    stages = ("decode", "encode", "store", "commit", "response", "send")
     spent = dict(zip(stages, (b - a for a, b in pairwise(marks)), strict=True)) | watch.take()
     dispatch = spent.get("dispatch", 0)
     spent["append"] = spent.pop("commit") - spent["write"] - dispatch
@@ -212,7 +212,7 @@ def profile(side: SendSide, batch: int, rounds: int, dialect: int) -> dict[str, 
     frames = b"".join(send_frame(FIRST_OPAQUE + n, n % 4, body, dialect) for n in range(batch))
     buffer = side.selector.read_scheduler.receive_buffer
     buffer[: len(frames)] = frames
-    turns = max(1, 256 // batch)
+    batches = max(1, 256 // batch)
     best: dict[str, float] = {}
 
     def note(stage: str, spent: float) -> None:
@@ -225,16 +225,16 @@ def profile(side: SendSide, batch: int, rounds: int, dialect: int) -> dict[str, 
         watch.within(Reput, "dispatch", "dispatch")
         watch.within(IndexFeed, "add", "index")
         total: dict[str, int] = {}
-        for _ in range(turns):
-            for stage, spent in staged_turn(side, buffer[: len(frames)], watch):
+        for _ in range(batches):
+            for stage, spent in staged_read(side, buffer[: len(frames)], watch):
                 total[stage] = total.get(stage, 0) + spent
         watch.unwrap()
         for stage, spent in total.items():
-            note(stage, spent / turns / batch)
+            note(stage, spent / batches / batch)
         begun = clock()
-        for _ in range(turns):
+        for _ in range(batches):
             side.updated(len(frames))
-        note("whole", (clock() - begun) / turns / batch)
+        note("whole", (clock() - begun) / batches / batch)
         side.transport.written.clear()
     note("read", socket_calls(frames, batch, rounds))
     return best

@@ -256,8 +256,8 @@ def write(path: Path, text: str) -> None:
     """Write the table between its marks in a document."""
     document = path.read_text()
     before, _, rest = document.partition(BEGIN)
-    _, _, behind = rest.partition(END)
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{behind}")
+    _, _, after = rest.partition(END)
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 
 if __name__ == "__main__":

@@ -193,30 +193,30 @@ def _bodies(data: pa.Buffer, layout: RecordLayout) -> pa.Array:
     compressed = np.flatnonzero(layout.sys_flags & SysFlag.COMPRESSED)
     if not len(compressed):
         return stored
-    inflated: list[bytes | None] = []
+    decompressed: list[bytes | None] = []
     total = 0
     for row in compressed.tolist():
-        inflated.append(body := _inflated(stored[row].as_buffer(), row, layout))
+        decompressed.append(body := _decompressed(stored[row].as_buffer(), row, layout))
         total += len(body or b"")
         if total > MAX_BATCH_BYTES and len(layout) > 1:
             raise OversizedBatch(f"the bodies of {len(layout)} rows exceed {MAX_BATCH_BYTES} bytes after decompression")
     is_compressed = np.zeros(len(layout), np.bool_)
     is_compressed[compressed] = True
-    return pc.replace_with_mask(stored, pa.array(is_compressed), pa.array(inflated, pa.binary()))
+    return pc.replace_with_mask(stored, pa.array(is_compressed), pa.array(decompressed, pa.binary()))
 
 
-def _inflated(body: pa.Buffer, row: int, layout: RecordLayout) -> bytes | None:
+def _decompressed(body: pa.Buffer, row: int, layout: RecordLayout) -> bytes | None:
     sys_flag = int(layout.sys_flags[row])
     codec = _ARROWS.get(sys_flag & SysFlag.COMPRESSION_TYPE_MASK)
     try:
-        return inflate(memoryview(body), sys_flag) if codec is None else _inflated_by_arrow(body, codec)
+        return inflate(memoryview(body), sys_flag) if codec is None else _decompressed_by_arrow(body, codec)
     except (PayloadError, OSError, pa.ArrowInvalid) as problem:
-        place = int(layout.queue_ids[row]), int(layout.queue_offsets[row])
-        log.warning("body is null, it cannot be decompressed queue_id=%d queue_offset=%d error=%s", *place, problem)
+        position = int(layout.queue_ids[row]), int(layout.queue_offsets[row])
+        log.warning("body is null, it cannot be decompressed queue_id=%d queue_offset=%d error=%s", *position, problem)
         return None
 
 
-def _inflated_by_arrow(body: pa.Buffer, codec: str) -> bytes:
+def _decompressed_by_arrow(body: pa.Buffer, codec: str) -> bytes:
     """Decompress in record_starts: `read` allocates all that it may return, and does not free it if it fails."""
     payload = bytearray()
     step = memoryview(bytearray(_STEP_BYTES))

@@ -92,7 +92,7 @@ OPTIONS: Final = Table(
             "write_id",
             "id of a batch write in marks and in the ledger; streaming queries have their own id",
             write_id,
-            shown="a random one",
+            default_text="a random one",
         ),
         Option(
             "skipCommittedBatches",

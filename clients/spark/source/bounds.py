@@ -43,12 +43,12 @@ class Queues(Protocol):
         """Commit offsets for the group; return the queues whose commit failed."""
 
 
-def require_all(answers: Positions, queues: Iterable[MessageQueue]) -> Positions:
-    """Return `answers` if they cover the brokers of all queues. Raises Unreachable otherwise."""
-    missing = sorted({queue.broker_name for queue in queues} - {queue.broker_name for queue in answers})
+def require_all(offsets: Positions, queues: Iterable[MessageQueue]) -> Positions:
+    """Return `offsets` if they cover the brokers of all queues. Raises Unreachable otherwise."""
+    missing = sorted({queue.broker_name for queue in queues} - {queue.broker_name for queue in offsets})
     if missing:
         raise Unreachable(f"no response from brokers {', '.join(missing)}: check that it runs and can be reached")
-    return answers
+    return offsets
 
 
 def find_queues(cluster: Queues, options: SourceOptions) -> set[MessageQueue]:
@@ -75,8 +75,8 @@ def starts_of(cluster: Queues, options: SourceOptions, queues: set[MessageQueue]
         return starts | require_all(cluster.first_offsets(queues - starts.keys()), queues - starts.keys())
     wanted = options.starting_offsets or otherwise
     if isinstance(wanted, str):
-        ask = cluster.first_offsets if wanted == "earliest" else cluster.end_offsets
-        return require_all(ask(queues), queues)
+        request = cluster.first_offsets if wanted == "earliest" else cluster.end_offsets
+        return require_all(request(queues), queues)
     return _named(cluster, wanted, queues, EARLIEST, "startingOffsets")
 
 

@@ -157,8 +157,8 @@ class RangeReader:
     def _read(self, connection: PullConnection) -> Iterator[pa.RecordBatch]:
         """Yield rows until everything is read, or the connection breaks."""
         while not self._window.is_finished:
-            for answer in self._receive(connection):
-                self._take(answer)
+            for response in self._receive(connection):
+                self._handle(response)
             if connection.is_full:
                 yield from self._rows(connection)
                 connection.rewind()
@@ -205,22 +205,22 @@ class RangeReader:
             frames = self._frames[queue] = PullFrames(self._options, queue, self._options.credentials())
         return frames
 
-    # ------------------------------------------------------------------------------------------------------ answers
+    # ------------------------------------------------------------------------------------------------------ responses
 
-    def _take(self, answer: PullResponse) -> None:
-        slot = self._window.take_slot(answer.command.opaque)
+    def _handle(self, response: PullResponse) -> None:
+        slot = self._window.take_slot(response.command.opaque)
         if slot is None:
             return
-        code = answer.command.code
+        code = response.command.code
         following = slot.at
         if code in _WITH_NEXT_OFFSET:
-            following = answer.command.header(PullMessageResponseHeader).next_begin_offset
+            following = response.command.header(PullMessageResponseHeader).next_begin_offset
         found = verdict(code, following, slot, not self._options.takes_everything)
         match found.kind:
             case Kind.TAKEN:
                 self._deadline.note_progress()
-                self._adapt_depth(answer.body[1] - answer.body[0])
-                self._window.advance(slot, found.upto, answer.body)
+                self._adapt_depth(response.body[1] - response.body[0])
+                self._window.advance(slot, found.upto, response.body)
             case Kind.PASSED:
                 self._deadline.note_progress()
                 self._window.advance(slot, found.upto)
@@ -230,9 +230,9 @@ class RangeReader:
                 self._confirm_loss(slot, found.upto, found.why)
             case Kind.BUSY:
                 self._window.retry(slot)
-                self._busy = answer.command.remark or "busy"
+                self._busy = response.command.remark or "busy"
             case Kind.REFUSED:
-                queue, command = slot.range.queue, answer.command
+                queue, command = slot.range.queue, response.command
                 raise BrokerError.of(
                     RequestCode.PULL_MESSAGE, command.code, command.remark, queue.broker_name, queue.topic
                 )
@@ -349,17 +349,17 @@ _WITH_NEXT_OFFSET: Final = frozenset({
 })  # fmt: skip
 
 
-def response_record_starts(buffer: memoryview, place: tuple[int, int] | bytes) -> Ints:
+def response_record_starts(buffer: memoryview, position: tuple[int, int] | bytes) -> Ints:
     """Return the positions of a response's records. Raises ProtocolError if they do not fill the body."""
-    assert isinstance(place, tuple)
-    begin, end = place
+    assert isinstance(position, tuple)
+    begin, end = position
     starts = record_starts(buffer, begin, end)
-    behind = begin
+    reached = begin
     if len(starts):
         last = int(starts[-1])
-        behind = last + _SIZE(buffer, last)[0]
-    if behind != end:
-        raise ProtocolError(f"a response has no record {end - behind} bytes before its end")
+        reached = last + _SIZE(buffer, last)[0]
+    if reached != end:
+        raise ProtocolError(f"a response has no record {end - reached} bytes before its end")
     return starts
 
 

@@ -202,12 +202,12 @@ def tasks(options: SourceOptions, cluster: Cluster, ranges: list[Range]) -> list
     return [RangePartition(Work(name, addresses.get(name), task)) for name, task in zip(names, grouped, strict=True)]
 
 
-def with_cluster_retries(options: SourceOptions, ask: Callable[[], T]) -> T:
-    """Return the result of `ask`, retried for up to brokerTimeoutMs while brokers or name servers are unreachable."""
+def with_cluster_retries(options: SourceOptions, request: Callable[[], T]) -> T:
+    """Return the result of `request`, retried for up to brokerTimeoutMs while brokers or name servers are down."""
     deadline = time.monotonic() + options.broker_timeout_ms / 1000
     while True:
         try:
-            return ask()
+            return request()
         except (Unreachable, *UNREACHABLE) as error:
             if time.monotonic() > deadline:
                 raise

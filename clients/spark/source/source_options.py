@@ -131,7 +131,10 @@ SOURCE_OPTIONS: Final = Table(
         Option("subscribe", "subscribe", "topics, separated by commas", topics, aliases=("topic",)),
         Option("subscribePattern", "subscribe_pattern", "regular expression over whole topic names", pattern),
         Option("assign", "assign", 'single queues: `{"topic": {"broker": [0, 1]}}`', parse_queues),
-        Option("startingOffsets", "starting_offsets", _START, starts, shown="latest in streams, earliest in batches"),
+        Option(
+            "startingOffsets", "starting_offsets", _START, starts,
+            default_text="latest in streams, earliest in batches",
+        ),
         Option("startingTimestamp", "starting_timestamp", "ms; begin at the first message stored then or later", count),
         Option("startingOffsetsByTimestamp", "starting_times", f"{_TIMES}; else as startingOffsets", parse_times),
         Option(

@@ -98,7 +98,7 @@ def _clean_start(log_files: Log, newest: StoredQueue | None) -> int:
     """Return the position of the newest queue unit's record, if it is valid; else the start of its segment."""
     if newest is None or not newest.records_end:
         return log_files.start
-    begin, size = newest.place(newest.end - 1)
+    begin, size = newest.record_position(newest.end - 1)
     found = log_files.parse(begin)
     if isinstance(found, Record) and (found.physical_offset, found.size) == (begin, size):
         return begin

@@ -115,9 +115,9 @@ class Plan:
         for queue in self._longest_queues()[:1]:
             begin = queue.first_unit_at(low)
             units = range(begin, queue.first_unit_at(min(high, self.extent.loose)))
-            at = begin + bisect_left(units, time_ms, key=lambda unit: self._time_at(queue.place(unit)[0]))
-            low = queue.place(at - 1)[0] if at > begin else low
-            high = queue.place(at)[0] if at < begin + len(units) else high
+            at = begin + bisect_left(units, time_ms, key=lambda unit: self._time_at(queue.record_position(unit)[0]))
+            low = queue.record_position(at - 1)[0] if at > begin else low
+            high = queue.record_position(at)[0] if at < begin + len(units) else high
         return low, high
 
     def _time_at(self, offset: int) -> int:

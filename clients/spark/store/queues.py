@@ -68,20 +68,20 @@ class StoredQueue:
     @property
     def first_record(self) -> int:
         """The position in the log of the queue's first record; a maximum if there is none."""
-        return self.place(self.first)[0] if self.first < self.end else 1 << 62
+        return self.record_position(self.first)[0] if self.first < self.end else 1 << 62
 
     @property
     def last_record(self) -> int:
         """The position in the log of its last record; -1 if there is none."""
-        return self.place(self.end - 1)[0] if self.first < self.end else -1
+        return self.record_position(self.end - 1)[0] if self.first < self.end else -1
 
     @property
     def records_end(self) -> int:
         """The position in the log after its last record; 0 if there is none."""
-        offset, size = self.place(self.end - 1) if self.first < self.end else (0, 0)
+        offset, size = self.record_position(self.end - 1) if self.first < self.end else (0, 0)
         return offset + size if size != FILLER_RECORD_SIZE else 1 << 62
 
-    def place(self, offset: int) -> tuple[int, int]:
+    def record_position(self, offset: int) -> tuple[int, int]:
         """Return the position in the log and the size of a unit's record."""
         physical_offset, size, _ = UNIT.unpack(self.read(offset, 1))
         return physical_offset, size
@@ -93,7 +93,7 @@ class StoredQueue:
     def first_record_at(self, physical_offset: int) -> int | None:
         """Return the position of that unit's record; None if there is none."""
         unit = self.first_unit_at(physical_offset)
-        return self.place(unit)[0] if unit < self.end else None
+        return self.record_position(unit)[0] if unit < self.end else None
 
     def units(self, begin: int, end: int) -> Iterator[Units]:
         """Yield the units among [begin, end) that are not padding, many at a time."""

@@ -46,10 +46,10 @@ def _are_records(view: memoryview, starts: Ints) -> bool:
 def bodies_match(layout: RecordLayout) -> NDArray[np.bool_]:
     """Return whether each body matches the checksum in its record; an empty body always matches."""
     view = memoryview(layout.buffer)
-    said = layout.int32(_BODY_CRC_AT)
+    stated = layout.int32(_BODY_CRC_AT)
     bounds = zip(layout.body_begins.tolist(), layout.body_ends.tolist(), strict=True)
     found = np.array([crc32(view[begin:end]) & CRC_MASK for begin, end in bounds], np.int64)
-    is_valid: NDArray[np.bool_] = (found == said) | (layout.body_begins == layout.body_ends)
+    is_valid: NDArray[np.bool_] = (found == stated) | (layout.body_begins == layout.body_ends)
     return is_valid
 
 

@@ -56,8 +56,8 @@ def _fill(log: Log, offsets: Ints, sizes: Ints, buffer: bytearray) -> ScatteredR
     view = memoryview(buffer)
     is_there = np.ones(len(offsets), np.bool_)
     firsts = np.flatnonzero(begins).tolist()
-    for first, behind in zip(firsts, [*firsts[1:], len(offsets)], strict=True):
-        _read_run(log, offsets[first:behind], sizes[first:behind], starts[first:behind], view, is_there[first:behind])
+    for first, after in zip(firsts, [*firsts[1:], len(offsets)], strict=True):
+        _read_run(log, offsets[first:after], sizes[first:after], starts[first:after], view, is_there[first:after])
     return ScatteredRecords(view, starts[is_there], offsets[is_there], offsets[~is_there])
 
 

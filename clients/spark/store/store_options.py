@@ -70,11 +70,11 @@ STORE_OPTIONS: Final = Table(
         Option(
             "storePathCommitLog", "commit_log_paths",
             "directories of the commit log, if not below `path`; separated by commas",
-            directories, shown="`path`/commitlog",
+            directories, default_text="`path`/commitlog",
         ),
         Option(
             "subscribe", "topics", "topics, separated by commas; system topics only if they are named", topics,
-            aliases=("topic",), shown="all but system topics",
+            aliases=("topic",), default_text="all but system topics",
         ),
         Option("key", "key", "messages with this key or unique key, found through the index", text),
         Option("startingTimestamp", "starting_timestamp", "ms; messages stored then or later", count),
@@ -87,7 +87,7 @@ STORE_OPTIONS: Final = Table(
             "maxPartitionBytes", "max_partition_bytes", "maximum bytes of the log per task; segments are split",
             positive, str(128 << 20),
         ),
-        Option("brokerName", "broker_name", "value of the column `brokerName`", text, shown="null"),
+        Option("brokerName", "broker_name", "value of the column `brokerName`", text, default_text="null"),
         Option("includeProperties", "include_properties", "add the column `properties`", flag, "false"),
         Option("checkCrc", "check_crc", "verify the checksums of all bodies", flag, "false"),
         Option(

@@ -163,8 +163,8 @@ def from_end_to_end(_: Bench) -> Measure:
 def many_queues(bench: Bench) -> Measure:
     """10,000 queues over 1,000 topics against four; all have their files, and units are evicted continuously."""
     workload = Workload(topic="many", topics=1000, queues=10, backlog=3_000_000)
-    turns = Bench(bench.broker, Length(min(0.5, bench.length.seconds), 0.2), bench.directory)
-    few, many = sends(Workload(topic="few"), turns), sends(workload, turns)
+    parts = Bench(bench.broker, Length(min(0.5, bench.length.seconds), 0.2), bench.directory)
+    few, many = sends(Workload(topic="few"), parts), sends(workload, parts)
     fill(workload, [bench.broker.broker])
 
     def measure(bench: Bench) -> Sample:

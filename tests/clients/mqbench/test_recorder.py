@@ -24,15 +24,15 @@ def test_only_responses_between_begin_and_end_count() -> None:
 
 def test_each_interval_has_its_own_latencies() -> None:
     """The time line shows when the broker was slow."""
-    told: list[Interval] = []
-    recorder = Recorder(told.append)
+    intervals: list[Interval] = []
+    recorder = Recorder(intervals.append)
     recorder.begin(0)
     recorder.record(INTERVAL_NS - 1, latencies(*[1000] * 10), 10)
     recorder.record(INTERVAL_NS, latencies(1000), 1)
     recorder.record(2 * INTERVAL_NS, latencies(2000, 2000), 200)
     recorder.end(2 * INTERVAL_NS + 1)
-    assert [(line.messages, line.p50_ns, line.max_ns) for line in told] == [(11, 1000, 1000), (200, 2000, 2000)]
-    assert recorder.timeline == told
+    assert [(line.messages, line.p50_ns, line.max_ns) for line in intervals] == [(11, 1000, 1000), (200, 2000, 2000)]
+    assert recorder.timeline == intervals
 
 
 def figures(messages: int, *intervals: Interval) -> Figures:

@@ -14,11 +14,11 @@ def test_intervals_are_passed_on_and_errors_are_raised() -> None:
     """The error has the text of the process's own error."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     theirs.send(INTERVAL)
-    theirs.send("ConnectionRefusedError: nobody there")
-    told: list[Interval] = []
-    with pytest.raises(ProcessFailed, match="nobody there"):
-        collect_figures([ours], told.append)
-    assert told == [INTERVAL]
+    theirs.send("ConnectionRefusedError: no listener")
+    intervals: list[Interval] = []
+    with pytest.raises(ProcessFailed, match="no listener"):
+        collect_figures([ours], intervals.append)
+    assert intervals == [INTERVAL]
     ours.close()
     theirs.close()
 

@@ -75,8 +75,8 @@ def test_every_opaque_of_a_long_run_is_new(sockets: tuple[socket.socket, socket.
     """Through many rounds of the block."""
     line = Line(*sockets, in_flight=4, frames=6)
     seen: list[int] = []
-    for turn in range(20):
-        line.connection.pump(turn)
+    for now_ns in range(20):
+        line.connection.pump(now_ns)
         opaques = line.sent()
         seen += opaques
         line.response(*opaques)

@@ -32,7 +32,7 @@ ROWS = (
     Option("accessKey", "access_key", "who", secret),
     Option("secretKey", "secret_key", "with what", secret),
     Option("size", "size", "how many | few", positive, "7", scope=Scope.STREAM),
-    Option("quick", "quick", "at once", flag, shown="as it comes"),
+    Option("quick", "quick", "at once", flag, default_text="as it comes"),
 )
 TABLE = Table("t", Made, ROWS)
 

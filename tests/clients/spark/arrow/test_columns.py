@@ -112,9 +112,9 @@ def test_segments_of_rocketmq_become_the_rows_that_protocol_decodes(golden: tupl
 @pytest.mark.parametrize("request_name", ["PULL_MESSAGE", "QUERY_MESSAGE", "VIEW_MESSAGE_BY_ID"])
 def test_responses_of_rocketmq_become_the_rows_that_protocol_decodes(request_name: str) -> None:
     """The bodies of its pull responses are consecutive whole records."""
-    answered = bodies(request_name, "response")
-    assert len(answered) > 2
-    for body in answered:
+    found = bodies(request_name, "response")
+    assert len(found) > 2
+    for body in found:
         assert walk(body).tolist()
         assert columns_of(body) == expected(body)
 
@@ -138,8 +138,8 @@ def test_runs_of_equally_long_records_are_found() -> None:
     short, long = encode_one(body=b"a"), encode_one(body=b"ab")
     for count in range(12):
         buffer = short * count + long + short * 2
-        behind = len(short) * count + len(long)
-        assert walk(buffer).tolist() == [*range(0, len(short) * count + 1, len(short)), behind, behind + len(short)]
+        after = len(short) * count + len(long)
+        assert walk(buffer).tolist() == [*range(0, len(short) * count + 1, len(short)), after, after + len(short)]
         assert len(walk(buffer[:-1])) == count + 2
         assert walk(b"?" + buffer, 1).tolist() == (walk(buffer) + 1).tolist()
 

@@ -20,7 +20,7 @@ from skylarkmq.clients.spark.pipeline.command import NotStarted, decoding_of, er
 from skylarkmq.clients.spark.pipeline.progress import lag, line
 from tests.harness.ports import free_ports
 
-NOBODY = f"127.0.0.1:{free_ports(1)[0]}"
+UNUSED_ADDRESS = f"127.0.0.1:{free_ports(1)[0]}"
 
 
 def error_of(*arguments: str) -> str:
@@ -48,15 +48,15 @@ def error_of(*arguments: str) -> str:
 )
 def test_a_mistake_is_one_line_with_advice(arguments: tuple[str, ...], advice: str) -> None:
     """The pipeline does not start, and the exit code is 2."""
-    assert advice in error_of("-n", NOBODY, "-t", "Orders", "-o", "lake", *arguments)
+    assert advice in error_of("-n", UNUSED_ADDRESS, "-t", "Orders", "-o", "lake", *arguments)
 
 
 def test_a_missing_topic_is_reported(mq_broker: Any) -> None:
     """The error suggests the nearest topic."""
     with Producer("shop", namesrv=mq_broker.namesrv) as producer:
         producer.send(Message("Orders", b"x"))
-    said = error_of("-n", mq_broker.namesrv, "-t", "Order", "-o", "lake")
-    assert "topic Order does not exist: did you mean Orders?" in said
+    output = error_of("-n", mq_broker.namesrv, "-t", "Order", "-o", "lake")
+    assert "topic Order does not exist: did you mean Orders?" in output
 
 
 def test_a_schema_can_be_a_file(tmp_path: Path) -> None:
