@@ -16,8 +16,8 @@ network, no Java, Node or Go, and 90 s on two cores. The other tiers:
 The terminal summary gives the time of each tier. With `CI=true` a skipped interop or Spark test counts as failed: the
 toolchains are present there, and a skip would hide that a client was not tested.
 
-Tests of one interop or Spark module run in one worker, because they share brokers and clients that are slow to start;
-different modules run side by side.
+Tests of one interop module run in one worker, because they share brokers and clients that are slow to start; different
+modules run side by side. All tests that use Spark run in one worker, which has one session.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from collections.abc import Callable, Generator, Mapping
 import pytest
 import uvloop
 
-TIERS = ("interop", "spark", "packaging", "crash", "fuzz", "daemon", "quick")
+TIERS = ("spark", "interop", "packaging", "crash", "fuzz", "daemon", "quick")
 """In the order in which they start: the longest groups first, so that no worker idles at the end."""
 NEVER_SKIPPED_IN_CI = frozenset({"spark", "interop"})
-ONE_WORKER_PER_MODULE = frozenset({"interop"})
+SPARK_GROUP = "spark"
 FUZZ_ROUNDS = 100_000
 
 seconds_by_tier: defaultdict[str, float] = defaultdict(float)
@@ -56,11 +56,16 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: TIERS.index(tier_of(item)))
     for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            if (tier := tier_of(item)) in ONE_WORKER_PER_MODULE:
-                item.add_marker(pytest.mark.xdist_group(f"{tier} {item.path.stem}"))
-            elif tier == "spark":
-                item.add_marker(pytest.mark.xdist_group("spark"))
+        if item.get_closest_marker("xdist_group") is None and (group := worker_group(item)):
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def worker_group(item: pytest.Item) -> str | None:
+    """Return the name of the group whose tests run in one worker; None for a test that may run in any worker."""
+    tier, module = tier_of(item), item.path.stem
+    if tier == "spark" or (tier == "interop" and module.startswith("test_spark")):
+        return SPARK_GROUP
+    return f"interop {module}" if tier == "interop" else None
 
 
 @pytest.hookimpl(wrapper=True)
