@@ -76,7 +76,7 @@ def test_a_dataframe_becomes_messages(spark: SparkSession, broker: Daemon) -> No
 
 
 def test_a_repeated_batch_write_sends_nothing_new(spark: SparkSession, broker: Daemon) -> None:
-    """With a writeId and the ledger, the second run of a job is recognized."""
+    """The ledger recognizes the second run of a job by its writeId."""
     for _ in range(2):
         write(numbered(spark, 100), broker, "Again", writeId="job-1", skipCommittedBatches="true")
     assert len(stored(broker, "Again")) == 100
@@ -93,7 +93,7 @@ def test_a_repeated_batch_write_sends_nothing_new(spark: SparkSession, broker: D
 def test_wrong_columns_and_options_are_rejected_at_planning(
     spark: SparkSession, broker: Daemon, columns: str, options: dict[str, str], reason: str
 ) -> None:
-    """Before a task runs."""
+    """The error is raised before a task runs."""
     with pytest.raises(AnalysisException, match=reason):
         write(spark.range(1).selectExpr(columns), broker, "Refused", **options)
 

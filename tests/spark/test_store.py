@@ -76,7 +76,7 @@ def test_topic_time_and_key_are_options(spark: SparkSession, crashed: Path) -> N
 
 
 def test_pushed_filters_act_like_options(spark: SparkSession, crashed: Path) -> None:
-    """With pushFilters, filters on topics and times are removed from the plan; without it, Spark applies them."""
+    """Filters on topics and times are removed from the plan with pushFilters; without it, Spark applies them."""
     of_topic = wanted(crashed, topic="FixtureEvents")
     middle = of_topic[len(of_topic) // 2]["storeTimestamp"]
     condition = (sql.col("topic") == "FixtureEvents") & (sql.col("storeTimestamp") >= sql.lit(middle))

@@ -127,7 +127,7 @@ class StreamPlan:
         failed = self._cluster.commit(changed) if changed else []
         self._committed |= {queue: offset for queue, offset in changed.items() if queue not in failed}
 
-    # ------------------------------------------------------------------------------------------- what there is to read
+    # ----------------------------------------------------------------------------------------------- offsets and queues
 
     def _current_state(self, before: Positions) -> tuple[Positions, Positions]:
         """Return the queues that remain, with their offsets, and the ends of all reachable queues."""

@@ -70,7 +70,7 @@ def test_produce_in_two_processes(daemon: Daemon) -> None:
 
 @pytest.mark.daemon
 def test_a_plot_is_written(daemon: Daemon, tmp_path: Path) -> None:
-    """In addition to the table."""
+    """The plot is written, and the table is still printed."""
     arguments = ["produce", address(daemon), *SHORT, *SMALL, "--plot", str(tmp_path / "x.svg")]
     done = CliRunner().invoke(mqbench, arguments)
     assert done.exit_code == 0, done.output
@@ -130,7 +130,7 @@ def test_compare_prints_ratios_with_their_spread(daemon: Daemon) -> None:
 
 @pytest.mark.daemon
 def test_a_workload_runs_by_its_name(daemon: Daemon) -> None:
-    """With its own parameters, except for those on the command line."""
+    """The preset sets the parameters; options on the command line override them."""
     figures = json_of("run", "1-topic-16-queues-1kb", address(daemon), "--seconds", 0.3, "--rate", 500)
     expect_shape(figures)
     assert (figures["workload"]["queues"], figures["workload"]["rate"]) == (16, 500.0)
@@ -140,7 +140,7 @@ def test_a_workload_runs_by_its_name(daemon: Daemon) -> None:
 
 @pytest.mark.daemon
 def test_loads_over_tls(daemon: Daemon, tmp_path: Path) -> None:
-    """With a trusted authority, or without a check; each way of sending and reading, also in processes."""
+    """Each command works over TLS, with a trusted authority or without a check, also in several processes."""
     made = Certificates(tmp_path)
     pair = made.issue("server")
     served = {"tls.server.mode": "enforcing", "tls.server.certPath": pair.cert, "tls.server.keyPath": pair.key}

@@ -51,5 +51,5 @@ def test_without_matplotlib_the_error_names_the_extra(tmp_path: Path, monkeypatc
 
 
 def test_a_scale_ends_at_a_round_number() -> None:
-    """With one significant digit."""
+    """The end of the scale has one significant digit."""
     assert [round_up(value) for value in (0.0, 1.0, 7.1, 81_234.0)] == [1.0, 1.0, 8.0, 90_000.0]

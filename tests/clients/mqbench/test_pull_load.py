@@ -89,7 +89,7 @@ def test_partial_responses_are_counted_once(sockets: tuple[socket.socket, socket
 def test_a_queue_at_its_end_stops_or_begins_again(
     sockets: tuple[socket.socket, socket.socket], ending: Ending, offset: int | None
 ) -> None:
-    """At the first message, which need not be offset 0."""
+    """Reading restarts at the first message, which need not be offset 0."""
     ours, theirs = sockets
     connection = PullConnection(ours, [bounds(0, first=10, end=20)], 32, ending, Recorder())
     connection.pump(1)
@@ -119,7 +119,7 @@ def test_the_buffer_grows_for_a_large_response(sockets: tuple[socket.socket, soc
 
 
 def test_a_rejected_pull_is_counted_and_retried(sockets: tuple[socket.socket, socket.socket]) -> None:
-    """After a pause, to limit the requests to a broker that rejects them."""
+    """The retry waits, to limit the requests to a broker that rejects them."""
     ours, theirs = sockets
     connection = PullConnection(ours, [bounds(0)], 32, Ending.STOP, Recorder())
     connection.pump(1)

@@ -12,7 +12,7 @@ def latencies(*values: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
 
 
 def test_only_responses_between_begin_and_end_count() -> None:
-    """Neither the warm-up nor the responses after the end."""
+    """The warm-up and the responses after the end do not count."""
     recorder = Recorder()
     recorder.record(0, latencies(1), 1)
     recorder.begin(SECOND)

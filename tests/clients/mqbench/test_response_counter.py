@@ -26,7 +26,7 @@ def fed(pieces: list[bytes]) -> tuple[list[int], ResponseCounter]:
 
 
 def test_all_opaques_are_found_in_order() -> None:
-    """In one read, of few responses or of many."""
+    """One read may contain few responses or many."""
     for count in (1, 2, ENOUGH, 10 * ENOUGH):
         opaques = [FIRST + n * 7 for n in range(count)]
         first, *others = map(response, opaques)

@@ -34,7 +34,7 @@ async def fill(namesrv: str, bodies: list[bytes], tls: TlsSettings | None = None
 
 
 def test_lookups_and_pulls_use_tls(tmp_path: Path) -> None:
-    """With the certificates in the options; without them, nothing is read."""
+    """Requests use the certificates of the options; without them, nothing is read."""
     made = Certificates(tmp_path)
     pair = made.issue("server")
     settings = {"tls.server.mode": "enforcing", "tls.server.certPath": pair.cert, "tls.server.keyPath": pair.key}

@@ -40,7 +40,7 @@ def test_the_first_message_at_a_time_is_found_from_any_guess(
 
 
 def test_a_correct_guess_takes_two_lookups() -> None:
-    """Of the message, and of the one before it."""
+    """The lookups read the message of the guess and the one before it."""
     looked: list[int] = []
 
     async def stored_ms(offset: int) -> int:
@@ -89,7 +89,7 @@ async def asked(made: SourceOptions, question: Callable[[Cluster], T]) -> T:
 
 
 async def test_queues_by_name_pattern_and_assignment(running: Peers) -> None:
-    """Of all brokers; topics of the system, of clusters and of groups are not selected."""
+    """Queues of all brokers are found; topics of the system, of clusters and of groups are not selected."""
     running.topics |= {"U": 1, "TBW102": 1, "c": 1, "broker-a": 1, "%RETRY%T": 1}
     a, b = "broker-a", "broker-b"
     named = await asked(options(running), lambda cluster: cluster.queues())
@@ -114,7 +114,7 @@ async def test_an_unreachable_broker_is_omitted(running: Peers) -> None:
 
 
 async def test_a_busy_broker_is_retried(running: Peers) -> None:
-    """As often as the option allows; other errors are raised at once."""
+    """The number of retries is that of the option; other errors are raised at once."""
     answers = [RemotingCommand.response(ResponseCode.SYSTEM_BUSY, "busy")] * 2
     usual = running.broker.handlers[RequestCode.GET_MAX_OFFSET]
     running.broker.on(RequestCode.GET_MAX_OFFSET, lambda *given: answers.pop() if answers else usual(*given))
@@ -141,7 +141,7 @@ async def test_a_commit_creates_its_group_by_a_pull(running: Peers) -> None:
 
 
 async def test_a_broker_address_by_its_name(running: Peers) -> None:
-    """As registered with the name server now; an unregistered broker is an error."""
+    """The address is the registered one; an unregistered broker is an error."""
     assert await broker_address(options(running), "broker-b") == running.brokers[1].address
     found = await asked(options(running), lambda cluster: cluster.addresses(["broker-a", "gone"]))
     assert found == {"broker-a": running.broker.address}

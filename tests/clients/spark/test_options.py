@@ -66,7 +66,7 @@ def test_options_of_spark_are_ignored() -> None:
 
 
 def test_secrets_are_hidden() -> None:
-    """In representations and in errors."""
+    """Neither representations nor errors contain the text."""
     made = parse(TABLE, {"nameServer": "n:1", "accessKey": "k-123", "secretKey": "s-456"})
     assert "k-123" not in repr(made)
     assert "s-456" not in f"{made.secret_key} {made.credentials()}"

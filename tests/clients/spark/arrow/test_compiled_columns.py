@@ -47,7 +47,7 @@ def records_in_common_layout(draw: Any) -> bytes:
 @given(st.lists(records_in_common_layout(), max_size=12), st.binary(max_size=120), st.randoms())
 @settings(max_examples=300, deadline=None)
 def test_records_in_the_common_layout_have_the_same_columns(parts: list[bytes], rest: bytes, chance: Any) -> None:
-    """For all records and for some of them, whatever bytes follow; each column is valid."""
+    """The columns of all records, and of some of them, are equal and valid, whatever bytes follow."""
     buffer = b"".join(parts) + rest
     positions = [sum(map(len, parts[:n])) for n in range(len(parts))]
     starts = np.array([at for at in positions if chance.random() < 0.9], np.int64)
@@ -63,7 +63,7 @@ def test_records_in_the_common_layout_have_the_same_columns(parts: list[bytes], 
 @given(st.lists(records_in_common_layout(), max_size=12), st.integers(0, 2000), st.integers(-3, 3))
 @settings(max_examples=100, deadline=None)
 def test_record_starts_are_the_same(parts: list[bytes], cut: int, shift: int) -> None:
-    """Also for a part of the buffer, and from a position without a record."""
+    """The result is the same for a part of the buffer, and from a position without a record."""
     buffer = b"".join(parts)
     begin, end = max(0, min(shift, len(buffer))), min(cut, len(buffer))
     assert record_starts(buffer, begin, end).tolist() == python_record_starts(buffer, begin, end).tolist()
@@ -92,7 +92,7 @@ def test_one_record_in_another_layout_disables_the_compiled_columns(other: dict[
 @given(st.lists(records_in_common_layout(), min_size=1, max_size=4), st.randoms())
 @settings(max_examples=200, deadline=None)
 def test_damaged_records_have_no_columns_or_the_same(parts: list[bytes], chance: Any) -> None:
-    """After flipped bytes, compiled columns equal those of the Python version, if there are any."""
+    """Bytes are flipped at random; compiled columns equal those of the Python version, if there are any."""
     buffer = bytearray(b"".join(parts))
     starts = np.array([sum(map(len, parts[:n])) for n in range(len(parts))], np.int64)
     for _ in range(chance.randint(1, 4)):

@@ -110,7 +110,7 @@ def test_marks_can_be_disabled(mq_broker: Any) -> None:
 
 
 def test_rows_of_a_group_keep_their_order_in_one_queue(mq_broker: Any) -> None:
-    """With small requests and many of them in flight, the order within a group is kept."""
+    """The order within a group is kept with small requests and many of them in flight."""
     few = options(mq_broker, batchRows="3", maxInFlight="16")
     write_partition(few, task(), batches(600, messageGroup=lambda n: f"g{n % 7}"))
     messages = stored(mq_broker)

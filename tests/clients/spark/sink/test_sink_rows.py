@@ -51,7 +51,7 @@ def test_bodies_of_every_arrow_type_are_bytes(kind: pa.DataType) -> None:
 
 
 def test_the_option_topic_overrides_the_column() -> None:
-    """With the option topic, all rows go there, including rows without a topic."""
+    """All rows go to the topic of the option, including rows without a topic."""
     columns = {"body": pa.array([b"1", b"2"]), "topic": pa.array(["A", None])}
     assert [row.message.topic for row in rows(columns, topic="T")] == ["T", "T"]
 

@@ -25,5 +25,5 @@ def test_adjacent_losses_are_logged_as_one(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_a_loss_with_an_unknown_end_is_described() -> None:
-    """For example of a deleted queue."""
+    """The number of lost messages of a deleted queue is unknown."""
     assert str(Loss(QUEUE, 3, None, "why")) == "T@b:0 from offset 3 on: why"

@@ -22,7 +22,7 @@ def test_equal_offsets_have_equal_texts() -> None:
 
 
 def test_an_offset_is_parsed_from_its_text() -> None:
-    """With and without starts."""
+    """Offsets with starts and without starts are equal to the original."""
     for offset in (Offset({A0: 1}, {A0: 0}), Offset({A0: 1}), Offset({})):
         assert Offset.of(json.loads(json.dumps(offset.to_dict()))) == offset
 

@@ -53,7 +53,7 @@ def test_pieces_are_returned_in_order_and_once(step: int) -> None:
 
 
 def test_an_unexpected_response_is_ignored() -> None:
-    """For example the response on a closed connection."""
+    """A response may arrive for a request of a closed connection."""
     window = PullWindow([Range(QUEUES[0], 0, 10)], 32)
     asked = window.next_slot()
     assert asked is not None
@@ -90,7 +90,7 @@ def test_a_window_without_ranges_is_finished() -> None:
     ],
 )
 def test_responses_are_interpreted(code: R, following: int, is_filtered: bool, kind: Kind, upto: int) -> None:
-    """For a slot [10, 42) in a range that ends at 100."""
+    """Each response code has its effect on a slot [10, 42) in a range that ends at 100."""
     found = verdict(code, following, slot(), is_filtered)
     assert (found.kind, found.upto) == (kind, upto)
     assert (found.why == DELETED) == (kind is Kind.LOST)

@@ -96,7 +96,7 @@ def found(broker: Broker, request: RemotingCommand, most: int = COUNT) -> Remoti
 
 
 async def test_ranges_are_read_in_order(cluster: Cluster, broker: Broker) -> None:
-    """From their begin to their end, and nothing else."""
+    """Each range is read from its begin to its end, and nothing else."""
     assert await read(cluster, *BOTH) == everything(*BOTH)
 
 
@@ -141,13 +141,13 @@ async def test_a_connection_that_breaks_is_opened_again(cluster: Cluster, broker
 
 
 async def test_a_broker_with_a_new_address_is_found_by_its_name(cluster: Cluster, broker: Broker) -> None:
-    """Also if the task was planned without an address."""
+    """The address is looked up, also if the task was planned without one."""
     assert await read(cluster, *BOTH, address="127.0.0.1:1") == everything(*BOTH)
     assert await read(cluster, *BOTH, address=None) == everything(*BOTH)
 
 
 async def test_a_broker_that_does_not_respond_fails_the_task(cluster: Cluster, broker: Broker) -> None:
-    """After the timeout; the error contains the broker's name."""
+    """The task fails after the timeout; the error contains the broker's name."""
     broker.on(RequestCode.PULL_MESSAGE, silence)
     with pytest.raises(ConnectionBroken, match=r"broker broker-a at .* timed out"):
         await read(cluster, *BOTH, brokerTimeoutMs="500", pullTimeoutMs="200")
@@ -170,7 +170,7 @@ async def test_pulls_are_retried_while_the_broker_is_busy(cluster: Cluster, brok
 
 
 async def test_a_rejected_pull_fails_with_its_remark(cluster: Cluster, broker: Broker) -> None:
-    """Without a retry."""
+    """A permanent error is not retried."""
     broker.on(RequestCode.PULL_MESSAGE, refuse(ResponseCode.NO_PERMISSION, "not you"))
     with pytest.raises(BrokerError, match=r"NO_PERMISSION \(16\): not you"):
         await read(cluster, *BOTH)

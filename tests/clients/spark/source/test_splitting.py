@@ -57,5 +57,5 @@ def test_splitting_is_proportional() -> None:
 
 
 def test_a_start_after_the_end_has_no_range() -> None:
-    """As in a first batch that is planned again from a later start."""
+    """A first batch that is planned again from a later start has such queues."""
     assert ranges_of({QUEUES[0]: 9, QUEUES[1]: 3}, {QUEUES[0]: 5, QUEUES[1]: 5}) == [Range(QUEUES[1], 3, 5)]

@@ -66,7 +66,7 @@ def planned(fake: Fake, **given: str) -> StreamPlan:
 
 
 def test_a_batch_begins_at_the_end_of_the_last_one() -> None:
-    """Without new messages, the last end is returned unchanged."""
+    """The last end is returned unchanged if there are no new messages."""
     fake = Fake({A0: (2, 5), B0: (0, 0)})
     plan = planned(fake)
     begin = plan.begin()
@@ -83,7 +83,7 @@ def test_a_batch_begins_at_the_end_of_the_last_one() -> None:
 
 
 def test_a_repeated_first_batch_has_the_same_ranges() -> None:
-    """Although the start is requested again and has changed, even beyond the logged end."""
+    """The ranges stay the same although Spark requests the start again, and it has moved even beyond the logged end."""
     fake = Fake({A0: (0, 5)})
     plan = planned(fake, startingOffsets="latest")
     begin = plan.begin()
@@ -110,7 +110,9 @@ def test_a_limit_is_shared_among_queues() -> None:
 
 
 def test_a_batch_waits_for_the_minimum() -> None:
-    """Until it is reached, or the delay has passed; not if all messages are requested."""
+    """The batch begins once the minimum is reached or the delay has passed; a request for all messages does not wait.
+
+    """
     fake = Fake({A0: (0, 5)})
     plan = planned(fake, minOffsetsPerTrigger="10", maxTriggerDelay="1s")
     begin = plan.begin()
@@ -120,7 +122,7 @@ def test_a_batch_waits_for_the_minimum() -> None:
 
 
 def test_available_now_reads_to_its_target() -> None:
-    """In batches of the limit; the minimum is ignored; a queue that was added since the last run is read, too."""
+    """Batches have the limit's size; the minimum is ignored; a queue that was added since the last run is read, too."""
     fake = Fake({A0: (0, 50)})
     before = planned(fake)
     start = before.latest(before.begin(), None, 0)
@@ -177,7 +179,7 @@ def test_a_briefly_missing_route_is_not_a_loss() -> None:
 
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_a_queue_missing_on_its_broker_counts_as_lost(fails: str) -> None:
-    """With failOnDataLoss an error with its name, otherwise the queue is dropped."""
+    """The query fails with the queue's name; without failOnDataLoss, the queue is dropped."""
     fake = Fake({A0: (0, 5), A1: (0, 5)})
     plan = planned(fake, failOnDataLoss=fails)
     start = plan.latest(plan.begin(), None, 0)
@@ -191,7 +193,7 @@ def test_a_queue_missing_on_its_broker_counts_as_lost(fails: str) -> None:
 
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_a_shorter_queue_is_read_from_its_first_offset(fails: str) -> None:
-    """Or the query fails; the new messages are read from the first one."""
+    """The query fails; without failOnDataLoss, the new messages are read from the first one."""
     fake = Fake({A0: (0, 9)})
     plan = planned(fake, failOnDataLoss=fails)
     start = plan.latest(plan.begin(), None, 0)
@@ -205,7 +207,7 @@ def test_a_shorter_queue_is_read_from_its_first_offset(fails: str) -> None:
 
 
 def test_a_new_queue_is_added_once_it_has_messages() -> None:
-    """At its first offset, which the end of that batch contains."""
+    """Reading begins at the queue's first offset, which the end of that batch contains."""
     fake = Fake({A0: (0, 5)})
     plan = planned(fake)
     start = plan.latest(plan.begin(), None, 0)
@@ -218,7 +220,7 @@ def test_a_new_queue_is_added_once_it_has_messages() -> None:
 
 
 def test_unselected_queues_are_dropped_without_a_loss() -> None:
-    """For example after a restart with another pattern."""
+    """The pattern may change at a restart."""
     fake = Fake({A0: (0, 5)})
     start = Offset({A0: 2, MessageQueue("Old", "a", 0): 7}).to_dict()
     assert Offset.of(planned(fake).latest(start, None, 0)).ends == {A0: 5}

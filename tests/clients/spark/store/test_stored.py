@@ -293,7 +293,7 @@ def test_an_invalid_store_is_reported(tmp_path: Path) -> None:
 
 
 def test_an_empty_store_has_no_rows(tmp_path: Path) -> None:
-    """Without a message, no task is planned."""
+    """No task is planned for a store without messages."""
     with opened(tmp_path):
         pass
     for options in ({}, {"partition_by": "queue"}, {"topics": ("T",)}):

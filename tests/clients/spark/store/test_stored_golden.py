@@ -78,7 +78,7 @@ def test_reserved_topics_are_read_by_name_only(golden: Golden) -> None:
 
 
 def test_times_select_messages(golden: Golden) -> None:
-    """From a time, before a time, between two times: compared with store timestamps, by segment, topic and queue."""
+    """Rows from a time, before a time and between two times equal those selected by store timestamp."""
     records = served(golden)
     times = sorted({record.store_timestamp for record in records})
     middle = times[len(times) // 2]
@@ -121,7 +121,7 @@ def test_topics_with_batch_queues_are_reported(tmp_path: Path) -> None:
 
 
 def test_batch_records_of_a_log_without_queues_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If only the record itself shows that it has many messages, the gap must not be silent."""
+    """The gap must not be silent if only the record itself shows that it has many messages."""
     golden = golden_store("5.3.3", "clean", tmp_path)
     batches = [one for one in everything(golden.root) if one.sys_flag & INNER_BATCH == INNER_BATCH]
     assert batches
