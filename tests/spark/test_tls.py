@@ -16,9 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 def test_rows_are_written_and_read_over_tls(spark: SparkSession, tmp_path: Path) -> None:
-    """The query succeeds with the authority's file and a certificate; without the file it fails with a certificate error.
-
-    """
+    """The query succeeds with the authority's file and a client certificate, and fails without the file."""
     made = Certificates(tmp_path)
     server, own = made.issue("server"), made.issue("own", password="geheim")
     settings = {

@@ -110,9 +110,7 @@ def test_a_limit_is_shared_among_queues() -> None:
 
 
 def test_a_batch_waits_for_the_minimum() -> None:
-    """The batch begins once the minimum is reached or the delay has passed; a request for all messages does not wait.
-
-    """
+    """A batch begins once the minimum is reached or the delay has passed; a request for everything does not wait."""
     fake = Fake({A0: (0, 5)})
     plan = planned(fake, minOffsetsPerTrigger="10", maxTriggerDelay="1s")
     begin = plan.begin()
