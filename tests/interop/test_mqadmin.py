@@ -95,8 +95,12 @@ class Environment:
         return int(self.route(topic)["queueDatas"][0]["perm"])
 
     def offsets(self, group: str = GROUP) -> dict[str, tuple[str, str]]:
-        """Return, by queue, the broker's and the group's offset."""
-        rows = self.run("consumerProgress", "-g", group).rows
+        """Return, by queue, the broker's and the group's offset; nothing if the group has not committed any yet."""
+        output = self.mqadmin.run("consumerProgress", "-g", group)
+        if "CODE: 206" in output.text:
+            return {}
+        assert "SubCommandException" not in output.text, output.text
+        rows = output.rows
         return {queue: (end, at) for topic, _, queue, end, at, *_ in rows if topic == TOPIC}
 
 
