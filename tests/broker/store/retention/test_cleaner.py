@@ -22,7 +22,8 @@ SEGMENTS = 6
 
 def filled(root: Path, segments: int = SEGMENTS, **settings: Any) -> Opened:
     """Return a store with that many segments, last modified now, in one queue of 20 units per file."""
-    defaults: dict[str, Any] = {"delete_when": ALL_DAY, "flush_interval_commit_log": 1}
+    flush_at_once = {"flush_interval_commit_log": 1, "flush_commit_log_least_pages": 0}
+    defaults: dict[str, Any] = {"delete_when": ALL_DAY, **flush_at_once}
     it = Opened(root, **defaults | settings)
     for _ in range(7 * segments):
         it.put(message(BODY))
