@@ -142,14 +142,15 @@ class TimerDelivery:
         self._files.finish(self._now_ms(), self.check())
 
     async def _finish_slot(self) -> None:
-        while self._slot is not None:
+        """Deliver the rest of the current slot: after a restart the slot would be delivered from its beginning."""
+        while self._slot is not None and self._store.is_writable:
+            wait_ms = 0
             try:
                 next_ms = self.step(self._now_ms())
-                if next_ms is not None and next_ms > self._now_ms():
-                    return
+                wait_ms = RETRY_MS if next_ms is not None and next_ms > self._now_ms() else 0
             except ColdRead as cold:
                 await self._fetch(cold)
-            await asyncio.sleep(0)
+            await asyncio.sleep(wait_ms / 1000)
 
     def close(self) -> None:
         """Close the files that `load` has opened; nothing is written."""

@@ -270,6 +270,25 @@ def test_a_put_that_the_store_rejects_is_repeated(it: Opened) -> None:
     stop(it, running.timers)
 
 
+def test_a_stop_finishes_the_slot_although_the_disk_is_behind(it: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop in the middle of a slot waits for the store: the next start delivers no message a second time."""
+    timers = loaded(it)
+    bodies = [b"%d" % n for n in range(100)]
+    it.put(*(timed(body, BEGIN + 1_000) for body in bodies))
+    it.clock.now_ms = BEGIN + 2_000
+    while not it.bodies():
+        timers.delivery.step(it.clock.now_ms)
+    assert len(it.bodies()) < 100
+    behind = iter([True, True])
+    monkeypatch.setattr(type(it.store), "is_flush_behind", property(lambda _: next(behind, False)))
+    stop(it, timers)
+    assert it.bodies() == bodies
+    again = loaded(it)
+    run(it, again, BEGIN + 10_000)
+    assert it.bodies() == bodies
+    stop(it, again)
+
+
 def test_a_failed_write_to_the_timer_log_is_repeated(it: Opened) -> None:
     """The message is put on the wheel later; meanwhile others are rejected, with the reason."""
     running = Running(it)
