@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from skylarkmq.broker.store.cold_reads import ColdRead
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.read.cold_reads import ColdRead
 
 T = TypeVar("T")
 

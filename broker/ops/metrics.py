@@ -48,8 +48,8 @@ from skylarkmq.broker.ops.scrape import Scrape
 from skylarkmq.broker.ops.steps import Collector
 from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
+from skylarkmq.broker.store.cold_reads import ColdRead
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.protocol.codes import VERSION, VERSION_NAME
 
 

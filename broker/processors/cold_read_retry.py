@@ -11,8 +11,8 @@ from collections.abc import Awaitable
 
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
+from skylarkmq.broker.store.cold_reads import ColdRead
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.protocol.command import RemotingCommand
 
 

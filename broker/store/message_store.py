@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from skylarkmq.broker.store.cold_reads import ColdRead
 from skylarkmq.broker.store.config import StoreConfig, parse_delay_levels
 from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.errors import LoadStopped, LostBytesError, refused_by_disk
@@ -37,7 +38,6 @@ from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.files import QueueFiles
 from skylarkmq.broker.store.queue.offset_by_time import Boundary
 from skylarkmq.broker.store.queue.table import QueueTable
-from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.broker.store.read.property_filters import PropertyTest, Wanted
 from skylarkmq.broker.store.read.queue_reads import GetResult, ReadAhead
 from skylarkmq.broker.store.read.store_reader import StoreReader

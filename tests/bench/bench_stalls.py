@@ -31,9 +31,9 @@ from pathlib import Path
 
 import uvloop
 
+from skylarkmq.broker.store.cold_reads import ColdRead
 from skylarkmq.broker.store.config import StoreConfig
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.read.cold_reads import ColdRead
 from tests.bench.filled_store import TOPIC, append, now_ms, write_store
 
 STALL_S = 0.010

@@ -29,8 +29,8 @@ import msgspec
 from skylarkmq.broker.delivery.delay.level import LATENESS_BOUNDS_S, DelayLevel, DelayLevelStatistics
 from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
 from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.store.cold_reads import ColdRead
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.protocol.codes import SystemTopic
 
 LONGEST_SLEEP_MS: Final = 1_000

@@ -32,9 +32,9 @@ from skylarkmq.broker.delivery.delay.delivery import (
 from skylarkmq.broker.delivery.timer.enqueue import Enqueue, EnqueueStatistics
 from skylarkmq.broker.delivery.timer.pending_counts import PendingCounts
 from skylarkmq.broker.delivery.timer.slot_delivery import SlotDelivery, SlotDeliveryStatistics, Tally
+from skylarkmq.broker.store.cold_reads import ColdRead
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.broker.store.timer.files import RETRY_MS as RETRY_WRITE_MS
 from skylarkmq.broker.store.timer.files import TimerFiles, TimerFilesStatistics
 from skylarkmq.broker.store.timer.flush_round import WriteRefused

@@ -28,9 +28,9 @@ from skylarkmq.broker.delivery.message_type import special_type
 from skylarkmq.broker.delivery.timer.pending_counts import PendingCounts
 from skylarkmq.broker.delivery.timer.restored_message import deliver, roll
 from skylarkmq.broker.histogram import Histogram
+from skylarkmq.broker.store.cold_reads import ColdRead
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.broker.store.timer.timer_log import TimerLog
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.message import PropertyName, property_value

@@ -35,8 +35,8 @@ from skylarkmq.broker.remoting.admission import memory_of
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor, error_response
 from skylarkmq.broker.remoting.request_latency import Latencies
+from skylarkmq.broker.store.cold_reads import ColdRead
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.broker.store.read.property_filters import PropertyTest
 from skylarkmq.broker.store.read.queue_reads import GetResult, GetStatus
 from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode

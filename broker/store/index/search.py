@@ -16,8 +16,8 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
+from skylarkmq.broker.store.cold_reads import ColdRead
 from skylarkmq.broker.store.index.file import IndexFile
-from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.protocol.disk import INDEX_ITEM, INDEX_ITEM_SIZE, INDEX_SLOT_SIZE
 
 SLICE_ITEMS: Final = 256  # takes about 0.5 ms

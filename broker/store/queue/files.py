@@ -21,10 +21,10 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.store.cold_reads import ColdReads
 from skylarkmq.broker.store.disk import NO_DESCRIPTORS, Data, Disk
 from skylarkmq.broker.store.io_thread import Helper
 from skylarkmq.broker.store.queue.paths import QueuePaths
-from skylarkmq.broker.store.read.cold_reads import ColdReads
 from skylarkmq.protocol.disk import parse_offset_file_name
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ Source: docs/formats.md, "Offset by time".
 from enum import Enum
 from functools import partial
 
+from skylarkmq.broker.store.cold_reads import ColdReads
 from skylarkmq.broker.store.log.commit_log import CommitLog
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
-from skylarkmq.broker.store.read.cold_reads import ColdReads
 from skylarkmq.broker.store.read.log_reads import LogReads
 from skylarkmq.protocol.disk import FILLER_RECORD_SIZE
 from skylarkmq.protocol.record_fields import store_timestamp_at

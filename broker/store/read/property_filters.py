@@ -11,8 +11,8 @@ Unreadable records pass the test: the delivery reports the error. Source: docs/f
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
+from skylarkmq.broker.store.cold_reads import ColdRead, ColdReads
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
-from skylarkmq.broker.store.read.cold_reads import ColdRead, ColdReads
 from skylarkmq.broker.store.read.log_reads import LogReads
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
 from skylarkmq.protocol.record_fields import properties_of

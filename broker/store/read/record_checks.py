@@ -24,10 +24,10 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.store.cold_reads import ColdReads
 from skylarkmq.broker.store.log.commit_log import CommitLog
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX
-from skylarkmq.broker.store.read.cold_reads import ColdReads
 from skylarkmq.broker.store.read.log_reads import Copy, LogReads
 from skylarkmq.broker.store.read.verified_ranges import VerifiedRanges, VerifiedStatistics
 from skylarkmq.protocol.record import SMALLEST_RECORD, Damaged, Record, parse

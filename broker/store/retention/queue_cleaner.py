@@ -15,13 +15,13 @@ from typing import Any, Final
 
 import msgspec
 
+from skylarkmq.broker.store.cold_reads import ColdRead
 from skylarkmq.broker.store.config import StoreConfig
 from skylarkmq.broker.store.io_thread import Helper
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.files import QueueFiles
 from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX
 from skylarkmq.broker.store.queue.table import QueueTable
-from skylarkmq.broker.store.read.cold_reads import ColdRead
 from skylarkmq.broker.store.read.store_reader import StoreReader
 
 log = logging.getLogger(__name__)

@@ -24,10 +24,10 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
+from skylarkmq.broker.store.cold_reads import ColdReads
 from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.flush.flusher import Flusher, Syncable, Target
 from skylarkmq.broker.store.queue.files import DirtyDirectory
-from skylarkmq.broker.store.read.cold_reads import ColdReads
 from skylarkmq.broker.store.timer.flush_round import CheckWrite, RoundWrite, WriteRefused
 from skylarkmq.broker.store.timer.timer_log import TimerLog
 from skylarkmq.broker.store.timer.wheel import EMPTY, Slot, TimerWheel, WheelWrite

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
-from skylarkmq.broker.store.read.cold_reads import ColdRead, Range
+from skylarkmq.broker.store.cold_reads import ColdRead, Range
 from tests.harness.stores import message, opened
 
 

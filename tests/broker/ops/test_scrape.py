@@ -13,7 +13,7 @@ from skylarkmq.broker.ops import scrape as scrape_module
 from skylarkmq.broker.ops.catalogue import CATALOGUE
 from skylarkmq.broker.ops.scrape import OVERFLOW, PIECE_SAMPLES, Scrape
 from skylarkmq.broker.ops.steps import Collector, Step, Value, retry_cold_reads
-from skylarkmq.broker.store.read.cold_reads import ColdRead, Range
+from skylarkmq.broker.store.cold_reads import ColdRead, Range
 
 CONSTANTS = {name: "x" for row in CATALOGUE.values() for name in row.scope.labels}
 COLD = ColdRead(Range("/queue", 0, 20))

@@ -74,7 +74,7 @@ def test_a_failing_disk_fails_only_cold_reads(tmp_path: Path, monkeypatch: pytes
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         with monkeypatch.context() as failing:
-            failing.setattr("skylarkmq.broker.store.read.cold_reads.os.preadv", refuse)
+            failing.setattr("skylarkmq.broker.store.cold_reads.os.preadv", refuse)
             with pytest.raises(OSError, match="Input/output error"):
                 it.store.get("T", 0, 0, 3)
             it.put(message(b"later"))

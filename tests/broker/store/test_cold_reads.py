@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.store.read.cold_reads import ColdRead, ColdReads
+from skylarkmq.broker.store.cold_reads import ColdRead, ColdReads
 from tests.harness.cold_files import ColdFiles
 
 
