@@ -13,8 +13,9 @@ import threading
 from types import TracebackType
 from typing import Any, Self
 
+from skylarkmq.broker.store import cold_reads
 from skylarkmq.broker.store.log.mapped_file import MappedFile
-from skylarkmq.broker.store.read import cold_reads, residency
+from skylarkmq.broker.store.read import residency
 
 
 class ColdFiles:
