@@ -1,4 +1,4 @@
-"""The blocking shell, against a broker in this process."""
+"""`skylarkmq.blocking`, against a broker in this process."""
 
 import inspect
 import signal
@@ -33,8 +33,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
         yield broker
 
 
-def test_a_script_sends_and_reads(broker: InProcessBroker) -> None:
-    """Without a loop of its own."""
+def test_a_script_sends_and_consumes(broker: InProcessBroker) -> None:
+    """Without an event loop."""
     with (
         blocking.Producer("p", namesrv=broker.namesrv) as producer,
         blocking.PullConsumer("g", namesrv=broker.namesrv, consume_from=ConsumeFrom.FIRST) as consumer,
@@ -52,7 +52,7 @@ def test_a_script_sends_and_reads(broker: InProcessBroker) -> None:
 
 
 def test_handlers_and_transactions_are_plain_functions(broker: InProcessBroker) -> None:
-    """They run in threads, and may block."""
+    """They run in threads, so they may block."""
     seen: SimpleQueue[MessageExt] = SimpleQueue()
     with (
         blocking.PushConsumer(
@@ -72,8 +72,8 @@ def test_handlers_and_transactions_are_plain_functions(broker: InProcessBroker) 
         assert (got.body, got.msg_id) == (b"seat 1", result.transaction_id)
 
 
-def test_operators_have_a_shell_too(broker: InProcessBroker) -> None:
-    """Coroutines of Admin by their names; errors are those of the asyncio class."""
+def test_admin_has_blocking_calls(broker: InProcessBroker) -> None:
+    """With the names and errors of the asyncio class."""
     with blocking.Admin(namesrv=broker.namesrv) as admin, blocking.Producer("p", namesrv=broker.namesrv) as producer:
         admin.create_topic("Made", queues=3)
         assert len(admin.queues("Made")) == 3
@@ -91,8 +91,8 @@ def test_operators_have_a_shell_too(broker: InProcessBroker) -> None:
         assert admin.masters() == {"broker-a": broker.address}
 
 
-def test_a_reader_goes_where_it_wants(broker: InProcessBroker) -> None:
-    """Back, ahead, and not at all while it is paused; what was committed is told."""
+def test_a_pull_consumer_seeks_pauses_and_commits(broker: InProcessBroker) -> None:
+    """Back and ahead; a paused queue returns no message."""
     with (
         blocking.Producer("p", namesrv=broker.namesrv) as producer,
         blocking.PullConsumer("walker", namesrv=broker.namesrv, auto_commit=False) as consumer,
@@ -106,7 +106,7 @@ def test_a_reader_goes_where_it_wants(broker: InProcessBroker) -> None:
         assert consumer.assignment == (queue,)
         assert consumer.seek_to_begin(queue) == 0
         assert [message.body for message in consumer.poll(2, timeout_s=10)] == [b"0", b"1"]
-        assert consumer.committed(queue) == 0  # nothing yet, but the first message is still there
+        assert consumer.committed(queue) == 0  # no commit yet, but the first message still exists
         consumer.commit()
         assert consumer.committed(queue) == 2
         consumer.pause(queue)
@@ -119,7 +119,7 @@ def test_a_reader_goes_where_it_wants(broker: InProcessBroker) -> None:
 
 
 def test_a_loop_ends_when_another_thread_stops_it(broker: InProcessBroker) -> None:
-    """And whoever waits for the stop goes on."""
+    """`wait_stopped` returns, too."""
     with blocking.Producer("p", namesrv=broker.namesrv) as producer:
         producer.send(Message("Loops", b"x"))
     consumer = blocking.PushConsumer("looper", namesrv=broker.namesrv, consume_from=ConsumeFrom.FIRST, auto_ack=True)
@@ -141,8 +141,8 @@ def test_a_loop_ends_when_another_thread_stops_it(broker: InProcessBroker) -> No
         assert not thread.is_alive()
 
 
-def test_as_many_handlers_run_as_were_asked_for(broker: InProcessBroker) -> None:
-    """Each in a thread, however few the processors are."""
+def test_concurrency_is_the_number_of_handler_threads(broker: InProcessBroker) -> None:
+    """Independent of the number of processors."""
     together = threading.Barrier(30)
 
     def handle(_: MessageExt) -> None:
@@ -187,7 +187,7 @@ print("stopped", flush=True)
 
 
 def test_an_interrupt_stops_a_script_in_order(broker: InProcessBroker) -> None:
-    """Ctrl-C ends the wait; behind the block the offset is committed."""
+    """Ctrl-C ends the wait. After the block the offset is committed."""
     with blocking.Producer("p", namesrv=broker.namesrv) as producer, blocking.Admin(namesrv=broker.namesrv) as admin:
         sent = producer.send(Message("Interrupts", b"x"))
         script = subprocess.Popen(
@@ -212,8 +212,8 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("original", "shell"), PAIRS, ids=lambda kind: kind.__module__ + "." + kind.__name__)
-def test_the_shell_has_all_that_the_original_has(original: type, shell: type) -> None:
-    """Methods and properties by name, with the same arguments; loops; and the same options at the making."""
+def test_a_blocking_class_has_the_methods_of_the_original(original: type, shell: type) -> None:
+    """Methods and properties, with the same arguments; also loops."""
 
     def public(kind: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}

@@ -1,4 +1,4 @@
-"""The dialect of requests: JSON, until the broker has said in its answer to a heartbeat that it knows another one."""
+"""The dialect of requests: JSON, until the response to a heartbeat announces another one."""
 
 from skylarkmq import Client, Message, Producer, SendStatus
 from skylarkmq.clients.consuming.queue_calls import QueueCalls
@@ -15,7 +15,7 @@ ANNOUNCEMENT = {ANNOUNCED_BY: ANNOUNCED_AS}
 
 
 async def dialects(peer: Peer, client: Client) -> list[int]:
-    """Of the first heartbeat, and of what follows it on the same connection."""
+    """Return the dialects of the first heartbeat, and of later requests on the same connection."""
     peer.on(RequestCode.GET_MAX_OFFSET, {"offset": "7"})
     answer = await client.ask(peer.address, RequestCode.GET_MAX_OFFSET)
     assert answer.ext_fields() == {"offset": "7"}
@@ -25,8 +25,8 @@ async def dialects(peer: Peer, client: Client) -> list[int]:
     return [request.dialect for request in peer.requests]
 
 
-async def test_a_broker_of_ours_is_spoken_to_in_its_own_dialect() -> None:
-    """The heartbeat that opens a connection is JSON; what comes behind its answer is not, nor are the answers."""
+async def test_requests_to_this_broker_use_its_dialect() -> None:
+    """The first heartbeat of a connection is JSON; requests after its response are not, nor are the responses."""
     async with peers(1) as (peer,):
         peer.on(RequestCode.HEART_BEAT, ANNOUNCEMENT)
         client = Client(peer.address)
@@ -34,8 +34,8 @@ async def test_a_broker_of_ours_is_spoken_to_in_its_own_dialect() -> None:
         await client.close()
 
 
-async def test_any_other_broker_is_spoken_to_in_json() -> None:
-    """RocketMQ's brokers announce nothing, or who knows what, and get JSON."""
+async def test_requests_to_other_brokers_are_json() -> None:
+    """Also if a broker announces an unknown dialect."""
     for told in ({}, {ANNOUNCED_BY: "CBOR"}, {"IS_SUB_CHANGE": "true"}):
         async with peers(1) as (peer,):
             peer.on(RequestCode.HEART_BEAT, told)
@@ -44,8 +44,8 @@ async def test_any_other_broker_is_spoken_to_in_json() -> None:
             await client.close()
 
 
-async def test_sends_and_pulls_change_over_with_the_rest() -> None:
-    """As soon as the broker has said so, and for as long as it does: after a reconnect to one that does not, not."""
+async def test_sends_and_pulls_use_the_announced_dialect() -> None:
+    """From its announcement on; after a reconnect only if it is announced again."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         cluster.broker.on(RequestCode.PULL_MESSAGE, {"nextBeginOffset": "7"})
         for announced, dialect in ((ANNOUNCEMENT, MSGPACK), ({}, JSON)):
@@ -67,8 +67,8 @@ async def test_sends_and_pulls_change_over_with_the_rest() -> None:
             (await producer.client.brokers.get(cluster.broker.address)).close()
 
 
-async def test_each_connection_has_its_own() -> None:
-    """A connection begins in JSON whatever the one before it spoke; name servers get nothing else."""
+async def test_each_connection_has_its_own_dialect() -> None:
+    """A new connection begins with JSON; requests to name servers are always JSON."""
     async with peers(2) as (peer, name_server):
         peer.on(RequestCode.HEART_BEAT, ANNOUNCEMENT)
         client = Client(name_server.address)

@@ -1,4 +1,4 @@
-"""RocketMQ's traces: what they say, and that they hold up nothing."""
+"""Message traces of RocketMQ: their content, and that they do not delay sends."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ PLACE = encode_offset_id(encode_host("127.0.0.1", 10911), 7)
 
 
 def traced(cluster: Cluster) -> list[list[str]]:
-    """The fields of all records in the trace topic."""
+    """Return the fields of all records in the trace topic."""
     bodies = [
         bytes(request.body).decode()
         for request in cluster.broker.asked(RequestCode.SEND_MESSAGE_V2)
@@ -53,8 +53,8 @@ def stored(**more: str) -> dict[str, str]:
     return {"msgId": PLACE, "queueId": "0", "queueOffset": "0"} | more
 
 
-async def test_sends_and_calls_leave_traces() -> None:
-    """Who sent what and where, how long it took; each call, before and behind; found by id and key."""
+async def test_sends_and_handler_calls_are_traced() -> None:
+    """With producer, topic, broker and time; two records for each call; found by id and key."""
 
     async def handler(message: MessageExt) -> Later | None:
         return LATER if message.body == b"bad" else None
@@ -101,8 +101,8 @@ async def test_sends_and_calls_leave_traces() -> None:
         assert {"ID-good", "ID-bad", "k1", "k2", sent.msg_id} == {key for row in keys for key in row}
 
 
-async def test_each_message_of_a_batch_leaves_one() -> None:
-    """With its own ids."""
+async def test_each_message_of_a_batch_is_traced() -> None:
+    """With its ids."""
     async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv, trace=True) as producer:
         cluster.topics = {"T": 1, TRACE: 1}
         (result,) = await producer.send_batch([Message("T", b"%d" % n) for n in range(3)])
@@ -112,8 +112,8 @@ async def test_each_message_of_a_batch_leaves_one() -> None:
         assert [row[12] for row in rows] == result.offset_msg_id.split(",")
 
 
-async def test_a_transaction_leaves_its_end() -> None:
-    """A half message, and what became of it."""
+async def test_the_end_of_a_transaction_is_traced() -> None:
+    """After its half message."""
 
     async def commit(_: str) -> TransactionState:
         return TransactionState.COMMIT
@@ -133,8 +133,8 @@ async def test_a_transaction_leaves_its_end() -> None:
         assert end[9:] == ["1", "TX", "COMMIT_MESSAGE", "false"]
 
 
-async def test_a_broker_may_want_none() -> None:
-    """traceOn=false, told with each answer; the message itself may say so too."""
+async def test_a_broker_can_disable_traces() -> None:
+    """By traceOn=false in its responses, or in the properties of a message."""
 
     async def handler(_: MessageExt) -> None: ...
 
@@ -155,7 +155,7 @@ async def test_a_broker_may_want_none() -> None:
 
 
 async def test_traces_that_cannot_be_sent_are_lost_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """And the sends that they are of do not notice."""
+    """The traced sends succeed."""
     async with running_cluster() as cluster:
         cluster.topics = {"T": 1, TRACE: 1}
         answer = cluster.broker.handlers[RequestCode.SEND_MESSAGE_V2]
@@ -172,8 +172,8 @@ async def test_traces_that_cannot_be_sent_are_lost_with_a_warning(caplog: pytest
         assert "trace not sent, it is lost" in caplog.text
 
 
-async def test_what_comes_too_fast_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """Counted, with one warning."""
+async def test_records_above_the_limit_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    """They are counted, with one warning."""
     async with running_cluster() as cluster, Client(cluster.namesrv) as client:
         tracing = Tracing(client, "p", unique_ids(client))
         result = SendResult(SendStatus.OK, "ID", PLACE, MessageQueue("T", "broker-a", 0), 0)
@@ -184,8 +184,8 @@ async def test_what_comes_too_fast_is_dropped(caplog: pytest.LogCaptureFixture) 
         assert caplog.text.count("traces dropped") == 1
 
 
-def test_a_record_does_not_end_with_nothing() -> None:
-    """RocketMQ's readers forget empty fields at the end, and stumble."""
+def test_a_record_does_not_end_with_an_empty_field() -> None:
+    """RocketMQ drops empty fields at the end, and cannot decode the record."""
     place, message = Place("g", "r"), received()
     for record in (
         records.begun(message, place, "REQ", 1),
@@ -196,8 +196,8 @@ def test_a_record_does_not_end_with_nothing() -> None:
     assert records.begun(message, place, "REQ", 1).text == "SubBefore\x011\x01r\x01g\x01REQ\x01ID\x010\x01null\x02"
 
 
-def test_records_are_put_together_as_far_as_they_fit() -> None:
-    """All of them, in their order, within the limits of bodies and keys."""
+def test_records_are_combined_up_to_the_limits() -> None:
+    """All records, in order, within the limits of bodies and keys."""
     every = [
         records.sent(
             Message("T", b"", keys=[f"key-{n}"]),

@@ -18,8 +18,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
         yield broker
 
 
-async def test_topics_are_made_listed_and_deleted(broker: InProcessBroker) -> None:
-    """On all brokers or on those that are named; a broker that is not there is told."""
+async def test_topics_are_created_listed_and_deleted(broker: InProcessBroker) -> None:
+    """On all brokers or on named ones; an unknown broker is an error."""
     async with Admin(namesrv=broker.namesrv) as admin:
         await admin.create_topic("A", queues=3)
         await admin.create_topic("B", queues=1, brokers=["broker-a"])
@@ -31,8 +31,8 @@ async def test_topics_are_made_listed_and_deleted(broker: InProcessBroker) -> No
         assert "A" not in await admin.topics()
 
 
-async def test_groups_are_made_listed_and_deleted(broker: InProcessBroker) -> None:
-    """With their settings; members are told by client id, and a group without any by an error."""
+async def test_groups_are_created_listed_and_deleted(broker: InProcessBroker) -> None:
+    """With their settings; members have their client ids, and a group without members is an error."""
     async with Admin(namesrv=broker.namesrv) as admin:
         await admin.create_group(SubscriptionGroupConfig("made", retry_max_times=3))
         assert (await admin.groups())["made"].retry_max_times == 3
@@ -43,7 +43,7 @@ async def test_groups_are_made_listed_and_deleted(broker: InProcessBroker) -> No
 
 
 async def test_messages_are_found_by_key_id_and_time(broker: InProcessBroker) -> None:
-    """Inflated, in the order of their times, and nothing else with the same hash."""
+    """Inflated, in the order of their store times, without other keys of the same hash."""
     begun = datetime.now(UTC) - timedelta(seconds=1)
     async with Admin(namesrv=broker.namesrv) as admin, Producer("p", namesrv=broker.namesrv) as producer:
         await admin.create_topic("Found", queues=2)
@@ -62,8 +62,8 @@ async def test_messages_are_found_by_key_id_and_time(broker: InProcessBroker) ->
             await admin.message_of_id("not an id")
 
 
-async def test_a_group_is_moved_while_it_runs(broker: InProcessBroker) -> None:
-    """Back to a time, and its lag is told; its members consume again."""
+async def test_the_offsets_of_a_running_group_are_reset(broker: InProcessBroker) -> None:
+    """To a time: its lag grows, and its members consume again."""
     seen: list[bytes] = []
 
     async def handler(message: MessageExt) -> None:

@@ -10,7 +10,7 @@ from tests.clients.peer import until
 
 
 async def test_a_failing_step_is_logged_and_the_next_one_runs(caplog: pytest.LogCaptureFixture) -> None:
-    """An exception ends the round, not the task."""
+    """An exception ends the step, not the task."""
     rounds: list[int] = []
 
     async def step() -> float | None:
@@ -27,8 +27,8 @@ async def test_a_failing_step_is_logged_and_the_next_one_runs(caplog: pytest.Log
     await background.stop()
 
 
-async def test_soon_during_a_round_is_not_lost() -> None:
-    """What changed while a step ran is looked at by another one."""
+async def test_soon_during_a_step_is_not_lost() -> None:
+    """Another step follows."""
     gate = asyncio.Event()
     rounds: list[None] = []
 
@@ -45,8 +45,8 @@ async def test_soon_during_a_round_is_not_lost() -> None:
     await background.stop()
 
 
-async def test_a_step_may_ask_for_another_pause() -> None:
-    """Whatever it returns is the time to the next round."""
+async def test_a_step_may_return_its_pause() -> None:
+    """The result is the time to the next step, in seconds."""
     rounds: list[None] = []
 
     async def step() -> float | None:
@@ -60,7 +60,7 @@ async def test_a_step_may_ask_for_another_pause() -> None:
 
 
 async def test_a_failed_task_is_logged_under_its_name(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing ends silently."""
+    """No task fails without a log line."""
 
     async def fail() -> None:
         raise ValueError("broken")
@@ -72,7 +72,7 @@ async def test_a_failed_task_is_logged_under_its_name(caplog: pytest.LogCaptureF
 
 
 async def test_stop_waits_until_the_tasks_are_gone() -> None:
-    """A cancelled task may still clean up, and stop waits for it."""
+    """A canceled task may still clean up, and `stop` waits for it."""
     cleaned: list[None] = []
 
     async def task() -> None:

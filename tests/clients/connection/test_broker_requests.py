@@ -1,4 +1,4 @@
-"""What a broker asks of a client, and what it hears."""
+"""Requests of a broker to a client, and the responses."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 class Reader:
-    """A handler that keeps what it got."""
+    """A handler that keeps its messages."""
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []
@@ -56,8 +56,8 @@ def reset(offset: int, group: str = "g") -> RemotingCommand:
     )
 
 
-async def test_a_reset_while_running_goes_on_at_the_new_offset() -> None:
-    """220: what was consumed comes again from there, and the offset is the group's."""
+async def test_a_reset_of_a_running_consumer_continues_at_the_new_offset() -> None:
+    """RESET_CONSUMER_CLIENT_OFFSET (220): messages from there are delivered again, and the offset is committed."""
     reader = Reader()
     async with running_cluster() as cluster, push(cluster, reader) as consumer:
         await consumer.subscribe("T")
@@ -72,21 +72,21 @@ async def test_a_reset_while_running_goes_on_at_the_new_offset() -> None:
 
 
 async def test_a_reset_of_an_orderly_queue_waits_for_the_running_message() -> None:
-    """Two handlers at once in one queue would be out of order."""
+    """Two handlers at once would break the order of the queue."""
     reader = Reader()
     reader.gate.clear()
     async with running_cluster() as cluster, push(cluster, reader, orderly=True) as consumer:
         await consumer.subscribe("T")
         await until(lambda: reader.seen == [b"0"])
         cluster.broker.connections[0].send(reset(2))
-        await cluster.broker.call(RemotingCommand.request(999))  # answered, so the reset has come
+        await cluster.broker.call(RemotingCommand.request(999))  # its response shows that the reset has arrived
         assert reader.seen == [b"0"]
         reader.gate.set()
         await until(lambda: reader.seen == [b"0", b"2"])
 
 
-async def test_positions_are_told_by_queue() -> None:
-    """221."""
+async def test_positions_are_returned_by_queue() -> None:
+    """GET_CONSUMER_STATUS_FROM_CLIENT (221)."""
     async with running_cluster() as cluster, push(cluster, Reader()) as consumer:
         await consumer.subscribe("T")
         await cluster.wait_committed("g", "T", {0: 3})
@@ -96,7 +96,7 @@ async def test_positions_are_told_by_queue() -> None:
 
 
 async def test_running_info_has_settings_subscriptions_and_queues() -> None:
-    """307, with stacks if they are wanted; a group that is not here is told by code 1."""
+    """GET_CONSUMER_RUNNING_INFO (307), with stacks if requested; SYSTEM_ERROR (1) for an unknown group."""
     reader = Reader()
     reader.gate.clear()
     async with running_cluster() as cluster, push(cluster, reader) as consumer:
@@ -124,7 +124,7 @@ async def test_running_info_has_settings_subscriptions_and_queues() -> None:
 
 
 async def test_a_message_is_consumed_directly() -> None:
-    """309: the handler is called out of turn, and its end is the answer."""
+    """CONSUME_MESSAGE_DIRECTLY (309): the handler is called out of order, and its result is the response."""
     reader = Reader()
     async with running_cluster() as cluster, push(cluster, reader) as consumer:
         await consumer.subscribe("T")
@@ -138,8 +138,8 @@ async def test_a_message_is_consumed_directly() -> None:
         assert reader.seen[3:] == [b"1", b"1"]
 
 
-async def test_what_a_handler_raises_is_told_too() -> None:
-    """309: the remark names it."""
+async def test_an_exception_of_a_handler_is_in_the_response() -> None:
+    """CONSUME_MESSAGE_DIRECTLY (309): the remark contains it."""
 
     async def handler(message: MessageExt) -> None:
         raise ValueError("broken")
@@ -158,8 +158,8 @@ async def test_what_a_handler_raises_is_told_too() -> None:
             assert (result.consume_result, result.remark) == ("CR_THROW_EXCEPTION", "ValueError: broken")
 
 
-async def test_a_producer_has_no_groups_to_tell_of() -> None:
-    """307 and 309 of any group are answered, by code 1."""
+async def test_a_producer_refuses_requests_to_consumers() -> None:
+    """307 and 309 get SYSTEM_ERROR (1) for any group."""
     async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv) as producer:
         await producer.publish_queues("T")
         await producer.client.brokers.get(cluster.broker.address)
@@ -168,8 +168,8 @@ async def test_a_producer_has_no_groups_to_tell_of() -> None:
         assert answer.code == 1
 
 
-async def test_an_operator_sees_how_handlers_fare() -> None:
-    """307: times and rates by topic, failures of the hour, and the age of a lock."""
+async def test_running_info_has_times_and_rates() -> None:
+    """By topic; with the failures of the last hour and the age of a lock."""
     outcomes = [None, LATER, None, None]
 
     async def handler(message: MessageExt) -> Later | None:

@@ -1,4 +1,4 @@
-"""One connection to one address, over a transport that only remembers."""
+"""One connection to one address, over a transport that records writes."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from tests.clients.peer import until
 
 
 class Transport(asyncio.Transport):
-    """Remembers each write."""
+    """Records each write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Transport(asyncio.Transport):
 
 
 class Line:
-    """A connection, its transport, and the peer's end as a test plays it."""
+    """A connection, its transport, and the peer's end, which a test controls."""
 
     def __init__(self, handlers: dict[int, Handler] | None = None, max_in_flight: int = 8192) -> None:
         self.closed: list[Connection] = []
@@ -47,7 +47,7 @@ class Line:
         return asyncio.create_task(self.connection.invoke(RemotingCommand.request(code), timeout_s))
 
     async def requests(self, count: int) -> list[RemotingCommand]:
-        """The first `count` frames that were written."""
+        """Return the first `count` written frames."""
         await until(lambda: len(self._written()) >= count)
         return self._written()
 
@@ -61,8 +61,8 @@ def answer(request: RemotingCommand, **fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 20], ids=["byte by byte", "in sevens", "whole"])
-async def test_answers_reach_their_askers_however_they_arrive(piece: int) -> None:
-    """Split and in any order, each answer goes to the request with its opaque."""
+async def test_each_response_reaches_its_request(piece: int) -> None:
+    """By the opaque, in any order and however the bytes are split."""
     line = Line()
     tasks = [line.ask() for _ in range(5)]
     requests = await line.requests(5)
@@ -74,8 +74,8 @@ async def test_answers_reach_their_askers_however_they_arrive(piece: int) -> Non
         assert (got.ext_fields(), bytes(got.body)) == ({"n": str(request.opaque)}, b"body %d" % request.opaque)
 
 
-async def test_a_thousand_requests_in_flight_leave_in_few_writes() -> None:
-    """Requests of one turn are written together, and none waits for another's answer."""
+async def test_a_thousand_requests_leave_in_few_writes() -> None:
+    """Requests of one event-loop iteration are written together, and none waits for the response to another."""
     line = Line()
     tasks = [line.ask() for _ in range(1000)]
     requests = await line.requests(1000)
@@ -86,8 +86,8 @@ async def test_a_thousand_requests_in_flight_leave_in_few_writes() -> None:
     assert line.connection.statistics().in_flight == 0
 
 
-async def test_a_request_without_an_answer_is_given_up_at_its_time() -> None:
-    """Each at its own deadline, and the late answer is dropped."""
+async def test_a_request_without_a_response_fails_at_its_deadline() -> None:
+    """Each at its own deadline. A late response is dropped."""
     line = Line()
     short, long = line.ask(timeout_s=1.0), line.ask(timeout_s=30.0)
     requests = await line.requests(2)
@@ -101,15 +101,15 @@ async def test_a_request_without_an_answer_is_given_up_at_its_time() -> None:
     assert (await long).code == 0
 
 
-async def test_deadlines_are_looked_at_without_being_asked() -> None:
-    """While requests are in flight the connection checks by itself."""
+async def test_deadlines_are_checked_periodically() -> None:
+    """While requests are in flight, without a call from outside."""
     line = Line()
     with pytest.raises(RequestTimeout):
         await line.ask(timeout_s=0.01)
 
 
-async def test_a_cancelled_request_is_forgotten() -> None:
-    """Its answer harms nobody, and its place is freed."""
+async def test_a_canceled_request_is_removed() -> None:
+    """Its response is dropped, and it no longer counts as in flight."""
     line = Line()
     task = line.ask()
     (request,) = await line.requests(1)
@@ -120,8 +120,8 @@ async def test_a_cancelled_request_is_forgotten() -> None:
     line.connection.data_received(answer(request))
 
 
-async def test_the_end_of_the_connection_fails_what_is_pending() -> None:
-    """Every asker hears why, the owner is told once, and nothing more can be sent."""
+async def test_the_end_of_the_connection_fails_pending_requests() -> None:
+    """Each error has the reason, the owner is notified once, and further requests are refused."""
     line = Line()
     tasks = [line.ask() for _ in range(3)]
     await line.requests(3)
@@ -140,7 +140,7 @@ async def test_the_end_of_the_connection_fails_what_is_pending() -> None:
     [b"\x00\x00\x00\x02\x00\x00\x00\x00", b"\xff\xff\xff\xff\x00\x00\x00\x00", b"\x00\x00\x00\x06\x00\x00\x00\x02{]"],
 )
 async def test_garbage_ends_the_connection(garbage: bytes) -> None:
-    """What was good before it is still heard."""
+    """Valid responses before it are still delivered."""
     line = Line()
     good, lost = line.ask(), line.ask()
     request, _ = await line.requests(2)
@@ -151,8 +151,8 @@ async def test_garbage_ends_the_connection(garbage: bytes) -> None:
     assert line.transport.aborted
 
 
-async def test_the_peer_may_ask() -> None:
-    """Its handler answers; a oneway request is not answered, nor one whose handler has nothing to say."""
+async def test_requests_of_the_peer_are_served() -> None:
+    """By the handler of the code. A oneway request gets no response, nor does one whose handler returns None."""
     heard: list[int] = []
 
     def handler(_: Connection, request: RemotingCommand) -> RemotingCommand | None:
@@ -169,8 +169,8 @@ async def test_the_peer_may_ask() -> None:
     assert (served.opaque, served.is_response, bytes(served.body)) == (1, True, b"served")
 
 
-async def test_unknown_and_failing_requests_of_the_peer_are_answered(caplog: pytest.LogCaptureFixture) -> None:
-    """3 without a handler, 1 and a traceback in the log if the handler raises."""
+async def test_unknown_and_failing_requests_of_the_peer_get_errors(caplog: pytest.LogCaptureFixture) -> None:
+    """REQUEST_CODE_NOT_SUPPORTED (3) without a handler; SYSTEM_ERROR (1), and a traceback in the log, if it raises."""
 
     def handler(*_: object) -> None:
         raise ValueError("broken")
@@ -184,8 +184,8 @@ async def test_unknown_and_failing_requests_of_the_peer_are_answered(caplog: pyt
     assert "ValueError: broken" in caplog.text
 
 
-async def test_senders_wait_while_the_transport_is_full() -> None:
-    """Nothing is written between pause_writing and resume_writing, and everything after."""
+async def test_sends_wait_while_the_transport_is_full() -> None:
+    """No request is written between pause_writing and resume_writing, and all are afterwards."""
     line = Line()
     line.connection.pause_writing()
     task = line.ask()
@@ -198,8 +198,8 @@ async def test_senders_wait_while_the_transport_is_full() -> None:
     await task
 
 
-async def test_senders_wait_while_too_much_is_in_flight() -> None:
-    """An answer lets the next request out; the end of the connection lets nobody wait for ever."""
+async def test_sends_wait_at_the_limit_of_requests_in_flight() -> None:
+    """A response frees a slot for the next request; the end of the connection fails all that wait."""
     line = Line(max_in_flight=2)
     tasks = [line.ask() for _ in range(4)]
     first, _ = await line.requests(2)
@@ -210,8 +210,8 @@ async def test_senders_wait_while_too_much_is_in_flight() -> None:
     assert sum(isinstance(result, ConnectionLost) for result in results) == 3
 
 
-async def test_much_output_is_written_before_the_turn_ends() -> None:
-    """So that a burst meets the transport's back-pressure while it is made."""
+async def test_a_large_output_is_written_within_the_iteration() -> None:
+    """So the back-pressure of the transport applies while a burst is produced."""
     line = Line()
     line.connection.write(b"x" * 70_000)
     assert line.transport.writes == [b"x" * 70_000]

@@ -15,8 +15,8 @@ from tests.clients.peer import Peer, peers, until
 SETTINGS = ClientSettings(backoff_min_s=0.001, backoff_max_s=0.002)
 
 
-async def test_all_who_ask_share_one_connection() -> None:
-    """Also those who ask while it is being opened."""
+async def test_concurrent_calls_share_one_connection() -> None:
+    """Also calls while it is being opened."""
     async with peers(1) as (peer,):
         connections = Connections(SETTINGS, {})
         got = await asyncio.gather(*(connections.get(peer.address) for _ in range(50)))
@@ -26,7 +26,7 @@ async def test_all_who_ask_share_one_connection() -> None:
 
 
 async def test_a_broken_connection_is_opened_again() -> None:
-    """The next who asks gets a new one."""
+    """The next call gets a new one."""
     async with peers(1) as (peer,):
         connections = Connections(SETTINGS, {})
         first = await connections.get(peer.address)
@@ -38,8 +38,8 @@ async def test_a_broken_connection_is_opened_again() -> None:
         await connections.close()
 
 
-async def test_the_greeting_comes_first() -> None:
-    """Whatever is asked meanwhile comes after it."""
+async def test_the_greeting_is_the_first_request() -> None:
+    """Requests of that time follow it."""
     async with peers(1) as (peer,):
 
         async def greet(connection: Connection) -> None:
@@ -55,8 +55,8 @@ async def test_the_greeting_comes_first() -> None:
         await connections.close()
 
 
-async def test_no_connection_says_where_and_comes_back_by_itself() -> None:
-    """A refused connect names the address; once the peer is there, the same call works."""
+async def test_a_failed_connect_names_the_address_and_is_repeated() -> None:
+    """Once the peer listens, the same call works."""
     peer = Peer()
     await peer.listen()
     await peer.stop()
@@ -71,8 +71,8 @@ async def test_no_connection_says_where_and_comes_back_by_itself() -> None:
     await peer.stop()
 
 
-def test_attempts_keep_a_growing_distance() -> None:
-    """Doubling from the smallest pause to the largest."""
+def test_intervals_of_attempts_grow() -> None:
+    """They double from the minimum to the maximum."""
     backoff, settings = Backoff(), ClientSettings(backoff_min_s=0.1, backoff_max_s=1.0)
     assert [backoff.failed(now_s, settings) for now_s in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)] == [
         0.1,
@@ -85,8 +85,8 @@ def test_attempts_keep_a_growing_distance() -> None:
     assert backoff.not_before_s == 7.0
 
 
-async def test_nothing_opens_after_close() -> None:
-    """A stopped client stays stopped."""
+async def test_no_connection_opens_after_close() -> None:
+    """A closed client stays closed."""
     async with peers(1) as (peer,):
         connections = Connections(SETTINGS, {})
         connection = await connections.get(peer.address)

@@ -1,4 +1,4 @@
-"""The SDK around a fork: clear errors in the child, nothing lost in the parent. Each test forks a fresh process."""
+"""Forks: errors in the child name the remedy, and the parent loses nothing. Each test forks a new process."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import pytest
 from skylarkmq.broker.in_process import InProcessBroker, running
 
 LIMIT_S = 40
-"""Of a whole script; each of its calls has a limit of 5 s."""
+"""Limit of a whole script; each of its calls has a limit of 5 s."""
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
 
 
 def output_of(script: str, broker: InProcessBroker) -> list[str]:
-    """The lines that a script prints, of parent and child."""
+    """Return the lines that parent and child of a script print."""
     done = subprocess.run(
         [sys.executable, "-c", script, broker.namesrv], check=False, capture_output=True, text=True, timeout=LIMIT_S
     )
@@ -64,7 +64,7 @@ with blocking.Producer("p", **options) as producer, blocking.PullConsumer("g", *
 
 
 def test_blocking_objects_of_the_parent_are_refused_in_the_child(broker: InProcessBroker) -> None:
-    """At once, with what to do; new ones work, `stop` does nothing, and the parent keeps its connection."""
+    """The error names the remedy. New objects work, `stop` does nothing, and the parent keeps its connection."""
     assert output_of(BLOCKING, broker) == [
         *["refused True True"] * 5,
         "child 1",
@@ -120,7 +120,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_async_objects_of_the_parent_are_refused_in_the_child(broker: InProcessBroker, loop: str) -> None:
-    """On a loop of the child's own, whichever kind the parent has; the parent goes on with the same connection."""
+    """On a new loop of the child, for both kinds of loops. The parent continues with the same connection."""
     script = ASYNC if loop == "asyncio" else ASYNC.replace("asyncio.run(main())", "__import__('uvloop').run(main())")
     assert output_of(script, broker) == [*["refused True"] * 6, "sent True"]
 

@@ -1,4 +1,4 @@
-"""Starting and stopping: nothing is left behind, whichever way it ends."""
+"""Start and stop: no task is left, however an object ends."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -51,18 +51,18 @@ KINDS: dict[str, Make] = {
 
 @asynccontextmanager
 async def nothing_left() -> AsyncIterator[Cluster]:
-    """A cluster; behind it there are the tasks that there were before."""
+    """Yield a cluster; afterwards there are no more tasks than before."""
     before = asyncio.all_tasks()
     async with running_cluster() as cluster:
         cluster.topics |= {"T": 2, "%RETRY%g": 1, "RMQ_SYS_TRACE_TOPIC": 1}
         yield cluster
         named = [task for task in asyncio.all_tasks() - before if not task.get_name().startswith("Task-")]
-        assert named == []  # the others may be the cluster's, which ends next
+        assert named == []  # the others may be those of the cluster, which ends next
     await until(lambda: asyncio.all_tasks() == before)
 
 
 async def use(participant: Participant) -> None:
-    """Something of each kind that leaves tasks and connections open for a while."""
+    """Make a call that leaves tasks and connections open for a while."""
     if isinstance(participant, TransactionProducer | Producer):
         await participant.send(Message("T", b"x"))
     elif isinstance(participant, PushConsumer | PullConsumer):
@@ -74,11 +74,11 @@ async def use(participant: Participant) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_no_task_is_left_behind(kind: str) -> None:
-    """Neither by a stop, nor by one that is repeated."""
+async def test_no_task_is_left_after_a_stop(kind: str) -> None:
+    """Also after a second one."""
     async with nothing_left() as cluster:
         participant = KINDS[kind](cluster)
-        await participant.stop()  # which never ran
+        await participant.stop()  # it was not started
         async with participant:
             await use(participant)
             with pytest.raises(ClientClosed, match="runs already"):
@@ -89,8 +89,8 @@ async def test_no_task_is_left_behind(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_no_task_is_left_behind_by_what_is_cancelled(kind: str) -> None:
-    """As a KeyboardInterrupt does it: the block is cancelled, and so the stop begins."""
+async def test_no_task_is_left_after_a_cancellation(kind: str) -> None:
+    """A KeyboardInterrupt cancels the block in the same way, and so the stop begins."""
     async with nothing_left() as cluster:
         inside = asyncio.Event()
 
@@ -107,8 +107,8 @@ async def test_no_task_is_left_behind_by_what_is_cancelled(kind: str) -> None:
             await running
 
 
-async def test_a_stop_that_is_cancelled_waits_for_no_handler() -> None:
-    """They are cancelled; what was finished is committed, and the brokers are told."""
+async def test_a_canceled_stop_waits_for_no_handler() -> None:
+    """Handlers are canceled, acknowledged messages are committed, and the client is unregistered."""
     ended: list[bytes] = []
 
     async def handler(message: MessageExt) -> None:
@@ -140,8 +140,8 @@ async def test_a_stop_that_is_cancelled_waits_for_no_handler() -> None:
         assert cluster.broker.asked(RequestCode.UNREGISTER_CLIENT)
 
 
-async def test_a_stop_with_sends_under_way_waits_for_them_unless_cancelled() -> None:
-    """Then they are given up."""
+async def test_a_stop_waits_for_sends_in_flight_unless_canceled() -> None:
+    """A canceled stop abandons them."""
     async with nothing_left() as cluster:
         producer = Producer("p", namesrv=cluster.namesrv)
         await producer.start()
@@ -158,8 +158,8 @@ async def test_a_stop_with_sends_under_way_waits_for_them_unless_cancelled() -> 
         assert send.cancelled()
 
 
-async def test_a_start_that_fails_leaves_nothing_running(tmp_path: Path) -> None:
-    """Its own client is closed; a shared one is not."""
+async def test_a_failed_start_leaves_no_task(tmp_path: Path) -> None:
+    """An own client is closed; a shared one is not."""
     path = tmp_path / "offsets.json"
     path.write_bytes(b"\x00")
     async with nothing_left() as cluster:
@@ -173,8 +173,8 @@ async def test_a_start_that_fails_leaves_nothing_running(tmp_path: Path) -> None
                 await producer.send(Message("T", b"x"))
 
 
-async def test_a_second_member_on_one_client_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    """No task, and its offsets file is free for another; the first one goes on."""
+async def test_a_second_member_on_one_client_is_refused(tmp_path: Path) -> None:
+    """It leaves no task, and its offsets file is free for another member. The first member continues."""
     path = tmp_path / "offsets.json"
     async with nothing_left() as cluster, Client(cluster.namesrv) as client:
         async with PushConsumer("g", client=client, handler=handle, settings=FAST) as first:

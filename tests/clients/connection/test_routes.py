@@ -1,4 +1,4 @@
-"""Where topics live."""
+"""Routes and name servers."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ def routes(addresses: str) -> Routes:
 
 
 def test_queues_follow_permissions_and_masters() -> None:
-    """Written only where allowed and a master is, read wherever allowed; by broker name, then number."""
+    """Writable queues need permission and a master, readable ones permission. The order is broker name, then number."""
     data = TopicRouteData(
         queue_datas=[
             QueueData("c", 1, 2, 6),
@@ -47,13 +47,13 @@ def test_queues_follow_permissions_and_masters() -> None:
 
 @pytest.mark.parametrize("addresses", ["", ";", "localhost", "a:1;b"])
 def test_bad_name_server_lists_are_refused(addresses: str) -> None:
-    """At once, with what was expected."""
+    """When they are made, with the expected form."""
     with pytest.raises(ValueError, match="host:port"):
         NameServers(addresses, Connections(SETTINGS, {}), 1.0)
 
 
-async def test_the_next_name_server_is_asked_when_one_is_gone() -> None:
-    """And stays the one that is asked."""
+async def test_the_next_name_server_replaces_a_dead_one() -> None:
+    """Later requests go to it first."""
     dead = Peer()
     await dead.listen()
     await dead.stop()
@@ -63,8 +63,8 @@ async def test_the_next_name_server_is_asked_when_one_is_gone() -> None:
         assert repr(known.name_servers) == f"<NameServers {cluster.namesrv} of 2>"
 
 
-async def test_nobody_there_is_an_error_that_says_so() -> None:
-    """The last transport error, with the address."""
+async def test_an_error_names_the_unreachable_address() -> None:
+    """It is the last transport error."""
     dead = Peer()
     await dead.listen()
     await dead.stop()
@@ -72,8 +72,8 @@ async def test_nobody_there_is_an_error_that_says_so() -> None:
         await routes(dead.address).find("T")
 
 
-async def test_all_who_ask_meanwhile_share_one_request() -> None:
-    """A thousand senders to a new topic ask the name server once."""
+async def test_concurrent_calls_share_one_request() -> None:
+    """A thousand sends to a new topic make one request to the name server."""
     async with running_cluster() as cluster:
         known = routes(cluster.namesrv)
         found = await asyncio.gather(*(known.find("T") for _ in range(1000)))
@@ -82,7 +82,7 @@ async def test_all_who_ask_meanwhile_share_one_request() -> None:
 
 
 async def test_an_unknown_topic_gets_the_template_route() -> None:
-    """Under its own name, with no more queues than wanted; without a template it is an error."""
+    """With the name of the topic and the number of queues in the settings; without a template it is an error."""
     async with running_cluster(brokers=2) as cluster:
         known = routes(cluster.namesrv)
         with pytest.raises(NoRoute, match="has topic New"):
@@ -94,23 +94,23 @@ async def test_an_unknown_topic_gets_the_template_route() -> None:
         ]
 
 
-async def test_refresh_takes_over_what_changed_and_keeps_what_failed() -> None:
-    """A topic that lost its route keeps the old one."""
+async def test_a_refresh_updates_routes_and_keeps_those_that_fail() -> None:
+    """A topic without a route keeps the old one."""
     async with running_cluster() as cluster:
         cluster.topics["U"] = 1
         known = routes(cluster.namesrv)
         await asyncio.gather(known.find("T"), known.find("U"))
         cluster.topics = {"T": 5}
         await known.refresh()
-        assert [len(known.known(topic).publish_queues) for topic in "TU"] == [5, 1]  # type: ignore[union-attr]  # known
+        assert [len(known.known(topic).publish_queues) for topic in "TU"] == [5, 1]  # type: ignore[union-attr]  # there is a route
         await cluster.name_server.stop()
         await known.refresh()
         assert len((await known.find("T")).publish_queues) == 5
         await cluster.name_server.listen(cluster.namesrv)
 
 
-async def test_a_refusal_is_not_asked_elsewhere() -> None:
-    """An answer is an answer, whatever its code."""
+async def test_a_refusal_is_not_repeated_at_another_name_server() -> None:
+    """A response with an error code is final."""
     async with running_cluster() as cluster:
         cluster.name_server.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, refuse(1, "broken"))
         with pytest.raises(BrokerError, match=r"SYSTEM_ERROR \(1\): broken"):

@@ -20,7 +20,7 @@ def signature(text: bytes) -> str:
 
 
 def test_values_are_signed_in_the_order_of_their_names() -> None:
-    """Those of the key and the token among them, upper case first, and the body behind them."""
+    """Including those of key and token; upper case first; the body last."""
     signed = CREDENTIALS.signed({"b": "2", "a": "1", "Z": "0", "Signature": "of before"}, b"body")
     assert signed == {
         "a": "1",
@@ -32,8 +32,8 @@ def test_values_are_signed_in_the_order_of_their_names() -> None:
     }
 
 
-def test_a_frame_of_any_dialect_is_signed_whole() -> None:
-    """And is otherwise what it was; an answer is left alone."""
+def test_a_frame_of_each_dialect_is_signed() -> None:
+    """Its other fields are unchanged. The frame of a response is not signed."""
     for dialect in (JSON, ROCKETMQ):
         request = RemotingCommand.request(RequestCode.SEND_MESSAGE, body=b"b")
         request.ext, request.dialect, request.opaque = {"a": "1"}, dialect, 7
@@ -46,8 +46,8 @@ def test_a_frame_of_any_dialect_is_signed_whole() -> None:
     assert CREDENTIALS.signed_frame(answer) == answer
 
 
-async def test_whatever_a_client_asks_is_signed() -> None:
-    """Its heartbeat too."""
+async def test_all_requests_of_a_client_are_signed() -> None:
+    """Also the heartbeat."""
     async with peers(1) as (peer,):
         peer.on(RequestCode.GET_MAX_OFFSET, {"offset": "1"})
         client = Client(peer.address, ClientSettings(credentials=CREDENTIALS))
@@ -56,7 +56,7 @@ async def test_whatever_a_client_asks_is_signed() -> None:
         assert [request.ext_fields()["AccessKey"] for request in peer.requests] == ["access", "access"]
 
 
-def test_keys_do_not_show() -> None:
-    """In no representation."""
+def test_keys_are_not_shown() -> None:
+    """By no repr()."""
     assert "secret" not in repr(CREDENTIALS)
     assert "access" not in repr(ClientSettings(credentials=CREDENTIALS))

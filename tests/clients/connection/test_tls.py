@@ -1,4 +1,4 @@
-"""The SDK over TLS, against the broker of this repository as it is started by its users."""
+"""The SDK over TLS, against a daemon of this repository."""
 
 import random
 import ssl
@@ -34,14 +34,14 @@ def made(tmp_path: Path) -> Certificates:
 
 
 def served_with(pair: Pair, **more: object) -> dict[str, object]:
-    """Settings of a broker with this certificate; `more` with dots for double underscores."""
+    """Return the settings of a broker with this certificate; in `more`, double underscores stand for dots."""
     given = {"tls.server.certPath": pair.cert, "tls.server.keyPath": pair.key}
     return given | {key.replace("__", "."): value for key, value in more.items()}
 
 
 @pytest.mark.daemon
-async def test_large_messages_go_there_and_back_unchanged(made: Certificates, tmp_path: Path) -> None:
-    """Sent and pulled over TLS, bodies of up to 3 MiB are equal byte by byte, and nothing is sent in the clear."""
+async def test_large_messages_arrive_unchanged(made: Certificates, tmp_path: Path) -> None:
+    """Bodies of up to 3 MiB are equal byte by byte, and no message is sent in plain text."""
     rng = random.Random(5)
     bodies = {str(n): rng.randbytes(size) for n, size in enumerate(SIZES * 3)}
     tls = TlsSettings(trust_cert_path=made.authority.cert)
@@ -64,8 +64,8 @@ async def test_large_messages_go_there_and_back_unchanged(made: Certificates, tm
 
 
 @pytest.mark.daemon
-async def test_a_client_shows_its_certificate(made: Certificates, tmp_path: Path) -> None:
-    """Where one is required, those with one are served; push consumers and a shared client's producers too."""
+async def test_a_client_presents_its_certificate(made: Certificates, tmp_path: Path) -> None:
+    """A broker that requires certificates serves clients with one: also push consumers and producers of a shared client."""
     pair, own = made.issue("server"), made.issue("own", password="geheim")
     tls = TlsSettings(trust_cert_path=made.authority.cert, cert_path=own.cert, key_path=own.key, key_password="geheim")
     settings = served_with(
@@ -88,8 +88,8 @@ async def test_a_client_shows_its_certificate(made: Certificates, tmp_path: Path
 
 
 @pytest.mark.daemon
-async def test_a_test_certificate_is_served_to_who_does_not_look(tmp_path: Path) -> None:
-    """A broker that nobody configured speaks TLS on the ports it has, to plain clients' neighbours."""
+async def test_a_client_without_checks_accepts_a_test_certificate(tmp_path: Path) -> None:
+    """A broker without TLS settings serves TLS and plain clients on the same ports."""
     with running(directory=tmp_path) as daemon:
         async with Producer("a", namesrv=daemon.namesrv, tls=TlsSettings(check_server=False)) as careless:
             await careless.send(Message("Orders", b"1"))
@@ -98,8 +98,8 @@ async def test_a_test_certificate_is_served_to_who_does_not_look(tmp_path: Path)
         assert daemon.stop() == 0, daemon.output
 
 
-def test_a_client_that_is_not_told_otherwise_checks_all(made: Certificates) -> None:
-    """Authority and name; each may be left out, and a context of one's own is taken as it is."""
+def test_a_client_checks_issuer_and_name_by_default(made: Certificates) -> None:
+    """Each check can be disabled; an SSLContext of the application is used unchanged."""
     context = tls_context(TlsSettings())
     assert context is not None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
@@ -115,7 +115,7 @@ def test_a_client_that_is_not_told_otherwise_checks_all(made: Certificates) -> N
 
 
 def test_an_unusable_file_is_an_error_when_the_client_is_made(made: Certificates, tmp_path: Path) -> None:
-    """Not at the first connection; and no password is asked for or shown."""
+    """Not at the first connection. No password is prompted for or shown."""
     own = made.issue("own", password="geheim")
     for tls in (
         TlsSettings(trust_cert_path=tmp_path / "none.pem"),

@@ -1,4 +1,4 @@
-"""Routes that make no sense are rejected before anything is built from them."""
+"""Invalid routes are rejected before use."""
 
 import time
 
@@ -20,8 +20,8 @@ def route(read: int, write: int, brokers: list[BrokerData] = BROKERS) -> TopicRo
 
 
 @pytest.mark.parametrize(("read", "write"), [(MOST, 1), (1, MOST), (11, 1), (-1, 1), (1, -MOST)])
-def test_numbers_of_queues_beyond_the_limit(read: int, write: int) -> None:
-    """An error names topic, number and limit, at once: no list of queues is built."""
+def test_a_route_above_the_limit_of_queues_is_an_error(read: int, write: int) -> None:
+    """The error names topic, number and limit. No list of queues is built first."""
     begun_s = time.monotonic()
     with pytest.raises(InvalidResponse, match=r"topic T .*queues") as caught:
         TopicRoute.of("T", route(read, write), max_queues=10)
@@ -35,22 +35,22 @@ def test_a_route_at_the_limit_is_used() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "host", ":1", "host:", "host:0", "host:65536", "ho st:1", "h\x1b:1", "h:１"])
-def test_addresses_that_are_none(address: str) -> None:
-    """Anything but host:port is an error that names broker and address."""
+def test_an_invalid_address_is_an_error(address: str) -> None:
+    """The error names broker and address."""
     assert not is_address(address)
     with pytest.raises(InvalidResponse, match=r"broker a .*not host:port"):
         TopicRoute.of("T", route(1, 1, [BrokerData("c", "a", {0: address})]))
 
 
 @pytest.mark.parametrize("broker", [BrokerData("c", "a", {-1: "h:1"}), BrokerData("c", "", {0: "h:1"})])
-def test_brokers_that_are_none(broker: BrokerData) -> None:
-    """Ids below zero and empty names are errors."""
+def test_an_invalid_broker_is_an_error(broker: BrokerData) -> None:
+    """Negative ids and empty names are refused."""
     with pytest.raises(InvalidResponse):
         TopicRoute.of("T", route(1, 1, [broker]))
 
 
-async def test_a_send_to_a_topic_of_two_thousand_million_queues_ends_in_time() -> None:
-    """The producer raises at once, and goes on with topics of a sane size."""
+async def test_a_send_to_a_topic_of_two_billion_queues_ends_in_time() -> None:
+    """The producer raises at once, and still sends to topics with usual numbers of queues."""
     async with running_cluster() as cluster:
         served = cluster.name_server.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
         name, address = cluster.broker.name, cluster.broker.address

@@ -1,4 +1,4 @@
-"""Messages on their way out."""
+"""Preparation of messages for sending."""
 
 import zlib
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ def ids() -> UniqueIds:
 
 
 def test_properties_carry_tags_keys_and_id(ids: UniqueIds) -> None:
-    """What the application names is there, with a UNIQ_KEY that is the message id."""
+    """Those of the application are kept; UNIQ_KEY is the message id."""
     message = Message("T", b"x", tags="paid", keys=["a", "b"], properties={"ü": "é"})
     outgoing = Preparation(ids, SETTINGS).one(message, NOW_MS)
     properties = decode_properties(outgoing.properties)
@@ -30,13 +30,13 @@ def test_properties_carry_tags_keys_and_id(ids: UniqueIds) -> None:
     assert message.properties == {"ü": "é"}
 
 
-def test_an_id_that_is_there_is_kept(ids: UniqueIds) -> None:
-    """A message that is sent on keeps its name."""
+def test_a_given_message_id_is_kept(ids: UniqueIds) -> None:
+    """A forwarded message keeps its id."""
     assert Preparation(ids, SETTINGS).one(Message("T", b"", properties={"UNIQ_KEY": "X"}), NOW_MS).msg_id == "X"
 
 
 def test_large_bodies_are_compressed(ids: UniqueIds) -> None:
-    """From 4 KiB on, if it makes them smaller, and the flag says so."""
+    """From 4 KiB on, if that makes them smaller; sysFlag marks them."""
     outgoing = Preparation(ids, SETTINGS).one(Message("T", b"a" * 4096), NOW_MS)
     assert outgoing.sys_flag == SysFlag.COMPRESSED
     assert zlib.decompress(outgoing.body) == b"a" * 4096
@@ -55,8 +55,8 @@ def test_large_bodies_are_compressed(ids: UniqueIds) -> None:
     ],
     ids=["body", "name", "value", "properties"],
 )
-def test_what_cannot_be_sent_is_refused(ids: UniqueIds, message: Message) -> None:
-    """Limits and separators are checked before anything leaves."""
+def test_messages_above_limits_are_refused(ids: UniqueIds, message: Message) -> None:
+    """Limits and separators are checked before the send."""
     with pytest.raises(InvalidMessage):
         Preparation(ids, SETTINGS).one(message, NOW_MS)
 
@@ -83,14 +83,14 @@ def test_batch_is_one_body_of_all_messages(ids: UniqueIds) -> None:
     ],
     ids=["empty", "topics", "size", "delayed"],
 )
-def test_impossible_batches_are_refused(ids: UniqueIds, messages: list[Message]) -> None:
-    """No message, two topics, a message beyond the limit, or one that is delivered later."""
+def test_invalid_batches_are_refused(ids: UniqueIds, messages: list[Message]) -> None:
+    """No message, two topics, a message above the limit, or one with a time of delivery."""
     with pytest.raises(InvalidMessage):
         Preparation(ids, SETTINGS).batches(messages, NOW_MS)
 
 
 def test_a_batch_is_split_at_the_limit(ids: UniqueIds) -> None:
-    """As few requests as can be, none above it, and the messages in their order."""
+    """Into the fewest requests below it, with the messages in order."""
     messages = [Message("T", bytes([n]) * 1000) for n in range(25)]
     batches = Preparation(ids, ProducerSettings(max_message_bytes=10_800)).batches(messages, NOW_MS)
     bodies = [[bytes(record.body) for record in decode_batch(batch.body)] for batch in batches]
@@ -114,14 +114,14 @@ AT = datetime(2030, 1, 1, tzinfo=UTC)
 def test_a_time_of_delivery_is_a_property(
     delay: timedelta | None, deliver_at: datetime | None, level: int | None, expected: dict[str, str]
 ) -> None:
-    """One of RocketMQ's three; the message that was given stays as it is."""
+    """One of RocketMQ's three. The given message is unchanged."""
     message = Message("T", b"x", properties={"k": "v"})
     assert scheduled(message, delay, deliver_at, level).properties == {"k": "v"} | expected
     assert message.properties == {"k": "v"}
 
 
-def test_times_that_are_none_are_refused() -> None:
-    """Two of them, or one that is not ahead."""
+def test_invalid_times_are_refused() -> None:
+    """Two times, or one that is not in the future."""
     with pytest.raises(ValueError, match="one of"):
         scheduled(Message("T", b"x"), timedelta(seconds=1), AT, None)
     for delay, level in ((timedelta(0), None), (None, 0), (timedelta(seconds=-1), None)):
@@ -130,7 +130,7 @@ def test_times_that_are_none_are_refused() -> None:
 
 
 @pytest.mark.parametrize("topic", ["", " ", "a b", "ü", "x" * 128])
-def test_impossible_topics_are_refused(topic: str) -> None:
-    """With the broker's own rule and text."""
+def test_invalid_topics_are_refused(topic: str) -> None:
+    """By the broker's rule and with its text."""
     with pytest.raises(InvalidMessage, match="The specified topic"):
         check_topic(topic)

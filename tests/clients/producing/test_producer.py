@@ -33,8 +33,8 @@ from tests.clients.peer import refuse, silence, until
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 
 
-async def test_a_send_returns_where_the_message_is() -> None:
-    """Status, both ids, queue and offset, as the broker said."""
+async def test_a_send_returns_where_the_message_is_stored() -> None:
+    """Status, both ids, queue and offset of the response."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         result = await producer.send(Message("T", b"hello", tags="paid", keys=["o-1"]))
         (request,) = cluster.broker.asked(SEND)
@@ -47,7 +47,7 @@ async def test_a_send_returns_where_the_message_is() -> None:
 
 
 async def test_a_thousand_sends_share_one_connection_without_waiting() -> None:
-    """All are in flight before the first answer comes."""
+    """All are in flight before the first response."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         gate = asyncio.Event()
 
@@ -68,8 +68,8 @@ async def test_a_thousand_sends_share_one_connection_without_waiting() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(RETRY_CODES))
-async def test_these_refusals_go_to_another_broker(code: int) -> None:
-    """The message keeps its id."""
+async def test_sends_with_these_codes_are_repeated_on_another_broker(code: int) -> None:
+    """With the same message id."""
     async with running_cluster(brokers=2) as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         refusing, _ = cluster.brokers
         refusing.on(SEND, refuse(code))
@@ -82,8 +82,8 @@ async def test_these_refusals_go_to_another_broker(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [3, 4, 13, 26, 29])
-async def test_other_refusals_are_raised_at_once(code: int) -> None:
-    """With code, remark, broker and topic, and what to do."""
+async def test_other_codes_are_raised_at_once(code: int) -> None:
+    """With code, remark, broker, topic and a remedy."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         cluster.broker.on(SEND, refuse(code, "because"))
         with pytest.raises(BrokerError, match=f"broker-a .* refused SEND_MESSAGE_V2 .*{code}.*because") as caught:
@@ -92,8 +92,8 @@ async def test_other_refusals_are_raised_at_once(code: int) -> None:
         assert len(cluster.broker.asked(SEND)) == 1
 
 
-async def test_a_refusal_that_lasts_is_raised_after_the_retries() -> None:
-    """Three attempts by default."""
+async def test_a_lasting_refusal_is_raised_after_the_retries() -> None:
+    """After three attempts by default."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         cluster.broker.on(SEND, refuse(ResponseCode.SYSTEM_BUSY, "busy"))
         with pytest.raises(BrokerError, match="busy"):
@@ -103,8 +103,8 @@ async def test_a_refusal_that_lasts_is_raised_after_the_retries() -> None:
 
 
 @pytest.mark.parametrize("code", [10, 11, 12])
-async def test_stored_less_safely_is_stored(code: int) -> None:
-    """The status tells; nothing is sent again."""
+async def test_a_warning_status_is_a_result(code: int) -> None:
+    """The status names it, and the send is not repeated."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         header = SendMessageResponseHeader(msg_id="0", queue_id=0, queue_offset=0)
         cluster.broker.on(SEND, lambda *_: RemotingCommand.response(code, ext=header))
@@ -112,16 +112,16 @@ async def test_stored_less_safely_is_stored(code: int) -> None:
         assert len(cluster.broker.asked(SEND)) == 1
 
 
-async def test_a_lost_connection_goes_to_another_broker() -> None:
-    """Also while others are in flight on it."""
+async def test_a_send_on_a_lost_connection_is_repeated_on_another_broker() -> None:
+    """Also with other sends in flight on it."""
     async with running_cluster(brokers=2) as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         cluster.broker.on(SEND, lambda connection, _: connection.transport.abort())
         results = await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(40)))
         assert {result.queue.broker_name for result in results} == {"broker-b"}
 
 
-async def test_a_broker_that_is_down_is_passed_over() -> None:
-    """And is used again when it is back."""
+async def test_a_dead_broker_is_skipped() -> None:
+    """And used again after its return."""
     async with running_cluster(brokers=2) as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         address = cluster.broker.address
         await cluster.broker.stop()
@@ -132,8 +132,8 @@ async def test_a_broker_that_is_down_is_passed_over() -> None:
         assert names == {"broker-a", "broker-b"}
 
 
-async def test_nobody_left_is_an_error_that_names_the_address() -> None:
-    """The last attempt's."""
+async def test_the_error_without_any_broker_names_the_address() -> None:
+    """Of the last attempt."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         await cluster.broker.stop()
         with pytest.raises(ConnectFailed, match=cluster.broker.address):
@@ -141,8 +141,8 @@ async def test_nobody_left_is_an_error_that_names_the_address() -> None:
         await cluster.broker.listen(cluster.broker.address)
 
 
-async def test_silence_is_an_error_within_the_time() -> None:
-    """It says that the message may be stored."""
+async def test_a_missing_response_is_a_timeout() -> None:
+    """Its text warns that the message may be stored."""
     settings = ProducerSettings(send_timeout_s=0.05)
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv, settings=settings) as producer:
         cluster.broker.on(SEND, silence)
@@ -152,8 +152,8 @@ async def test_silence_is_an_error_within_the_time() -> None:
 
 
 @pytest.mark.parametrize("group", ["order-7", ""])
-async def test_a_message_group_keeps_its_order_while_its_route_comes(group: str) -> None:
-    """Sends that begin in the very turns in which a route and a connection are there at last leave behind the first."""
+async def test_a_message_group_keeps_its_order_while_its_route_is_requested(group: str) -> None:
+    """Sends that begin in the iteration in which route or connection becomes ready follow the first send."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         loop = asyncio.get_running_loop()
         sends: list[asyncio.Future[SendResult]] = []
@@ -173,7 +173,7 @@ async def test_a_message_group_keeps_its_order_while_its_route_comes(group: str)
 
 
 async def test_a_message_group_has_one_queue_and_no_retry() -> None:
-    """The queue is that of RocketMQ's clients, and order is not risked by sending again."""
+    """The queue is that of RocketMQ's clients. A repetition could break the order."""
     async with running_cluster(brokers=2) as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         expected = queue_of_key(await producer.publish_queues("T"), "order-7")
         for _ in range(3):
@@ -195,16 +195,16 @@ async def test_a_batch_is_one_request() -> None:
         assert len(cluster.broker.queues["T", result.queue.queue_id]) == 3
 
 
-async def test_oneway_is_marked_and_awaits_nothing() -> None:
-    """It is done before the broker has seen it."""
+async def test_a_oneway_send_is_marked_and_waits_for_no_response() -> None:
+    """It returns before the broker receives it."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         await producer.send_oneway(Message("T", b"x"))
         (request,) = await cluster.broker.wait_asked(SEND)
         assert request.is_oneway
 
 
-async def test_an_unknown_topic_is_sent_by_the_template_or_refused() -> None:
-    """With TBW102 the broker will create it; without, the error says what to do."""
+async def test_a_send_to_an_unknown_topic_uses_the_template_or_fails() -> None:
+    """With TBW102 the broker creates the topic; without it the error names a remedy."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         with pytest.raises(NoRoute, match="Create it"):
             await producer.send(Message("New", b"x"))
@@ -215,8 +215,8 @@ async def test_an_unknown_topic_is_sent_by_the_template_or_refused() -> None:
             await producer.send(Message("no such name", b"x"))
 
 
-async def test_the_group_is_named_by_heartbeat_and_leave() -> None:
-    """The heartbeat is the first request on the connection, 35 the last."""
+async def test_the_group_is_in_the_heartbeat_and_in_the_unregistration() -> None:
+    """The first request of the connection, and the last one: UNREGISTER_CLIENT (35)."""
     async with running_cluster() as cluster:
         async with Producer("my-group", namesrv=cluster.namesrv) as producer:
             await producer.send(Message("T", b"x"))
@@ -227,8 +227,8 @@ async def test_the_group_is_named_by_heartbeat_and_leave() -> None:
         await until(lambda: not cluster.broker.connections)
 
 
-async def test_heartbeats_are_repeated_and_a_dead_peer_is_noticed() -> None:
-    """A broker that does not answer a heartbeat loses its connection."""
+async def test_heartbeats_are_repeated_and_detect_a_dead_peer() -> None:
+    """The connection of a broker that does not respond to a heartbeat is closed."""
     settings = ClientSettings(heartbeat_s=0.01, request_timeout_s=0.05)
     async with (
         running_cluster() as cluster,
@@ -243,8 +243,8 @@ async def test_heartbeats_are_repeated_and_a_dead_peer_is_noticed() -> None:
         await until(lambda: connection.closed)
 
 
-async def test_a_producer_that_does_not_run_says_so() -> None:
-    """Before the start and after the stop."""
+async def test_a_producer_that_does_not_run_raises() -> None:
+    """Before its start and after its stop."""
     async with running_cluster() as cluster:
         producer = Producer("g", namesrv=cluster.namesrv)
         with pytest.raises(ClientClosed, match="async with"):
@@ -255,8 +255,8 @@ async def test_a_producer_that_does_not_run_says_so() -> None:
             await producer.send(Message("T", b"x"))
 
 
-def test_a_producer_needs_one_way_to_the_cluster() -> None:
-    """namesrv or client, not both and not neither."""
+def test_a_producer_needs_either_namesrv_or_client() -> None:
+    """Not both, and not none."""
     with pytest.raises(ValueError, match="namesrv"):
         Producer("g")
     with pytest.raises(ValueError, match="namesrv"):

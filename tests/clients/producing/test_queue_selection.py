@@ -1,4 +1,4 @@
-"""Which queue a message goes to."""
+"""The choice of the queue of a message."""
 
 import pytest
 
@@ -21,25 +21,25 @@ QUEUES = [MessageQueue("T", broker, n) for broker in ("a", "b") for n in range(4
         ("\U0001f600", 5, (31 * 0xD83D + 0xDE00) % 5),
     ],
 )
-def test_key_chooses_as_java_does(key: str, count: int, expected: int) -> None:
-    """|hash rem n|, where rem keeps the sign of the hash."""
+def test_a_key_selects_the_queue_of_java(key: str, count: int, expected: int) -> None:
+    """|hash rem n|; the remainder has the sign of the hash."""
     assert queue_of_key(QUEUES[:count], key) is QUEUES[expected]
 
 
-def test_round_robin_visits_all() -> None:
-    """Every queue once in as many choices as there are queues."""
+def test_round_robin_uses_all_queues() -> None:
+    """Each queue once in n choices of n queues."""
     turn = RoundRobin(start=5)
     assert sorted(turn.choose(QUEUES) for _ in QUEUES) == sorted(QUEUES)
 
 
-def test_round_robin_passes_over_failed_brokers() -> None:
-    """A broker that just failed is left out while there is another, and taken when there is none."""
+def test_round_robin_skips_failed_brokers() -> None:
+    """While there is another broker; without one, the failed broker is used."""
     turn = RoundRobin()
     assert {turn.choose(QUEUES, ["a"]).broker_name for _ in range(20)} == {"b"}
     assert turn.choose(QUEUES, ["a", "b"]) in QUEUES
 
 
-def test_round_robin_survives_fewer_queues() -> None:
-    """A route that shrank does not lead out of the list."""
+def test_round_robin_continues_with_fewer_queues() -> None:
+    """A shorter route causes no index error."""
     turn = RoundRobin(start=7)
     assert turn.choose(QUEUES[:1]) is QUEUES[0]

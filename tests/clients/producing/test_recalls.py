@@ -1,4 +1,4 @@
-"""Messages taken back before their time has come."""
+"""Recall of messages before their time of delivery."""
 
 from datetime import timedelta
 
@@ -14,8 +14,8 @@ from tests.clients.peer import refuse
 HANDLE = RecallHandle("T", "broker-b", "1700000000001", "KEY").encode()
 
 
-async def test_a_message_is_taken_back_by_its_handle() -> None:
-    """The broker that has it is asked, in the producer's name."""
+async def test_a_message_is_recalled_by_its_handle() -> None:
+    """The request goes to its broker, with the group of the producer."""
     async with running_cluster(brokers=2) as cluster, Producer("p", namesrv=cluster.namesrv) as producer:
         for broker in cluster.brokers:
             broker.on(
@@ -31,8 +31,8 @@ async def test_a_message_is_taken_back_by_its_handle() -> None:
         assert cluster.brokers[0].asked(RequestCode.RECALL_MESSAGE) == []
 
 
-async def test_what_is_no_handle_of_the_topic_goes_nowhere() -> None:
-    """The error says what one is."""
+async def test_an_invalid_handle_is_not_sent() -> None:
+    """The error explains where handles come from."""
     async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv) as producer:
         with pytest.raises(InvalidMessage, match=r"SendResult\.recall_handle"):
             await producer.recall("T", "nonsense")
@@ -41,8 +41,8 @@ async def test_what_is_no_handle_of_the_topic_goes_nowhere() -> None:
         assert (await producer.send(Message("T", b"x"))).recall_handle is None
 
 
-async def test_a_refusal_says_what_to_switch_on() -> None:
-    """Brokers do not allow it by default."""
+async def test_a_refusal_names_the_setting() -> None:
+    """Brokers do not allow recalls by default."""
     async with running_cluster(brokers=2) as cluster, Producer("p", namesrv=cluster.namesrv) as producer:
         cluster.brokers[1].on(
             RequestCode.RECALL_MESSAGE, refuse(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")

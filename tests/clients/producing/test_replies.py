@@ -17,7 +17,7 @@ REPLY = RequestCode.SEND_REPLY_MESSAGE_V2
 
 
 def pushing(cluster: Cluster) -> None:
-    """Have the broker push replies to the client that connected first."""
+    """Let the broker push replies to the client that connected first."""
 
     def reply(_: PeerConnection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(SendMessageV2Header)
@@ -43,14 +43,14 @@ def pushing(cluster: Cluster) -> None:
 
 
 def at(message: MessageExt, cluster: Cluster) -> MessageExt:
-    """As if the broker under test had stored it."""
+    """Return a request as a broker stores it."""
     host, _, port = cluster.broker.address.rpartition(":")
     message.store_host = (host, int(port))
     return message
 
 
-async def test_a_reply_comes_back_to_who_asked() -> None:
-    """By the three properties, through the broker that has the request; several at a time keep apart."""
+async def test_a_reply_reaches_its_request() -> None:
+    """By three properties, through the broker of the request; several concurrent requests get their own replies."""
     async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv) as producer:
         cluster.topics["T"] = 1
         pushing(cluster)
@@ -74,16 +74,16 @@ async def test_a_reply_comes_back_to_who_asked() -> None:
         assert properties["TTL"] == "5000"
 
 
-async def test_a_request_without_reply_ends_in_time() -> None:
-    """And a reply that comes too late disturbs nobody."""
+async def test_a_request_without_a_reply_times_out() -> None:
+    """A late reply is dropped."""
     async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv) as producer:
         with pytest.raises(RequestTimeout, match="no reply"):
             await producer.request(Message("T", b"x"), timeout_s=0.05)
         assert repr(producer.client.callbacks.replies) == "<PendingReplies 0>"
 
 
-async def test_only_requests_are_replied_to() -> None:
-    """Anything else names nobody."""
+async def test_only_a_request_can_be_replied_to() -> None:
+    """Other messages name no client."""
     async with running_cluster() as cluster, PullConsumer("g", namesrv=cluster.namesrv) as consumer:
         cluster.broker.store("T", 0, b"x")
         await consumer.assign(await consumer.queues("T"))

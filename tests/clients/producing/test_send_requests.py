@@ -1,4 +1,4 @@
-"""Sends from a template, held to sends that are encoded anew."""
+"""Sends from a template, compared with the general encoder."""
 
 import pytest
 
@@ -18,8 +18,8 @@ SETTINGS = ProducerSettings()
 
 @pytest.mark.parametrize("topic", ["Orders", "%RETRY%g-1", "%DLQ%100%d", "987654001"])
 @pytest.mark.parametrize("broker", ["broker-a", 'quoted "name" %s', "köln"])
-def test_template_says_what_the_typed_header_says(topic: str, broker: str) -> None:
-    """A frame from the template is, byte for byte, the encoded typed header."""
+def test_a_templates_frame_equals_the_encoded_header(topic: str, broker: str) -> None:
+    """Byte for byte."""
     template = SendTemplate("group%d", topic, broker, SETTINGS)
     outgoing = Outgoing(topic, b"body", 'KEYS\x01ü"\\%d\x02TAGS\x01a\x02', "id", NOW_MS, SysFlag.COMPRESSED, -3)
     assert template.frame(outgoing, 5, 77) == encode_command(template.command(outgoing, 5, 77))
@@ -28,8 +28,8 @@ def test_template_says_what_the_typed_header_says(topic: str, broker: str) -> No
 @pytest.mark.parametrize("topic", ["Orders", "%RETRY%g-1"])
 @pytest.mark.parametrize("oneway", [False, True])
 @pytest.mark.parametrize("is_batch", [False, True])
-def test_messagepack_says_what_the_typed_header_says(topic: str, oneway: bool, is_batch: bool) -> None:
-    """The general reader finds every member and every field of the JSON request in it, and the body."""
+def test_a_messagepack_frame_has_the_fields_of_the_header(topic: str, oneway: bool, is_batch: bool) -> None:
+    """The general decoder finds every member and field of the JSON request, and the body."""
     template = SendTemplate("group%d", topic, "köln", SETTINGS)
     for properties in ("", "KEYS\x01ü\x02", "KEYS\x01" + "k" * 300 + "\x02", "x" * 30_000):
         outgoing = Outgoing(topic, b"body", properties, "id", NOW_MS, SysFlag.COMPRESSED, -3, is_batch)
@@ -48,8 +48,8 @@ def test_messagepack_says_what_the_typed_header_says(topic: str, oneway: bool, i
             assert found.ext_fields() == asked.ext_fields()
 
 
-def test_frame_decodes_to_what_was_asked() -> None:
-    """The broker reads the fields that the producer meant."""
+def test_a_frame_decodes_to_the_fields_of_the_send() -> None:
+    """As the broker reads them."""
     outgoing = Outgoing("T", b"body", "KEYS\x01k\x02", "id", NOW_MS, 1, 2)
     (frame,) = FrameDecoder().feed(memoryview(SendTemplate("g", "T", "b", SETTINGS).frame(outgoing, 3, 9)))
     command = decode_command(frame)
@@ -60,8 +60,8 @@ def test_frame_decodes_to_what_was_asked() -> None:
     assert (header.sys_flag, header.born_timestamp, header.flag, header.batch) == (1, NOW_MS, 2, "false")
 
 
-def test_a_batch_says_so() -> None:
-    """Its code and its flag are those of batches."""
+def test_a_batch_has_the_code_and_the_flag_of_batches() -> None:
+    """SEND_BATCH_MESSAGE (320), and batch=true."""
     template = SendTemplate("g", "T", "b", SETTINGS)
     outgoing = Outgoing("T", b"records", "", "id", NOW_MS, is_batch=True)
     for dialect in (JSON, MSGPACK):

@@ -1,4 +1,4 @@
-"""Transactions: what brokers are told, and when."""
+"""Transactions: the requests to brokers, and their times."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ def prepared(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize(("state", "code"), [(TransactionState.COMMIT, 8), (TransactionState.ROLLBACK, 12)])
 async def test_the_local_transaction_decides(state: TransactionState, code: int) -> None:
-    """It runs behind the half message, and its end is told with the half message's offsets."""
+    """It runs after the half message is stored; END_TRANSACTION has the offsets of the half message."""
     async with running_cluster() as cluster:
         prepared(cluster)
         async with TransactionProducer("tx", namesrv=cluster.namesrv, checker=unknown) as producer:
@@ -53,8 +53,8 @@ async def test_the_local_transaction_decides(state: TransactionState, code: int)
         assert (header.commit_or_rollback, header.from_transaction_check) == (code, None)
 
 
-async def test_who_does_not_know_tells_nothing() -> None:
-    """UNKNOWN, and an exception, which reaches the caller: the broker will ask."""
+async def test_an_unknown_state_is_not_sent() -> None:
+    """UNKNOWN, or an exception, which reaches the caller: the broker checks later."""
 
     async def broken(_: str) -> TransactionState:
         raise ValueError("crashed")
@@ -71,8 +71,8 @@ async def test_who_does_not_know_tells_nothing() -> None:
         assert not cluster.broker.asked(END)
 
 
-async def test_what_is_not_safely_stored_is_rolled_back() -> None:
-    """The local transaction is not run for it; nor is it when the send fails."""
+async def test_a_half_message_with_a_warning_status_is_rolled_back() -> None:
+    """The local transaction does not run, nor does it when the send fails."""
 
     async def never(_: str) -> TransactionState:
         raise AssertionError("was run")
@@ -87,8 +87,8 @@ async def test_what_is_not_safely_stored_is_rolled_back() -> None:
                 await producer.send_in_transaction(Message("Nowhere", b"x"), never)
 
 
-async def test_a_commit_that_is_not_taken_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """The broker will ask; the log tells."""
+async def test_a_commit_that_fails_is_only_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The broker checks later."""
 
     async def local(_: str) -> TransactionState:
         return TransactionState.COMMIT
@@ -101,8 +101,8 @@ async def test_a_commit_that_is_not_taken_is_no_error(caplog: pytest.LogCaptureF
     assert "end not sent" in caplog.text
 
 
-async def test_a_broker_that_asks_hears_what_the_checker_found() -> None:
-    """39: by the message's group, with the offsets of the question; a checker that does not know, or fails, says
+async def test_a_check_gets_the_state_of_the_checker() -> None:
+    """CHECK_TRANSACTION_STATE (39): by the group of the message, with the offsets of the check; if the checker fails or returns UNKNOWN, it sends
     nothing.
     """
     asked: list[tuple[str, bytes]] = []
@@ -136,7 +136,7 @@ async def test_a_broker_that_asks_hears_what_the_checker_found() -> None:
 
 
 async def test_ends_do_not_wait_for_each_other() -> None:
-    """Any number of transactions at a time."""
+    """Any number of transactions run at the same time."""
     gate = asyncio.Event()
 
     async def local(_: str) -> TransactionState:

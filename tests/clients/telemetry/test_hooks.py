@@ -48,7 +48,7 @@ class FakeSpan:
 
 
 class FakeTracer:
-    """OpenTelemetry's shape, keeping every span."""
+    """A tracer like OpenTelemetry's, which keeps every span."""
 
     def __init__(self) -> None:
         self.spans: list[FakeSpan] = []
@@ -77,7 +77,7 @@ async def handle(message: MessageExt) -> Later | None:
 
 
 async def test_spans_and_metrics_of_a_message_from_end_to_end() -> None:
-    """Names and attributes of the conventions; the context goes along as a property; both hooks see everything."""
+    """With names and attributes of the conventions. A property carries the context. Both hooks see all events."""
     tracer, registry = FakeTracer(), CollectorRegistry()
     spans = Spans(
         tracer,
@@ -121,8 +121,8 @@ async def test_spans_and_metrics_of_a_message_from_end_to_end() -> None:
     assert registry.get_sample_value("messaging_client_sent_messages_total", operation) == 2
 
 
-async def test_a_batch_is_one_span_and_what_is_polled_is_received() -> None:
-    """Each with the number of its messages, and the times of theirs; the context goes into every message."""
+async def test_a_batch_and_a_poll_are_one_span_each() -> None:
+    """With the number of messages; the context is in every message of a batch."""
     tracer, registry = FakeTracer(), CollectorRegistry()
     spans = Spans(tracer, Kinds, inject=lambda properties: properties.update(traceparent="00-1"))
     hooks = Several(spans, ClientMetrics(registry))
@@ -151,7 +151,7 @@ async def test_a_batch_is_one_span_and_what_is_polled_is_received() -> None:
     assert send.attributes["messaging.message.id"] == sent.msg_id
     assert send.attributes["messaging.message.body.size"] == 3
     assert receive.attributes["messaging.consumer.group.name"] == "ns%g"
-    assert isinstance(receive.context, int)  # the time since when it waited, ns
+    assert isinstance(receive.context, int)  # the begin of the wait, ns
     assert 0 < receive.context <= received[0].born_timestamp * 1_000_000 + 10**10
     assert {span.attributes["messaging.rocketmq.namespace"] for span in tracer.spans} == {"ns"}
     for name, operation in (("sent", "send"), ("consumed", "receive")):
@@ -159,8 +159,8 @@ async def test_a_batch_is_one_span_and_what_is_polled_is_received() -> None:
         assert registry.get_sample_value(f"messaging_client_{name}_messages_total", labels) == 3
 
 
-async def test_a_send_that_fails_is_told_with_its_error() -> None:
-    """By the response code's name in spans, by the error's in metrics."""
+async def test_a_failed_send_is_reported_with_its_error() -> None:
+    """Spans have the name of the response code, metrics that of the error."""
     tracer, registry = FakeTracer(), CollectorRegistry()
     hooks = Several(Spans(tracer, Kinds), ClientMetrics(registry))
     async with running_cluster() as cluster, Producer("p", namesrv=cluster.namesrv, hooks=hooks) as producer:
@@ -184,5 +184,5 @@ async def test_a_send_that_fails_is_told_with_its_error() -> None:
     ],
 )
 def test_the_type_of_a_message_is_that_of_its_properties(properties: dict[str, str], expected: str) -> None:
-    """As the broker's metrics have it."""
+    """As in the broker's metrics."""
     assert message_type(properties) == expected
