@@ -65,7 +65,7 @@ async def test_large_messages_arrive_unchanged(made: Certificates, tmp_path: Pat
 
 @pytest.mark.daemon
 async def test_a_client_presents_its_certificate(made: Certificates, tmp_path: Path) -> None:
-    """A broker that requires certificates serves clients with one: also push consumers and producers of a shared client."""
+    """A broker that requires certificates serves clients that have one, also those that share a client."""
     pair, own = made.issue("server"), made.issue("own", password="geheim")
     tls = TlsSettings(trust_cert_path=made.authority.cert, cert_path=own.cert, key_path=own.key, key_password="geheim")
     settings = served_with(

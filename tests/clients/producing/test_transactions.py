@@ -102,8 +102,9 @@ async def test_a_commit_that_fails_is_only_logged(caplog: pytest.LogCaptureFixtu
 
 
 async def test_a_check_gets_the_state_of_the_checker() -> None:
-    """CHECK_TRANSACTION_STATE (39): by the group of the message, with the offsets of the check; if the checker fails or returns UNKNOWN, it sends
-    nothing.
+    """CHECK_TRANSACTION_STATE (39): by the group of the message, with the offsets of the check.
+
+    If the checker fails or returns UNKNOWN, the producer sends nothing.
     """
     asked: list[tuple[str, bytes]] = []
     states = [TransactionState.UNKNOWN, TransactionState.COMMIT]
