@@ -27,11 +27,13 @@ from collections.abc import Callable, Generator, Mapping
 
 import pytest
 import uvloop
+from xdist.scheduler import LoadScopeScheduling
 
 TIERS = ("spark", "interop", "packaging", "crash", "fuzz", "daemon", "quick")
 """In the order in which they start: the longest groups first, so that no worker idles at the end."""
 NEVER_SKIPPED_IN_CI = frozenset({"spark", "interop"})
-SPARK_GROUP = "spark"
+USES_SPARK = ("tests/spark/", "tests/interop/test_spark")
+ONE_WORKER_PER_MODULE = ("tests/interop/", "tests/test_distribution.py", "tests/test_light_install.py")
 FUZZ_ROUNDS = 100_000
 
 seconds_by_tier: defaultdict[str, float] = defaultdict(float)
@@ -55,17 +57,23 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: TIERS.index(tier_of(item)))
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None and (group := worker_group(item)):
-            item.add_marker(pytest.mark.xdist_group(group))
 
 
-def worker_group(item: pytest.Item) -> str | None:
-    """Return the name of the group whose tests run in one worker; None for a test that may run in any worker."""
-    tier, module = tier_of(item), item.path.stem
-    if tier == "spark" or (tier == "interop" and module.startswith("test_spark")):
-        return SPARK_GROUP
-    return f"interop {module}" if tier == "interop" else None
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Distributes tests one by one, except those of a group, which run in one worker.
+
+    xdist has the mode `loadgroup` for this, but it groups nothing under pytest 9.2.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        if path.startswith(USES_SPARK):
+            return "spark"
+        return path if path.startswith(ONE_WORKER_PER_MODULE) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupScheduling:
+    return GroupScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -25,7 +25,7 @@ PARTS = ("protocol", "broker", "clients")
 """The parts of the package. Each is a top-level folder; src/skylarkmq contains a symbolic link to it."""
 
 COMPILE_TIME = {"cython"}  # imported by the sources of compiled modules, but not at run time
-pytestmark = [pytest.mark.packaging, pytest.mark.xdist_group("distribution")]  # all tests share one wheel
+pytestmark = pytest.mark.packaging
 
 MANYLINUX = f"manylinux_2_28_{platform.machine()}"
 SRC = "src"  # the package and the modules beside it

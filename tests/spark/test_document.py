@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from skylarkmq.clients.spark.pipeline.command import pipeline
 from tests.harness.daemon import running
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
 QUICK_START = TEXT.split("## Quick start")[1].split("\n## ")[0]

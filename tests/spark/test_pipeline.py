@@ -37,7 +37,7 @@ from skylarkmq.clients.spark.sink.sink_rows import MARK
 from tests.harness.daemon import Daemon, running
 from tests.spark.session import JAVA_OPTIONS
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"

@@ -20,7 +20,7 @@ from tests.harness.daemon import Daemon, running
 from tests.harness.trap import trapped
 from tests.spark.lines import driver, put_lines, stream, wait
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 BEGINNING, END = datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4e9, UTC)
 

@@ -12,7 +12,7 @@ from tests.harness.daemon import running
 from tests.spark import lines
 from tests.spark.scene import Written, stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 
 def test_rows_are_written_and_read_over_tls(spark: SparkSession, tmp_path: Path) -> None:
