@@ -100,22 +100,18 @@ class Scene:
             os.utime(segment, (0, 0))
 
         async def delete() -> int:
-            client = Client(self.namesrv)
-            try:
+            async with Client(self.namesrv) as client, Admin(client=client) as admin:
                 route = await client.routes.find(topic)
                 (broker,) = route.brokers
                 await client.ask(route.address(broker), RequestCode.DELETE_EXPIRED_COMMITLOG)
                 while any(segment.exists() for segment in due):  # noqa: ASYNC110 - no event is available
                     await asyncio.sleep(0.02)
-                async with Admin(client=client) as admin:
-                    before, first = -1, 0
-                    while not first or first != before:
-                        await asyncio.sleep(0.3)
-                        before = first
-                        first = (await admin.topic_offsets(topic))[MessageQueue(topic, broker, 0)].min_offset
-                    return first
-            finally:
-                await client.close()
+                before, first = -1, 0
+                while not first or first != before:
+                    await asyncio.sleep(0.3)
+                    before = first
+                    first = (await admin.topic_offsets(topic))[MessageQueue(topic, broker, 0)].min_offset
+                return first
 
         return asyncio.run(delete())
 
