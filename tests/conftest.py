@@ -29,8 +29,8 @@ import pytest
 import uvloop
 from xdist.scheduler import LoadScopeScheduling
 
-TIERS = ("spark", "interop", "packaging", "crash", "fuzz", "daemon", "quick")
-"""In the order in which they start: the longest groups first, so that no worker idles at the end."""
+TIERS = ("crash", "spark", "interop", "packaging", "fuzz", "daemon", "quick")
+"""In the order in which they start: the longest tests first, so that no worker idles at the end."""
 NEVER_SKIPPED_IN_CI = frozenset({"spark", "interop"})
 USES_SPARK = ("tests/spark/", "tests/interop/test_spark")
 ONE_WORKER_PER_MODULE = ("tests/interop/", "tests/test_distribution.py", "tests/test_light_install.py")

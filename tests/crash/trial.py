@@ -113,8 +113,13 @@ class Trial:
 
 
 def failures(seeds: Iterable[int], jobs: int, of: Callable[[int], tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Yield `of` every seed, in any order."""
-    with multiprocessing.Pool(jobs, maxtasksperchild=20) as pool:  # a process with power cuts leaks descriptors
+    """Yield `of` every seed, in any order.
+
+    The processes are not forked from this one, which may have threads of earlier tests: a fork that copies a lock that
+    such a thread holds never returns.
+    """
+    processes = multiprocessing.get_context("forkserver")
+    with processes.Pool(jobs, maxtasksperchild=20) as pool:  # a process with power cuts leaks descriptors
         yield from pool.imap_unordered(of, seeds, chunksize=50)
 
 
