@@ -69,7 +69,7 @@ async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event
     name_server.serve(ConfigRequests(RemoteSettings(settings, NAMESRV_KEYS, {}, lambda: black_list)).handlers())
     async with AsyncExitStack() as running:
         if config.ops.port:
-            await start_health(HealthServer(config.ops.host, config.ops.port, {}), running)
+            await start_health(HealthServer(config.ops.host, config.ops.port, name_server.checks()), running)
         await listen(name_server.start, config.namesrv.bind_address, config.namesrv.listen_port, "listenPort")
         running.push_async_callback(name_server.stop)
         log.info("ready name_server_port=%d", config.namesrv.listen_port)

@@ -90,6 +90,10 @@ class NameServer:
             remoting=self.remoting.selector.statistics(),
         )
 
+    def checks(self) -> dict[str, Callable[[], str | None]]:
+        """Return the health checks; each returns a problem, or None."""
+        return {"listening": lambda: None if self.remoting.is_listening else "the port is not open"}
+
     @property
     def refused(self) -> dict[str, int]:
         """Return the registrations refused since the start, by reason."""

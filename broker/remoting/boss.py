@@ -44,6 +44,11 @@ class RemotingServer:
     def __repr__(self) -> str:
         return f"<RemotingServer {self._servers and self._servers[0].sockets} {self.selector!r}>"
 
+    @property
+    def is_listening(self) -> bool:
+        """Return whether clients can connect: `start` has succeeded, and `stop` was not called."""
+        return bool(self._servers) and self.selector.accepting
+
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port, which was chosen by the kernel if `port` is 0. Raises OSError if binding fails."""
         loop = asyncio.get_running_loop()

@@ -53,6 +53,17 @@ async def namesrv(config: NamesrvConfig) -> AsyncIterator[RunningNameServer]:
     await running.server.stop()
 
 
+async def test_a_name_server_is_ready_while_it_listens(config: NamesrvConfig) -> None:
+    """Its health check reports a problem before `start` and after `stop`."""
+    server = NameServer(config, RemotingConfig())
+    (is_listening,) = server.checks().values()
+    assert is_listening() == "the port is not open"
+    await server.start("127.0.0.1", 0)
+    assert is_listening() is None
+    await server.stop()
+    assert is_listening() == "the port is not open"
+
+
 @pytest.fixture
 async def peer(namesrv: RunningNameServer) -> AsyncIterator[RawPeer]:
     async with await namesrv.peer() as peer:
