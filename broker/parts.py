@@ -10,6 +10,7 @@ import os
 import random
 import time
 
+from skylarkmq.broker.access_control import AccessControl
 from skylarkmq.broker.background_delivery import Background
 from skylarkmq.broker.config.derived import (
     address_text,
@@ -124,6 +125,10 @@ class Parts:
             self.topics.registration_body,
             RegistrationTiming.every(broker.register_name_server_period),
         )
+        self.access = AccessControl(config)
+        self.server.dispatcher.guard = self.access.gate
+        if self.name_server is not None:
+            self.name_server.remoting.dispatcher.guard = self.access.namesrv_gate
         self.traffic = Throughput(self._counters)
         self.put_times = PutLatency(self.server.dispatcher.latencies)
         self.loop_lag = LoopLag(asyncio.get_running_loop())
@@ -168,6 +173,7 @@ class Parts:
             ("admin", ClientRelayProcessor(name, self.sessions, self.topics, self.groups, self.store, self.calls)),
             ("admin", self.resets),
             ("admin", CleanupProcessor(self.topics, self.store)),
+            *self.access.processors(),
         )
         register(dispatcher, self.pools, processors)
         self.consumption.register(dispatcher, self.pools)

@@ -23,13 +23,13 @@ PREFIX = "skylarkmq."
 STORE = ("protocol", "broker.errors", "broker.histogram", "broker.host.page_faults")
 METADATA = (*STORE, "broker.config.sections", "broker.store", "broker.remoting")
 DELIVERY = (*METADATA, "broker.metadata")
-PROCESSORS = (*DELIVERY, "broker.delivery", "broker.config.live")
+PROCESSORS = (*DELIVERY, "broker.access", "broker.delivery", "broker.config.live")
 DAEMON = (*PROCESSORS, "broker.processors", "broker.namesrv", "broker.ops")
 
 # Reading the configuration may import only the config structs that other parts declare.
 KEYS = (
     *("broker.errors", "broker.config.unsupported_keys", "broker.config.parsing"),
-    *("broker.store.config", "broker.remoting.config"),
+    *("broker.store.config", "broker.remoting.config", "broker.access.config"),
 )
 CONFIG = (
     *(*KEYS, "broker.config.protected_keys", "broker.config.keys", "broker.metadata.limits", "broker.namesrv.config"),
@@ -52,12 +52,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.config.keys": KEYS,
     "broker.config.sections": CONFIG,
     "broker.remoting": ("protocol", "broker.errors", "broker.histogram", "broker.host.page_faults"),
-    "broker.namesrv": ("protocol", "broker.config.protected_keys", "broker.errors", "broker.remoting"),
+    "broker.namesrv": ("protocol", "broker.access", "broker.config.protected_keys", "broker.errors", "broker.remoting"),
+    "broker.access": ("protocol", "broker.errors", "broker.histogram", "broker.remoting"),
     "broker.store": STORE,
     "broker.metadata": METADATA,
     "broker.delivery": DELIVERY,
     "broker.processors": PROCESSORS,
-    "broker.ops": (*DELIVERY, "broker.delivery"),
+    "broker.ops": (*DELIVERY, "broker.access", "broker.delivery"),
     "broker.config.derived": (
         "protocol",
         "broker.config.sections",
@@ -80,10 +81,18 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "broker.store",
     ),
     "broker.background_delivery": (*DELIVERY, "broker.delivery", "broker.config.derived"),
+    "broker.access_control": (*DAEMON, "broker.access", "broker.wiring", "broker.config.derived"),
     "broker.wiring": (*PROCESSORS, "broker.processors"),
     "broker.parts": (
-        *(*DAEMON, "broker.background_delivery", "broker.wiring", "broker.config.derived", "broker.config.keys"),
-        *("broker.config.protected_keys", "broker.config.live"),
+        *(
+            *DAEMON,
+            "broker.access",
+            "broker.background_delivery",
+            "broker.wiring",
+            "broker.config.derived",
+            "broker.config.keys",
+        ),
+        *("broker.access_control", "broker.config.protected_keys", "broker.config.live"),
     ),
     "broker.daemon": (
         *(*DAEMON, "broker.background_delivery", "broker.parts", "broker.startup"),

@@ -22,6 +22,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from skylarkmq.broker.access.config import AccessConfig, AuditConfig, QuotaConfig
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import Catalogue, Given, Setting, Settled, settle, shown
 from skylarkmq.broker.config.protected_keys import DEFAULT
@@ -160,6 +161,9 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreConfig
     ops: OpsConfig
     limits: LimitsConfig
+    access: AccessConfig
+    quotas: QuotaConfig
+    audit: AuditConfig
     namesrv: NamesrvConfig | None  # the one in this process
 
 
@@ -212,6 +216,9 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
         store=store,
         ops=msgspec.structs.replace(OpsConfig(host=listen.bind_host), **settled.of("ops")),
         limits=LimitsConfig(**settled.of("limits")),
+        access=AccessConfig(**settled.of("access")),
+        quotas=QuotaConfig(**settled.of("quotas")),
+        audit=AuditConfig(**settled.of("audit")),
         namesrv=None if broker.namesrv_addresses else embedded_namesrv(settled, listen, store),
     )
     check_own_registration(config)

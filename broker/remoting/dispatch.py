@@ -20,6 +20,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
 
 from skylarkmq.broker.remoting.admission import Pool, memory_of
 from skylarkmq.broker.remoting.connection import Connection
@@ -37,6 +38,16 @@ RunProcessor = Callable[[Connection, Sequence[RemotingCommand], int], int]
 log = logging.getLogger(__name__)
 
 
+class Guard(Protocol):
+    """Decides whether a request may be served, before its processor runs."""
+
+    def admit(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """Return the response to a refused request, or None if the request may be served."""
+
+    def admit_run(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
+        """Return the index after the last consecutive request from `at` on that may be served in a run."""
+
+
 class Dispatcher:
     """The processor table."""
 
@@ -50,6 +61,7 @@ class Dispatcher:
         self._timers: dict[Pool, asyncio.TimerHandle] = {}
         self.max_wait_s = math.inf  # the smallest limit of all pools
         self.latencies = Latencies()
+        self.guard: Guard | None = None
 
     def __repr__(self) -> str:
         return f"<Dispatcher {len(self._table)} codes, {len(self._tasks)} waiting>"
@@ -58,6 +70,11 @@ class Dispatcher:
     def waiting(self) -> int:
         """Return the number of requests whose processors are being awaited."""
         return len(self._tasks)
+
+    @property
+    def codes(self) -> Iterable[int]:
+        """Return the request codes that have a processor."""
+        return self._table.keys()
 
     def register(self, codes: Iterable[int], processor: Processor, pool: Pool) -> None:
         """Let `processor` serve `codes` within `pool`."""
@@ -106,8 +123,13 @@ class Dispatcher:
         entry = self._runs.get(command.code)
         if entry is not None:
             serve_run, pool = entry
-            if pool.pending < pool.admit_limit and (served := serve_run(connection, commands, at)):
-                return at + served
+            if pool.pending < pool.admit_limit:
+                if self.guard is None:
+                    served = serve_run(connection, commands, at)
+                else:
+                    served = self._serve_guarded_run(serve_run, connection, commands, at)
+                if served:
+                    return at + served
         self.dispatch(connection, command)
         return at + 1
 
@@ -126,6 +148,9 @@ class Dispatcher:
         if pool.pending >= pool.admit_limit and not self._admits(pool, connection, command):
             return
         try:
+            if self.guard is not None and (refusal := self.guard.admit(connection, command)) is not None:
+                self._respond(connection, command, refusal)
+                return
             result = processor(connection, command)
         except ProtocolError:
             raise
@@ -138,6 +163,14 @@ class Dispatcher:
             self._respond(connection, command, result)
         else:
             self._await(connection, command, pool, result)
+
+    def _serve_guarded_run(
+        self, serve_run: RunProcessor, connection: Connection, commands: list[RemotingCommand], at: int
+    ) -> int:
+        """Offer the admitted requests from `at` on to `serve_run`; see RunProcessor."""
+        assert self.guard is not None
+        end = self.guard.admit_run(connection, commands, at)
+        return serve_run(connection, commands[:end], at) if end > at else 0
 
     # ------------------------------------------------------------------------------------------------- waiting requests
 

@@ -1,0 +1,99 @@
+"""The gate: one decision for each request, before its processor runs.
+
+Order: access control (the account and its permissions), networks of administrators, quotas. The first refusal is the
+response. The observer, which is the audit log, is informed of each refusal and of each admitted request.
+
+Sends and pulls arrive in runs. `admit_run` checks each of them, and ends the run at the first that is refused: the
+dispatcher then handles that request by itself, and `admit` gives the reason.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from skylarkmq.broker.access.caller import ANONYMOUS, Caller
+from skylarkmq.broker.access.requirements import Requirement, requirement_of
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import ProtocolError, RequestError
+
+
+class Control(Protocol):
+    """One generation of RocketMQ's access control, or none."""
+
+    def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
+        """Return the caller of a permitted request. Raises RequestError, with RocketMQ's code and remark, otherwise."""
+
+
+class Restriction(Protocol):
+    """A further condition of a request, such as a network or a quota."""
+
+    def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement, caller: Caller) -> None:
+        """Raises RequestError if the request is refused."""
+
+
+class Observer(Protocol):
+    """Records requests and their results."""
+
+    def refused(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        requirement: Requirement,
+        caller: Caller,
+        error: RequestError,
+    ) -> None:
+        """Record a refusal."""
+
+    def served(
+        self, connection: Connection, command: RemotingCommand, requirement: Requirement, caller: Caller
+    ) -> None:
+        """Record a request that was admitted."""
+
+
+class Gate:
+    """Decides about requests. `control` None: every caller is anonymous, and permitted."""
+
+    def __init__(
+        self,
+        control: Control | None,
+        restrictions: Sequence[Restriction] = (),
+        observer: Observer | None = None,
+    ) -> None:
+        self._control = control
+        self._restrictions = tuple(restrictions)
+        self._observer = observer
+
+    def __repr__(self) -> str:
+        return f"<Gate {self._control!r} {self._restrictions!r}>"
+
+    def admit(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """Return the response to a refused request, or None if the request may be served."""
+        requirement = requirement_of(command.code)
+        caller = ANONYMOUS
+        try:
+            if self._control is not None:
+                caller = self._control.check(connection, command, requirement)
+            for restriction in self._restrictions:
+                restriction.check(connection, command, requirement, caller)
+        except RequestError as error:
+            if self._observer is not None:
+                self._observer.refused(connection, command, requirement, caller, error)
+            return RemotingCommand.response(error.code, error.remark)
+        if self._observer is not None:
+            self._observer.served(connection, command, requirement, caller)
+        return None
+
+    def admit_run(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
+        """Return the index after the last consecutive request with the code of the one at `at` that may be served."""
+        code = commands[at].code
+        end = at
+        for command in commands[at:]:
+            if command.code != code or command.is_response:
+                break
+            try:
+                if self.admit(connection, command) is not None:
+                    break
+            except ProtocolError:
+                break
+            end += 1
+        return end
