@@ -1,17 +1,62 @@
-"""The access control of a broker, wired from its configuration: the gate, and the processors that manage accounts."""
+"""The access control of a daemon, wired from its configuration: the gates, and the processors that manage accounts."""
 
-from skylarkmq.broker.access.gate import Gate
-from skylarkmq.broker.config.sections import DaemonConfig
+import time
+
+from skylarkmq.broker.access.accounts import Accounts, AccountsFile, AnyOf, own_credentials, table_of
+from skylarkmq.broker.access.address_ranges import is_loopback
+from skylarkmq.broker.access.certificates import CertificateAccounts, CertificateControl
+from skylarkmq.broker.access.config import Credentials, inner_client_credentials
+from skylarkmq.broker.access.exposure import Exposure, Listener
+from skylarkmq.broker.access.gate import Control, Gate
+from skylarkmq.broker.access.namesrv_control import NamesrvControl
+from skylarkmq.broker.access.networks import AdminNetworks
+from skylarkmq.broker.access.secret_files import SecretFiles
+from skylarkmq.broker.config.sections import DaemonConfig, NamesrvDaemonConfig, OpsConfig
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.ops.page_auth import Passwords
 from skylarkmq.broker.wiring import Serves
+from skylarkmq.protocol.signature import Signer
 
 
 class AccessControl:
-    """The access control of one broker and of its embedded name server. `gate` None: every request is permitted."""
+    """The access control of one broker and of its embedded name server. Raises StartError for unusable files.
+
+    `gate` and `namesrv_gate` decide about their requests. `signer` signs the broker's own requests to name servers;
+    None: they are not signed. `page_passwords` are those of the metrics page; None: it needs none.
+    """
 
     def __init__(self, config: DaemonConfig) -> None:
+        security, tls, listen = config.security, config.tls, config.listen
         self._config = config
-        self.gate: Gate | None = None
+        self.secret_files = SecretFiles(
+            (*security.secret_files, security.accounts_file, tls.key_path, config.outbound_tls.key_path),
+            is_strict=security.strict_secret_files,
+        )
+        accounts_file = None if security.accounts_file is None else AccountsFile(security.accounts_file)
+        certificates = CertificateAccounts(security.tls_auth_mapping)
+        networks = AdminNetworks(security.admin_allowed_networks)
+        control = self._control()
+        self.gate = Gate(control or CertificateControl(certificates), [networks])
         self.namesrv_gate: Gate | None = None
+        credentials = self._credentials()
+        self.signer = None if credentials is None else Signer(credentials.access_key, credentials.secret_key)
+        listeners = [Listener("broker", listen.bind_host, needs_account=control is not None)]
+        if config.namesrv is not None:
+            own = () if credentials is None else (table_of(credentials),)
+            sources: list[Accounts] = [*own, *(() if accounts_file is None else (accounts_file,))]
+            self.namesrv_gate = Gate(
+                NamesrvControl(
+                    AnyOf(sources),
+                    certificates,
+                    time.monotonic,
+                    is_required=security.namesrv_auth,
+                    broker_control=control,
+                ),
+                [networks],
+            )
+            listeners.append(Listener("name_server", config.namesrv.bind_address, needs_account=security.namesrv_auth))
+        self.exposure = Exposure(tls, *listeners)
+        self.page_passwords = page_passwords(config.ops, accounts_file)
 
     def __repr__(self) -> str:
         return f"<AccessControl {self.gate!r}>"
@@ -19,3 +64,37 @@ class AccessControl:
     def processors(self) -> tuple[tuple[str, Serves], ...]:
         """Return the processors, each with the name of its pool."""
         return ()
+
+    def _control(self) -> Control | None:
+        """Return the generation of RocketMQ's access control that is on."""
+        return None
+
+    def _credentials(self) -> Credentials | None:
+        """Return the broker's own credentials; new ones if its own name server needs some and none are set."""
+        given = inner_client_credentials(self._config.access)
+        return own_credentials() if given is None and self._config.security.namesrv_auth else given
+
+
+def page_passwords(ops: OpsConfig, accounts: Passwords | None) -> Passwords | None:
+    """Return the passwords that the metrics page needs; None if it needs none. Raises StartError if there are none."""
+    is_needed = ops.metrics_auth
+    if is_needed is None:
+        is_needed = accounts is not None and not is_loopback(ops.host)
+    if is_needed and accounts is None:
+        raise StartError("metricsAuth=true: expected with accountsFile or access control")
+    return accounts if is_needed else None
+
+
+def stand_alone_gate(config: NamesrvDaemonConfig) -> Gate:
+    """Return the gate of a stand-alone name server; log what is open. Raises StartError for unusable files."""
+    security, tls, namesrv = config.security, config.tls, config.namesrv
+    SecretFiles((*security.secret_files, security.accounts_file, tls.key_path), is_strict=security.strict_secret_files)
+    Exposure(tls, Listener("name_server", namesrv.bind_address, needs_account=security.namesrv_auth))
+    accounts = AnyOf([] if security.accounts_file is None else [AccountsFile(security.accounts_file)])
+    control = NamesrvControl(
+        accounts,
+        CertificateAccounts(security.tls_auth_mapping),
+        time.monotonic,
+        is_required=security.namesrv_auth,
+    )
+    return Gate(control, [AdminNetworks(security.admin_allowed_networks)])

@@ -165,13 +165,13 @@ def one_line_on_stderr(command: str) -> Iterator[None]:
 def gathered(config: Path | None, pairs: list[str], catalogue: Catalogue) -> list[Given]:
     """Return every key that was given, weakest source first."""
     in_file = list(from_file(read_file(config), str(config))) if config else []
-    outside = [*from_environment(os.environ, catalogue), *from_flags(pairs)]
+    outside = [*from_environment(os.environ, catalogue, read_value), *from_flags(pairs)]
     return [*in_file, *in_tls_file([*in_file, *outside]), *outside]
 
 
 def in_tls_file(given: list[Given]) -> Iterator[Given]:
     """Yield the keys of the file that `tls.config.file` names; RocketMQ's default file is read only if it exists."""
-    named = [Path(text) for key, text, _ in given if key == TLS_FILE_KEY]
+    named = [Path(text) for key, text, *_ in given if key == TLS_FILE_KEY]
     path = named[-1] if named else TlsConfig().config_file
     return from_file(read_file(path), str(path)) if named or path.is_file() else iter(())
 
@@ -181,6 +181,11 @@ def read_file(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise StartError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def read_value(name: str) -> str:
+    """Return the content of a file that an environment variable names."""
+    return read_file(Path(name.strip()))
 
 
 def this_machine() -> Machine:

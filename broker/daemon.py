@@ -13,6 +13,7 @@ import logging
 from contextlib import AsyncExitStack
 from typing import Final
 
+from skylarkmq.broker.access_control import stand_alone_gate
 from skylarkmq.broker.background_delivery import Kept
 from skylarkmq.broker.config.derived import live_namesrv
 from skylarkmq.broker.config.keys import NAMESRV_KEYS
@@ -64,6 +65,7 @@ async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event
     """Run a stand-alone name server until `stop` is set. Raises StartError if it cannot start."""
     config, settings = loaded.config, LiveSettings(loaded, wall_ms)
     name_server = NameServer(config.namesrv, config.remoting, tls=ServerTls(config.tls))
+    name_server.remoting.dispatcher.guard = stand_alone_gate(config)
     settings.subscribe(live_namesrv(config.namesrv), name_server.configure)
     black_list = (*ALWAYS, *config.namesrv.config_black_list)
     name_server.serve(ConfigRequests(RemoteSettings(settings, NAMESRV_KEYS, {}, lambda: black_list)).handlers())
@@ -114,7 +116,10 @@ class Broker(Parts):
         async with AsyncExitStack() as running:
             if config.ops.port:
                 page = self.metrics_page()
-                await start_health(HealthServer(config.ops.host, config.ops.port, self.checks(), page), running)
+                health = HealthServer(
+                    config.ops.host, config.ops.port, self.checks(), page, passwords=self.access.page_passwords
+                )
+                await start_health(health, running)
             await self._open_store(running, stop)
             self._open_tables(running)
             self.topics.restore(self.store.lost_topics(lambda topic: self.topics.find(topic) is not None))

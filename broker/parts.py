@@ -114,7 +114,10 @@ class Parts:
             config.store, wall_ms, self.arrivals.arrived, topics=self.arrivals.topics, steady_ms=steady_ms
         )
         self.background = Background(config, self.store, self.arrivals, self.sessions, self.offsets, wall_ms, steady_ms)
-        self.outbound = Outbound(config.remoting, client_context(config.outbound_tls, config.tls.mode))
+        self.access = AccessControl(config)
+        self.outbound = Outbound(
+            config.remoting, client_context(config.outbound_tls, config.tls.mode), signer=self.access.signer
+        )
         self.name_server = None
         if config.namesrv is not None:
             self.name_server = NameServer(config.namesrv, config.remoting, tls=self.tls)
@@ -125,7 +128,6 @@ class Parts:
             self.topics.registration_body,
             RegistrationTiming.every(broker.register_name_server_period),
         )
-        self.access = AccessControl(config)
         self.server.dispatcher.guard = self.access.gate
         if self.name_server is not None:
             self.name_server.remoting.dispatcher.guard = self.access.namesrv_gate
@@ -359,6 +361,8 @@ class Parts:
             pools=self._pool_statistics,
             checks=self.checks(),
             limits=self.limits,
+            open_listeners=self.access.exposure.is_open,
+            exposed_files=lambda: len(self.access.secret_files.exposed()),
             refused_registrations=lambda: {} if self.name_server is None else self.name_server.refused,
             runtime=self.runtime.table,
             heartbeats=lambda: self.clients.statistics().heartbeats,

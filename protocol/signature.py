@@ -65,3 +65,23 @@ def signed_parts(command: RemotingCommand, *, is_unique_key_query_signed: bool =
     unsigned = {SIGNATURE} if is_unique_key_query_signed else {SIGNATURE, UNIQUE_KEY_QUERY}
     content = "".join(fields[name] for name in sorted(fields) if name not in unsigned).encode()
     return Signed(access_key, fields.get(SIGNATURE, ""), content)
+
+
+class Signer:
+    """Signs the requests of one account."""
+
+    def __init__(self, access_key: str, secret: str) -> None:
+        self._access_key = access_key
+        self._key = SigningKey(secret)
+
+    def __repr__(self) -> str:
+        return f"<Signer {self._access_key}>"
+
+    def sign(self, command: RemotingCommand) -> None:
+        """Add the account and the signature to a request that is not encoded yet."""
+        fields = dict(command.ext_fields()) | {ACCESS_KEY: self._access_key}
+        fields.pop(SIGNATURE, None)
+        command.ext = fields
+        signed = signed_parts(command, is_unique_key_query_signed=command.version > LAST_4X_VERSION)
+        assert signed is not None  # the access key is among the fields
+        fields[SIGNATURE] = self._key.sign(signed.content, command.body)

@@ -30,6 +30,7 @@ DAEMON = (*PROCESSORS, "broker.processors", "broker.namesrv", "broker.ops")
 KEYS = (
     *("broker.errors", "broker.config.unsupported_keys", "broker.config.parsing"),
     *("broker.store.config", "broker.remoting.config", "broker.access.config"),
+    *("broker.access.address_ranges", "broker.access.security_config"),
 )
 CONFIG = (
     *(*KEYS, "broker.config.protected_keys", "broker.config.keys", "broker.metadata.limits", "broker.namesrv.config"),
@@ -96,7 +97,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "broker.daemon": (
         *(*DAEMON, "broker.background_delivery", "broker.parts", "broker.startup"),
-        *("broker.config.derived", "broker.config.keys"),
+        *("broker.access_control", "broker.config.derived", "broker.config.keys"),
         *("broker.host.idle_states", "broker.config.protected_keys", "broker.config_reload", "broker.config.live"),
     ),
     "broker.cli": (*CONFIG, "broker.config.sections", "broker.daemon", "broker.host.page_faults", "broker.printable"),

@@ -7,7 +7,11 @@
     auth           RocketMQ 5.3: users and policies
     quotas         limits for each client, account and topic
     audit          the record of administrative requests and refusals
+    networks       from where requests that change the cluster need no account
+    certificates   accounts of TLS client certificates
+    accounts       accounts of a daemon itself, for its name server and its metrics page
+    exposure, secret_files    warnings about open listeners, and about files with secrets that others can read
 
-A check knows request codes, topics and groups by name only. Without access control, quotas and audit there is no gate,
-and the dispatcher asks nothing.
+A check knows request codes, topics and groups by name only. Without access control, quotas and audit the gate checks
+only requests that change the cluster, and the dispatcher does not ask about sends and pulls.
 """

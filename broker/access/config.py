@@ -1,6 +1,11 @@
 """Settings of access control, quotas and the audit log."""
 
+from typing import Self
+
 import msgspec
+
+from skylarkmq.broker.errors import StartError
+from skylarkmq.protocol import javajson
 
 
 class AccessConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -10,6 +15,7 @@ class AccessConfig(msgspec.Struct, frozen=True, kw_only=True):
     acl_strict: bool = True  # with it, requests that RocketMQ 4.9 leaves unchecked and that change anything are checked
     authentication_enabled: bool = False  # authentication of RocketMQ 5.3
     authorization_enabled: bool = False  # authorization of RocketMQ 5.3
+    inner_client_authentication_credentials: str | None = None  # JSON of the broker's own super user and secret key
 
 
 class QuotaConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,3 +24,38 @@ class QuotaConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 class AuditConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The audit log."""
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """An access key and its secret key, which is never part of a `repr`."""
+
+    access_key: str
+    secret_key: str
+
+    def __repr__(self) -> str:
+        return f"<Credentials {self.access_key}>"
+
+    @classmethod
+    def parse(cls, text: str | None, key: str, access_key: str, secret_key: str) -> Self | None:
+        """Return the credentials in the value of the setting `key`: JSON with these two members.
+
+        An empty value gives None. Raises StartError, without a part of the value.
+        """
+        if not text:
+            return None
+        try:
+            members = javajson.loads(text)
+        except ValueError:
+            members = None
+        if isinstance(members, dict):
+            access, secret = members.get(access_key), members.get(secret_key)
+            if isinstance(access, str) and isinstance(secret, str) and access.strip() and secret.strip():
+                return cls(access, secret)
+        raise StartError(f'{key}: expected JSON such as {{"{access_key}":"admin","{secret_key}":"a secret"}}')
+
+
+def inner_client_credentials(config: AccessConfig) -> Credentials | None:
+    """Return `innerClientAuthenticationCredentials`: those of the broker as a client of other brokers and of name
+    servers. Raises StartError if they are invalid."""
+    text, key = config.inner_client_authentication_credentials, "innerClientAuthenticationCredentials"
+    return Credentials.parse(text, key, "accessKey", "secretKey")

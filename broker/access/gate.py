@@ -4,7 +4,8 @@ Order: access control (the account and its permissions), networks of administrat
 response. The observer, which is the audit log, is informed of each refusal and of each admitted request.
 
 Sends and pulls arrive in runs. `admit_run` checks each of them, and ends the run at the first that is refused: the
-dispatcher then handles that request by itself, and `admit` gives the reason.
+dispatcher then handles that request by itself, and `admit` gives the reason. Some checks concern only requests that
+change the cluster (`checks_data` False). If all do, the dispatcher does not ask about runs.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,10 @@ from skylarkmq.protocol.errors import ProtocolError, RequestError
 class Control(Protocol):
     """One generation of RocketMQ's access control, or none."""
 
+    @property
+    def checks_data(self) -> bool:
+        """Return whether requests that change nothing are checked, such as sends and pulls."""
+
     def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Return the caller of a permitted request. Raises RequestError, with RocketMQ's code and remark, otherwise."""
 
@@ -27,12 +32,20 @@ class Control(Protocol):
 class Restriction(Protocol):
     """A further condition of a request, such as a network or a quota."""
 
+    @property
+    def checks_data(self) -> bool:
+        """Return whether requests that change nothing are checked, such as sends and pulls."""
+
     def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement, caller: Caller) -> None:
         """Raises RequestError if the request is refused."""
 
 
 class Observer(Protocol):
     """Records requests and their results."""
+
+    @property
+    def checks_data(self) -> bool:
+        """Return whether sends and pulls are recorded, too."""
 
     def refused(
         self,
@@ -62,6 +75,8 @@ class Gate:
         self._control = control
         self._restrictions = tuple(restrictions)
         self._observer = observer
+        parts = (control, *restrictions, observer)
+        self.checks_data = any(part.checks_data for part in parts if part is not None)
 
     def __repr__(self) -> str:
         return f"<Gate {self._control!r} {self._restrictions!r}>"

@@ -188,6 +188,7 @@ NAMESRV_REQUIREMENTS: Final[dict[int, Requirement]] = dict(
                 RequestCode.REGISTER_BROKER,
                 RequestCode.UNREGISTER_BROKER,
                 RequestCode.BROKER_HEARTBEAT,
+                RequestCode.QUERY_DATA_VERSION,
                 RequestCode.PUT_KV_CONFIG,
                 RequestCode.DELETE_KV_CONFIG,
                 RequestCode.DELETE_TOPIC_IN_NAMESRV,
@@ -203,7 +204,6 @@ NAMESRV_REQUIREMENTS: Final[dict[int, Requirement]] = dict(
                 RequestCode.GET_KV_CONFIG,
                 RequestCode.GET_KVLIST_BY_NAMESPACE,
                 RequestCode.GET_BROKER_CLUSTER_INFO,
-                RequestCode.QUERY_DATA_VERSION,
                 RequestCode.GET_NAMESRV_CONFIG,
             ),
         ),
@@ -221,6 +221,17 @@ NAMESRV_REQUIREMENTS: Final[dict[int, Requirement]] = dict(
         ),
     )
 )
+
+REGISTRATION: Final = frozenset(
+    int(code)
+    for code in (
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+        RequestCode.BROKER_HEARTBEAT,
+        RequestCode.QUERY_DATA_VERSION,
+    )
+)
+"""Requests of brokers to name servers, on other machines too. Each of them keeps a registration alive or changes it."""
 
 _ALL: Final = BROKER_REQUIREMENTS | NAMESRV_REQUIREMENTS
 

@@ -2,7 +2,8 @@
 
 Only the lines of the changed keys change (`broker/config/java_properties.py`). The new content is written to a
 temporary file with the mode of the old one, since it may contain passwords, and synced; the old file becomes `.bak`;
-the new file takes its name; the directory is synced. A symbolic link stays a link: its target is replaced.
+the new file takes its name; the directory is synced. A symbolic link stays a link: its target is replaced. A file that
+gets a secret is readable by its owner only.
 
 Source: docs/formats.md, "Settings at run time".
 """
@@ -16,6 +17,7 @@ from skylarkmq.broker.config.java_properties import rewritten
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 BACKUP_SUFFIX: Final = ".bak"
+OWNER_ONLY: Final = 0o600
 
 
 class ConfigFile:
@@ -27,13 +29,13 @@ class ConfigFile:
     def __repr__(self) -> str:
         return f"<ConfigFile {self._path}>"
 
-    def change(self, changes: Mapping[str, str]) -> None:
-        """Set these keys to these values. Blocks for the disk. Raises OSError, or StartError if the file is no longer a
-        valid properties file; the file is unchanged then."""
+    def change(self, changes: Mapping[str, str], *, holds_secret: bool = False) -> None:
+        """Set these keys to these values; `holds_secret`: one of them is secret. Blocks for the disk. Raises OSError,
+        or StartError if the file is no longer a valid properties file; the file is unchanged then."""
         path = os.path.realpath(self._path)
         with open(path, encoding="utf-8", newline="") as file:
             text = file.read()
-            mode = os.fstat(file.fileno()).st_mode & 0o777
+            mode = os.fstat(file.fileno()).st_mode & (OWNER_ONLY if holds_secret else 0o777)
         changed = rewritten(text, changes)
         if changed != text:
             _replace(path, changed.encode(), mode)

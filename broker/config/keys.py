@@ -5,9 +5,11 @@ that are accepted and ignored are in `broker/config/unsupported_keys.py`. A new 
 row here.
 """
 
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
 
+from skylarkmq.broker.access.security_config import parse_mapping
 from skylarkmq.broker.config.parsing import (
     FLAG,
     Catalogue,
@@ -18,6 +20,7 @@ from skylarkmq.broker.config.parsing import (
     choice,
     optional,
     pattern,
+    secret,
     several,
     whole,
     word,
@@ -74,7 +77,9 @@ DELAY_LEVELS: Final = Kind("delays with a unit, such as 1s 5s 10s 1m 2h 1d", _de
 HOURS: Final = several(whole(0, 23, "an hour of the day"), ";")
 FLUSH_TYPE: Final = word({kind.value: kind for kind in FlushDiskType})
 FILE: Final = optional(PATH)
-SECRET: Final = optional(Kind("a text", Secret))
+SECRET: Final = secret(optional(Kind("a text", Secret)))
+SUBJECTS: Final = Kind("SUBJECT=ACCOUNT, each subject once; several are separated by ';'", parse_mapping)
+NETWORKS: Final = several(Kind("a network such as 10.0.0.0/8", ip_network), ";")
 TLS_MODE: Final = word({mode.value: mode for mode in TlsMode})
 CLIENT_AUTH: Final = word({need.value: need for need in ClientAuth})
 FRAME_LIMIT: Final = whole(1_024, 0xFFFFFF + 1, "bytes")
@@ -173,6 +178,20 @@ OUTBOUND_TLS: Final = section(
     ("tls.client.keyPassword", "key_password", SECRET),
     ("tls.client.authServer", "auth_server", FLAG),
     ("tls.client.trustCertPath", "trust_cert_path", FILE),
+)
+
+SECURITY: Final = section(  # ours
+    "security",
+    ("namesrvAuth", "namesrv_auth", FLAG),
+    ("accountsFile", "accounts_file", FILE),
+    ("tlsAuthMapping", "tls_auth_mapping", SUBJECTS),
+    ("adminAllowedNetworks", "admin_allowed_networks", NETWORKS),
+    ("strictSecretFiles", "strict_secret_files", FLAG),
+)
+
+ACCESS: Final = section(
+    "access",
+    ("innerClientAuthenticationCredentials", "inner_client_authentication_credentials", SECRET),
 )
 
 POOLS: Final = section(
@@ -284,6 +303,7 @@ OPS: Final = section(
 
 METRICS: Final = section(
     "ops",
+    ("metricsAuth", "metrics_auth", optional(FLAG)),  # ours
     ("metricsExporterType", "metrics_exporter_type", choice("PROM", "DISABLE", "OTLP_GRPC", "LOG")),
     ("metricsLabel", "metrics_label", LABELS),
     ("metricsOtelCardinalityLimit", "metrics_otel_cardinality_limit", COUNT),
@@ -355,14 +375,14 @@ SHOWN_TOO: Final = {"filterServerNums": "0"}
 
 BROKER_KEYS: Final = Catalogue(
     settings=(
-        *(BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV),
+        *(BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV + SECURITY + ACCESS),
         *(REMOTING + TRANSFER + TLS + OUTBOUND_TLS + POOLS + WAITS + FAST_FAILURE + STORE + OPS + METRICS + LIMITS),
     ),
     only=ONLY_VALUES,
     inactive=INACTIVE_IN_BROKER,
 )
 NAMESRV_KEYS: Final = Catalogue(
-    settings=NAMESRV_ALONE + NAMESRV + REMOTING + TLS + OPS,
+    settings=NAMESRV_ALONE + NAMESRV + SECURITY + REMOTING + TLS + OPS,
     only={},
     inactive=INACTIVE_IN_NAMESRV,
 )

@@ -27,7 +27,7 @@ import msgspec
 
 from skylarkmq.broker.config.file import ConfigFile
 from skylarkmq.broker.config.java_properties import entry, parse_properties
-from skylarkmq.broker.config.parsing import Catalogue, Setting, shown
+from skylarkmq.broker.config.parsing import Catalogue, Setting, shown_other
 from skylarkmq.broker.config.sections import Loaded
 from skylarkmq.broker.errors import StartError
 from skylarkmq.protocol.bodies.topic import DataVersion
@@ -95,23 +95,25 @@ class LiveSettings(Generic[Config]):
         before = self.config
         texts: dict[str, str] = {}
         changed: list[str] = []
+        holds_secret = False
         for change in changes:
             config = _with(self.config, change)
             if config is None:
                 continue
             texts[change.setting.key] = change.text
+            holds_secret |= change.setting.kind.is_secret
             if config != self.config:
                 self._log_change(change, is_live=self._is_subscribed(self.config, config))
                 changed.append(change.setting.key)
                 self.config = config
-        self.others.update(others)
+        self.others.update({key: shown_other(key, text) for key, text in others.items()})
         self.version = self.version.next(self._now_ms())
         self._changes += 1
         for derive, listener in self._subscriptions:
             value = derive(self.config)
             if value != derive(before):
                 listener(value)
-        await self._write(texts | dict(others))
+        await self._write(texts | dict(others), holds_secret=holds_secret)
         return frozenset(changed)
 
     def _is_subscribed(self, before: Config, after: Config) -> bool:
@@ -120,12 +122,12 @@ class LiveSettings(Generic[Config]):
     def _log_change(self, change: Change, *, is_live: bool) -> None:
         key = change.setting.key
         effect = "now" if is_live else "at the next start"
-        log.info("setting changed key=%s value=%r effect=%s", key, shown(change.value), effect)
+        log.info("setting changed key=%s value=%r effect=%s", key, change.setting.shown(change.value), effect)
         origin = self._origins.get(key, "")
         if origin.startswith(ONLY_FOR_ONE_START):
             log.warning("setting changed for this run only, the file is overridden key=%s given=%s", key, origin)
 
-    async def _write(self, texts: Mapping[str, str]) -> None:
+    async def _write(self, texts: Mapping[str, str], *, holds_secret: bool) -> None:
         if not texts:
             return
         if self._file is None:
@@ -133,14 +135,14 @@ class LiveSettings(Generic[Config]):
             return
         try:
             async with self._writing:
-                await asyncio.to_thread(self._file.change, texts)
+                await asyncio.to_thread(self._file.change, texts, holds_secret=holds_secret)
         except (OSError, StartError) as problem:
             log.error("settings changed for this run only file=%r reason=%s", self._file, problem)
 
 
 def _with(config: Config, change: Change) -> Config | None:
     """Return the configuration with one setting changed; None if its struct rejects the value."""
-    setting, value, _ = change
+    setting, value, text = change
     part = getattr(config, setting.section)
     if value is None or not hasattr(part, setting.field):
         return config  # the default, or a missing part: applied at the next start
@@ -149,7 +151,7 @@ def _with(config: Config, change: Change) -> Config | None:
             config, **{setting.section: msgspec.structs.replace(part, **{setting.field: value})}
         )
     except ValueError as problem:
-        log.warning("setting not changed key=%s value=%r reason=%s", setting.key, change.text, problem)
+        log.warning("setting not changed key=%s value=%r reason=%s", setting.key, setting.shown_text(text), problem)
         return None
 
 
@@ -189,7 +191,7 @@ class RemoteSettings:
         for key, setting in self._by_key.items():
             part = getattr(config, setting.section)
             if hasattr(part, setting.field):
-                values[key] = shown(getattr(part, setting.field))
+                values[key] = setting.shown(getattr(part, setting.field))
         return "".join(f"{entry(key, value)}\n" for key, value in sorted(values.items()) if "." not in key)
 
     async def change(self, data: bytes) -> frozenset[str]:
@@ -218,5 +220,6 @@ class RemoteSettings:
         try:
             return Change(setting, setting.kind.parse(text), text)
         except ValueError:
-            log.warning("setting not changed key=%s value=%r expected=%s", key, text, setting.kind.expected)
+            shown_text = setting.shown_text(text)
+            log.warning("setting not changed key=%s value=%r expected=%s", key, shown_text, setting.kind.expected)
             return None

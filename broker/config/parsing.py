@@ -6,6 +6,7 @@ Sources, from weakest to strongest; a stronger one overrides a weaker one, per k
     properties file   Java's format (`broker/config/java_properties.py`). Spaces around a value are dropped.
     environment       `SKYLARK_` + the key; case, `_` and `.` do not matter:
                       SKYLARK_LISTEN_PORT, SKYLARK_listenPort. NAMESRV_ADDR is RocketMQ's own, for `namesrvAddr`.
+                      With `_FILE` at its end the variable names a file with the value: SKYLARK_LISTEN_PORT_FILE.
     flags             `--set key=value`, and the flags that stand for a key
 
 Every key belongs to one of four classes; a `Catalogue` is their table:
@@ -14,6 +15,9 @@ Every key belongs to one of four classes; a `Catalogue` is their table:
     only       enables a feature that this version does not have, except for one value; other values raise StartError
     inactive   known to RocketMQ, and harmless to ignore: a note
     unknown    a warning with the most similar known key
+
+The value of a secret setting, such as a password, is never part of a message or of printed settings. The texts of keys
+that are not supported are shown, unless the key's name suggests a secret.
 """
 
 import difflib
@@ -33,12 +37,19 @@ NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 NAMESRV_KEY: Final = "namesrvAddr"
 
 
+HIDDEN: Final = "(hidden)"
+FILE_SUFFIX: Final = "_FILE"
+SECRET_NAME: Final = re.compile(r"secret|passw|credential|token|authenticationuser|exporterheader", re.IGNORECASE)
+"""Names of keys whose values are hidden although the keys are not supported."""
+
+
 class Given(NamedTuple):
-    """One key as given by an operator: its text, and its source ("broker.conf:12", "--set")."""
+    """One key as given by an operator: its text, its source ("broker.conf:12", "--set"), and the source's file."""
 
     key: str
     text: str
     where: str
+    file: str = ""
 
 
 class Secret(str):
@@ -49,12 +60,18 @@ class Secret(str):
     def __repr__(self) -> str:
         return "Secret()"
 
+    __str__ = __repr__
+
+    def __format__(self, _spec: str) -> str:
+        return repr(self)
+
 
 class Kind(NamedTuple):
     """The permitted values of a key: `parse` raises ValueError for all texts except those that `expected` describes."""
 
     expected: str
     parse: Callable[[str], Any]
+    is_secret: bool = False
 
 
 class Setting(NamedTuple):
@@ -64,6 +81,14 @@ class Setting(NamedTuple):
     section: str
     field: str
     kind: Kind
+
+    def shown(self, value: Any) -> str:
+        """Return the text of a value as it is written in a file; a secret is hidden."""
+        return HIDDEN if self.kind.is_secret and value else shown(value)
+
+    def shown_text(self, text: str) -> str:
+        """Return a text that was given for this key; a secret is hidden."""
+        return HIDDEN if self.kind.is_secret and text else text
 
 
 class Only(NamedTuple):
@@ -94,7 +119,7 @@ class Catalogue(msgspec.Struct, frozen=True):
 class Settled(msgspec.Struct):
     """Checked values by section and field, the source of each, and messages for the operator about other keys.
 
-    `others`: the texts of keys that are not supported.
+    `others`: the texts of keys that are not supported. `secret_files`: the files that contain secret settings.
     """
 
     sections: dict[str, dict[str, Any]]
@@ -102,6 +127,7 @@ class Settled(msgspec.Struct):
     others: dict[str, str]
     warnings: list[str]
     notes: list[str]
+    secret_files: dict[str, None]
 
     def put(self, setting: Setting, value: Any, where: str) -> None:
         """Set the value of a stronger source; None restores the default."""
@@ -121,29 +147,38 @@ class Settled(msgspec.Struct):
 def settle(given: Iterable[Given], catalogue: Catalogue) -> Settled:
     """Check the given keys, weakest source first. Raises StartError at the first invalid value."""
     by_key = {setting.key: setting for setting in catalogue.settings}
-    settled = Settled(sections={}, origins={}, others={}, warnings=[], notes=[])
-    for key, text, where in given:
+    settled = Settled(sections={}, origins={}, others={}, warnings=[], notes=[], secret_files={})
+    for key, text, where, file in given:
         if setting := by_key.get(key):
-            settled.put(setting, parsed(setting.kind, key, text, where), where)
+            settled.put(setting, parsed(setting, text, where), where)
+            if setting.kind.is_secret and text and file:
+                settled.secret_files[file] = None
         elif only := catalogue.only.get(key):
             if text.casefold() != only.value.casefold():
                 raise StartError(f"{where}: {key}={text}: expected {only.value}, {only.why}")
         elif key in catalogue.inactive:
-            settled.others[key] = text
+            settled.others[key] = shown_other(key, text)
             settled.notes.append(f"{where}: {key} is a key of RocketMQ that this version ignores")
         else:
-            settled.others[key] = text
+            settled.others[key] = shown_other(key, text)
             nearest = catalogue.nearest(key)
             settled.warnings.append(f"{where}: unknown key {key}" + (f", did you mean {nearest}?" if nearest else ""))
     return settled
 
 
-def parsed(kind: Kind, key: str, text: str, where: str) -> Any:
+def parsed(setting: Setting, text: str, where: str) -> Any:
     """Return the value of a text. Raises StartError if it is invalid."""
     try:
-        return kind.parse(text)
+        return setting.kind.parse(text)
     except ValueError:
-        raise StartError(f"{where}: {key}={text}: expected {kind.expected}") from None
+        raise StartError(
+            f"{where}: {setting.key}={setting.shown_text(text)}: expected {setting.kind.expected}"
+        ) from None
+
+
+def shown_other(key: str, text: str) -> str:
+    """Return the text of a key that is not supported; hidden if the key's name suggests a secret."""
+    return HIDDEN if text and SECRET_NAME.search(key) else text
 
 
 # The sources.
@@ -152,18 +187,32 @@ def parsed(kind: Kind, key: str, text: str, where: str) -> Any:
 def from_file(text: str, name: str) -> Iterator[Given]:
     """Yield the keys of a properties file, in order."""
     for line, key, value in parse_properties(text, name):
-        yield Given(key, value.strip(), f"{name}:{line}")
+        yield Given(key, value.strip(), f"{name}:{line}", name)
 
 
-def from_environment(environment: Mapping[str, str], catalogue: Catalogue) -> Iterator[Given]:
-    """Yield the variables that stand for a key of the catalogue, and those with the prefix but an unknown key."""
+def from_environment(
+    environment: Mapping[str, str], catalogue: Catalogue, read: Callable[[str], str] = str
+) -> Iterator[Given]:
+    """Yield the variables that stand for a key of the catalogue, and those with the prefix but an unknown key.
+
+    `read` returns the content of a file, for variables with `_FILE` at their end. Raises StartError if such a variable
+    and the one without `_FILE` are both set.
+    """
     known = catalogue.known()
     if environment.get(NAMESRV_VARIABLE) and NAMESRV_KEY in known.values():
         yield Given(NAMESRV_KEY, environment[NAMESRV_VARIABLE].strip(), f"environment {NAMESRV_VARIABLE}")
     for variable, text in sorted(environment.items()):
         if variable.startswith(ENVIRONMENT_PREFIX) and variable not in NO_KEYS:
             name = variable.removeprefix(ENVIRONMENT_PREFIX)
-            yield Given(known.get(bare(name), name), text.strip(), f"environment {variable}")
+            where = f"environment {variable}"
+            key = known.get(bare(name))
+            in_file = None if key else known.get(bare(name.upper().removesuffix(FILE_SUFFIX)))
+            if in_file is None:
+                yield Given(key or name, text.strip(), where)
+                continue
+            if any(bare(other) == bare(ENVIRONMENT_PREFIX + in_file) for other in environment):
+                raise StartError(f"{where}: expected without the variable of {in_file} itself")
+            yield Given(in_file, read(text).strip(), where, text)
 
 
 def from_flags(pairs: Iterable[str]) -> Iterator[Given]:
@@ -171,7 +220,7 @@ def from_flags(pairs: Iterable[str]) -> Iterator[Given]:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key.strip():
-            raise StartError(f"--set {pair}: expected KEY=VALUE")
+            raise StartError(f"--set {shown_other(pair, pair)}: expected KEY=VALUE")
         yield Given(key.strip(), text.strip(), "--set")
 
 
@@ -228,7 +277,12 @@ def pattern(expected: str, expression: str) -> Kind:
 
 def optional(kind: Kind) -> Kind:
     """Return the kind of values of `kind` or the empty text, which stands for the default."""
-    return Kind(f"{kind.expected}, or nothing", lambda text: kind.parse(text) if text else None)
+    return Kind(f"{kind.expected}, or nothing", lambda text: kind.parse(text) if text else None, kind.is_secret)
+
+
+def secret(kind: Kind) -> Kind:
+    """Return the kind of the same values, which are never printed."""
+    return kind._replace(is_secret=True)
 
 
 def several(kind: Kind, separator: str) -> Kind:
@@ -245,7 +299,7 @@ def shown(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, Secret):
-        return "(hidden)"
+        return HIDDEN
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Enum):

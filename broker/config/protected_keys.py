@@ -1,8 +1,8 @@
 """The keys that UPDATE_BROKER_CONFIG (25) and UPDATE_NAMESRV_CONFIG (318) must not change.
 
 RocketMQ rejects the keys of its `configBlackList` with NO_PERMISSION (16). Skylark does the same, with a longer default
-list. Those two requests need no credentials. A key that changes an address, a path, a name server or the size of files
-could open the daemon to a network at its next start, or prevent the start.
+list. By default those two requests need no credentials. A key that changes an address, a path, a name server, the size
+of files or the protection of the daemon could open it to a network at its next start, or prevent the start.
 """
 
 from typing import Final
@@ -25,5 +25,10 @@ FILE_SIZES: Final = (
     *("maxIndexNum", "mappedFileSizeConsumeQueueExt", "compactionMappedFileSize", "compactionCqMappedFileSize"),
 )
 
-DEFAULT: Final = ADDRESSES + PATHS + FILE_SIZES
+PROTECTION: Final = (
+    *("namesrvAuth", "accountsFile", "tlsAuthMapping", "adminAllowedNetworks", "strictSecretFiles"),
+    *("innerClientAuthenticationCredentials", "metricsAuth"),
+)
+
+DEFAULT: Final = ADDRESSES + PATHS + FILE_SIZES + PROTECTION
 """The default of `configBlackList`."""

@@ -12,6 +12,8 @@ else, if that is a wildcard, the machine's own. The name server inside a broker 
 address as the broker.
 
 Without `namesrvAddr` a broker runs its own name server; with it, the broker registers with those name servers.
+
+Settings that protect a daemon have no effect without others; a combination without effect raises StartError, too.
 """
 
 import ipaddress
@@ -22,9 +24,11 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from skylarkmq.broker.access.config import AccessConfig, AuditConfig, QuotaConfig
+from skylarkmq.broker.access.address_ranges import default_networks
+from skylarkmq.broker.access.config import AccessConfig, AuditConfig, QuotaConfig, inner_client_credentials
+from skylarkmq.broker.access.security_config import SecurityConfig
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
-from skylarkmq.broker.config.parsing import Catalogue, Given, Setting, Settled, settle, shown
+from skylarkmq.broker.config.parsing import Catalogue, Given, Setting, Settled, settle
 from skylarkmq.broker.config.protected_keys import DEFAULT
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.metadata.limits import LimitsConfig
@@ -135,6 +139,7 @@ class OpsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str
     port: int = 5557  # 0: off, the default of `mqnamesrv`, since several may run on a machine
+    metrics_auth: bool | None = None  # /metrics needs an account (ours); default: if there are some, except on loopback
     metrics_exporter_type: str = "PROM"  # DISABLE turns /metrics off; RocketMQ's other values have the effect of PROM
     metrics_label: str = ""  # additional labels of native metrics, name:value,name:value
     metrics_otel_cardinality_limit: int = 50_000  # series per metric; the rest are aggregated into one overflow series
@@ -161,6 +166,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreConfig
     ops: OpsConfig
     limits: LimitsConfig
+    security: SecurityConfig
     access: AccessConfig
     quotas: QuotaConfig
     audit: AuditConfig
@@ -173,6 +179,7 @@ class NamesrvDaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     namesrv: NamesrvConfig
     remoting: RemotingConfig
     tls: TlsConfig
+    security: SecurityConfig
     ops: OpsConfig
 
 
@@ -216,12 +223,15 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
         store=store,
         ops=msgspec.structs.replace(OpsConfig(host=listen.bind_host), **settled.of("ops")),
         limits=LimitsConfig(**settled.of("limits")),
+        security=security_config(settled, bound_address(listen.bind_host, machine)),
         access=AccessConfig(**settled.of("access")),
         quotas=QuotaConfig(**settled.of("quotas")),
         audit=AuditConfig(**settled.of("audit")),
         namesrv=None if broker.namesrv_addresses else embedded_namesrv(settled, listen, store),
     )
     check_own_registration(config)
+    inner_client_credentials(config.access)
+    check_protection(config.security, config.tls, has_name_server=config.namesrv is not None)
     return loaded_of(config, BROKER_KEYS, settled)
 
 
@@ -236,8 +246,12 @@ def load_namesrv(given: Iterable[Given], machine: Machine) -> Loaded[NamesrvDaem
         namesrv=namesrv,
         remoting=RemotingConfig(**settled.of("remoting")),
         tls=TlsConfig(**settled.of("tls")),
+        security=security_config(settled, bound_address(namesrv.bind_address, machine)),
         ops=msgspec.structs.replace(OpsConfig(host=namesrv.bind_address, port=0), **settled.of("ops")),
     )
+    check_protection(config.security, config.tls, has_name_server=True)
+    if config.security.namesrv_auth and config.security.accounts_file is None:
+        raise StartError("namesrvAuth=true: expected with accountsFile")
     return loaded_of(config, NAMESRV_KEYS, settled)
 
 
@@ -282,6 +296,33 @@ def embedded_namesrv(settled: Settled, listen: ListenConfig, store: StoreConfig)
     return msgspec.structs.replace(defaults, **settled.of("namesrv"))
 
 
+def security_config(settled: Settled, bound: str) -> SecurityConfig:
+    """Return the settings that protect a daemon that is bound to this IP address."""
+    defaults = SecurityConfig(
+        admin_allowed_networks=default_networks(bound), secret_files=tuple(map(Path, settled.secret_files))
+    )
+    return msgspec.structs.replace(defaults, **settled.of("security"))
+
+
+def bound_address(host: str, machine: Machine) -> str:
+    """Return the IP address that a daemon is bound to; the machine's own one if it is bound to all addresses."""
+    if is_wildcard(host):
+        return machine.address
+    return host if is_address(host) else machine.resolve(host)
+
+
+def check_protection(security: SecurityConfig, tls: TlsConfig, *, has_name_server: bool) -> None:
+    """Check that no setting lacks another one that it needs. Raises StartError otherwise."""
+    if security.namesrv_auth and not has_name_server:
+        raise StartError("namesrvAuth=true: expected without namesrvAddr, it protects the broker's own name server")
+    asks = tls.mode is not TlsMode.DISABLED and tls.need_client_auth is not ClientAuth.NONE and tls.verifies_clients
+    if security.tls_auth_mapping and not asks:
+        raise StartError(
+            "tlsAuthMapping: expected with tls.server.need.client.auth=optional or require, and "
+            "tls.server.trustCertPath"
+        )
+
+
 def check_own_registration(config: DaemonConfig) -> None:
     """Check that the broker's own name server accepts its connections. Raises StartError otherwise."""
     if config.namesrv is None:
@@ -296,7 +337,9 @@ def check_own_registration(config: DaemonConfig) -> None:
 def effective_settings(config: Any, settings: Iterable[Setting], settled: Settled) -> list[EffectiveSetting]:
     """Return the value of each key, defaults included; keys of missing parts are left out."""
     return [
-        EffectiveSetting(setting.key, shown(getattr(part, setting.field)), settled.origins.get(setting.key, "default"))
+        EffectiveSetting(
+            setting.key, setting.shown(getattr(part, setting.field)), settled.origins.get(setting.key, "default")
+        )
         for setting in settings
         if hasattr(part := getattr(config, setting.section), setting.field)
     ]

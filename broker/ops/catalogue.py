@@ -261,6 +261,13 @@ OURS: Final = rows(
         "reason",
         "Registrations refused by the embedded name server: of another's `host`, of `size`, `first` and incomplete.",
     ),
+    (
+        "skylark_open_without_account",
+        GAUGE,
+        "listener",
+        "1 if other machines can use a `broker` or `name_server` without an account or a client certificate, else 0.",
+    ),
+    ("skylark_exposed_secret_files", GAUGE, "", "Files with secrets that other users of the machine can read."),
     ("skylark_limit", GAUGE, "setting", "Limit on what clients can make the broker store."),
     ("skylark_limit_used", GAUGE, "setting", "Current use of the limit; for locks, that of the group with the most."),
     ("skylark_limit_refused_total", COUNTER, "setting", "Requests refused because of the limit."),

@@ -7,7 +7,8 @@
 
 The pages run in the daemon's event loop. uvicorn serves them on a socket that is bound here, so that a port in use is
 reported before anything else starts. A check is a callable that returns None if it passes, or the reason why not.
-`metrics_page.py` produces /metrics.
+`metrics_page.py` produces /metrics, and `page_auth.py` restricts it to accounts. The other pages stay open: probes of
+supervisors have no account.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ from starlette.types import ASGIApp
 
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.ops.http_connections import REQUEST_S, bounded_protocol
+from skylarkmq.broker.ops.page_auth import Passwords, protected
 
 PASSED: Final = "ok"
 BACKLOG: Final = 128
@@ -56,12 +58,13 @@ class HealthServer:
         checks: Mapping[str, Check],
         metrics: ASGIApp | None = None,
         request_s: float = REQUEST_S,
+        passwords: Passwords | None = None,
     ) -> None:
         self._request_s = request_s
         self._host = host
         self._port = port
         self._checks = checks
-        self._metrics = metrics
+        self._metrics = metrics if metrics is None or passwords is None else protected(metrics, passwords)
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
 

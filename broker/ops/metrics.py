@@ -26,6 +26,7 @@ from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.ops.catalogue import CATALOGUE, Switch
 from skylarkmq.broker.ops.collectors.broker import (
     CheckCollector,
+    ExposureCollector,
     LimitCollector,
     RouteCollector,
     RuntimeCollector,
@@ -81,6 +82,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     pools: Callable[[], Iterable[PoolStatistics]]
     checks: Mapping[str, Check]
     limits: Limits
+    open_listeners: Mapping[str, bool]
+    exposed_files: Callable[[], int]
     refused_registrations: Callable[[], Mapping[str, int]]  # by the embedded name server, by reason
     runtime: Callable[[], Mapping[str, str]]
     heartbeats: Callable[[], int]
@@ -119,6 +122,7 @@ def collectors_of(parts: Observed) -> list[Collector]:
         CheckCollector(parts.checks),
         RouteCollector(parts.refused_registrations),
         LimitCollector(parts.limits),
+        ExposureCollector(parts.open_listeners, parts.exposed_files),
         TableCollector(parts.topics, parts.groups, parts.offsets, parts.permission, parts.topic_times),
         TrafficCollector(parts.traffic, parts.arrivals, parts.loop_lag, parts.heartbeats),
         ProcessCollector(),

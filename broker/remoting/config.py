@@ -57,6 +57,11 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
     auth_client: bool | None = None  # whether client certificates are verified; default: if trust_cert_path is set
     trust_cert_path: Path | None = None  # PEM, the authorities for client certificates; default: the system's
 
+    @property
+    def verifies_clients(self) -> bool:
+        """Return whether the certificates that clients present are verified."""
+        return self.trust_cert_path is not None if self.auth_client is None else self.auth_client
+
 
 class OutboundTlsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """TLS on outbound connections, to name servers."""

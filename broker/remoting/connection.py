@@ -131,6 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = "?"
         self.host = ""
         self.peer_host = bytes(8)
+        self.certificate_subject: str | None = None  # of the verified client certificate (tls.py)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "paused" if self.paused else "open"

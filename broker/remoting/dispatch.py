@@ -41,6 +41,10 @@ log = logging.getLogger(__name__)
 class Guard(Protocol):
     """Decides whether a request may be served, before its processor runs."""
 
+    @property
+    def checks_data(self) -> bool:
+        """Return whether runs of fast-path requests are checked; otherwise `admit_run` is not called."""
+
     def admit(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Return the response to a refused request, or None if the request may be served."""
 
@@ -61,10 +65,21 @@ class Dispatcher:
         self._timers: dict[Pool, asyncio.TimerHandle] = {}
         self.max_wait_s = math.inf  # the smallest limit of all pools
         self.latencies = Latencies()
-        self.guard: Guard | None = None
+        self._guard: Guard | None = None
+        self._run_guard: Guard | None = None
 
     def __repr__(self) -> str:
         return f"<Dispatcher {len(self._table)} codes, {len(self._tasks)} waiting>"
+
+    @property
+    def guard(self) -> Guard | None:
+        """Return the part that is asked before each request; None: every request is served."""
+        return self._guard
+
+    @guard.setter
+    def guard(self, guard: Guard | None) -> None:
+        self._guard = guard
+        self._run_guard = guard if guard is not None and guard.checks_data else None
 
     @property
     def waiting(self) -> int:
@@ -124,10 +139,10 @@ class Dispatcher:
         if entry is not None:
             serve_run, pool = entry
             if pool.pending < pool.admit_limit:
-                if self.guard is None:
+                if self._run_guard is None:
                     served = serve_run(connection, commands, at)
                 else:
-                    served = self._serve_guarded_run(serve_run, connection, commands, at)
+                    served = _serve_guarded_run(self._run_guard, serve_run, connection, commands, at)
                 if served:
                     return at + served
         self.dispatch(connection, command)
@@ -148,7 +163,7 @@ class Dispatcher:
         if pool.pending >= pool.admit_limit and not self._admits(pool, connection, command):
             return
         try:
-            if self.guard is not None and (refusal := self.guard.admit(connection, command)) is not None:
+            if self._guard is not None and (refusal := self._guard.admit(connection, command)) is not None:
                 self._respond(connection, command, refusal)
                 return
             result = processor(connection, command)
@@ -163,14 +178,6 @@ class Dispatcher:
             self._respond(connection, command, result)
         else:
             self._await(connection, command, pool, result)
-
-    def _serve_guarded_run(
-        self, serve_run: RunProcessor, connection: Connection, commands: list[RemotingCommand], at: int
-    ) -> int:
-        """Offer the admitted requests from `at` on to `serve_run`; see RunProcessor."""
-        assert self.guard is not None
-        end = self.guard.admit_run(connection, commands, at)
-        return serve_run(connection, commands[:end], at) if end > at else 0
 
     # ------------------------------------------------------------------------------------------------- waiting requests
 
@@ -256,6 +263,14 @@ class Dispatcher:
         task = asyncio.ensure_future(finish())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _serve_guarded_run(
+    guard: Guard, serve_run: RunProcessor, connection: Connection, commands: list[RemotingCommand], at: int
+) -> int:
+    """Offer the admitted requests from `at` on to `serve_run`; see RunProcessor."""
+    end = guard.admit_run(connection, commands, at)
+    return serve_run(connection, commands[:end], at) if end > at else 0
 
 
 def error_response(command: RemotingCommand, peer: str, error: Exception) -> RemotingCommand:

@@ -3,7 +3,7 @@
 They are ordinary connections (`selector.py`) in a selector of their own. Requests of the other side find an empty
 processor table and get REQUEST_CODE_NOT_SUPPORTED (3); stopping the server does not close them. A connection whose peer
 does not respond in time is closed: the peer hangs, or the network path is broken without an error. Outbound connections
-use TLS if there is a context for it.
+use TLS if there is a context for it. Requests are signed if there are credentials for it.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.selector import RemotingStatistics, Selector
 from skylarkmq.broker.remoting.tls import ReloadingContext, reason_of
 from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.signature import Signer
 
 CONNECT_TIMEOUT_S: Final = 3.0
 
@@ -32,8 +33,10 @@ class Outbound:
         config: RemotingConfig,
         tls: ReloadingContext | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        signer: Signer | None = None,
     ) -> None:
         self._tls = tls
+        self._signer = signer
         self._connect_timeout_s = connect_timeout_s
         self._selector = Selector(Dispatcher(), config)
         self._selector.on_close(self._lost)
@@ -80,6 +83,8 @@ class Outbound:
     async def invoke(self, address: str, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
         """Connect if necessary, send a request and return its response. Raises OSError if there is none in time."""
         connection = await self.connect(address)
+        if self._signer is not None:
+            self._signer.sign(command)
         try:
             return await connection.invoke(command, timeout_s)
         except TimeoutError as error:

@@ -15,16 +15,20 @@ attacks, but clients that only set `tls.enable` can connect.
 
 An SSLContext cannot request a certificate without verifying it. So `need_client_auth` has an effect only together with
 `auth_client`; requiring a certificate without verification is rejected at start.
+
+The subject of a verified client certificate is a text such as `CN=orders,O=Example`: its attributes in alphabetical
+order, with `\\` before each `,`, `;` and `\\` of a value. Source: docs/formats.md, "Accounts of client certificates".
 """
 
 import logging
+import re
 import ssl
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -42,6 +46,21 @@ VERIFY_MODES: Final = {
     ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
     ClientAuth.REQUIRE: ssl.CERT_REQUIRED,
 }
+SPECIAL: Final = re.compile(r"[,;\\]")
+ESCAPE: Final = r"\\\g<0>"
+
+ATTRIBUTE_TYPES: Final = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "userId": "UID",
+}
+"""The short names of RFC 4514; other attribute types keep OpenSSL's names, in upper case."""
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +160,7 @@ class ServerTls:
 def server_context(config: TlsConfig) -> ReloadingContext | None:
     """Return the context of accepted connections; None if there is no certificate and none is required."""
     check_pair("server", config.cert_path, config.key_path)
-    verifies = config.trust_cert_path is not None if config.auth_client is None else config.auth_client
+    verifies = config.verifies_clients
     if config.need_client_auth is ClientAuth.REQUIRE and not verifies:
         raise StartError(
             "tls.server.need.client.auth=require: expected with tls.server.authClient=true, "
@@ -254,6 +273,21 @@ def load_pem(context: ssl.SSLContext, pem: bytes) -> None:
         file.write(pem)
         file.flush()
         context.load_cert_chain(file.name)
+
+
+def verified_subject(engine: ssl.SSLObject) -> str | None:
+    """Return the subject of the peer's verified certificate; None if there is none."""
+    certificate = engine.getpeercert()
+    if not certificate:
+        return None
+    names = cast(tuple[tuple[tuple[str, str], ...], ...], certificate.get("subject", ()))
+    return ",".join(
+        sorted(
+            f"{ATTRIBUTE_TYPES.get(kind, kind).upper()}={re.sub(SPECIAL, ESCAPE, value)}"
+            for name in names
+            for kind, value in name
+        )
+    )
 
 
 def file_fingerprint(file: Path) -> tuple[int, int, int] | None:

@@ -19,7 +19,7 @@ import logging
 import ssl
 from typing import Any, Final, Protocol
 
-from skylarkmq.broker.remoting.tls import ServerTls, reason_of
+from skylarkmq.broker.remoting.tls import ServerTls, reason_of, verified_subject
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0  # as in Netty
 PIECE_BYTES: Final = 16 * 1024
@@ -32,6 +32,7 @@ class SecuredConnection(Protocol):
     """The part of the connection that the TLS transport needs."""
 
     peer: str
+    certificate_subject: str | None
 
     def secured(self, transport: asyncio.Transport) -> None:
         """Use this transport from now on."""
@@ -119,6 +120,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._send()
         self._end_handshake()
         self._established = True
+        self._connection.certificate_subject = verified_subject(self._engine)
         self._tls.established += 1
         log.debug("tls established peer=%s version=%s", self._connection.peer, self._engine.version())
         return True

@@ -108,6 +108,23 @@ class RouteCollector:
             yield Value("skylark_registrations_refused_total", (reason,), count)
 
 
+class ExposureCollector:
+    """Listeners that are open to other machines, and files with secrets that other users can read."""
+
+    def __init__(self, open_listeners: Mapping[str, bool], exposed_files: Callable[[], int]) -> None:
+        self._open_listeners = open_listeners
+        self._exposed_files = exposed_files
+
+    def __repr__(self) -> str:
+        return f"<ExposureCollector {dict(self._open_listeners)}>"
+
+    def __call__(self) -> Steps:
+        """Yield every value."""
+        for listener, is_open in self._open_listeners.items():
+            yield Value("skylark_open_without_account", (listener,), int(is_open))
+        yield Value("skylark_exposed_secret_files", (), self._exposed_files())
+
+
 class LimitCollector:
     """Limits on what clients can make the broker store: value, use and refusals, by setting."""
 

@@ -10,10 +10,12 @@ from skylarkmq.broker.config.java_properties import parse_properties
 from skylarkmq.broker.config.keys import BROKER_KEYS
 from skylarkmq.broker.config.parsing import (
     FLAG,
+    HIDDEN,
     Catalogue,
     Given,
     Kind,
     Only,
+    Secret,
     Setting,
     choice,
     from_environment,
@@ -21,6 +23,7 @@ from skylarkmq.broker.config.parsing import (
     from_flags,
     optional,
     pattern,
+    secret,
     settle,
     several,
     shown,
@@ -239,3 +242,71 @@ def test_an_invalid_value_is_rejected(kind: Kind, text: str) -> None:
 def test_a_value_is_printed_as_it_is_written_in_a_file(value: Any, text: str) -> None:
     """The output of -p can be used in the file."""
     assert shown(value) == text
+
+
+FILES = {"/run/secrets/port": "7\n", "ip": " 10.0.0.9 "}
+
+
+def test_a_variable_may_name_a_file_with_the_value() -> None:
+    """`_FILE` at the end of a key's variable, in any case; spaces and line ends around the value are dropped."""
+    environment = {"SKYLARK_LISTEN_PORT_FILE": "/run/secrets/port", "SKYLARK_brokerIP1_file": "ip"}
+    settled = settle(from_environment(environment, CATALOGUE, FILES.__getitem__), CATALOGUE)
+    assert settled.of("listen") == {"port": 7, "host": "10.0.0.9"}
+    assert settled.origins["listenPort"] == "environment SKYLARK_LISTEN_PORT_FILE"
+
+
+def test_a_key_that_ends_in_file_is_a_key() -> None:
+    """Its variable contains its value; with another `_FILE` it names a file."""
+    catalogue = Catalogue((Setting("accountsFile", "a", "path", Kind("a path", str)),), {}, frozenset())
+    (plain,) = from_environment({"SKYLARK_ACCOUNTS_FILE": "ip"}, catalogue, FILES.__getitem__)
+    (named,) = from_environment({"SKYLARK_ACCOUNTS_FILE_FILE": "ip"}, catalogue, FILES.__getitem__)
+    assert (plain.text, named.text) == ("ip", "10.0.0.9")
+
+
+def test_a_value_and_a_file_with_the_value_exclude_each_other() -> None:
+    """Which of them counts would be a guess."""
+    environment = {"SKYLARK_LISTEN_PORT_FILE": "ip", "SKYLARK_listenPort": "7"}
+    with pytest.raises(
+        StartError, match="SKYLARK_LISTEN_PORT_FILE: expected without the variable of listenPort itself"
+    ):
+        list(from_environment(environment, CATALOGUE, FILES.__getitem__))
+
+
+def test_files_with_secrets_are_known() -> None:
+    """Each file that contains a secret setting, once; files without one, empty secrets and flags are not among them."""
+    secrets = Catalogue(
+        tuple(Setting(key, "s", key, secret(optional(Kind("a text", Secret)))) for key in ("a", "b", "c")),
+        {},
+        frozenset(),
+    )
+    environment = {"SKYLARK_A_FILE": "ip", "SKYLARK_B": "x"}
+    given = [
+        *from_file("a=1\nb=2", "one.conf"),
+        *from_file("c=", "two.conf"),
+        *from_environment(environment, secrets, FILES.__getitem__),
+        *from_flags(["c=3"]),
+    ]
+    assert list(settle(given, secrets).secret_files) == ["one.conf", "ip"]
+
+
+def test_a_secret_is_hidden_in_every_text() -> None:
+    """In its repr and formatted, in settings, and in the error about an invalid value."""
+    hidden = Secret("geheim")
+    assert f"{hidden} {hidden!s} {hidden!r} {hidden:>3}" == "Secret() Secret() Secret() Secret()"
+    setting = Setting("k", "s", "f", secret(whole(1, 9)))
+    assert setting.shown(Secret("geheim")) == HIDDEN
+    assert setting.shown("") == ""
+    with pytest.raises(StartError) as caught:
+        settle([Given("k", "geheim", "b.conf:1")], Catalogue((setting,), {}, frozenset()))
+    assert str(caught.value) == "b.conf:1: k=(hidden): expected a whole number from 1 to 9"
+
+
+@pytest.mark.parametrize(
+    "key", ["someSecret", "dbPassword", "authToken", "innerCredentials", "metricsGrpcExporterHeader"]
+)
+def test_an_unsupported_key_with_a_secret_name_is_hidden(key: str) -> None:
+    """Requests return the texts of unsupported keys; a mistyped secret must not be among them."""
+    assert settle([Given(key, "geheim", "b.conf:1")], CATALOGUE).others == {key: HIDDEN}
+    with pytest.raises(StartError) as caught:
+        list(from_flags([f"{key}:geheim"]))
+    assert "geheim" not in str(caught.value)

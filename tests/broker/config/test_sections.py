@@ -6,6 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from skylarkmq.broker.access.address_ranges import LOOPBACK, PRIVATE
+from skylarkmq.broker.access.config import Credentials, inner_client_credentials
+from skylarkmq.broker.access.security_config import MappedSubject, SecurityConfig
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import Catalogue, bare, from_file
 from skylarkmq.broker.config.sections import (
@@ -44,9 +47,11 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "ops": OpsConfig,
     "limits": LimitsConfig,
     "namesrv": NamesrvConfig,
+    "security": SecurityConfig,
 }
 # Fields that follow from others and have no key of their own.
 DERIVED = {("listen", "advertised_ip"), ("listen", "why"), ("store", "store_host"), ("namesrv", "bind_address")}
+DERIVED |= {("security", "secret_files")}
 DERIVED |= {("namesrv", "config_black_list")}  # a broker's name server uses the broker's list
 # Keys that are checked and set no field.
 CHECKED = {("store", "commit_log_path")}
@@ -67,7 +72,7 @@ def effective(loaded: Loaded[Any]) -> dict[str, tuple[str, str]]:
 def test_every_field_has_a_key_and_every_key_has_a_field() -> None:
     """A field that no key sets, or a key that sets no field, is a mistake in a table."""
     fields = {(name, field) for name, struct in SECTIONS.items() for field in struct.__struct_fields__}
-    keys = [(setting.section, setting.field) for setting in BROKER_KEYS.settings]
+    keys = [(setting.section, setting.field) for setting in BROKER_KEYS.settings if setting.section in SECTIONS]
     assert len(keys) == len(set(keys))
     assert set(keys) - CHECKED == fields - DERIVED
 
@@ -262,3 +267,91 @@ def test_a_name_server_has_its_own_keys() -> None:
     assert loaded.config.ops == OpsConfig(host="127.0.0.1", port=5558)
     assert len(loaded.notes) == 1
     assert loaded.warnings == ["n.conf:5: unknown key brokerName"]
+
+
+@pytest.mark.parametrize(
+    ("text", "has_private"),
+    [
+        ("", False),
+        ("bindAddress=10.0.0.5", True),
+        ("bindAddress=0.0.0.0", True),  # the machine's own address is private
+        ("brokerIP1=198.51.100.7", True),
+        ("brokerIP1=127.0.0.1", True),  # in a container, whose port is published on the host's loopback address
+        ("bindAddress=broker.example", False),
+        ("bindAddress=198.51.100.7", False),
+        ("bindAddress=fd00::1", True),
+    ],
+)
+def test_private_networks_administer_a_broker_with_a_private_address(text: str, has_private: bool) -> None:
+    """The address that it is bound to; if that is a wildcard, the machine's own one, whatever it advertises."""
+    security = broker(text).config.security
+    assert security.admin_allowed_networks == (LOOPBACK + PRIVATE if has_private else LOOPBACK)
+
+
+def test_private_networks_administer_a_name_server_with_a_private_address() -> None:
+    """By default it is bound to all addresses; the machine's own one counts."""
+    assert namesrv().config.security.admin_allowed_networks == LOOPBACK + PRIVATE
+    assert namesrv("bindAddress=127.0.0.1").config.security.admin_allowed_networks == LOOPBACK
+
+
+def test_networks_of_administrators_are_set_as_a_list() -> None:
+    """The effective setting shows them in the same form; an empty list permits no network; host bits are a mistake."""
+    assert effective(broker())["adminAllowedNetworks"] == ("127.0.0.0/8;::1/128", "default")
+    assert effective(broker("adminAllowedNetworks=10.1.0.0/16; fd00::/8"))["adminAllowedNetworks"][0] == (
+        "10.1.0.0/16;fd00::/8"
+    )
+    assert broker("adminAllowedNetworks=").config.security.admin_allowed_networks == ()
+    for text in ("10.0.0.1/8", "10.0.0", "private"):
+        with pytest.raises(StartError, match=r"adminAllowedNetworks=.*: expected a network such as 10\.0\.0\.0/8"):
+            broker(f"adminAllowedNetworks={text}")
+
+
+def test_a_mapping_of_certificates_is_shown_in_its_canonical_form() -> None:
+    """Subjects with their attributes in alphabetical order."""
+    tls = "tls.server.trustCertPath=/ca.pem\ntls.server.need.client.auth=optional\n"
+    loaded = broker(tls + "tlsAuthMapping=o=X,cn=orders=shop;CN=ops=admin")
+    assert loaded.config.security.tls_auth_mapping == (
+        MappedSubject("CN=orders,O=X", "shop"),
+        MappedSubject("CN=ops", "admin"),
+    )
+    assert effective(loaded)["tlsAuthMapping"][0] == "CN=orders,O=X=shop;CN=ops=admin"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("tlsAuthMapping=CN=ops=admin", "tlsAuthMapping: expected with tls.server.need.client.auth"),
+        (
+            "tlsAuthMapping=CN=ops=admin\ntls.server.need.client.auth=optional",
+            "tlsAuthMapping: expected with tls.server.need.client.auth",
+        ),
+        (
+            (
+                "tlsAuthMapping=CN=ops=admin\ntls.server.need.client.auth=optional\ntls.server.trustCertPath=/c\n"
+                "tls.server.mode=disabled"
+            ),
+            "tlsAuthMapping: expected with tls.server.need.client.auth",
+        ),
+        ("namesrvAuth=true\nnamesrvAddr=ns1:9876", "namesrvAuth=true: expected without namesrvAddr"),
+    ],
+)
+def test_a_protection_without_effect_stops_the_start(text: str, reason: str) -> None:
+    """The operator would rely on it."""
+    with pytest.raises(StartError, match=reason):
+        broker(text)
+
+
+def test_a_name_server_that_needs_accounts_must_have_some() -> None:
+    """Otherwise it would refuse every broker."""
+    with pytest.raises(StartError, match="namesrvAuth=true: expected with accountsFile"):
+        namesrv("namesrvAuth=true")
+    assert namesrv("namesrvAuth=true\naccountsFile=/a.json").config.security.namesrv_auth
+
+
+def test_credentials_have_the_form_of_rocketmq() -> None:
+    """JSON with accessKey and secretKey; the file that contains them is a file with secrets."""
+    text = 'innerClientAuthenticationCredentials={"accessKey":"rocketmq","secretKey":"12345678"}'
+    config = broker(text).config
+    assert inner_client_credentials(config.access) == Credentials("rocketmq", "12345678")
+    assert config.security.secret_files == (Path("b.conf"),)
+    assert broker().config.security.secret_files == ()

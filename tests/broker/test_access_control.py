@@ -1,0 +1,272 @@
+"""Access control of daemons as wired: the embedded and the stand-alone name server, networks, and metrics accounts."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.access_control import AccessControl, stand_alone_gate
+from skylarkmq.broker.config.parsing import Given
+from skylarkmq.broker.config.sections import DaemonConfig, Machine, NamesrvDaemonConfig, load_broker, load_namesrv
+from skylarkmq.broker.daemon import Broker
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.namesrv.server import NameServer
+from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.signature import Signer
+from tests.harness.certificates import Certificates
+from tests.harness.ports import free_ports
+from tests.harness.raw_peer import RawPeer, Received
+from tests.harness.scraped import scrape
+from tests.harness.waiting import until
+
+SECRET = "sesame-sesame"
+ACCOUNT = json.dumps({"accessKey": "broker-a", "secretKey": SECRET})
+KV = {"namespace": "N", "key": "k", "value": "v"}
+PUT_KV, GET_KV = RequestCode.PUT_KV_CONFIG, RequestCode.GET_KV_CONFIG
+
+
+def machine(directory: Path, address: str = "127.0.0.1") -> Machine:
+    return Machine("broker-a", address, directory, lambda host: host)
+
+
+def given(settings: Mapping[str, object]) -> list[Given]:
+    return [Given(key, str(value), "test") for key, value in settings.items()]
+
+
+def broker_config(directory: Path, settings: Mapping[str, object], address: str = "127.0.0.1") -> DaemonConfig:
+    ports = dict(zip(("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort"), free_ports(3), strict=True))
+    small = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1_000,
+             "maxIndexNum": 4_000, "storePathRootDir": directory / "store"}  # fmt: skip
+    return load_broker(given({**ports, **small, **settings}), machine(directory, address)).config
+
+
+def namesrv_config(directory: Path, settings: Mapping[str, object]) -> NamesrvDaemonConfig:
+    base = {"bindAddress": "127.0.0.1", "listenPort": free_ports(1)[0]}
+    return load_namesrv(given({**base, **settings}), machine(directory)).config
+
+
+@asynccontextmanager
+async def started(config: DaemonConfig) -> AsyncIterator[Broker]:
+    broker = Broker(config, alone=False)
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
+@asynccontextmanager
+async def name_server(config: NamesrvDaemonConfig) -> AsyncIterator[NameServer]:
+    """A stand-alone name server, as `mqnamesrv` wires it."""
+    server = NameServer(config.namesrv, config.remoting, tls=ServerTls(config.tls))
+    server.remoting.dispatcher.guard = stand_alone_gate(config)
+    await server.start("127.0.0.1", config.namesrv.listen_port)
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def accounts_file(directory: Path, text: str = f"[{ACCOUNT}]") -> Path:
+    path = directory / "accounts.json"
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+def signed(code: int, ext: Mapping[str, str], account: str = "broker-a", secret: str = SECRET) -> dict[str, str]:
+    """Return the ext fields of a request with this account's signature."""
+    command = RemotingCommand.request(code)
+    command.ext = dict(ext)
+    Signer(account, secret).sign(command)
+    return command.ext_fields()
+
+
+async def call(port: int, code: int, ext: Mapping[str, str], **options: object) -> Received:
+    async with await RawPeer.connect(port, **options) as peer:  # type: ignore[arg-type] # tls
+        return await peer.call(code, ext)
+
+
+async def test_a_broker_registers_with_its_own_name_server_without_configuration(tmp_path: Path) -> None:
+    """namesrvAuth needs no account for it: broker and name server share credentials that exist in the process only."""
+    config = broker_config(tmp_path, {"namesrvAuth": "true"})
+    assert config.namesrv is not None
+    port = config.namesrv.listen_port
+    async with started(config) as broker:
+        assert broker.registrar.registered
+        route = {"topic": "TBW102"}
+        assert (await call(port, RequestCode.GET_ROUTEINFO_BY_TOPIC, route)).code == 0
+        refused = await call(port, PUT_KV, KV)
+        assert (refused.code, refused.remark) == (
+            16,
+            "PUT_KV_CONFIG (100) needs an account (namesrvAuth): it is not signed",
+        )
+        assert (await call(port, PUT_KV, signed(PUT_KV, KV, "skylark-broker", "x"))).code == 16
+    assert broker.name_server is not None
+    assert not broker.name_server.routes.statistics().brokers  # unregistering is signed, too
+
+
+async def test_accounts_of_the_file_change_the_embedded_name_server(tmp_path: Path) -> None:
+    """Beside the broker itself."""
+    config = broker_config(tmp_path, {"namesrvAuth": "true", "accountsFile": accounts_file(tmp_path)})
+    assert config.namesrv is not None
+    async with started(config):
+        assert (await call(config.namesrv.listen_port, PUT_KV, signed(PUT_KV, KV))).code == 0
+        assert (await call(config.namesrv.listen_port, GET_KV, KV)).ext == {"value": "v"}
+
+
+async def test_a_broker_registers_with_its_credentials(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A stand-alone name server accepts innerClientAuthenticationCredentials of its accounts, and refuses a broker
+    without any; both logs name the reason."""
+    names = namesrv_config(tmp_path, {"namesrvAuth": "true", "accountsFile": accounts_file(tmp_path)})
+    address = f"127.0.0.1:{names.namesrv.listen_port}"
+    async with name_server(names) as server:
+        config = broker_config(tmp_path, {"namesrvAddr": address, "innerClientAuthenticationCredentials": ACCOUNT})
+        async with started(config) as broker:
+            assert broker.registrar.registered
+            assert server.routes.statistics().brokers == 1
+        assert server.routes.statistics().brokers == 0
+        async with started(broker_config(tmp_path, {"namesrvAddr": address})) as broker:
+            assert not broker.registrar.registered
+            reason = "refused with code 16: REGISTER_BROKER (103) needs an account (namesrvAuth): it is not signed"
+            assert broker.registrar.statistics().name_servers[0].failure == reason
+    assert f"not registered name_server={address} reason={reason}" in caplog.text
+    assert "request refused, namesrvAuth code=REGISTER_BROKER (103) peer=127.0.0.1:" in caplog.text
+    assert SECRET not in caplog.text
+
+
+async def test_a_broker_registers_with_its_certificate(tmp_path: Path) -> None:
+    """tlsAuthMapping maps it to an account of the name server, which needs no secret then."""
+    made = Certificates(tmp_path)
+    server, own = made.issue("server"), made.issue("broker-b")
+    names = namesrv_config(
+        tmp_path,
+        {
+            "namesrvAuth": "true",
+            "accountsFile": accounts_file(tmp_path, '[{"accessKey":"b"}]'),
+            "tlsAuthMapping": "CN=broker-b=b",
+            "tls.server.certPath": server.cert,
+            "tls.server.keyPath": server.key,
+            "tls.server.trustCertPath": made.authority.cert,
+            "tls.server.need.client.auth": "optional",
+        },
+    )
+    address = f"127.0.0.1:{names.namesrv.listen_port}"
+    tls = {"tls.enable": "true", "tls.client.certPath": own.cert, "tls.client.keyPath": own.key}
+    async with name_server(names):
+        async with started(broker_config(tmp_path, {"namesrvAddr": address, **tls})) as broker:
+            assert broker.registrar.registered
+        async with started(broker_config(tmp_path, {"namesrvAddr": address, "tls.enable": "true"})) as broker:
+            assert not broker.registrar.registered
+
+
+async def test_changes_from_another_network_need_an_account(tmp_path: Path) -> None:
+    """Broker and name server refuse them without one; registrations are not affected."""
+    networks = {"adminAllowedNetworks": "192.0.2.0/24", "accountsFile": accounts_file(tmp_path)}
+    config = broker_config(tmp_path, networks)
+    assert config.namesrv is not None
+    async with started(config) as broker:
+        assert broker.registrar.registered
+        update = await call(config.listen.port, RequestCode.UPDATE_BROKER_CONFIG, {})
+        assert update.code == 16
+        assert update.remark == (
+            "UPDATE_BROKER_CONFIG (25) is not permitted from 127.0.0.1 without an account, "
+            "see the setting adminAllowedNetworks"
+        )
+        assert (await call(config.listen.port, RequestCode.GET_BROKER_CONFIG, {})).code == 0
+        assert (await call(config.namesrv.listen_port, PUT_KV, KV)).code == 16
+        assert (await call(config.namesrv.listen_port, PUT_KV, signed(PUT_KV, KV))).code == 0
+
+
+async def test_a_client_certificate_may_change_the_broker_from_another_network(tmp_path: Path) -> None:
+    """Without access control the certificate's account is verified, and another certificate's is not."""
+    made = Certificates(tmp_path)
+    server, own, other = made.issue("server"), made.issue("ops"), made.issue("shop")
+    config = broker_config(
+        tmp_path,
+        {
+            "adminAllowedNetworks": "",
+            "tlsAuthMapping": "CN=ops=admin",
+            "tls.server.certPath": server.cert,
+            "tls.server.keyPath": server.key,
+            "tls.server.trustCertPath": made.authority.cert,
+            "tls.server.need.client.auth": "optional",
+        },
+    )
+    update = RequestCode.UPDATE_BROKER_CONFIG
+    async with started(config):
+        assert (await call(config.listen.port, update, {}, tls=made.client_context(own))).code == 0
+        assert (await call(config.listen.port, update, {}, tls=made.client_context(other))).code == 16
+        assert (await call(config.listen.port, update, {})).code == 16
+
+
+async def page(port: int, authorization: str = "") -> str:
+    """Return the response of /metrics as text."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET /metrics HTTP/1.1\r\nHost: x\r\n{authorization}Connection: close\r\n\r\n".encode())
+    text = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    return text
+
+
+async def test_the_metrics_show_open_listeners_and_exposed_files(tmp_path: Path) -> None:
+    """The later doctor reads them; a file counts until its mode is right."""
+    accounts = accounts_file(tmp_path)
+    accounts.chmod(0o644)
+    config = broker_config(tmp_path, {"bindAddress": "0.0.0.0", "accountsFile": accounts, "metricsAuth": "false"})
+    async with started(config):
+        before = await scrape(config.ops.port)
+        for listener in ("broker", "name_server"):
+            assert before.value("skylark_open_without_account", listener=listener) == 1
+        assert before.value("skylark_exposed_secret_files") == 1
+        accounts.chmod(0o600)
+        assert (await scrape(config.ops.port)).value("skylark_exposed_secret_files") == 0
+
+
+async def test_the_metrics_need_an_account_if_set(tmp_path: Path) -> None:
+    """With the accounts of the file."""
+    config = broker_config(tmp_path, {"metricsAuth": "true", "accountsFile": accounts_file(tmp_path)})
+    async with started(config):
+        assert (await page(config.ops.port)).startswith("HTTP/1.1 401 ")
+        authorization = "Authorization: Basic YnJva2VyLWE6c2VzYW1lLXNlc2FtZQ==\r\n"
+        assert (await page(config.ops.port, authorization)).startswith("HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("host", "has_accounts", "setting", "expected"),
+    [
+        ("127.0.0.1", True, None, False),
+        ("127.0.0.1", True, "true", True),
+        ("10.0.0.5", True, None, True),
+        ("10.0.0.5", True, "false", False),
+        ("10.0.0.5", False, None, False),
+    ],
+)
+def test_the_default_of_metrics_auth(
+    tmp_path: Path, host: str, has_accounts: bool, setting: str | None, expected: bool
+) -> None:
+    """On if there are accounts and other machines can reach the page; off on the loopback address."""
+    settings: dict[str, object] = {"metricsPromExporterHost": host}
+    settings |= {"accountsFile": accounts_file(tmp_path)} if has_accounts else {}
+    settings |= {} if setting is None else {"metricsAuth": setting}
+    assert (AccessControl(broker_config(tmp_path, settings)).page_passwords is not None) is expected
+
+
+def test_metrics_auth_without_accounts_stops_the_start(tmp_path: Path) -> None:
+    """It would refuse every scrape."""
+    with pytest.raises(StartError, match="metricsAuth=true: expected with accountsFile"):
+        AccessControl(broker_config(tmp_path, {"metricsAuth": "true"}))
+
+
+async def test_the_gate_of_an_open_broker_checks_no_data(tmp_path: Path) -> None:
+    """Only the networks of administrators apply: runs of sends and pulls cost nothing."""
+    async with started(broker_config(tmp_path, {})) as broker:
+        assert broker.access.gate is not None
+        assert not broker.access.gate.checks_data
+        await until(lambda: broker.registrar.registered)
