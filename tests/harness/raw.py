@@ -1,12 +1,15 @@
 """A minimal client that sends and receives frames byte for byte.
 
 The standard library encodes its JSON headers, not `protocol`, so that mistakes in our codec are found. It uses one
-socket and one request at a time; other frames (requests of the broker) are skipped. Source: docs/formats.md, frames.
+socket and one request at a time; other frames (requests of the broker) are skipped. With credentials it signs its
+requests as RocketMQ's clients do. Source: docs/formats.md, frames and signatures.
 """
 
+import hmac
 import json
 import socket
 import ssl
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -24,6 +27,20 @@ class RawResponse(NamedTuple):
     body: bytes
 
 
+class Credentials(NamedTuple):
+    """The keys of an account, with which a client signs its requests."""
+
+    access_key: str
+    secret_key: str
+
+    def signed(self, ext: Mapping[str, str], body: bytes) -> dict[str, str]:
+        """Return the fields of a request with the access key and the signature."""
+        fields = {**ext, "AccessKey": self.access_key}
+        content = "".join(fields[name] for name in sorted(fields)).encode() + body
+        signature = b64encode(hmac.digest(self.secret_key.encode(), content, "sha1")).decode()
+        return {**fields, "Signature": signature}
+
+
 class RawClient:
     """Connects at once. `timeout`, in seconds, limits the connect and every read (TimeoutError).
 
@@ -37,17 +54,19 @@ class RawClient:
         timeout: float = 5.0,
         tls: ssl.SSLContext | None = None,
         source: str | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._socket = socket.create_connection((host, port), timeout, None if source is None else (source, 0))
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         self._stream = self._socket.makefile("rb")
         self._opaque = 0
+        self._credentials = credentials
 
     def call(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> RawResponse:
         """Send one request and return its response. Raises ConnectionError if the server disconnects instead."""
         self._opaque += 1
-        self._socket.sendall(frame({"code": code, "opaque": self._opaque, "extFields": texts(ext or {})}, body))
+        self._socket.sendall(self._frame(code, ext or {}, body))
         while True:
             header, response_body = self._read_frame()
             if header["flag"] & RESPONSE_BIT and header["opaque"] == self._opaque:
@@ -61,7 +80,7 @@ class RawClient:
         frames = []
         for ext, body in requests:
             self._opaque += 1
-            frames.append(frame({"code": code, "opaque": self._opaque, "extFields": texts(ext)}, body))
+            frames.append(self._frame(code, ext, body))
         self._socket.sendall(b"".join(frames))
         for _ in frames:
             try:
@@ -70,6 +89,12 @@ class RawClient:
                 return
             response = RawResponse(header["code"], header.get("remark"), header.get("extFields") or {}, response_body)
             yield header["opaque"] - first, response
+
+    def _frame(self, code: int, ext: Mapping[str, object], body: bytes) -> bytes:
+        fields = texts(ext)
+        if self._credentials is not None:
+            fields = self._credentials.signed(fields, body)
+        return frame({"code": code, "opaque": self._opaque, "extFields": fields}, body)
 
     def _read_frame(self) -> tuple[dict[str, Any], bytes]:
         length = int.from_bytes(self._read(4), "big")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.harness.ports import LOOPBACK, free_ports
-from tests.harness.raw import RawClient, RawResponse
+from tests.harness.raw import Credentials, RawClient, RawResponse
 from tests.interop.toolchain import ROOT, apache_broker
 
 APACHE_VERSIONS = ("4.9.7", "5.3.3")
@@ -77,6 +77,7 @@ class BrokerUnderTest:
         log: Path,
         process: subprocess.Popen[bytes],
         tls: ssl.SSLContext | None,
+        credentials: Credentials | None,
     ) -> None:
         self.process = process
         self.namesrv = f"{LOOPBACK}:{namesrv_port}"
@@ -84,13 +85,21 @@ class BrokerUnderTest:
         self.started_in_s = started_in_s
         self.log = log
         self._tls = tls
-        self._name_server = RawClient(LOOPBACK, namesrv_port, tls=tls)
-        self._broker = RawClient(LOOPBACK, broker_port, tls=tls)
+        self._credentials = credentials
+        self._name_server = RawClient(LOOPBACK, namesrv_port, tls=tls, credentials=credentials)
+        self._broker = RawClient(LOOPBACK, broker_port, tls=tls, credentials=credentials)
 
     def with_own_connections(self) -> "BrokerUnderTest":
         """Return the same broker with separate connections, for use in another thread. The caller closes it."""
         ports = [int(address.rpartition(":")[2]) for address in (self.namesrv, self.broker_address)]
-        return BrokerUnderTest(ports[0], ports[1], self.started_in_s, self.log, self.process, self._tls)
+        of_process = (self.started_in_s, self.log, self.process)
+        return BrokerUnderTest(ports[0], ports[1], *of_process, self._tls, self._credentials)
+
+    def call(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> RawResponse:
+        """Send a request to the broker and return the response. Raises AssertionError unless it succeeds."""
+        response = self._broker.call(code, ext, body)
+        expect(OK, response)
+        return response
 
     def create_topic(self, topic: str, queues: int) -> None:
         """Create a topic and wait for its route, because some clients give up on a topic without a route."""
@@ -176,11 +185,13 @@ def running_broker(
     settings: Mapping[str, object] | None = None,
     ports: tuple[int, int] | None = None,
     tls: ssl.SSLContext | None = None,
+    credentials: Credentials | None = None,
 ) -> Iterator[BrokerUnderTest]:
     """Start a broker with its state below `home`, and stop it on exit.
 
     `kind` is a key of COMMANDS or a function that returns commands. `settings` are RocketMQ's keys; they override those
-    of COMMANDS. `ports` are the ports of the name server and the broker. With `tls` the test's own connections use TLS.
+    of COMMANDS. `ports` are the ports of the name server and the broker. The test's own connections use `tls` and
+    `credentials`.
     """
     namesrv_port, broker_port = ports or broker_ports()
     begun = time.monotonic()
@@ -194,7 +205,8 @@ def running_broker(
             daemons.append(stack.enter_context(daemon(command, environment, home)))
         wait_until(lambda: all_alive(daemons, home) and routes(namesrv_port, "TBW102", tls), "route of TBW102")
         started_in_s = time.monotonic() - begun
-        broker = BrokerUnderTest(namesrv_port, broker_port, started_in_s, log_file(home), daemons[-1], tls)
+        of_process = (started_in_s, log_file(home), daemons[-1])
+        broker = BrokerUnderTest(namesrv_port, broker_port, *of_process, tls, credentials)
         stack.callback(broker.close)
         yield broker
 
@@ -226,7 +238,7 @@ def apache_commands(
 ) -> Commands:
     jars = apache_broker(version) / "lib" / "*"
     conf = home / "conf"
-    conf.mkdir()
+    conf.mkdir(exist_ok=True)
     for logging in ("logback_broker.xml", "logback_namesrv.xml"):
         (conf / logging).write_text(LOGBACK)
     broker = {
