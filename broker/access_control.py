@@ -1,6 +1,7 @@
 """The access control of a daemon, wired from its configuration: the gates, and the processors that manage accounts."""
 
 import time
+from contextlib import AsyncExitStack
 
 from skylarkmq.broker.access.accounts import Accounts, AccountsFile, AnyOf, own_credentials, table_of
 from skylarkmq.broker.access.address_ranges import is_loopback
@@ -10,31 +11,45 @@ from skylarkmq.broker.access.exposure import Exposure, Listener
 from skylarkmq.broker.access.gate import Control, Gate
 from skylarkmq.broker.access.namesrv_control import NamesrvControl
 from skylarkmq.broker.access.networks import AdminNetworks
+from skylarkmq.broker.access.plain_acl.control import PlainAclControl
+from skylarkmq.broker.access.plain_acl.files import AclFiles
+from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
 from skylarkmq.broker.access.secret_files import SecretFiles
+from skylarkmq.broker.config.derived import address_text
 from skylarkmq.broker.config.sections import DaemonConfig, NamesrvDaemonConfig, OpsConfig
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.ops.page_auth import Passwords
+from skylarkmq.broker.processors.admin.acl import AclProcessor, Broker
 from skylarkmq.broker.wiring import Serves
 from skylarkmq.protocol.signature import Signer
 
 
 class AccessControl:
-    """The access control of one broker and of its embedded name server. Raises StartError for unusable files.
+    """The access control of one broker and of its embedded name server. Raises StartError for unusable files, and for
+    settings that contradict each other.
 
     `gate` and `namesrv_gate` decide about their requests. `signer` signs the broker's own requests to name servers;
-    None: they are not signed. `page_passwords` are those of the metrics page; None: it needs none.
+    None: they are not signed. `page_passwords` are those of the metrics page; None: it needs none. `plain_acl`: the
+    access control of RocketMQ 4.9; None: it is off.
     """
 
     def __init__(self, config: DaemonConfig) -> None:
         security, tls, listen = config.security, config.tls, config.listen
         self._config = config
+        if config.access.acl_enable and config.access.authentication_enabled:
+            raise StartError("aclEnable=true and authenticationEnabled=true: expected only one of them")
+        self._plain_files = plain_files(config) if config.access.acl_enable else None
+        acl_paths = () if self._plain_files is None else self._plain_files.paths
         self.secret_files = SecretFiles(
-            (*security.secret_files, security.accounts_file, tls.key_path, config.outbound_tls.key_path),
+            (*security.secret_files, security.accounts_file, tls.key_path, config.outbound_tls.key_path, *acl_paths),
             is_strict=security.strict_secret_files,
         )
         accounts_file = None if security.accounts_file is None else AccountsFile(security.accounts_file)
         certificates = CertificateAccounts(security.tls_auth_mapping)
         networks = AdminNetworks(security.admin_allowed_networks)
+        self.plain_acl = None
+        if self._plain_files is not None:
+            self.plain_acl = PlainAclControl(self._plain_files, certificates, is_strict=config.access.acl_strict)
         control = self._control()
         self.gate = Gate(control or CertificateControl(certificates), [networks])
         self.namesrv_gate: Gate | None = None
@@ -63,16 +78,34 @@ class AccessControl:
 
     def processors(self) -> tuple[tuple[str, Serves], ...]:
         """Return the processors, each with the name of its pool."""
-        return ()
+        if self._plain_files is None:
+            return ()
+        listen, broker = self._config.listen, self._config.broker
+        address = address_text(listen.advertised_host, listen.port)
+        named = Broker(broker.broker_cluster_name, broker.broker_name, address)
+        return (("admin", AclProcessor(named, self._plain_files)),)
+
+    def start(self, running: AsyncExitStack) -> None:
+        """Reload changed files until `running` ends."""
+        if self._plain_files is not None:
+            self._plain_files.start()
+            running.push_async_callback(self._plain_files.stop)
 
     def _control(self) -> Control | None:
         """Return the generation of RocketMQ's access control that is on."""
-        return None
+        return self.plain_acl
 
     def _credentials(self) -> Credentials | None:
         """Return the broker's own credentials; new ones if its own name server needs some and none are set."""
         given = inner_client_credentials(self._config.access)
         return own_credentials() if given is None and self._config.security.namesrv_auth else given
+
+
+def plain_files(config: DaemonConfig) -> ReloadedFiles:
+    """Return the files of accounts of RocketMQ 4.9. Raises StartError if they cannot be read."""
+    files = AclFiles(config.access.acl_config_dir, lambda: time.time_ns() // 1_000_000)
+    files.open()
+    return ReloadedFiles(files)
 
 
 def page_passwords(ops: OpsConfig, accounts: Passwords | None) -> Passwords | None:

@@ -44,6 +44,7 @@ from skylarkmq.protocol import compiled
 DISTRIBUTION: Final = "skylarkmq"
 LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
 FORCE_GAP_KEY: Final = "forceGap"
+ACL_DIRECTORY_KEY: Final = "aclConfigDir"
 TLS_FILE_KEY: Final = "tls.config.file"
 OUTSIDE_ADDRESS: Final = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent to it
 
@@ -132,7 +133,8 @@ def _mqbroker(
     named = [Given(NAMESRV_KEY, namesrv, "-n")] if namesrv else []
     named += [Given(FORCE_GAP_KEY, "true", "--force-gap")] if force_gap else []
     with one_line_on_stderr("mqbroker"):
-        given = [*gathered(config, pairs or [], BROKER_KEYS), *named]
+        beside = [Given(ACL_DIRECTORY_KEY, str(config.parent), "-c")] if config else []
+        given = [*beside, *gathered(config, pairs or [], BROKER_KEYS), *named]
         run_or_show(load_broker(given, this_machine())._replace(file=config), daemon.serve, show, as_json)
 
 

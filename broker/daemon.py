@@ -127,6 +127,7 @@ class Broker(Parts):
             await self._start_deliveries(running, stop)
             if stop.is_set():
                 raise StartStopped
+            self.access.start(running)
             await listen(self.server.start, listen_config.bind_host, listen_config.port, "listenPort")
             running.push_async_callback(self._finish_requests)
             if self.name_server is not None and config.namesrv is not None:

@@ -368,6 +368,7 @@ class Parts:
             heartbeats=lambda: self.clients.statistics().heartbeats,
             calls=self.calls,
             replies=self.replies,
+            plain_acl=self.access.plain_acl,
             delay=self.background.delay,
             delays_requested=self.background.deferral.requested,
             timers=self.background.timers,

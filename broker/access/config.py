@@ -1,5 +1,6 @@
 """Settings of access control, quotas and the audit log."""
 
+from pathlib import Path
 from typing import Self
 
 import msgspec
@@ -13,6 +14,7 @@ class AccessConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     acl_enable: bool = False  # access control of RocketMQ 4.9: plain_acl.yml and acl/*.yml
     acl_strict: bool = True  # with it, requests that RocketMQ 4.9 leaves unchecked and that change anything are checked
+    acl_config_dir: Path = Path("conf")  # its directory; default: that of broker.conf, else storePathRootDir/conf
     authentication_enabled: bool = False  # authentication of RocketMQ 5.3
     authorization_enabled: bool = False  # authorization of RocketMQ 5.3
     inner_client_authentication_credentials: str | None = None  # JSON of the broker's own super user and secret key

@@ -162,6 +162,17 @@ BROKER_REQUIREMENTS: Final[dict[int, Requirement]] = dict(
         ),
         *_rows(
             Kind.CLUSTER,
+            (Action.UPDATE,),
+            changes=True,
+            codes=(
+                RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
+                RequestCode.DELETE_ACL_CONFIG,
+                RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+            ),
+        ),
+        *_rows(Kind.CLUSTER, (Action.GET,), codes=(RequestCode.GET_BROKER_CLUSTER_ACL_INFO,)),
+        *_rows(
+            Kind.CLUSTER,
             (Action.GET,),
             codes=(
                 RequestCode.GET_BROKER_CONFIG,

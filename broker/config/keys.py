@@ -334,6 +334,13 @@ NAMESRV: Final = section(
     ("maxKVConfigBytes", "max_kv_config_bytes", BYTES),  # ours
 )
 
+PLAIN_ACL: Final = section(
+    "access",
+    ("aclEnable", "acl_enable", FLAG),
+    ("aclStrict", "acl_strict", FLAG),  # ours
+    ("aclConfigDir", "acl_config_dir", PATH),  # ours; ROCKETMQ_HOME/conf in RocketMQ
+)
+
 LIMITS: Final = section(  # ours
     "limits",
     ("maxTopics", "max_topics", COUNT),
@@ -360,7 +367,6 @@ NO_ACCESS_CONTROL: Final = Only("false", "access control is not part of this ver
 NO_REPLICATION: Final = Only("false", "replication is not part of this version")
 
 ONLY_VALUES: Final = {
-    "aclEnable": NO_ACCESS_CONTROL,
     "authenticationEnabled": NO_ACCESS_CONTROL,
     "authorizationEnabled": NO_ACCESS_CONTROL,
     "brokerRole": Only("ASYNC_MASTER", NO_REPLICATION.why),
@@ -377,6 +383,7 @@ BROKER_KEYS: Final = Catalogue(
     settings=(
         *(BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV + SECURITY + ACCESS),
         *(REMOTING + TRANSFER + TLS + OUTBOUND_TLS + POOLS + WAITS + FAST_FAILURE + STORE + OPS + METRICS + LIMITS),
+        *PLAIN_ACL,
     ),
     only=ONLY_VALUES,
     inactive=INACTIVE_IN_BROKER,

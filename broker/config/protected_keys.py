@@ -18,6 +18,7 @@ ADDRESSES: Final = (
 )
 PATHS: Final = (
     *("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathConsumeQueue"),
+    *("aclConfigDir",),
     *("storePathIndex", "storePathAbortFile", "storePathCheckpoint", "storePathEpochFile", "messageStorePlugIn"),
 )
 FILE_SIZES: Final = (

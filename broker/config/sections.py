@@ -224,7 +224,7 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
         ops=msgspec.structs.replace(OpsConfig(host=listen.bind_host), **settled.of("ops")),
         limits=LimitsConfig(**settled.of("limits")),
         security=security_config(settled, bound_address(listen.bind_host, machine)),
-        access=AccessConfig(**settled.of("access")),
+        access=AccessConfig(**{"acl_config_dir": store.store_path_root_dir / "conf"} | settled.of("access")),
         quotas=QuotaConfig(**settled.of("quotas")),
         audit=AuditConfig(**settled.of("audit")),
         namesrv=None if broker.namesrv_addresses else embedded_namesrv(settled, listen, store),

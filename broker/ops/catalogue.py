@@ -328,6 +328,10 @@ OURS: Final = rows(
     ("skylark_client_calls_waiting", GAUGE, "", "Requests to clients that wait for their response."),
     ("skylark_client_calls_total", COUNTER, "outcome", "Requests to clients; `refused` ones were not sent."),
     ("skylark_replies_total", COUNTER, "outcome", "Replies, by whether they reached the requester."),
+    ("skylark_acl_accounts", GAUGE, "", "Accounts of aclEnable."),
+    ("skylark_acl_broken_files", GAUGE, "", "Files of accounts with an error, whose previous rules stay in effect."),
+    ("skylark_acl_reloads_total", COUNTER, "", "Reloads of changed files of accounts."),
+    ("skylark_acl_refused_total", COUNTER, "step", "Requests refused by aclEnable, by the step that refused them."),
     ("skylark_store_writable", GAUGE, "", "1 if the store accepts messages, else 0."),
     ("skylark_store_damaged_segments", GAUGE, "", "Segments of the log that are truncated or cannot be read."),
     (

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector
 
+from skylarkmq.broker.access.plain_acl.control import PlainAclControl
 from skylarkmq.broker.config.sections import OpsConfig
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.client_calls import ClientCalls
@@ -24,6 +25,7 @@ from skylarkmq.broker.metadata.limits import Limits
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.ops.catalogue import CATALOGUE, Switch
+from skylarkmq.broker.ops.collectors.access import PlainAclCollector
 from skylarkmq.broker.ops.collectors.broker import (
     CheckCollector,
     ExposureCollector,
@@ -92,6 +94,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     timers: Timers
     calls: ClientCalls
     replies: Replies
+    plain_acl: PlainAclControl | None  # with aclEnable
     transactions: Transactions
     transaction_checks: TransactionChecks
     now_ms: Callable[[], int]
@@ -134,6 +137,7 @@ def collectors_of(parts: Observed) -> list[Collector]:
         RequestCollector(parts.server, parts.pools),
         ClientCollector(parts.sessions),
         CallCollector(parts.calls, parts.replies),
+        PlainAclCollector(parts.plain_acl),
         TopicCollector(parts.topics, parts.groups, parts.store, parts.deliveries, time.monotonic),
         GroupCollector(parts.topics, parts.sessions, parts.offsets, parts.store, parts.now_ms),
     ]

@@ -47,6 +47,28 @@ TOOLS: Final = """
 """
 
 
+ACCESS_CONTROL: Final = """\
+
+## Access control of RocketMQ 4.9
+
+`aclEnable=true` with `aclStrict=false` decides as RocketMQ 4.9 does. `aclStrict=true`, the default, also checks
+requests that 4.9 permits to every account ([formats.md](formats.md#access-control-of-rocketmq-49)):
+
+| Code | Name | Needs with `aclStrict` |
+| --- | --- | --- |
+| 320, 324, 325 | SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2 | PUB on the topic |
+| 37 | END_TRANSACTION | PUB on the topic, if the request has one |
+| 41, 42 | LOCK_BATCH_MQ, UNLOCK_BATCH_MQ | SUB on the group and the topics |
+| 10, 310 | SEND_MESSAGE, SEND_MESSAGE_V2 to a retry topic | also SUB on the group of the retry topic |
+| 50, 51, 53 | UPDATE_AND_CREATE_ACL_CONFIG, DELETE_ACL_CONFIG, UPDATE_GLOBAL_WHITE_ADDRS_CONFIG | an administrator |
+| 222, 309 | INVOKE_BROKER_TO_RESET_OFFSET, CONSUME_MESSAGE_DIRECTLY | an administrator |
+| 306, 316, 329 | CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC, DELETE_EXPIRED_COMMITLOG | an administrator |
+| 323 | RESUME_CHECK_HALF_MESSAGE | an administrator |
+
+Requests that 4.9 does not have are checked as those that they stand for: 361 as 11, 370 as 10, 18 as 17, 225 as 200.
+"""
+
+
 class Run:
     """The outcomes and facts of the tests so far."""
 
@@ -95,6 +117,7 @@ def document(verdicts: Verdicts) -> str:
         TOOLS,
         _table(["Command", *VERSIONS], tried),
         *commands.lines(),
+        ACCESS_CONTROL.removesuffix("\n"),
     )
     return "\n".join(parts) + "\n"
 

@@ -9,9 +9,19 @@ from skylarkmq.broker.parts import Parts
 
 
 async def test_every_served_code_has_a_requirement(tmp_path: Path) -> None:
-    """A processor without a row, or a row without a processor, is a mistake."""
-    machine = Machine("broker", "127.0.0.1", tmp_path, lambda host: host)
-    parts = Parts(load_broker([Given("storePathRootDir", str(tmp_path / "store"), "a test")], machine).config)
+    """A processor without a row, or a row without a processor, is a mistake. Requests for accounts are served only with
+    access control."""
+    parts = parts_of(tmp_path)
     assert parts.name_server is not None
-    assert set(parts.server.dispatcher.codes) == set(BROKER_REQUIREMENTS)
+    with_accounts = parts_of(tmp_path, "aclEnable").server.dispatcher.codes
+    assert set(parts.server.dispatcher.codes) < set(with_accounts)
+    assert set(with_accounts) == set(BROKER_REQUIREMENTS)
     assert set(parts.name_server.remoting.dispatcher.codes) == set(NAMESRV_REQUIREMENTS)
+
+
+def parts_of(directory: Path, *enabled: str) -> Parts:
+    """Return the parts of a broker with these features."""
+    machine = Machine("broker", "127.0.0.1", directory, lambda host: host)
+    given = [Given(key, "true", "a test") for key in enabled]
+    given.append(Given("storePathRootDir", str(directory / "store"), "a test"))
+    return Parts(load_broker(given, machine).config)

@@ -163,7 +163,7 @@ def test_keys_set_their_fields() -> None:
         ("brokerPermission=7", "2 or 4 or 6 or 0"),
         ("brokerId=1", "0, a master: replication is not part of this version"),
         ("brokerRole=SLAVE", "ASYNC_MASTER, replication is not part of this version"),
-        ("aclEnable=true", "false, access control is not part of this version"),
+        ("aclConfigDir=", "a path"),
         ("flushDiskType=ASYNC", "ASYNC_FLUSH or SYNC_FLUSH"),
         ("messageDelayLevel=1x", "delays with a unit"),
         ("messageDelayLevel=5", "delays with a unit"),

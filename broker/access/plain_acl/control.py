@@ -1,0 +1,198 @@
+"""The decision about a request, in RocketMQ's order.
+
+    1. an address in a global list of white addresses may do everything
+    2. no AccessKey, and no client certificate with an account: `No accessKey is configured`
+    3. unknown account: `No acl config for KEY`
+    4. the white address of the account may do everything
+    5. signature: `Check signature failed for accessKey=KEY`
+    6. sends to the topic of traces are permitted
+    7. requests of administrators: `Need admin permission for request code=CODE, but accessKey=KEY is not`
+    8. permissions on topics and groups: `No default permission for topic:T` or `group:G`
+
+A refusal is SYSTEM_ERROR (1). The signature of an unknown account is verified with a random key, so steps 3 and 5 do
+the same work. Decisions of steps 6 to 8 are cached by account, code and names until the rules change; the result of a
+signature is never cached.
+
+If several permissions are missing, RocketMQ names the first one in the order of a Java HashMap; so does the remark.
+
+Source: docs/formats.md, "Access control of RocketMQ 4.9".
+"""
+
+import secrets
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from skylarkmq.broker.access.caller import Caller, Proof
+from skylarkmq.broker.access.certificates import CertificateAccounts
+from skylarkmq.broker.access.plain_acl.accounts import Account, Permission, shown_resource
+from skylarkmq.broker.access.plain_acl.addresses import Address, address_of
+from skylarkmq.broker.access.plain_acl.files import Rules
+from skylarkmq.broker.access.plain_acl.needs import ADMIN, Needs, readers, rows
+from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
+from skylarkmq.broker.access.requirements import Requirement
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.message import java_hash
+from skylarkmq.protocol.signature import SigningKey, signed_parts
+
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+REMARK_CLASS: Final = "org.apache.rocketmq.acl.common.AclException"
+REMARK_FRAME: Final = "skylarkmq.broker.access.plain_acl.control"
+"""In RocketMQ the first line of a stack trace, which differs between its versions."""
+MOST_DECISIONS: Final = 16_384
+LONGEST_CACHED_NAME: Final = 255
+MOST_ADDRESSES: Final = 4_096
+HASH_MAP_CAPACITY: Final = 16
+HASH_MAP_LOAD: Final = 0.75
+
+
+class PlainAclStatistics(msgspec.Struct, frozen=True):
+    """`refused`: requests by the step that refused them, since the start. `broken_files`: files with an error."""
+
+    refused: dict[str, int]
+    accounts: int
+    reloads: int
+    broken_files: int
+
+
+class PlainAclControl:
+    """Decides about requests by the rules of `files`. `certificates`: the accounts of client certificates, which need
+    no signature. `is_strict`: `aclStrict`."""
+
+    checks_data = True
+
+    def __init__(self, files: ReloadedFiles, certificates: CertificateAccounts, *, is_strict: bool) -> None:
+        self._files = files
+        self._certificates = certificates
+        self._is_strict = is_strict
+        self._rows = rows(is_strict=is_strict)
+        self._readers = readers(is_strict=is_strict)
+        self._unknown = Account("", SigningKey(secrets.token_hex()))
+        self._rules = files.rules
+        self._decisions: dict[tuple[str | int | None, ...], str | None] = {}
+        self._addresses: dict[str, tuple[Address, bool]] = {}
+        self._refused = {"access_key": 0, "account": 0, "signature": 0, "permission": 0}
+
+    def __repr__(self) -> str:
+        return f"<PlainAclControl {'strict' if self._is_strict else '4.9'} {self._rules!r}>"
+
+    def statistics(self) -> PlainAclStatistics:
+        """Return the current figures."""
+        files = self._files.statistics()
+        return PlainAclStatistics(dict(self._refused), len(self._files.rules.accounts), files.reloads, files.broken)
+
+    def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
+        """Return the caller of a permitted request. Raises RequestError(SYSTEM_ERROR) with RocketMQ's remark
+        otherwise."""
+        rules = self._current_rules()
+        address, is_white = self._address(connection.host, rules)
+        if is_white:
+            return Caller(proof=Proof.WHITE_ADDRESS, is_admin=True)
+        signed = signed_parts(command, is_unique_key_query_signed=False)
+        if signed is None:
+            return self._check_certificate(connection, command, requirement, rules)
+        known = rules.accounts.get(signed.access_key)
+        account = self._unknown if known is None else known
+        if account.white(address):
+            return Caller(account.access_key, Proof.WHITE_ADDRESS, is_admin=True)
+        is_signed = account.key.has_signed(signed, command.body)
+        if known is None:
+            raise self._refusal("account", f"No acl config for {signed.access_key}")
+        if not is_signed:
+            raise self._refusal("signature", f"Check signature failed for accessKey={signed.access_key}")
+        self._check_permission(account, command, requirement)
+        return Caller(account.access_key, Proof.SIGNATURE, account.is_admin)
+
+    def _check_certificate(
+        self, connection: Connection, command: RemotingCommand, requirement: Requirement, rules: Rules
+    ) -> Caller:
+        """Return the caller of a request without an AccessKey: the account of its client certificate."""
+        name = self._certificates.account_of(connection)
+        if name is None:
+            raise self._refusal("access_key", "No accessKey is configured")
+        account = rules.accounts.get(name)
+        if account is None:
+            raise self._refusal("account", f"No acl config for {name}")
+        self._check_permission(account, command, requirement)
+        return Caller(name, Proof.CERTIFICATE, account.is_admin)
+
+    def _check_permission(self, account: Account, command: RemotingCommand, requirement: Requirement) -> None:
+        problem = self._decide(account, command, requirement)
+        if problem is not None:
+            raise self._refusal("permission", problem)
+
+    def _current_rules(self) -> Rules:
+        """Return the rules; forget the decisions of earlier ones."""
+        rules = self._files.rules
+        if rules is not self._rules:
+            self._rules = rules
+            self._decisions.clear()
+            self._addresses.clear()
+        return rules
+
+    def _address(self, host: str, rules: Rules) -> tuple[Address, bool]:
+        """Return the address of a host, and whether it is in a global list."""
+        known = self._addresses.get(host)
+        if known is None:
+            if len(self._addresses) >= MOST_ADDRESSES:
+                self._addresses.clear()
+            address = address_of(host)
+            known = self._addresses[host] = (address, rules.is_white(address))
+        return known
+
+    def _refusal(self, step: str, text: str) -> RequestError:
+        self._refused[step] += 1
+        return RequestError(ResponseCode.SYSTEM_ERROR, f"{REMARK_CLASS}: {text}, {REMARK_FRAME}")
+
+    # -------------------------------------------------------------------------------------------------------- decisions
+
+    def _decide(self, account: Account, command: RemotingCommand, requirement: Requirement) -> str | None:
+        """Return the reason to refuse a signed request, or None."""
+        code = command.code
+        row = self._rows.get(code)
+        if row is None:
+            read = self._readers.get(code)
+            return self._problem(account, requirement, {} if read is None else read(command.body))
+        names = row.names(command.ext_fields())
+        key = (account.access_key, code, *names)
+        try:
+            return self._decisions[key]
+        except KeyError:
+            problem = self._problem(account, requirement, row.rule(*names, self._is_strict))
+        if all(name is None or len(name) <= LONGEST_CACHED_NAME for name in names):
+            if len(self._decisions) >= MOST_DECISIONS:
+                self._decisions.clear()
+            self._decisions[key] = problem
+        return problem
+
+    def _problem(self, account: Account, requirement: Requirement, needs: Needs) -> str | None:
+        if needs.get(TRACE_TOPIC) == Permission.PUB:
+            return None
+        code = requirement.code
+        needs_admin = code in ADMIN or (self._is_strict and requirement.changes)
+        if needs_admin and not account.is_admin:
+            return f"Need admin permission for request code={code}, but accessKey={account.access_key} is not"
+        if account.is_admin and account.permissions is None:
+            return None
+        if all(account.may(resource, needed) for resource, needed in needs.items()):
+            return None
+        first = next(resource for resource in bucket_order(needs) if not account.may(resource, needs[resource]))
+        return f"No default permission for {shown_resource(first)}"
+
+
+def bucket_order(names: Iterable[str]) -> list[str]:
+    """Return names in the order in which a Java HashMap with these keys returns them."""
+    names = list(names)
+    capacity = HASH_MAP_CAPACITY
+    while len(names) > capacity * HASH_MAP_LOAD:
+        capacity *= 2
+
+    def bucket(name: str) -> int:
+        unsigned = java_hash(name) & 0xFFFF_FFFF
+        return (unsigned ^ (unsigned >> 16)) & (capacity - 1)
+
+    return sorted(names, key=bucket)
