@@ -33,7 +33,7 @@ SECRET: Final = "a-secret"
 ACL_TEXT: Final = re.compile(r"org\.apache\.rocketmq\.acl\.common\.AclException: (.*), [^,]*", re.DOTALL)
 SETTLED_S: Final = 2.0
 """RocketMQ reads a changed file after at most 0.5 s."""
-FILE: Final = {
+FILE: Final[dict[str, Any]] = {
     "globalWhiteRemoteAddresses": ["10.9.8.*"],
     "accounts": [
         {"accessKey": "nothing", "secretKey": SECRET},
@@ -272,4 +272,8 @@ def test_both_brokers_notice_a_changed_file(brokers: tuple[Broker, Broker]) -> N
     for broker in brokers:
         values = yaml.safe_load(broker.file.read_text())
         broker.file.write_text(yaml.safe_dump(values | {"globalWhiteRemoteAddresses": ["127.*.*.*"]}))
-        wait_until(lambda of=broker: of.decision(310, None, SEND_V2).text is None, "the changed file")
+        wait_until(partial(is_permitted, broker), "the changed file")
+
+
+def is_permitted(broker: Broker) -> bool:
+    return broker.decision(310, None, SEND_V2).text is None

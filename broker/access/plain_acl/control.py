@@ -157,7 +157,7 @@ class PlainAclControl:
         if row is None:
             read = self._readers.get(code)
             return self._problem(account, requirement, {} if read is None else read(command.body))
-        names = row.names(command.ext_fields())
+        names = row.names(command)
         key = (account.access_key, code, *names)
         try:
             return self._decisions[key]

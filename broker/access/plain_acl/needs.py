@@ -24,6 +24,8 @@ from skylarkmq.broker.access.plain_acl.accounts import Permission, group_resourc
 from skylarkmq.protocol.bodies.heartbeat import HeartbeatData
 from skylarkmq.protocol.bodies.locks import LockRequest
 from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.pull_command import PullCommand
 
 Needs = dict[str, Permission]
 """The needed permission by topic, or by retry topic for a group."""
@@ -41,8 +43,15 @@ class Row(NamedTuple):
     group: str | None
     rule: Rule
 
-    def names(self, fields: Mapping[str, str]) -> tuple[str | None, str | None]:
-        """Return the topic and the group in the ext fields of a request."""
+    def names(self, command: RemotingCommand) -> tuple[str | None, str | None]:
+        """Return the topic and the group of a request. Sends and pulls that were decoded with their frame have them in
+        their headers; the group of a send counts only for a retry topic."""
+        sent = command.send_header
+        if sent is not None and not is_group(sent.topic):
+            return sent.topic, None
+        if isinstance(command, PullCommand):
+            return command.pull_header.topic, command.pull_header.consumer_group
+        fields = command.ext_fields()
         return (
             None if self.topic is None else fields.get(self.topic),
             None if self.group is None else fields.get(self.group),

@@ -24,13 +24,13 @@ from skylarkmq.broker.access.requirements import BROKER_REQUIREMENTS, Action, re
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.errors import RequestError
-from skylarkmq.protocol.signature import SigningKey
+from skylarkmq.protocol.signature import SigningKey, signed_parts
 
 SECRET: Final = "a-secret"
 STRICT: Final = pytest.mark.parametrize("strict", [False, True], ids=["4.9", "strict"])
 CERTIFICATES: Final = CertificateAccounts((MappedSubject("CN=orders", "orders-pub"), MappedSubject("CN=gone", "gone")))
 READS: Final = frozenset((Action.GET, Action.LIST))
-ACCOUNTS: Final = [
+ACCOUNTS: Final[list[dict[str, object]]] = [
     {"accessKey": "nothing"},
     {"accessKey": "orders-pub", "topicPerms": ["orders=PUB"]},
     {"accessKey": "orders-sub", "topicPerms": ["orders=SUB"], "groupPerms": ["G=SUB"]},
@@ -53,7 +53,7 @@ class Fixture:
     """A control over files in a directory."""
 
     def __init__(self, directory: Path, *, strict: bool, **members: object) -> None:
-        accounts = [{"secretKey": SECRET, **each} for each in ACCOUNTS]
+        accounts = [{"secretKey": SECRET} | each for each in ACCOUNTS]
         self.path = directory / "plain_acl.yml"
         self.path.write_text(yaml.safe_dump({"accounts": accounts, **members}))
         self.files = AclFiles(directory, lambda: 0)
@@ -156,9 +156,7 @@ def test_an_unknown_account_takes_the_steps_of_a_wrong_signature(
 
         return call
 
-    monkeypatch.setattr(
-        control_module, "signed_parts", recorded("signed_parts", control_module.signed_parts, lambda _command: 0)
-    )
+    monkeypatch.setattr(control_module, "signed_parts", recorded("signed_parts", signed_parts, lambda _command: 0))
     has_signed = SigningKey.has_signed
     monkeypatch.setattr(
         SigningKey,
@@ -239,7 +237,7 @@ NO_PG: Final = "No default permission for group:PG"
         (310, ORDERS, b"", "orders-pub", None),
         (310, ORDERS, b"", "pub-default", None),
         (310, ORDERS, b"", "sub-default", NO_ORDERS),
-        (310, {"b": "%RETRY%G", "a": "PG"}, b"", "nothing", NO_PG),
+        (310, {"b": "%RETRY%G", "a": "PG"}, b"", "orders-sub", NO_PG),
         (310, {"b": "%RETRY%G", "a": "G"}, b"", "orders-sub", None),
         (310, {"b": "%DLQ%G", "a": "G"}, b"", "orders-sub", "No default permission for topic:%DLQ%G"),
         (36, {"group": "G"}, b"", "orders-sub", None),
@@ -291,7 +289,7 @@ def test_what_a_request_needs(
 @pytest.mark.parametrize(
     ("code", "ext", "body", "account", "remark"),
     [
-        (10, {"topic": "%RETRY%G", "producerGroup": "PG"}, b"", "nothing", NO_PG),
+        (10, {"topic": "%RETRY%G", "producerGroup": "PG"}, b"", "orders-sub", NO_PG),
         (10, {"topic": "%RETRY%H", "producerGroup": "G"}, b"", "orders-sub", "No default permission for group:H"),
         (310, {"b": "%RETRY%H", "a": "G"}, b"", "orders-sub", "No default permission for group:H"),
         (320, ORDERS, b"", "orders-sub", NO_ORDERS),
@@ -347,18 +345,18 @@ def test_only_reads_stay_unchecked_with_strict_control() -> None:
     assert {row.code for row in unchecked if not READS.intersection(row.actions)} == {RequestCode.CHECK_CLIENT_CONFIG}
 
 
-def test_the_first_missing_permission_is_that_of_a_java_hash_map() -> None:
-    """Its order for these keys, as Java 17 returns it."""
-    assert bucket_order(["orders", "%RETRY%G"]) == sorted(["orders", "%RETRY%G"], key=bucket_of)
-    names = [f"topic-{n}" for n in range(13)]
-    assert bucket_order(names) != bucket_order(names[:12])[:12] + names[12:]
-
-
-def bucket_of(name: str) -> int:
-    h = 0
-    for unit in name:
-        h = (31 * h + ord(unit)) % 2**32
-    return (h ^ (h >> 16)) % 16
+def test_names_are_in_the_order_of_a_java_hash_map() -> None:
+    """As Java 17 returns the keys of such maps: by bucket, and with more than twelve keys by more buckets."""
+    twelve, more = [f"topic-{n}" for n in range(10)], [f"topic-{n}" for n in range(11)]
+    assert bucket_order(["%RETRY%G", "orders", *twelve]) == [
+        *("topic-6", "topic-7", "topic-8", "topic-9", "%RETRY%G", "orders"),
+        *("topic-0", "topic-1", "topic-2", "topic-3", "topic-4", "topic-5"),
+    ]
+    assert bucket_order(["%RETRY%G", "orders", *more]) == [
+        *("topic-6", "topic-7", "topic-8", "topic-9", "%RETRY%G", "topic-0", "topic-1", "topic-2", "topic-3"),
+        *("topic-10", "topic-4", "topic-5", "orders"),
+    ]
+    assert bucket_order(["價格", "größe"]) == ["größe", "價格"]
 
 
 # --- changed rules, limits --------------------------------------------------------------------------------------------

@@ -102,7 +102,8 @@ def refused(response: RawResponse) -> tuple[int, str | None]:
 
 def test_accounts_have_their_permissions(broker: Broker) -> None:
     """A refused send stores nothing; a topic is created by an administrator."""
-    topic = {"defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    topic: dict[str, Any] = {"defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    topic["topicFilterType"] = "SINGLE_TAG"
     assert broker.send(ORDERS).code == 0
     assert refused(broker.send(ORDERS, "others")) == (1, remark("No default permission for topic:others"))
     assert refused(broker.send(ORDERS, secret="wrong")) == (1, remark(f"Check signature failed for accessKey={ORDERS}"))

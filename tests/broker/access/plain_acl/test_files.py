@@ -102,10 +102,11 @@ def test_the_first_file_defines_an_account(tmp_path: Path, caplog: pytest.LogCap
     first, second = account("account-1", admin=True), account("account-1")
     files = opened(tmp_path, text_of(second), a=text_of(first, second), b=text_of(second))
     assert files.rules.accounts["account-1"].is_admin
-    assert [record.args[1] for record in caplog.records if record.args and "another file" in record.msg] == [
-        tmp_path / "acl" / "b.yml",
-        tmp_path / "plain_acl.yml",
+    paths = [tmp_path / "acl" / "b.yml", tmp_path / "plain_acl.yml"]
+    expected = [
+        f"account is defined in another file, too, and ignored here account=account-1 path={path}" for path in paths
     ]
+    assert [record.message for record in caplog.records if "another file" in record.message] == expected
 
 
 def test_rocketmq_s_tag_of_an_account_is_read(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_rocketmq_s_tag_of_an_account_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("accounts: [", "not valid YAML: line 1, column 12"),
+        ("accounts: [}", "not valid YAML: line 1, column 12"),
         ("accounts: *a-secret", "not valid YAML: line 1, column 11"),
         ("a: !!python/object:os.system a-secret", "not valid YAML: line 1, column 4"),
         ("a-secret", "the file must be a mapping"),
@@ -286,10 +287,10 @@ def test_an_invalid_change_changes_nothing(tmp_path: Path, change: Any) -> None:
 def test_a_broken_file_cannot_be_changed(tmp_path: Path) -> None:
     """A change would lose what is in it."""
     files = opened(tmp_path, text_of(account("account-1")))
-    (tmp_path / "plain_acl.yml").write_text("accounts: [")
+    (tmp_path / "plain_acl.yml").write_text("accounts: [}")
     with pytest.raises(AclError, match="not valid YAML: line 1, column 12"):
         files.set_account(account("account-1"))
-    assert (tmp_path / "plain_acl.yml").read_text() == "accounts: ["
+    assert (tmp_path / "plain_acl.yml").read_text() == "accounts: [}"
 
 
 def test_a_change_includes_what_an_operator_has_just_written(tmp_path: Path) -> None:

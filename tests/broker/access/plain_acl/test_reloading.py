@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ async def test_changes_are_found_while_it_runs(tmp_path: Path) -> None:
     files.start()
     (tmp_path / "plain_acl.yml").write_text(TEXT)
     await until_accounts(files, "account-2")
-    assert files.statistics().reloads == 1
+    await until(lambda: files.statistics().reloads == 1)
     await files.stop()
     assert len(asyncio.all_tasks()) == 1
 
@@ -40,7 +41,7 @@ async def test_changes_run_one_at_a_time(tmp_path: Path) -> None:
     files = opened(tmp_path)
     files.start()
     accounts = [{**ACCOUNT, "accessKey": f"account-{n}"} for n in range(10)]
-    await asyncio.gather(*(files.run(lambda it, account=account: it.set_account(account)) for account in accounts))
+    await asyncio.gather(*(files.run(partial(AclFiles.set_account, change=account)) for account in accounts))
     assert set(files.rules.accounts) == {account["accessKey"] for account in accounts}
     assert files.rules.default_version.counter == len(accounts)
     await files.stop()
