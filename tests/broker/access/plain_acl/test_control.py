@@ -14,13 +14,13 @@ import yaml
 
 from skylarkmq.broker.access.caller import Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
-from skylarkmq.broker.access.security_config import MappedSubject
 from skylarkmq.broker.access.plain_acl import control as control_module
 from skylarkmq.broker.access.plain_acl.control import PlainAclControl, bucket_order
 from skylarkmq.broker.access.plain_acl.files import AclFiles
 from skylarkmq.broker.access.plain_acl.needs import ADMIN, readers, rows
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
 from skylarkmq.broker.access.requirements import BROKER_REQUIREMENTS, Action, requirement_of
+from skylarkmq.broker.access.security_config import MappedSubject
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.errors import RequestError
