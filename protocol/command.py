@@ -167,18 +167,26 @@ def _json_decoder(header_type: type[H]) -> msgspec.json.Decoder[H]:
     return decoder
 
 
+_decode_texts: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+
 def parse_ext(text: bytes) -> dict[str, str]:
-    """Return the ext fields in a JSON text, read by the tolerant reader."""
+    """Return the ext fields in a JSON text. The tolerant reader reads everything but a map of text to text."""
     if text in _NO_EXT:
         return {}
     try:
-        return ext_from_json(javajson.loads(text))
+        return _decode_texts(text)
+    except (ValueError, RecursionError):
+        pass  # not the common case, as above
+    try:
+        return ext_from_json(javajson.loads(text, number_texts=True))
     except ValueError as error:
         raise ProtocolError(f"ext fields not readable: {error}") from error
 
 
 def ext_from_json(value: object) -> dict[str, str]:
-    """Return the ext fields in a decoded JSON value: each member becomes its text, nulls are left out."""
+    """Return the ext fields in a JSON value decoded with `number_texts`: each member becomes its text, nulls are left
+    out."""
     if value is None or value == "":
         return {}
     if not isinstance(value, Mapping):
@@ -188,9 +196,7 @@ def ext_from_json(value: object) -> dict[str, str]:
 
 def _as_text(value: object) -> str:
     if isinstance(value, str):
-        return value
+        return str(value)  # also of a NumberText
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
     return javajson.dumps(value).decode()

@@ -37,6 +37,12 @@ MAX_REFERENCED: Final = 10_000
 Members = dict[Any, Any]
 
 
+class NumberText(str):
+    """A number as the text of its literal, without the letter of Java's types: the value of `1e3L` is `1e3`."""
+
+    __slots__ = ()
+
+
 class JavaJsonError(ValueError):
     """The text is not readable even by fastjson's rules, or exceeds one of the limits above."""
 
@@ -56,17 +62,18 @@ def loads(
     nulls: bool = True,
     object_key: Callable[[Members], Hashable] = ObjectKey,
     object_hook: Callable[[Members], object] | None = None,
+    number_texts: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Any:
     """Return the value in `data`. Raises JavaJsonError if there is none.
 
     With `nulls=False` members with the value null count as absent. `object_hook` is called with the members of every
-    object, and may change them.
+    object, and may change them. With `number_texts=True` every number is a NumberText.
     """
     if len(data) > max_bytes:
         raise JavaJsonError(f"{len(data)} bytes are too many, the limit is {max_bytes}")
     text = data if isinstance(data, str) else str(data, "utf-8", "replace")
-    reader = _Reader(text, nulls, object_key, object_hook)
+    reader = _Reader(text, nulls, object_key, object_hook, NumberText if number_texts else _number)
     value = reader.document()
     return _resolve_references(value) if "$ref" in text else value
 
@@ -109,7 +116,7 @@ _WORDS: Final = {"null": None, "true": True, "false": False, "NaN": math.nan, "u
 
 
 class _Reader:
-    __slots__ = ("_at", "_nulls", "_object_hook", "_object_key", "_text")
+    __slots__ = ("_at", "_make_number", "_nulls", "_object_hook", "_object_key", "_text")
 
     def __init__(
         self,
@@ -117,12 +124,14 @@ class _Reader:
         nulls: bool,
         object_key: Callable[[Members], Hashable],
         object_hook: Callable[[Members], object] | None,
+        make_number: Callable[[str], int | float | NumberText],
     ) -> None:
         self._text = text
         self._at = 0
         self._nulls = nulls
         self._object_key = object_key
         self._object_hook = object_hook
+        self._make_number = make_number
 
     def document(self) -> Any:
         value = self._value(self._next(), 0)
@@ -197,10 +206,9 @@ class _Reader:
             if token not in (_COMMA, end):
                 raise self._error("a comma is missing")
 
-    def _number(self, text: str) -> int | float:
-        text = text.rstrip("LSBFD")
+    def _number(self, text: str) -> int | float | NumberText:
         try:
-            return float(text) if "." in text or "e" in text or "E" in text else int(text)
+            return self._make_number(text.rstrip("LSBFD"))
         except ValueError as error:  # thousands of digits
             raise self._error("a number with too many digits") from error
 
@@ -217,6 +225,10 @@ class _Reader:
 
     def _error(self, what: str) -> JavaJsonError:
         return JavaJsonError(f"{what}, at character {self._at}")
+
+
+def _number(text: str) -> int | float:
+    return float(text) if "." in text or "e" in text or "E" in text else int(text)
 
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -297,6 +309,7 @@ _SCALARS: Final[dict[type, Callable[[Any], str]]] = {
     bool: lambda flag: "true" if flag else "false",
     int: str,
     float: lambda number: repr(number) if math.isfinite(number) else "null",
+    NumberText: str,
 }
 
 

@@ -81,18 +81,20 @@ def encode_header(command: RemotingCommand) -> bytes:
 
 def _decode_tolerant_json(text: bytes) -> RemotingCommand | None:
     try:
-        header = javajson.loads(text, max_bytes=MAX_TOLERANT_HEADER)
+        header = javajson.loads(text, number_texts=True, max_bytes=MAX_TOLERANT_HEADER)
     except ValueError as error:
         raise ProtocolError(f"header is not JSON: {error}") from error
     if isinstance(header, list):
         return None
     if not isinstance(header, Mapping):
         raise ProtocolError(f"header must be an object, not {type(header).__name__}")
-    remark = header.get("remark")
+    language, remark = header.get("language"), header.get("remark")
+    if isinstance(language, javajson.NumberText):
+        language = int(language) if language.isdigit() and len(language) < 4 else None
     return RemotingCommand(
         code=_json_int(header, "code"),
         flag=_json_int(header, "flag"),
-        language=header.get("language"),
+        language=language,
         opaque=_json_int(header, "opaque"),
         remark=None if remark is None else str(remark),
         version=_json_int(header, "version"),
@@ -103,6 +105,8 @@ def _decode_tolerant_json(text: bytes) -> RemotingCommand | None:
 def _json_int(header: Mapping[Any, Any], key: str) -> int:
     value = header.get(key)
     try:
+        if isinstance(value, javajson.NumberText) and not value.lstrip("+-").isdigit():
+            value = float(value)
         number = 0 if value is None else int(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise ProtocolError(f"header member {key!r} is not a number") from error

@@ -3,19 +3,22 @@
 Order: access control (the account and its permissions), networks of administrators, quotas. The first refusal is the
 response. The observer, which is the audit log, is informed of each refusal and of each admitted request.
 
-Sends and pulls arrive in runs. `admit_run` checks each of them, and ends the run at the first that is refused: the
-dispatcher then handles that request by itself, and `admit` gives the reason. Some checks concern only requests that
-change the cluster (`checks_data` False). If all do, the dispatcher does not ask about runs.
+Sends and pulls arrive in runs. `admit_run` checks each of them, at most MAX_RUN, and ends the run at the first that is
+refused. Some checks concern only requests that change the cluster (`checks_data` False). If all do, the dispatcher does
+not ask about runs.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller
 from skylarkmq.broker.access.requirements import Requirement, requirement_of
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.command import RemotingCommand
-from skylarkmq.protocol.errors import ProtocolError, RequestError
+from skylarkmq.protocol.errors import RequestError
+
+MAX_RUN: Final = 64
+"""Most requests of a run. If a client does not read its responses, the rest of a run is deferred, and checked again."""
 
 
 class Control(Protocol):
@@ -83,7 +86,29 @@ class Gate:
 
     def admit(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Return the response to a refused request, or None if the request may be served."""
-        requirement = requirement_of(command.code)
+        return self._refusal(connection, command, requirement_of(command.code))
+
+    def admit_run(
+        self, connection: Connection, commands: Sequence[RemotingCommand], at: int
+    ) -> tuple[int, RemotingCommand | None]:
+        """Return the index after the last consecutive request with the code of the one at `at` that may be served, and
+        the response to the next one if it is refused."""
+        code = commands[at].code
+        end, last = at, min(at + MAX_RUN, len(commands))
+        try:
+            requirement = requirement_of(code)
+            while end < last and commands[end].code == code and not commands[end].is_response:
+                refusal = self._refusal(connection, commands[end], requirement)
+                if refusal is not None:
+                    return end, refusal
+                end += 1
+        except Exception:  # noqa: BLE001 (`admit` raises the same for that request, and its caller responds)
+            return end, None
+        return end, None
+
+    def _refusal(
+        self, connection: Connection, command: RemotingCommand, requirement: Requirement
+    ) -> RemotingCommand | None:
         caller = ANONYMOUS
         try:
             if self._control is not None:
@@ -97,18 +122,3 @@ class Gate:
         if self._observer is not None:
             self._observer.served(connection, command, requirement, caller)
         return None
-
-    def admit_run(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
-        """Return the index after the last consecutive request with the code of the one at `at` that may be served."""
-        code = commands[at].code
-        end = at
-        for command in commands[at:]:
-            if command.code != code or command.is_response:
-                break
-            try:
-                if self.admit(connection, command) is not None:
-                    break
-            except ProtocolError:
-                break
-            end += 1
-        return end

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from skylarkmq.broker.remoting.admission import Pool, memory_of
 from skylarkmq.broker.remoting.connection import Connection
@@ -48,8 +48,14 @@ class Guard(Protocol):
     def admit(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Return the response to a refused request, or None if the request may be served."""
 
-    def admit_run(self, connection: Connection, commands: Sequence[RemotingCommand], at: int) -> int:
-        """Return the index after the last consecutive request from `at` on that may be served in a run."""
+    def admit_run(
+        self, connection: Connection, commands: Sequence[RemotingCommand], at: int
+    ) -> tuple[int, RemotingCommand | None]:
+        """Return the index after the last consecutive request from `at` on that may be served in a run, and the
+        response to the next one if it is refused. `(at, None)`: the first one needs `admit`."""
+
+
+_NO_COMMANDS: Final[list[RemotingCommand]] = []
 
 
 class Dispatcher:
@@ -67,6 +73,9 @@ class Dispatcher:
         self.latencies = Latencies()
         self._guard: Guard | None = None
         self._run_guard: Guard | None = None
+        self._admitted_in = _NO_COMMANDS  # the last list of commands of which the guard has admitted some
+        self._admitted_end = 0  # the index after them
+        self._refusal: RemotingCommand | None = None  # the response to the next one, if it is refused
 
     def __repr__(self) -> str:
         return f"<Dispatcher {len(self._table)} codes, {len(self._tasks)} waiting>"
@@ -121,6 +130,7 @@ class Dispatcher:
 
     def end_batch(self) -> None:
         """Let processors finish the work that they collected during a read batch."""
+        self._admitted_in = _NO_COMMANDS
         for callback in self._batch_ends:
             callback()
 
@@ -142,14 +152,28 @@ class Dispatcher:
                 if self._run_guard is None:
                     served = serve_run(connection, commands, at)
                 else:
-                    served = _serve_guarded_run(self._run_guard, serve_run, connection, commands, at)
+                    served = self._serve_guarded_run(self._run_guard, serve_run, connection, commands, at)
                 if served:
                     return at + served
-        self.dispatch(connection, command)
+        is_admitted, refusal = False, None
+        if commands is self._admitted_in:
+            is_admitted = at < self._admitted_end
+            refusal = self._refusal if at == self._admitted_end else None
+        self.dispatch(connection, command, is_admitted=is_admitted, refusal=refusal)
         return at + 1
 
-    def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
-        """Serve one request. Raises only ProtocolError, which closes the connection."""
+    def dispatch(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        *,
+        is_admitted: bool = False,
+        refusal: RemotingCommand | None = None,
+    ) -> None:
+        """Serve one request. Raises only ProtocolError, which closes the connection.
+
+        If the guard has already decided, `is_admitted` is set, or `refusal` is the response.
+        """
         for end_run in self._run_ends:
             end_run()
         entry = self._table.get(command.code)
@@ -163,9 +187,11 @@ class Dispatcher:
         if pool.pending >= pool.admit_limit and not self._admits(pool, connection, command):
             return
         try:
-            if self._guard is not None and (refusal := self._guard.admit(connection, command)) is not None:
-                self._respond(connection, command, refusal)
-                return
+            if self._guard is not None and not is_admitted:
+                refusal = refusal or self._guard.admit(connection, command)
+                if refusal is not None:
+                    self._respond(connection, command, refusal)
+                    return
             result = processor(connection, command)
         except ProtocolError:
             raise
@@ -178,6 +204,20 @@ class Dispatcher:
             self._respond(connection, command, result)
         else:
             self._await(connection, command, pool, result)
+
+    def _serve_guarded_run(
+        self, guard: Guard, serve_run: RunProcessor, connection: Connection, commands: list[RemotingCommand], at: int
+    ) -> int:
+        """Offer the admitted requests from `at` on to `serve_run`; see RunProcessor. Each request is checked once, also
+        if it is refused, or if the run processor leaves it."""
+        is_known = commands is self._admitted_in and at <= self._admitted_end
+        if not is_known or (at == self._admitted_end and self._refusal is None):
+            self._admitted_end, self._refusal = guard.admit_run(connection, commands, at)
+            self._admitted_in = commands
+        end = self._admitted_end
+        if end == at:
+            return 0
+        return serve_run(connection, commands if end == len(commands) else commands[:end], at)
 
     # ------------------------------------------------------------------------------------------------- waiting requests
 
@@ -263,14 +303,6 @@ class Dispatcher:
         task = asyncio.ensure_future(finish())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _serve_guarded_run(
-    guard: Guard, serve_run: RunProcessor, connection: Connection, commands: list[RemotingCommand], at: int
-) -> int:
-    """Offer the admitted requests from `at` on to `serve_run`; see RunProcessor."""
-    end = guard.admit_run(connection, commands, at)
-    return serve_run(connection, commands[:end], at) if end > at else 0
 
 
 def error_response(command: RemotingCommand, peer: str, error: Exception) -> RemotingCommand:

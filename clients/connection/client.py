@@ -259,7 +259,8 @@ class Client:
             log.warning("heartbeat refused peer=%s code=%d remark=%s", connection.peer, response.code, remark)
             return
         with reading_response(RequestCode.HEART_BEAT, connection.peer):
-            if response.ext_fields().get(ANNOUNCED_BY) == ANNOUNCED_AS:
+            is_announced = response.ext_fields().get(ANNOUNCED_BY) == ANNOUNCED_AS
+            if is_announced and self.settings.credentials is None:  # see signing.py
                 connection.dialect = MSGPACK
 
     def _heartbeat(self) -> HeartbeatData:

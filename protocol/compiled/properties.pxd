@@ -19,3 +19,6 @@ cdef bint copy_properties(Text at, Py_ssize_t size, Properties* found) noexcept
 cdef add_keys(list keys, char* text, Py_ssize_t size)
 
 cdef bint is_alphanumeric(Text text, Py_ssize_t size) noexcept
+
+cdef int unicode_escape(Text at, Text end) noexcept
+cdef int short_escape(int letter) noexcept

@@ -96,7 +96,6 @@ def copy_properties(at: Text, size: cython.Py_ssize_t, found: cython.pointer(Pro
 
 
 @cython.cfunc
-@cython.inline
 @cython.exceptval(check=False)
 def unicode_escape(at: Text, end: Text) -> cython.int:
     """Return the character after \\u if it is ASCII, else -1."""

@@ -71,33 +71,6 @@ class Pull:
     """A fast-path pull, with the attributes of a RemotingCommand. It is also its own header, with the attributes of a
     PullMessageHeader. The general decoder decodes rarely used attributes on access."""
 
-    dialect = cython.declare(cython.int, visibility="readonly")
-    code = cython.declare(cython.int, visibility="readonly")
-    flag = cython.declare(cython.int, visibility="readonly")
-    opaque = cython.declare(cython.int, visibility="readonly")
-    version = cython.declare(cython.int, visibility="readonly")
-    body = cython.declare(object, visibility="public")
-    consumer_group = cython.declare(str, visibility="readonly")
-    topic = cython.declare(str, visibility="readonly")
-    queue_id = cython.declare(cython.int, visibility="readonly")
-    queue_offset = cython.declare(cython.longlong, visibility="readonly")
-    max_msg_nums = cython.declare(cython.int, visibility="readonly")
-    sys_flag = cython.declare(cython.int, visibility="readonly")
-    commit_offset = cython.declare(cython.longlong, visibility="readonly")
-    suspend_timeout_millis = cython.declare(cython.longlong, visibility="readonly")
-    sub_version = cython.declare(cython.longlong, visibility="readonly")
-    subscription = cython.declare(str, visibility="readonly")
-    expression_type = cython.declare(str, visibility="readonly")
-    max_msg_bytes = cython.declare(object, visibility="readonly")
-    request_source = cython.declare(object, visibility="readonly")
-    bname = cython.declare(str, visibility="readonly")
-    decode = cython.declare(object)
-    header_type = cython.declare(object)
-    data = cython.declare(object)
-    header_at = cython.declare(cython.Py_ssize_t)
-    header_end = cython.declare(cython.Py_ssize_t)
-    command = cython.declare(object)
-
     @cython.cfunc
     def general(self):
         """Return the same command, decoded by the general decoder."""

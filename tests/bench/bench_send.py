@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.frame import encode_frame
@@ -64,9 +65,14 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class BrokerProcess:
-    """A fresh broker with an embedded name server on free ports."""
+    """A fresh broker with an embedded name server on free ports. `credentials` sign the first requests."""
 
-    def __init__(self, directory: Path, more: Mapping[str, object] = MappingProxyType({})) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        more: Mapping[str, object] = MappingProxyType({}),
+        credentials: Credentials | None = None,
+    ) -> None:
         self.port, namesrv_port = free_ports(2)
         settings = {
             "listenPort": self.port,
@@ -79,8 +85,8 @@ class BrokerProcess:
         started = time.monotonic()
         command = [sys.executable, "-m", "skylarkmq.broker", *arguments]
         self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        call(self.port, create_topic(4))
-        response = call(self.port, send_frame(0, 0, b"first", JSON))
+        call(self.port, create_topic(4, credentials=credentials))
+        response = call(self.port, send_frame(0, 0, b"first", JSON, credentials))
         self.first_send_s = time.monotonic() - started
         if response["code"] != 0:
             raise SystemExit(f"the broker refused the first send: {response}")
@@ -133,11 +139,13 @@ def measure(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, obj
 class Client:
     """One connection that keeps a number of prepared sends in flight."""
 
-    def __init__(self, port: int, options: argparse.Namespace, dialect: int) -> None:
+    def __init__(
+        self, port: int, options: argparse.Namespace, dialect: int, credentials: Credentials | None = None
+    ) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         frames = [
-            send_frame(i, i % options.queues, os.urandom(options.body // 2).hex().encode(), dialect)
+            send_frame(i, i % options.queues, os.urandom(options.body // 2).hex().encode(), dialect, credentials)
             for i in range(options.in_flight)
         ]
         self._ends = [0]
@@ -186,7 +194,7 @@ def run(clients: list[Client], seconds: float) -> None:
                     key.data.send(count)
 
 
-def send_frame(opaque: int, queue_id: int, body: bytes, dialect: int) -> bytes:
+def send_frame(opaque: int, queue_id: int, body: bytes, dialect: int, credentials: Credentials | None = None) -> bytes:
     """Return one SEND_MESSAGE_V2 (310) with UNIQ_KEY, KEYS and TAGS, like Java's producer."""
     uniq = f"C0A8010A0001{opaque:020X}"
     header = SendMessageV2Header(
@@ -208,10 +216,10 @@ def send_frame(opaque: int, queue_id: int, body: bytes, dialect: int) -> bytes:
     command.opaque, command.dialect, command.language = opaque, dialect, "JAVA"
     if dialect == MSGPACK:
         return encode_frame(dialect, encode_positional(command, header), body)
-    return encode_command(command)
+    return signed(encode_command(command), credentials)
 
 
-def create_topic(queues: int, topic: str = TOPIC) -> bytes:
+def create_topic(queues: int, topic: str = TOPIC, credentials: Credentials | None = None) -> bytes:
     """Return one UPDATE_AND_CREATE_TOPIC (17)."""
     header = CreateTopicHeader(
         topic=topic,
@@ -223,7 +231,12 @@ def create_topic(queues: int, topic: str = TOPIC) -> bytes:
         topic_sys_flag=0,
         order=False,
     )
-    return encode_command(RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
+    return signed(encode_command(RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)), credentials)
+
+
+def signed(frame: bytes, credentials: Credentials | None) -> bytes:
+    """Return the frame of a request, signed if there are credentials."""
+    return frame if credentials is None else credentials.signed_frame(frame)
 
 
 def call(port: int, frame: bytes, timeout_s: float = 10.0) -> dict[str, object]:

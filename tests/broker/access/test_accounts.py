@@ -62,13 +62,13 @@ def test_an_unknown_account_is_checked_like_a_known_one(monkeypatch: pytest.Monk
     """Unknown accounts and wrong secrets take the same steps: one signature is computed for each."""
     table = AccountTable([Account("broker-a", SECRET)])
     steps: list[str] = []
-    sign = type(next(iter(table._keys.values()))).sign
+    sign = type(next(iter(table._keys.values())))._signature
 
-    def counted(key: object, content: bytes, body: bytes) -> str:
+    def counted(key: object, content: bytes, body: bytes) -> bytes:
         steps.append("sign")
         return sign(key, content, body)  # type: ignore[arg-type] # a SigningKey
 
-    monkeypatch.setattr("skylarkmq.protocol.signature.SigningKey.sign", counted)
+    monkeypatch.setattr("skylarkmq.protocol.signature.SigningKey._signature", counted)
     wrong = Signed("broker-a", "x", b"")
     unknown = Signed("nobody", "x", b"")
     assert not table.has_signed(wrong, b"")

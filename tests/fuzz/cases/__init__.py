@@ -21,6 +21,7 @@ FUZZERS: Final[dict[str, Fuzzer]] = {
     "msgpack_header": frames.msgpack_header,
     "properties": frames.properties,
     "pull": frames.pull,
+    "signed": frames.signed,
     "batch": frames.batch,
     "send_responses": frames.send_responses,
     "record": log.record,

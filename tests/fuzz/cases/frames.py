@@ -17,7 +17,7 @@ from skylarkmq.protocol.frame import encode_frame
 from skylarkmq.protocol.message import decode_batch, decode_properties
 from skylarkmq.protocol.message_id import encode_offset_ids
 from tests.fuzz.cases.memory import damaged, exact, number
-from tests.protocol.compiled import test_same, test_same_batches, test_same_pulls
+from tests.protocol.compiled import test_same, test_same_batches, test_same_pulls, test_same_signed
 
 ENTRIES: Final = (
     "UNIQ_KEY\x01A1B2\x02", "UNIQ_KEY\x01" + "Z" * 64 + "\x02", "UNIQ_KEY\x01" + "Z" * 65 + "\x02", "KEYS\x01k1 k2\x02",
@@ -58,6 +58,19 @@ def pull(rng: Random) -> None:
     data = exact(frame)
     found = test_same_pulls.outcome(test_same_pulls.decoder().decode, data)  # type: ignore[arg-type]  # or a view
     assert found == test_same_pulls.outcome(stream.python_decode_frames, frame), frame
+
+
+def signed(rng: Random) -> None:
+    """A send or a pull with the fields of a signature, in any dialect, damaged or cut inside a frame of the correct
+    length."""
+    inputs: test_same.Inputs = rng.choice((test_same_signed.SignedInputs, test_same_signed.SignedPulls))(0)
+    inputs.choice = rng
+    if rng.random() < 0.5:
+        test_same_signed.check_alike(exact(inputs.frame()))  # type: ignore[arg-type]  # or a view
+        return
+    is_binary = rng.random() < 0.3 and not isinstance(inputs, test_same_signed.SignedPulls)
+    data = framed(rng, ROCKETMQ if is_binary else JSON, inputs.binary_header() if is_binary else inputs.header())
+    test_same_signed.check_alike(exact(data))  # type: ignore[arg-type]  # or a view
 
 
 def properties(rng: Random) -> None:
