@@ -5,8 +5,12 @@ from contextlib import AsyncExitStack
 
 from skylarkmq.broker.access.accounts import Accounts, AccountsFile, AnyOf, own_credentials, table_of
 from skylarkmq.broker.access.address_ranges import is_loopback
+from skylarkmq.broker.access.auth.control import AuthControl
+from skylarkmq.broker.access.auth.policies import ACLS_FILE, Acls, decode_acls
+from skylarkmq.broker.access.auth.requests import AuthRequests, NoUsers, Saved
+from skylarkmq.broker.access.auth.users import USERS_FILE, User, Users, UserType, decode_users
 from skylarkmq.broker.access.certificates import CertificateAccounts, CertificateControl
-from skylarkmq.broker.access.config import Credentials, inner_client_credentials
+from skylarkmq.broker.access.config import AccessConfig, Credentials, initial_user, inner_client_credentials
 from skylarkmq.broker.access.exposure import Exposure, Listener
 from skylarkmq.broker.access.gate import Control, Gate
 from skylarkmq.broker.access.namesrv_control import NamesrvControl
@@ -15,12 +19,14 @@ from skylarkmq.broker.access.plain_acl.control import PlainAclControl
 from skylarkmq.broker.access.plain_acl.files import AclFiles
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
 from skylarkmq.broker.access.secret_files import SecretFiles
+from skylarkmq.broker.background_delivery import Kept
 from skylarkmq.broker.config.derived import address_text
 from skylarkmq.broker.config.sections import DaemonConfig, NamesrvDaemonConfig, OpsConfig
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.ops.page_auth import Passwords
 from skylarkmq.broker.processors.admin.acl import AclProcessor, Broker
 from skylarkmq.broker.wiring import Serves
+from skylarkmq.protocol.disk import CONFIG_DIRECTORY
 from skylarkmq.protocol.signature import Signer
 
 
@@ -30,27 +36,30 @@ class AccessControl:
 
     `gate` and `namesrv_gate` decide about their requests. `signer` signs the broker's own requests to name servers;
     None: they are not signed. `page_passwords` are those of the metrics page; None: it needs none. `plain_acl`: the
-    access control of RocketMQ 4.9; None: it is off.
+    access control of RocketMQ 4.9; None: it is off. `saved` waits until a file of `kept` contains every change.
     """
 
-    def __init__(self, config: DaemonConfig) -> None:
+    def __init__(self, config: DaemonConfig, saved: Saved) -> None:
         security, tls, listen = config.security, config.tls, config.listen
         self._config = config
-        if config.access.acl_enable and config.access.authentication_enabled:
-            raise StartError("aclEnable=true and authenticationEnabled=true: expected only one of them")
-        self._plain_files = plain_files(config) if config.access.acl_enable else None
-        acl_paths = () if self._plain_files is None else self._plain_files.paths
-        self.secret_files = SecretFiles(
-            (*security.secret_files, security.accounts_file, tls.key_path, config.outbound_tls.key_path, *acl_paths),
-            is_strict=security.strict_secret_files,
-        )
+        self._saved = saved
+        self._kept: list[Kept] = []
+        self._processors: list[tuple[str, Serves]] = []
+        self._pages: list[Accounts] = []
         accounts_file = None if security.accounts_file is None else AccountsFile(security.accounts_file)
         certificates = CertificateAccounts(security.tls_auth_mapping)
         networks = AdminNetworks(security.admin_allowed_networks)
-        self.plain_acl = None
-        if self._plain_files is not None:
-            self.plain_acl = PlainAclControl(self._plain_files, certificates, is_strict=config.access.acl_strict)
-        control = self._control()
+        self._plain_files: ReloadedFiles | None = None
+        self.plain_acl: PlainAclControl | None = None
+        control = self._control(certificates)
+        self.secret_files = SecretFiles(
+            (
+                *(*security.secret_files, security.accounts_file, tls.key_path, config.outbound_tls.key_path),
+                *(() if self._plain_files is None else self._plain_files.paths),
+                *(config.store.store_path_root_dir / CONFIG_DIRECTORY / name for _, name, _ in self._kept),
+            ),
+            is_strict=security.strict_secret_files,
+        )
         self.gate = Gate(control or CertificateControl(certificates), [networks])
         self.namesrv_gate: Gate | None = None
         credentials = self._credentials()
@@ -71,19 +80,15 @@ class AccessControl:
             )
             listeners.append(Listener("name_server", config.namesrv.bind_address, needs_account=security.namesrv_auth))
         self.exposure = Exposure(tls, *listeners)
-        self.page_passwords = page_passwords(config.ops, accounts_file)
+        pages = [*self._pages, *(() if accounts_file is None else (accounts_file,))]
+        self.page_passwords = page_passwords(config.ops, AnyOf(pages) if pages else None)
 
     def __repr__(self) -> str:
         return f"<AccessControl {self.gate!r}>"
 
     def processors(self) -> tuple[tuple[str, Serves], ...]:
         """Return the processors, each with the name of its pool."""
-        if self._plain_files is None:
-            return ()
-        listen, broker = self._config.listen, self._config.broker
-        address = address_text(listen.advertised_host, listen.port)
-        named = Broker(broker.broker_cluster_name, broker.broker_name, address)
-        return (("admin", AclProcessor(named, self._plain_files)),)
+        return tuple(self._processors)
 
     def start(self, running: AsyncExitStack) -> None:
         """Reload changed files until `running` ends."""
@@ -91,9 +96,37 @@ class AccessControl:
             self._plain_files.start()
             running.push_async_callback(self._plain_files.stop)
 
-    def _control(self) -> Control | None:
+    def kept(self) -> list[Kept]:
+        """Return the tables with secrets that are loaded before the start and saved when they change."""
+        return self._kept
+
+    def _control(self, certificates: CertificateAccounts) -> Control | None:
         """Return the generation of RocketMQ's access control that is on."""
+        if self._config.access.authentication_enabled:
+            return self._auth_control(certificates)
+        self._processors.append(("admin", NoUsers()))
+        return self._plain_control(certificates) if self._config.access.acl_enable else None
+
+    def _plain_control(self, certificates: CertificateAccounts) -> Control:
+        """Return the access control of RocketMQ 4.9."""
+        config = self._config
+        self._plain_files = plain_files(config)
+        self.plain_acl = PlainAclControl(self._plain_files, certificates, is_strict=config.access.acl_strict)
+        address = address_text(config.listen.advertised_host, config.listen.port)
+        named = Broker(config.broker.broker_cluster_name, config.broker.broker_name, address)
+        self._processors.append(("admin", AclProcessor(named, self._plain_files)))
         return self.plain_acl
+
+    def _auth_control(self, certificates: CertificateAccounts) -> Control:
+        """Return the access control of RocketMQ 5.3."""
+        access, cluster = self._config.access, self._config.broker.broker_cluster_name
+        users = Users(initial_users(access))
+        acls = Acls(users)
+        self._kept += [(users, USERS_FILE, decode_users), (acls, ACLS_FILE, decode_acls)]
+        control = AuthControl(access, cluster, users, acls, certificates)
+        self._processors.append(("admin", AuthRequests(users, acls, control.authenticator, self._saved)))
+        self._pages.append(control.authenticator)
+        return control
 
     def _credentials(self) -> Credentials | None:
         """Return the broker's own credentials; new ones if its own name server needs some and none are set."""
@@ -106,6 +139,12 @@ def plain_files(config: DaemonConfig) -> ReloadedFiles:
     files = AclFiles(config.access.acl_config_dir, lambda: time.time_ns() // 1_000_000)
     files.open()
     return ReloadedFiles(files)
+
+
+def initial_users(config: AccessConfig) -> list[User]:
+    """Return the super users of the configuration."""
+    credentials = (initial_user(config), inner_client_credentials(config))
+    return [User(one.access_key, one.secret_key, UserType.SUPER) for one in credentials if one is not None]
 
 
 def page_passwords(ops: OpsConfig, accounts: Passwords | None) -> Passwords | None:

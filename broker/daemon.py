@@ -185,10 +185,15 @@ class Broker(Parts):
         ]
         try:
             for table, name, decode in kept:
-                self._savers[name] = Saver.open(table, directory / name, decode)
-                running.push_async_callback(self._savers[name].close)
+                self._keep(running, name, Saver.open(table, directory / name, decode))
+            for table, name, decode in self.access.kept():
+                self._keep(running, name, Saver.open(table, directory / name, decode, is_secret=True))
         except StoreError as error:
             raise StartError(str(error)) from None
+
+    def _keep(self, running: AsyncExitStack, name: str, saver: Saver) -> None:
+        self._savers[name] = saver
+        running.push_async_callback(saver.close)
 
     # ----------------------------------------------------------------------------------------------------------- clocks
 

@@ -114,7 +114,7 @@ class Parts:
             config.store, wall_ms, self.arrivals.arrived, topics=self.arrivals.topics, steady_ms=steady_ms
         )
         self.background = Background(config, self.store, self.arrivals, self.sessions, self.offsets, wall_ms, steady_ms)
-        self.access = AccessControl(config)
+        self.access = AccessControl(config, self._saved)
         self.outbound = Outbound(
             config.remoting, client_context(config.outbound_tls, config.tls.mode), signer=self.access.signer
         )
@@ -312,15 +312,18 @@ class Parts:
     def _is_orderly(self, group: str) -> bool:
         return self.queue_locks.is_orderly(group, steady_ms())
 
+    async def _saved(self, file: str) -> None:
+        await self._savers[file].saved()
+
     async def _groups_saved(self) -> None:
-        await self._savers["subscriptionGroup.json"].saved()
+        await self._saved("subscriptionGroup.json")
 
     async def _offsets_saved(self) -> None:
         self.offsets.save()
-        await self._savers["consumerOffset.json"].saved()
+        await self._saved("consumerOffset.json")
 
     async def _topics_saved(self) -> None:
-        await self._savers["topics.json"].saved()
+        await self._saved("topics.json")
 
     # ---------------------------------------------------------------------------------------------------------- figures
 

@@ -82,7 +82,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "broker.store",
     ),
     "broker.background_delivery": (*DELIVERY, "broker.delivery", "broker.config.derived"),
-    "broker.access_control": (*DAEMON, "broker.access", "broker.wiring", "broker.config.derived"),
+    "broker.access_control": (
+        *(*DAEMON, "broker.access", "broker.background_delivery", "broker.wiring", "broker.config.derived"),
+    ),
     "broker.wiring": (*PROCESSORS, "broker.processors"),
     "broker.parts": (
         *(

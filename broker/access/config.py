@@ -10,14 +10,18 @@ from skylarkmq.protocol import javajson
 
 
 class AccessConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of access control."""
+    """Settings of access control. Whitelists are request codes between commas."""
 
     acl_enable: bool = False  # access control of RocketMQ 4.9: plain_acl.yml and acl/*.yml
     acl_strict: bool = True  # with it, requests that RocketMQ 4.9 leaves unchecked and that change anything are checked
     acl_config_dir: Path = Path("conf")  # its directory; default: that of broker.conf, else storePathRootDir/conf
     authentication_enabled: bool = False  # authentication of RocketMQ 5.3
     authorization_enabled: bool = False  # authorization of RocketMQ 5.3
+    authentication_whitelist: str = ""  # requests that need no signature
+    authorization_whitelist: str = ""  # requests that need no permission
+    init_authentication_user: str | None = None  # JSON of a super user that is created if its name is free
     inner_client_authentication_credentials: str | None = None  # JSON of the broker's own super user and secret key
+    migrate_auth_from_v1_enabled: bool = False  # accounts of plain_acl.yml become users at the start
 
 
 class QuotaConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +60,25 @@ class Credentials(msgspec.Struct, frozen=True):
         raise StartError(f'{key}: expected JSON such as {{"{access_key}":"admin","{secret_key}":"a secret"}}')
 
 
+def initial_user(config: AccessConfig) -> Credentials | None:
+    """Return the credentials of `initAuthenticationUser`. Raises StartError if they are invalid."""
+    return Credentials.parse(config.init_authentication_user, "initAuthenticationUser", "username", "password")
+
+
 def inner_client_credentials(config: AccessConfig) -> Credentials | None:
     """Return `innerClientAuthenticationCredentials`: those of the broker as a client of other brokers and of name
     servers. Raises StartError if they are invalid."""
     text, key = config.inner_client_authentication_credentials, "innerClientAuthenticationCredentials"
     return Credentials.parse(text, key, "accessKey", "secretKey")
+
+
+def check_access(config: AccessConfig) -> None:
+    """Check that the settings of access control are valid together. Raises StartError."""
+    if config.acl_enable and (config.authentication_enabled or config.authorization_enabled):
+        raise StartError("aclEnable=true: expected false, authenticationEnabled or authorizationEnabled is true")
+    if config.authorization_enabled and not config.authentication_enabled:
+        raise StartError(
+            "authorizationEnabled=true: expected authenticationEnabled=true, otherwise a client may use any user's name"
+        )
+    initial_user(config)
+    inner_client_credentials(config)

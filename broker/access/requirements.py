@@ -158,6 +158,12 @@ BROKER_REQUIREMENTS: Final[dict[int, Requirement]] = dict(
                 RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
                 RequestCode.CLEAN_UNUSED_TOPIC,
                 RequestCode.DELETE_EXPIRED_COMMITLOG,
+                RequestCode.AUTH_CREATE_USER,
+                RequestCode.AUTH_UPDATE_USER,
+                RequestCode.AUTH_DELETE_USER,
+                RequestCode.AUTH_CREATE_ACL,
+                RequestCode.AUTH_UPDATE_ACL,
+                RequestCode.AUTH_DELETE_ACL,
             ),
         ),
         *_rows(
@@ -184,6 +190,10 @@ BROKER_REQUIREMENTS: Final[dict[int, Requirement]] = dict(
                 RequestCode.VIEW_BROKER_STATS_DATA,
                 RequestCode.GET_BROKER_CONSUME_STATS,
                 RequestCode.GET_ALL_PRODUCER_INFO,
+                RequestCode.AUTH_GET_USER,
+                RequestCode.AUTH_LIST_USER,
+                RequestCode.AUTH_GET_ACL,
+                RequestCode.AUTH_LIST_ACL,
             ),
         ),
     )

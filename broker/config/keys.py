@@ -82,6 +82,7 @@ SUBJECTS: Final = Kind("SUBJECT=ACCOUNT, each subject once; several are separate
 NETWORKS: Final = several(Kind("a network such as 10.0.0.0/8", ip_network), ";")
 TLS_MODE: Final = word({mode.value: mode for mode in TlsMode})
 CLIENT_AUTH: Final = word({need.value: need for need in ClientAuth})
+CODES: Final = pattern("request codes, separated by ','", r"(?:[\w.]+(?:\s*,\s*[\w.]+)*)?")
 FRAME_LIMIT: Final = whole(1_024, 0xFFFFFF + 1, "bytes")
 
 
@@ -191,6 +192,11 @@ SECURITY: Final = section(  # ours
 
 ACCESS: Final = section(
     "access",
+    ("authenticationEnabled", "authentication_enabled", FLAG),
+    ("authorizationEnabled", "authorization_enabled", FLAG),
+    ("authenticationWhitelist", "authentication_whitelist", CODES),
+    ("authorizationWhitelist", "authorization_whitelist", CODES),
+    ("initAuthenticationUser", "init_authentication_user", SECRET),
     ("innerClientAuthenticationCredentials", "inner_client_authentication_credentials", SECRET),
 )
 
@@ -363,12 +369,9 @@ NAMESRV_ALONE: Final = section(
     ("configBlackList", "config_black_list", several(KEY, ";")),
 )
 
-NO_ACCESS_CONTROL: Final = Only("false", "access control is not part of this version")
 NO_REPLICATION: Final = Only("false", "replication is not part of this version")
 
 ONLY_VALUES: Final = {
-    "authenticationEnabled": NO_ACCESS_CONTROL,
-    "authorizationEnabled": NO_ACCESS_CONTROL,
     "brokerRole": Only("ASYNC_MASTER", NO_REPLICATION.why),
     "enableControllerMode": NO_REPLICATION,
     "enableDLegerCommitLog": NO_REPLICATION,

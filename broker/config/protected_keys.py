@@ -7,7 +7,21 @@ of files or the protection of the daemon could open it to a network at its next 
 
 from typing import Final
 
-ALWAYS: Final = ("brokerConfigPath", "rocketmqHome", "configBlackList", "configStorePath", "kvConfigPath")
+ACCESS: Final = (
+    *("aclEnable", "authenticationEnabled", "authorizationEnabled", "authenticationWhitelist"),
+    *(
+        "authorizationWhitelist",
+        "initAuthenticationUser",
+        "innerClientAuthenticationCredentials",
+        "migrateAuthFromV1Enabled",
+    ),
+)
+"""A request cannot turn access control off or change its secrets."""
+
+ALWAYS: Final = (
+    *("brokerConfigPath", "rocketmqHome", "configBlackList", "configStorePath", "kvConfigPath"),
+    *ACCESS,
+)
 """Rejected regardless of `configBlackList`."""
 
 ADDRESSES: Final = (
@@ -28,7 +42,7 @@ FILE_SIZES: Final = (
 
 PROTECTION: Final = (
     *("namesrvAuth", "accountsFile", "tlsAuthMapping", "adminAllowedNetworks", "strictSecretFiles"),
-    *("innerClientAuthenticationCredentials", "metricsAuth"),
+    "metricsAuth",
 )
 
 DEFAULT: Final = ADDRESSES + PATHS + FILE_SIZES + PROTECTION

@@ -25,7 +25,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from skylarkmq.broker.access.address_ranges import default_networks
-from skylarkmq.broker.access.config import AccessConfig, AuditConfig, QuotaConfig, inner_client_credentials
+from skylarkmq.broker.access.config import AccessConfig, AuditConfig, QuotaConfig, check_access
 from skylarkmq.broker.access.security_config import SecurityConfig
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import Catalogue, Given, Setting, Settled, settle
@@ -230,7 +230,7 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
         namesrv=None if broker.namesrv_addresses else embedded_namesrv(settled, listen, store),
     )
     check_own_registration(config)
-    inner_client_credentials(config.access)
+    check_access(config.access)
     check_protection(config.security, config.tls, has_name_server=config.namesrv is not None)
     return loaded_of(config, BROKER_KEYS, settled)
 

@@ -68,6 +68,15 @@ updateNameServerAddrPeriod usePIDColdCtrStrategy useSeparateSyncFlush useStaticS
 validateSystemTopicWhenUpdateTopic
 """
 
+# Users and policies are in memory, and every decision is made from them: no caches of users, policies or connections,
+# no other implementations. `authenticationMetadataProvider` and its neighbors name Java classes.
+AUTH: Final = """
+aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond authenticationMetadataProvider authenticationProvider
+authenticationStrategy authorizationMetadataProvider authorizationProvider authorizationStrategy
+statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond
+statefulAuthorizationCacheMaxNum userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond
+"""
+
 # Replication: keys that only tune it. Those that turn it on are rejected.
 REPLICATION: Final = """
 brokerIP2 controllerAddr dLegerGroup dLegerPeers dLegerSelfId electMasterMaxRetryCount haFlowControlEnable
@@ -93,5 +102,5 @@ tls.client.authServer tls.client.certPath tls.client.keyPassword tls.client.keyP
 useTLS
 """
 
-INACTIVE_IN_BROKER: Final = frozenset((THREADS + POOLS + STORE + BROKER + REPLICATION).split())
+INACTIVE_IN_BROKER: Final = frozenset((THREADS + POOLS + STORE + BROKER + AUTH + REPLICATION).split())
 INACTIVE_IN_NAMESRV: Final = frozenset((NAMESRV + OUTBOUND_TLS).split())

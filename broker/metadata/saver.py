@@ -59,9 +59,12 @@ class Saver:
         self._failures = 0
 
     @classmethod
-    def open(cls, table: Table, path: Path, validate: Callable[[bytes], object]) -> "Saver":
-        """Load `table` from `path` and save its changes there. Raises StoreError if file and backup are damaged."""
-        file = StateFile(path, validate=validate)
+    def open(cls, table: Table, path: Path, validate: Callable[[bytes], object], *, is_secret: bool = False) -> "Saver":
+        """Load `table` from `path` and save its changes there. Raises StoreError if file and backup are damaged.
+
+        A file with secrets has no backup (`state_file.py`).
+        """
+        file = StateFile(path, validate=validate, is_secret=is_secret)
         saver = cls(file, table.encode)
         table.on_change(saver.changed)
         table.load(file.load())

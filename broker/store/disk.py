@@ -23,6 +23,8 @@ NO_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE))
 """Errors of an open only: this process, or the machine, has too many open files."""
 
 TEMPORARY_SUFFIX: Final = ".tmp"
+PRIVATE: Final = 0o600
+"""Mode of files with secrets."""
 _ZEROS: Final = bytes(1 << 16)
 
 Data = bytes | bytearray | memoryview
@@ -133,7 +135,14 @@ class Disk:
 
     def write_file(self, path: str, data: Data) -> None:
         """Write and sync a file with exactly `data`. Not atomic, so only for temporary files and markers."""
-        fd = self.make(path)
+        self._write_new(self.make(path), data)
+
+    def write_private_file(self, path: str, data: Data) -> None:
+        """Do the same for a file that only this user may read. An existing file is removed first."""
+        self._discard(path)
+        self._write_new(self.make_new(path, PRIVATE), data)
+
+    def _write_new(self, fd: int, data: Data) -> None:
         try:
             self.pwrite(fd, data, 0)
             self.fsync(fd)
@@ -166,9 +175,9 @@ class Disk:
         """Create an empty file and return its descriptor. An existing file is truncated. Nothing is synced."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
 
-    def make_new(self, path: str) -> int:
+    def make_new(self, path: str, mode: int = 0o644) -> int:
         """Create an empty file and return its descriptor. Raises FileExistsError. Nothing is synced."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
     def open_or_make(self, path: str) -> int:
         """Return a descriptor of an existing file, or create it empty."""

@@ -4,6 +4,9 @@ Order of a save: write `<name>.tmp` and sync it; make the current file `<name>.b
 so that a current file exists at any time); rename the temporary file over the current one; sync the directory. After a
 power cut at any point one of the two files is complete, with the new state or the previous one.
 
+A file with secrets is readable by its owner only, and has no backup: an older file would restore rights that were
+taken away. If it is damaged, the daemon does not start.
+
 Source: docs/formats.md, "State files".
 """
 
@@ -23,8 +26,11 @@ BACKUP_SUFFIX = ".bak"
 class StateFile:
     """One file and its `.bak`. `validate` raises ValueError on content that the owner cannot use."""
 
-    def __init__(self, path: Path, *, validate: Callable[[bytes], object], disk: Disk | None = None) -> None:
+    def __init__(
+        self, path: Path, *, validate: Callable[[bytes], object], disk: Disk | None = None, is_secret: bool = False
+    ) -> None:
         self._path = str(path)
+        self._is_secret = is_secret
         self._validate = validate
         self._disk = disk or Disk()
         self._current: bytes | None = None  # content of the file itself, if it is known to be valid
@@ -32,7 +38,7 @@ class StateFile:
     def load(self) -> bytes | None:
         """Return the newest usable content; None if no file exists. Raises StoreError if both files are damaged."""
         problems = []
-        for path in (self._path, self._path + BACKUP_SUFFIX):
+        for path in (self._path,) if self._is_secret else (self._path, self._path + BACKUP_SUFFIX):
             try:
                 data = self._read(path)
             except FileNotFoundError:
@@ -48,7 +54,8 @@ class StateFile:
             self._make_lasting()
             return data
         if problems:
-            raise StoreError("state file and its backup are damaged: " + "; ".join(problems))
+            damaged = "state file is damaged: " if self._is_secret else "state file and its backup are damaged: "
+            raise StoreError(damaged + "; ".join(problems))
         return None
 
     def _make_lasting(self) -> None:
@@ -75,8 +82,11 @@ class StateFile:
         directory = os.path.dirname(self._path)
         self._disk.make_directory(directory)
         temporary = self._path + TEMPORARY_SUFFIX
-        self._disk.write_file(temporary, data)
-        if self._current is not None:  # a damaged file must not replace its good backup
+        if self._is_secret:
+            self._disk.write_private_file(temporary, data)
+        else:
+            self._disk.write_file(temporary, data)
+        if self._current is not None and not self._is_secret:  # a damaged file must not replace its good backup
             self._disk.link(self._path, self._path + BACKUP_SUFFIX)
         self._disk.rename(temporary, self._path)
         self._disk.sync_directory(directory)

@@ -87,6 +87,14 @@ def signed(code: int, ext: Mapping[str, str], account: str = "broker-a", secret:
     return command.ext_fields()
 
 
+def access_control(config: DaemonConfig) -> AccessControl:
+    """Return the access control of a broker that is not started, so nothing is saved."""
+
+    async def saved(_file: str) -> None: ...
+
+    return AccessControl(config, saved)
+
+
 async def call(port: int, code: int, ext: Mapping[str, str], **options: object) -> Received:
     async with await RawPeer.connect(port, **options) as peer:  # type: ignore[arg-type] # tls
         return await peer.call(code, ext)
@@ -255,13 +263,13 @@ def test_the_default_of_metrics_auth(
     settings: dict[str, object] = {"metricsPromExporterHost": host}
     settings |= {"accountsFile": accounts_file(tmp_path)} if has_accounts else {}
     settings |= {} if setting is None else {"metricsAuth": setting}
-    assert (AccessControl(broker_config(tmp_path, settings)).page_passwords is not None) is expected
+    assert (access_control(broker_config(tmp_path, settings)).page_passwords is not None) is expected
 
 
 def test_metrics_auth_without_accounts_stops_the_start(tmp_path: Path) -> None:
     """It would refuse every scrape."""
     with pytest.raises(StartError, match="metricsAuth=true: expected with accountsFile"):
-        AccessControl(broker_config(tmp_path, {"metricsAuth": "true"}))
+        access_control(broker_config(tmp_path, {"metricsAuth": "true"}))
 
 
 async def test_the_gate_of_an_open_broker_checks_no_data(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ OPERATORS_ASK: Final = {
 }
 """Requests of mqadmin 4.9.7 and 5.3.3 for topics, groups, offsets, connections, messages and statistics."""
 OPERATORS_ASK_NAMES: Final = {205, 318, 319, 327}
-HIGHEST: Final = 1_000
+ASKED: Final = (*range(1, 1_000), *range(2_990, 3_020))
 
 
 def documented() -> Iterator[tuple[int, bool]]:
@@ -47,7 +47,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[set[int],
 def served_by(address: str) -> set[int]:
     host, _, port = address.partition(":")
     with RawClient(host, int(port)) as client:
-        responses = {code: client.call(code) for code in range(1, HIGHEST)}
+        responses = {code: client.call(code) for code in ASKED}
     return {code for code, response in responses.items() if response.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
 
 

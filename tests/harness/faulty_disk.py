@@ -57,8 +57,8 @@ class FaultyDisk(SimulatedDisk):
         self._poisoned.discard(os.fstat(fd).st_ino)  # emptied, so it has no missing bytes
         return fd
 
-    def make_new(self, path: str) -> int:
-        fd = super().make_new(path)
+    def make_new(self, path: str, mode: int = 0o644) -> int:
+        fd = super().make_new(path, mode)
         self._poisoned.discard(os.fstat(fd).st_ino)
         return fd
 

@@ -196,9 +196,9 @@ class SimulatedDisk(Disk):
         self._before("make", path)
         return self._made(path, super().make(path), is_empty=True)
 
-    def make_new(self, path: str) -> int:
+    def make_new(self, path: str, mode: int = 0o644) -> int:
         self._before("make_new", path)
-        return self._made(path, super().make_new(path), is_empty=True)
+        return self._made(path, super().make_new(path, mode), is_empty=True)
 
     def open_or_make(self, path: str) -> int:
         self._before("open_or_make", path)

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from tests.interop.cases import CLIENTS
+from tests.interop.differences import USERS_AND_POLICIES
 from tests.interop.matrix import FEATURES, LACKING, LEFT_OUT, MEANINGS
 from tests.interop.mqadmin_process import VERSIONS
 
@@ -118,6 +119,7 @@ def document(verdicts: Verdicts) -> str:
         _table(["Command", *VERSIONS], tried),
         *commands.lines(),
         ACCESS_CONTROL.removesuffix("\n"),
+        USERS_AND_POLICIES.rstrip("\n"),
     )
     return "\n".join(parts) + "\n"
 

@@ -27,7 +27,6 @@ _ONLY_WAITS: Final[Shared] = ((f"{ENTRY_END}{PropertyName.WAIT}{NAME_END}".encod
 """Properties of nearly every batch; the match of a message finds whether it has them, too."""
 
 
-
 class FastPathBatches:
     """Converts batches. `cluster_entry` is appended to all properties."""
 

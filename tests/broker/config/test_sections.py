@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from skylarkmq.broker.access.address_ranges import LOOPBACK, PRIVATE
-from skylarkmq.broker.access.config import Credentials, inner_client_credentials
+from skylarkmq.broker.access.config import AccessConfig, Credentials, inner_client_credentials
 from skylarkmq.broker.access.security_config import MappedSubject, SecurityConfig
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import Catalogue, bare, from_file
@@ -46,6 +46,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "store": StoreConfig,
     "ops": OpsConfig,
     "limits": LimitsConfig,
+    "access": AccessConfig,
     "namesrv": NamesrvConfig,
     "security": SecurityConfig,
 }
@@ -53,6 +54,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 DERIVED = {("listen", "advertised_ip"), ("listen", "why"), ("store", "store_host"), ("namesrv", "bind_address")}
 DERIVED |= {("security", "secret_files")}
 DERIVED |= {("namesrv", "config_black_list")}  # a broker's name server uses the broker's list
+DERIVED |= {("access", "migrate_auth_from_v1_enabled")}  # no key yet
 # Keys that are checked and set no field.
 CHECKED = {("store", "commit_log_path")}
 

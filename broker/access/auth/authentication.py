@@ -1,0 +1,113 @@
+"""Authentication: which user has sent a request, by its signature or by the client certificate of its connection.
+
+A connection whose certificate has the name of an enabled user (`tlsAuthMapping`) needs no signatures. Otherwise the
+signature of the request is verified, also if there is no user of that name: a random key takes the place of the
+password. So a wrong password and an unknown user take the same steps. The remarks, and their order, are RocketMQ's.
+
+Source: docs/formats.md, "Users and policies", "Signatures".
+"""
+
+import hmac
+import secrets
+from typing import Final, NamedTuple
+
+from skylarkmq.broker.access.auth.users import User, Users, UserStatus
+from skylarkmq.broker.access.caller import Proof
+from skylarkmq.broker.access.certificates import CertificateAccounts, Certified
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.signature import Signed, SigningKey, signed_parts
+
+V4_9_3: Final = 399
+"""The number of the last version whose clients do not sign the field `_UNIQUE_KEY_QUERY`."""
+NO_USER: Final = "username cannot be null."
+WRONG_SIGNATURE: Final = "check signature failed."
+
+Account = tuple[User | None, SigningKey]
+
+
+class Identity(NamedTuple):
+    """The user of a request, and the proof of it."""
+
+    user: User
+    proof: Proof
+
+
+class Authenticator:
+    """Verifies certificates, signatures and passwords of users.
+
+    The keyed state of each user is computed at its first request after a change.
+    """
+
+    def __init__(self, users: Users, certificates: CertificateAccounts) -> None:
+        self._users = users
+        self._certificates = certificates
+        self._accounts: dict[str, Account] = {}
+        self._random_password = secrets.token_hex()
+        self._unknown: Account = (None, SigningKey(self._random_password))
+        users.on_change(self._accounts.clear)
+
+    def __repr__(self) -> str:
+        return f"<Authenticator {self._users!r} {self._certificates!r}>"
+
+    def authenticate(self, connection: Certified, command: RemotingCommand) -> Identity:
+        """Return the user of a request. Raises RequestError."""
+        identity = self._identity(connection, command)
+        if isinstance(identity, str):
+            raise RequestError(ResponseCode.NO_PERMISSION, identity)
+        return identity
+
+    def identify(self, connection: Certified, command: RemotingCommand) -> Identity | None:
+        """Return the user of a request; None if authentication fails."""
+        identity = self._identity(connection, command)
+        return None if isinstance(identity, str) else identity
+
+    def _identity(self, connection: Certified, command: RemotingCommand) -> Identity | str:
+        """Return the user, or the remark of the refusal."""
+        account = self._certificates.account_of(connection)
+        if account is not None and (user := self._enabled(account)) is not None:
+            return Identity(user, Proof.CERTIFICATE)
+        signed = signed_parts(command, is_unique_key_query_signed=command.version > V4_9_3)
+        if signed is None or not signed.access_key:
+            return NO_USER
+        verdict = self._verdict(signed, command.body)
+        return verdict if isinstance(verdict, str) else Identity(verdict, Proof.SIGNATURE)
+
+    def _verdict(self, signed: Signed, body: bytes | memoryview) -> User | str:
+        """Return the user who has signed, or the remark of the refusal."""
+        user, key = self._accounts.get(signed.access_key) or self._account(signed.access_key)
+        is_signature_right = key.has_signed(signed, body)
+        if user is None:
+            return f"User:{signed.access_key} is not found."
+        if user.status is UserStatus.DISABLE:
+            return f"User:{user.username} is disabled."
+        return user if is_signature_right else WRONG_SIGNATURE
+
+    def _account(self, username: str) -> Account:
+        user = self._users.find(username)
+        if user is None:
+            return self._unknown
+        account = self._accounts[username] = (user, SigningKey(user.password))
+        return account
+
+    def _enabled(self, username: str) -> User | None:
+        user = self._users.find(username)
+        return None if user is None or user.status is UserStatus.DISABLE else user
+
+    # ---------------------------------------------------------------------- accounts of other listeners (accounts.py)
+
+    def is_known(self, account: str) -> bool:
+        """Return whether this is the name of an enabled user."""
+        return self._enabled(account) is not None
+
+    def has_signed(self, signed: Signed, body: bytes | memoryview) -> bool:
+        """Return whether a request has the signature of an enabled user."""
+        return isinstance(self._verdict(signed, body), User)
+
+    def password_matches(self, account: str, password: str) -> bool:
+        """Return whether this is the password of an enabled user. The time does not depend on the position of a
+        difference."""
+        user = self._enabled(account)
+        known = self._random_password if user is None else user.password
+        return hmac.compare_digest(known.encode(), password.encode())

@@ -1,0 +1,77 @@
+"""The check of a request: authentication, then authorization, unless a whitelist skips one of them for its code.
+
+A request that skips authentication is authorized for the user that its signature or certificate proves. RocketMQ
+believes the name in such a request without a signature; this broker does not.
+
+Source: docs/formats.md, "Users and policies".
+"""
+
+from typing import Final
+
+from skylarkmq.broker.access.auth.authentication import Authenticator
+from skylarkmq.broker.access.auth.authorization import Authorizer
+from skylarkmq.broker.access.auth.policies import Acls
+from skylarkmq.broker.access.auth.request_resources import uses_of
+from skylarkmq.broker.access.auth.users import User, Users
+from skylarkmq.broker.access.caller import ANONYMOUS, Caller
+from skylarkmq.broker.access.certificates import CertificateAccounts
+from skylarkmq.broker.access.config import AccessConfig
+from skylarkmq.broker.access.requirements import Requirement
+from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.errors import RequestError
+
+NOT_AUTHORIZED: Final = "Authorization failed. Please verify your access rights and try again."
+
+
+class AuthControl:
+    """Access control of RocketMQ 5.3. `cluster`: the cluster's name, a resource."""
+
+    checks_data = True
+
+    def __init__(
+        self, config: AccessConfig, cluster: str, users: Users, acls: Acls, certificates: CertificateAccounts
+    ) -> None:
+        self._cluster = cluster
+        self._is_authorization_enabled = config.authorization_enabled
+        self._unauthenticated = codes_of(config.authentication_whitelist)
+        self._unauthorized = codes_of(config.authorization_whitelist)
+        self.authenticator = Authenticator(users, certificates)
+        self._authorizer = Authorizer(acls)
+
+    def __repr__(self) -> str:
+        return f"<AuthControl {self.authenticator!r} {self._authorizer!r}>"
+
+    def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
+        """Return the caller of a permitted request. Raises RequestError with NO_PERMISSION (16) otherwise."""
+        code = command.code
+        if code in self._unauthenticated:
+            identity = self.authenticator.identify(connection, command)
+        else:
+            identity = self.authenticator.authenticate(connection, command)
+        user = None if identity is None else identity.user
+        if self._is_authorization_enabled and code not in self._unauthorized:
+            self._authorize(user, connection.host, command, requirement)
+        if identity is None:
+            return ANONYMOUS
+        is_admin = identity.user.is_super or not self._is_authorization_enabled
+        return Caller(identity.user.username, identity.proof, is_admin)
+
+    def _authorize(self, user: User | None, host: str, command: RemotingCommand, requirement: Requirement) -> None:
+        if user is not None and user.is_super:
+            return
+        for use in uses_of(command, requirement, self._cluster):
+            remark = NOT_AUTHORIZED
+            if user is not None:
+                refusal = self._authorizer.refusal(user.username, command.code, use, host)
+                if refusal is None:
+                    continue
+                remark = refusal
+            raise RequestError(ResponseCode.NO_PERMISSION, remark)
+
+
+def codes_of(whitelist: str) -> frozenset[int]:
+    """Return the request codes of a whitelist. Other entries are the names of gRPC requests, which have no code."""
+    entries = (entry.strip() for entry in whitelist.split(","))
+    return frozenset(int(entry) for entry in entries if entry.isdecimal())

@@ -1,0 +1,29 @@
+"""Where this broker differs from RocketMQ on purpose: the last section of docs/compatibility.md."""
+
+from typing import Final
+
+USERS_AND_POLICIES: Final = """
+## Access control of RocketMQ 5.3
+
+Codes, remarks and the order of checks are RocketMQ's. The differences:
+
+- RocketMQ 5.3.3 permits requests whose headers name no resource to every user. This broker needs a right for them:
+  Create on the topics or groups in the body of 18, 200 and 225; List on all topics or groups for 21 and 201; Update on
+  the cluster for 25, 306, 316 and 329; Get on the cluster for 26, 28, 43, 45 and 305; Sub on the group for 46.
+- LITE_PULL_MESSAGE (361) needs the rights of PULL_MESSAGE (11); RocketMQ 5.3.3 checks none.
+- VIEW_MESSAGE_BY_ID (33) and RESUME_CHECK_HALF_MESSAGE (323) without a topic, as 4.9 clients send them, need a right
+  to all topics; RocketMQ 5.3.3 checks none.
+- Of several entries that match, the most specific one decides, as documented. RocketMQ 5.3.3 prefers shorter prefixes,
+  and otherwise the result depends on the order of entries; its successor corrects this (RocketMQ issue 9539).
+- Addresses of peers are compared as addresses, not as texts. Source addresses cannot be host names.
+- A code in `authenticationWhitelist` is authorized for the user who has signed the request. RocketMQ 5.3.3 uses the
+  name in the request, also without a signature, and lets requests about super users pass without a name.
+- `authorizationEnabled` without `authenticationEnabled` stops the start: any name would be accepted without a
+  signature.
+- AUTH_GET_USER (3004) and AUTH_LIST_USER (3005) return passwords, as RocketMQ does, because `copyUser` needs them; but
+  to super users only.
+- Requests of super users are not checked for readable resources; they get the errors of the request itself.
+- The keys of providers, strategies and caches are ignored. Users and policies are in `users.json` and `acls.json`
+  (RocketMQ: RocksDB); `copyUser` and `copyAcl` move them in both directions.
+- Limits: 10,000 users, names of 255 characters, passwords of 1,024, 1,000 entries of a user.
+"""
