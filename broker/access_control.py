@@ -2,6 +2,7 @@
 
 import time
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 from skylarkmq.broker.access.accounts import Accounts, AccountsFile, AnyOf, own_credentials, table_of
 from skylarkmq.broker.access.address_ranges import is_loopback
@@ -52,13 +53,9 @@ class AccessControl:
         self._plain_files: ReloadedFiles | None = None
         self.plain_acl: PlainAclControl | None = None
         control = self._control(certificates)
+        own_files = (security.accounts_file, tls.key_path, config.outbound_tls.key_path)
         self.secret_files = SecretFiles(
-            (
-                *(*security.secret_files, security.accounts_file, tls.key_path, config.outbound_tls.key_path),
-                *(() if self._plain_files is None else self._plain_files.paths),
-                *(config.store.store_path_root_dir / CONFIG_DIRECTORY / name for _, name, _ in self._kept),
-            ),
-            is_strict=security.strict_secret_files,
+            (*security.secret_files, *own_files, *self._account_files()), is_strict=security.strict_secret_files
         )
         self.gate = Gate(control or CertificateControl(certificates), [networks])
         self.namesrv_gate: Gate | None = None
@@ -106,6 +103,12 @@ class AccessControl:
             return self._auth_control(certificates)
         self._processors.append(("admin", NoUsers()))
         return self._plain_control(certificates) if self._config.access.acl_enable else None
+
+    def _account_files(self) -> tuple[Path, ...]:
+        """Return the files of the accounts of either generation."""
+        directory = self._config.store.store_path_root_dir / CONFIG_DIRECTORY
+        plain = () if self._plain_files is None else self._plain_files.paths
+        return (*plain, *(directory / name for _, name, _ in self._kept))
 
     def _plain_control(self, certificates: CertificateAccounts) -> Control:
         """Return the access control of RocketMQ 4.9."""

@@ -1,7 +1,5 @@
 """Authentication: RocketMQ's remarks in its order, and the same steps for unknown users and wrong passwords."""
 
-from typing import NamedTuple
-
 import pytest
 
 from skylarkmq.broker.access.auth.authentication import Authenticator
@@ -26,10 +24,11 @@ def users() -> Users:
     return table
 
 
-class Subject(NamedTuple):
+class Subject:
     """A connection with a client certificate, or without one."""
 
-    certificate_subject: str | None = None
+    def __init__(self, subject: str | None = None) -> None:
+        self.certificate_subject = subject
 
 
 PLAIN = Subject()
