@@ -222,7 +222,7 @@ CHANGES: Final[list[tuple[int, Mapping[str, object]]]] = [
     (50, KEYS | {"topicPerms": "a"}),
     (50, KEYS | {"topicPerms": "a=READ"}),
     (50, KEYS | {"topicPerms": ""}),
-    (50, KEYS | {"whiteRemoteAddress": "1.2"}),
+    (50, KEYS | {"accessKey": "another-account", "whiteRemoteAddress": "1.2"}),  # RocketMQ cannot create it any more
     (51, {"accessKey": "new-account"}),
     (50, KEYS | {"topicPerms": "a=PUB,b=SUB|PUB", "groupPerms": "g=SUB", "defaultTopicPerm": "PUB"}),
     (50, KEYS | {"admin": "true", "whiteRemoteAddress": "1.2.3.4", "defaultTopicPerm": ""}),
@@ -237,7 +237,7 @@ CHANGES: Final[list[tuple[int, Mapping[str, object]]]] = [
 
 
 def test_both_brokers_change_the_file_alike(brokers: tuple[Broker, Broker]) -> None:
-    """The same codes and remarks, and at the end the same accounts in the file, in the same order."""
+    """The same codes and remarks, and at the end the same text in the file, except for its times."""
     differences = []
     for code, ext in CHANGES:
         theirs, ours = (broker.call(code, "an-admin", ext) for broker in brokers)
@@ -245,11 +245,7 @@ def test_both_brokers_change_the_file_alike(brokers: tuple[Broker, Broker]) -> N
             differences.append((code, ext, theirs, ours))
         time.sleep(SETTLED_S / 2)  # RocketMQ reads its own change again
     assert differences == []
-    theirs, ours = (yaml.safe_load(broker.file.read_text()) for broker in brokers)
-    counters = [values.pop("dataVersion")[0]["counter"] for values in (theirs, ours)]
-    assert counters[0] == counters[1]
-    assert theirs == ours
-    texts = [without_times(broker.file.read_text()) for broker in brokers]
+    texts = [without_times(broker.file.read_text()).splitlines() for broker in brokers]
     assert texts[0] == texts[1]
 
 
