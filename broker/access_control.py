@@ -7,6 +7,7 @@ from pathlib import Path
 from skylarkmq.broker.access.accounts import Accounts, AccountsFile, AnyOf, own_credentials, table_of
 from skylarkmq.broker.access.address_ranges import is_loopback
 from skylarkmq.broker.access.auth.control import AuthControl
+from skylarkmq.broker.access.auth.migration import migrate, plain_accounts
 from skylarkmq.broker.access.auth.policies import ACLS_FILE, Acls, decode_acls
 from skylarkmq.broker.access.auth.requests import AuthRequests, NoUsers, Saved
 from skylarkmq.broker.access.auth.users import USERS_FILE, User, Users, UserType, decode_users
@@ -50,6 +51,7 @@ class AccessControl:
         accounts_file = None if security.accounts_file is None else AccountsFile(security.accounts_file)
         certificates = CertificateAccounts(security.tls_auth_mapping)
         networks = AdminNetworks(security.admin_allowed_networks)
+        self._auth_tables: tuple[Users, Acls] | None = None
         self._plain_files: ReloadedFiles | None = None
         self.plain_acl: PlainAclControl | None = None
         control = self._control(certificates)
@@ -88,7 +90,9 @@ class AccessControl:
         return tuple(self._processors)
 
     def start(self, running: AsyncExitStack) -> None:
-        """Reload changed files until `running` ends."""
+        """Migrate accounts of RocketMQ 4.9, if that is set. Reload their changed files until `running` ends."""
+        if self._auth_tables is not None and self._config.access.migrate_auth_from_v1_enabled:
+            migrate(plain_accounts(self._config.access.acl_config_dir), *self._auth_tables)
         if self._plain_files is not None:
             self._plain_files.start()
             running.push_async_callback(self._plain_files.stop)
@@ -125,6 +129,7 @@ class AccessControl:
         access, cluster = self._config.access, self._config.broker.broker_cluster_name
         users = Users(initial_users(access))
         acls = Acls(users)
+        self._auth_tables = users, acls
         self._kept += [(users, USERS_FILE, decode_users), (acls, ACLS_FILE, decode_acls)]
         control = AuthControl(access, cluster, users, acls, certificates)
         self._processors.append(("admin", AuthRequests(users, acls, control.authenticator, self._saved)))

@@ -80,5 +80,9 @@ def check_access(config: AccessConfig) -> None:
         raise StartError(
             "authorizationEnabled=true: expected authenticationEnabled=true, otherwise a client may use any user's name"
         )
+    if config.migrate_auth_from_v1_enabled and not config.authentication_enabled:
+        raise StartError(
+            "migrateAuthFromV1Enabled=true: expected authenticationEnabled=true, without it there are no users"
+        )
     initial_user(config)
     inner_client_credentials(config)

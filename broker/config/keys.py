@@ -197,6 +197,7 @@ ACCESS: Final = section(
     ("authenticationWhitelist", "authentication_whitelist", CODES),
     ("authorizationWhitelist", "authorization_whitelist", CODES),
     ("initAuthenticationUser", "init_authentication_user", SECRET),
+    ("migrateAuthFromV1Enabled", "migrate_auth_from_v1_enabled", FLAG),
     ("innerClientAuthenticationCredentials", "inner_client_authentication_credentials", SECRET),
 )
 

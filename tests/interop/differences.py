@@ -25,5 +25,6 @@ Codes, remarks and the order of checks are RocketMQ's. The differences:
 - Requests of super users are not checked for readable resources; they get the errors of the request itself.
 - The keys of providers, strategies and caches are ignored. Users and policies are in `users.json` and `acls.json`
   (RocketMQ: RocksDB); `copyUser` and `copyAcl` move them in both directions.
+- `migrateAuthFromV1Enabled` makes Deny from an unknown permission, as 4.9 does; RocketMQ 5.3.3 makes Allow from it.
 - Limits: 10,000 users, names of 255 characters, passwords of 1,024, 1,000 entries of a user.
 """

@@ -8,15 +8,20 @@ Source: docs/formats.md, "Users and policies".
 """
 
 import logging
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
 
 import msgspec
 
 from skylarkmq.broker.access.auth.policies import SUBJECT_PREFIX, Acls, Decision, Policy, PolicyEntry, PolicyType
 from skylarkmq.broker.access.auth.resources import Pattern, Resource
 from skylarkmq.broker.access.auth.users import UserChange, Users, UserType
+from skylarkmq.broker.access.plain_acl.accounts import flag_of, text_of, texts_of
+from skylarkmq.broker.access.plain_acl.errors import AclError
+from skylarkmq.broker.access.plain_acl.files import account_values
 from skylarkmq.broker.access.requirements import Action, Kind
+from skylarkmq.broker.errors import StartError
 from skylarkmq.protocol.errors import RequestError
 
 PERMISSIONS: Final[dict[str, tuple[Action, ...]]] = {
@@ -43,6 +48,29 @@ class PlainAccount(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"<PlainAccount {self.access_key}>"
+
+    @classmethod
+    def of(cls, values: Mapping[Any, Any]) -> Self:
+        """Return the account in a YAML value. Raises AclError."""
+        return cls(
+            text_of(values, "accessKey") or "",
+            text_of(values, "secretKey") or "",
+            flag_of(values, "admin"),
+            text_of(values, "defaultTopicPerm") or "",
+            text_of(values, "defaultGroupPerm") or "",
+            tuple(texts_of(values, "topicPerms")),
+            tuple(texts_of(values, "groupPerms")),
+        )
+
+
+def plain_accounts(directory: Path) -> list[PlainAccount]:
+    """Return the accounts in the files of a directory. Raises StartError if one cannot be read."""
+    try:
+        return [PlainAccount.of(values) for values in account_values(directory)]
+    except AclError as error:
+        raise StartError(f"migrateAuthFromV1Enabled=true: {error}") from None
+    except OSError as error:
+        raise StartError(f"migrateAuthFromV1Enabled=true: {error.filename}: {error.strerror}") from None
 
 
 def migrate(accounts: Iterable[PlainAccount], users: Users, acls: Acls) -> int:

@@ -92,7 +92,6 @@ class AclFiles:
 
     def __init__(self, directory: Path, now_ms: Callable[[], int]) -> None:
         self._default = directory.absolute() / DEFAULT_FILE
-        self._folder = directory.absolute() / FOLDER
         self._now_ms = now_ms
         self._first_version = Version(0, now_ms())
         self._loaded: dict[Path, _Loaded] = {}
@@ -194,13 +193,8 @@ class AclFiles:
 
     # ---------------------------------------------------------------------------------------------------------- reading
 
-    def _paths(self) -> Iterator[Path]:
-        if self._folder.is_dir():
-            yield from sorted(path for path in self._folder.rglob("*") if path.suffix in SUFFIXES)
-        yield self._default
-
     def _fingerprints(self) -> dict[Path, Fingerprint]:
-        found = ((path, fingerprint_of(path)) for path in self._paths())
+        found = ((path, fingerprint_of(path)) for path in paths_in(self._default.parent))
         return {path: fingerprint for path, fingerprint in found if fingerprint is not None}
 
     def _read_changed(self, seen: Mapping[Path, Fingerprint]) -> bool:
@@ -251,6 +245,33 @@ class AclFiles:
             versions,
             versions.get(str(self._default), self._first_version),
         )
+
+
+# --- files of a directory ---------------------------------------------------------------------------------------------
+
+
+def paths_in(directory: Path) -> Iterator[Path]:
+    """Yield the files of accounts in a directory, in their order. The last one, `plain_acl.yml`, may be missing."""
+    folder = directory / FOLDER
+    if folder.is_dir():
+        yield from sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES)
+    yield directory / DEFAULT_FILE
+
+
+def account_values(directory: Path) -> Iterator[Mapping[Any, Any]]:
+    """Yield the accounts in the files of a directory, in their order, as YAML values. Raises AclError or OSError, with
+    the file."""
+    for path in paths_in(directory):
+        if not path.exists():
+            continue
+        try:
+            values = _accounts(yaml_file.read(path))
+        except AclError as error:
+            raise AclError(f"{path}: {error}") from None
+        for value in values:
+            if not isinstance(value, Mapping):
+                raise AclError(f"{path}: an account must be a mapping")
+            yield value
 
 
 # --- values of a file -------------------------------------------------------------------------------------------------

@@ -16,6 +16,10 @@ from skylarkmq.broker.errors import StartError
     ("config", "reason"),
     [
         (AccessConfig(acl_enable=True, authentication_enabled=True), "aclEnable=true: expected false, authentication"),
+        (
+            AccessConfig(migrate_auth_from_v1_enabled=True),
+            "migrateAuthFromV1Enabled=true: expected authenticationEnabled",
+        ),
         (AccessConfig(authorization_enabled=True), "authorizationEnabled=true: expected authenticationEnabled=true"),
     ],
 )

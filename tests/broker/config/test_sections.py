@@ -54,7 +54,6 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 DERIVED = {("listen", "advertised_ip"), ("listen", "why"), ("store", "store_host"), ("namesrv", "bind_address")}
 DERIVED |= {("security", "secret_files")}
 DERIVED |= {("namesrv", "config_black_list")}  # a broker's name server uses the broker's list
-DERIVED |= {("access", "migrate_auth_from_v1_enabled")}  # no key yet
 # Keys that are checked and set no field.
 CHECKED = {("store", "commit_log_path")}
 

@@ -151,6 +151,21 @@ def test_the_files_are_private_and_nothing_else_contains_a_secret(tmp_path: Path
     assert "initAuthenticationUser" in shown
 
 
+def test_accounts_of_rocketmq_4_9_are_migrated_at_the_start(tmp_path: Path) -> None:
+    """They sign with their secrets and have their permissions; the next start migrates nothing again."""
+    account = "- {accessKey: orders, secretKey: '12345678', topicPerms: ['T=PUB']}"
+    (tmp_path / "plain_acl.yml").write_text(f"accounts:\n{account}\n")
+    settings = SETTINGS | {"migrateAuthFromV1Enabled": "true", "aclConfigDir": str(tmp_path)}
+    with running(directory=tmp_path, settings=settings) as daemon:
+        with User(daemon, "orders", "12345678") as client:
+            assert (client.send("T").code, client.send("S").code) == (0, 16)
+        with root(daemon) as admin:
+            admin.call(RequestCode.AUTH_UPDATE_USER, {"username": "orders"}, {"password": "other"})
+        daemon.stop(signal.SIGKILL)
+    with running(directory=tmp_path, settings=settings) as daemon, User(daemon, "orders", "other") as client:
+        assert client.send("T").code == 0
+
+
 @pytest.mark.parametrize("name", ["users.json", "acls.json"])
 def test_a_torn_file_prevents_the_start(tmp_path: Path, name: str) -> None:
     """The error names the file and contains no password; no list of users is lost unnoticed."""
