@@ -18,6 +18,7 @@ from skylarkmq.broker.access.gate import Control, Gate
 from skylarkmq.broker.access.namesrv_control import NamesrvControl
 from skylarkmq.broker.access.networks import AdminNetworks
 from skylarkmq.broker.access.plain_acl.control import PlainAclControl
+from skylarkmq.broker.access.plain_acl.daemon_accounts import AclAccounts
 from skylarkmq.broker.access.plain_acl.files import AclFiles
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
 from skylarkmq.broker.access.secret_files import SecretFiles
@@ -122,6 +123,7 @@ class AccessControl:
         address = address_text(config.listen.advertised_host, config.listen.port)
         named = Broker(config.broker.broker_cluster_name, config.broker.broker_name, address)
         self._processors.append(("admin", AclProcessor(named, self._plain_files)))
+        self._pages.append(AclAccounts(self._plain_files))
         return self.plain_acl
 
     def _auth_control(self, certificates: CertificateAccounts) -> Control:

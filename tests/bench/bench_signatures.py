@@ -137,7 +137,7 @@ def access_settings(directory: Path) -> dict[str, object]:
   topicPerms: [ {TOPIC}=PUB ]
 """
     )
-    return {"aclEnable": "true", "rocketmqHome": directory}
+    return {"aclEnable": "true", "aclConfigDir": conf}
 
 
 def interval(values: list[float]) -> tuple[float, float]:

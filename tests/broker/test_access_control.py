@@ -278,3 +278,51 @@ async def test_the_gate_of_an_open_broker_checks_no_data(tmp_path: Path) -> None
         assert broker.access.gate is not None
         assert not broker.access.gate.checks_data
         await until(lambda: broker.registrar.registered)
+
+
+# --- accounts of RocketMQ 4.9 -----------------------------------------------------------------------------------------
+
+
+def plain_acl(directory: Path, mode: int = 0o600) -> dict[str, object]:
+    """Return the settings of a broker with access control of RocketMQ 4.9 and one administrator."""
+    path = directory / "plain_acl.yml"
+    path.write_text(f"accounts:\n- {{accessKey: broker-a, secretKey: {SECRET}, admin: true}}\n")
+    path.chmod(mode)
+    return {"aclEnable": "true", "aclConfigDir": directory}
+
+
+async def test_accounts_of_4_9_are_those_of_the_metrics_page(tmp_path: Path) -> None:
+    """Their secret keys are the passwords."""
+    config = broker_config(tmp_path, {"metricsAuth": "true", **plain_acl(tmp_path)})
+    async with started(config):
+        assert (await page(config.ops.port)).startswith("HTTP/1.1 401 ")
+        authorization = "Authorization: Basic YnJva2VyLWE6c2VzYW1lLXNlc2FtZQ==\r\n"
+        assert (await page(config.ops.port, authorization)).startswith("HTTP/1.1 200 ")
+
+
+def test_a_file_of_accounts_that_others_can_read_stops_a_strict_start(tmp_path: Path) -> None:
+    """Otherwise it is counted."""
+    settings = plain_acl(tmp_path, 0o644)
+    assert access_control(broker_config(tmp_path, settings)).secret_files.exposed() == [tmp_path / "plain_acl.yml"]
+    with pytest.raises(StartError, match=r"plain_acl\.yml: other users can read"):
+        access_control(broker_config(tmp_path, settings | {"strictSecretFiles": "true"}))
+
+
+def test_both_kinds_of_access_control_stop_the_start(tmp_path: Path) -> None:
+    """Requests would have to satisfy two kinds of accounts."""
+    settings = {**plain_acl(tmp_path), "authenticationEnabled": "true"}
+    with pytest.raises(StartError, match="aclEnable"):
+        access_control(broker_config(tmp_path, settings))
+
+
+async def test_an_administrator_of_4_9_changes_the_embedded_name_server(tmp_path: Path) -> None:
+    """With `namesrvAuth` the accounts of the broker count there, with their permissions."""
+    config = broker_config(tmp_path, {"namesrvAuth": "true", **plain_acl(tmp_path)})
+    async with started(config) as broker:
+        await until(lambda: broker.registrar.registered)
+        assert config.namesrv is not None
+        async with await RawPeer.connect(config.namesrv.listen_port) as peer:
+            assert (await peer.call(PUT_KV, KV)).code == 16
+            command = RemotingCommand(code=PUT_KV, ext=dict(KV))
+            Signer("broker-a", SECRET).sign(command)
+            assert (await peer.call(PUT_KV, command.ext)).code == 0

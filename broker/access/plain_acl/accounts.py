@@ -15,6 +15,7 @@ from typing import Any, Final, TypeGuard
 
 import msgspec
 
+from skylarkmq.broker.access.caller import Caller, Proof
 from skylarkmq.broker.access.plain_acl.addresses import Pattern, no_address, pattern_of
 from skylarkmq.broker.access.plain_acl.errors import AclError
 from skylarkmq.protocol.codes import RETRY_PREFIX
@@ -49,10 +50,12 @@ FLAGS: Final = {
 
 
 class Account(msgspec.Struct, frozen=True):
-    """One account. `permissions`: by name of topic or retry topic; None if the account has no list of them."""
+    """One account. `caller`: of its signed requests. `permissions`: by name of topic or retry topic; None if the
+    account has no list of them."""
 
     access_key: str
     key: SigningKey
+    caller: Caller
     white: Pattern = no_address
     is_admin: bool = False
     default_topic: Permission = Permission.DENY
@@ -95,11 +98,13 @@ def account_of(value: object) -> Account:
     groups, topics = texts_of(value, "groupPerms"), texts_of(value, "topicPerms")
     permissions = {group_resource(name): permission for name, permission in rules_of("group", groups)}
     permissions.update(rules_of("topic", topics))
+    is_admin = flag_of(value, "admin")
     return Account(
         access_key,
         SigningKey(secret_key),
+        Caller(access_key, Proof.SIGNATURE, is_admin),
         pattern_of(text_of(value, "whiteRemoteAddress")),
-        flag_of(value, "admin"),
+        is_admin,
         permission_of(text_of(value, "defaultTopicPerm")),
         permission_of(text_of(value, "defaultGroupPerm")),
         permissions or None,

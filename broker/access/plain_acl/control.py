@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.access.caller import Caller, Proof
+from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.plain_acl.accounts import Account, Permission, shown_resource
 from skylarkmq.broker.access.plain_acl.addresses import Address, address_of
@@ -71,7 +71,7 @@ class PlainAclControl:
         self._is_strict = is_strict
         self._rows = rows(is_strict=is_strict)
         self._readers = readers(is_strict=is_strict)
-        self._unknown = Account("", SigningKey(secrets.token_hex()))
+        self._unknown = Account("", SigningKey(secrets.token_hex()), ANONYMOUS)
         self._rules = files.rules
         self._decisions: dict[tuple[str | int | None, ...], str | None] = {}
         self._addresses: dict[str, tuple[Address, bool]] = {}
@@ -105,7 +105,7 @@ class PlainAclControl:
         if not is_signed:
             raise self._refusal("signature", f"Check signature failed for accessKey={signed.access_key}")
         self._check_permission(account, command, requirement)
-        return Caller(account.access_key, Proof.SIGNATURE, account.is_admin)
+        return account.caller
 
     def _check_certificate(
         self, connection: Connection, command: RemotingCommand, requirement: Requirement, rules: Rules
