@@ -28,6 +28,7 @@ from skylarkmq.broker.config.sections import DaemonConfig, NamesrvDaemonConfig, 
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.ops.page_auth import Passwords
 from skylarkmq.broker.processors.admin.acl import AclProcessor, Broker
+from skylarkmq.broker.usage_control import UsageControl
 from skylarkmq.broker.wiring import Serves
 from skylarkmq.protocol.disk import CONFIG_DIRECTORY
 from skylarkmq.protocol.signature import Signer
@@ -37,9 +38,10 @@ class AccessControl:
     """The access control of one broker and of its embedded name server. Raises StartError for unusable files, and for
     settings that contradict each other.
 
-    `gate` and `namesrv_gate` decide about their requests. `signer` signs the broker's own requests to name servers;
-    None: they are not signed. `page_passwords` are those of the metrics page; None: it needs none. `plain_acl`: the
-    access control of RocketMQ 4.9; None: it is off. `saved` waits until a file of `kept` contains every change.
+    `new_gate` and `namesrv_gate` decide about their requests. `usage` has the quotas and the audit log. `signer` signs
+    the broker's own requests to name servers; None: they are not signed. `page_passwords` are those of the metrics
+    page; None: it needs none. `plain_acl`: the access control of RocketMQ 4.9; None: it is off. `saved` waits until a
+    file of `kept` contains every change.
     """
 
     def __init__(self, config: DaemonConfig, saved: Saved) -> None:
@@ -51,7 +53,8 @@ class AccessControl:
         self._pages: list[Accounts] = []
         accounts_file = None if security.accounts_file is None else AccountsFile(security.accounts_file)
         certificates = CertificateAccounts(security.tls_auth_mapping)
-        networks = AdminNetworks(security.admin_allowed_networks)
+        self.usage = UsageControl(config.quotas, config.audit)
+        self._networks = networks = AdminNetworks(security.admin_allowed_networks)
         self._auth_tables: tuple[Users, Acls] | None = None
         self._plain_files: ReloadedFiles | None = None
         self.plain_acl: PlainAclControl | None = None
@@ -60,7 +63,7 @@ class AccessControl:
         self.secret_files = SecretFiles(
             (*security.secret_files, *own_files, *self._account_files()), is_strict=security.strict_secret_files
         )
-        self.gate = Gate(control or CertificateControl(certificates), [networks])
+        self._broker_control = control or CertificateControl(certificates)
         self.namesrv_gate: Gate | None = None
         credentials = self._credentials()
         self.signer = None if credentials is None else Signer(credentials.access_key, credentials.secret_key)
@@ -77,6 +80,7 @@ class AccessControl:
                     broker_control=control,
                 ),
                 [networks],
+                self.usage.audit,
             )
             listeners.append(Listener("name_server", config.namesrv.bind_address, needs_account=security.namesrv_auth))
         self.exposure = Exposure(tls, *listeners)
@@ -84,7 +88,12 @@ class AccessControl:
         self.page_passwords = page_passwords(config.ops, AnyOf(pages) if pages else None)
 
     def __repr__(self) -> str:
-        return f"<AccessControl {self.gate!r}>"
+        return f"<AccessControl {self._broker_control!r} {self.usage!r}>"
+
+    def new_gate(self) -> Gate:
+        """Return a gate for the requests of the broker, with the checks that the current settings need."""
+        usage = self.usage
+        return Gate(self._broker_control, [self._networks, *usage.restrictions()], usage.audit, usage.pacing())
 
     def processors(self) -> tuple[tuple[str, Serves], ...]:
         """Return the processors, each with the name of its pool."""

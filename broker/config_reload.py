@@ -64,6 +64,8 @@ def subscribe_parts(settings: LiveSettings[DaemonConfig], parts: Parts) -> None:
     subscribe(live_timer(settings.config), parts.background.timers.configure)
     subscribe(lambda config: config.broker.flush_delay_offset_interval, parts.background.delay_offsets.save_every)
     subscribe(recall_config, parts.recalls.configure)
+    subscribe(lambda config: config.quotas, parts.usage.configure)
+    subscribe(lambda config: config.audit.audit_sample_one_in, parts.usage.sample)
     subscribe(live_remoting(settings.config), parts.server.selector.configure)
     name_server, namesrv = parts.name_server, settings.config.namesrv
     if name_server is not None and namesrv is not None:

@@ -13,6 +13,7 @@ import logging
 from contextlib import AsyncExitStack
 from typing import Final
 
+from skylarkmq.broker.access.created_names import decode as decode_created_names
 from skylarkmq.broker.access_control import stand_alone_gate
 from skylarkmq.broker.background_delivery import Kept
 from skylarkmq.broker.config.derived import live_namesrv
@@ -120,9 +121,14 @@ class Broker(Parts):
                     config.ops.host, config.ops.port, self.checks(), page, passwords=self.access.page_passwords
                 )
                 await start_health(health, running)
+            self.usage.start()
+            running.push_async_callback(self.usage.stop)
             await self._open_store(running, stop)
             self._open_tables(running)
             self.topics.restore(self.store.lost_topics(lambda topic: self.topics.find(topic) is not None))
+            self.usage.created.keep_existing(
+                lambda topic: self.topics.find(topic) is not None, lambda group: self.groups.find(group) is not None
+            )
             self.limits.warn_if_above()
             await self._start_deliveries(running, stop)
             if stop.is_set():
@@ -181,6 +187,7 @@ class Broker(Parts):
             (self.topics, "topics.json", TopicConfigSerializeWrapper.decode),
             (self.groups, "subscriptionGroup.json", SubscriptionGroupWrapper.decode),
             (self.offsets, "consumerOffset.json", ConsumerOffsets.decode),
+            (self.usage.created, "createdNames.json", decode_created_names),
             *self.background.kept(),
         ]
         try:

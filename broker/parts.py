@@ -128,7 +128,8 @@ class Parts:
             self.topics.registration_body,
             RegistrationTiming.every(broker.register_name_server_period),
         )
-        self.server.dispatcher.guard = self.access.gate
+        self.usage = self.access.usage
+        self.usage.on_change(self._use_gate)
         if self.name_server is not None:
             self.name_server.remoting.dispatcher.guard = self.access.namesrv_gate
         self.traffic = Throughput(self._counters)
@@ -184,11 +185,15 @@ class Parts:
         self.topics.on_change(self.registrar.changed)
         self.consumption.attach(selector)
         self.production.attach(dispatcher, selector)
+        self.usage.attach(selector, self.tables, self.arrivals, self.pulls.deliveries)
         self.topics.on_delete(self.background.forget_topic)
         self.topics.on_delete(self.windows.remove_topic)
         self.topics.on_delete(sent_back.remove_topic)
         for forget in (sent_back.remove_group, self.windows.remove_group, self.queue_locks.remove_group):
             self.groups.on_delete(forget)
+
+    def _use_gate(self) -> None:
+        self.server.dispatcher.guard = self.access.new_gate()
 
     def _consumption(self) -> Consumption:
         config = ConsumptionConfig(
@@ -218,6 +223,7 @@ class Parts:
             self._is_orderly,
             lambda: unique_ids.next(wall_ms()),
             wall_ms,
+            self.usage.refusals,
         )
 
     def _send_back_processor(self) -> SendBackProcessor:
@@ -377,6 +383,9 @@ class Parts:
             timers=self.background.timers,
             transactions=self.background.transactions,
             transaction_checks=self.background.transaction_checks,
+            refusals=self.usage.refusals,
+            quotas=self.usage.quotas,
+            audit=self.usage.audit,
             now_ms=wall_ms,
         )
         return MetricsPage(scrape_of(config.ops, identity_of(config, self.runtime.boot_ms), observed), self._opening)

@@ -11,6 +11,7 @@ clock and timers that they advance. `register` adds the processors of a section 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.group_notifications import Callbacks, GroupNotifications
@@ -30,6 +31,7 @@ from skylarkmq.broker.processors.send.disk_backpressure import SendBackpressure
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.processor import SendProcessor
 from skylarkmq.broker.processors.send.response import SendResponses
+from skylarkmq.broker.processors.send.retention import TopicRetention
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
 from skylarkmq.broker.remoting.admission import Pool
 from skylarkmq.broker.remoting.dispatch import Dispatcher, Processor
@@ -158,7 +160,7 @@ class Production:
     """The requests of producers.
 
     `is_orderly`: whether a group consumes in order; `new_unique_key` returns a key for a message without one; `now_ms`
-    returns Unix time.
+    returns Unix time; `refusals` counts refusals by quotas.
     """
 
     def __init__(
@@ -172,11 +174,13 @@ class Production:
         is_orderly: Callable[[str], bool],
         new_unique_key: Callable[[], str],
         now_ms: Clock,
+        refusals: Refusals,
     ) -> None:
         self._store = store
         self._pool = pool
         completion = PropertyCompletion(config.cluster_name, new_unique_key)
-        self.checks = SendChecks(config.send, tables.topics, tables.groups, is_orderly, now_ms)
+        retention = TopicRetention(store.stored_bytes, refusals)
+        self.checks = SendChecks(config.send, tables.topics, tables.groups, is_orderly, now_ms, retention)
         self.messages = SendMessages(completion, config.max_message_size, deferral.defer, now_ms, deferral.defer_fast)
         self.responses = SendResponses(
             config.region_id,

@@ -83,8 +83,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "broker.background_delivery": (*DELIVERY, "broker.delivery", "broker.config.derived"),
     "broker.access_control": (
-        *(*DAEMON, "broker.access", "broker.background_delivery", "broker.wiring", "broker.config.derived"),
+        *(*DAEMON, "broker.access", "broker.background_delivery", "broker.usage_control", "broker.wiring"),
+        "broker.config.derived",
     ),
+    "broker.usage_control": (*PROCESSORS, "broker.wiring"),
     "broker.wiring": (*PROCESSORS, "broker.processors"),
     "broker.parts": (
         *(

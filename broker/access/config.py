@@ -25,11 +25,33 @@ class AccessConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuotaConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Quotas."""
+    """Quotas; 0: no quota. A client is an IP address. All settings are ours."""
+
+    quota_client_requests_per_second: int = 0
+    quota_client_bytes_in_per_second: int = 0  # bodies and header fields of requests
+    quota_client_bytes_out_per_second: int = 0  # everything that is written to its connections
+    quota_client_connections: int = 0  # at a time
+    quota_client_parked_pulls: int = 0  # at a time
+    quota_account_requests_per_second: int = 0
+    quota_account_bytes_in_per_second: int = 0
+    quota_account_bytes_out_per_second: int = 0
+    quota_account_connections: int = 0  # at a time
+    quota_account_topics: int = 0  # that exist and were created by the account
+    quota_account_groups: int = 0
+    quota_topic_requests_per_second: int = 0  # sends and pulls
+    quota_topic_bytes_in_per_second: int = 0  # sends and pulls
+    quota_topic_bytes_out_per_second: int = 0  # records in responses to pulls
+    quota_burst_mills: int = 200  # how long a quota per second may be unused and then be used at once
+    quota_max_wait_mills: int = 1_000  # a request that would wait longer is refused
 
 
 class AuditConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The audit log."""
+    """The audit log. All settings are ours."""
+
+    audit_log: Path | None = None  # a file, or `journald`; None: no audit log
+    audit_log_max_bytes: int = 64 << 20  # a file of this size is renamed, and a new one begins
+    audit_log_files: int = 8  # the current one included; the oldest is deleted
+    audit_sample_one_in: int = 0  # one in so many requests that change nothing is recorded; 0: none of them
 
 
 class Credentials(msgspec.Struct, frozen=True):

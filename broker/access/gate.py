@@ -1,11 +1,11 @@
 """The gate: one decision for each request, before its processor runs.
 
 Order: access control (the account and its permissions), networks of administrators, quotas. The first refusal is the
-response. The observer, which is the audit log, is informed of each refusal and of each admitted request.
+response. The observer, which is the audit log, is informed of each refusal, of each admitted request, and of responses.
 
 Sends and pulls arrive in runs. `admit_run` checks each of them, at most MAX_RUN, and ends the run at the first that is
-refused. Some checks concern only requests that change the cluster (`checks_data` False). If all do, the dispatcher does
-not ask about runs.
+refused or has to wait. Quotas count a run as a whole. Some checks concern only requests that change the cluster
+(`checks_data` False). If all do, the dispatcher does not ask about runs.
 """
 
 from collections.abc import Sequence
@@ -65,6 +65,19 @@ class Observer(Protocol):
     ) -> None:
         """Record a request that was admitted."""
 
+    def responded(self, command: RemotingCommand, response: RemotingCommand) -> None:
+        """Record the response to a request, unless the request was served in a run."""
+
+
+class Pacing(Protocol):
+    """Quotas per second: a request is admitted, refused, or has to wait."""
+
+    def admit(self, connection: Connection, command: RemotingCommand, caller: Caller) -> None:
+        """Count a request. Raises MustWait or RequestError if a quota does not permit it now."""
+
+    def admit_run(self, connection: Connection, commands: Sequence[RemotingCommand], callers: Sequence[Caller]) -> int:
+        """Count these requests, from the first one on, as far as the quotas permit them now; return their number."""
+
 
 class Gate:
     """Decides about requests. `control` None: every caller is anonymous, and permitted."""
@@ -74,41 +87,71 @@ class Gate:
         control: Control | None,
         restrictions: Sequence[Restriction] = (),
         observer: Observer | None = None,
+        pacing: Pacing | None = None,
     ) -> None:
         self._control = control
         self._restrictions = tuple(restrictions)
         self._observer = observer
+        self._pacing = pacing
         parts = (control, *restrictions, observer)
-        self.checks_data = any(part.checks_data for part in parts if part is not None)
+        self.checks_data = pacing is not None or any(part.checks_data for part in parts if part is not None)
 
     def __repr__(self) -> str:
-        return f"<Gate {self._control!r} {self._restrictions!r}>"
+        return f"<Gate {self._control!r} {self._restrictions!r} {self._pacing!r} {self._observer!r}>"
 
     def admit(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
-        """Return the response to a refused request, or None if the request may be served."""
-        return self._refusal(connection, command, requirement_of(command.code))
+        """Return the response to a refused request, or None if the request may be served. Raises MustWait."""
+        requirement = requirement_of(command.code)
+        caller, error = self._check(connection, command, requirement)
+        if error is None and self._pacing is not None:
+            try:
+                self._pacing.admit(connection, command, caller)
+            except RequestError as excess:
+                error = excess
+        if error is not None:
+            return self._refused(connection, command, requirement, caller, error)
+        if self._observer is not None:
+            self._observer.served(connection, command, requirement, caller)
+        return None
 
     def admit_run(
         self, connection: Connection, commands: Sequence[RemotingCommand], at: int
     ) -> tuple[int, RemotingCommand | None]:
         """Return the index after the last consecutive request with the code of the one at `at` that may be served, and
-        the response to the next one if it is refused."""
+        the response to the next one if access control or a restriction refuses it."""
         code = commands[at].code
         end, last = at, min(at + MAX_RUN, len(commands))
+        callers: list[Caller] = []
+        caller, error = ANONYMOUS, None
         try:
             requirement = requirement_of(code)
             while end < last and commands[end].code == code and not commands[end].is_response:
-                refusal = self._refusal(connection, commands[end], requirement)
-                if refusal is not None:
-                    return end, refusal
+                caller, error = self._check(connection, commands[end], requirement)
+                if error is not None:
+                    break
+                callers.append(caller)
                 end += 1
+            if self._pacing is not None and callers:
+                count = self._pacing.admit_run(connection, commands[at:end], callers)
+                if count < len(callers):
+                    end, error = at + count, None  # the next one is checked again, by itself
         except Exception:  # noqa: BLE001 (`admit` raises the same for that request, and its caller responds)
-            return end, None
-        return end, None
+            return at, None
+        if self._observer is not None:
+            for number in range(at, end):
+                self._observer.served(connection, commands[number], requirement, callers[number - at])
+        refusal = None if error is None else self._refused(connection, commands[end], requirement, caller, error)
+        return end, refusal
 
-    def _refusal(
+    def responded(self, command: RemotingCommand, response: RemotingCommand) -> None:
+        """Record the response to a request that was not served in a run."""
+        if self._observer is not None:
+            self._observer.responded(command, response)
+
+    def _check(
         self, connection: Connection, command: RemotingCommand, requirement: Requirement
-    ) -> RemotingCommand | None:
+    ) -> tuple[Caller, RequestError | None]:
+        """Return the caller of a request, as far as it is known, and the error if the request is not permitted."""
         caller = ANONYMOUS
         try:
             if self._control is not None:
@@ -116,9 +159,18 @@ class Gate:
             for restriction in self._restrictions:
                 restriction.check(connection, command, requirement, caller)
         except RequestError as error:
-            if self._observer is not None:
-                self._observer.refused(connection, command, requirement, caller, error)
-            return RemotingCommand.response(error.code, error.remark)
+            return caller, error
+        return caller, None
+
+    def _refused(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        requirement: Requirement,
+        caller: Caller,
+        error: RequestError,
+    ) -> RemotingCommand:
+        """Record a refusal; return the response."""
         if self._observer is not None:
-            self._observer.served(connection, command, requirement, caller)
-        return None
+            self._observer.refused(connection, command, requirement, caller, error)
+        return RemotingCommand.response(error.code, error.remark)

@@ -58,7 +58,9 @@ def percent(least: int, most: int) -> Kind:
 
 
 COUNT: Final = whole(1, INT_MAX)
+COUNT_OR_OFF: Final = whole(0, INT_MAX, "0 turns it off")
 BYTES: Final = whole(1, LONG_MAX, "bytes")
+BYTES_OR_OFF: Final = whole(0, LONG_MAX, "bytes, 0 turns it off")
 MS: Final = whole(1, INT_MAX, "ms")
 S: Final = whole(1, INT_MAX, "s")
 PORT: Final = whole(1, 65_535)
@@ -362,6 +364,34 @@ LIMITS: Final = section(  # ours
     ("maxExpressionLength", "max_expression_length", COUNT),
 )
 
+QUOTAS: Final = section(  # ours
+    "quotas",
+    ("quotaClientRequestsPerSecond", "quota_client_requests_per_second", COUNT_OR_OFF),
+    ("quotaClientBytesInPerSecond", "quota_client_bytes_in_per_second", BYTES_OR_OFF),
+    ("quotaClientBytesOutPerSecond", "quota_client_bytes_out_per_second", BYTES_OR_OFF),
+    ("quotaClientConnections", "quota_client_connections", COUNT_OR_OFF),
+    ("quotaClientParkedPulls", "quota_client_parked_pulls", COUNT_OR_OFF),
+    ("quotaAccountRequestsPerSecond", "quota_account_requests_per_second", COUNT_OR_OFF),
+    ("quotaAccountBytesInPerSecond", "quota_account_bytes_in_per_second", BYTES_OR_OFF),
+    ("quotaAccountBytesOutPerSecond", "quota_account_bytes_out_per_second", BYTES_OR_OFF),
+    ("quotaAccountConnections", "quota_account_connections", COUNT_OR_OFF),
+    ("quotaAccountTopics", "quota_account_topics", COUNT_OR_OFF),
+    ("quotaAccountGroups", "quota_account_groups", COUNT_OR_OFF),
+    ("quotaTopicRequestsPerSecond", "quota_topic_requests_per_second", COUNT_OR_OFF),
+    ("quotaTopicBytesInPerSecond", "quota_topic_bytes_in_per_second", BYTES_OR_OFF),
+    ("quotaTopicBytesOutPerSecond", "quota_topic_bytes_out_per_second", BYTES_OR_OFF),
+    ("quotaBurstMills", "quota_burst_mills", whole(1, 60_000, "ms")),
+    ("quotaMaxWaitMills", "quota_max_wait_mills", whole(0, 60_000, "ms")),
+)
+
+AUDIT: Final = section(  # ours
+    "audit",
+    ("auditLog", "audit_log", FILE),
+    ("auditLogMaxBytes", "audit_log_max_bytes", whole(4_096, LONG_MAX, "bytes")),
+    ("auditLogFiles", "audit_log_files", whole(1, 1_000)),
+    ("auditSampleOneIn", "audit_sample_one_in", whole(0, INT_MAX)),
+)
+
 NAMESRV_IN_BROKER: Final = section("namesrv", ("embeddedNamesrvPort", "listen_port", PORT))  # ours
 NAMESRV_ALONE: Final = section(
     "namesrv",
@@ -388,6 +418,7 @@ BROKER_KEYS: Final = Catalogue(
         *(BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV + SECURITY + ACCESS),
         *(REMOTING + TRANSFER + TLS + OUTBOUND_TLS + POOLS + WAITS + FAST_FAILURE + STORE + OPS + METRICS + LIMITS),
         *PLAIN_ACL,
+        *(QUOTAS + AUDIT),
     ),
     only=ONLY_VALUES,
     inactive=INACTIVE_IN_BROKER,

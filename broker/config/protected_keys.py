@@ -34,6 +34,7 @@ PATHS: Final = (
     *("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathConsumeQueue"),
     *("aclConfigDir",),
     *("storePathIndex", "storePathAbortFile", "storePathCheckpoint", "storePathEpochFile", "messageStorePlugIn"),
+    *("auditLog", "auditLogMaxBytes", "auditLogFiles"),
 )
 FILE_SIZES: Final = (
     *("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mappedFileSizeTimerLog", "maxHashSlotNum"),

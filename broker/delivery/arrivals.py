@@ -24,7 +24,7 @@ Source: docs/formats.md, "Long polling".
 import heapq
 from asyncio import TimerHandle
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import Any, Final, Protocol, TypeVar
 
@@ -55,6 +55,19 @@ class Timers(Protocol):
 
     def call_at(self, when: float, callback: Callable[[], Any], /) -> TimerHandle:
         """Call `callback` at `when` (seconds of that clock)."""
+
+
+class ParkedQuota(Protocol):
+    """Counts parked pulls by client (`broker/access/counted_quotas.py`)."""
+
+    def begin_parked(self, parked: Mapping[Connection, int]) -> None:
+        """Begin to count with these numbers of parked pulls."""
+
+    def park(self, connection: Connection) -> None:
+        """Count a pull that is about to be parked. Raises RequestError if its client has too many."""
+
+    def unpark(self, connection: Connection) -> None:
+        """Stop counting a parked pull."""
 
 
 class ParkedPull(msgspec.Struct, eq=False):
@@ -108,6 +121,7 @@ class Arrivals:
         self._woken = 0
         self._expired = 0
         self._dropped = 0
+        self._quota: ParkedQuota | None = None
         self.is_closed = False
 
     def __repr__(self) -> str:
@@ -124,7 +138,9 @@ class Arrivals:
         )
 
     def park(self, pull: ParkedPull, wait_ms: int) -> None:
-        """Park `pull` for up to `wait_ms`."""
+        """Park `pull` for up to `wait_ms`. Raises RequestError if a quota does not permit it."""
+        if self._quota is not None:
+            self._quota.park(pull.connection)
         pull.is_parked = True
         self._parked += 1
         self._pool.take(pull.size)
@@ -144,6 +160,12 @@ class Arrivals:
         heapq.heappush(self._times, due_ms)
         if self._timer is None or due_ms < self._timer_at_ms:
             self._set_timer()
+
+    def limit(self, quota: ParkedQuota | None) -> None:
+        """Let `quota` count the parked pulls from now on; None: they are not counted."""
+        if quota is not None:
+            quota.begin_parked({connection: len(pulls) for connection, pulls in self._connections.items()})
+        self._quota = quota
 
     def watch(self, topic: str, watcher: Watcher) -> None:
         """Call `watcher` for every arrival in a topic, in the same iteration, in which it must not put messages."""
@@ -218,6 +240,8 @@ class Arrivals:
         pull.is_parked = False
         self._parked -= 1
         self._pool.release(pull.size)
+        if self._quota is not None:
+            self._quota.unpark(pull.connection)
         if _discard(self._queues, (pull.topic, pull.queue_id), pull):
             self.topics[pull.topic] -= 1
             if not self.topics[pull.topic]:

@@ -49,6 +49,11 @@ class DeliveryCounters:
             row = groups[group] = DeliveryCounts()
         return row
 
+    def bytes(self, topic: str, group: str) -> int:
+        """Return the bytes that a group has received from a topic; 0 if it has received none since either existed."""
+        row = self._topics.get(topic, {}).get(group)
+        return 0 if row is None else row.bytes
+
     def table(self) -> Mapping[str, Mapping[str, DeliveryCounts]]:
         """Return all totals; do not change them."""
         return self._topics

@@ -10,8 +10,8 @@ is counted twice. Source: docs/formats.md, "Limits".
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol
 
 import msgspec
 
@@ -36,6 +36,16 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_consumer_offsets: int = 1_000_000  # each for one group in one queue
     max_client_id_length: int = 1_024  # characters
     max_expression_length: int = 65_536  # characters of a subscription's tags or SQL92
+
+
+class Creations(Protocol):
+    """Counts the topics, or the groups, that accounts have created (`broker/access/created_names.py`)."""
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raise RequestError if the current request may not create these names."""
+
+    def note(self, name: str) -> None:
+        """Count a name that was created by the current request."""
 
 
 class Limit:

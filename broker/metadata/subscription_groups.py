@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.metadata.limits import Limits
+from skylarkmq.broker.metadata.limits import Creations, Limits
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from skylarkmq.protocol.bodies.topic import DataVersion
 from skylarkmq.protocol.codes import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS
@@ -53,6 +53,7 @@ class SubscriptionGroups:
         self._listeners: list[Callable[[], None]] = []
         self._delete_listeners: list[Callable[[str], None]] = []
         self.version = DataVersion()
+        self.creations: Creations | None = None
 
     def __repr__(self) -> str:
         return f"<SubscriptionGroups groups={len(self._groups)} version={self.version.counter}>"
@@ -102,8 +103,7 @@ class SubscriptionGroups:
         self._check_growth(name)
         group = SubscriptionGroupConfig(group_name=name)
         log.info("group created group=%s", name)
-        self._groups[name] = group
-        self._changed()
+        self._put(group)
         return group
 
     def update(self, group: SubscriptionGroupConfig) -> bool:
@@ -112,13 +112,23 @@ class SubscriptionGroups:
             return False
         self._check_growth(group.group_name)
         log.info("group updated %s", group)
-        self._groups[group.group_name] = group
-        self._changed()
+        self._put(group)
         return True
 
     def _check_growth(self, name: str) -> None:
-        if name not in self._groups and len(self._groups) >= self._limit.most:
+        if name in self._groups:
+            return
+        if len(self._groups) >= self._limit.most:
             raise self._limit.refusal(f"group {name} besides {len(self._groups)}")
+        if self.creations is not None:
+            self.creations.check([name])
+
+    def _put(self, group: SubscriptionGroupConfig) -> None:
+        is_new = group.group_name not in self._groups
+        self._groups[group.group_name] = group
+        if is_new and self.creations is not None:
+            self.creations.note(group.group_name)
+        self._changed()
 
     def delete(self, name: str) -> bool:
         """Remove a group and its forbidden topics; False if it did not exist."""

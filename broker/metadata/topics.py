@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.metadata.limits import Limits
+from skylarkmq.broker.metadata.limits import Creations, Limits
 from skylarkmq.protocol.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, Permission, ResponseCode, SystemTopic, is_reserved_topic
 from skylarkmq.protocol.errors import RequestError
@@ -75,6 +75,7 @@ class TopicTable:
         self._delete_listeners: list[Callable[[str], None]] = []
         self._own = {topic.topic_name: topic for topic in _topics_at_start(config)}
         self.version = DataVersion()
+        self.creations: Creations | None = None
 
     def __repr__(self) -> str:
         return f"<TopicTable topics={len(self._topics)} version={self.version.counter}>"
@@ -199,7 +200,7 @@ class TopicTable:
         return [topic for topic in topics if self.update(topic)]
 
     def _check_growth(self, topics: Sequence[TopicConfig]) -> None:
-        """Raise RequestError if these topics, or their queues, would exceed the limits."""
+        """Raise RequestError if these topics, or their queues, would exceed the limits, or the quota of an account."""
         limits, queues, new = self._limits, 0, 0
         for topic in topics:
             known = self._topics.get(topic.topic_name)
@@ -212,6 +213,8 @@ class TopicTable:
             raise limits.topics.refusal(f"{new} more topics than {len(self._topics)}")
         if queues > 0 and self._queues + queues > limits.queues.most:
             raise limits.queues.refusal(f"{queues} more queues than {self._queues}")
+        if new and self.creations is not None:
+            self.creations.check([topic.topic_name for topic in topics if topic.topic_name not in self._topics])
 
     def delete(self, name: str) -> bool:
         """Remove a topic; False if it did not exist."""
@@ -248,6 +251,8 @@ class TopicTable:
         known = self._topics.get(topic.topic_name)
         self._queues += queues_of(topic) - (0 if known is None else queues_of(known))
         self._topics[topic.topic_name] = topic
+        if known is None and self.creations is not None:
+            self.creations.note(topic.topic_name)
         self._changed()
 
     def _changed(self) -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector
 
+from skylarkmq.broker.access.audit import AuditLog
 from skylarkmq.broker.access.plain_acl.control import PlainAclControl
+from skylarkmq.broker.access.quota_refusals import Refusals
+from skylarkmq.broker.access.quotas import Quotas
 from skylarkmq.broker.config.sections import OpsConfig
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.client_calls import ClientCalls
@@ -45,6 +48,7 @@ from skylarkmq.broker.ops.collectors.storage import StorageCollector
 from skylarkmq.broker.ops.collectors.timers import TimerCollector
 from skylarkmq.broker.ops.collectors.topics import TopicCollector
 from skylarkmq.broker.ops.collectors.transactions import TransactionCollector
+from skylarkmq.broker.ops.collectors.usage import AuditCollector, QuotaCollector
 from skylarkmq.broker.ops.health import Check
 from skylarkmq.broker.ops.loop_lag import LoopLag
 from skylarkmq.broker.ops.scrape import Scrape
@@ -97,6 +101,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     plain_acl: PlainAclControl | None  # with aclEnable
     transactions: Transactions
     transaction_checks: TransactionChecks
+    refusals: Refusals
+    quotas: Quotas
+    audit: AuditLog | None
     now_ms: Callable[[], int]
 
 
@@ -138,6 +145,8 @@ def collectors_of(parts: Observed) -> list[Collector]:
         ClientCollector(parts.sessions),
         CallCollector(parts.calls, parts.replies),
         PlainAclCollector(parts.plain_acl),
+        QuotaCollector(parts.quotas, parts.refusals),
+        AuditCollector(parts.audit),
         TopicCollector(parts.topics, parts.groups, parts.store, parts.deliveries, time.monotonic),
         GroupCollector(parts.topics, parts.sessions, parts.offsets, parts.store, parts.now_ms),
     ]

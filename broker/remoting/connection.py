@@ -10,7 +10,8 @@ A peer that does not read its responses is not read from either. If more than `p
 and its received frames are deferred. Both continue when the peer has taken all responses. Other connections are not
 affected. If the unread responses of all peers still reach twice `total_backlog_bytes` in memory, the connection with
 the most unread bytes is closed. A request processor can also pause reads from a connection (`pause_reads`) until the
-selector resumes all paused connections.
+selector resumes all paused connections. The dispatcher holds a connection (`hold`) whose next request has to wait for a
+quota: the rest of its read is deferred in the same way, and served after that time.
 
 Both sides send requests on a connection. Responses to ours are matched by opaque. The peer's oneway requests get no
 response. The meaning of requests is not known here.
@@ -54,7 +55,8 @@ class RequestDispatcher(Protocol):
     """The part of the dispatcher that reads need."""
 
     def dispatch_from(self, connection: "Connection", commands: list[RemotingCommand], at: int) -> int:
-        """Serve the request at `at` and those after it that its processor takes along; return the index of the next."""
+        """Serve the request at `at` and those after it that its processor takes along; return the index of the next,
+        which is `at` if the request has to wait."""
 
     max_wait_s: float
     """Seconds that requests may wait for their read without a check."""
@@ -126,6 +128,8 @@ class Connection(asyncio.BufferedProtocol):
         self._opaque = 0
         self._transport: asyncio.Transport | None = None
         self.paused = False
+        self._hold: asyncio.TimerHandle | None = None  # until a quota permits the first deferred request
+        self._held_since_s = 0.0  # when that request arrived
         self.active_s = self._loop.time()
         self.arrived_s = monotonic()  # arrival of the requests handled now; code that resumes a request restores it
         self.peer = "?"
@@ -146,6 +150,16 @@ class Connection(asyncio.BufferedProtocol):
     def backlog_bytes(self) -> int:
         """Return the bytes that the peer has not taken yet."""
         return self._writer.backlog_bytes
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether the next request waits for a quota."""
+        return self._hold is not None
+
+    @property
+    def output_bytes(self) -> int:
+        """Return all bytes of responses and requests that were written to this connection."""
+        return self._writer.output_bytes
 
     @property
     def unread_bytes(self) -> int:
@@ -214,6 +228,7 @@ class Connection(asyncio.BufferedProtocol):
         """Fail the requests that wait for a response, and release all state."""
         self._transport = None
         self._writer.lost()
+        self._release_hold()
         self._take_deferred()
         self._selector.read_scheduler.forget(self)
         self._selector.partial_frames.forget(self)
@@ -241,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
         at = 0
         while at < len(commands):
             if writer.gathered_bytes + writer.backlog_bytes > limit:
-                self._defer(commands[at:])
+                self.defer(commands[at:])
                 return
             command = commands[at]
             if command.flag & _RESPONSE:
@@ -249,18 +264,44 @@ class Connection(asyncio.BufferedProtocol):
                 at += 1
                 continue
             try:
-                at = dispatch(self, commands, at)
+                served_to = dispatch(self, commands, at)
             except ProtocolError as error:
                 self._decoder.failure = error
                 return
+            if served_to == at:
+                self.defer(commands[at:])
+                return
+            at = served_to
 
-    def _defer(self, commands: list[RemotingCommand]) -> None:
-        """Copy commands and keep them until the peer has read its responses."""
+    def defer(self, commands: list[RemotingCommand]) -> None:
+        """Copy commands and keep them until the peer has read its responses, and no request has to wait for a quota."""
         size = sum(BARE_COMMAND_BYTES + len(command.body) for command in commands)
         self._deferred += [command.detached() for command in commands]
         self._deferred_bytes += size
         self._selector.deferred_bytes += size
         self.pause_for_backlog()
+
+    def hold(self, wait_s: float) -> None:
+        """Pause reads for `wait_s` seconds, and then serve the deferred commands; the caller defers the first one."""
+        if self._transport is None:
+            return
+        if self._hold is None:
+            self._held_since_s = self.arrived_s
+        self._release_hold()
+        self._hold = self._loop.call_later(wait_s, self._end_hold)
+        self.paused = True
+        self._transport.pause_reading()
+
+    def _release_hold(self) -> None:
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            hold.cancel()
+
+    def _end_hold(self) -> None:
+        """Serve the deferred commands, as of the time at which they arrived."""
+        self._hold = None
+        self.arrived_s = self._held_since_s
+        self._resume_deferred()
 
     def _take_deferred(self) -> list[RemotingCommand]:
         deferred, self._deferred = self._deferred, []
@@ -314,8 +355,8 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._resume_deferred)
 
     def _resume_deferred(self) -> None:
-        """Serve the deferred commands, unless the peer has a backlog again."""
-        if not self.paused or self.backlog_bytes or self.closed:
+        """Serve the deferred commands, unless the peer has a backlog again or has to wait for a quota."""
+        if not self.paused or self.backlog_bytes or self.closed or self.is_held:
             return
         self.paused = False
         if deferred := self._take_deferred():

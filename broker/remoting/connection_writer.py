@@ -69,6 +69,7 @@ class ConnectionWriter:
         self._is_full = False  # the socket's send buffer; the loop watches the socket
         self._is_watched = False
         self._thread: asyncio.Future[int] | asyncio.Future[bytes] | None = None  # its job: the first piece
+        self._flushed_bytes = 0  # all output of earlier read batches
         self.gathered_bytes = 0  # written in this read batch, not flushed yet
         self.backlog_bytes = 0  # bytes that the peer has not taken yet
         self.is_closing = False  # no more output is accepted, the remaining output is sent
@@ -76,6 +77,11 @@ class ConnectionWriter:
     def __repr__(self) -> str:
         sizes = f"gathered={self.gathered_bytes} queued={self._queued_bytes} backlog={self.backlog_bytes}"
         return f"<ConnectionWriter {sizes}>"
+
+    @property
+    def output_bytes(self) -> int:
+        """Return all bytes written here, sent or not."""
+        return self._flushed_bytes + self.gathered_bytes
 
     @property
     def has_queued(self) -> bool:
@@ -142,6 +148,7 @@ class ConnectionWriter:
         gathered = self._gathered
         if not gathered:
             return
+        self._flushed_bytes += self.gathered_bytes
         transport = self._transport
         if transport is None or transport.is_closing():
             self._clear_gathered()

@@ -12,6 +12,9 @@ A pool is a budget, not a set of threads (`admission.py`). Requests that arrive 
 deferred for the time that they may wait, and reads from their connection are paused. `reopen` serves them, or a timer
 refuses them.
 
+A guard may raise `MustWait` for a request. Its connection then defers the request and all later ones, and repeats them
+after that time.
+
 Errors become responses only here: `RequestError` gives its own code and remark, any other exception SYSTEM_ERROR and a
 traceback in the log, a code without a processor REQUEST_CODE_NOT_SUPPORTED. A oneway request never gets a response.
 """
@@ -38,6 +41,14 @@ RunProcessor = Callable[[Connection, Sequence[RemotingCommand], int], int]
 log = logging.getLogger(__name__)
 
 
+class MustWait(Exception):
+    """A request may be served in `wait_s` seconds. Until then its connection is not read from."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"wait {wait_s:.3f} s")
+        self.wait_s = wait_s
+
+
 class Guard(Protocol):
     """Decides whether a request may be served, before its processor runs."""
 
@@ -46,13 +57,16 @@ class Guard(Protocol):
         """Return whether runs of fast-path requests are checked; otherwise `admit_run` is not called."""
 
     def admit(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
-        """Return the response to a refused request, or None if the request may be served."""
+        """Return the response to a refused request, or None if the request may be served. Raises MustWait."""
 
     def admit_run(
         self, connection: Connection, commands: Sequence[RemotingCommand], at: int
     ) -> tuple[int, RemotingCommand | None]:
         """Return the index after the last consecutive request from `at` on that may be served in a run, and the
         response to the next one if it is refused. `(at, None)`: the first one needs `admit`."""
+
+    def responded(self, command: RemotingCommand, response: RemotingCommand) -> None:
+        """Record the response to a request that was not served in a run."""
 
 
 _NO_COMMANDS: Final[list[RemotingCommand]] = []
@@ -142,7 +156,8 @@ class Dispatcher:
     def dispatch_from(self, connection: Connection, commands: list[RemotingCommand], at: int) -> int:
         """Serve the request at index `at`, and those after it that its processor takes along; return the next index.
 
-        Raises the errors of `dispatch`.
+        The index is `at` if the request has to wait; its connection is paused (`Connection.hold`). Raises the errors of
+        `dispatch`.
         """
         command = commands[at]
         entry = self._runs.get(command.code)
@@ -159,8 +174,7 @@ class Dispatcher:
         if commands is self._admitted_in:
             is_admitted = at < self._admitted_end
             refusal = self._refusal if at == self._admitted_end else None
-        self.dispatch(connection, command, is_admitted=is_admitted, refusal=refusal)
-        return at + 1
+        return at + self.dispatch(connection, command, is_admitted=is_admitted, refusal=refusal)
 
     def dispatch(
         self,
@@ -169,8 +183,9 @@ class Dispatcher:
         *,
         is_admitted: bool = False,
         refusal: RemotingCommand | None = None,
-    ) -> None:
-        """Serve one request. Raises only ProtocolError, which closes the connection.
+    ) -> bool:
+        """Serve one request and return True, or return False if it has to wait. Raises only ProtocolError, which closes
+        the connection.
 
         If the guard has already decided, `is_admitted` is set, or `refusal` is the response.
         """
@@ -182,27 +197,39 @@ class Dispatcher:
             self._respond(
                 connection, command, RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
             )
-            return
+            return True
         processor, pool = entry
         if pool.pending >= pool.admit_limit and not self._admits(pool, connection, command):
-            return
+            return True
         try:
             if self._guard is not None and not is_admitted:
                 refusal = refusal or self._guard.admit(connection, command)
                 if refusal is not None:
                     self._respond(connection, command, refusal)
-                    return
+                    return True
             result = processor(connection, command)
         except ProtocolError:
             raise
+        except MustWait as held:
+            connection.hold(held.wait_s)
+            return False
         except Exception as error:  # noqa: BLE001 (becomes a response, is logged with its traceback)
             self._respond(connection, command, error_response(command, connection.peer, error))
-            return
-        if result is None:
-            return
+            return True
+        self._take_result(connection, command, pool, result)
+        return True
+
+    def _take_result(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        pool: Pool,
+        result: RemotingCommand | Awaitable[RemotingCommand | None] | None,
+    ) -> None:
+        """Write the response that a processor returned, or wait for it."""
         if isinstance(result, RemotingCommand):
             self._respond(connection, command, result)
-        else:
+        elif result is not None:
             self._await(connection, command, pool, result)
 
     def _serve_guarded_run(
@@ -234,7 +261,8 @@ class Dispatcher:
                 continue
             connection.arrived_s = since_s
             try:
-                self.dispatch(connection, command)
+                if not self.dispatch(connection, command):
+                    connection.defer([command])
             except ProtocolError as error:
                 log.warning("closing connection peer=%s reason=%s", connection.peer, error)
                 connection.close()
@@ -273,6 +301,8 @@ class Dispatcher:
     def _respond(self, connection: Connection, command: RemotingCommand, response: RemotingCommand) -> None:
         connection.respond(command, response)
         self._record_latency(command, response, connection.arrived_s)
+        if self._guard is not None:
+            self._guard.responded(command, response)
 
     def _record_latency(self, command: RemotingCommand, response: RemotingCommand, arrived_s: float) -> None:
         code = command.code if command.code in self._table else UNKNOWN_CODE
@@ -297,6 +327,8 @@ class Dispatcher:
             if response is not None:
                 connection.respond(request, response)
                 self._record_latency(request, response, arrived_s)
+                if self._guard is not None:
+                    self._guard.responded(request, response)
 
         size = memory_of(request)
         pool.take(size)

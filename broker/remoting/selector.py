@@ -53,6 +53,7 @@ class RemotingStatistics(msgspec.Struct, frozen=True):
     closed_unread: int
     protocol_errors: int
     paused: int
+    held: int
     backlog_bytes: int
     received_bytes: int
     sent_bytes: int
@@ -83,6 +84,8 @@ class Selector:
         self._half_unread = config.total_backlog_bytes // 2
         self._half_partial = config.unfinished_frames_bytes // 2
         self._close_listeners: list[Callable[[Connection], None]] = []
+        self.may_open: Callable[[Connection], bool] | None = None
+        """Returns whether a new connection may stay; None: every one may, up to `max_connections`."""
         self._paused_by_broker: set[Connection] = set()
         self._silent: dict[Connection, None] = {}  # accepted, no byte received yet; the oldest first
         self._is_end_due = False  # the batch ends after the poll's reads
@@ -108,7 +111,8 @@ class Selector:
             closed_idle=self.closed_idle,
             closed_unread=self.closed_unread,
             protocol_errors=self.protocol_errors,
-            paused=sum(connection.paused for connection in self.connections),
+            paused=sum(connection.paused and not connection.is_held for connection in self.connections),
+            held=sum(connection.is_held for connection in self.connections),
             backlog_bytes=self.pending_writes.backlog_bytes,
             received_bytes=self.received_bytes,
             sent_bytes=self.pending_writes.sent_bytes,
@@ -129,6 +133,9 @@ class Selector:
         if not self.accepting or (is_full and not self._close_silent()):
             self.refused += 1
             log.warning("connection refused peer=%s limit=%d", connection.peer, self._max_connections)
+            return False
+        if self.may_open is not None and not self.may_open(connection):
+            self.refused += 1
             return False
         self.accepted += 1
         self.connections.add(connection)

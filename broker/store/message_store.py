@@ -37,6 +37,7 @@ from skylarkmq.broker.store.log.warm_up import WarmUp
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.files import QueueFiles
 from skylarkmq.broker.store.queue.offset_by_time import Boundary
+from skylarkmq.broker.store.queue.stored_bytes import StoredBytes
 from skylarkmq.broker.store.queue.table import QueueTable
 from skylarkmq.broker.store.read.property_filters import PropertyTest, Wanted
 from skylarkmq.broker.store.read.queue_reads import GetResult, ReadAhead
@@ -123,6 +124,7 @@ class MessageStore:
             self._index = IndexFeed.of(config, self._log, disk, now_ms, steady_ms, self._helper)
         self._key_query = KeyQuery(self._index, self._reader, config.max_msgs_num_batch)
         self._deleted = DeletedTopics(root, disk, self._helper)
+        self._stored_bytes = StoredBytes(self._queues, lambda: self.min_physical_offset, self._helper)
         self._removal = Removal(config, self._helper)
         self._queue_cleaner = QueueCleaner(config, self._queues, self._queue_files, self._helper, self._reader)
         followers: list[Follower] = [self._queue_cleaner, self._deleted]
@@ -496,11 +498,16 @@ class MessageStore:
             self._checked_at = now_ms // _LOST_BYTES_CHECK_MS
             self._log.files.check_for_lost_bytes()
         self._cleaner.step(now_ms, self.disk_usage, lambda: self._durability.deletable_offset)
+        self._stored_bytes.step(now_ms)
 
     def traffic(self) -> Mapping[str, TopicTraffic]:
         """Return the traffic of each topic that has queues; read-only."""
         self._reput.writes.note_units()
         return self._queues.traffic
+
+    def stored_bytes(self, topic: str) -> int | None:
+        """Return the bytes of the records in a topic's queues; None until they are counted, within seconds."""
+        return self._stored_bytes.of(topic)
 
     def messages_into(self, topics: Iterable[str]) -> int:
         """Return how many messages these topics received since the start. Queues of other topics are not read."""

@@ -23,6 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
@@ -107,6 +108,7 @@ class SendSide:
             lambda group: False,
             lambda: "0" * 32,
             now_ms,
+            Refusals(),
         )
         self.checks, self.messages, self.responses = production.checks, production.messages, production.responses
         self.sends = production.sends

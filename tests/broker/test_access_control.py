@@ -275,8 +275,8 @@ def test_metrics_auth_without_accounts_stops_the_start(tmp_path: Path) -> None:
 async def test_the_gate_of_an_open_broker_checks_no_data(tmp_path: Path) -> None:
     """Only the networks of administrators apply: runs of sends and pulls cost nothing."""
     async with started(broker_config(tmp_path, {})) as broker:
-        assert broker.access.gate is not None
-        assert not broker.access.gate.checks_data
+        assert broker.server.dispatcher.guard is not None
+        assert not broker.server.dispatcher.guard.checks_data
         await until(lambda: broker.registrar.registered)
 
 

@@ -70,6 +70,7 @@ class RequestCollector:
     def _connections(self) -> Steps:
         now = self._server.selector.statistics()
         yield Value("skylark_connections", (), now.connections)
+        yield Value("skylark_connections_held", (), now.held)
         yield Value("skylark_connections_paused", (), now.paused)
         yield Value("skylark_connections_accepted_total", (), now.accepted)
         yield Value("skylark_connections_refused_total", (), now.refused)

@@ -9,6 +9,7 @@ Source: docs/formats.md, "Topics".
 """
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import Final
@@ -16,6 +17,7 @@ from typing import Final
 from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.processors.send.retention import ATTRIBUTE as RETENTION_BYTES
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
 from skylarkmq.broker.store.message_store import MessageStore
@@ -207,12 +209,14 @@ def changed_attributes(current: Mapping[str, str], changes: str | None) -> dict[
     attributes = dict(current)
     for change in filter(None, (part.strip() for part in (changes or "").split(","))):
         name, _, value = change[1:].partition("=")
-        if name.strip() != MESSAGE_TYPE or change[0] not in SIGNS:
+        name = name.strip()
+        parse = ATTRIBUTES.get(name)
+        if parse is None or change[0] not in SIGNS:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"unsupported key: {change.lstrip('+-').partition('=')[0]}")
         if change[0] == "-":
-            attributes.pop(MESSAGE_TYPE, None)
+            attributes.pop(name, None)
         else:
-            attributes[MESSAGE_TYPE] = _message_type(value.strip())
+            attributes[name] = parse(value.strip())
     return attributes
 
 
@@ -223,6 +227,16 @@ def _message_type(value: str) -> str:
         remark = f"value of {MESSAGE_TYPE} is not one of {', '.join(sorted(MESSAGE_TYPES))}: {value}"
         raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
     return value
+
+
+def _retained_bytes(value: str) -> str:
+    if not re.fullmatch("[0-9]{1,19}", value) or not 0 < int(value) < 2**63:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"value of {RETENTION_BYTES} is not in range(1, {2**63 - 1})")
+    return str(int(value))
+
+
+ATTRIBUTES: Final = {MESSAGE_TYPE: _message_type, RETENTION_BYTES: _retained_bytes}
+"""The attributes of topics, and the functions that check a value. `retention.bytes` is ours."""
 
 
 def _filter_type(text: str | None) -> TopicFilterType:

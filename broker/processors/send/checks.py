@@ -18,6 +18,7 @@ import msgspec
 
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import UNIT, UNIT_SUB, TopicTable
+from skylarkmq.broker.processors.send.retention import ATTRIBUTE, TopicRetention
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.bodies.enums import TopicFilterType
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
@@ -55,8 +56,10 @@ class SendChecks:
         groups: SubscriptionGroups,
         is_orderly: Callable[[str], bool],
         now_ms: Callable[[], int],
+        retention: TopicRetention,
     ) -> None:
         self._config = config
+        self._retention = retention
         self._find = topics.find
         self._topics = topics
         self._groups = groups
@@ -92,6 +95,7 @@ class SendChecks:
             raise RequestError(ResponseCode.INVALID_PARAMETER, remark)
         if name[0] == "%" and name.startswith(RETRY_PREFIX) and not is_true(header.batch):
             return self._retry_topic(command, header, topic)
+        self._retention.check(topic)
         if self._needs_no_checks(topic):
             self.queues[intern(name)] = max(topic.write_queue_nums, topic.read_queue_nums)
         return topic
@@ -99,7 +103,8 @@ class SendChecks:
     def _needs_no_checks(self, topic: TopicConfig) -> bool:
         """Return whether every send to this topic with an explicit queue passes all checks until the topics change."""
         is_single = topic.topic_filter_type is TopicFilterType.SINGLE_TAG
-        return is_single and not topic.order and topic.topic_name[0] != "%"
+        is_unlimited = ATTRIBUTE not in topic.attributes
+        return is_single and is_unlimited and not topic.order and topic.topic_name[0] != "%"
 
     def _check_start_time(self) -> None:
         if self._now_ms() < self._start_accept_ms:

@@ -214,6 +214,18 @@ class ConsumeQueue(QueueTail):
         units = self._files.read_nowait(path, in_file, filed * UNIT_SIZE, reads)
         return units if filed == count else units + self._in_memory(self.written, count - filed)
 
+    def written_segments(self) -> list[tuple[str, int]]:
+        """Return the path of each segment, and how many of its bytes contain units."""
+        size, end = self._files.file_size, self.written * UNIT_SIZE
+        if self.first_start < 0:
+            return []
+        starts = range(self.first_start, self.last_start + 1, size)
+        return [(self._segment(start), min(end - start, size)) for start in starts if start < end]
+
+    def unwritten_units(self) -> bytes:
+        """Return all units that are visible and not yet in a file."""
+        return self._in_memory(self.written, self.end - self.written)
+
     def _readable(self, offset: int, count: int) -> int:
         per_file = self._files.file_size // UNIT_SIZE
         return min(count, per_file - offset % per_file, self.end - offset)

@@ -23,6 +23,11 @@ class CountingGuard:
     def __init__(self) -> None:
         self.admitted: list[int] = []
         self.refused: list[int] = []
+        self.responded_to: list[int] = []
+
+    def responded(self, command: RemotingCommand, response: RemotingCommand) -> None:
+        assert response.opaque == command.opaque
+        self.responded_to.append(command.opaque)
 
     def admit(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         if bytes(command.body) == BAD:

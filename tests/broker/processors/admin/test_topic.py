@@ -108,6 +108,9 @@ async def test_a_request_that_changes_nothing_is_served_at_once(admin: Admin) ->
         ({"topic": "C"}, 29, "The topic[C] is conflict with system topic."),
         ({"attributes": "+message.type=MIXED"}, 29, "MIXED message type is not supported."),
         ({"attributes": "+queue.type=BatchCQ"}, 1, "unsupported key: queue.type"),
+        ({"attributes": "+retention.bytes=0"}, 1, f"value of retention.bytes is not in range(1, {2**63 - 1})"),
+        ({"attributes": f"+retention.bytes={2**63}"}, 1, f"value of retention.bytes is not in range(1, {2**63 - 1})"),
+        ({"attributes": "+retention.bytes=1k"}, 1, f"value of retention.bytes is not in range(1, {2**63 - 1})"),
     ],
 )
 async def test_an_invalid_topic_is_refused(admin: Admin, fields: dict[str, Any], code: int, remark: str) -> None:
@@ -123,6 +126,10 @@ def test_attributes_change_one_by_one() -> None:
     assert changed_attributes({}, None) == changed_attributes({}, "") == {}
     assert changed_attributes({"message.type": "FIFO"}, None) == {"message.type": "FIFO"}
     assert changed_attributes({}, "+message.type=DELAY, +message.type=FIFO") == {"message.type": "FIFO"}
+    assert changed_attributes({}, f"+retention.bytes={2**63 - 1}") == {"retention.bytes": str(2**63 - 1)}
+    assert changed_attributes({"retention.bytes": "7"}, "+message.type=FIFO,-retention.bytes") == {
+        "message.type": "FIFO"
+    }
     assert changed_attributes({"message.type": "FIFO"}, "-message.type") == {}
     for wrong in ("message.type=FIFO", "+message.type=ANY", "+message.type"):
         with pytest.raises(RequestError):

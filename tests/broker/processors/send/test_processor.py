@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
@@ -88,6 +89,7 @@ class Sends:
             self.orderly.__contains__,
             lambda: "MADE",
             lambda: NOW,
+            Refusals(),
         )
         self.processor, self.messages = production.sends, production.messages
         self.dispatcher = Dispatcher()
@@ -591,3 +593,41 @@ async def test_a_pool_without_buffers_refuses_at_once(tmp_path: Path) -> None:
     remark = "[REJECTREQUEST]system busy, start flow control for a while"
     assert (busy.code, busy.remark) == (ResponseCode.SYSTEM_BUSY, remark)
     sends.store.close()
+
+
+async def test_a_topic_that_stores_its_limit_refuses_sends(sends: Sends) -> None:
+    """One byte below the limit a send is stored, at the limit it is refused with 14; other topics are not affected;
+    without the attribute the topic accepts sends again."""
+
+    def limit(most: int) -> None:
+        sends.topics.update(TopicConfig("T", 4, 4, attributes={"retention.bytes": str(most)}))
+
+    def stored() -> int:
+        counted: list[int] = []
+        now_ms = NOW
+        while not counted:
+            now_ms += 1_000
+            sends.store.step(now_ms)
+            counted += filter(None, [sends.store.stored_bytes("T")])
+        return counted[0]
+
+    for _ in range(3):
+        assert sends.ask(queue_id=1).code == 0
+    assert sends.store.stored_bytes("T") is None
+    size = stored()
+    limit(size + 1)
+    assert sends.ask(queue_id=2).code == 0
+    refused = sends.ask(queue_id=2)
+    total = size // 3 * 4
+    assert (refused.code, refused.remark) == (
+        14,
+        f"service not available now, topic[T] stores {total} bytes, retention.bytes={size + 1}",
+    )
+    assert sends.ask(topic="Other").code == 0
+    assert sends.store.stored_bytes("T") == total
+    limit(total)
+    assert sends.ask().code == 14
+    limit(total + 1)
+    assert sends.ask().code == 0
+    sends.topics.update(TopicConfig("T", 4, 4))
+    assert sends.ask().code == 0

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.delivery import request_reply as delivery_replies
 from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.delivery.deferral import Deferral
@@ -52,6 +53,7 @@ class Replying(BrokerParts):
             lambda _group: False,
             lambda: "MADE",
             self.clock,
+            Refusals(),
         )
         self.replies = Replies(self.sessions, ClientCalls(), "10.0.0.1:10911", self.clock)
         puts = InternalPuts(self.store)
