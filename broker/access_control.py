@@ -1,10 +1,11 @@
 """The access control of a daemon, wired from its configuration: the gates, and the processors that manage accounts."""
 
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from skylarkmq.broker.access.accounts import Accounts, AccountsFile, AnyOf, own_credentials, table_of
+from skylarkmq.broker.access.accounts import Accounts, AccountsFile, AnyOf, Passwords, own_credentials, table_of
 from skylarkmq.broker.access.address_ranges import is_loopback
 from skylarkmq.broker.access.auth.control import AuthControl
 from skylarkmq.broker.access.auth.migration import migrate, plain_accounts
@@ -26,7 +27,7 @@ from skylarkmq.broker.background_delivery import Kept
 from skylarkmq.broker.config.derived import address_text
 from skylarkmq.broker.config.sections import DaemonConfig, NamesrvDaemonConfig, OpsConfig
 from skylarkmq.broker.errors import StartError
-from skylarkmq.broker.ops.page_auth import Passwords
+from skylarkmq.broker.ops.page_auth import PageAccounts
 from skylarkmq.broker.processors.admin.acl import AclProcessor, Broker
 from skylarkmq.broker.usage_control import UsageControl
 from skylarkmq.broker.wiring import Serves
@@ -39,8 +40,8 @@ class AccessControl:
     settings that contradict each other.
 
     `new_gate` and `namesrv_gate` decide about their requests. `usage` has the quotas and the audit log. `signer` signs
-    the broker's own requests to name servers; None: they are not signed. `page_passwords` are those of the metrics
-    page; None: it needs none. `plain_acl`: the access control of RocketMQ 4.9; None: it is off. `saved` waits until a
+    the broker's own requests to name servers; None: they are not signed. `page_accounts` may read the metrics page;
+    None: it needs no account. `plain_acl`: the access control of RocketMQ 4.9; None: it is off. `saved` waits until a
     file of `kept` contains every change.
     """
 
@@ -50,7 +51,7 @@ class AccessControl:
         self._saved = saved
         self._kept: list[Kept] = []
         self._processors: list[tuple[str, Serves]] = []
-        self._pages: list[Accounts] = []
+        self._pages: list[Passwords] = []
         accounts_file = None if security.accounts_file is None else AccountsFile(security.accounts_file)
         certificates = CertificateAccounts(security.tls_auth_mapping)
         self.usage = UsageControl(config.quotas, config.audit)
@@ -85,7 +86,7 @@ class AccessControl:
             listeners.append(Listener("name_server", config.namesrv.bind_address, needs_account=security.namesrv_auth))
         self.exposure = Exposure(tls, *listeners)
         pages = [*self._pages, *(() if accounts_file is None else (accounts_file,))]
-        self.page_passwords = page_passwords(config.ops, AnyOf(pages) if pages else None)
+        self.page_accounts = page_accounts(config.ops, pages, certificates)
 
     def __repr__(self) -> str:
         return f"<AccessControl {self._broker_control!r} {self.usage!r}>"
@@ -166,14 +167,19 @@ def initial_users(config: AccessConfig) -> list[User]:
     return [User(one.access_key, one.secret_key, UserType.SUPER) for one in credentials if one is not None]
 
 
-def page_passwords(ops: OpsConfig, accounts: Passwords | None) -> Passwords | None:
-    """Return the passwords that the metrics page needs; None if it needs none. Raises StartError if there are none."""
+def page_accounts(
+    ops: OpsConfig, sources: Sequence[Passwords], certificates: CertificateAccounts
+) -> PageAccounts | None:
+    """Return the accounts that may read the metrics page; None if it needs none. Raises StartError if there are
+    none."""
     is_needed = ops.metrics_auth
     if is_needed is None:
-        is_needed = accounts is not None and not is_loopback(ops.host)
-    if is_needed and accounts is None:
+        is_needed = bool(sources) and not is_loopback(ops.host)
+    if not is_needed:
+        return None
+    if not sources:
         raise StartError("metricsAuth=true: expected with accountsFile or access control")
-    return accounts if is_needed else None
+    return PageAccounts(sources, certificates)
 
 
 def stand_alone_gate(config: NamesrvDaemonConfig) -> Gate:

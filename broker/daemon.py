@@ -118,7 +118,9 @@ class Broker(Parts):
             if config.ops.port:
                 page = self.metrics_page()
                 health = HealthServer(
-                    config.ops.host, config.ops.port, self.checks(), page, passwords=self.access.page_passwords
+                    *(config.ops.host, config.ops.port, self.checks(), page),
+                    permitted=self.access.page_accounts,
+                    tls=self.tls if config.ops.metrics_tls else None,
                 )
                 await start_health(health, running)
             self.usage.start()

@@ -29,17 +29,21 @@ MAX_FILE_BYTES: Final = 16 << 20
 log = logging.getLogger(__name__)
 
 
-class Accounts(Protocol):
-    """A set of accounts. The methods take the same steps for an unknown account and for a wrong secret."""
+class Passwords(Protocol):
+    """Accounts with passwords, which are their secrets."""
 
     def is_known(self, account: str) -> bool:
         """Return whether the account exists."""
 
-    def has_signed(self, signed: Signed, body: bytes | memoryview) -> bool:
-        """Return whether a request has the signature of its account."""
-
     def password_matches(self, account: str, password: str) -> bool:
-        """Return whether this is the account's secret."""
+        """Return whether this is the account's secret. Takes the same steps for an unknown account."""
+
+
+class Accounts(Passwords, Protocol):
+    """Accounts that sign requests."""
+
+    def has_signed(self, signed: Signed, body: bytes | memoryview) -> bool:
+        """Return whether a request has the signature of its account. Takes the same steps for an unknown account."""
 
 
 class Account(msgspec.Struct, frozen=True, rename="camel"):

@@ -36,7 +36,10 @@ class CertificateAccounts:
 
     def account_of(self, connection: Certified) -> str | None:
         """Return the account of a connection; None without a verified certificate that has one."""
-        subject = connection.certificate_subject
+        return self.account_with(connection.certificate_subject)
+
+    def account_with(self, subject: str | None) -> str | None:
+        """Return the account of a certificate with this subject; None if there is none."""
         return None if subject is None else self._accounts.get(subject)
 
 

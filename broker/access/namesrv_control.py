@@ -2,9 +2,9 @@
 
 Requests that only read, such as GET_ROUTEINFO_BY_TOPIC (105), are open to every caller. With `namesrvAuth` all others
 need a verified account: the registration of brokers (103, 104, 322, 904), key-values (100, 102) and settings (318)
-among them. An account is proven by the signature of the request or by the client certificate of its connection. Without
-`namesrvAuth` an account is verified if there is one, since `adminAllowedNetworks` permits it more, and no account is
-needed.
+among them. An account is proven by the signature of the request or, if it is not signed, by the client certificate of
+its connection. Without `namesrvAuth` no account is needed; one that is verified may change the cluster from outside
+`adminAllowedNetworks`.
 
 The accounts are those of `accountsFile`, and for the name server in a broker's process also the broker's own and those
 of its access control, which then also checks permissions.
@@ -23,7 +23,7 @@ from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
-from skylarkmq.protocol.signature import LAST_4X_VERSION, Signed, signed_parts
+from skylarkmq.protocol.signature import Signed, signed_parts
 
 LOG_INTERVAL_S: Final = 1.0
 
@@ -60,13 +60,13 @@ class NamesrvControl:
         required."""
         if not requirement.changes:
             return ANONYMOUS
-        account = self._certificates.account_of(connection)
+        signed = signed_parts(command)
+        account = self._certificates.account_of(connection) if signed is None else None
+        if signed is not None and self._accounts.has_signed(signed, command.body):
+            return Caller(signed.access_key, Proof.SIGNATURE, is_admin=True)
         suffices = not self._is_required and self._broker_control is None
         if account is not None and (suffices or self._accounts.is_known(account)):
             return Caller(account, Proof.CERTIFICATE, is_admin=True)
-        signed = signed_parts(command, is_unique_key_query_signed=command.version > LAST_4X_VERSION)
-        if signed is not None and self._accounts.has_signed(signed, command.body):
-            return Caller(signed.access_key, Proof.SIGNATURE, is_admin=True)
         if self._broker_control is not None and (account is not None or signed is not None):
             return self._checked_by_broker(self._broker_control, connection, command, requirement)
         if not self._is_required:

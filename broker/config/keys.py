@@ -313,6 +313,7 @@ OPS: Final = section(
 METRICS: Final = section(
     "ops",
     ("metricsAuth", "metrics_auth", optional(FLAG)),  # ours
+    ("metricsTls", "metrics_tls", FLAG),  # ours
     ("metricsExporterType", "metrics_exporter_type", choice("PROM", "DISABLE", "OTLP_GRPC", "LOG")),
     ("metricsLabel", "metrics_label", LABELS),
     ("metricsOtelCardinalityLimit", "metrics_otel_cardinality_limit", COUNT),

@@ -43,7 +43,7 @@ FILE_SIZES: Final = (
 
 PROTECTION: Final = (
     *("namesrvAuth", "accountsFile", "tlsAuthMapping", "adminAllowedNetworks", "strictSecretFiles"),
-    "metricsAuth",
+    *("metricsAuth", "metricsTls"),
 )
 
 DEFAULT: Final = ADDRESSES + PATHS + FILE_SIZES + PROTECTION

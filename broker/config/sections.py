@@ -140,6 +140,7 @@ class OpsConfig(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     port: int = 5557  # 0: off, the default of `mqnamesrv`, since several may run on a machine
     metrics_auth: bool | None = None  # /metrics needs an account (ours); default: if there are some, except on loopback
+    metrics_tls: bool = False  # the pages use TLS, with the certificate of the broker's ports (ours)
     metrics_exporter_type: str = "PROM"  # DISABLE turns /metrics off; RocketMQ's other values have the effect of PROM
     metrics_label: str = ""  # additional labels of native metrics, name:value,name:value
     metrics_otel_cardinality_limit: int = 50_000  # series per metric; the rest are aggregated into one overflow series
@@ -232,6 +233,8 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
     check_own_registration(config)
     check_access(config.access)
     check_protection(config.security, config.tls, has_name_server=config.namesrv is not None)
+    if config.ops.metrics_tls and config.tls.mode is TlsMode.DISABLED:
+        raise StartError("metricsTls=true: expected with tls.server.mode=permissive or enforcing")
     return loaded_of(config, BROKER_KEYS, settled)
 
 

@@ -8,7 +8,7 @@
 The pages run in the daemon's event loop. uvicorn serves them on a socket that is bound here, so that a port in use is
 reported before anything else starts. A check is a callable that returns None if it passes, or the reason why not.
 `metrics_page.py` produces /metrics, and `page_auth.py` restricts it to accounts. The other pages stay open: probes of
-supervisors have no account.
+supervisors have no account. With TLS the pages use the certificate of the broker's ports (`secured_pages.py`).
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import uvicorn
@@ -30,7 +30,9 @@ from starlette.types import ASGIApp
 
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.ops.http_connections import REQUEST_S, bounded_protocol
-from skylarkmq.broker.ops.page_auth import Passwords, protected
+from skylarkmq.broker.ops.page_auth import PageAccounts, protected
+from skylarkmq.broker.ops.secured_pages import secured_protocol
+from skylarkmq.broker.remoting.tls import ServerTls
 
 PASSED: Final = "ok"
 BACKLOG: Final = 128
@@ -58,13 +60,15 @@ class HealthServer:
         checks: Mapping[str, Check],
         metrics: ASGIApp | None = None,
         request_s: float = REQUEST_S,
-        passwords: Passwords | None = None,
+        permitted: PageAccounts | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
+        self._tls = tls
         self._request_s = request_s
         self._host = host
         self._port = port
         self._checks = checks
-        self._metrics = metrics if metrics is None or passwords is None else protected(metrics, passwords)
+        self._metrics = metrics if metrics is None or permitted is None else protected(metrics, permitted)
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -80,10 +84,13 @@ class HealthServer:
         bind."""
         listener = listening_socket(self._host, self._port)
         self._port = listener.getsockname()[1]
+        protocol: Any = bounded_protocol(request_s=self._request_s)
+        if self._tls is not None:
+            protocol = secured_protocol(protocol, self._tls)
         self._server = _Server(
             uvicorn.Config(
                 application(self._checks, self._metrics),
-                http=bounded_protocol(request_s=self._request_s),
+                http=protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -95,7 +102,7 @@ class HealthServer:
             )
         )
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]), name="health pages")
-        log.info("health pages host=%s port=%d", self._host, self._port)
+        log.info("health pages host=%s port=%d tls=%s", self._host, self._port, self._tls is not None)
         return self._port
 
     async def stop(self) -> None:

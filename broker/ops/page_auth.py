@@ -1,21 +1,27 @@
-"""Accounts of pages: HTTP's Basic authentication with the accounts of the daemon.
+"""Accounts of pages: HTTP's Basic authentication with the accounts of the daemon, or client certificates.
 
 A request without an account, with an unknown one or with a wrong password gets the same response: 401 with
-`WWW-Authenticate`. Passwords are compared in constant time. Failures are logged, at most once per second.
+`WWW-Authenticate`. Passwords are compared in constant time. Failures are logged, at most once per second. A client
+certificate that belongs to an account (`tlsAuthMapping`) needs no password.
 """
 
 import base64
 import binascii
 import logging
 import time
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
 from starlette.authentication import AuthCredentials, AuthenticationBackend, AuthenticationError, SimpleUser
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp
+
+from skylarkmq.broker.access.accounts import Passwords
+from skylarkmq.broker.access.certificates import CertificateAccounts
+from skylarkmq.broker.ops.secured_pages import CERTIFICATE_SUBJECT
 
 SCHEME: Final = "basic"
 CHALLENGE: Final = 'Basic realm="skylark", charset="UTF-8"'
@@ -24,27 +30,30 @@ LOG_INTERVAL_S: Final = 1.0
 log = logging.getLogger(__name__)
 
 
-class Passwords(Protocol):
-    """The accounts of the daemon."""
+class PageAccounts(NamedTuple):
+    """The accounts that may read a page, with passwords and with client certificates."""
 
-    def password_matches(self, account: str, password: str) -> bool:
-        """Return whether this is the account's password, in a time that does not depend on the difference."""
+    sources: Sequence[Passwords]
+    certificates: CertificateAccounts
 
 
 class BasicAuthentication(AuthenticationBackend):
-    """Authenticates requests by the header Authorization."""
+    """Authenticates requests by the client certificate, or by the header Authorization."""
 
-    def __init__(self, passwords: Passwords) -> None:
-        self._passwords = passwords
+    def __init__(self, permitted: PageAccounts) -> None:
+        self._sources, self._certificates = permitted
         self._next_log_s = 0.0
 
     def __repr__(self) -> str:
-        return f"<BasicAuthentication {self._passwords!r}>"
+        return f"<BasicAuthentication {self._sources!r} {self._certificates!r}>"
 
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, SimpleUser]:
         """Return the account of a request. Raises AuthenticationError without one."""
+        certified = self._certificates.account_with(conn.scope.get(CERTIFICATE_SUBJECT))
+        if certified is not None and any(source.is_known(certified) for source in self._sources):
+            return AuthCredentials(("authenticated",)), SimpleUser(certified)
         account, password = credentials_in(conn.headers.get("authorization", ""))
-        if not self._passwords.password_matches(account, password):
+        if not any(source.password_matches(account, password) for source in self._sources):
             self._log_refusal(conn, account)
             raise AuthenticationError("an account is needed")
         return AuthCredentials(("authenticated",)), SimpleUser(account)
@@ -70,9 +79,9 @@ def credentials_in(header: str) -> tuple[str, str]:
     return account, password
 
 
-def protected(page: ASGIApp, passwords: Passwords) -> ASGIApp:
+def protected(page: ASGIApp, permitted: PageAccounts) -> ASGIApp:
     """Return a page that only requests with an account reach."""
-    return AuthenticationMiddleware(page, backend=BasicAuthentication(passwords), on_error=_refused)
+    return AuthenticationMiddleware(page, backend=BasicAuthentication(permitted), on_error=_refused)
 
 
 def _refused(_connection: HTTPConnection, error: AuthenticationError) -> Response:

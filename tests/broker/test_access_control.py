@@ -263,7 +263,7 @@ def test_the_default_of_metrics_auth(
     settings: dict[str, object] = {"metricsPromExporterHost": host}
     settings |= {"accountsFile": accounts_file(tmp_path)} if has_accounts else {}
     settings |= {} if setting is None else {"metricsAuth": setting}
-    assert (access_control(broker_config(tmp_path, settings)).page_passwords is not None) is expected
+    assert (access_control(broker_config(tmp_path, settings)).page_accounts is not None) is expected
 
 
 def test_metrics_auth_without_accounts_stops_the_start(tmp_path: Path) -> None:
@@ -326,3 +326,12 @@ async def test_an_administrator_of_4_9_changes_the_embedded_name_server(tmp_path
             command = RemotingCommand(code=PUT_KV, ext=dict(KV))
             Signer("broker-a", SECRET).sign(command)
             assert (await peer.call(PUT_KV, command.ext)).code == 0
+
+
+async def test_access_control_closes_the_broker_to_other_machines(tmp_path: Path) -> None:
+    """The metric is 0 for the broker, and 1 for its name server without namesrvAuth."""
+    config = broker_config(tmp_path, {**plain_acl(tmp_path), "bindAddress": "0.0.0.0", "metricsAuth": "false"})
+    async with started(config):
+        scraped = await scrape(config.ops.port)
+        assert scraped.value("skylark_open_without_account", listener="broker") == 0
+        assert scraped.value("skylark_open_without_account", listener="name_server") == 1

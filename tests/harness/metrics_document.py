@@ -37,6 +37,7 @@ broker's address.
 |---|---|---|
 | metricsExporterType | PROM | DISABLE removes the page; OTLP_GRPC and LOG are accepted and have the effect of PROM |
 | metricsAuth | – | the page needs an [account](formats.md#accounts); default: if there are some, except on loopback |
+| metricsTls | false | the pages use TLS, with the certificate of the broker's ports |
 | metricsPromExporterPort, metricsPromExporterHost | 5557, as the broker | port 0: no health pages and no metrics |
 | metricsLabel | | labels for all native and `skylark_` metrics: `zone:a,rack:7` |
 | metricsOtelCardinalityLimit | 50000 | maximum number of series per metric |

@@ -8,8 +8,9 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from skylarkmq.broker.access.accounts import Account, AccountTable
+from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.ops.health import HealthServer
-from skylarkmq.broker.ops.page_auth import credentials_in
+from skylarkmq.broker.ops.page_auth import PageAccounts, credentials_in
 
 SECRET = "sesame: öffne dich"
 
@@ -34,7 +35,8 @@ def basic(account: str, password: str) -> str:
 async def port() -> AsyncIterator[int]:
     """The port of health pages with a metrics page that needs an account."""
     accounts = AccountTable([Account("prometheus", SECRET), Account("certified")])
-    server = HealthServer("127.0.0.1", 0, {}, PlainTextResponse("up 1\n"), passwords=accounts)
+    permitted = PageAccounts([AccountTable([]), accounts], CertificateAccounts([]))
+    server = HealthServer("127.0.0.1", 0, {}, PlainTextResponse("up 1\n"), permitted=permitted)
     yield await server.start()
     await server.stop()
 
