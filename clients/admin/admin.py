@@ -87,7 +87,7 @@ class Admin(Participant):
         """Return the names of all topics, sorted: also those of retries, dead letters and the system."""
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
         async with self._within(timeout_s, "topics"):
-            body = await self.client.routes.name_servers.ask(code)
+            body = await self.client.routes.name_servers.request(code)
         with reading_response(code, "a name server"):
             return sorted(TopicList.decode(body).topic_list)
 
@@ -117,7 +117,7 @@ class Admin(Participant):
         )
         async with self._within(timeout_s, "create_topic"):
             for address in await self._addresses(brokers):
-                await self.client.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header, topic=topic)
+                await self.client.request(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header, topic=topic)
 
     async def delete_topic(self, topic: str, *, timeout_s: float | None = None) -> None:
         """Delete a topic, with its messages and offsets."""
@@ -125,8 +125,8 @@ class Admin(Participant):
         header = TopicHeader(topic=topic)
         async with self._within(timeout_s, "delete_topic"):
             for address in await self._addresses(None):
-                await self.client.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, header, topic=topic)
-            await self.client.routes.name_servers.ask_each(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+                await self.client.request(address, RequestCode.DELETE_TOPIC_IN_BROKER, header, topic=topic)
+            await self.client.routes.name_servers.request_each(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
     async def queues(self, topic: str, *, timeout_s: float | None = None) -> tuple[MessageQueue, ...]:
         """Return the readable queues of a topic."""
@@ -141,7 +141,7 @@ class Admin(Participant):
         header = TopicHeader(topic=topic)
         async with self._within(timeout_s, "topic_offsets"):
             for address in await self._addresses_of(topic):
-                stats = await self._ask(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
+                stats = await self._request(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
                 table |= stats.offset_table
         return dict(sorted(table.items()))
 
@@ -153,7 +153,7 @@ class Admin(Participant):
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         async with self._within(timeout_s, "groups"):
             for address in await self._addresses(None):
-                table |= (await self._ask(SubscriptionGroupWrapper, address, code)).subscription_group_table
+                table |= (await self._request(SubscriptionGroupWrapper, address, code)).subscription_group_table
         return dict(sorted(table.items()))
 
     async def create_group(
@@ -164,7 +164,7 @@ class Admin(Participant):
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         async with self._within(timeout_s, "create_group"):
             for address in await self._addresses(brokers):
-                await self.client.ask(address, code, body=config.encode())
+                await self.client.request(address, code, body=config.encode())
 
     async def delete_group(self, group: str, *, offsets: bool = True, timeout_s: float | None = None) -> None:
         """Delete a consumer group, and with `offsets` its committed offsets."""
@@ -173,7 +173,7 @@ class Admin(Participant):
         header = DeleteGroupHeader(group_name=group, clean_offset=flag, remove_offset=flag)
         async with self._within(timeout_s, "delete_group"):
             for address in await self._addresses(None):
-                await self.client.ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+                await self.client.request(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     async def members(self, group: str, *, timeout_s: float | None = None) -> ConsumerConnection:
         """Return the members of a group and their subscriptions, from the first broker that has members.
@@ -186,7 +186,7 @@ class Admin(Participant):
         async with self._within(timeout_s, "members"):
             for address in await self._addresses(None):
                 try:
-                    return await self._ask(ConsumerConnection, address, code, header)
+                    return await self._request(ConsumerConnection, address, code, header)
                 except BrokerError as error:
                     failure = error
         raise failure or NoRoute("no broker is registered. Check that one runs, and the name server of its settings.")
@@ -203,7 +203,9 @@ class Admin(Participant):
         header = ConsumeStatsHeader(consumer_group=group, topic=topic)
         async with self._within(timeout_s, "group_offsets"):
             for address in await self._addresses_of(topic):
-                table |= (await self._ask(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)).offset_table
+                table |= (
+                    await self._request(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
+                ).offset_table
         return dict(sorted(table.items()))
 
     async def lag(self, group: str, topic: str, *, timeout_s: float | None = None) -> int:
@@ -234,7 +236,7 @@ class Admin(Participant):
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         async with self._within(timeout_s, "reset_offsets"):
             for address in await self._addresses_of(topic):
-                table |= (await self._ask(ResetOffsets, address, code, header)).offset_table
+                table |= (await self._request(ResetOffsets, address, code, header)).offset_table
         return dict(sorted(table.items()))
 
     # ------------------------------------------------------------------------------------------------------- messages
@@ -265,9 +267,7 @@ class Admin(Participant):
         )
         async with self._within(timeout_s, "messages_of_key"):
             found = [
-                message
-                for address in await self._addresses_of(topic)
-                for message in await self._query(address, header)
+                message for address in await self._addresses_of(topic) for message in await self._query(address, header)
             ]
             return await _inflated(sorted(found, key=lambda message: message.store_timestamp))
 
@@ -279,7 +279,7 @@ class Admin(Participant):
         address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
         code = RequestCode.VIEW_MESSAGE_BY_ID
         async with self._within(timeout_s, "message_of_id"):
-            response = await self.client.ask(address, code, ViewMessageHeader(offset=offset))
+            response = await self.client.request(address, code, ViewMessageHeader(offset=offset))
             with reading_response(code, f"broker {address}"):
                 messages = decode(response.body)
             if not messages:
@@ -319,9 +319,9 @@ class Admin(Participant):
 
     # ------------------------------------------------------------------------------------------------------- requests
 
-    async def _ask(self, kind: type[B], address: str, code: int, header: Header | None = None) -> B:
+    async def _request(self, kind: type[B], address: str, code: int, header: Header | None = None) -> B:
         """Return the body of a broker's response. BrokerError, InvalidResponse, or an error of the transport."""
-        response = await self.client.ask(address, code, header, topic=getattr(header, "topic", None))
+        response = await self.client.request(address, code, header, topic=getattr(header, "topic", None))
         with reading_response(code, f"broker {address}"):
             return kind.decode(response.body)
 
@@ -329,7 +329,7 @@ class Admin(Participant):
         """Return the messages of one broker with this key; the broker itself compares only hashes of keys."""
         topic, key = header.topic, header.key
         try:
-            response = await self.client.ask(address, RequestCode.QUERY_MESSAGE, header, topic=topic)
+            response = await self.client.request(address, RequestCode.QUERY_MESSAGE, header, topic=topic)
         except BrokerError as error:
             if error.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
@@ -339,7 +339,7 @@ class Admin(Participant):
         return [m for m in messages if key in m.keys or key == m.properties.get(_UNIQUE)]
 
     async def _cluster(self) -> ClusterInfo:
-        return checked_cluster(await self.client.routes.name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return checked_cluster(await self.client.routes.name_servers.request(RequestCode.GET_BROKER_CLUSTER_INFO))
 
     async def _masters(self) -> dict[str, str]:
         table = (await self._cluster()).broker_addr_table

@@ -7,7 +7,7 @@ The first request of a broker connection is a heartbeat that names all groups of
 `heartbeat_s`, and sent at once when a group joins or changes its subscriptions. If a broker does not respond to a
 heartbeat, the client closes the connection, so that no request waits for it.
 
-`Client.ask` raises BrokerError for responses other than SUCCESS.
+`Client.request` raises BrokerError for responses other than SUCCESS.
 """
 
 import asyncio
@@ -157,7 +157,7 @@ class Client:
 
     # ------------------------------------------------------------------------------------------------------ requests
 
-    async def ask(
+    async def request(
         self,
         address: str,
         code: int,
@@ -224,7 +224,7 @@ class Client:
 
     async def _unregister_at(self, address: str, header: UnregisterClientHeader) -> None:
         try:
-            await self.ask(address, RequestCode.UNREGISTER_CLIENT, header)
+            await self.request(address, RequestCode.UNREGISTER_CLIENT, header)
         except ClientError as error:
             log.info("client not unregistered, the broker will detect the closed connection error=%s", error)
 

@@ -1,6 +1,6 @@
 """One connection to one address: many requests in flight, responses in any order.
 
-    invoke / ask -> _outgoing    -> one write per event-loop iteration (or at once when FLUSH_BYTES are queued)
+    invoke / submit -> _outgoing -> one write per event-loop iteration (or at once when FLUSH_BYTES are queued)
     data_received   -> CommandDecoder -> every frame of the read -> future of its opaque, or handler of its code
 
 `_pending` maps the opaque of a request to the receiver of its response, mostly a future, and its deadline. No timer
@@ -11,7 +11,7 @@ Each read has a `bytes` object of its own, and so do the joined frames of the de
 valid as long as they are referenced.
 
 Back-pressure: `ready()` waits while the transport has more than its high-water mark to write, or while `max_in_flight`
-requests have no response. `ask` itself never waits.
+requests have no response. `submit` itself never waits.
 
 Requests use JSON until the peer announces a more compact dialect (`dialect`). Code that submits encoded frames reads
 the attribute.
@@ -153,7 +153,7 @@ class Connection(asyncio.Protocol):
             await self._ready_within(timeout_s)
         opaque = self.next_opaque()
         future: asyncio.Future[RemotingCommand] = loop.create_future()
-        self.ask(opaque, frame(opaque), deadline_s, future)
+        self.submit(opaque, frame(opaque), deadline_s, future)
         try:
             return await future
         except RequestTimeout as error:
@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
         self._opaque = opaque = (self._opaque + 1) & 0x7FFF_FFFF
         return opaque
 
-    def ask(self, opaque: int, frame: bytes, deadline_s: float, reply: Reply) -> None:
+    def submit(self, opaque: int, frame: bytes, deadline_s: float, reply: Reply) -> None:
         """Send an encoded request at the end of this event-loop iteration; `reply` receives the response or an error.
 
         `deadline_s` is in the loop's time. Does not wait: see `ready`. ConnectionLost if the connection has ended.

@@ -70,7 +70,7 @@ class NameServers:
         assert failure is not None
         raise failure
 
-    async def ask(self, code: int, header: Header | None = None, topic: str | None = None) -> bytes:
+    async def request(self, code: int, header: Header | None = None, topic: str | None = None) -> bytes:
         """Return the body of a successful response. BrokerError, or the last error of the transport."""
         failure: ClientError | None = None
         for _ in self.addresses:
@@ -88,7 +88,7 @@ class NameServers:
         assert failure is not None
         raise failure
 
-    async def ask_each(self, code: int, header: Header) -> None:
+    async def request_each(self, code: int, header: Header) -> None:
         """Send a request to all name servers. The first error is raised after all requests."""
         failures: list[ClientError] = []
         for address in self.addresses:
@@ -131,7 +131,7 @@ class Routes:
         }
 
     async def find(self, topic: str) -> TopicRoute:
-        """Return the cached route, or request it. NoRoute, or the errors of `NameServers.ask`."""
+        """Return the cached route, or request it. NoRoute, or the errors of `NameServers.request`."""
         return self._routes.get(topic) or await self.reload(topic)
 
     async def find_or_template(self, topic: str, template: str, max_queues: int) -> TopicRoute:
@@ -140,7 +140,7 @@ class Routes:
             return await self.find(topic)
         except NoRoute:
             try:
-                data = await self._ask(template)
+                data = await self._request(template)
             except NoRoute:
                 raise self._no_route(topic) from None
             route = self._routes[topic] = TopicRoute.of(topic, data, max_queues, self._max_queues)
@@ -184,7 +184,7 @@ class Routes:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _fetch(self, topic: str) -> TopicRoute:
-        route = TopicRoute.of(topic, await self._ask(topic), None, self._max_queues)
+        route = TopicRoute.of(topic, await self._request(topic), None, self._max_queues)
         if route != self._routes.get(topic):
             log.info("route topic=%s brokers=%s queues=%d", topic, sorted(route.brokers), len(route.publish_queues))
             self._routes[topic] = route
@@ -195,10 +195,10 @@ class Routes:
         if not task.cancelled():
             task.exception()  # the callers of `reload` receive the exception
 
-    async def _ask(self, topic: str) -> TopicRouteData:
+    async def _request(self, topic: str) -> TopicRouteData:
         header = TopicHeader(topic=topic, accept_standard_json_only="true")
         try:
-            body = await self.name_servers.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, topic)
+            body = await self.name_servers.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, topic)
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise self._no_route(topic) from error

@@ -1,7 +1,7 @@
 """The requests of a consumer about queues, as typed calls.
 
 The master of a queue's broker responds, or another member of the broker if there is no master. All raise the errors of
-`Client.ask`, and NoRoute if a topic or broker has no route. Source: docs/formats.md, "Pull", "Queues", "Groups".
+`Client.request`, and NoRoute if a topic or broker has no route. Source: docs/formats.md, "Pull", "Queues", "Groups".
 """
 
 from typing import Final
@@ -98,7 +98,7 @@ class QueueCalls:
             commit_offset=offset,
             bname=queue.broker_name,
         )
-        await self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        await self._request(queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the first offset that the queue still has."""
@@ -154,7 +154,7 @@ class QueueCalls:
         address = route.address(min(route.brokers))
         header = ConsumerGroupHeader(consumer_group=self._group)
         code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
-        response = await self._client.ask(address, code, header, topic=topic)
+        response = await self._client.request(address, code, header, topic=topic)
         with reading_response(code, address, topic):
             members = ConsumerIdList.decode(response.body).consumer_id_list
         if len(members) > MAX_MEMBERS:
@@ -171,10 +171,10 @@ class QueueCalls:
         body = CheckClientRequestBody(self._client.client_id, self._group, subscription_data=subscription).encode()
         for broker_name in route.brokers:
             address = route.address(broker_name)
-            await self._client.ask(address, RequestCode.CHECK_CLIENT_CONFIG, body=body, topic=topic)
+            await self._client.request(address, RequestCode.CHECK_CLIENT_CONFIG, body=body, topic=topic)
 
     async def _offset(self, queue: MessageQueue, code: int, header: Header) -> int:
-        response = await self._ask(queue, code, header)
+        response = await self._request(queue, code, header)
         broker = f"broker {queue.broker_name}"
         with reading_response(code, broker, queue.topic):
             offset = response.header(OffsetResponseHeader).offset
@@ -182,6 +182,6 @@ class QueueCalls:
             raise invalid_response(code, broker, f"the offset {offset} of queue {queue.queue_id}", queue.topic)
         return offset
 
-    async def _ask(self, queue: MessageQueue, code: int, header: Header) -> RemotingCommand:
+    async def _request(self, queue: MessageQueue, code: int, header: Header) -> RemotingCommand:
         route = await self._client.routes.find(queue.topic)
-        return await self._client.ask(route.address(queue.broker_name), code, header, topic=queue.topic)
+        return await self._client.request(route.address(queue.broker_name), code, header, topic=queue.topic)

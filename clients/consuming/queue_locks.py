@@ -114,7 +114,7 @@ class QueueLocks:
 
     async def _lock(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         """Lock the queues of one broker. Return those that were granted."""
-        locked, lock = await self._ask_to_lock(broker_name, queues, lambda _: True)
+        locked, lock = await self._request_locks(broker_name, queues, lambda _: True)
         granted = [queue for queue in queues if queue in locked]
         if lock is not None:
             self._locks |= dict.fromkeys(granted, lock)
@@ -126,7 +126,7 @@ class QueueLocks:
         A queue that is released meanwhile must neither be locked again nor be kept: it would never be unlocked. A queue
         in which another member was faster stays locked until it is released.
         """
-        locked, lock = await self._ask_to_lock(broker_name, queues, self._locks.__contains__)
+        locked, lock = await self._request_locks(broker_name, queues, self._locks.__contains__)
         if lock is None:
             return []
         lapsed = {queue for queue in locked.intersection(self._locks) if not self.holds(queue)}
@@ -143,7 +143,7 @@ class QueueLocks:
             del self._locks[queue]
         return [*refused, *overtaken]
 
-    async def _ask_to_lock(
+    async def _request_locks(
         self, broker_name: str, queues: list[MessageQueue], is_wanted: Callable[[MessageQueue], bool]
     ) -> tuple[set[MessageQueue], Lock | None]:
         """Request the locks of those queues that are wanted when the request is sent. Return the locked queues; with
@@ -154,7 +154,7 @@ class QueueLocks:
             if not (wanted := [queue for queue in queues if is_wanted(queue)]):
                 return set(), None
             self._unanswered.update(wanted)
-            response = await self._ask(RequestCode.LOCK_BATCH_MQ, wanted)
+            response = await self._request(RequestCode.LOCK_BATCH_MQ, wanted)
             self._unanswered.difference_update(wanted)
             with reading_response(RequestCode.LOCK_BATCH_MQ, f"broker {broker_name}"):
                 locked = LockedQueues.decode(response.body).lock_ok_mq_set
@@ -165,15 +165,15 @@ class QueueLocks:
 
     async def _unlock(self, broker_name: str, queues: list[MessageQueue]) -> list[MessageQueue]:
         try:
-            await self._ask(RequestCode.UNLOCK_BATCH_MQ, queues)
+            await self._request(RequestCode.UNLOCK_BATCH_MQ, queues)
         except ClientError as error:
             log.info("queues not unlocked, their locks expire broker=%s error=%s", broker_name, error)
         return []
 
-    async def _ask(self, code: int, queues: list[MessageQueue]) -> RemotingCommand:
+    async def _request(self, code: int, queues: list[MessageQueue]) -> RemotingCommand:
         request = LockRequest(self._client.client_id, self._group, queues)
         address = await self._address(queues)
-        return await self._client.ask(address, code, body=request.encode(), topic=queues[0].topic)
+        return await self._client.request(address, code, body=request.encode(), topic=queues[0].topic)
 
     async def _address(self, queues: list[MessageQueue]) -> str:
         route = await self._client.routes.find(queues[0].topic)

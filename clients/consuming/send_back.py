@@ -64,7 +64,7 @@ class SendBack:
         try:
             route = await self._client.routes.find(queue.topic)
             address = route.address(queue.broker_name)
-            await self._client.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, topic=queue.topic)
+            await self._client.request(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, topic=queue.topic)
         except ClientError as error:
             log.warning("not sent back, sending a copy to the retry topic msg_id=%s error=%s", message.msg_id, error)
             dead = delay_level == TO_DEAD_LETTERS
@@ -105,7 +105,7 @@ class SendBack:
                 bname=queue.broker_name,
             )
             address = route.address(queue.broker_name)
-            await self._client.ask(address, RequestCode.SEND_MESSAGE_V2, header, body, topic=topic)
+            await self._client.request(address, RequestCode.SEND_MESSAGE_V2, header, body, topic=topic)
         except (ClientError, RequestError, ProtocolError, ValueError) as error:
             log.warning("not sent to the retry topic, keeping the message msg_id=%s error=%s", message.msg_id, error)
             return False

@@ -91,7 +91,7 @@ def create_topics(brokers: Sequence[Broker], workload: Workload) -> None:
 
     async def create(connections: Connections) -> None:
         for broker, header in requests:  # one by one: a broker saves all its topics for each
-            await ask(connections, broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+            await request(connections, broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     with_connections(brokers[0].tls, create)
 
@@ -107,7 +107,7 @@ def bounds_of(brokers: Sequence[Broker], workload: Workload) -> list[Bounds]:
 
     async def bounds(connections: Connections, broker: Broker, header: QueueHeader) -> Bounds:
         first, end = [
-            (await ask(connections, broker, code, header)).header(OffsetResponseHeader).offset
+            (await request(connections, broker, code, header)).header(OffsetResponseHeader).offset
             for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
         ]
         return Bounds(broker, header.topic, header.queue_id, max(first, 0), max(end, 0))
@@ -133,7 +133,7 @@ def added_since(before: Sequence[Bounds], workload: Workload, messages: int) -> 
         time.sleep(LAG_LOOKS_S)
 
 
-async def ask(connections: Connections, broker: Broker, code: int, header: Header) -> RemotingCommand:
+async def request(connections: Connections, broker: Broker, code: int, header: Header) -> RemotingCommand:
     """Return the response of a broker. Raises an error if it is not a success."""
     connection = await connections.get(broker.address)
     response = await connection.invoke(RemotingCommand.request(code, header), TIMEOUT_S)

@@ -4,7 +4,7 @@
         -> Preparation          checks, compression, UNIQ_KEY, property string     (outgoing_message.py)
         -> Sends.begin          route: known, requested, or that of the template topic
                                 queue: given, by message group, or round-robin     (sends.py)
-        -> SendTemplate.frame   -> Connection.ask -> response -> SendResult
+        -> SendTemplate.frame   -> Connection.submit -> response -> SendResult
 
 Sends do not wait for each other: any number of coroutines may be inside `send`. Their requests leave in one write per
 event-loop iteration, and responses arrive in any order. `send_nowait` returns a future. The repetition of failed

@@ -30,6 +30,6 @@ async def recall(client: Client, group: str, topic: str, handle: str, timeout_s:
     header = RecallMessageHeader(topic=topic, recall_handle=handle, producer_group=group, bname=parts.broker_name)
     address = route.address(parts.broker_name)
     code = RequestCode.RECALL_MESSAGE
-    response = await client.ask(address, code, header, topic=topic, timeout_s=timeout_s)
+    response = await client.request(address, code, header, topic=topic, timeout_s=timeout_s)
     with reading_response(code, f"broker {address}", topic):
         return response.header(RecallMessageResponseHeader).msg_id

@@ -56,4 +56,4 @@ async def reply(
         batch="false",
     )
     address = "{}:{}".format(*request.store_host)
-    await client.ask(address, RequestCode.SEND_REPLY_MESSAGE_V2, header, body, topic=topic)
+    await client.request(address, RequestCode.SEND_REPLY_MESSAGE_V2, header, body, topic=topic)

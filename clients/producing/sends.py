@@ -294,7 +294,7 @@ class Sends:
         template = self._template(sending.target)
         frame = template.frame(sending.outgoing, sending.target.queue_id, opaque, connection.dialect)
         try:
-            connection.ask(opaque, frame, sending.deadline_s, sending)
+            connection.submit(opaque, frame, sending.deadline_s, sending)
         except ConnectionLost as error:
             self._failed_attempt(sending, error)
 

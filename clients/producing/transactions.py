@@ -119,7 +119,7 @@ class TransactionProducer(Producer):
         try:
             route = await self.client.routes.find(queue.topic)
             address = route.address(queue.broker_name)
-            await self.client.ask(address, RequestCode.END_TRANSACTION, header, topic=queue.topic)
+            await self.client.request(address, RequestCode.END_TRANSACTION, header, topic=queue.topic)
         except ClientError as error:
             log.warning(
                 "end not sent, the broker will check msg_id=%s state=%s error=%s", result.msg_id, state.name, error

@@ -126,7 +126,7 @@ class Cluster:
     async def _matching(self) -> list[str]:
         """Return the topics that match the option subscribePattern."""
         name_servers = self._client.routes.name_servers
-        body = await name_servers.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        body = await name_servers.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         with reading_response(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, "a name server"):
             listed = TopicList.decode(body).topic_list
         info = await self._cluster()
@@ -135,7 +135,7 @@ class Cluster:
 
     async def _cluster(self) -> ClusterInfo:
         name_servers = self._client.routes.name_servers
-        return checked_cluster(await name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return checked_cluster(await name_servers.request(RequestCode.GET_BROKER_CLUSTER_INFO))
 
     # -------------------------------------------------------------------------------------------------------- offsets
 
@@ -237,7 +237,7 @@ async def broker_address(options: ClusterOptions, name: str) -> str:
     """Return the current address of a broker by its name. Raises ClientError."""
     client = Client(options.name_server, options.client_settings())
     try:
-        body = await client.routes.name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+        body = await client.routes.name_servers.request(RequestCode.GET_BROKER_CLUSTER_INFO)
     finally:
         await client.close()
     broker = checked_cluster(body).broker_addr_table.get(name)

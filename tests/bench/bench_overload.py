@@ -39,8 +39,7 @@ from skylarkmq.protocol.command import JSON, RemotingCommand
 from skylarkmq.protocol.frame import encode_prefix
 from skylarkmq.protocol.headers.pull import PullMessageHeader
 from skylarkmq.protocol.serialize import encode_command
-from tests.bench.bench_send import TOPIC, BrokerProcess, create_topic, send_frame
-from tests.bench.bench_send import call as ask
+from tests.bench.bench_send import TOPIC, BrokerProcess, call, create_topic, send_frame
 
 MIB: Final = 1 << 20
 BODY: Final = b"x" * 1024
@@ -85,8 +84,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def measure(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, object]:
     """Start all crowds, sample the broker, collect the results."""
-    ask(broker.port, create_topic(QUEUES))
-    ask(broker.port, create_topic(QUEUES, QUIET))
+    call(broker.port, create_topic(QUEUES))
+    call(broker.port, create_topic(QUEUES, QUIET))
     fill(broker.port)
     idle_mb = rss_anon_mb(broker.pid)
     deadline = time.time() + options.seconds

@@ -68,7 +68,7 @@ def parse_arguments() -> argparse.Namespace:
 class Pipeline(RawClient):
     """A connection with many requests in flight."""
 
-    def ask_all(self, code: int, requests: list[tuple[dict[str, object], bytes]]) -> list[dict[str, Any]]:
+    def call_all(self, code: int, requests: list[tuple[dict[str, object], bytes]]) -> list[dict[str, Any]]:
         """Return the headers of all responses, in the order of the requests."""
         frames = [
             frame({"code": code, "opaque": at, "extFields": texts(ext)}, body)
@@ -97,8 +97,8 @@ def committed(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, o
     with Pipeline("127.0.0.1", broker.port, timeout=60) as client:
         for first in range(0, options.transactions, options.window):
             count = min(options.window, options.transactions - first)
-            responses = client.ask_all(RequestCode.SEND_MESSAGE_V2, halves(first, count, body))
-            client.ask_all(
+            responses = client.call_all(RequestCode.SEND_MESSAGE_V2, halves(first, count, body))
+            client.call_all(
                 RequestCode.END_TRANSACTION, [(end_of(response["extFields"]), b"") for response in responses]
             )
     took_s, cpu_s = time.monotonic() - began, broker.cpu_s() - cpu_s
@@ -124,7 +124,7 @@ def left_open(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, o
     body = os.urandom(options.body // 2).hex().encode()
     with Pipeline("127.0.0.1", broker.port, timeout=60) as client:
         for first in range(0, options.open, options.window):
-            client.ask_all(RequestCode.SEND_MESSAGE_V2, halves(first, options.window, body))
+            client.call_all(RequestCode.SEND_MESSAGE_V2, halves(first, options.window, body))
         beat = {"clientID": "bench", "producerDataSet": [{"groupName": GROUP}], "consumerDataSet": []}
         client.call(RequestCode.HEART_BEAT, body=json.dumps(beat).encode())
         figures: dict[str, object] = {"open_half_messages": options.open}

@@ -130,7 +130,7 @@ async def serve(file: RegionsFile, size: int, responses: int, *, copies: bool, i
 
     server.dispatcher.register([CODE], response, Pool("bench", 1))
     port = await server.start("127.0.0.1", 0)
-    requester = multiprocessing.get_context("fork").Process(target=ask, args=(port, size, responses))
+    requester = multiprocessing.get_context("fork").Process(target=request_runs, args=(port, size, responses))
     requester.start()
     gone = asyncio.Event()
     server.selector.on_close(lambda _: gone.set())
@@ -142,8 +142,8 @@ async def serve(file: RegionsFile, size: int, responses: int, *, copies: bool, i
     return spent / responses / 1000
 
 
-def ask(port: int, size: int, responses: int) -> None:
-    """The process that sends the requests."""
+def request_runs(port: int, size: int, responses: int) -> None:
+    """Send `responses` requests, each after the response to the one before. Runs in a process of its own."""
     request = encode_command(RemotingCommand.request(CODE))
     buffer = bytearray(1 << 20)
     with socket.create_connection(("127.0.0.1", port)) as sock:

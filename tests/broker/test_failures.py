@@ -48,18 +48,18 @@ class Outside:
         self._port = port
         self._health_port = health_port
 
-    async def ask(self, code: int, ext: Mapping[str, object], body: bytes = b"") -> RawResponse:
-        def ask() -> RawResponse:
+    async def call(self, code: int, ext: Mapping[str, object], body: bytes = b"") -> RawResponse:
+        def call() -> RawResponse:
             with RawClient(LOOPBACK, self._port) as client:
                 return client.call(code, ext, body)
 
-        return await asyncio.to_thread(ask)
+        return await asyncio.to_thread(call)
 
     async def send(self, body: bytes = b"hello") -> RawResponse:
-        return await self.ask(RequestCode.SEND_MESSAGE_V2, SEND, body)
+        return await self.call(RequestCode.SEND_MESSAGE_V2, SEND, body)
 
     async def pull(self, offset: int = 0) -> list[bytes]:
-        response = await self.ask(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": offset})
+        response = await self.call(RequestCode.PULL_MESSAGE, PULL | {"queueOffset": offset})
         assert response.code == ResponseCode.SUCCESS, response
         return [message.body for message in decode(response.body)]
 
@@ -359,7 +359,7 @@ async def test_damaged_state_files_are_restored_or_stop_the_start(
     """The backup is used, with a warning; without a valid one the daemon prints the reason and does not start."""
     async with start() as broker:
         for topic in ("T", "U"):
-            assert (await broker.ask(RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic})).code == ResponseCode.SUCCESS
+            assert (await broker.call(RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic})).code == ResponseCode.SUCCESS
     path = tmp_path / "store" / "config" / "topics.json"
     path.write_bytes(path.read_bytes()[:100])
     async with start() as broker:

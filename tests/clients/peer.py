@@ -110,15 +110,15 @@ class Peer:
         elif answer is not None:
             connection.answer_later(request, answer)
 
-    def asked(self, code: int) -> list[RemotingCommand]:
+    def requests_of(self, code: int) -> list[RemotingCommand]:
         """The requests with this code, so far."""
         return [request for request in self.requests if request.code == code]
 
-    async def wait_asked(self, code: int, times: int = 1) -> list[RemotingCommand]:
+    async def wait_requests(self, code: int, times: int = 1) -> list[RemotingCommand]:
         """Wait until `code` has been asked so many times."""
         async with self._news, asyncio.timeout(10):
-            await self._news.wait_for(lambda: len(self.asked(code)) >= times)
-        return self.asked(code)
+            await self._news.wait_for(lambda: len(self.requests_of(code)) >= times)
+        return self.requests_of(code)
 
     async def call(self, command: RemotingCommand) -> RemotingCommand:
         """What the client that connected last answers to a request of ours."""

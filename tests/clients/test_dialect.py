@@ -17,11 +17,11 @@ ANNOUNCEMENT = {ANNOUNCED_BY: ANNOUNCED_AS}
 async def dialects(peer: Peer, client: Client) -> list[int]:
     """Return the dialects of the first heartbeat, and of later requests on the same connection."""
     peer.on(RequestCode.GET_MAX_OFFSET, {"offset": "7"})
-    answer = await client.ask(peer.address, RequestCode.GET_MAX_OFFSET)
+    answer = await client.request(peer.address, RequestCode.GET_MAX_OFFSET)
     assert answer.ext_fields() == {"offset": "7"}
     connection = await client.brokers.get(peer.address)
     await connection.send_oneway(RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, oneway=True))
-    await peer.wait_asked(RequestCode.UPDATE_CONSUMER_OFFSET)
+    await peer.wait_requests(RequestCode.UPDATE_CONSUMER_OFFSET)
     return [request.dialect for request in peer.requests]
 
 
@@ -54,15 +54,15 @@ async def test_sends_and_pulls_use_the_announced_dialect() -> None:
             result = await producer.send(Message("T", b"hello"))
             batch = await producer.send_batch([Message("T", b"1"), Message("T", b"2")])
             await producer.send_oneway(Message("T", b"bye"))
-            sent = await cluster.broker.wait_asked(RequestCode.SEND_MESSAGE_V2, 2)
-            batches = cluster.broker.asked(RequestCode.SEND_BATCH_MESSAGE)
+            sent = await cluster.broker.wait_requests(RequestCode.SEND_MESSAGE_V2, 2)
+            batches = cluster.broker.requests_of(RequestCode.SEND_BATCH_MESSAGE)
             assert [command.dialect for command in sent + batches] == [dialect] * 3
             assert [bytes(command.body) for command in sent] == [b"hello", b"bye"]
             assert (result.status, batch[0].status) == (SendStatus.OK, SendStatus.OK)
             calls = QueueCalls(producer.client, "g")
             pulls = calls.pulls_of(result.queue, SubscriptionData("T", "*"), ConsumerSettings(), with_subscription=True)
             await calls.pull(pulls, 7, None)
-            (pull,) = cluster.broker.asked(RequestCode.PULL_MESSAGE)
+            (pull,) = cluster.broker.requests_of(RequestCode.PULL_MESSAGE)
             assert (pull.dialect, pull.header(PullMessageHeader).queue_offset) == (dialect, 7)
             (await producer.client.brokers.get(cluster.broker.address)).close()
 

@@ -96,15 +96,15 @@ async def test_every_kind_of_send_is_observed() -> None:
         later = await producer.send_nowait(Message("T", b"not waited for"))
         results = await producer.send_batch([Message("T", b"x" * 100) for _ in range(3)])
         await producer.send_oneway(Message("T", b"oneway"))
-        await cluster.broker.wait_asked(RequestCode.SEND_MESSAGE_V2, 3)
+        await cluster.broker.wait_requests(RequestCode.SEND_MESSAGE_V2, 3)
         assert INSIDE.get() == "outside"
         assert len(results) > 1
         heard = [(len(send.messages), list(send.results), send.oneway) for send in watcher.sends]
         assert heard == [(1, [sent], False), (1, [later], False), (3, results, False), (1, [], True)]
         assert {(send.group, send.client_id) for send in watcher.sends} == {("p", producer.client.client_id)}
-        for request in cluster.broker.asked(RequestCode.SEND_MESSAGE_V2):
+        for request in cluster.broker.requests_of(RequestCode.SEND_MESSAGE_V2):
             assert decode_properties(request.ext_fields()["i"])["seen"] == "w"
-        assert b"seen\x01w\x02" in bytes(cluster.broker.asked(RequestCode.SEND_BATCH_MESSAGE)[0].body)
+        assert b"seen\x01w\x02" in bytes(cluster.broker.requests_of(RequestCode.SEND_BATCH_MESSAGE)[0].body)
         assert watcher.under_way == 0
 
 

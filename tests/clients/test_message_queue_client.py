@@ -75,7 +75,7 @@ async def test_the_end_of_the_connection_stops_its_objects() -> None:
             await reader.subscribe("T")
             await producer.send(Message("T", b"x"))
             await until(lambda: cluster.members("report") == 1)
-        assert len(cluster.broker.asked(RequestCode.UNREGISTER_CLIENT)) == 2
+        assert len(cluster.broker.requests_of(RequestCode.UNREGISTER_CLIENT)) == 2
         with pytest.raises(ClientClosed):
             await producer.send(Message("T", b"x"))
         with pytest.raises(ClientClosed):
@@ -112,7 +112,7 @@ async def test_requests_of_a_connection_are_signed_with_its_credentials() -> Non
         mq.producer("p") as producer,
     ):
         await producer.send(Message("T", b"x"))
-        (request,) = cluster.broker.asked(RequestCode.SEND_MESSAGE_V2)
+        (request,) = cluster.broker.requests_of(RequestCode.SEND_MESSAGE_V2)
         assert request.ext_fields()["AccessKey"] == "shop"
 
 

@@ -86,14 +86,14 @@ async def test_an_application_uses_short_names_and_brokers_use_long_ones() -> No
             await cluster.wait_committed("ns%g", "%RETRY%ns%g", {0: 1})
             assert seen == [("T", 0), ("T", 1)]
             assert queue in consumer.statistics().queues
-            (request,) = cluster.broker.asked(RequestCode.CONSUMER_SEND_MSG_BACK)
+            (request,) = cluster.broker.requests_of(RequestCode.CONSUMER_SEND_MSG_BACK)
             header = request.header(SendBackHeader)
             assert (header.group, header.origin_topic) == ("ns%g", "ns%T")
             (batch,) = await producer.send_batch([Message("T", b"y")], queue=queue)
             assert batch.queue == queue
             await producer.send_oneway(Message("T", b"z"), queue=queue)
             await until(lambda: len(cluster.broker.queues["ns%T", 0]) == 3)
-        beats = [HeartbeatData.decode(beat.body) for beat in cluster.broker.asked(RequestCode.HEART_BEAT)]
+        beats = [HeartbeatData.decode(beat.body) for beat in cluster.broker.requests_of(RequestCode.HEART_BEAT)]
         assert {data.group_name for beat in beats for data in beat.producer_data_set} == {"ns%p"}
         assert {data.group_name for beat in beats for data in beat.consumer_data_set} == {"ns%g"}
 

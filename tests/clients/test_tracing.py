@@ -39,7 +39,7 @@ def traced(cluster: Cluster) -> list[list[str]]:
     """Return the fields of all records in the trace topic."""
     bodies = [
         bytes(request.body).decode()
-        for request in cluster.broker.asked(RequestCode.SEND_MESSAGE_V2)
+        for request in cluster.broker.requests_of(RequestCode.SEND_MESSAGE_V2)
         if request.ext_fields()["b"] == TRACE
     ]
     return [record.split("\x01") for body in bodies for record in body.split("\x02") if record]
@@ -95,7 +95,7 @@ async def test_sends_and_handler_calls_are_traced() -> None:
         assert {row[1] for row in after} == {row[4] for row in before}
         keys = [
             decode_properties(request.ext_fields()["i"])["KEYS"].split()
-            for request in cluster.broker.asked(RequestCode.SEND_MESSAGE_V2)
+            for request in cluster.broker.requests_of(RequestCode.SEND_MESSAGE_V2)
             if request.ext_fields()["b"] == TRACE
         ]
         assert {"ID-good", "ID-bad", "k1", "k2", sent.msg_id} == {key for row in keys for key in row}

@@ -26,7 +26,7 @@ def committed(client: RawClient) -> int:
     return int(client.call(RequestCode.QUERY_CONSUMER_OFFSET, ext).ext["offset"])
 
 
-def ask_and_kill(daemon: Daemon, code: int, ext: dict[str, object], messages: int = 0) -> None:
+def call_and_kill(daemon: Daemon, code: int, ext: dict[str, object], messages: int = 0) -> None:
     """Send messages, make the operator's request, and kill the daemon after its response."""
     with RawClient(LOOPBACK, daemon.broker_port) as client:
         body = json.dumps({"groupName": GROUP}).encode()
@@ -43,10 +43,10 @@ def test_offsets_moved_by_an_operator_survive_a_kill(tmp_path: Path) -> None:
     settings = {"flushConsumerOffsetInterval": 3_600_000, "flushDiskType": "SYNC_FLUSH"}
     reset = {"group": GROUP, "topic": TOPIC, "timestamp": -1, "isForce": True}
     with running(directory=tmp_path, settings=settings) as daemon:
-        ask_and_kill(daemon, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset, MESSAGES)
+        call_and_kill(daemon, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset, MESSAGES)
     with running(directory=tmp_path, settings=settings) as daemon:
         with RawClient(LOOPBACK, daemon.broker_port) as client:
             assert committed(client) == MESSAGES
-        ask_and_kill(daemon, RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": GROUP, "cleanOffset": True})
+        call_and_kill(daemon, RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": GROUP, "cleanOffset": True})
     with running(directory=tmp_path, settings=settings) as daemon, RawClient(LOOPBACK, daemon.broker_port) as client:
         assert committed(client) == 0

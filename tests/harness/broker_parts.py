@@ -2,7 +2,7 @@
 
     parts = BrokerParts(directory)
     peer = parts.peer()
-    response = peer.ask(pull(...))
+    response = peer.call(pull(...))
 
 The test advances clock and timers; peers are real connections without sockets.
 """

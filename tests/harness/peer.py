@@ -1,7 +1,7 @@
 """A peer without a socket: a real connection over an in-memory transport.
 
     peer = Peer(dispatcher)
-    response = peer.ask(RemotingCommand.request(...))
+    response = peer.call(RemotingCommand.request(...))
 
 Frames that the broker writes within the event-loop iteration are decoded; later ones are decoded by `take`.
 """
@@ -98,7 +98,7 @@ class Peer:
         self.received += commands
         return commands
 
-    def ask(self, command: RemotingCommand) -> RemotingCommand:
+    def call(self, command: RemotingCommand) -> RemotingCommand:
         """Send one request and return its response, which must come within the iteration."""
         self.send(command)
         responses = [
@@ -107,7 +107,7 @@ class Peer:
         assert len(responses) == 1, f"{len(responses)} responses to {command}"
         return responses[0]
 
-    async def ask_and_wait(self, command: RemotingCommand) -> RemotingCommand:
+    async def call_and_wait(self, command: RemotingCommand) -> RemotingCommand:
         """Send one request and return its response, which may come some iterations later."""
         self.send(command)
         await asyncio.gather(*self._dispatcher._tasks)

@@ -84,7 +84,7 @@ class RawPeer:
         """Send raw bytes."""
         self._writer.write(data)
 
-    def ask(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"", **header: Any) -> int:
+    def send_request(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"", **header: Any) -> int:
         """Send a request without waiting, and return its opaque."""
         self._opaque += 1
         fields = {} if ext is None else {"extFields": texts(ext)}
@@ -95,7 +95,7 @@ class RawPeer:
         self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"", **header: Any
     ) -> Received:
         """Send a request, and return the next frame, which must be its response."""
-        opaque = self.ask(code, ext, body, **header)
+        opaque = self.send_request(code, ext, body, **header)
         received = await self.receive()
         assert received.header["flag"] & 1
         assert received.header["opaque"] == opaque

@@ -106,7 +106,7 @@ class Transacted:
 
     def end(self, half: Append, decision: int = COMMIT, **fields: Any) -> RemotingCommand:
         """Send an END_TRANSACTION (37), and return its response, which must come within the iteration."""
-        return self.peer.ask(self.request(half, decision, **fields))
+        return self.peer.call(self.request(half, decision, **fields))
 
     # background work
 

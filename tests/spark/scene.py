@@ -83,14 +83,14 @@ class Scene:
 
         asyncio.run(send())
 
-    def ask(self, question: Callable[[Admin], Any]) -> Any:
+    def administer(self, operation: Callable[[Admin], Any]) -> Any:
         """Return the result of an operation of Admin."""
 
-        async def ask() -> Any:
+        async def run() -> Any:
             async with Admin(namesrv=self.namesrv) as admin:
-                return await question(admin)
+                return await operation(admin)
 
-        return asyncio.run(ask())
+        return asyncio.run(run())
 
     def expire(self, topic: str) -> int:
         """Delete segments by retention; return the first offset of queue 0 once it no longer changes."""
@@ -103,7 +103,7 @@ class Scene:
             async with Client(self.namesrv) as client, Admin(client=client) as admin:
                 route = await client.routes.find(topic)
                 (broker,) = route.brokers
-                await client.ask(route.address(broker), RequestCode.DELETE_EXPIRED_COMMITLOG)
+                await client.request(route.address(broker), RequestCode.DELETE_EXPIRED_COMMITLOG)
                 while any(segment.exists() for segment in due):  # noqa: ASYNC110 - no event is available
                     await asyncio.sleep(0.02)
                 before, first = -1, 0

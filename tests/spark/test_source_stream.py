@@ -130,12 +130,12 @@ def test_available_now_reads_in_limited_batches_and_commits(
     sizes = [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
     assert sum(sizes) == 500
     assert max(sizes) <= 120
-    assert broker.ask(lambda admin: admin.lag("spark-now", "Now")) == 0
+    assert broker.administer(lambda admin: admin.lag("spark-now", "Now")) == 0
     sent += broker.send("Now", 100)
-    assert broker.ask(lambda admin: admin.lag("spark-now", "Now")) == 100
+    assert broker.administer(lambda admin: admin.lag("spark-now", "Now")) == 100
     again = written.drain(stream(spark, broker.namesrv, **options, minOffsetsPerTrigger=110))
     assert written.bodies() == Counter(sent)
-    assert broker.ask(lambda admin: admin.lag("spark-now", "Now")) == 0
+    assert broker.administer(lambda admin: admin.lag("spark-now", "Now")) == 0
     assert again.lastProgress is not None
     assert '"Now"' in str(again.lastProgress.sources[0].latestOffset)
 
@@ -190,7 +190,7 @@ def test_a_recreated_topic_counts_as_a_loss(spark: SparkSession, tmp_path: Path)
         async def delete(admin: Admin) -> None:
             await admin.delete_topic("T")
 
-        broker.ask(delete)
+        broker.administer(delete)
         broker.create("T", 1)
         sent += broker.send("T", 20)
         with pytest.raises(StreamingQueryException, match=r"T@.*:0 from offset 30 on"):

@@ -11,9 +11,9 @@ async def test_a_pull_counts_its_messages_and_bytes(tmp_path: Path) -> None:
     with broker_parts(tmp_path) as parts:
         appends = parts.put(b"a", b"bb")
         peer = parts.peer()
-        peer.ask(pull())
-        peer.ask(pull(max_msg_nums=1))
-        peer.ask(pull(consumer_group="other", queue_id=1))
+        peer.call(pull())
+        peer.call(pull(max_msg_nums=1))
+        peer.call(pull(consumer_group="other", queue_id=1))
         table = parts.pulls.deliveries.table()
         row = table[TOPIC][GROUP]
         assert (row.messages, row.bytes) == (3, 2 * appends[0].size + appends[1].size)
@@ -25,7 +25,7 @@ async def test_counters_of_a_deleted_topic_are_removed(tmp_path: Path) -> None:
     """A topic that is created again begins at 0."""
     with broker_parts(tmp_path) as parts:
         parts.put(b"a")
-        parts.peer().ask(pull())
+        parts.peer().call(pull())
         parts.topics.delete(TOPIC)
         assert parts.pulls.deliveries.table() == {}
         assert "topics=0" in repr(parts.pulls.deliveries)

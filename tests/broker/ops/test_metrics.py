@@ -81,7 +81,7 @@ async def join(peer: RawPeer, group: str = "CG", topic: str = "T") -> None:
     """Send a heartbeat of a consumer and a producer."""
     members = [consumer(subscribe(topic, "*", 1), group=group)]
     body = HeartbeatData("c1", [ProducerData("PG")], members).encode()
-    peer.ask(RequestCode.HEART_BEAT, body=body, language="JAVA", version=VERSION)
+    peer.send_request(RequestCode.HEART_BEAT, body=body, language="JAVA", version=VERSION)
     while not (await peer.receive()).header["flag"] & 1:
         """Receive the response, after the group's notification."""
 

@@ -59,7 +59,7 @@ async def test_a_cold_pull_waits_and_others_do_not(parts: BrokerParts) -> None:
         await until(lambda: parts.store.statistics().reader.cold.under_way == 1)
         root = parts.store._config.store_path_root_dir
         cold._frozen.discard(str(root / "consumequeue" / TOPIC / "1" / f"{0:020d}"))
-        assert bodies(quick.ask(pull(queue_id=1))) == [b"hot"]
+        assert bodies(quick.call(pull(queue_id=1))) == [b"hot"]
         cold.gate.set()
         await until(slow.take)
         assert bodies(slow.received[0]) == [b"%03d" % number for number in range(COUNT)]
@@ -73,8 +73,8 @@ async def test_a_verified_cold_range_waits(parts: BrokerParts) -> None:
     peer = parts.peer()
     parts.put(b"new")
     parts.store._reader._log_reads._hot_tail_bytes = 0
-    assert len(bodies(peer.ask(pull()))) == COUNT + 1
-    assert bodies(peer.ask(pull(queue_offset=COUNT))) == [b"new"]
+    assert len(bodies(peer.call(pull()))) == COUNT + 1
+    assert bodies(peer.call(pull(queue_offset=COUNT))) == [b"new"]
     with ColdFiles() as cold:
         freeze(cold, parts)
         peer.received.clear()

@@ -272,7 +272,7 @@ async def test_a_discarded_half_message_is_checked_again(it: Opened) -> None:
         parts.check_round()
     (discarded,) = records(it, DISCARDED)
     assert parts.open_offsets() == []
-    response = await parts.peer.ask_and_wait(resume(discarded.physical_offset))
+    response = await parts.peer.call_and_wait(resume(discarded.physical_offset))
     assert (response.code, response.remark) == (ResponseCode.SUCCESS, NO_RESPONSE_REMARK)
     producer = parts.producer()
     it.clock.now_ms += 30_000
@@ -288,7 +288,7 @@ async def test_resuming_an_unknown_message_fails(parts: Transacted, msg_id: str)
     """RocketMQ's remark."""
     parts.it.put(message())
     command = RemotingCommand.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHeader(msg_id=msg_id))
-    response = await parts.peer.ask_and_wait(command)
+    response = await parts.peer.call_and_wait(command)
     assert response.code == ResponseCode.SYSTEM_ERROR
     assert response.remark == "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 
@@ -297,7 +297,7 @@ async def test_resuming_fails_if_the_store_refuses_the_put(parts: Transacted) ->
     """RocketMQ's other remark."""
     half = parts.send()
     parts.it.store._log.flags.set(RunningFlag.DISK_FULL)
-    response = await parts.peer.ask_and_wait(resume(half.physical_offset))
+    response = await parts.peer.call_and_wait(resume(half.physical_offset))
     assert response.remark == "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
     parts.it.store._log.flags.clear(RunningFlag.DISK_FULL)
 

@@ -69,8 +69,8 @@ async def test_our_response_equals_that_of_the_real_broker(parts: BrokerParts, a
     golden = responses()[asked]
     expected = msgspec.json.decode(golden["rawHeader"])
     peer = parts.peer()
-    peer.ask(heartbeat(consumer()))
-    response = peer.ask(ASKED[asked]())
+    peer.call(heartbeat(consumer()))
+    response = peer.call(ASKED[asked]())
     assert response.code == expected["code"]
     assert (response.remark or "") == expected.get("remark", "").replace(OLD_FAQ, FAQ)
     assert response.ext_fields().keys() >= expected.get("extFields", {}).keys()

@@ -24,8 +24,8 @@ async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
         yield it
 
 
-def ask(parts: BrokerParts, code: RequestCode, header: Header) -> dict[str, str]:
-    response = parts.peer().ask(RemotingCommand.request(code, header))
+def call(parts: BrokerParts, code: RequestCode, header: Header) -> dict[str, str]:
+    response = parts.peer().call(RemotingCommand.request(code, header))
     assert response.code == 0
     return response.ext_fields()
 
@@ -34,15 +34,15 @@ def ask(parts: BrokerParts, code: RequestCode, header: Header) -> dict[str, str]
 async def test_a_queue_has_bounds(parts: BrokerParts, topic: str, queue_id: int, low: int, high: int) -> None:
     """GET_MAX_OFFSET (30): the next offset to write; GET_MIN_OFFSET (31): the first valid one; 0 for unknown queues."""
     header = QueueHeader(topic, queue_id)
-    assert ask(parts, RequestCode.GET_MAX_OFFSET, header) == {"offset": str(high)}
-    assert ask(parts, RequestCode.GET_MIN_OFFSET, header) == {"offset": str(low)}
+    assert call(parts, RequestCode.GET_MAX_OFFSET, header) == {"offset": str(high)}
+    assert call(parts, RequestCode.GET_MIN_OFFSET, header) == {"offset": str(low)}
 
 
 async def test_the_earliest_store_time_is_returned(parts: BrokerParts) -> None:
     """GET_EARLIEST_MSG_STORETIME (32): the store time at the min offset, -1 for an empty queue."""
     first = str(parts.clock.now_ms - 20)
-    assert ask(parts, RequestCode.GET_EARLIEST_MSG_STORETIME, QueueHeader(TOPIC, 0)) == {"timestamp": first}
-    assert ask(parts, RequestCode.GET_EARLIEST_MSG_STORETIME, QueueHeader(TOPIC, 1)) == {"timestamp": "-1"}
+    assert call(parts, RequestCode.GET_EARLIEST_MSG_STORETIME, QueueHeader(TOPIC, 0)) == {"timestamp": first}
+    assert call(parts, RequestCode.GET_EARLIEST_MSG_STORETIME, QueueHeader(TOPIC, 1)) == {"timestamp": "-1"}
 
 
 @pytest.mark.parametrize(
@@ -64,16 +64,16 @@ async def test_an_offset_is_found_by_time(
     """Lower: the first at or after the time; upper: the last at or before it; any other word means lower."""
     time = parts.clock.now_ms - 20 + after_first_ms
     header = SearchOffsetHeader(TOPIC, 0, time, boundary)
-    assert ask(parts, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header) == {"offset": str(offset)}
+    assert call(parts, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header) == {"offset": str(offset)}
     elsewhere = SearchOffsetHeader("none", 0, time, boundary)
-    assert ask(parts, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, elsewhere) == {"offset": "0"}
+    assert call(parts, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, elsewhere) == {"offset": "0"}
 
 
 async def test_a_record_is_returned_by_its_offset(parts: BrokerParts) -> None:
     """VIEW_MESSAGE_BY_ID (33) returns the record as it is stored."""
     [append] = parts.put(b"shown")
     header = ViewMessageHeader(append.physical_offset)
-    response = parts.peer().ask(RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, header))
+    response = parts.peer().call(RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, header))
     [message] = decode(bytes(response.body))
     assert (response.code, response.remark, message.body, message.queue_offset) == (0, None, b"shown", 6)
 
@@ -81,7 +81,7 @@ async def test_a_record_is_returned_by_its_offset(parts: BrokerParts) -> None:
 @pytest.mark.parametrize("offset", [-1, 1, 123, 1 << 40])
 async def test_an_offset_without_a_record_is_an_error(parts: BrokerParts, offset: int) -> None:
     """Inside a record, before the log, after it: SYSTEM_ERROR (1) with RocketMQ's remark."""
-    response = parts.peer().ask(RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset)))
+    response = parts.peer().call(RemotingCommand.request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset)))
     assert (response.code, response.remark) == (1, f"can not find message by the offset, {offset}")
 
 

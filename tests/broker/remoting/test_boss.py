@@ -42,7 +42,7 @@ async def test_ipv6_peers_have_a_bracketed_address() -> None:
 async def test_a_stop_waits_for_admitted_requests() -> None:
     """A request that waits for a disk gets its response; then all connections are closed."""
     async with EchoServer() as server, await RawPeer.connect(server.port) as peer:
-        opaque = peer.ask(WAIT, body=b"patience")
+        opaque = peer.send_request(WAIT, body=b"patience")
         await peer.call(ECHO)
         lost: list[object] = []
         server.selector.on_close(lost.append)
@@ -60,7 +60,7 @@ async def test_a_stop_waits_for_admitted_requests() -> None:
 async def test_a_stop_waits_only_for_the_grace_period() -> None:
     """Requests that are not finished within the grace period get no response."""
     async with EchoServer() as server, await RawPeer.connect(server.port) as peer:
-        peer.ask(WAIT)
+        peer.send_request(WAIT)
         await peer.call(ECHO)
         await server.remoting.stop(lambda: server.dispatcher.waiting, grace_s=0.01)
         assert await peer.rest() == b""
@@ -71,7 +71,7 @@ async def test_a_stop_aborts_peers_that_do_not_read() -> None:
     """Unread responses cannot delay a stop."""
     async with EchoServer() as server, await RawPeer.connect_without_reading(server.port) as peer:
         for _ in range(10):
-            peer.ask(LARGE, {"n": 4 * 1024 * 1024})
+            peer.send_request(LARGE, {"n": 4 * 1024 * 1024})
         await until(lambda: server.selector.backlog_bytes)
         await server.remoting.stop(lambda: 0, grace_s=0.01)
         assert not server.selector.connections

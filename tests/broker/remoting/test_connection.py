@@ -117,7 +117,7 @@ async def test_invalid_bytes_close_only_their_own_connection(
 ) -> None:
     """They get no response, one line states the reason, and the other connection continues."""
     async with await RawPeer.connect(server.port) as other:
-        other.ask(WAIT)
+        other.send_request(WAIT)
         peer.send(garbage)
         assert await peer.rest() == b""
         server.go_on.set()

@@ -79,7 +79,7 @@ async def test_a_failure_of_an_awaitable_becomes_a_response_and_is_logged(
 async def test_a_oneway_request_gets_no_response(server: EchoServer, peer: RawPeer, code: int) -> None:
     """Neither its result nor its error nor an unknown code gives a response; but the request is handled."""
     server.go_on.set()
-    peer.ask(code, body=b"fail", flag=ONEWAY)
+    peer.send_request(code, body=b"fail", flag=ONEWAY)
     await peer.call(ECHO)
     await until(lambda: not server.dispatcher.waiting)
     await peer.call(ECHO)
@@ -89,11 +89,11 @@ async def test_a_oneway_request_gets_no_response(server: EchoServer, peer: RawPe
 async def test_a_full_pool_refuses(server: EchoServer, peer: RawPeer) -> None:
     """Waiting requests fill the pool; the next request is refused before anything was done for it."""
     for number in range(3):
-        peer.ask(WAIT, body=b"%d" % number)
+        peer.send_request(WAIT, body=b"%d" % number)
     refused = await peer.call(ECHO)
     assert (refused.code, refused.remark) == (2, "[OVERLOAD]system busy, start flow control for a while")
     assert (server.pool.pending, server.pool.statistics().rejected) == (3, 1)
-    peer.ask(ECHO, flag=ONEWAY)
+    peer.send_request(ECHO, flag=ONEWAY)
     assert (await peer.call(ECHO)).code == 2
     server.go_on.set()
     assert sorted([(await peer.receive()).body for _ in range(3)]) == [b"0", b"1", b"2"]
@@ -106,9 +106,9 @@ async def test_a_suspended_pool_defers_requests_until_it_resumes(server: EchoSer
     """In order, once; connections without requests for the pool are not affected."""
     await peer.call(ECHO)
     server.pool.suspend(lambda: "closed for a while")
-    peer.ask(ECHO, body=b"first")
-    peer.ask(ECHO, body=b"second", flag=ONEWAY)
-    peer.ask(ECHO, body=b"third")
+    peer.send_request(ECHO, body=b"first")
+    peer.send_request(ECHO, body=b"second", flag=ONEWAY)
+    peer.send_request(ECHO, body=b"third")
     await until(lambda: server.pool.pending)
     assert server.selector.is_read_paused(server.connection)
     async with await RawPeer.connect(server.port) as other:
@@ -124,7 +124,7 @@ async def test_deferred_requests_are_refused_by_a_timer() -> None:
     async with EchoServer(wait_ms=1) as server, await RawPeer.connect(server.port) as peer:
         server.pool.suspend(lambda: "closed for a while")
         for _ in range(3):
-            peer.ask(ECHO)
+            peer.send_request(ECHO)
         responses = [await peer.receive() for _ in range(3)]
         remark = "[OVERLOAD]system busy, start flow control for a while, closed for a while"
         assert {(response.code, response.remark) for response in responses} == {(2, remark)}
@@ -142,7 +142,7 @@ async def test_an_invalid_deferred_request_closes_its_connection(
     peer.send(frame({"code": ECHO, "opaque": 1, "extFields": [1]}))
     await until(lambda: server.pool.pending)
     async with await RawPeer.connect(server.port) as other:
-        other.ask(ECHO)
+        other.send_request(ECHO)
         await until(lambda: server.pool.pending == 2)
         server.dispatcher.reopen(server.pool)
         server.selector.resume_paused_reads()
@@ -153,7 +153,7 @@ async def test_an_invalid_deferred_request_closes_its_connection(
 
 async def test_a_waiting_request_keeps_its_body(server: EchoServer, peer: RawPeer) -> None:
     """The receive buffer is reused while a request waits; the request has its own copy by then."""
-    first = peer.ask(WAIT, body=b"first" * 100)
+    first = peer.send_request(WAIT, body=b"first" * 100)
     for _ in range(3):
         await peer.call(ECHO, body=b"other" * 1000)
     server.go_on.set()
@@ -173,7 +173,7 @@ async def test_the_requests_of_a_read_end_in_one_batch(server: EchoServer, peer:
 
 async def test_a_response_can_be_written_later(server: EchoServer, peer: RawPeer) -> None:
     """None from a processor means that it writes the response itself; other requests overtake."""
-    opaque = peer.ask(DEFER, body=b"later")
+    opaque = peer.send_request(DEFER, body=b"later")
     await peer.call(ECHO)
     ((connection, command),) = server.deferred
     connection.respond(command, command.response(body=command.body))
@@ -184,7 +184,7 @@ async def test_a_response_can_be_written_later(server: EchoServer, peer: RawPeer
 async def test_a_response_for_a_closed_connection_is_dropped(server: EchoServer, peer: RawPeer) -> None:
     """A parked request may get its response after its connection was lost."""
     other = await RawPeer.connect(server.port)
-    other.ask(DEFER)
+    other.send_request(DEFER)
     await other.call(ECHO)
     gone = asyncio.Event()
     server.selector.on_close(lambda _: gone.set())

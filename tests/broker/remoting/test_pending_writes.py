@@ -88,7 +88,7 @@ async def burden(server: EchoServer, deaf: RawPeer) -> None:
     await until(lambda: deaf.address in {c.peer for c in server.selector.connections})
     connection = next(c for c in server.selector.connections if c.peer == deaf.address)
     while not connection.paused and connection.backlog_bytes < MIB:
-        asked = deaf.ask(LARGE, {"n": ANSWER_BYTES})
+        asked = deaf.send_request(LARGE, {"n": ANSWER_BYTES})
         await until(partial(server.has_handled, server.handled + 1))
         await asyncio.sleep(0)  # until the read batch has ended
         assert asked < 100
@@ -121,7 +121,7 @@ async def test_a_peer_that_never_reads_is_closed_when_idle(server: EchoServer) -
 async def test_a_peer_that_reads_slowly_is_not_idle(server: EchoServer) -> None:
     """Taking a part of a long response is also activity."""
     async with await RawPeer.connect_without_reading(server.port) as slow:
-        slow.ask(LARGE, {"n": 15 * MIB})
+        slow.send_request(LARGE, {"n": 15 * MIB})
         await until(lambda: server.selector.backlog_bytes)
         connection = server.connection
         before = connection.backlog_bytes

@@ -29,9 +29,9 @@ async def test_every_kind_of_response_is_recorded(tmp_path: Path) -> None:
     with broker_parts(tmp_path) as parts:
         parts.put(b"a")
         peer = parts.peer()
-        peer.ask(heartbeat())
-        peer.ask(pull())
-        peer.ask(pull(topic="unknown"))
+        peer.call(heartbeat())
+        peer.call(pull())
+        peer.call(pull(topic="unknown"))
         rows = parts.dispatcher.latencies.rows
         assert {outcome: row.count for outcome, row in rows.items()} == {
             Outcome(RequestCode.HEART_BEAT, ResponseCode.SUCCESS): 1,
@@ -45,7 +45,7 @@ async def test_unknown_codes_share_one_row(tmp_path: Path) -> None:
     with broker_parts(tmp_path) as parts:
         peer = parts.peer()
         for code in (7_001, 7_002):
-            peer.ask(RemotingCommand.request(code))
+            peer.call(RemotingCommand.request(code))
         (outcome,) = parts.dispatcher.latencies.rows
         assert outcome == (UNKNOWN_CODE, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, False, False)
 

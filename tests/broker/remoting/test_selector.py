@@ -118,7 +118,7 @@ async def test_an_idle_connection_is_closed(server: EchoServer, peer: RawPeer) -
 
 async def test_sent_bytes_count_as_activity(server: EchoServer, peer: RawPeer) -> None:
     """A peer that only receives is not idle while it gets responses."""
-    peer.ask(DEFER)
+    peer.call(DEFER)
     await until(lambda: server.deferred)
     server.connection.active_s = 0.0
     ((connection, command),) = server.deferred
@@ -317,12 +317,12 @@ async def test_a_late_read_is_refused() -> None:
     began_s = asyncio.get_running_loop().time()
     scheduler = peer.selector.read_scheduler
     scheduler.record_stall(began_s - 0.25)
-    refused = peer.ask(RemotingCommand.request(ECHO))
+    refused = peer.call(RemotingCommand.request(ECHO))
     assert refused.code == 2
     assert str(refused.remark).startswith("[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period")
     assert server.handled == 0
     await asyncio.sleep(0)
-    assert peer.ask(RemotingCommand.request(ECHO)).code == 0
+    assert peer.call(RemotingCommand.request(ECHO)).code == 0
 
 
 async def test_a_read_in_time_is_served() -> None:
@@ -330,7 +330,7 @@ async def test_a_read_in_time_is_served() -> None:
     server = EchoServer(wait_ms=100_000)
     peer = Peer(server.dispatcher)
     peer.selector.read_scheduler.record_stall(asyncio.get_running_loop().time() - 1)
-    assert peer.ask(RemotingCommand.request(ECHO)).code == 0
+    assert peer.call(RemotingCommand.request(ECHO)).code == 0
 
 
 async def test_requests_delayed_by_their_own_peer_are_served() -> None:

@@ -143,7 +143,7 @@ async def test_a_peer_that_does_not_read_is_not_read_from(server: EchoServer) ->
     peer = await RawPeer.connect_without_reading(server.port, unverified_context())
     async with peer:
         for _ in range(8):
-            peer.ask(LARGE, {"n": 4 * MIB})
+            peer.send_request(LARGE, {"n": 4 * MIB})
         await until(lambda: server.selector.connections and server.connection.paused)
         await asyncio.sleep(0)  # until the read batch has ended
         assert server.handled < 8
@@ -166,7 +166,7 @@ async def test_two_peers_are_served_alternately(server: EchoServer, peer: RawPee
 
 async def test_a_later_response_is_encrypted_too(server: EchoServer, peer: RawPeer) -> None:
     """Output outside of a read takes the same path."""
-    opaque = peer.ask(DEFER, body=b"later")
+    opaque = peer.send_request(DEFER, body=b"later")
     await until(lambda: server.deferred)
     connection, command = server.deferred.pop()
     connection.respond(command, type(command).response(body=command.body))

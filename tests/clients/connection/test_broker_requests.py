@@ -66,7 +66,8 @@ async def test_a_reset_of_a_running_consumer_continues_at_the_new_offset() -> No
         cluster.broker.connections[0].send(reset(1))
         await until(lambda: reader.seen == [b"0", b"1", b"2", b"1", b"2"])
         assert "1" in {
-            request.ext_fields()["commitOffset"] for request in cluster.broker.asked(RequestCode.UPDATE_CONSUMER_OFFSET)
+            request.ext_fields()["commitOffset"]
+            for request in cluster.broker.requests_of(RequestCode.UPDATE_CONSUMER_OFFSET)
         }
         await cluster.wait_committed("g", "T", {0: 3})
 
@@ -148,7 +149,7 @@ async def test_an_exception_of_a_handler_is_in_the_response() -> None:
         cluster.topics["T"] = 1
         async with PushConsumer("g", namesrv=cluster.namesrv, handler=handler, settings=FAST) as consumer:
             await consumer.subscribe("T")
-            await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE)
+            await cluster.broker.wait_requests(RequestCode.PULL_MESSAGE)
             cluster.broker.store("Other", 0, b"x")
             header = ConsumeDirectlyHeader(consumer_group="g", client_id="x")
             request = RemotingCommand.request(

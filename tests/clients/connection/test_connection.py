@@ -43,7 +43,7 @@ class Line:
         self.transport = Transport()
         self.connection.connection_made(self.transport)
 
-    def ask(self, code: int = 28, timeout_s: float = 3.0) -> "asyncio.Task[RemotingCommand]":
+    def invoke(self, code: int = 28, timeout_s: float = 3.0) -> "asyncio.Task[RemotingCommand]":
         return asyncio.create_task(self.connection.invoke(RemotingCommand.request(code), timeout_s))
 
     async def requests(self, count: int) -> list[RemotingCommand]:
@@ -64,7 +64,7 @@ def answer(request: RemotingCommand, **fields: Any) -> bytes:
 async def test_each_response_reaches_its_request(piece: int) -> None:
     """By the opaque, in any order and however the bytes are split."""
     line = Line()
-    tasks = [line.ask() for _ in range(5)]
+    tasks = [line.invoke() for _ in range(5)]
     requests = await line.requests(5)
     stream = b"".join(answer(r, ext={"n": str(r.opaque)}, body=b"body %d" % r.opaque) for r in reversed(requests))
     for at in range(0, len(stream), piece):
@@ -77,7 +77,7 @@ async def test_each_response_reaches_its_request(piece: int) -> None:
 async def test_a_thousand_requests_leave_in_few_writes() -> None:
     """Requests of one event-loop iteration are written together, and none waits for the response to another."""
     line = Line()
-    tasks = [line.ask() for _ in range(1000)]
+    tasks = [line.invoke() for _ in range(1000)]
     requests = await line.requests(1000)
     assert len(line.transport.writes) <= 2
     assert line.connection.statistics().in_flight == 1000
@@ -89,7 +89,7 @@ async def test_a_thousand_requests_leave_in_few_writes() -> None:
 async def test_a_request_without_a_response_fails_at_its_deadline() -> None:
     """Each at its own deadline. A late response is dropped."""
     line = Line()
-    short, long = line.ask(timeout_s=1.0), line.ask(timeout_s=30.0)
+    short, long = line.invoke(timeout_s=1.0), line.invoke(timeout_s=30.0)
     requests = await line.requests(2)
     now_s = asyncio.get_running_loop().time()
     line.connection.expire(now_s + 0.5)
@@ -105,13 +105,13 @@ async def test_deadlines_are_checked_periodically() -> None:
     """While requests are in flight, without a call from outside."""
     line = Line()
     with pytest.raises(RequestTimeout):
-        await line.ask(timeout_s=0.01)
+        await line.invoke(timeout_s=0.01)
 
 
 async def test_a_canceled_request_is_removed() -> None:
     """Its response is dropped, and it no longer counts as in flight."""
     line = Line()
-    task = line.ask()
+    task = line.invoke()
     (request,) = await line.requests(1)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -123,7 +123,7 @@ async def test_a_canceled_request_is_removed() -> None:
 async def test_the_end_of_the_connection_fails_pending_requests() -> None:
     """Each error has the reason, the owner is notified once, and further requests are refused."""
     line = Line()
-    tasks = [line.ask() for _ in range(3)]
+    tasks = [line.invoke() for _ in range(3)]
     await line.requests(3)
     line.connection.connection_lost(OSError("reset"))
     line.connection.close()
@@ -142,7 +142,7 @@ async def test_the_end_of_the_connection_fails_pending_requests() -> None:
 async def test_garbage_ends_the_connection(garbage: bytes) -> None:
     """Valid responses before it are still delivered."""
     line = Line()
-    good, lost = line.ask(), line.ask()
+    good, lost = line.invoke(), line.invoke()
     request, _ = await line.requests(2)
     line.connection.data_received(answer(request) + garbage)
     assert (await good).code == 0
@@ -188,7 +188,7 @@ async def test_sends_wait_while_the_transport_is_full() -> None:
     """No request is written between pause_writing and resume_writing, and all are afterwards."""
     line = Line()
     line.connection.pause_writing()
-    task = line.ask()
+    task = line.invoke()
     await asyncio.sleep(0)
     assert line.connection.busy
     assert not line.transport.writes
@@ -201,7 +201,7 @@ async def test_sends_wait_while_the_transport_is_full() -> None:
 async def test_sends_wait_at_the_limit_of_requests_in_flight() -> None:
     """A response frees a slot for the next request; the end of the connection fails all that wait."""
     line = Line(max_in_flight=2)
-    tasks = [line.ask() for _ in range(4)]
+    tasks = [line.invoke() for _ in range(4)]
     first, _ = await line.requests(2)
     line.connection.data_received(answer(first))
     await line.requests(3)

@@ -45,12 +45,12 @@ async def test_the_greeting_is_the_first_request() -> None:
         async def greet(connection: Connection) -> None:
             await connection.invoke(RemotingCommand.request(RequestCode.HEART_BEAT), 5.0)
 
-        async def ask() -> None:
+        async def invoke() -> None:
             connection = await connections.get(peer.address)
             await connection.invoke(RemotingCommand.request(28), 5.0)
 
         connections = Connections(SETTINGS, {}, greet)
-        await asyncio.gather(ask(), ask())
+        await asyncio.gather(invoke(), invoke())
         assert [request.code for request in peer.requests] == [RequestCode.HEART_BEAT, 28, 28]
         await connections.close()
 

@@ -105,7 +105,7 @@ async def main():
                 lambda: producer.publish_queues("AsyncForks"),
                 lambda: pull.poll(),
                 lambda: push.subscribe("Other"),
-                lambda: push.client.ask("127.0.0.1:1", 28),
+                lambda: push.client.request("127.0.0.1:1", 28),
             ))
             asyncio.run(producer.stop())
             os._exit(0)

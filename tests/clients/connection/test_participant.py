@@ -137,7 +137,7 @@ async def test_a_canceled_stop_waits_for_no_handler() -> None:
             await stopping
         assert ended == [b"1"]
         assert cluster.broker.committed("g", "T") == {0: 1}
-        assert cluster.broker.asked(RequestCode.UNREGISTER_CLIENT)
+        assert cluster.broker.requests_of(RequestCode.UNREGISTER_CLIENT)
 
 
 async def test_a_stop_waits_for_sends_in_flight_unless_canceled() -> None:
@@ -148,7 +148,7 @@ async def test_a_stop_waits_for_sends_in_flight_unless_canceled() -> None:
         await producer.send(Message("T", b"x"))
         cluster.broker.on(RequestCode.SEND_MESSAGE_V2, silence)
         send = producer.send_nowait(Message("T", b"x"))
-        await cluster.broker.wait_asked(RequestCode.SEND_MESSAGE_V2, 2)
+        await cluster.broker.wait_requests(RequestCode.SEND_MESSAGE_V2, 2)
         stopping = asyncio.create_task(producer.stop())
         await asyncio.sleep(0.01)
         assert not stopping.done()

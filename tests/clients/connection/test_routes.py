@@ -78,7 +78,7 @@ async def test_concurrent_calls_share_one_request() -> None:
         known = routes(cluster.namesrv)
         found = await asyncio.gather(*(known.find("T") for _ in range(1000)))
         assert all(route is found[0] for route in found)
-        assert len(cluster.name_server.asked(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 1
+        assert len(cluster.name_server.requests_of(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 1
 
 
 async def test_an_unknown_topic_gets_the_template_route() -> None:

@@ -51,7 +51,7 @@ async def test_all_requests_of_a_client_are_signed() -> None:
     async with peers(1) as (peer,):
         peer.on(RequestCode.GET_MAX_OFFSET, {"offset": "1"})
         client = Client(peer.address, ClientSettings(credentials=CREDENTIALS))
-        await client.ask(peer.address, RequestCode.GET_MAX_OFFSET)
+        await client.request(peer.address, RequestCode.GET_MAX_OFFSET)
         await client.close()
         assert [request.ext_fields()["AccessKey"] for request in peer.requests] == ["access", "access"]
 

@@ -83,7 +83,7 @@ async def test_a_block_that_raises_sends_its_message_back() -> None:
             async with message.process(delay=timedelta(seconds=7)):
                 raise ValueError("not yet")
         assert message.is_acknowledged
-        assert cluster.broker.asked(BACK)[0].header(SendBackHeader).delay_level == 3
+        assert cluster.broker.requests_of(BACK)[0].header(SendBackHeader).delay_level == 3
         (again,) = await take(consumer, 1)
         assert (again.topic, again.body, again.reconsume_times) == ("T", b"0", 1)
         assert (consumer.statistics().failed, consumer.statistics().sent_back) == (1, 1)
@@ -98,7 +98,7 @@ async def test_nack_sends_a_message_back_with_a_delay(delay: timedelta | None, d
     async with running_cluster() as cluster, push(cluster, 1) as consumer:
         (message,) = await take(consumer, 1)
         await message.nack(delay, delay_level=delay_level)
-        (request,) = cluster.broker.asked(BACK)
+        (request,) = cluster.broker.requests_of(BACK)
         assert request.header(SendBackHeader).delay_level == expected
         assert await committed(consumer, cluster) == 1
 
@@ -156,7 +156,7 @@ async def test_a_canceled_block_leaves_its_message_to_the_next_loop() -> None:
             await task
         (again,) = await take(consumer, 1)
         assert (again.body, again.reconsume_times) == (b"0", 0)
-        assert not cluster.broker.asked(BACK)
+        assert not cluster.broker.requests_of(BACK)
 
 
 async def test_leaving_the_loop_neither_loses_nor_repeats_a_message() -> None:
@@ -196,7 +196,7 @@ async def test_auto_ack_acknowledges_when_the_loop_asks_for_the_next_message() -
         assert (before, first.is_acknowledged) == (False, True)
         await second.nack()
         await anext(loop)
-        assert len(cluster.broker.asked(BACK)) == 1
+        assert len(cluster.broker.requests_of(BACK)) == 1
         assert await committed(consumer, cluster) == 2
 
 
@@ -236,7 +236,7 @@ async def test_a_message_of_a_revoked_queue_belongs_to_another_member() -> None:
         await consumer.unsubscribe("T")
         await first.ack()
         await second.nack()
-        assert not cluster.broker.asked(BACK)
+        assert not cluster.broker.requests_of(BACK)
         assert cluster.broker.committed("g", "T").get(0, 0) == 0
 
 
@@ -249,7 +249,7 @@ async def test_a_broadcasting_consumer_sends_nothing_back(tmp_path: Path) -> Non
             await consumer.commit()
             (queue,) = consumer.assignment
             assert await consumer.committed(queue) == 1
-        assert not cluster.broker.asked(BACK)
+        assert not cluster.broker.requests_of(BACK)
 
 
 async def handle(message: MessageExt) -> None:

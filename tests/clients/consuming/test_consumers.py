@@ -71,7 +71,7 @@ async def test_a_message_that_arrives_later_is_received() -> None:
     """The broker holds the pull until it arrives."""
     async with running_cluster() as cluster, push(cluster) as consumer:
         await consumer.subscribe("T")
-        await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE, 2)
+        await cluster.broker.wait_requests(RequestCode.PULL_MESSAGE, 2)
         cluster.broker.store("T", 1, b"late")
         assert [message.body for message in await take(consumer, 1)] == [b"late"]
 
@@ -219,7 +219,7 @@ async def test_the_heartbeat_has_the_subscriptions_of_the_member() -> None:
     """Group, message model, start, topics with tags and hashes, and the retry topic."""
     async with running_cluster() as cluster, push(cluster, consume_from=ConsumeFrom.LAST) as consumer:
         await consumer.subscribe("T", "Aa || c")
-        (request, *_) = await cluster.broker.wait_asked(RequestCode.HEART_BEAT)
+        (request, *_) = await cluster.broker.wait_requests(RequestCode.HEART_BEAT)
         (data,) = HeartbeatData.decode(request.body).consumer_data_set
         assert (data.group_name, data.consume_type) == ("g", ConsumeType.CONSUME_PASSIVELY)
         assert data.consume_from_where == ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -261,7 +261,7 @@ async def test_a_queue_is_read_from_the_committed_offset_or_from_consume_from(
         cluster.broker.on(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, search)
         async with push(cluster, consume_from=consume_from) as consumer:
             await consumer.subscribe("T")
-            (pull, *_) = await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE)
+            (pull, *_) = await cluster.broker.wait_requests(RequestCode.PULL_MESSAGE)
             assert pull.header(PullMessageHeader).queue_offset == expected
             assert asked == (["1704067200000"] if consume_from is SINCE else [])
 
@@ -273,7 +273,7 @@ async def test_a_pull_of_a_push_consumer_is_what_rocketmq_expects() -> None:
         cluster.broker.offsets["g", "T", 1] = 0
         async with push(cluster) as consumer:
             await consumer.subscribe("T", "a")
-            pulls = await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE, 2)
+            pulls = await cluster.broker.wait_requests(RequestCode.PULL_MESSAGE, 2)
             headers = {pull.header(PullMessageHeader).queue_id: pull.header(PullMessageHeader) for pull in pulls}
             assert headers[0].sys_flag == PullSysFlag.SUSPEND | PullSysFlag.COMMIT_OFFSET
             assert (headers[0].commit_offset, headers[0].max_msg_nums, headers[0].subscription) == (7, 32, None)
@@ -299,7 +299,7 @@ async def test_an_offset_moved_by_the_broker_is_committed_and_read_from() -> Non
             await consumer.subscribe("T")
             assert [message.body for message in await take(consumer, 2)] == [b"1", b"2"]
             assert "1" in {
-                r.ext_fields()["commitOffset"] for r in cluster.broker.asked(RequestCode.UPDATE_CONSUMER_OFFSET)
+                r.ext_fields()["commitOffset"] for r in cluster.broker.requests_of(RequestCode.UPDATE_CONSUMER_OFFSET)
             }
 
 
@@ -309,9 +309,9 @@ async def test_a_broker_that_does_not_know_the_consumer_gets_a_heartbeat(code: i
     async with running_cluster() as cluster, push(cluster) as consumer:
         cluster.broker.on(RequestCode.PULL_MESSAGE, refuse(code, "not known"))
         await consumer.subscribe("T")
-        await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE)
-        beats = len(cluster.broker.asked(RequestCode.HEART_BEAT))
-        await cluster.broker.wait_asked(RequestCode.HEART_BEAT, beats + 1)
+        await cluster.broker.wait_requests(RequestCode.PULL_MESSAGE)
+        beats = len(cluster.broker.requests_of(RequestCode.HEART_BEAT))
+        await cluster.broker.wait_requests(RequestCode.HEART_BEAT, beats + 1)
 
 
 async def test_pulls_stop_at_the_limits_of_the_buffer() -> None:
@@ -323,10 +323,10 @@ async def test_pulls_stop_at_the_limits_of_the_buffer() -> None:
             cluster.broker.store("T", 0, b"%d" % n)
         async with push(cluster, settings=settings) as consumer:
             await consumer.subscribe("T")
-            await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE, 2)
+            await cluster.broker.wait_requests(RequestCode.PULL_MESSAGE, 2)
             await until(lambda: consumer.statistics().unfinished == 64)
             await asyncio.sleep(0)
-            assert len(cluster.broker.asked(RequestCode.PULL_MESSAGE)) == 2
+            assert len(cluster.broker.requests_of(RequestCode.PULL_MESSAGE)) == 2
             assert len(await take(consumer, 500)) == 500
 
 
@@ -371,7 +371,7 @@ async def test_poll_returns_up_to_max_messages() -> None:
     async with running_cluster() as cluster, PullConsumer("g", namesrv=cluster.namesrv, settings=FAST) as consumer:
         await consumer.assign((await consumer.queues("T"))[:1])
         assert await consumer.poll(timeout_s=0.01) == []
-        await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE)  # the start offset is known from here on
+        await cluster.broker.wait_requests(RequestCode.PULL_MESSAGE)  # the start offset is known from here on
         for n in range(10):
             cluster.broker.store("T", 0, b"%d" % n)
         await until(lambda: consumer.statistics().waiting == 10)
@@ -419,7 +419,7 @@ async def test_a_pull_of_a_pull_consumer_has_its_subscription() -> None:
     """A broker without a heartbeat of the group serves it."""
     async with running_cluster() as cluster, PullConsumer("g", namesrv=cluster.namesrv, settings=FAST) as consumer:
         await consumer.subscribe("T", "a || b")
-        (pull, *_) = await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE)
+        (pull, *_) = await cluster.broker.wait_requests(RequestCode.PULL_MESSAGE)
         header = pull.header(PullMessageHeader)
         assert header.sys_flag & PullSysFlag.SUBSCRIPTION
         assert (header.subscription, header.expression_type) == ("a || b", "TAG")

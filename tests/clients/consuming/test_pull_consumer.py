@@ -96,9 +96,9 @@ async def test_without_auto_commit_only_commit_commits() -> None:
         for _ in range(4):
             await consumer.poll(2, timeout_s=5)
         cluster.broker.store("T", 0, b"one more pull")
-        await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE, 3)
+        await cluster.broker.wait_requests(RequestCode.PULL_MESSAGE, 3)
         await consumer.assign([])
-        pulls = cluster.broker.asked(RequestCode.PULL_MESSAGE)
+        pulls = cluster.broker.requests_of(RequestCode.PULL_MESSAGE)
         assert all(not pull.header(PullMessageHeader).sys_flag & PullSysFlag.COMMIT_OFFSET for pull in pulls)
     assert cluster.broker.committed("g", "T") == {}
 
@@ -163,7 +163,7 @@ async def test_a_topic_that_cannot_be_subscribed_to_fails_the_start() -> None:
         with pytest.raises(BrokerError, match="at 3"):
             await consumer.start()
         async with PullConsumer("g", namesrv=cluster.namesrv, topics={"T": "a || b"}, settings=FAST):
-            (pull, *_) = await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE)
+            (pull, *_) = await cluster.broker.wait_requests(RequestCode.PULL_MESSAGE)
             assert pull.header(PullMessageHeader).subscription == "a || b"
 
 
@@ -173,13 +173,13 @@ async def test_a_paused_queue_is_not_pulled() -> None:
         await consumer.assign([QUEUE])
         assert len(await consumer.poll(timeout_s=5)) == 1
         consumer.pause(QUEUE)
-        pulls = len(cluster.broker.asked(RequestCode.PULL_MESSAGE))
+        pulls = len(cluster.broker.requests_of(RequestCode.PULL_MESSAGE))
         await until(lambda: consumer.statistics().waiting == 0)
         cluster.broker.store("T", 0, b"in flight")  # ends the pull that the broker holds
         await consumer.poll(timeout_s=0.2)
         cluster.broker.store("T", 0, b"later")
         assert await consumer.poll(timeout_s=0.1) == []
-        assert len(cluster.broker.asked(RequestCode.PULL_MESSAGE)) <= pulls + 1
+        assert len(cluster.broker.requests_of(RequestCode.PULL_MESSAGE)) <= pulls + 1
         consumer.resume(QUEUE)
         assert [message.body for message in await consumer.poll(timeout_s=5)] == [b"later"]
 
@@ -199,7 +199,7 @@ async def test_each_pull_has_the_expression() -> None:
     async with running_cluster() as cluster, pull_consumer(cluster) as consumer:
         cluster.broker.on(RequestCode.CHECK_CLIENT_CONFIG, None)
         await consumer.subscribe("T", Sql92("a > 5"))
-        (pull, *_) = await cluster.broker.wait_asked(RequestCode.PULL_MESSAGE)
+        (pull, *_) = await cluster.broker.wait_requests(RequestCode.PULL_MESSAGE)
         header = pull.header(PullMessageHeader)
         assert header.sys_flag & PullSysFlag.SUBSCRIPTION
         assert (header.subscription, header.expression_type) == ("a > 5", "SQL92")

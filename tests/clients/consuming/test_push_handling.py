@@ -69,7 +69,7 @@ async def test_a_failed_message_is_redelivered_from_the_retry_topic() -> None:
             await cluster.wait_committed("g", RETRY, {0: 2})
             assert seen == [("T", b"bad", 0), ("T", b"bad", 1), ("T", b"bad", 2)]
             assert (consumer.statistics().failed, consumer.statistics().sent_back) == (2, 2)
-        first = cluster.broker.asked(BACK)[0].header(SendBackHeader)
+        first = cluster.broker.requests_of(BACK)[0].header(SendBackHeader)
         assert (first.offset, first.group, first.delay_level, first.max_reconsume_times) == (0, "g", 0, 16)
         assert (first.origin_msg_id, first.origin_topic, first.bname) == ("ID", "T", "broker-a")
 
@@ -86,7 +86,7 @@ async def test_the_result_of_a_handler_chooses_the_delay(result: Later, level: i
         cluster.broker.store("T", 0, b"x")
         async with push(cluster, handler=handler) as consumer:
             await consumer.subscribe("T")
-            (request,) = await cluster.broker.wait_asked(BACK)
+            (request,) = await cluster.broker.wait_requests(BACK)
             assert request.header(SendBackHeader).delay_level == level
             await cluster.wait_committed("g", "T", {0: 1})
             assert (("%DLQ%g", 0) in cluster.broker.queues) is (level == -1)
@@ -129,7 +129,7 @@ async def test_a_copy_is_sent_if_the_broker_does_not_take_a_message_back() -> No
         cluster.broker.store("T", 0, b"x", "UNIQ_KEY\x01ID\x02TRAN_MSG\x01true\x02k\x01v\x02")
         async with push(cluster, handler=handler) as consumer:
             await consumer.subscribe("T")
-            (request,) = await cluster.broker.wait_asked(RequestCode.SEND_MESSAGE_V2)
+            (request,) = await cluster.broker.wait_requests(RequestCode.SEND_MESSAGE_V2)
             header = request.header(SendMessageV2Header)
             assert (header.topic, header.reconsume_times, header.max_reconsume_times) == (RETRY, 1, 16)
             assert decode_properties(header.properties) == {
@@ -167,7 +167,7 @@ async def test_a_copy_is_compressed_as_by_a_producer(
         cluster.broker.store("T", 0, stored[0], "UNIQ_KEY\x01ID\x02", sys_flag=stored[1])
         async with push(cluster, handler=handler) as consumer:
             await consumer.subscribe("T")
-            (request,) = await cluster.broker.wait_asked(RequestCode.SEND_MESSAGE_V2)
+            (request,) = await cluster.broker.wait_requests(RequestCode.SEND_MESSAGE_V2)
     assert request.header(SendMessageV2Header).sys_flag == sent_flag
     sent = bytes(request.body)
     assert (zlib.decompress(sent) if sent_flag else sent) == body
@@ -238,7 +238,7 @@ async def test_an_orderly_queue_pauses_after_a_failure() -> None:
             await consumer.subscribe("T")
             await cluster.wait_committed("g", "T", {0: 2})
         assert seen == [(b"bad", 0), (b"bad", 1), (b"bad", 2), (b"good", 0)]
-        assert not cluster.broker.asked(BACK)
+        assert not cluster.broker.requests_of(BACK)
 
 
 async def test_an_orderly_message_that_fails_too_often_goes_to_the_retry_topic() -> None:
@@ -260,7 +260,7 @@ async def test_an_orderly_message_that_fails_too_often_goes_to_the_retry_topic()
             await consumer.subscribe("T")
             await cluster.wait_committed("g", "T", {0: 2})
         assert seen == [b"bad", b"bad", b"bad", b"good"]
-        header = cluster.broker.asked(RequestCode.SEND_MESSAGE_V2)[0].header(SendMessageV2Header)
+        header = cluster.broker.requests_of(RequestCode.SEND_MESSAGE_V2)[0].header(SendMessageV2Header)
         assert (header.topic, header.reconsume_times, header.max_reconsume_times) == (RETRY, 3, 2)
 
 
@@ -278,8 +278,8 @@ async def test_an_orderly_queue_is_read_only_while_it_is_locked() -> None:
         cluster.broker.store("T", 0, b"x")
         async with push(cluster, handler=handler, orderly=True) as consumer:
             await consumer.subscribe("T")
-            await cluster.broker.wait_asked(RequestCode.LOCK_BATCH_MQ, 2)
-            assert not cluster.broker.asked(RequestCode.PULL_MESSAGE)
+            await cluster.broker.wait_requests(RequestCode.LOCK_BATCH_MQ, 2)
+            assert not cluster.broker.requests_of(RequestCode.PULL_MESSAGE)
             assert consumer.statistics().queues == ()
             del cluster.broker.locks[queue]
             await until(lambda: seen == [b"x"])
@@ -429,11 +429,12 @@ async def test_an_orderly_queue_continues_where_another_member_left_it() -> None
             for body in (b"2", b"3", b"4"):
                 cluster.broker.store("T", 0, body)
             cluster.broker.offsets["g", "T", 0] = 3
-            earlier = len(cluster.broker.asked(COMMIT))
+            earlier = len(cluster.broker.requests_of(COMMIT))
             await until(lambda: cluster.broker.committed("g", "T") == {0: 4})
         assert seen == [b"1", b"4"]
         offsets = [
-            asked.header(UpdateConsumerOffsetHeader).commit_offset or 0 for asked in cluster.broker.asked(COMMIT)
+            request.header(UpdateConsumerOffsetHeader).commit_offset or 0
+            for request in cluster.broker.requests_of(COMMIT)
         ]
         assert offsets == sorted(offsets)
         # the offset at which the queue was taken, and those after it; a shutdown repeats an interrupted commit
@@ -464,11 +465,13 @@ async def test_a_released_queue_does_not_move_its_offset_back() -> None:
             for queue_id in range(2):
                 cluster.broker.store("T", queue_id, b"another member's")
                 cluster.broker.offsets["g", "T", queue_id] = 2
-            await cluster.broker.wait_asked(WHERE, len(cluster.broker.asked(WHERE)) + 4)
+            await cluster.broker.wait_requests(WHERE, len(cluster.broker.requests_of(WHERE)) + 4)
             gate.set()
             await until(lambda: len(second.statistics().queues) == 1)
         assert sorted(seen) == [b"0", b"1"]
-        assert {asked.header(UpdateConsumerOffsetHeader).commit_offset for asked in cluster.broker.asked(COMMIT)} <= {2}
+        assert {
+            request.header(UpdateConsumerOffsetHeader).commit_offset for request in cluster.broker.requests_of(COMMIT)
+        } <= {2}
         assert cluster.broker.committed("g", "T") == {0: 2, 1: 2}
 
 
@@ -502,8 +505,8 @@ async def test_every_broadcasting_member_receives_all_messages_once(tmp_path: Pa
         assert sorted(seen["a"]) == [b"0", b"1", b"2", b"3"]
         assert not cluster.broker.offsets
         for code in (BACK, RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET):
-            assert not cluster.broker.asked(code)
-        (data,) = HeartbeatData.decode(cluster.broker.asked(RequestCode.HEART_BEAT)[0].body).consumer_data_set
+            assert not cluster.broker.requests_of(code)
+        (data,) = HeartbeatData.decode(cluster.broker.requests_of(RequestCode.HEART_BEAT)[0].body).consumer_data_set
         assert data.message_model is MessageModel.BROADCASTING
 
 
@@ -562,7 +565,7 @@ async def test_an_sql_expression_is_checked_before_the_heartbeat() -> None:
         async with push(cluster, handler=handler) as consumer:
             await consumer.subscribe("T", Sql92("a > 5"))
             await until(lambda: seen == [b"x"])
-            beat = cluster.broker.asked(RequestCode.HEART_BEAT)[-1]
+            beat = cluster.broker.requests_of(RequestCode.HEART_BEAT)[-1]
             (data,) = HeartbeatData.decode(beat.body).consumer_data_set
             (wanted,) = (entry for entry in data.subscription_data_set if entry.topic == "T")
             assert (wanted.sub_string, wanted.expression_type, wanted.tags_set) == ("a > 5", "SQL92", [])

@@ -60,7 +60,7 @@ async def test_released_locks_are_free() -> None:
         await locks.release(QUEUES)
         assert cluster.broker.locks == {}
         await locks.release(QUEUES)
-        assert len(cluster.broker.asked(RequestCode.UNLOCK_BATCH_MQ)) == 1
+        assert len(cluster.broker.requests_of(RequestCode.UNLOCK_BATCH_MQ)) == 1
 
 
 async def test_a_lock_becomes_invalid_with_its_connection() -> None:
@@ -133,7 +133,7 @@ async def test_a_lock_that_is_released_during_its_renewal_is_not_kept() -> None:
 
         cluster.broker.on(RequestCode.LOCK_BATCH_MQ, later)
         renewal = asyncio.create_task(locks.renew())
-        await cluster.broker.wait_asked(RequestCode.LOCK_BATCH_MQ, 2)
+        await cluster.broker.wait_requests(RequestCode.LOCK_BATCH_MQ, 2)
         await locks.release(QUEUES[:1])
         responses.pop()()
         assert await renewal == []
@@ -149,7 +149,7 @@ async def test_leaving_releases_locks_whose_request_has_no_response_yet() -> Non
         lock = cluster.broker.handlers[RequestCode.LOCK_BATCH_MQ]
         cluster.broker.on(RequestCode.LOCK_BATCH_MQ, lambda *asked: lock(*asked) and None)
         asking = asyncio.create_task(locks.acquire(QUEUES[1:]))
-        await cluster.broker.wait_asked(RequestCode.LOCK_BATCH_MQ, 2)
+        await cluster.broker.wait_requests(RequestCode.LOCK_BATCH_MQ, 2)
         asking.cancel()
         assert set(cluster.broker.locks) == set(QUEUES)
         await locks.release_all()

@@ -93,7 +93,7 @@ async def test_no_message_is_pulled_before_the_callback_has_sought() -> None:
         consumer = PullConsumer("g", namesrv=cluster.namesrv, topics=["T"], on_assigned=assigned, settings=FAST)
         async with consumer:
             assert [message.body for message in await consumer.poll(timeout_s=10)] == [b"3", b"4"]
-        offsets = {pull.ext_fields()["queueOffset"] for pull in cluster.broker.asked(RequestCode.PULL_MESSAGE)}
+        offsets = {pull.ext_fields()["queueOffset"] for pull in cluster.broker.requests_of(RequestCode.PULL_MESSAGE)}
         assert offsets <= {"3", "5"}
 
 

@@ -96,7 +96,7 @@ async def test_bodies_of_every_codec_are_delivered_inflated(broker: InProcessBro
             batch="false",
         )
         packed = compress(body, kind, DEFAULT_LEVELS[kind])
-        await producer.client.ask(broker.address, RequestCode.SEND_MESSAGE_V2, header, packed)
+        await producer.client.request(broker.address, RequestCode.SEND_MESSAGE_V2, header, packed)
         await consumer.assign([first.queue])
         values: list[object] = []
         while len(values) < 2:

@@ -54,7 +54,7 @@ async def test_a_compressed_body_is_stored_with_its_codec_and_delivered_inflated
         result = await producer.send(Message(f"Compressed-{compression}", BODY))
         offset = decode_offset_id(result.offset_msg_id)[2]
         header = ViewMessageHeader(offset=offset)
-        response = await mq.client.ask(broker.address, RequestCode.VIEW_MESSAGE_BY_ID, header)
+        response = await mq.client.request(broker.address, RequestCode.VIEW_MESSAGE_BY_ID, header)
         (stored,) = decode(response.body)
         assert stored.sys_flag & (SysFlag.COMPRESSED | SysFlag.COMPRESSION_TYPE_MASK) == FLAGS[compression]
         assert (len(stored.body) < len(BODY) // 10) is (compression is not None)

@@ -37,7 +37,7 @@ async def test_a_send_returns_where_the_message_is_stored() -> None:
     """Status, both ids, queue and offset of the response."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         result = await producer.send(Message("T", b"hello", tags="paid", keys=["o-1"]))
-        (request,) = cluster.broker.asked(SEND)
+        (request,) = cluster.broker.requests_of(SEND)
         properties = decode_properties(request.ext_fields()["i"])
         assert (result.status, result.msg_id, result.queue_offset) == (SendStatus.OK, properties["UNIQ_KEY"], 0)
         assert (result.queue.topic, result.queue.broker_name) == ("T", "broker-a")
@@ -58,12 +58,12 @@ async def test_a_thousand_sends_share_one_connection_without_waiting() -> None:
 
         cluster.broker.on(SEND, lambda _, request: answer(request))
         sends = [producer.send_nowait(Message("T", b"%d" % n)) for n in range(1000)]
-        await cluster.broker.wait_asked(SEND, 1000)
+        await cluster.broker.wait_requests(SEND, 1000)
         assert not any(send.done() for send in sends)
         gate.set()
         results = await asyncio.gather(*sends)
         assert len({result.msg_id for result in results}) == 1000
-        assert [bytes(r.body) for r in cluster.broker.asked(SEND)] == [b"%d" % n for n in range(1000)]
+        assert [bytes(r.body) for r in cluster.broker.requests_of(SEND)] == [b"%d" % n for n in range(1000)]
         assert len(cluster.broker.connections) == 1
 
 
@@ -75,7 +75,7 @@ async def test_sends_with_these_codes_are_repeated_on_another_broker(code: int) 
         refusing.on(SEND, refuse(code))
         results = [await producer.send(Message("T", b"x")) for _ in range(4)]
         assert {result.queue.broker_name for result in results} == {"broker-b"}
-        tried = {decode_properties(request.ext_fields()["i"])["UNIQ_KEY"] for request in refusing.asked(SEND)}
+        tried = {decode_properties(request.ext_fields()["i"])["UNIQ_KEY"] for request in refusing.requests_of(SEND)}
         assert tried
         assert tried <= {result.msg_id for result in results}
         assert producer.statistics().retried == len(tried)
@@ -89,7 +89,7 @@ async def test_other_codes_are_raised_at_once(code: int) -> None:
         with pytest.raises(BrokerError, match=f"broker-a .* refused SEND_MESSAGE_V2 .*{code}.*because") as caught:
             await producer.send(Message("T", b"x"))
         assert (caught.value.code, caught.value.remark, caught.value.topic) == (code, "because", "T")
-        assert len(cluster.broker.asked(SEND)) == 1
+        assert len(cluster.broker.requests_of(SEND)) == 1
 
 
 async def test_a_lasting_refusal_is_raised_after_the_retries() -> None:
@@ -98,7 +98,7 @@ async def test_a_lasting_refusal_is_raised_after_the_retries() -> None:
         cluster.broker.on(SEND, refuse(ResponseCode.SYSTEM_BUSY, "busy"))
         with pytest.raises(BrokerError, match="busy"):
             await producer.send(Message("T", b"x"))
-        assert len(cluster.broker.asked(SEND)) == 3
+        assert len(cluster.broker.requests_of(SEND)) == 3
         assert producer.statistics().failed == 1
 
 
@@ -109,7 +109,7 @@ async def test_a_warning_status_is_a_result(code: int) -> None:
         header = SendMessageResponseHeader(msg_id="0", queue_id=0, queue_offset=0)
         cluster.broker.on(SEND, lambda *_: RemotingCommand.response(code, ext=header))
         assert (await producer.send(Message("T", b"x"))).status == code
-        assert len(cluster.broker.asked(SEND)) == 1
+        assert len(cluster.broker.requests_of(SEND)) == 1
 
 
 async def test_a_send_on_a_lost_connection_is_repeated_on_another_broker() -> None:
@@ -169,7 +169,9 @@ async def test_a_message_group_keeps_its_order_while_its_route_is_requested(grou
         send_in_every_turn_until_answered()
         await sends[0]
         await asyncio.gather(*sends)
-        assert [bytes(request.body) for request in cluster.broker.asked(SEND)] == [b"%d" % n for n in range(len(sends))]
+        assert [bytes(request.body) for request in cluster.broker.requests_of(SEND)] == [
+            b"%d" % n for n in range(len(sends))
+        ]
 
 
 async def test_a_message_group_has_one_queue_and_no_retry() -> None:
@@ -179,18 +181,18 @@ async def test_a_message_group_has_one_queue_and_no_retry() -> None:
         for _ in range(3):
             assert (await producer.send(Message("T", b"x"), message_group="order-7")).queue == expected
         broker = next(broker for broker in cluster.brokers if broker.name == expected.broker_name)
-        assert decode_properties(broker.asked(SEND)[0].ext_fields()["i"])["__SHARDINGKEY"] == "order-7"
+        assert decode_properties(broker.requests_of(SEND)[0].ext_fields()["i"])["__SHARDINGKEY"] == "order-7"
         broker.on(SEND, refuse(ResponseCode.SYSTEM_BUSY))
         with pytest.raises(BrokerError):
             await producer.send(Message("T", b"x"), message_group="order-7")
-        assert len(broker.asked(SEND)) == 4
+        assert len(broker.requests_of(SEND)) == 4
 
 
 async def test_a_batch_is_one_request() -> None:
     """Consecutive offsets in one queue."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         (result,) = await producer.send_batch([Message("T", b"%d" % n) for n in range(3)])
-        assert len(cluster.broker.asked(BATCH)) == 1
+        assert len(cluster.broker.requests_of(BATCH)) == 1
         assert (len(result.msg_id.split(",")), result.queue_offset) == (3, 0)
         assert len(cluster.broker.queues["T", result.queue.queue_id]) == 3
 
@@ -199,7 +201,7 @@ async def test_a_oneway_send_is_marked_and_waits_for_no_response() -> None:
     """It returns before the broker receives it."""
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
         await producer.send_oneway(Message("T", b"x"))
-        (request,) = await cluster.broker.wait_asked(SEND)
+        (request,) = await cluster.broker.wait_requests(SEND)
         assert request.is_oneway
 
 
@@ -210,7 +212,7 @@ async def test_a_send_to_an_unknown_topic_uses_the_template_or_fails() -> None:
             await producer.send(Message("New", b"x"))
         cluster.topics["TBW102"] = 8
         assert (await producer.send(Message("New", b"x"))).queue.topic == "New"
-        assert cluster.broker.asked(SEND)[0].ext_fields()["c"] == "TBW102"
+        assert cluster.broker.requests_of(SEND)[0].ext_fields()["c"] == "TBW102"
         with pytest.raises(InvalidMessage):
             await producer.send(Message("no such name", b"x"))
 
@@ -236,7 +238,7 @@ async def test_heartbeats_are_repeated_and_detect_a_dead_peer() -> None:
         Producer("g", client=client) as producer,
     ):
         await producer.send(Message("T", b"x"))
-        await cluster.broker.wait_asked(RequestCode.HEART_BEAT, 3)
+        await cluster.broker.wait_requests(RequestCode.HEART_BEAT, 3)
         cluster.broker.on(RequestCode.HEART_BEAT, silence)
         connection = client.brokers.current(cluster.broker.address)
         assert connection is not None

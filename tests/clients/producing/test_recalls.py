@@ -25,10 +25,10 @@ async def test_a_message_is_recalled_by_its_handle() -> None:
         sent = await producer.send(Message("T", b"x"), delay=timedelta(minutes=1))
         assert sent.recall_handle == HANDLE
         assert await producer.recall("T", sent.recall_handle) == "KEY"
-        (request,) = cluster.brokers[1].asked(RequestCode.RECALL_MESSAGE)
+        (request,) = cluster.brokers[1].requests_of(RequestCode.RECALL_MESSAGE)
         header = request.header(RecallMessageHeader)
         assert (header.topic, header.recall_handle, header.producer_group) == ("T", HANDLE, "p")
-        assert cluster.brokers[0].asked(RequestCode.RECALL_MESSAGE) == []
+        assert cluster.brokers[0].requests_of(RequestCode.RECALL_MESSAGE) == []
 
 
 async def test_an_invalid_handle_is_not_sent() -> None:

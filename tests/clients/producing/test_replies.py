@@ -67,7 +67,7 @@ async def test_a_reply_reaches_its_request() -> None:
             replies = await asyncio.gather(*asking)
         assert [reply.body for reply in replies] == [b"re 0", b"re 1", b"re 2"]
         assert (replies[0].properties["k"], replies[0].born_host) == ("v", ("10.0.0.1", 5))
-        header = cluster.broker.asked(REPLY)[0].header(SendMessageV2Header)
+        header = cluster.broker.requests_of(REPLY)[0].header(SendMessageV2Header)
         assert header.topic == "DefaultCluster_REPLY_TOPIC"
         properties = decode_properties(header.properties)
         assert (properties["MSG_TYPE"], properties["REPLY_TO_CLIENT"]) == ("reply", producer.client.client_id)

@@ -20,7 +20,7 @@ async def test_a_message_has_the_serialized_value_as_its_body() -> None:
         assert order.body == b'{"coffee": 1}'
         await producer.send(order)
         await producer.send_batch([producer.message("T", n) for n in range(2)])
-        (sent,) = cluster.broker.asked(RequestCode.SEND_MESSAGE_V2)
+        (sent,) = cluster.broker.requests_of(RequestCode.SEND_MESSAGE_V2)
         assert bytes(sent.body) == b'{"coffee": 1}'
         stored = sorted(cluster.broker.by_position.values(), key=lambda message: message.physical_offset)
         assert [message.body for message in stored] == [b'{"coffee": 1}', b"0", b"1"]

@@ -37,17 +37,17 @@ async def test_the_local_transaction_decides(state: TransactionState, code: int)
             given: list[str] = []
 
             async def local(transaction_id: str) -> TransactionState:
-                assert cluster.broker.asked(SEND)
-                assert not cluster.broker.asked(END)
+                assert cluster.broker.requests_of(SEND)
+                assert not cluster.broker.requests_of(END)
                 given.append(transaction_id)
                 return state
 
             result = await producer.send_in_transaction(Message("T", b"x", tags="a"), local)
             assert (result.state, result.transaction_id) == (state, given[0])
-        sent = cluster.broker.asked(SEND)[0].header(SendMessageV2Header)
+        sent = cluster.broker.requests_of(SEND)[0].header(SendMessageV2Header)
         properties = decode_properties(sent.properties)
         assert (sent.sys_flag, properties["TRAN_MSG"], properties["PGROUP"]) == (4, "true", "tx")
-        header = cluster.broker.asked(END)[0].header(EndTransactionHeader)
+        header = cluster.broker.requests_of(END)[0].header(EndTransactionHeader)
         assert (header.producer_group, header.msg_id, header.transaction_id) == ("tx", properties["UNIQ_KEY"], "TX")
         assert (header.tran_state_table_offset, header.commit_log_offset) == (42, 4711)
         assert (header.commit_or_rollback, header.from_transaction_check) == (code, None)
@@ -68,7 +68,7 @@ async def test_an_unknown_state_is_not_sent() -> None:
             assert (await producer.send_in_transaction(Message("T", b"x"), no_idea)).state is TransactionState.UNKNOWN
             with pytest.raises(ValueError, match="crashed"):
                 await producer.send_in_transaction(Message("T", b"x"), broken)
-        assert not cluster.broker.asked(END)
+        assert not cluster.broker.requests_of(END)
 
 
 async def test_a_half_message_with_a_warning_status_is_rolled_back() -> None:
@@ -82,7 +82,7 @@ async def test_a_half_message_with_a_warning_status_is_rolled_back() -> None:
         cluster.broker.on(SEND, lambda *_: RemotingCommand.response(ResponseCode.FLUSH_DISK_TIMEOUT, ext=HALF))
         async with TransactionProducer("tx", namesrv=cluster.namesrv, checker=unknown) as producer:
             assert (await producer.send_in_transaction(Message("T", b"x"), never)).state is TransactionState.ROLLBACK
-            assert cluster.broker.asked(END)[0].header(EndTransactionHeader).commit_or_rollback == 12
+            assert cluster.broker.requests_of(END)[0].header(EndTransactionHeader).commit_or_rollback == 12
             with pytest.raises(NoRoute):
                 await producer.send_in_transaction(Message("Nowhere", b"x"), never)
 
@@ -128,7 +128,7 @@ async def test_a_check_gets_the_state_of_the_checker() -> None:
             for record in (others, ours, ours, ours):
                 request = RemotingCommand.request(RequestCode.CHECK_TRANSACTION_STATE, header, record, oneway=True)
                 cluster.broker.connections[-1].send(request)
-            (end,) = await cluster.broker.wait_asked(END)
+            (end,) = await cluster.broker.wait_requests(END)
             await until(lambda: len(asked) == 3)
         told = end.header(EndTransactionHeader)
         assert (told.tran_state_table_offset, told.commit_log_offset, told.commit_or_rollback) == (7, 99, 8)
@@ -150,7 +150,7 @@ async def test_ends_do_not_wait_for_each_other() -> None:
             running = [
                 asyncio.ensure_future(producer.send_in_transaction(Message("T", b"x"), local)) for _ in range(20)
             ]
-            await cluster.broker.wait_asked(SEND, 20)
+            await cluster.broker.wait_requests(SEND, 20)
             gate.set()
             await asyncio.gather(*running)
-        assert len(cluster.broker.asked(END)) == 20
+        assert len(cluster.broker.requests_of(END)) == 20

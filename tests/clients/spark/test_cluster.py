@@ -75,30 +75,32 @@ def options(peers: Peers, **given: str) -> SourceOptions:
     return parse(SOURCE_OPTIONS, {"nameServer": peers.namesrv} | subscribe | given)
 
 
-async def asked(made: SourceOptions, question: Callable[[Cluster], T]) -> T:
-    """Return the result as a blocking thread gets it."""
+async def result_in_thread(made: SourceOptions, operation: Callable[[Cluster], T]) -> T:
+    """Return the result of a blocking operation, which runs in a thread."""
 
-    def ask() -> T:
+    def run() -> T:
         cluster = Cluster(made)
         try:
-            return question(cluster)
+            return operation(cluster)
         finally:
             cluster.close()
 
-    return await asyncio.to_thread(ask)
+    return await asyncio.to_thread(run)
 
 
 async def test_queues_by_name_pattern_and_assignment(running: Peers) -> None:
     """Queues of all brokers are found; topics of the system, of clusters and of groups are not selected."""
     running.topics |= {"U": 1, "TBW102": 1, "c": 1, "broker-a": 1, "%RETRY%T": 1}
     a, b = "broker-a", "broker-b"
-    named = await asked(options(running), lambda cluster: cluster.queues())
+    named = await result_in_thread(options(running), lambda cluster: cluster.queues())
     assert named == {MessageQueue("T", name, n) for name in (a, b) for n in range(2)}
-    meant = await asked(options(running, subscribePattern=".*"), lambda cluster: cluster.queues())
+    meant = await result_in_thread(options(running, subscribePattern=".*"), lambda cluster: cluster.queues())
     assert {queue.topic for queue in meant} == {"T", "U"}
-    single = await asked(options(running, assign='{"T":{"broker-b":[1,7]}}'), lambda cluster: cluster.queues())
+    single = await result_in_thread(
+        options(running, assign='{"T":{"broker-b":[1,7]}}'), lambda cluster: cluster.queues()
+    )
     assert single == {MessageQueue("T", b, 1)}
-    assert await asked(options(running, subscribe="Nothing"), lambda cluster: cluster.queues()) == set()
+    assert await result_in_thread(options(running, subscribe="Nothing"), lambda cluster: cluster.queues()) == set()
 
 
 async def test_an_unreachable_broker_is_omitted(running: Peers) -> None:
@@ -107,7 +109,7 @@ async def test_an_unreachable_broker_is_omitted(running: Peers) -> None:
     queues = [MessageQueue("T", broker.name, 0) for broker in running.brokers]
     await running.brokers[1].stop()
     try:
-        ends = await asked(options(running), lambda cluster: cluster.end_offsets(queues))
+        ends = await result_in_thread(options(running), lambda cluster: cluster.end_offsets(queues))
     finally:
         await running.brokers[1].listen()
     assert ends == {queues[0]: 1}
@@ -119,8 +121,8 @@ async def test_a_busy_broker_is_retried(running: Peers) -> None:
     usual = running.broker.handlers[RequestCode.GET_MAX_OFFSET]
     running.broker.on(RequestCode.GET_MAX_OFFSET, lambda *given: answers.pop() if answers else usual(*given))
     queue = MessageQueue("T", "broker-a", 0)
-    assert await asked(options(running), lambda cluster: cluster.end_offsets([queue])) == {queue: 0}
-    assert len(running.broker.asked(RequestCode.GET_MAX_OFFSET)) == 3
+    assert await result_in_thread(options(running), lambda cluster: cluster.end_offsets([queue])) == {queue: 0}
+    assert len(running.broker.requests_of(RequestCode.GET_MAX_OFFSET)) == 3
 
 
 async def test_a_commit_creates_its_group_by_a_pull(running: Peers) -> None:
@@ -130,12 +132,12 @@ async def test_a_commit_creates_its_group_by_a_pull(running: Peers) -> None:
     usual = broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
 
     def commit(*given: object) -> object:
-        known = broker.asked(RequestCode.PULL_MESSAGE)
+        known = broker.requests_of(RequestCode.PULL_MESSAGE)
         return usual(*given) if known else RemotingCommand.response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "no")  # type: ignore[arg-type]
 
     broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, commit)  # type: ignore[arg-type]
     running.brokers[1].on(RequestCode.UPDATE_CONSUMER_OFFSET, refuse(ResponseCode.NO_PERMISSION))
-    failed = await asked(options(running, groupId="g"), lambda cluster: cluster.commit({queue: 5, other: 6}))
+    failed = await result_in_thread(options(running, groupId="g"), lambda cluster: cluster.commit({queue: 5, other: 6}))
     assert failed == [other]
     assert broker.committed("g", "T") == {0: 5}
 
@@ -143,7 +145,7 @@ async def test_a_commit_creates_its_group_by_a_pull(running: Peers) -> None:
 async def test_a_broker_address_by_its_name(running: Peers) -> None:
     """The address is the registered one; an unregistered broker is an error."""
     assert await broker_address(options(running), "broker-b") == running.brokers[1].address
-    found = await asked(options(running), lambda cluster: cluster.addresses(["broker-a", "gone"]))
+    found = await result_in_thread(options(running), lambda cluster: cluster.addresses(["broker-a", "gone"]))
     assert found == {"broker-a": running.broker.address}
     with pytest.raises(NoRoute, match="broker gone is not registered"):
         await broker_address(options(running), "gone")

@@ -33,7 +33,7 @@ async def test_a_queue_without_a_committed_offset_has_no_lag(tmp_path: Path) -> 
     with broker_parts(tmp_path) as parts:
         parts.put(b"a", b"b", queue_id=0)
         parts.put(b"c", b"d", b"e", queue_id=1)
-        parts.peer().ask(heartbeat(consumer()))
+        parts.peer().call(heartbeat(consumer()))
         collector = collector_of(parts)
         assert value(collector, LAG) == 0
         parts.offsets.commit(GROUP, TOPIC, 1, 1)
@@ -49,7 +49,7 @@ async def test_ages_are_those_of_the_oldest_message_over_all_queues(tmp_path: Pa
             parts.clock.now_ms += 1_000
             parts.put(b"new", queue_id=queue_id)
             parts.clock.now_ms += 1_000
-        parts.peer().ask(heartbeat(consumer()))
+        parts.peer().call(heartbeat(consumer()))
         parts.offsets.commit(GROUP, TOPIC, 0, 1)
         parts.offsets.commit(GROUP, TOPIC, 1, 0)
         parts.offsets.note_pull(GROUP, TOPIC, 0, 2)
@@ -72,7 +72,7 @@ async def test_native_metrics_need_a_subscription(tmp_path: Path) -> None:
         assert values(collector, LAG) == {}
         assert values(collector, "rocketmq_group_diff") == {(GROUP, TOPIC, "0", "1"): 1}
         peer = parts.peer()
-        peer.ask(heartbeat(consumer()))
+        peer.call(heartbeat(consumer()))
         assert values(collector, LAG) == {(GROUP, TOPIC, "false", "false"): 1}
         assert values(collector, "rocketmq_group_diff") == {(GROUP, TOPIC, "1", "1"): 1}
         peer.disconnect()
@@ -83,7 +83,7 @@ async def test_a_broadcasting_group_has_no_age(tmp_path: Path) -> None:
     """Its members keep their own offsets; the label has the model's ordinal."""
     with broker_parts(tmp_path) as parts:
         parts.put(b"a")
-        parts.peer().ask(heartbeat(consumer(model=MessageModel.BROADCASTING)))
+        parts.peer().call(heartbeat(consumer(model=MessageModel.BROADCASTING)))
         parts.offsets.commit(GROUP, TOPIC, 0, 0)
         collector = collector_of(parts)
         assert values(collector, "rocketmq_group_get_latency_by_storetime") == {}
@@ -95,7 +95,7 @@ async def test_retry_topics_have_a_metric_of_their_own(tmp_path: Path) -> None:
     with broker_parts(tmp_path) as parts:
         parts.topics.update(TopicConfig(f"%RETRY%{GROUP}", 1, 1))
         parts.put(b"a", b"b", topic=f"%RETRY%{GROUP}")
-        parts.peer().ask(heartbeat(consumer()))
+        parts.peer().call(heartbeat(consumer()))
         parts.offsets.commit(GROUP, f"%RETRY%{GROUP}", 0, 1)
         collector = collector_of(parts)
         assert values(collector, "rocketmq_group_retrydiff") == {(GROUP, f"%RETRY%{GROUP}", "1", "1"): 1}
@@ -107,7 +107,7 @@ async def test_the_time_of_an_unchanged_offset_is_cached(tmp_path: Path) -> None
     """The store time of a message never changes, so a scrape reads only for offsets that have moved."""
     with broker_parts(tmp_path) as parts:
         parts.put(b"a", b"b")
-        parts.peer().ask(heartbeat(consumer()))
+        parts.peer().call(heartbeat(consumer()))
         parts.offsets.commit(GROUP, TOPIC, 0, 0)
         collector = collector_of(parts)
         assert value(collector, AGE) == 0

@@ -16,7 +16,7 @@ async def test_queues_without_a_topic_are_removed(tmp_path: Path) -> None:
         parts.serve(CleanupProcessor(parts.topics, parts.store).handlers())
         for topic in (TOPIC, "Stray", "rmq_sys_wheel_timer"):
             parts.put(b"x", topic=topic)
-        response = await parts.peer().ask_and_wait(RemotingCommand.request(RequestCode.CLEAN_UNUSED_TOPIC))
+        response = await parts.peer().call_and_wait(RemotingCommand.request(RequestCode.CLEAN_UNUSED_TOPIC))
         assert response.code == 0
         assert parts.store.manual_cleanup.topics() == {TOPIC, "rmq_sys_wheel_timer"}
 
@@ -26,4 +26,4 @@ async def test_cleanup_is_started_by_request(tmp_path: Path, code: RequestCode) 
     """The response does not wait for the cleanup."""
     with broker_parts(tmp_path) as parts:
         parts.serve(CleanupProcessor(parts.topics, parts.store).handlers())
-        assert parts.peer().ask(RemotingCommand.request(code)).code == 0
+        assert parts.peer().call(RemotingCommand.request(code)).code == 0

@@ -72,7 +72,7 @@ def status(client: str | None = None, group: str = GROUP) -> RemotingCommand:
 
 
 async def code_and_remark(peer: Peer, request: RemotingCommand) -> tuple[int, str | None]:
-    response = await peer.ask_and_wait(request)
+    response = await peer.call_and_wait(request)
     return response.code, response.remark
 
 
@@ -204,7 +204,7 @@ async def test_the_status_of_all_members_is_collected(parts: Relaying, monkeypat
     table = javajson.loads(response.body, object_key=MessageQueue.of)["consumerTable"]
     assert (response.code, table) == (0, {"c1": {QUEUE: 7}, "c3": {}})
     monkeypatch.setattr(client_relays, "STATUS_TIMEOUT_S", 0)
-    response = await operator.ask_and_wait(status())
+    response = await operator.call_and_wait(status())
     assert ConsumerStatus.decode(response.body).consumer_table == {}
 
 
@@ -230,7 +230,7 @@ async def test_the_status_of_one_member(parts: Relaying) -> None:
     assert asked.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
     assert one.connection.calls == 0
     await response_of(parts, operator)
-    assert (await operator.ask_and_wait(status("c9"))).code == 0
+    assert (await operator.call_and_wait(status("c9"))).code == 0
 
 
 async def test_the_status_of_no_member_is_an_error(parts: Relaying) -> None:

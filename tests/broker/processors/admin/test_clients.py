@@ -39,7 +39,7 @@ async def test_consumer_connections_have_members_and_subscriptions(parts: Broker
     """Each member has address, client id, language and version; the group has its mode and subscriptions."""
     for port, client_id in ((1, "c1"), (2, "c2")):
         parts.peer(port).send(heartbeat(consumer(subscribe(TOPIC, "a || b", 7)), client_id=client_id))
-    response = await parts.peer(3).ask_and_wait(members(RequestCode.GET_CONSUMER_CONNECTION_LIST, GROUP))
+    response = await parts.peer(3).call_and_wait(members(RequestCode.GET_CONSUMER_CONNECTION_LIST, GROUP))
     body = ConsumerConnection.decode(response.body)
     assert body.connection_set == [
         ClientConnection("c1", "127.0.0.9:1", "PYTHON", 479),
@@ -52,9 +52,9 @@ async def test_consumer_connections_have_members_and_subscriptions(parts: Broker
 async def test_a_group_without_members_is_an_error(parts: BrokerParts) -> None:
     """CONSUMER_NOT_ONLINE (206) for consumers, SYSTEM_ERROR (1) for producers, each with RocketMQ's remark."""
     peer = parts.peer()
-    consumers = peer.ask(members(RequestCode.GET_CONSUMER_CONNECTION_LIST, "none"))
+    consumers = peer.call(members(RequestCode.GET_CONSUMER_CONNECTION_LIST, "none"))
     assert (consumers.code, consumers.remark) == (206, "the consumer group[none] not online")
-    producers = peer.ask(members(RequestCode.GET_PRODUCER_CONNECTION_LIST, "none"))
+    producers = peer.call(members(RequestCode.GET_PRODUCER_CONNECTION_LIST, "none"))
     assert (producers.code, producers.remark) == (1, "the producer group[none] not exist")
 
 
@@ -63,11 +63,11 @@ async def test_producers_are_listed_by_group_and_all_together(parts: BrokerParts
     Unix time."""
     parts.peer(1).send(heartbeat(client_id="p1", producers=("PG", "other")))
     peer = parts.peer(2)
-    response = await peer.ask_and_wait(members(RequestCode.GET_PRODUCER_CONNECTION_LIST, "PG"))
+    response = await peer.call_and_wait(members(RequestCode.GET_PRODUCER_CONNECTION_LIST, "PG"))
     assert ProducerConnection.decode(response.body).connection_set == [
         ClientConnection("p1", "127.0.0.9:1", "PYTHON", 479)
     ]
-    all_producers = await peer.ask_and_wait(RemotingCommand.request(RequestCode.GET_ALL_PRODUCER_INFO))
+    all_producers = await peer.call_and_wait(RemotingCommand.request(RequestCode.GET_ALL_PRODUCER_INFO))
     table = ProducerTable.decode(all_producers.body).data
     assert set(table) == {"PG", "other"}
     [info] = table["PG"]

@@ -53,7 +53,7 @@ class Stats(BrokerParts):
 
     async def stats(self, **fields: str) -> ConsumeStats:
         request = RemotingCommand.request(RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(GROUP, **fields))
-        return ConsumeStats.decode((await self.peer().ask_and_wait(request)).body)
+        return ConsumeStats.decode((await self.peer().call_and_wait(request)).body)
 
     async def topics_listed(self, **fields: str) -> set[str]:
         return {queue.topic for queue in (await self.stats(**fields)).offset_table}
@@ -76,7 +76,7 @@ async def test_consume_stats_have_the_progress_in_each_queue(stats: Stats) -> No
     stats.clock.now_ms += 7
     stats.put(b"z")
     stats.offsets.commit(GROUP, TOPIC, 0, 2)
-    stats.peer().ask(pull())
+    stats.peer().call(pull())
     stats.windows.step(10_000)
     response = await stats.stats(topic=TOPIC)
     assert response.offset_table == {
@@ -113,20 +113,20 @@ async def test_consume_stats_of_all_groups(stats: Stats) -> None:
     stats.offsets.note_pull(GROUP, TOPIC, 0, 2)
     stats.groups.find_or_create(GROUP)
 
-    async def ask(is_order: str) -> dict[str, object]:
+    async def call(is_order: str) -> dict[str, object]:
         request = RemotingCommand.request(
             RequestCode.GET_BROKER_CONSUME_STATS, BrokerConsumeStatsHeader(is_order=is_order)
         )
-        response = await stats.peer().ask_and_wait(request)
+        response = await stats.peer().call_and_wait(request)
         body: dict[str, object] = javajson.loads(response.body, object_key=MessageQueue.of)
         return body
 
-    body = await ask("false")
+    body = await call("false")
     assert (body["brokerAddr"], body["totalDiff"], body["totalInflightDiff"]) == ("h:1", 1, 1)
     groups = {group: topics for entry in body["consumeStatsList"] for group, topics in entry.items()}  # type: ignore[attr-defined]
     assert [sorted({key.topic for key in each["offsetTable"]}) for each in groups[GROUP]] == [[TOPIC], ["Other"]]
     assert groups["TOOLS_CONSUMER"] == []
-    [only] = [topics for entry in (await ask("true"))["consumeStatsList"] for topics in entry.values() if topics]  # type: ignore[attr-defined]
+    [only] = [topics for entry in (await call("true"))["consumeStatsList"] for topics in entry.values() if topics]  # type: ignore[attr-defined]
     assert [list(each["offsetTable"]) for each in only] == [[queue(0, "Other")]]
 
 
@@ -135,7 +135,7 @@ async def test_the_consumers_of_a_topic(stats: Stats) -> None:
     stats.offsets.commit("away", TOPIC, 0, 1)
     stats.offsets.commit("elsewhere", "Other", 0, 1)
     stats.join(TOPIC)
-    response = stats.peer().ask(RemotingCommand.request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader(TOPIC)))
+    response = stats.peer().call(RemotingCommand.request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicHeader(TOPIC)))
     assert GroupList.decode(response.body).group_list == [GROUP, "away"]
 
 
@@ -148,22 +148,22 @@ async def test_time_spans_have_the_age_of_the_backlog(stats: Stats) -> None:
         stats.clock.now_ms += 100
     stats.offsets.commit(GROUP, TOPIC, 0, 2)
     request = RemotingCommand.request(RequestCode.QUERY_CONSUME_TIME_SPAN, ConsumeTimeSpanHeader(TOPIC, GROUP))
-    spans = ConsumeTimeSpans.decode((await stats.peer().ask_and_wait(request)).body).consume_time_span_set
+    spans = ConsumeTimeSpans.decode((await stats.peer().call_and_wait(request)).body).consume_time_span_set
     assert spans == [
         QueueTimeSpan(queue(0), came_ms[0], came_ms[2], came_ms[1], 100),
         QueueTimeSpan(queue(1), -1, -1, -1, stats.clock.now_ms + 1),
     ]
     unknown = RemotingCommand.request(RequestCode.QUERY_CONSUME_TIME_SPAN, ConsumeTimeSpanHeader("none", GROUP))
-    assert stats.peer().ask(unknown).code == 17
+    assert stats.peer().call(unknown).code == 17
 
 
 async def test_all_offsets_are_returned(stats: Stats) -> None:
     """GET_ALL_CONSUMER_OFFSET (43) returns the file's content and the topics of each group; SYSTEM_ERROR (1) if it is
     empty."""
     request = RemotingCommand.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
-    empty = stats.peer().ask(request)
+    empty = stats.peer().call(request)
     assert (empty.code, empty.remark) == (1, "No consumer offset in this broker")
     stats.offsets.commit(GROUP, TOPIC, 0, 2)
-    body = ConsumerOffsets.decode(stats.peer().ask(request).body)
+    body = ConsumerOffsets.decode(stats.peer().call(request).body)
     assert (body.offset_table, body.group_topic_map) == ({f"{TOPIC}@{GROUP}": {0: 2}}, {GROUP: [TOPIC]})
     assert body.data_version is not None

@@ -39,12 +39,12 @@ class Admin(BrokerParts):
     async def set(self, **fields: Any) -> RemotingCommand:
         body = SubscriptionGroupConfig(**{"group_name": GROUP} | fields).encode()
         command = RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-        return await self.peer().ask_and_wait(command)
+        return await self.peer().call_and_wait(command)
 
     async def delete(self, **ext: str) -> RemotingCommand:
         command = RemotingCommand.request(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteGroupHeader(GROUP))
         command.ext = {"groupName": GROUP} | ext
-        return await self.peer().ask_and_wait(command)
+        return await self.peer().call_and_wait(command)
 
 
 @pytest.fixture
@@ -67,9 +67,9 @@ async def test_a_group_is_created_and_changed(admin: Admin) -> None:
 
 async def test_a_permission_takes_effect_with_the_next_pull(admin: Admin) -> None:
     """The pull is refused, with the forbiddenType of the group."""
-    assert admin.peer().ask(pull()).code == 19
+    assert admin.peer().call(pull()).code == 19
     await admin.set(consume_enable=False)
-    response = admin.peer().ask(pull())
+    response = admin.peer().call(pull())
     assert (response.code, response.ext_fields()["forbiddenType"]) == (16, "2")
 
 
@@ -78,11 +78,11 @@ async def test_a_list_of_groups_is_set_in_one_request(admin: Admin) -> None:
     groups = [SubscriptionGroupConfig("a", retry_max_times=1), SubscriptionGroupConfig("b")]
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
     command = RemotingCommand.request(code, body=SubscriptionGroupList(groups).encode())
-    assert (await admin.peer().ask_and_wait(command)).code == 0
+    assert (await admin.peer().call_and_wait(command)).code == 0
     assert (admin.groups.find("a"), admin.groups.find("b"), admin.saves) == (*groups, 1)
     groups = [SubscriptionGroupConfig("c"), SubscriptionGroupConfig(" ")]
     command = RemotingCommand.request(code, body=SubscriptionGroupList(groups).encode())
-    response = admin.peer().ask(command)
+    response = admin.peer().call(command)
     assert (response.code, response.remark) == (29, "The specified group is blank.")
     assert admin.groups.find("c") is None
 
@@ -91,11 +91,11 @@ async def test_groups_are_listed_and_returned(admin: Admin) -> None:
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201) returns the file's content; GET_SUBSCRIPTIONGROUP_CONFIG (352) creates its
     group."""
     await admin.set(retry_max_times=3)
-    listed = admin.peer().ask(RemotingCommand.request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+    listed = admin.peer().call(RemotingCommand.request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
     wrapper = SubscriptionGroupWrapper.decode(listed.body)
     assert wrapper.subscription_group_table[GROUP].retry_max_times == 3
     assert wrapper.data_version == admin.groups.version
-    shown = admin.peer().ask(RemotingCommand.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupHeader("new")))
+    shown = admin.peer().call(RemotingCommand.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupHeader("new")))
     assert SubscriptionGroupConfig.decode(shown.body) == SubscriptionGroupConfig("new")
     assert admin.groups.find("new") is not None
 
@@ -103,7 +103,7 @@ async def test_groups_are_listed_and_returned(admin: Admin) -> None:
 async def test_an_unknown_group_is_an_error_without_automatic_creation(tmp_path: Path) -> None:
     """SUBSCRIPTION_GROUP_NOT_EXIST (26)."""
     admin = Admin(tmp_path, auto_create_subscription_group=False)
-    response = admin.peer().ask(RemotingCommand.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupHeader("new")))
+    response = admin.peer().call(RemotingCommand.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GroupHeader("new")))
     assert (response.code, response.remark) == (26, "No group in this broker")
     admin.store.close()
 
@@ -115,7 +115,7 @@ async def test_an_unknown_group_is_an_error_without_automatic_creation(tmp_path:
 async def test_a_deleted_group_loses_its_state(admin: Admin, ext: dict[str, str], kept: int | None) -> None:
     """Statistics are deleted, and offsets if either field requests it; topics stay."""
     admin.put(b"x")
-    admin.peer().ask(pull())
+    admin.peer().call(pull())
     admin.topics.create_for_group("%RETRY%G")
     admin.offsets.commit(GROUP, TOPIC, 0, 7)
     response = await admin.delete(**ext)
@@ -157,14 +157,14 @@ async def test_requests_of_mqadmin_are_served(admin: Admin) -> None:
     """The captured requests of 4.9.8: a group created with three retries, and deleted with its offsets."""
     asked = {frame.header["code"]: frame for frame in transcripts() if frame.header["code"] in (200, 207)}
     made = RemotingCommand.request(200, body=asked[200].body)
-    assert (await admin.peer().ask_and_wait(made)).code == 0
+    assert (await admin.peer().call_and_wait(made)).code == 0
     name = msgspec.json.decode(asked[200].body)["groupName"]
     group = admin.groups.find(name)
     assert group is not None
     assert group.retry_max_times == 3
     deleted = RemotingCommand.request(207)
     deleted.ext = asked[207].header["extFields"]
-    assert (await admin.peer().ask_and_wait(deleted)).code == 0
+    assert (await admin.peer().call_and_wait(deleted)).code == 0
     assert admin.groups.find(name) is None
 
 

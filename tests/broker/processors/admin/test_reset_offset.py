@@ -55,16 +55,16 @@ class Resetting(BrokerParts):
         for name, value in fields.items():
             setattr(header, name, value)
         request = RemotingCommand.request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-        return await self.peer(999).ask_and_wait(request)
+        return await self.peer(999).call_and_wait(request)
 
     def committed(self) -> int | None:
         header = QueryConsumerOffsetHeader(GROUP, TOPIC, 0)
-        response = self.peer().ask(RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, header))
+        response = self.peer().call(RemotingCommand.request(RequestCode.QUERY_CONSUMER_OFFSET, header))
         return int(response.ext_fields()["offset"])
 
     def commit(self, offset: int) -> RemotingCommand:
         header = UpdateConsumerOffsetHeader(GROUP, TOPIC, 0, offset)
-        return self.peer().ask(RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header))
+        return self.peer().call(RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header))
 
 
 @pytest.fixture
@@ -111,14 +111,14 @@ async def test_a_reset_holds_until_the_group_is_notified(parts: Resetting) -> No
     late = parts.commit(3)
     assert (late.code, late.remark, parts.committed()) == (0, "Offset has been previously reset", 1)
     request = RemotingCommand.request(RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(GROUP, TOPIC))
-    stats = ConsumeStats.decode((await parts.peer().ask_and_wait(request)).body)
+    stats = ConsumeStats.decode((await parts.peer().call_and_wait(request)).body)
     assert stats.offset_table[MessageQueue(TOPIC, "b", 0)].consumer_offset == 1
     flags = PullSysFlag.SUBSCRIPTION | PullSysFlag.COMMIT_OFFSET
-    reset = parts.peer().ask(pull(queue_offset=3, sys_flag=flags, commit_offset=3))
+    reset = parts.peer().call(pull(queue_offset=3, sys_flag=flags, commit_offset=3))
     assert (moved_to(reset), parts.committed()) == ((21, "OFFSET_RESET", "1"), 1)
     assert reset.ext_fields()["minOffset"] == "0"
     assert reset.ext_fields()["maxOffset"] == "3"
-    after = parts.peer().ask(pull(queue_offset=1))
+    after = parts.peer().call(pull(queue_offset=1))
     assert (after.code, parts.commit(2).remark, parts.committed()) == (0, None, 2)
     assert parts.offsets.statistics().resets == 0
 

@@ -69,8 +69,8 @@ class Runtime(BrokerParts):
         puts = self.store.statistics().log.messages
         return Counters(puts=puts, found=pulls.found, missed=pulls.missed, delivered=pulls.messages)
 
-    def ask(self) -> dict[str, str]:
-        response = self.peer().ask(RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO))
+    def call(self) -> dict[str, str]:
+        response = self.peer().call(RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO))
         assert response.code == 0
         table: dict[str, str] = msgspec.json.decode(response.body)["table"]
         return table
@@ -85,7 +85,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
 
 async def test_every_value_has_the_format_that_readers_parse(runtime: Runtime) -> None:
     """All values are texts, each in the format of its key."""
-    for key, value in runtime.ask().items():
+    for key, value in runtime.call().items():
         form = next(form for pattern, form in FORMS.items() if re.fullmatch(pattern, key))
         assert re.fullmatch(form, value), f"{key}: {value}"
 
@@ -93,7 +93,7 @@ async def test_every_value_has_the_format_that_readers_parse(runtime: Runtime) -
 async def test_every_key_of_4_9_8_is_returned(runtime: Runtime) -> None:
     """The response of a real broker has no key that ours lacks, except those listed above."""
     [golden] = [msgspec.json.decode(body)["table"] for body in bodies("GET_BROKER_RUNTIME_INFO", "response")]
-    missing = {key for key in golden.keys() - runtime.ask().keys() if not NOT_YET.fullmatch(key)}
+    missing = {key for key in golden.keys() - runtime.call().keys() if not NOT_YET.fullmatch(key)}
     assert missing == set()
 
 
@@ -109,7 +109,7 @@ async def test_the_keys_added_by_5_3_3_are_returned(runtime: Runtime) -> None:
         "ackThreadPoolQueueCapacity",
         "ackThreadPoolQueueHeadWaitTimeMills",
         "remainHowManyDataToCommit",
-    } <= runtime.ask().keys()
+    } <= runtime.call().keys()
 
 
 async def test_the_figures_follow_the_broker_s_work(runtime: Runtime) -> None:
@@ -117,12 +117,12 @@ async def test_the_figures_follow_the_broker_s_work(runtime: Runtime) -> None:
     runtime.traffic.step(runtime.clock.now_ms, runtime.clock.now_ms)
     runtime.put(b"x" * 100, b"y" * 100)
     peer = runtime.peer()
-    peer.ask(pull())
-    peer.ask(pull(queue_offset=2))
+    peer.call(pull())
+    peer.call(pull(queue_offset=2))
     peer.send(pull(queue_offset=2, suspend_ms=1000))
     runtime.clock.now_ms += 1000
     runtime.traffic.step(runtime.clock.now_ms, runtime.clock.now_ms)
-    table = runtime.ask()
+    table = runtime.call()
     log = runtime.store.statistics().log
     expected = {
         "putMessageTimesTotal": "2",

@@ -52,7 +52,7 @@ def delete(topic: str) -> RemotingCommand:
     return RemotingCommand.request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
 
 
-async def ask_and_wait(admin: Admin, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+async def call_and_wait(admin: Admin, peer: Peer, request: RemotingCommand) -> RemotingCommand:
     """Return the response to a request that has to wait."""
     peer.send(request)
     return await finished(admin, peer)
@@ -82,10 +82,10 @@ async def test_a_topic_is_saved_and_announced_before_the_response(admin: Admin) 
 async def test_a_request_that_changes_nothing_is_served_at_once(admin: Admin) -> None:
     """An identical configuration waits for nothing and does not change the version."""
     peer = admin.peer()
-    await ask_and_wait(admin, peer, update())
+    await call_and_wait(admin, peer, update())
     version = admin.topics.version
     admin.waits.clear()
-    assert peer.ask(update()).code == 0
+    assert peer.call(update()).code == 0
     assert (admin.topics.version, admin.waits) == (version, [])
 
 
@@ -116,7 +116,7 @@ async def test_a_request_that_changes_nothing_is_served_at_once(admin: Admin) ->
 async def test_an_invalid_topic_is_refused(admin: Admin, fields: dict[str, Any], code: int, remark: str) -> None:
     """In RocketMQ's order, with its codes and remarks; nothing changes."""
     before = admin.topics.version
-    response = admin.peer().ask(update(**fields))
+    response = admin.peer().call(update(**fields))
     assert (response.code, response.remark) == (code, remark)
     assert admin.topics.version == before
 
@@ -143,7 +143,7 @@ async def test_a_deleted_topic_loses_its_queues_and_offsets(admin: Admin) -> Non
     for topic in ("N", TOPIC):
         admin.put(b"one", b"two", topic=topic)
         admin.offsets.commit(GROUP, topic, 0, 2)
-    response = await ask_and_wait(admin, peer, delete("N"))
+    response = await call_and_wait(admin, peer, delete("N"))
     assert (response.code, response.remark, admin.waits) == (0, None, ["saved"])
     assert admin.topics.find("N") is None
     assert admin.offsets.committed(GROUP, "N", 0) is None
@@ -159,20 +159,20 @@ async def test_a_deleted_topic_loses_its_queues_and_offsets(admin: Admin) -> Non
 )
 async def test_a_system_topic_cannot_be_deleted(admin: Admin, topic: str, remark: str) -> None:
     """Blank names are refused, too."""
-    response = admin.peer().ask(delete(topic))
+    response = admin.peer().call(delete(topic))
     assert (response.code, response.remark) == (29, remark)
 
 
 async def test_deleting_an_unknown_topic_succeeds(admin: Admin) -> None:
     """It leaves no trace."""
-    response = await ask_and_wait(admin, admin.peer(), delete("unknown"))
+    response = await call_and_wait(admin, admin.peer(), delete("unknown"))
     assert (response.code, response.remark, admin.waits) == (0, None, [])
     assert admin.store._deleted.ends == {}
 
 
 async def test_all_topics_are_listed(admin: Admin) -> None:
     """GET_ALL_TOPIC_CONFIG (21) returns the table and its version."""
-    response = admin.peer().ask(RemotingCommand.request(RequestCode.GET_ALL_TOPIC_CONFIG))
+    response = admin.peer().call(RemotingCommand.request(RequestCode.GET_ALL_TOPIC_CONFIG))
     wrapper = TopicConfigSerializeWrapper.decode(response.body)
     assert wrapper.data_version == admin.topics.version
     assert wrapper.topic_config_table == {topic.topic_name: topic for topic in admin.topics}
@@ -187,7 +187,7 @@ async def test_a_list_of_topics_is_created_in_one_request(admin: Admin) -> None:
     """Each as by a request of its own; all are saved and announced once."""
     first = {"topicName": "A", "readQueueNums": 2, "writeQueueNums": 3, "attributes": {"+message.type": "FIFO"}}
     second = {"topicName": "B", "perm": 4, "order": True, "attributes": {"message.type": "DELAY"}}
-    response = await ask_and_wait(admin, admin.peer(), update_all(first, second))
+    response = await call_and_wait(admin, admin.peer(), update_all(first, second))
     assert (response.code, response.remark) == (0, NO_RESPONSE_REMARK)
     made = [admin.topics.find(name) for name in "AB"]
     assert made == [
@@ -195,27 +195,27 @@ async def test_a_list_of_topics_is_created_in_one_request(admin: Admin) -> None:
         TopicConfig("B", perm=4, order=True, attributes={"message.type": "DELAY"}),
     ]
     assert admin.waits == ["saved", "announced"]
-    assert admin.peer().ask(update_all(second)).code == 0
+    assert admin.peer().call(update_all(second)).code == 0
 
 
 async def test_a_list_with_an_invalid_topic_creates_none(admin: Admin) -> None:
     """RocketMQ creates the topics before it."""
-    response = admin.peer().ask(update_all({"topicName": "A"}, {"topicName": "no name"}))
+    response = admin.peer().call(update_all({"topicName": "A"}, {"topicName": "no name"}))
     assert response.code != 0
     assert admin.topics.find("A") is None
 
 
 async def test_one_topic_is_returned(admin: Admin) -> None:
     """GET_TOPIC_CONFIG (351): its configuration; TOPIC_NOT_EXIST (17) if there is none."""
-    response = admin.peer().ask(RemotingCommand.request(RequestCode.GET_TOPIC_CONFIG, TopicHeader(TOPIC)))
+    response = admin.peer().call(RemotingCommand.request(RequestCode.GET_TOPIC_CONFIG, TopicHeader(TOPIC)))
     assert TopicConfig.decode(response.body) == admin.topics.find(TOPIC)
-    missing = admin.peer().ask(RemotingCommand.request(RequestCode.GET_TOPIC_CONFIG, TopicHeader("none")))
+    missing = admin.peer().call(RemotingCommand.request(RequestCode.GET_TOPIC_CONFIG, TopicHeader("none")))
     assert (missing.code, missing.remark) == (17, "No topic in this broker. topic: none")
 
 
 async def test_system_topics_are_listed(admin: Admin) -> None:
     """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305): all reserved names, and the broker's own topics; no others."""
-    response = admin.peer().ask(RemotingCommand.request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
+    response = admin.peer().call(RemotingCommand.request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
     names = set(msgspec.json.decode(response.body)["topicList"])
     assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC", "C", "b", "C_REPLY_TOPIC"} <= names
     assert TOPIC not in names

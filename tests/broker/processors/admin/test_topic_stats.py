@@ -71,7 +71,7 @@ async def test_topic_stats_cover_every_queue(stats: Stats) -> None:
     stats.clock.now_ms += 5
     stats.put(b"z", queue_id=1)
     stats.ten_seconds_pass()
-    response = TopicStatsTable.decode((await stats.peer().ask_and_wait(about(TOPIC))).body)
+    response = TopicStatsTable.decode((await stats.peer().call_and_wait(about(TOPIC))).body)
     assert response.offset_table == {
         MessageQueue(TOPIC, "b", 0): TopicOffset(0, 2, stats.clock.now_ms - 5),
         MessageQueue(TOPIC, "b", 1): TopicOffset(0, 1, stats.clock.now_ms),
@@ -82,14 +82,14 @@ async def test_topic_stats_cover_every_queue(stats: Stats) -> None:
 
 async def test_stats_of_an_unknown_topic_are_an_error(stats: Stats) -> None:
     """TOPIC_NOT_EXIST (17)."""
-    response = stats.peer().ask(about("none"))
+    response = stats.peer().call(about("none"))
     assert (response.code, response.remark) == (17, "topic[none] not exist")
 
 
 async def test_counters_have_rocketmqs_names_and_keys(stats: Stats) -> None:
     """Stored messages by topic, delivered ones by topic and group, totals by cluster; sum, rate, average."""
     appends = stats.put(*[b"0123456789"] * 20)
-    stats.peer().ask(pull())
+    stats.peer().call(pull())
     stats.ten_seconds_pass()
     size = sum(append.size for append in appends)
     expected = {
@@ -100,7 +100,7 @@ async def test_counters_have_rocketmqs_names_and_keys(stats: Stats) -> None:
         ("BROKER_PUT_NUMS", "C"): StatsItem(20, 2.0, 1.0),
     }
     for (name, key), item in expected.items():
-        response = stats.peer().ask(windows_of(name, key))
+        response = stats.peer().call(windows_of(name, key))
         data = BrokerStatsData.decode(response.body)
         assert (data.stats_minute, data.stats_hour, data.stats_day) == (item, StatsItem(), StatsItem()), name
 
@@ -110,8 +110,8 @@ async def test_traffic_of_system_topics_is_counted_separately(stats: Stats) -> N
     stats.topics.update(TopicConfig("SELF_TEST_TOPIC", 1, 1))
     stats.put(*[b"x"] * 20)
     stats.put(*[b"y"] * 10, topic="SELF_TEST_TOPIC")
-    stats.peer().ask(pull())
-    stats.peer().ask(pull(topic="SELF_TEST_TOPIC"))
+    stats.peer().call(pull())
+    stats.peer().call(pull(topic="SELF_TEST_TOPIC"))
     stats.ten_seconds_pass()
     for name, item in {
         "BROKER_PUT_NUMS": StatsItem(30, 3.0, 1.0),
@@ -119,13 +119,13 @@ async def test_traffic_of_system_topics_is_counted_separately(stats: Stats) -> N
         "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": StatsItem(20, 2.0, 1.0),
         "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": StatsItem(20, 2.0, 20.0),
     }.items():
-        assert BrokerStatsData.decode(stats.peer().ask(windows_of(name, "C")).body).stats_minute == item, name
+        assert BrokerStatsData.decode(stats.peer().call(windows_of(name, "C")).body).stats_minute == item, name
 
 
 @pytest.mark.parametrize(("name", "key"), [("TOPIC_PUT_NUMS", "none"), ("NO_SUCH_NUMS", TOPIC)])
 async def test_an_unknown_counter_is_an_error(stats: Stats, name: str, key: str) -> None:
     """SYSTEM_ERROR (1), which readers take for: no messages yet."""
-    response = stats.peer().ask(windows_of(name, key))
+    response = stats.peer().call(windows_of(name, key))
     assert (response.code, response.remark) == (1, f"The stats <{name}> <{key}> not exist")
 
 
@@ -135,7 +135,7 @@ async def test_queue_units_have_the_match_of_a_group(stats: Stats) -> None:
     peer = stats.peer()
     peer.send(heartbeat(consumer(subscribe(TOPIC, "a", 7))))
     peer.take()
-    response = peer.ask(units(0, 2, GROUP))
+    response = peer.call(units(0, 2, GROUP))
     body = ConsumeQueueUnits.decode(response.body)
     assert (response.code, response.remark) == (0, NO_RESPONSE_REMARK)
     assert (body.min_queue_index, body.max_queue_index, body.filter_data) == (0, 3, "null")
@@ -148,21 +148,21 @@ async def test_queue_units_have_the_match_of_a_group(stats: Stats) -> None:
 async def test_an_offline_group_matches_no_unit(stats: Stats) -> None:
     """The response says so."""
     stats.put(b"x")
-    body = ConsumeQueueUnits.decode(stats.peer().ask(units(0, 10, "nobody")).body)
+    body = ConsumeQueueUnits.decode(stats.peer().call(units(0, 10, "nobody")).body)
     assert body.filter_data == f"nobody@{TOPIC} is not online!"
     assert [unit.eval for unit in body.queue_data or ()] == [False]
-    alone = msgspec.json.decode(stats.peer().ask(units(0, 10)).body)
+    alone = msgspec.json.decode(stats.peer().call(units(0, 10)).body)
     assert "filterData" not in alone
 
 
 async def test_queries_of_missing_units(stats: Stats) -> None:
     """A queue without messages is SYSTEM_ERROR (1); an index beyond its end succeeds with a remark, without a body."""
     stats.put(b"x")
-    missing = stats.peer().ask(units(0, 1, queue_id=3))
+    missing = stats.peer().call(units(0, 1, queue_id=3))
     assert (missing.code, missing.remark) == (1, f"3@{TOPIC} is not exist!")
-    beyond = stats.peer().ask(units(5, 1))
+    beyond = stats.peer().call(units(5, 1))
     assert (beyond.code, beyond.remark, bytes(beyond.body)) == (0, f"Index 5 of 0@{TOPIC} is not exist!", b"")
-    assert stats.peer().ask(units(-1, 1)).code == 0
+    assert stats.peer().call(units(-1, 1)).code == 0
 
 
 async def test_deferred_messages_count_for_system_topics(stats: Stats) -> None:

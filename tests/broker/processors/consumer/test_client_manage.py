@@ -59,7 +59,7 @@ def leave(**groups: str) -> RemotingCommand:
 async def test_a_heartbeat_creates_the_group_its_retry_topic_and_its_member(parts: BrokerParts) -> None:
     """All before the response, which has our version and the support of heartbeats of version 2."""
     peer = parts.peer()
-    response = peer.ask(heartbeat(consumer(), client_id="ip@1", producers=("P",)))
+    response = peer.call(heartbeat(consumer(), client_id="ip@1", producers=("P",)))
     assert (response.code, response.version, response.remark) == (0, VERSION, None)
     assert response.ext_fields() == {
         "IS_SUPPORT_HEART_BEAT_V2": "true",
@@ -68,7 +68,7 @@ async def test_a_heartbeat_creates_the_group_its_retry_topic_and_its_member(part
     }
     assert parts.groups.find(GROUP) == SubscriptionGroupConfig(GROUP)
     assert parts.topics.find("%RETRY%G") == TopicConfig("%RETRY%G", 1, 1, perm=6)
-    assert ConsumerIdList.decode(peer.ask(consumer_list()).body).consumer_id_list == ["ip@1"]
+    assert ConsumerIdList.decode(peer.call(consumer_list()).body).consumer_id_list == ["ip@1"]
     [member] = parts.sessions.producers("P").values()
     assert (member.client_id, member.language, member.version) == ("ip@1", "PYTHON", VERSION)
 
@@ -92,7 +92,7 @@ async def test_many_changes_are_one_notification_per_member(parts: BrokerParts) 
     peers = [parts.peer(5000 + n) for n in range(5)]
     for n, peer in enumerate(peers):
         peer.send(heartbeat(consumer(), client_id=f"c{n}"))
-    peers[4].ask(leave(consumer_group=GROUP))
+    peers[4].call(leave(consumer_group=GROUP))
     for peer in peers:
         notices(peer)
     assert notified(parts, *peers) == [[GROUP]] * 4 + [[]]
@@ -187,7 +187,7 @@ async def test_a_group_that_may_not_be_created_is_skipped(tmp_path: Path) -> Non
     """The heartbeat succeeds, its other groups are registered, and the forbidden group has no members."""
     with broker_parts(tmp_path, auto_create_subscription_group=False) as parts:
         peer = parts.peer()
-        assert peer.ask(heartbeat(consumer(), consumer(group="TOOLS_CONSUMER"))).code == 0
+        assert peer.call(heartbeat(consumer(), consumer(group="TOOLS_CONSUMER"))).code == 0
         assert parts.sessions.consumer_group(GROUP) is None
         assert parts.sessions.consumer_group("TOOLS_CONSUMER") is not None
         assert parts.topics.find("%RETRY%G") is None
@@ -197,18 +197,18 @@ async def test_groups_of_a_client_are_limited(tmp_path: Path) -> None:
     """Per heartbeat and per connection, including producer groups; a refused heartbeat changes nothing."""
     with broker_parts(tmp_path, max_groups_per_client=3) as parts:
         peer = parts.peer()
-        assert peer.ask(heartbeat(consumer(group="A"), consumer(group="B"), producers=("P",))).code == 0
+        assert peer.call(heartbeat(consumer(group="A"), consumer(group="B"), producers=("P",))).code == 0
         many = [consumer(group=f"X{number}") for number in range(4)]
         for refused in (heartbeat(*many), heartbeat(consumer(group="C")), heartbeat(producers=("Q",))):
-            response = peer.ask(refused)
+            response = peer.call(refused)
             assert response.code == ResponseCode.SYSTEM_BUSY
             assert "maxGroupsPerClient=3" in str(response.remark)
         assert [parts.groups.find(name) for name in ("C", "X0")] == [None, None]
         assert not parts.sessions.producers("Q")
-        assert peer.ask(heartbeat(consumer(group="A"), consumer(group="B"), producers=("P",))).code == 0
-        assert parts.peer(4322).ask(heartbeat(consumer(group="C"))).code == 0
-        peer.ask(leave(consumer_group="B"))
-        assert peer.ask(heartbeat(consumer(group="D"))).code == 0
+        assert peer.call(heartbeat(consumer(group="A"), consumer(group="B"), producers=("P",))).code == 0
+        assert parts.peer(4322).call(heartbeat(consumer(group="C"))).code == 0
+        peer.call(leave(consumer_group="B"))
+        assert peer.call(heartbeat(consumer(group="D"))).code == 0
 
 
 async def test_subscriptions_and_texts_of_a_client_are_limited(tmp_path: Path) -> None:
@@ -217,13 +217,13 @@ async def test_subscriptions_and_texts_of_a_client_are_limited(tmp_path: Path) -
     with broker_parts(tmp_path, **limits) as parts:
         peer = parts.peer()
         topics = [subscribe(f"T{number}", "a||b", 1) for number in range(3)]
-        assert peer.ask(heartbeat(consumer(*topics[:2]), client_id="12345")).code == 0
+        assert peer.call(heartbeat(consumer(*topics[:2]), client_id="12345")).code == 0
         for refused, setting in (
             (heartbeat(consumer(*topics, group="N")), "maxSubscriptionsPerGroup=2"),
             (heartbeat(consumer(subscribe("T", "a||bc", 1), group="N")), "maxExpressionLength=4"),
             (heartbeat(consumer(group="N"), client_id="123456"), "maxClientIdLength=5"),
         ):
-            response = peer.ask(refused)
+            response = peer.call(refused)
             assert response.code == ResponseCode.SYSTEM_BUSY
             assert setting in str(response.remark)
         assert parts.groups.find("N") is None
@@ -234,7 +234,9 @@ async def test_a_group_beyond_the_limit_does_not_affect_the_others(tmp_path: Pat
     with broker_parts(tmp_path, max_subscription_groups=0) as parts:
         parts.limits.groups.most = len(list(parts.groups)) + 1
         peer = parts.peer()
-        response = peer.ask(heartbeat(consumer(group="New1"), consumer(group="New2"), consumer(group="TOOLS_CONSUMER")))
+        response = peer.call(
+            heartbeat(consumer(group="New1"), consumer(group="New2"), consumer(group="TOOLS_CONSUMER"))
+        )
         assert response.code == ResponseCode.SYSTEM_BUSY
         assert "maxSubscriptionGroups=" in str(response.remark)
         assert parts.sessions.consumer_group("New1") is not None
@@ -248,7 +250,7 @@ async def test_a_retry_topic_is_ordered_if_a_subscribed_topic_is(parts: BrokerPa
     group = parts.groups.find_or_create(GROUP)
     assert group is not None
     group.retry_queue_nums = 3
-    parts.peer().ask(heartbeat(consumer(subscribe("O", "*", 1))))
+    parts.peer().call(heartbeat(consumer(subscribe("O", "*", 1))))
     assert parts.topics.find("%RETRY%G") == TopicConfig("%RETRY%G", 3, 3, order=True)
 
 
@@ -257,7 +259,7 @@ async def test_heartbeats_of_version_2(parts: BrokerParts) -> None:
     peer = parts.peer()
 
     def changed(**fields: Any) -> str:
-        response = peer.ask(heartbeat(consumer(), **fields))
+        response = peer.call(heartbeat(consumer(), **fields))
         assert response.ext_fields()["IS_SUPPORT_HEART_BEAT_V2"] == "true"
         return response.ext_fields()["IS_SUB_CHANGE"]
 
@@ -276,7 +278,7 @@ async def test_heartbeats_of_javas_client_are_decoded(parts: BrokerParts, body: 
     """Every captured heartbeat registers exactly its groups, topics and tags."""
     said = msgspec.json.decode(body)
     request = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
-    assert parts.peer().ask(request).code == 0
+    assert parts.peer().call(request).code == 0
     for data in said["consumerDataSet"]:
         group = parts.sessions.consumer_group(data["groupName"])
         assert group is not None
@@ -298,7 +300,7 @@ async def test_heartbeats_of_the_cpp_client_are_decoded(parts: BrokerParts) -> N
     )
     request = RemotingCommand.request(RequestCode.HEART_BEAT, body=body)
     request.language = "CPP"
-    assert parts.peer().ask(request).code == 0
+    assert parts.peer().call(request).code == 0
     clustering, broadcasting = parts.sessions.consumer_group("cpp"), parts.sessions.consumer_group("all")
     assert clustering is not None
     assert broadcasting is not None
@@ -313,7 +315,7 @@ async def test_heartbeats_of_the_cpp_client_are_decoded(parts: BrokerParts) -> N
 @pytest.mark.parametrize("body", [b"", b"no json", b"[]"])
 async def test_an_invalid_heartbeat_is_an_error(parts: BrokerParts, body: bytes) -> None:
     """SYSTEM_ERROR (1) and no session."""
-    assert parts.peer().ask(RemotingCommand.request(RequestCode.HEART_BEAT, body=body)).code == 1
+    assert parts.peer().call(RemotingCommand.request(RequestCode.HEART_BEAT, body=body)).code == 1
     assert parts.sessions.statistics().consumers == 0
 
 
@@ -326,12 +328,12 @@ async def test_a_leaving_client_is_removed_and_the_others_are_notified(parts: Br
     first.send(heartbeat(consumer(), consumer(group="H"), producers=("P",)))
     second.send(heartbeat(consumer(), client_id="c2"))
     notified(parts, first, second)
-    response = first.ask(leave(consumer_group=GROUP, producer_group="P"))
+    response = first.call(leave(consumer_group=GROUP, producer_group="P"))
     assert (response.code, response.remark, bytes(response.body)) == (0, None, b"")
     assert notified(parts, first, second) == [[], [GROUP]]
     assert not parts.sessions.producers("P")
     assert parts.sessions.consumer_group("H") is not None
-    assert first.ask(leave(consumer_group=GROUP)).code == 0
+    assert first.call(leave(consumer_group=GROUP)).code == 0
     assert notified(parts, second) == [[]]
 
 
@@ -369,7 +371,7 @@ async def test_a_silent_client_expires_and_the_others_are_notified(parts: Broker
 
 async def test_a_group_without_members_has_no_consumer_list(parts: BrokerParts) -> None:
     """GET_CONSUMER_LIST_BY_GROUP (38) is SYSTEM_ERROR (1) with RocketMQ's remark."""
-    response = parts.peer().ask(consumer_list("nobody"))
+    response = parts.peer().call(consumer_list("nobody"))
     assert (response.code, response.remark) == (1, "no consumer for this group, nobody")
 
 
@@ -391,9 +393,9 @@ async def test_tags_are_supported_and_sql_is_not(
 ) -> None:
     """CHECK_CLIENT_CONFIG (46) gives the result of a pull; a request without body or subscription succeeds."""
     body = CheckClientRequestBody("c1", GROUP, subscription_data=subscription).encode()
-    response = parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
+    response = parts.peer().call(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
     assert (response.code, response.remark) == (code, remark)
-    assert parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG)).code == 0
+    assert parts.peer().call(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG)).code == 0
 
 
 @pytest.mark.parametrize(
@@ -424,7 +426,7 @@ async def test_expressions_with_property_filters(
     with broker_parts(tmp_path, enable_property_filter=True) as parts:
         subscription = SubscriptionData(TOPIC, expression, expression_type=kind)
         body = CheckClientRequestBody("c1", GROUP, subscription_data=subscription).encode()
-        response = parts.peer().ask(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
+        response = parts.peer().call(RemotingCommand.request(RequestCode.CHECK_CLIENT_CONFIG, body=body))
         assert (response.code, response.remark) == (code, remark)
 
 
@@ -432,7 +434,7 @@ async def test_a_heartbeat_in_messagepack(parts: BrokerParts) -> None:
     """The response has the same dialect, and announces it."""
     request = heartbeat(consumer())
     request.dialect = MSGPACK
-    response = parts.peer().ask(request)
+    response = parts.peer().call(request)
     assert (response.dialect, response.code) == (MSGPACK, 0)
     assert response.ext_fields()[ANNOUNCED_BY] == ANNOUNCED_AS
 
@@ -447,7 +449,7 @@ async def test_invalid_names_create_nothing(parts: BrokerParts) -> None:
     asked = heartbeat(
         consumer(valid, *bad), *(consumer(valid, group=name) for name in groups), producers=("PG", *groups)
     )
-    assert peer.ask(asked).code == 0
+    assert peer.call(asked).code == 0
     assert {topic.topic_name for topic in parts.topics} - topics == {"%RETRY%G"}
     assert all(parts.groups.find(name) is None for name in groups)
     assert list(parts.sessions.producer_groups()) == ["PG"]
@@ -460,6 +462,6 @@ async def test_invalid_names_create_nothing(parts: BrokerParts) -> None:
 async def test_a_group_whose_retry_topic_name_is_too_long(parts: BrokerParts) -> None:
     """The group is created without a retry topic."""
     long = "g" * 250
-    assert parts.peer().ask(heartbeat(consumer(group=long))).code == 0
+    assert parts.peer().call(heartbeat(consumer(group=long))).code == 0
     assert parts.groups.find(long) is not None
     assert parts.topics.find("%RETRY%" + long) is None

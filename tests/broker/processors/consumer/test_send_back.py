@@ -53,7 +53,7 @@ class SendBacks(BrokerParts):
         header = msgspec.structs.replace(SendBackHeader(offset, GROUP, level), **fields)
         command = RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
         command.version = version
-        return await self.peer().ask_and_wait(command)
+        return await self.peer().call_and_wait(command)
 
     def original(self, tried: int = 0, properties: dict[str, str] | None = None, **fields: Any) -> Append:
         """Store a message."""
@@ -253,7 +253,7 @@ async def test_a_message_of_javas_client_equals_that_of_a_real_broker(parts: Sen
     parts.store.commit()
     command = RemotingCommand.request(RequestCode.CONSUMER_SEND_MSG_BACK)
     command.ext = asked.header["extFields"] | {"offset": str(append.physical_offset)}
-    response = await parts.peer().ask_and_wait(command)
+    response = await parts.peer().call_and_wait(command)
     golden = msgspec.json.decode(responses()["send back"]["rawHeader"])
     assert (response.code, response.remark) == (golden["code"], golden.get("remark"))
     [retry] = parts.stored(SCHEDULE, 2)

@@ -116,7 +116,7 @@ async def test_the_fast_path_gives_the_same_responses_and_counters(
                 parts.dispatcher._runs.clear()
             fill(parts)
             peer = parts.peer()
-            peer.ask(heartbeat(consumer(subscribe(TOPIC, "*", 1))))
+            peer.call(heartbeat(consumer(subscribe(TOPIC, "*", 1))))
             parts.dispatcher.latencies.rows.clear()
             responses = catch_up(peer, dialect, sys_flag=flags, commit_offset=5)
             seen.append(([content(response) for response in responses], counters(parts)))
@@ -133,7 +133,7 @@ async def test_the_fast_path_serves_consumers_with_a_backlog(parts: BrokerParts)
     for offset in (COUNT - BACKLOG_FACTOR * WANTED, COUNT - BACKLOG_FACTOR * WANTED + 1):
         parts.pulls.invalidate()
         before = fast_path_pulls(parts)
-        response = peer.ask(pull(queue_offset=offset, max_msg_nums=WANTED))
+        response = peer.call(pull(queue_offset=offset, max_msg_nums=WANTED))
         assert bodies(response) == [*range(offset, offset + WANTED)]
         assert fast_path_pulls(parts) - before == (offset == COUNT - BACKLOG_FACTOR * WANTED)
 
@@ -155,7 +155,7 @@ async def test_the_fast_path_serves_consumers_with_a_backlog(parts: BrokerParts)
 )
 async def test_other_pulls_are_left_to_the_pull_processor(parts: BrokerParts, fields: dict[str, Any]) -> None:
     """The PullProcessor serves them."""
-    response = parts.peer().ask(pull(**{"max_msg_nums": WANTED} | fields))
+    response = parts.peer().call(pull(**{"max_msg_nums": WANTED} | fields))
     assert (fast_path_pulls(parts), bool(response.remark)) == (0, True)
 
 
@@ -173,7 +173,7 @@ async def test_changes_of_operators_take_effect_at_once(parts: BrokerParts) -> N
     peer = parts.peer()
 
     def code() -> int:
-        return peer.ask(pull(max_msg_nums=WANTED)).code
+        return peer.call(pull(max_msg_nums=WANTED)).code
 
     assert (code(), fast_path_pulls(parts)) == (0, 1)
     parts.topics.update(TopicConfig(TOPIC, 4, 4, perm=2))
@@ -194,30 +194,30 @@ async def test_changes_of_operators_take_effect_at_once(parts: BrokerParts) -> N
 async def test_changes_of_subscriptions_take_effect_at_once(parts: BrokerParts) -> None:
     """A pull without its own subscription is checked against the group's latest heartbeat."""
     peer = parts.peer()
-    peer.ask(heartbeat(consumer(subscribe(TOPIC, "*", 1))))
+    peer.call(heartbeat(consumer(subscribe(TOPIC, "*", 1))))
     request = pull(max_msg_nums=WANTED, sys_flag=0, subscription=None)
-    assert (peer.ask(request).code, fast_path_pulls(parts)) == (0, 1)
-    peer.ask(heartbeat(consumer(subscribe(TOPIC, "b", 2))))
-    assert bodies(peer.ask(request)) == [1, 3, 5, 7, 9, 11, 13]
-    peer.ask(heartbeat(consumer(subscribe("other", "*", 3))))
-    assert (peer.ask(request).code, fast_path_pulls(parts)) == (24, 1)
+    assert (peer.call(request).code, fast_path_pulls(parts)) == (0, 1)
+    peer.call(heartbeat(consumer(subscribe(TOPIC, "b", 2))))
+    assert bodies(peer.call(request)) == [1, 3, 5, 7, 9, 11, 13]
+    peer.call(heartbeat(consumer(subscribe("other", "*", 3))))
+    assert (peer.call(request).code, fast_path_pulls(parts)) == (24, 1)
 
 
 async def test_a_group_that_was_reset_is_notified(parts: BrokerParts) -> None:
     """By its next pull, whichever path would serve it."""
     peer = parts.peer()
-    assert (peer.ask(pull(max_msg_nums=WANTED)).code, fast_path_pulls(parts)) == (0, 1)
+    assert (peer.call(pull(max_msg_nums=WANTED)).code, fast_path_pulls(parts)) == (0, 1)
     parts.offsets.reset(GROUP, TOPIC, 0, 50)
-    response = peer.ask(pull(queue_offset=WANTED, max_msg_nums=WANTED))
+    response = peer.call(pull(queue_offset=WANTED, max_msg_nums=WANTED))
     assert (response.code, response.ext_fields()["nextBeginOffset"], fast_path_pulls(parts)) == (21, "50", 1)
 
 
 async def test_a_removed_queue_is_not_read(parts: BrokerParts) -> None:
     """A topic that was created again has no messages of the former one."""
     peer = parts.peer()
-    assert (peer.ask(pull(max_msg_nums=WANTED)).code, fast_path_pulls(parts)) == (0, 1)
+    assert (peer.call(pull(max_msg_nums=WANTED)).code, fast_path_pulls(parts)) == (0, 1)
     await parts.store.delete_topic(TOPIC)
-    assert peer.ask(pull(queue_offset=WANTED, max_msg_nums=WANTED)).code == 21
+    assert peer.call(pull(queue_offset=WANTED, max_msg_nums=WANTED)).code == 21
 
 
 @pytest.mark.parametrize(("believed_for_s", "looked_for"), [(60.0, [28, 56]), (-1.0, [28] * 8)])
@@ -236,7 +236,7 @@ async def test_located_units_expire(
     monkeypatch.setattr(parts.store, "read_ahead", noted)
     peer = parts.peer()
     for offset in range(0, 8 * WANTED, WANTED):
-        assert bodies(peer.ask(pull(queue_offset=offset, max_msg_nums=WANTED)))[0] == offset
+        assert bodies(peer.call(pull(queue_offset=offset, max_msg_nums=WANTED)))[0] == offset
     assert (asked, fast_path_pulls(parts)) == (looked_for, 8)
 
 
@@ -245,7 +245,7 @@ async def test_the_number_of_streams_is_limited(parts: BrokerParts, monkeypatch:
     monkeypatch.setattr(fast_path, "MAX_STREAMS", 3)
     peer = parts.peer()
     for number in range(10):
-        assert peer.ask(pull(consumer_group=f"g{number}", max_msg_nums=WANTED)).code == 0
+        assert peer.call(pull(consumer_group=f"g{number}", max_msg_nums=WANTED)).code == 0
         assert len(parts.pulls._fast_path._streams) <= 3
     assert fast_path_pulls(parts) == 10
 
@@ -266,11 +266,11 @@ async def test_the_pull_processor_reports_a_failure(
 ) -> None:
     """A failed fast-path pull does not affect those before it; the PullProcessor serves or refuses it."""
     peer = parts.peer()
-    assert peer.ask(pull(max_msg_nums=WANTED)).code == 0
+    assert peer.call(pull(max_msg_nums=WANTED)).code == 0
 
     def fail(*_: object) -> None:
         raise RuntimeError("no luck")
 
     monkeypatch.setattr(fast_path, "found_head", fail)
-    assert bodies(peer.ask(pull(queue_offset=WANTED, max_msg_nums=WANTED)))[0] == WANTED
+    assert bodies(peer.call(pull(queue_offset=WANTED, max_msg_nums=WANTED)))[0] == WANTED
     assert "no luck" in caplog.text

@@ -109,7 +109,7 @@ async def test_a_pull_is_refused_by_the_first_failed_check(
     with broker_parts(tmp_path, **settings) as parts:
         parts.groups.load(groups(SubscriptionGroupConfig("off", consume_enable=False)))
         parts.topics.update(TopicConfig("unread", 4, 4, perm=Permission.WRITE))
-        response = parts.peer().ask(pull(**fields))
+        response = parts.peer().call(pull(**fields))
         assert (response.code, response.remark) == (code, remark)
         assert response.ext_fields().get("forbiddenType") == forbidden
 
@@ -153,8 +153,8 @@ async def test_a_pull_without_a_subscription_is_checked_against_the_heartbeat(
     forbidden_table = {"quiet": {TOPIC: 4}} if forbidden else {}
     parts.groups.load(groups(quiet, forbidden_table))
     peer = parts.peer()
-    peer.ask(heartbeat(consumer(subscription, group="quiet", model=model)))
-    response = peer.ask(pull(consumer_group="quiet", sys_flag=0, sub_version=version))
+    peer.call(heartbeat(consumer(subscription, group="quiet", model=model)))
+    response = peer.call(pull(consumer_group="quiet", sys_flag=0, sub_version=version))
     assert (response.code, response.remark) == (code, remark)
     assert response.ext_fields().get("forbiddenType") == forbidden
 
@@ -182,7 +182,7 @@ def test_an_expression_of_separators_is_invalid() -> None:
 async def test_a_pull_returns_the_stored_records(parts: BrokerParts) -> None:
     """The body is the records as stored; the response has all offsets and flags that clients need."""
     appends = parts.put(b"one", b"two", b"three")
-    response = parts.peer().ask(pull(queue_offset=1))
+    response = parts.peer().call(pull(queue_offset=1))
     assert (response.code, response.remark, offsets(response)) == (0, "FOUND", (3, 0, 3))
     assert bodies(response) == [b"two", b"three"]
     assert bytes(response.body) == b"".join(parts.store.record_at(a.physical_offset) or b"" for a in appends[1:])
@@ -208,7 +208,7 @@ async def test_a_pull_without_messages_has_status_and_offsets(
 ) -> None:
     """Each status of the store has its code, its name as remark, and all offsets; the body is empty."""
     parts.put(*[b"x"] * stored)
-    response = parts.peer().ask(pull(queue_offset=offset))
+    response = parts.peer().call(pull(queue_offset=offset))
     assert (response.code, response.remark, offsets(response)) == (code, status, expected)
     assert not response.body
 
@@ -216,7 +216,7 @@ async def test_a_pull_without_messages_has_status_and_offsets(
 async def test_a_pull_without_a_matching_tag_returns_an_advanced_offset(parts: BrokerParts) -> None:
     """PULL_RETRY_IMMEDIATELY (20) is never parked, and never returns the requested offset."""
     parts.put(b"x", b"y", tag="A")
-    response = parts.peer().ask(pull(subscription="B", suspend_ms=15_000))
+    response = parts.peer().call(pull(subscription="B", suspend_ms=15_000))
     assert (response.code, response.remark, offsets(response)) == (20, "NO_MATCHED_MESSAGE", (2, 0, 2))
 
 
@@ -225,39 +225,39 @@ async def test_tags_come_from_the_request_or_the_heartbeat(parts: BrokerParts) -
     parts.put(b"a", tag="A")
     parts.put(b"b", tag="B")
     peer = parts.peer()
-    peer.ask(heartbeat(consumer(subscribe(TOPIC, "A", 1))))
-    assert bodies(peer.ask(pull(sys_flag=0, subscription=None))) == [b"a"]
-    assert bodies(peer.ask(pull(sys_flag=0, subscription="B"))) == [b"a"]
-    assert bodies(peer.ask(pull(subscription="B"))) == [b"b"]
-    assert bodies(peer.ask(pull(subscription="A || B"))) == [b"a", b"b"]
+    peer.call(heartbeat(consumer(subscribe(TOPIC, "A", 1))))
+    assert bodies(peer.call(pull(sys_flag=0, subscription=None))) == [b"a"]
+    assert bodies(peer.call(pull(sys_flag=0, subscription="B"))) == [b"a"]
+    assert bodies(peer.call(pull(subscription="B"))) == [b"b"]
+    assert bodies(peer.call(pull(subscription="A || B"))) == [b"a", b"b"]
 
 
 async def test_a_pull_of_zero_messages_returns_one(parts: BrokerParts) -> None:
     """Go's pull consumer requests 0 by default, and gets one message."""
     parts.put(b"one", b"two")
-    assert bodies(parts.peer().ask(pull(max_msg_nums=0))) == [b"one"]
+    assert bodies(parts.peer().call(pull(max_msg_nums=0))) == [b"one"]
 
 
 async def test_the_offset_of_a_flagged_pull_is_committed(parts: BrokerParts) -> None:
     """COMMIT_OFFSET commits whatever the pull finds; -1 is no offset; without the flag nothing is committed."""
     peer = parts.peer()
-    peer.ask(pull(commit_offset=9))
+    peer.call(pull(commit_offset=9))
     assert parts.offsets.committed(GROUP, TOPIC, 0) is None
-    peer.ask(pull(commit_offset=5, sys_flag=COMMIT))
-    peer.ask(pull(commit_offset=-1, sys_flag=COMMIT))
+    peer.call(pull(commit_offset=5, sys_flag=COMMIT))
+    peer.call(pull(commit_offset=-1, sys_flag=COMMIT))
     assert parts.offsets.committed(GROUP, TOPIC, 0) == 5
 
 
 async def test_a_lite_pull_is_served_like_a_pull(parts: BrokerParts) -> None:
     """LITE_PULL_MESSAGE (361) gives the result of PULL_MESSAGE (11)."""
     parts.put(b"one")
-    assert bodies(parts.peer().ask(pull(code=RequestCode.LITE_PULL_MESSAGE))) == [b"one"]
+    assert bodies(parts.peer().call(pull(code=RequestCode.LITE_PULL_MESSAGE))) == [b"one"]
 
 
 async def test_a_pull_sees_a_put_of_the_same_iteration(parts: BrokerParts) -> None:
     """Every read writes the open batch first."""
     parts.store.put(message(b"one"))
-    assert bodies(parts.peer().ask(pull())) == [b"one"]
+    assert bodies(parts.peer().call(pull())) == [b"one"]
 
 
 @pytest.mark.parametrize("dialect", [JSON, ROCKETMQ, MSGPACK])
@@ -266,7 +266,7 @@ async def test_the_response_has_the_dialect_of_the_request(parts: BrokerParts, d
     parts.put(b"one")
     request = pull()
     request.dialect = dialect
-    response = parts.peer().ask(request)
+    response = parts.peer().call(request)
     assert (response.dialect, bodies(response), offsets(response)) == (dialect, [b"one"], (1, 0, 1))
 
 
@@ -285,7 +285,7 @@ async def test_a_consumer_that_reads_from_disk_is_sent_to_another_broker(
         parts.put(b"one", b"two")
         request = pull(max_msg_nums=1)
         request.dialect = dialect
-        assert parts.peer().ask(request).ext_fields()["suggestWhichBrokerId"] == suggested
+        assert parts.peer().call(request).ext_fields()["suggestWhichBrokerId"] == suggested
 
 
 @pytest.mark.parametrize(("disk_fall_recorded", "expected"), [(True, [None, 2 * 93, 93, 93]), (False, [None] * 4)])
@@ -297,7 +297,7 @@ async def test_the_distance_to_the_end_of_the_log_is_recorded(
         parts.put(b"a", b"b")
         figures = [parts.pulls.fall_behind.of(GROUP, TOPIC, 0)]
         for offset in (0, 1, 2):
-            parts.peer().ask(pull(queue_offset=offset, max_msg_nums=1))
+            parts.peer().call(pull(queue_offset=offset, max_msg_nums=1))
             figures.append(parts.pulls.fall_behind.of(GROUP, TOPIC, 0))
         assert figures == expected
 
@@ -436,11 +436,11 @@ async def test_no_pull_is_parked_once_the_broker_stops(parts: BrokerParts) -> No
     peer.send(pull(suspend_ms=1000))
     parts.arrivals.close()
     assert [response.code for response in peer.take()] == [19]
-    assert peer.ask(pull(suspend_ms=1000)).code == 19
+    assert peer.call(pull(suspend_ms=1000)).code == 19
 
 
 async def test_a_missing_required_field_is_an_error(parts: BrokerParts) -> None:
     """A pull without its offset is SYSTEM_ERROR (1), as in RocketMQ."""
     request = pull()
     del request.ext_fields()["queueOffset"]
-    assert parts.peer().ask(request).code == ResponseCode.SYSTEM_ERROR
+    assert parts.peer().call(request).code == ResponseCode.SYSTEM_ERROR

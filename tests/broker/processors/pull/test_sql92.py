@@ -60,7 +60,7 @@ def next_offset(response: RemotingCommand) -> int:
 async def test_a_pulls_own_expression_filters(parts: BrokerParts) -> None:
     """With the flag SUBSCRIPTION, the expression of the request filters the queue's messages."""
     put(parts, *range(10))
-    response = parts.peer().ask(by("n > 6 OR n = 2"))
+    response = parts.peer().call(by("n > 6 OR n = 2"))
     assert bodies(response) == [2, 7, 8, 9]
     assert next_offset(response) == 10
 
@@ -69,17 +69,17 @@ async def test_a_heartbeats_expression_filters(parts: BrokerParts) -> None:
     """Without the flag, that of the group's latest heartbeat does."""
     put(parts, *range(10))
     peer = parts.peer()
-    peer.ask(heartbeat(consumer(sql("n < 3"))))
-    assert bodies(peer.ask(pull(sys_flag=0, sub_version=1))) == [0, 1, 2]
-    peer.ask(heartbeat(consumer(sql("n = 9", version=2))))
-    assert bodies(peer.ask(pull(sys_flag=0, sub_version=1))) == [9]
-    assert peer.ask(pull(sys_flag=0, sub_version=3)).code == 25
+    peer.call(heartbeat(consumer(sql("n < 3"))))
+    assert bodies(peer.call(pull(sys_flag=0, sub_version=1))) == [0, 1, 2]
+    peer.call(heartbeat(consumer(sql("n = 9", version=2))))
+    assert bodies(peer.call(pull(sys_flag=0, sub_version=1))) == [9]
+    assert peer.call(pull(sys_flag=0, sub_version=3)).code == 25
 
 
 async def test_a_pull_without_a_match_is_served_at_once(parts: BrokerParts) -> None:
     """The client pulls again, from after the tested messages."""
     put(parts, *range(10))
-    response = parts.peer().ask(by("n > 100", suspend_ms=1000))
+    response = parts.peer().call(by("n > 100", suspend_ms=1000))
     assert (response.code, response.remark, next_offset(response)) == (20, "NO_MATCHED_MESSAGE", 10)
 
 
@@ -112,8 +112,8 @@ async def test_a_registered_expression_that_is_invalid_is_refused(
     """The heartbeat succeeds in any case; the pull gets the error: invalid, or SQL92 is off."""
     with broker_parts(tmp_path, **settings) as parts:
         peer = parts.peer()
-        assert peer.ask(heartbeat(consumer(sql(expression)))).code == 0
-        response = peer.ask(pull(sys_flag=0, sub_version=1))
+        assert peer.call(heartbeat(consumer(sql(expression)))).code == 0
+        response = peer.call(pull(sys_flag=0, sub_version=1))
         assert (response.code, response.remark) == (code, remark)
 
 
@@ -137,7 +137,7 @@ async def test_a_requested_expression_that_is_invalid_is_refused(
 ) -> None:
     """With the reason; RocketMQ would deliver every message."""
     with broker_parts(tmp_path, enable_property_filter=is_enabled) as parts:
-        response = parts.peer().ask(pull(subscription=expression, expression_type=kind))
+        response = parts.peer().call(pull(subscription=expression, expression_type=kind))
         assert (response.code, response.remark) == (code, remark)
 
 
@@ -145,7 +145,7 @@ async def test_tags_still_filter(parts: BrokerParts) -> None:
     """A tag expression is tested by the queue unit, and an SQL92 expression may use the tag."""
     parts.put(b"1", tag="a")
     parts.put(b"2", tag="b")
-    assert bodies(parts.peer().ask(pull(subscription="b"))) == [2]
+    assert bodies(parts.peer().call(pull(subscription="b"))) == [2]
 
 
 # --------------------------------------------------------------------------------------------------- resumed pulls
@@ -210,12 +210,12 @@ async def test_the_filter_of_a_retry_topic(tmp_path: Path, is_filtered: bool, fo
     """With filterSupportRetry the expression for the original topic applies, otherwise none."""
     with broker_parts(tmp_path, enable_property_filter=True, filter_support_retry=is_filtered) as parts:
         peer = parts.peer()
-        peer.ask(heartbeat(consumer(sql("n > 1"), subscribe("U", "*", 1), subscribe(RETRY_TOPIC, "*", 1))))
+        peer.call(heartbeat(consumer(sql("n > 1"), subscribe("U", "*", 1), subscribe(RETRY_TOPIC, "*", 1))))
         parts.topics.update(TopicConfig(RETRY_TOPIC, 1, 1))
         put(parts, 1, 2, topic=RETRY_TOPIC, RETRY_TOPIC=TOPIC)
         put(parts, 3, topic=RETRY_TOPIC, RETRY_TOPIC="U")
         put(parts, 4, topic=RETRY_TOPIC)
-        assert bodies(peer.ask(pull(topic=RETRY_TOPIC, sys_flag=0))) == found
+        assert bodies(peer.call(pull(topic=RETRY_TOPIC, sys_flag=0))) == found
 
 
 async def test_groups_without_expressions_receive_all_retries(tmp_path: Path) -> None:
@@ -223,6 +223,6 @@ async def test_groups_without_expressions_receive_all_retries(tmp_path: Path) ->
     with broker_parts(tmp_path, filter_support_retry=True) as parts:
         parts.topics.update(TopicConfig(RETRY_TOPIC, 1, 1))
         put(parts, 1, topic=RETRY_TOPIC, RETRY_TOPIC=TOPIC)
-        assert bodies(parts.peer().ask(pull(topic=RETRY_TOPIC))) == [1]
-        parts.peer().ask(heartbeat(consumer(subscribe(RETRY_TOPIC, "*", 1))))
-        assert bodies(parts.peer().ask(pull(topic=RETRY_TOPIC, sys_flag=0))) == [1]
+        assert bodies(parts.peer().call(pull(topic=RETRY_TOPIC))) == [1]
+        parts.peer().call(heartbeat(consumer(subscribe(RETRY_TOPIC, "*", 1))))
+        assert bodies(parts.peer().call(pull(topic=RETRY_TOPIC, sys_flag=0))) == [1]

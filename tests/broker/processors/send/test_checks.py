@@ -53,7 +53,7 @@ async def test_no_client_writes_to_the_broker_s_own_topics(sends: Sends, topic: 
     """By no request code, whether the topic exists or not; nor by the fast path after a first attempt."""
     body = encode_batch([BatchRecord(0, b"x", b"")])
     for _ in range(2):
-        response = sends.ask(body, code=code, topic=topic, batch="true" if code == 320 else None)
+        response = sends.call(body, code=code, topic=topic, batch="true" if code == 320 else None)
         assert (response.code, response.remark) == (16, f"Sending message to topic[{topic}] is forbidden.")
     assert sends.store.max_physical_offset == 0
     assert not sends.store.queue_ids(topic)
@@ -63,14 +63,14 @@ async def test_no_client_writes_to_the_broker_s_own_topics(sends: Sends, topic: 
 async def test_official_clients_and_tools_can_write_to_their_topics(sends: Sends, topic: str) -> None:
     """Some have reserved names, but the broker reads nothing back from them."""
     for _ in range(2):
-        assert (sends.ask(topic=topic).code, sends.store.queue_ids(topic)) == (0, [0])
+        assert (sends.call(topic=topic).code, sends.store.queue_ids(topic)) == (0, [0])
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%", "%DLQ%", "%RETRY% ", "%RETRY%g/../..", "%DLQ%a\nb", "../x", ".", "a\0b"])
 async def test_a_refused_name_creates_no_topic(sends: Sends, topic: str) -> None:
     """It creates no group, either."""
     before = [each.topic_name for each in sends.topics]
-    response = sends.ask(topic=topic)
+    response = sends.call(topic=topic)
     assert response.code == 29
     assert response.remark is not None
     assert response.remark == BLANK_GROUP or "illegal characters" in response.remark

@@ -185,11 +185,11 @@ async def test_a_changed_topic_is_checked_again(tmp_path: Path) -> None:
     """A send to a removed queue is refused, though the fast path served sends to it."""
     sends = Sends(tmp_path)
     fields: dict[str, Any] = {"queue_id": 3, "properties": COMMON}
-    assert [sends.ask(**fields).code for _ in range(3)] == [0, 0, 0]
+    assert [sends.call(**fields).code for _ in range(3)] == [0, 0, 0]
     sends.topics.update(TopicConfig("T", 2, 2))
-    assert sends.ask(**fields).code == 29
+    assert sends.call(**fields).code == 29
     sends.topics.delete("T")
-    assert sends.ask(**fields, default_topic="none").code == 17
+    assert sends.call(**fields, default_topic="none").code == 17
     sends.store.close()
 
 
@@ -197,7 +197,7 @@ async def test_a_failed_write_refuses_the_whole_run(tmp_path: Path) -> None:
     """Each send of the read is refused."""
     disk = TestDisk()
     sends = Sends(tmp_path, disk)
-    assert [sends.ask(properties=COMMON).code for _ in range(2)] == [0, 0]
+    assert [sends.call(properties=COMMON).code for _ in range(2)] == [0, 0]
 
     def refuse(call: str, path: str) -> None:
         if call == "pwrite" and "commitlog" in path:
@@ -214,7 +214,7 @@ async def test_a_failed_write_refuses_the_whole_run(tmp_path: Path) -> None:
 async def test_a_response_does_not_wait_for_consumers(tmp_path: Path) -> None:
     """It is written before the message is dispatched, and that happens before anything else."""
     sends = Sends(tmp_path)
-    sends.ask(properties=COMMON)  # makes the topic known to the fast path
+    sends.call(properties=COMMON)  # makes the topic known to the fast path
     answered: list[bool] = []
     sends.store._reput.on_arrival = lambda *_: answered.append(bool(sends.peer.transport.written))
     sends.peer.send(send(properties=COMMON), send(properties=COMMON))
@@ -227,9 +227,9 @@ async def test_the_loop_polls_for_a_single_producer(tmp_path: Path) -> None:
     """After a single send, not after several."""
     sends = Sends(tmp_path)
     selector = sends.peer.selector
-    sends.ask(properties=COMMON)  # makes the topic known to the fast path
+    sends.call(properties=COMMON)  # makes the topic known to the fast path
     selector.busy_polling = BusyPolling(400, selector)
-    sends.ask(properties=COMMON)
+    sends.call(properties=COMMON)
     assert selector.busy_polling.statistics().polls == 1
     sends.peer.send(send(properties=COMMON), send(properties=COMMON))
     assert selector.busy_polling.statistics().polls == 1

@@ -98,8 +98,8 @@ class Sends:
         production.attach(self.dispatcher, self.peer.selector)
         self.backpressure = production.backpressure
 
-    def ask(self, body: bytes = b"body", *, code: int = RequestCode.SEND_MESSAGE_V2, **fields: Any) -> RemotingCommand:
-        return self.peer.ask(send(body, code=code, **fields))
+    def call(self, body: bytes = b"body", *, code: int = RequestCode.SEND_MESSAGE_V2, **fields: Any) -> RemotingCommand:
+        return self.peer.call(send(body, code=code, **fields))
 
     def stored(self, response: RemotingCommand) -> list[MessageExt]:
         """Return the messages that a response names, read from the log."""
@@ -130,7 +130,7 @@ async def sends(tmp_path: Path) -> AsyncIterator[Sends]:
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 async def test_a_send_is_stored_as_sent(sends: Sends, code: int) -> None:
     """Both forms of the header; the response has the message's offsets."""
-    response = sends.ask(b"payload", code=code, queue_id=2, properties="KEYS\x01k\x02UNIQ_KEY\x01U\x02TAGS\x01a")
+    response = sends.call(b"payload", code=code, queue_id=2, properties="KEYS\x01k\x02UNIQ_KEY\x01U\x02TAGS\x01a")
     assert (response.code, response.remark, bytes(response.body)) == (0, None, b"")
     ext = response.ext_fields()
     assert {name: ext[name] for name in ("queueId", "queueOffset", "transactionId", "MSG_REGION", "TRACE_ON")} == {
@@ -174,7 +174,7 @@ async def test_another_request_sees_the_sends_before_it(sends: Sends, monkeypatc
         happened.append("looked")
         return RemotingCommand.response()
 
-    sends.ask()  # the topic is known
+    sends.call()  # the topic is known
     monkeypatch.setattr(sends.store, "put_run", put)
     sends.dispatcher.register([RequestCode.DELETE_TOPIC_IN_BROKER], look, sends.pool)
     common = [send(properties=f"UNIQ_KEY\x01{n}\x02TAGS\x01a") for n in range(5)]
@@ -185,13 +185,13 @@ async def test_another_request_sees_the_sends_before_it(sends: Sends, monkeypatc
 async def test_failed_fast_path_sends_get_a_response(sends: Sends, monkeypatch: pytest.MonkeyPatch) -> None:
     """SYSTEM_ERROR, whatever failed; the next sends are stored."""
     properties = "UNIQ_KEY\x01U\x02TAGS\x01a"
-    sends.ask()  # the topic is known
+    sends.call()  # the topic is known
     sends.peer.received.clear()
     with monkeypatch.context() as broken:
         broken.setattr(sends.store, "put_run", lambda _: 1 / 0)
         sends.peer.send(*(send(properties=properties) for _ in range(3)))
     assert [(response.code, response.remark) for response in sends.peer.received] == [(1, "UNKNOWN_ERROR")] * 3
-    assert sends.ask(properties=properties).code == 0
+    assert sends.call(properties=properties).code == 0
 
 
 @pytest.mark.parametrize("dialect", [ROCKETMQ, MSGPACK])
@@ -199,7 +199,7 @@ async def test_the_response_has_the_dialect_of_the_request(sends: Sends, dialect
     """A binary request gets a binary response with the same fields, and one in MessagePack its own."""
     command = send()
     command.dialect = dialect
-    response = sends.peer.ask(command)
+    response = sends.peer.call(command)
     assert response.dialect == dialect
     assert set(response.ext_fields()) == {"msgId", "queueId", "queueOffset", "transactionId", "MSG_REGION", "TRACE_ON"}
 
@@ -215,13 +215,13 @@ async def test_oneway_sends_are_stored_and_get_no_response(sends: Sends) -> None
 
 async def test_empty_bodies_are_stored(sends: Sends) -> None:
     """A body of zero bytes is valid."""
-    (message,) = sends.stored(sends.ask(b""))
+    (message,) = sends.stored(sends.call(b""))
     assert message.body == b""
 
 
 async def test_the_broker_chooses_a_queue_on_request(sends: Sends) -> None:
     """queueId -1 selects a random queue."""
-    queues = {int(sends.ask(queue_id=-1).ext_fields()["queueId"]) for _ in range(100)}
+    queues = {int(sends.call(queue_id=-1).ext_fields()["queueId"]) for _ in range(100)}
     assert queues == {0, 1, 2, 3}
 
 
@@ -252,7 +252,7 @@ ILLEGAL = (
 async def test_an_invalid_send_is_refused(sends: Sends, fields: dict[str, Any], code: int, remark: str) -> None:
     """With code and remark, and the region in the ext fields; nothing is stored."""
     sends.peer.selector.read_scheduler.receive_buffer = memoryview(bytearray(8 << 20))
-    response = sends.ask(fields.pop("body", b"body"), **fields)
+    response = sends.call(fields.pop("body", b"body"), **fields)
     assert (response.code, response.remark) == (code, remark)
     assert response.ext_fields() == {"MSG_REGION": "R", "TRACE_ON": "true"}
     assert sends.store.max_physical_offset == 0
@@ -261,7 +261,7 @@ async def test_an_invalid_send_is_refused(sends: Sends, fields: dict[str, Any], 
 async def test_the_largest_body_is_stored(sends: Sends) -> None:
     """The limit applies to the body: exactly maxMessageSize is accepted."""
     sends.peer.selector.read_scheduler.receive_buffer = memoryview(bytearray(8 << 20))
-    assert sends.ask(bytes(4_194_304)).code == 0
+    assert sends.call(bytes(4_194_304)).code == 0
 
 
 async def test_a_missing_required_field_is_an_error(sends: Sends) -> None:
@@ -269,7 +269,7 @@ async def test_a_missing_required_field_is_an_error(sends: Sends) -> None:
     command = send()
     assert command.ext is not None
     del command.ext["b"]
-    response = sends.peer.ask(command)
+    response = sends.peer.call(command)
     assert response.code == ResponseCode.SYSTEM_ERROR
     assert response.ext_fields() == {}
 
@@ -277,7 +277,7 @@ async def test_a_missing_required_field_is_an_error(sends: Sends) -> None:
 @pytest.mark.parametrize(("wanted", "queues"), [(4, 4), (100, 8), (-1, 0)])
 async def test_unknown_topics_are_created_from_the_template(sends: Sends, wanted: int, queues: int) -> None:
     """With the requested number of queues, at most the template's, and without its INHERIT bit."""
-    sends.ask(topic="New", default_topic_queue_nums=wanted)
+    sends.call(topic="New", default_topic_queue_nums=wanted)
     topic = sends.topics.find("New")
     assert topic is not None
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (queues, queues, 6)
@@ -286,7 +286,7 @@ async def test_unknown_topics_are_created_from_the_template(sends: Sends, wanted
 async def test_sends_before_the_start_time_are_refused(tmp_path: Path) -> None:
     """startAcceptSendRequestTimeStamp."""
     sends = Sends(tmp_path, start_accept_ms=NOW + 1000)
-    response = sends.ask()
+    response = sends.call()
     assert response.code == 1
     assert (response.remark or "").startswith("broker unable to service, until 20")
     sends.store.close()
@@ -296,8 +296,8 @@ async def test_a_read_only_broker_refuses_order_topics_only(tmp_path: Path) -> N
     """The broker's permission is checked for order topics only, after the start time."""
     sends = Sends(tmp_path, broker_permission=4)
     sends.topics.update(TopicConfig("Ordered", 4, 4, order=True))
-    assert sends.ask().code == 0
-    response = sends.ask(topic="Ordered")
+    assert sends.call().code == 0
+    response = sends.call(topic="Ordered")
     assert (response.code, response.remark) == (16, "the broker[10.0.0.1] sending message is forbidden")
     sends.store.close()
 
@@ -306,7 +306,7 @@ async def test_retries_of_clients_are_stored_in_the_retry_topic_up_to_their_limi
     """The group's 16 retries, or the header's limit from version 121 on; then the dead letter topic."""
     cases = [(16, None, 479, "%RETRY%g"), (17, None, 479, "%DLQ%g"), (4, 3, 479, "%DLQ%g"), (4, 3, 120, "%RETRY%g")]
     for tried, limit, version, topic in cases:
-        response = sends.ask(topic="%RETRY%g", reconsume_times=tried, max_reconsume_times=limit, version=version)
+        response = sends.call(topic="%RETRY%g", reconsume_times=tried, max_reconsume_times=limit, version=version)
         (message,) = sends.stored(response)
         assert (message.topic, message.reconsume_times, message.queue_id) == (topic, tried, 0)
 
@@ -315,17 +315,17 @@ async def test_retries_of_an_orderly_group_are_dead_letters(sends: Sends) -> Non
     """Such a group stops at a failed message instead of receiving it later; a dead letter is not delayed."""
     properties = "KEYS\x01k\x02DELAY\x013\x02TIMER_DELAY_SEC\x019\x02TRAN_MSG\x01true\x02UNIQ_KEY\x01U"
     sends.orderly.add("g")
-    response = sends.ask(topic="%RETRY%g", queue_id=0, properties=properties)
+    response = sends.call(topic="%RETRY%g", queue_id=0, properties=properties)
     (message,) = sends.stored(response)
     assert (message.topic, message.properties["DELAY"], message.properties["KEYS"]) == ("%DLQ%g", "-1", "k")
-    assert sends.ask(topic="%RETRY%h", properties="DELAY\x013\x02UNIQ_KEY\x01U").code == 0
+    assert sends.call(topic="%RETRY%h", properties="DELAY\x013\x02UNIQ_KEY\x01U").code == 0
     assert sends.store.max_offset("SCHEDULE_TOPIC_XXXX", 2) == 1
 
 
 async def test_retries_of_an_unknown_group_are_refused(tmp_path: Path) -> None:
     """SUBSCRIPTION_GROUP_NOT_EXIST (26) if groups are not created automatically."""
     sends = Sends(tmp_path, groups={"auto_create_subscription_group": False})
-    response = sends.ask(topic="%RETRY%g")
+    response = sends.call(topic="%RETRY%g")
     assert (response.code, response.remark) == (26, "subscription group not exist, g " + FAQ)
     sends.store.close()
 
@@ -336,7 +336,7 @@ BATCH = [BatchRecord(n, b"b%d" % n, b"UNIQ_KEY\x01U%d\x02TAGS\x01t%d" % (n, n)) 
 @pytest.mark.parametrize("code", [RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 async def test_a_batch_is_stored_message_by_message(sends: Sends, code: int) -> None:
     """Consecutive offsets, each with its own properties; one response with all ids."""
-    response = sends.ask(encode_batch(BATCH), code=code, batch=True, queue_id=1, properties="WAIT\x01true")
+    response = sends.call(encode_batch(BATCH), code=code, batch=True, queue_id=1, properties="WAIT\x01true")
     assert response.code == 0
     assert response.ext_fields()["queueOffset"] == "0"
     messages = sends.stored(response)
@@ -357,7 +357,7 @@ async def test_a_batch_is_stored_message_by_message(sends: Sends, code: int) -> 
 )
 async def test_an_invalid_batch_is_refused(sends: Sends, fields: dict[str, Any], code: int, remark: str | None) -> None:
     """A batch is stored whole or not at all."""
-    response = sends.ask(fields.pop("body", encode_batch(BATCH)), batch=True, **fields)
+    response = sends.call(fields.pop("body", encode_batch(BATCH)), batch=True, **fields)
     assert response.code == code
     assert remark is None or response.remark == remark
     assert sends.store.max_physical_offset == 0
@@ -369,13 +369,13 @@ async def test_a_batch_flag_of_1_is_no_batch(sends: Sends) -> None:
     command = send(body, code=RequestCode.SEND_MESSAGE)
     assert command.ext is not None
     command.ext["batch"] = "1"
-    (message,) = sends.stored(sends.peer.ask(command))
+    (message,) = sends.stored(sends.peer.call(command))
     assert message.body == body
 
 
 async def test_transaction_flags_without_a_transaction(sends: Sends) -> None:
     """Prepared and rolled-back records get no queue offset of their own."""
-    offsets = [sends.ask(sys_flag=kind).ext_fields()["queueOffset"] for kind in (0, 4, 8, 12, 0)]
+    offsets = [sends.call(sys_flag=kind).ext_fields()["queueOffset"] for kind in (0, 4, 8, 12, 0)]
     assert offsets == ["0", "0", "1", "0", "2"]
 
 
@@ -383,14 +383,14 @@ async def test_multi_tag_topics_mark_their_messages(sends: Sends) -> None:
     """The topic's filter type is in the message's sysFlag."""
     topic = TopicConfig.decode(b'{"topicName":"M","topicFilterType":"MULTI_TAG","readQueueNums":1,"writeQueueNums":1}')
     sends.topics.update(topic)
-    (message,) = sends.stored(sends.ask(topic="M"))
+    (message,) = sends.stored(sends.call(topic="M"))
     assert message.sys_flag & 2
 
 
 async def test_a_closed_store_refuses_a_send(sends: Sends) -> None:
     """SERVICE_NOT_AVAILABLE (14), with the disk's state in the remark."""
     sends.store.close()
-    response = sends.ask()
+    response = sends.call()
     assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert (response.remark or "").startswith("service not available now. It may be caused by one of the following")
 
@@ -426,8 +426,8 @@ async def test_a_send_that_waits_for_the_flush_releases_its_body(tmp_path: Path)
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 async def test_a_delayed_send_is_stored_in_the_queue_of_its_level(sends: Sends, code: int) -> None:
     """The response has the requested queue, the offset in the queue of the level, and the record's offset id."""
-    sends.ask(properties="DELAY\x013\x02")
-    response = sends.ask(b"later", code=code, queue_id=2, properties="UNIQ_KEY\x01U\x02TAGS\x01a\x02DELAY\x013\x02")
+    sends.call(properties="DELAY\x013\x02")
+    response = sends.call(b"later", code=code, queue_id=2, properties="UNIQ_KEY\x01U\x02TAGS\x01a\x02DELAY\x013\x02")
     ext = response.ext_fields()
     assert (response.code, ext["queueId"], ext["queueOffset"], ext["transactionId"]) == (0, "2", "1", "U")
     (message,) = sends.stored(response)
@@ -449,7 +449,7 @@ async def test_a_delayed_send_is_stored_in_the_queue_of_its_level(sends: Sends, 
 )
 async def test_an_invalid_deferral_is_refused(sends: Sends, properties: str, remark: str | None) -> None:
     """Otherwise the message would be delivered too early."""
-    response = sends.ask(properties=properties)
+    response = sends.call(properties=properties)
     assert response.code == ResponseCode.MESSAGE_ILLEGAL
     assert remark is None or response.remark == remark
     assert response.ext_fields() == {"MSG_REGION": "R", "TRACE_ON": "true"}
@@ -460,7 +460,7 @@ async def test_an_invalid_deferral_is_refused(sends: Sends, properties: str, rem
 async def test_a_batch_cannot_be_delayed(sends: Sends, *, is_in_record: bool) -> None:
     """Neither by the batch's own properties nor by those of one message."""
     own, shared = (b"DELAY\x011", "") if is_in_record else (b"", "DELAY\x011\x02")
-    response = sends.ask(encode_batch([BatchRecord(0, b"b", own)]), batch=True, properties=shared)
+    response = sends.call(encode_batch([BatchRecord(0, b"b", own)]), batch=True, properties=shared)
     assert (response.code, response.remark) == (ResponseCode.MESSAGE_ILLEGAL, ILLEGAL)
     assert sends.store.max_physical_offset == 0
 
@@ -588,8 +588,8 @@ async def test_a_pool_without_buffers_refuses_at_once(tmp_path: Path) -> None:
         wake_commit_when_put_message=False,
         commit_interval_commit_log=600_000,
     )
-    assert [sends.ask(b"x" * 3_000).code for _ in range(2)] == [ResponseCode.SUCCESS] * 2
-    busy = sends.ask(b"x" * 3_000)
+    assert [sends.call(b"x" * 3_000).code for _ in range(2)] == [ResponseCode.SUCCESS] * 2
+    busy = sends.call(b"x" * 3_000)
     remark = "[REJECTREQUEST]system busy, start flow control for a while"
     assert (busy.code, busy.remark) == (ResponseCode.SYSTEM_BUSY, remark)
     sends.store.close()

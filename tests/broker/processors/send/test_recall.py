@@ -33,7 +33,7 @@ class Recalls(BrokerParts):
     async def recall(self, deliver_ms: str, unique_key: str = "K", topic: str = TOPIC) -> RemotingCommand:
         handle = RecallHandle(topic, "b", deliver_ms, unique_key).encode()
         header = RecallMessageHeader(topic=topic, recall_handle=handle, producer_group="PG")
-        return await self.peer().ask_and_wait(RemotingCommand.request(RequestCode.RECALL_MESSAGE, header))
+        return await self.peer().call_and_wait(RemotingCommand.request(RequestCode.RECALL_MESSAGE, header))
 
 
 @pytest.fixture

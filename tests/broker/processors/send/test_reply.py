@@ -145,9 +145,9 @@ async def test_a_reply_without_a_requester_fails_and_is_stored(parts: Replying) 
     """Without the property, or without a producer of that client id: SYSTEM_ERROR (1), and no push time."""
     parts.asker().disconnect()
     replier = parts.peer(2)
-    gone = await replier.ask_and_wait(reply())
+    gone = await replier.call_and_wait(reply())
     assert (gone.code, gone.remark) == (1, "push reply message fail, channel of <asker> not found.")
-    bare = await replier.ask_and_wait(reply(properties="CORRELATION_ID\x01c\x02"))
+    bare = await replier.call_and_wait(reply(properties="CORRELATION_ID\x01c\x02"))
     assert (bare.code, bare.remark) == (1, "reply message properties[REPLY_TO_CLIENT] is null")
     assert bare.ext_fields()["msgId"] != "0"
     assert ["PUSH_REPLY_TIME" in bytes(record.properties).decode() for record in parts.stored()] == [False, False]
@@ -166,7 +166,7 @@ async def test_a_requester_that_does_not_accept_the_reply(parts: Replying, monke
     gone = await parts.answer_to(replier)
     monkeypatch.setattr(delivery_replies, "PUSH_TIMEOUT_S", 0)
     asker = parts.asker()
-    silent = await replier.ask_and_wait(reply())
+    silent = await replier.call_and_wait(reply())
     assert {(response.code, response.remark) for response in (refused, gone, silent)} == {(1, remark)}
     assert (asker.connection.calls, parts.pool.pending, len(parts.stored())) == (0, 0, 3)
 
@@ -174,9 +174,9 @@ async def test_a_requester_that_does_not_accept_the_reply(parts: Replying, monke
 async def test_a_reply_is_checked_like_a_send(parts: Replying) -> None:
     """Refusals have region and trace switch as for sends; nothing is pushed."""
     asker = parts.asker()
-    response = parts.peer(2).ask(reply(queue_id=9))
+    response = parts.peer(2).call(reply(queue_id=9))
     assert (response.code, response.ext_fields()) == (29, {"MSG_REGION": "R", "TRACE_ON": "true"})
-    assert parts.peer(3).ask(reply(topic="a b")).code == 29
+    assert parts.peer(3).call(reply(topic="a b")).code == 29
     assert asker.connection.calls == 0
 
 
