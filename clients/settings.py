@@ -79,6 +79,7 @@ class ConsumerSettings(Limits, frozen=True, kw_only=True):
     pull_bytes: int = 256 * 1024  # bytes per pull; brokers before RocketMQ 5 ignore it
     suspend_s: float = 15.0  # how long a broker may hold a pull while the queue has no new message
     pull_timeout_s: float = 30.0  # more than `suspend_s`
+    pull_retry_pause_s: float = 1.0  # before a failed pull is repeated
     max_queue_messages: int = 1000  # of one queue, received and not acknowledged
     max_messages: int = 10_000  # of all queues, received and not yet passed to the application
     max_bytes: int = 100 * 1024 * 1024  # inflated bodies of all queues, not acknowledged; queues have equal shares

@@ -13,7 +13,8 @@ that finds no message until one arrives or `suspend_s` is over; then the pull is
                                   pause if the broker repeats this code
     SUBSCRIPTION_NOT_EXIST (24),  the broker does not know the heartbeat of this consumer: send one, pull again
     SUBSCRIPTION_NOT_LATEST (25)
-    others                        log, pause, pull again; the same after transport errors, with a new route
+    others                        log, pause for `pull_retry_pause_s`, pull again; the same after transport errors,
+                                  with a new route
 
 Received messages are dropped together with their OffsetTracker, after code 21 or when the queue is revoked.
 """
@@ -48,11 +49,12 @@ from skylarkmq.protocol.record import decoder_of
 NOTHING_YET: Final = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
 NOT_KNOWN_YET: Final = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
 PAUSE_S: Final[dict[int, float]] = {ResponseCode.FLOW_CONTROL: 0.02}
-ERROR_PAUSE_S: Final = 1.0
+MOVED_PAUSE_S: Final = 1.0
 MOVED_PAUSE_MAX_S: Final = 10.0
 _decode: Final = decoder_of(ReceivedMessage)
 _ANYTHING: Final = TagFilter.parse(EVERYTHING)  # only the broker evaluates properties
 EMPTY_PULL_S: Final = 0.01
+EMPTY_PULL_PAUSE_MAX_S: Final = 1.0
 MAX_EMPTY_PULLS: Final = 10
 """After so many consecutive pulls that returned no message within EMPTY_PULL_S, pulls are paced: this broker does not
 hold them."""
@@ -114,7 +116,8 @@ class QueuePuller:
         self._broker_id = MASTER
         self._moves = 0
         self._empty_pulls = 0  # consecutive pulls that returned no message, at once
-        self._asked_s = 0.0
+        self._requested_s = 0.0
+        self._retry_pause_s = shared.settings.pull_retry_pause_s
         self._capacity = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -124,7 +127,7 @@ class QueuePuller:
         """Pull until the task is canceled, after a pause in which the former owner may commit."""
         await asyncio.sleep(pause_s)
         while True:
-            pause_s = ERROR_PAUSE_S
+            pause_s = self._retry_pause_s
             try:
                 tracker = self.tracker or await self._start()
                 await self._wait_capacity()
@@ -207,7 +210,7 @@ class QueuePuller:
     async def _pull_once(self, tracker: OffsetTracker) -> float:
         """Pull once. Return how long to pause afterwards, in seconds."""
         commit_offset = tracker.commit_offset() if self._shared.commits_by_pull(self.queue) else 0
-        self.pulled_s, self._asked_s = time.time(), time.monotonic()
+        self.pulled_s, self._requested_s = time.time(), time.monotonic()
         response = await self._shared.calls.pull(
             self._pulls, tracker.position, commit_offset if commit_offset > 0 else None, self._broker_id
         )
@@ -232,7 +235,7 @@ class QueuePuller:
         topic = self.queue.topic
         error = BrokerError.of(RequestCode.PULL_MESSAGE, code, response.remark, self.queue.broker_name, topic)
         log.warning("pull refused, trying again queue=%s error=%s", self.queue, error)
-        return PAUSE_S.get(code, ERROR_PAUSE_S)
+        return PAUSE_S.get(code, self._retry_pause_s)
 
     def _header(self, response: RemotingCommand) -> PullMessageResponseHeader:
         """Return the header of a response. Raises InvalidResponse, RequestError, ProtocolError."""
@@ -244,12 +247,12 @@ class QueuePuller:
 
     def _pause_of(self, *, moved: bool) -> float:
         """Return how long to pause, in seconds: more than 0 if the broker repeatedly returns no message, at once."""
-        if moved or time.monotonic() - self._asked_s > EMPTY_PULL_S:
+        if moved or time.monotonic() - self._requested_s > EMPTY_PULL_S:
             self._empty_pulls = 0
             return 0.0
         self._empty_pulls += 1
         beyond = min(self._empty_pulls - MAX_EMPTY_PULLS, 16)
-        return 0.0 if beyond < 0 else min(EMPTY_PULL_S * (1 << beyond), ERROR_PAUSE_S)
+        return 0.0 if beyond < 0 else min(EMPTY_PULL_S * (1 << beyond), EMPTY_PULL_PAUSE_MAX_S)
 
     async def _deliver(self, pulled: list[ReceivedMessage], tracker: OffsetTracker, following: int) -> int:
         """Put the messages that match into the buffer. Return the offset to continue at: `following`, unless the queue
@@ -297,7 +300,7 @@ class QueuePuller:
         self._begin(offset)
         await self._shared.offsets.commit(self.queue, offset)
         self.committed = offset
-        pause_s = min(self._moves * ERROR_PAUSE_S, MOVED_PAUSE_MAX_S)
+        pause_s = min(self._moves * MOVED_PAUSE_S, MOVED_PAUSE_MAX_S)
         self._moves += 1
         return pause_s
 

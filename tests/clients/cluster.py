@@ -1,7 +1,7 @@
-"""Name server and brokers that keep messages in lists: enough of RocketMQ for a client to work against.
+"""A name server and brokers that keep messages in lists: the part of RocketMQ that a client needs.
 
-`Cluster` is made of peers (tests/clients/peer.py). Requests that a test wants answered differently are scripted over it
-with `broker.on(...)`.
+A `Cluster` consists of peers (tests/clients/peer.py). A test replaces the handler of a request code with
+`broker.on(...)`.
 """
 
 import asyncio
@@ -32,11 +32,10 @@ from skylarkmq.protocol.record import decode, encode
 from tests.clients.peer import Handler, Peer, PeerConnection, until
 
 HOST = encode_host("127.0.0.1", 10911)
-Answer = RemotingCommand
 
 
 class Broker(Peer):
-    """A broker's queues, offsets and group members."""
+    """A broker with its queues, committed offsets, queue locks and group members."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -47,7 +46,7 @@ class Broker(Peer):
         self.locks: dict[MessageQueue, str] = {}
         self.by_position: dict[int, MessageExt] = {}
         self.arrival = asyncio.Event()
-        self.on_lost = self._left
+        self.on_lost = self._connection_lost
         scripts: dict[int, Handler] = {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
@@ -74,7 +73,7 @@ class Broker(Peer):
         sys_flag: int = 0,
         reconsume_times: int = 0,
     ) -> int:
-        """Append a message; returns its queue offset."""
+        """Append a message, and return its queue offset."""
         queue = self.queues[topic, queue_id]
         now_ms = time.time_ns() // 1_000_000
         position = len(self.by_position) * 1000
@@ -99,17 +98,17 @@ class Broker(Peer):
         return len(queue) - 1
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """Queue id -> committed offset."""
+        """Return the committed offset of each queue id."""
         return {queue: offset for (g, t, queue), offset in self.offsets.items() if (g, t) == (group, topic)}
 
     def notify(self, group: str) -> None:
-        """Push 40 to the members of a group."""
+        """Send NOTIFY_CONSUMER_IDS_CHANGED (40) to the members of a group."""
         header = ConsumerGroupHeader(consumer_group=group)
         for connection, data in self.members.items():
             if any(consumer.group_name == group for consumer in data.consumer_data_set):
                 connection.send(RemotingCommand.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, oneway=True))
 
-    def _heartbeat(self, connection: PeerConnection, request: RemotingCommand) -> Answer:
+    def _heartbeat(self, connection: PeerConnection, request: RemotingCommand) -> RemotingCommand:
         data = HeartbeatData.decode(request.body)
         old = self.members.get(connection)
         self.members[connection] = data
@@ -118,24 +117,24 @@ class Broker(Peer):
             self.notify(group)
         return RemotingCommand.response()
 
-    def _unregister(self, connection: PeerConnection, request: RemotingCommand) -> Answer:
+    def _unregister(self, connection: PeerConnection, request: RemotingCommand) -> RemotingCommand:
         group = request.header(UnregisterClientHeader).consumer_group
         self.members.pop(connection, None)
         if group is not None:
             self.notify(group)
         return RemotingCommand.response()
 
-    def _left(self, connection: PeerConnection) -> None:
+    def _connection_lost(self, connection: PeerConnection) -> None:
         data = self.members.pop(connection, None)
         for consumer in data.consumer_data_set if data else ():
             self.notify(consumer.group_name)
 
-    def _consumers(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+    def _consumers(self, _: PeerConnection, request: RemotingCommand) -> RemotingCommand:
         group = request.header(ConsumerGroupHeader).consumer_group
         ids = [d.client_id for d in self.members.values() if any(c.group_name == group for c in d.consumer_data_set)]
         return RemotingCommand.response(body=ConsumerIdList(ids).encode())
 
-    def _send(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+    def _send(self, _: PeerConnection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(SendMessageV2Header)
         body = bytes(request.body)
         records = (
@@ -148,11 +147,11 @@ class Broker(Peer):
             for content, properties in records
         ]
         ids = ",".join(f"{offset:032X}" for offset in stored)
-        answer = SendMessageResponseHeader(msg_id=ids, queue_id=header.queue_id, queue_offset=stored[0])
-        return RemotingCommand.response(ext=answer)
+        ext = SendMessageResponseHeader(msg_id=ids, queue_id=header.queue_id, queue_offset=stored[0])
+        return RemotingCommand.response(ext=ext)
 
-    def _send_back(self, _: PeerConnection, request: RemotingCommand) -> Answer:
-        """To the retry topic, or to the dead letters, at once."""
+    def _send_back(self, _: PeerConnection, request: RemotingCommand) -> RemotingCommand:
+        """Append the message to the retry topic or the dead letter topic, without the delay of a real broker."""
         header = request.header(SendBackHeader)
         message = self.by_position[header.offset]
         properties = {"RETRY_TOPIC": message.topic} | message.properties
@@ -162,38 +161,39 @@ class Broker(Peer):
         self.store(topic, 0, message.body, text, reconsume_times=message.reconsume_times + 1)
         return RemotingCommand.response()
 
-    def _lock(self, _: PeerConnection, request: RemotingCommand) -> Answer:
-        asked = LockRequest.decode(request.body)
-        mine = [queue for queue in asked.mq_set if self.locks.setdefault(queue, asked.client_id) == asked.client_id]
-        return RemotingCommand.response(body=LockedQueues(mine).encode())
+    def _lock(self, _: PeerConnection, request: RemotingCommand) -> RemotingCommand:
+        wanted = LockRequest.decode(request.body)
+        owner = wanted.client_id
+        locked = [queue for queue in wanted.mq_set if self.locks.setdefault(queue, owner) == owner]
+        return RemotingCommand.response(body=LockedQueues(locked).encode())
 
-    def _unlock(self, _: PeerConnection, request: RemotingCommand) -> Answer:
-        asked = LockRequest.decode(request.body)
-        for queue in asked.mq_set:
-            if self.locks.get(queue) == asked.client_id:
+    def _unlock(self, _: PeerConnection, request: RemotingCommand) -> RemotingCommand:
+        released = LockRequest.decode(request.body)
+        for queue in released.mq_set:
+            if self.locks.get(queue) == released.client_id:
                 del self.locks[queue]
         return RemotingCommand.response()
 
-    def _max_offset(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+    def _max_offset(self, _: PeerConnection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(QueueHeader)
         offset = len(self.queues[header.topic, header.queue_id])
         return RemotingCommand.response(ext=OffsetResponseHeader(offset=offset))
 
-    def _query_offset(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+    def _query_offset(self, _: PeerConnection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(QueryConsumerOffsetHeader)
         offset = self.offsets.get((header.consumer_group, header.topic, header.queue_id))
         if offset is None:
             return RemotingCommand.response(ResponseCode.QUERY_NOT_FOUND, "not found")
         return RemotingCommand.response(ext=OffsetResponseHeader(offset=offset))
 
-    def _update_offset(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+    def _update_offset(self, _: PeerConnection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(UpdateConsumerOffsetHeader)
         assert header.queue_id is not None
         assert header.commit_offset is not None
         self.offsets[header.consumer_group, header.topic, header.queue_id] = header.commit_offset
         return RemotingCommand.response()
 
-    async def _pull(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+    async def _pull(self, _: PeerConnection, request: RemotingCommand) -> RemotingCommand:
         header = request.header(PullMessageHeader)
         at = header.queue_offset
         queue = self.queues[header.topic, header.queue_id]
@@ -203,21 +203,21 @@ class Broker(Peer):
                     while at >= len(queue):
                         await self.arrival.wait()
             except TimeoutError:
-                pass  # held as long as allowed
+                pass  # the suspend timeout of the request
         found = queue[at : at + header.max_msg_nums]
         code = ResponseCode.SUCCESS if found else ResponseCode.PULL_NOT_FOUND
         return RemotingCommand.response(code, ext=pulled(at + len(found), len(queue)), body=b"".join(found))
 
 
 def pulled(next_offset: int, max_offset: int = 0) -> PullMessageResponseHeader:
-    """The header of an answer to a pull."""
+    """Return the header of a response to PULL_MESSAGE (11)."""
     return PullMessageResponseHeader(
         suggest_which_broker_id=0, next_begin_offset=next_offset, min_offset=0, max_offset=max_offset
     )
 
 
 class Cluster:
-    """A name server and brokers; every topic of `topics` has that many queues on each broker."""
+    """A name server and brokers. `topics` maps each topic to its number of queues on each broker."""
 
     def __init__(self, brokers: int) -> None:
         self.name_server = Peer()
@@ -233,7 +233,7 @@ class Cluster:
     def broker(self) -> Broker:
         return self.brokers[0]
 
-    def _route(self, _: PeerConnection, request: RemotingCommand) -> Answer:
+    def _route(self, _: PeerConnection, request: RemotingCommand) -> RemotingCommand:
         topic = request.ext_fields()["topic"]
         count = self.topics.get(topic)
         if count is None:
@@ -245,20 +245,20 @@ class Cluster:
         return RemotingCommand.response(body=route.encode())
 
     def members(self, group: str) -> int:
-        """How many consumers of a group the first broker knows."""
+        """Return the number of consumers of a group that are registered at the first broker."""
         return sum(
             any(consumer.group_name == group for consumer in data.consumer_data_set)
             for data in self.broker.members.values()
         )
 
     async def wait_committed(self, group: str, topic: str, offsets: dict[int, int]) -> None:
-        """Wait until the first broker has exactly these offsets."""
+        """Wait until the committed offsets at the first broker are exactly `offsets`: queue id -> offset."""
         await until(lambda: self.broker.committed(group, topic) == offsets, f"offsets {offsets}")
 
 
 @asynccontextmanager
 async def running_cluster(brokers: int = 1) -> AsyncIterator[Cluster]:
-    """A cluster that listens."""
+    """Yield a cluster whose name server and brokers listen."""
     cluster = Cluster(brokers)
     parts = [cluster.name_server, *cluster.brokers]
     for part in parts:

@@ -1,4 +1,12 @@
-"""A peer on loopback that answers as a test tells it to: by request code, through the real codec."""
+"""A scripted server on loopback: a test sets a handler for each request code.
+
+    peer = Peer()
+    await peer.listen()
+    peer.on(RequestCode.GET_MAX_OFFSET, {"offset": "7"})
+
+Frames pass through the real codec. A request without a handler gets REQUEST_CODE_NOT_SUPPORTED (3). A handler that
+returns None sends no response. The peer also sends requests of its own to the client under test.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,12 +18,12 @@ from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.frame import FrameDecoder
 from skylarkmq.protocol.serialize import decode_command, encode_command
 
-Answer = RemotingCommand | None
-Handler = Callable[["PeerConnection", RemotingCommand], Answer | Awaitable[Answer]]
+Response = RemotingCommand | None
+Handler = Callable[["PeerConnection", RemotingCommand], Response | Awaitable[Response]]
 
 
 class PeerConnection(asyncio.Protocol):
-    """The peer's end; a request without a handler is answered 3, a None leaves it unanswered."""
+    """The peer's end of one connection."""
 
     def __init__(self, peer: "Peer") -> None:
         self._peer = peer
@@ -42,23 +50,29 @@ class PeerConnection(asyncio.Protocol):
     def send(self, command: RemotingCommand) -> None:
         self.transport.write(encode_command(command))
 
-    def answer_later(self, request: RemotingCommand, answer: Awaitable[Answer]) -> None:
-        async def answering() -> None:
-            if (response := await answer) is not None:
+    def respond_later(self, request: RemotingCommand, awaitable: Awaitable[Response]) -> None:
+        """Send the result of `awaitable`, unless it is None. The task is canceled when the connection ends."""
+
+        async def respond() -> None:
+            if (response := await awaitable) is not None:
                 self.send(response.in_response_to(request))
 
-        task = asyncio.create_task(answering())
+        task = asyncio.create_task(respond())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
 class Peer:
-    """One listening address."""
+    """One listening address and its connections.
+
+    `requests` and `responses` are the commands received so far, in their order, over all connections. `on_lost` is
+    called with each connection that has ended.
+    """
 
     def __init__(self) -> None:
         self.handlers: dict[int, Handler] = {}
         self.requests: list[RemotingCommand] = []
-        self.answers: list[RemotingCommand] = []  # to what the peer asked
+        self.responses: list[RemotingCommand] = []
         self.connections: list[PeerConnection] = []
         self.on_lost: Callable[[PeerConnection], None] | None = None
         self.address = ""
@@ -79,12 +93,13 @@ class Peer:
         await self._server.wait_closed()
 
     def hang_up(self) -> None:
-        """Break every connection; the peer still listens."""
+        """Abort every connection; the peer still listens."""
         for connection in list(self.connections):
             connection.transport.abort()
 
-    def on(self, code: int, handler: Handler | Answer | dict[str, str]) -> None:
-        """Answer `code` by a handler, or always with these ext fields."""
+    def on(self, code: int, handler: Handler | Response | dict[str, str]) -> None:
+        """Set the handler of a request code. A dict stands for successful responses with these ext fields, None for
+        successful responses without fields."""
         if callable(handler):
             self.handlers[code] = handler
         else:
@@ -92,8 +107,9 @@ class Peer:
             self.handlers[code] = lambda *_: RemotingCommand.response(ext=ext)
 
     def received(self, connection: PeerConnection, request: RemotingCommand) -> None:
-        request.ext_fields()
-        (self.answers if request.is_response else self.requests).append(request)
+        """Record a command, and respond to it if it is a request."""
+        request.ext_fields()  # decodes them while the buffer of the read is valid
+        (self.responses if request.is_response else self.requests).append(request)
         task = asyncio.create_task(self._notify())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -101,32 +117,32 @@ class Peer:
             return
         handler = self.handlers.get(request.code)
         if handler is None:
-            answer: Any = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not scripted")
+            response: Any = RemotingCommand.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not scripted")
         else:
-            answer = handler(connection, request)
-        if isinstance(answer, RemotingCommand):
+            response = handler(connection, request)
+        if isinstance(response, RemotingCommand):
             if not request.is_oneway:
-                connection.send(answer.in_response_to(request))
-        elif answer is not None:
-            connection.answer_later(request, answer)
+                connection.send(response.in_response_to(request))
+        elif response is not None:
+            connection.respond_later(request, response)
 
     def requests_of(self, code: int) -> list[RemotingCommand]:
-        """The requests with this code, so far."""
+        """Return the requests with this code that were received so far."""
         return [request for request in self.requests if request.code == code]
 
     async def wait_requests(self, code: int, times: int = 1) -> list[RemotingCommand]:
-        """Wait until `code` has been asked so many times."""
+        """Wait until `times` requests with this code were received, and return them."""
         async with self._news, asyncio.timeout(10):
             await self._news.wait_for(lambda: len(self.requests_of(code)) >= times)
         return self.requests_of(code)
 
     async def call(self, command: RemotingCommand) -> RemotingCommand:
-        """What the client that connected last answers to a request of ours."""
-        known = len(self.answers)
+        """Send a request over the newest connection, and return the next response of the client."""
+        known = len(self.responses)
         self.connections[-1].send(command)
         async with self._news, asyncio.timeout(10):
-            await self._news.wait_for(lambda: len(self.answers) > known)
-        return self.answers[-1]
+            await self._news.wait_for(lambda: len(self.responses) > known)
+        return self.responses[-1]
 
     async def _notify(self) -> None:
         async with self._news:
@@ -135,7 +151,7 @@ class Peer:
 
 @asynccontextmanager
 async def peers(count: int) -> AsyncIterator[list[Peer]]:
-    """Peers that listen; each answers heartbeats and leaves."""
+    """Yield listening peers; each one accepts HEART_BEAT (34) and UNREGISTER_CLIENT (35)."""
     made = [Peer() for _ in range(count)]
     try:
         for peer in made:
@@ -149,19 +165,19 @@ async def peers(count: int) -> AsyncIterator[list[Peer]]:
 
 
 def refuse(code: int, remark: str = "no") -> Handler:
-    """A handler that answers with an error."""
+    """Return a handler that responds with an error."""
     return lambda *_: RemotingCommand.response(code, remark)
 
 
 def silence(*_: object) -> None:
-    """A handler that never answers."""
+    """A handler that sends no response."""
 
 
 async def until(fact: Callable[[], object], what: str = "a fact") -> None:
-    """Let the loop turn until `fact` holds."""
+    """Run the event loop until `fact` returns true. AssertionError after 10 s; its text names `what`."""
     try:
         async with asyncio.timeout(10):
-            while not fact():  # noqa: ASYNC110 - what other tasks do has no event of its own
+            while not fact():  # noqa: ASYNC110 - a fact has no event of its own
                 await asyncio.sleep(0.001)
     except TimeoutError:
         raise AssertionError(f"{what} did not come true") from None

@@ -1,4 +1,4 @@
-"""The SDK against the broker of this repository, as it is started by its users."""
+"""The SDK against a broker process that is started as users start it."""
 
 import asyncio
 from collections import Counter
@@ -20,8 +20,8 @@ def order(n: int) -> Message:
     return Message("Orders", body, tags="abc"[n % 3], keys=[f"k{n}"], properties={"n": str(n), "ort": "Köln"})
 
 
-async def test_a_thousand_messages_reach_two_members_whole_and_once(tmp_path: Path) -> None:
-    """Bodies, tags, keys and properties as sent; when one member leaves, the other reads everything."""
+async def test_a_thousand_messages_reach_two_members_intact_and_once(tmp_path: Path) -> None:
+    """Bodies, tags, keys and properties arrive as sent. When one member leaves, the other one reads all queues."""
     received: dict[str, MessageExt] = {}
     counts: Counter[str] = Counter()
 
@@ -36,11 +36,13 @@ async def test_a_thousand_messages_reach_two_members_whole_and_once(tmp_path: Pa
         async with Producer("shop", namesrv=daemon.namesrv) as producer, member(daemon.namesrv) as first:
             await producer.send(order(0))
             await first.subscribe("Orders")
-            await until(lambda: len(first.statistics().queues) == 5, "four queues and the retry topic's")
+            await until(lambda: len(first.statistics().queues) == 5, "four queues and that of the retry topic")
             async with member(daemon.namesrv) as second:
                 await second.subscribe("Orders")
                 await until(lambda: len(second.statistics().queues) == 2)
-                await until(lambda: len(first.statistics().queues) == 3)  # given up, or both would read
+                await until(
+                    lambda: len(first.statistics().queues) == 3
+                )  # before that, both members would read the same queues
                 await asyncio.gather(*(producer.send(order(n)) for n in range(1, COUNT)))
                 await until(lambda: len(received) == COUNT)
                 assert second.statistics().handled > 0

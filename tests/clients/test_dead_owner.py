@@ -1,4 +1,4 @@
-"""The owner of orderly queues is killed: they move when its locks have run out, and nothing is lost or out of order."""
+"""The owner of orderly queues is killed: the queues move when its locks expire, without a loss and in order."""
 
 import asyncio
 import signal
@@ -39,8 +39,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
         yield broker
 
 
-async def test_queues_of_a_killed_owner_go_on_where_it_was(broker: InProcessBroker) -> None:
-    """What it had finished and not committed may come again; every queue goes on without a gap, in its order."""
+async def test_queues_of_a_killed_owner_continue_at_its_committed_offsets(broker: InProcessBroker) -> None:
+    """Each queue continues without a gap and in order. Acknowledged messages above the committed offset may be
+    redelivered."""
     seen: defaultdict[int, list[int]] = defaultdict(list)
 
     async def handle(message: MessageExt) -> None:
@@ -60,25 +61,26 @@ async def test_queues_of_a_killed_owner_go_on_where_it_was(broker: InProcessBrok
             sys.executable, "-c", MEMBER, broker.namesrv, stdout=asyncio.subprocess.PIPE
         )
         assert owner.stdout is not None
-        theirs: defaultdict[int, list[int]] = defaultdict(list)
+        before: defaultdict[int, list[int]] = defaultdict(list)
         for _ in range(40):
             queue, number = map(int, (await owner.stdout.readline()).split())
-            theirs[queue].append(number)
+            before[queue].append(number)
         async with PushConsumer(
             "g", namesrv=broker.namesrv, handler=handle, orderly=True, consume_from=ConsumeFrom.FIRST, settings=settings
-        ) as heir:
-            await heir.subscribe("T")
-            await until(lambda: owned(heir) == QUEUES // 2)
+        ) as successor:
+            await successor.subscribe("T")
+            await until(lambda: owned(successor) == QUEUES // 2)
             owner.send_signal(signal.SIGKILL)
             await owner.wait()
             await send(range(40, 80))
-            await until(lambda: owned(heir) == QUEUES)
+            await until(lambda: owned(successor) == QUEUES)
             await until(lambda: all(seen[queue.queue_id][-1:] == [76 + queue.queue_id] for queue in queues))
     for queue in range(QUEUES):
         numbers = seen[queue]
         assert numbers == list(range(numbers[0], 80, QUEUES))
-        assert numbers[0] <= theirs[queue][-1] + QUEUES
+        assert numbers[0] <= before[queue][-1] + QUEUES
 
 
 def owned(consumer: PushConsumer) -> int:
+    """Return how many queues of the topic the consumer reads."""
     return sum(queue.topic == "T" for queue in consumer.statistics().queues)

@@ -29,7 +29,9 @@ from skylarkmq.protocol.headers.queue import OffsetResponseHeader
 from tests.clients.cluster import Cluster, pulled, running_cluster
 from tests.clients.peer import PeerConnection, refuse, until
 
-FAST = ConsumerSettings(suspend_s=0.5, commit_interval_s=0.02, retry_pause_s=0.01, handover_pause_s=0.05)
+FAST = ConsumerSettings(
+    suspend_s=0.5, commit_interval_s=0.02, retry_pause_s=0.01, pull_retry_pause_s=0.01, handover_pause_s=0.05
+)
 
 
 def tags(tag: str) -> str:

@@ -34,6 +34,7 @@ FAST = ConsumerSettings(
     suspend_s=0.5,
     commit_interval_s=0.02,
     retry_pause_s=0.01,
+    pull_retry_pause_s=0.01,
     handover_pause_s=0.05,
     suspend_pause_s=0.01,
     rebalance_interval_s=0.05,
