@@ -2,10 +2,10 @@
 
 Bit 0x1 of `sysFlag` marks a compressed body, bits 0x700 name the codec:
 
-    0x000  zlib: writers from before the codec bits existed set none
+    0x000  zlib: clients from before the codec bits (RocketMQ up to 4.9.3, and others) set none
     0x100  LZ4, frame format               needs the package `lz4`             pip install 'skylarkmq[lz4]'
     0x200  Zstandard                       needs `backports.zstd` below 3.14   pip install 'skylarkmq[zstd]'
-    0x300  zlib
+    0x300  zlib: Java clients since 4.9.4, and this module
 
 The packages are optional. They are imported when the first body needs them.
 
@@ -68,9 +68,9 @@ def check_codec(kind: str) -> None:
 
 
 def compression_flags(kind: Compression) -> int:
-    """Return the bits of `sysFlag` that mark a body as compressed by this codec.
+    """Return the bits of `sysFlag` that mark a body as compressed by this codec, as RocketMQ's Java producers set them.
 
-    zlib sets no codec bits, as RocketMQ 4 does, so every reader understands it.
+    Readers without codec bits ignore them, so 0x301 is zlib for every reader.
     """
     return int(SysFlag.COMPRESSED | _WRITTEN_BITS[kind])
 
@@ -156,7 +156,7 @@ _READ_KINDS: Final[dict[int, Compression]] = {
     SysFlag.COMPRESSION_ZLIB: "zlib",
 }
 _WRITTEN_BITS: Final[dict[Compression, int]] = {
-    "zlib": 0,
+    "zlib": SysFlag.COMPRESSION_ZLIB,
     "lz4": SysFlag.COMPRESSION_LZ4,
     "zstd": SysFlag.COMPRESSION_ZSTD,
 }

@@ -12,17 +12,16 @@ number of deliveries is in the header of the send. Source: docs/formats.md, "Gro
 import asyncio
 import logging
 import time
-import zlib
 from typing import Final
 
-from skylarkmq.clients.compression import COMPRESSION_BITS, DEFAULT_LEVELS
+from skylarkmq.clients.compression import COMPRESSION_BITS, DEFAULT_LEVELS, compress, compression_flags
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.consuming.later import TO_DEAD_LETTERS
 from skylarkmq.clients.consuming.received_message import ReceivedMessage
 from skylarkmq.clients.errors import ClientError, NoRoute
 from skylarkmq.clients.namespaces import NO_NAMESPACE, Namespace
 from skylarkmq.clients.settings import ProducerSettings
-from skylarkmq.protocol.codes import RETRY_PREFIX, RequestCode, SysFlag, SystemTopic
+from skylarkmq.protocol.codes import RETRY_PREFIX, RequestCode, SystemTopic
 from skylarkmq.protocol.errors import ProtocolError, RequestError
 from skylarkmq.protocol.headers.send import SendMessageV2Header
 from skylarkmq.protocol.headers.send_back import SendBackHeader
@@ -118,5 +117,5 @@ def _packed(message: MessageExt) -> tuple[bytes, int]:
     compression = message.sys_flag & COMPRESSION_BITS
     if compression or len(message.body) < ProducerSettings().compress_above_bytes:
         return message.body, compression
-    packed = zlib.compress(message.body, DEFAULT_LEVELS["zlib"])
-    return (packed, int(SysFlag.COMPRESSED)) if len(packed) < len(message.body) else (message.body, 0)
+    packed = compress(message.body, "zlib", DEFAULT_LEVELS["zlib"])
+    return (packed, compression_flags("zlib")) if len(packed) < len(message.body) else (message.body, 0)

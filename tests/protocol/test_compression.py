@@ -65,8 +65,8 @@ def test_a_compressed_body_inflates_to_the_original(kind: Compression) -> None:
 
 
 def test_flags_name_the_codec() -> None:
-    """The bits are those of RocketMQ 5; zlib sets none, as RocketMQ 4 does."""
-    assert [compression_flags("zlib"), compression_flags("lz4"), compression_flags("zstd")] == [0x001, 0x101, 0x201]
+    """The bits are those of RocketMQ's Java producers since 4.9.4."""
+    assert [compression_flags("zlib"), compression_flags("lz4"), compression_flags("zstd")] == [0x301, 0x101, 0x201]
 
 
 def test_lz4_frames_have_independent_blocks() -> None:

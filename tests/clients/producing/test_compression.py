@@ -19,7 +19,7 @@ from skylarkmq.protocol.record import decode
 BODY = b"a body that compresses well " * 1000
 FLAGS: dict[Compression | None, int] = {
     None: 0,
-    "zlib": SysFlag.COMPRESSED,
+    "zlib": SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB,
     "lz4": SysFlag.COMPRESSED | SysFlag.COMPRESSION_LZ4,
     "zstd": SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZSTD,
 }
