@@ -13,12 +13,13 @@ from skylarkmq.clients.connection.client import Client, ClientStatistics
 from skylarkmq.clients.connection.connection_events import ConnectionEvent
 from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.consuming.allocation import Allocation
+from skylarkmq.clients.consuming.consumer import ConsumerStatistics
 from skylarkmq.clients.consuming.group_member import ConsumeFrom, Sql92, Topics
 from skylarkmq.clients.consuming.handler_calls import HandlerTimeout, InvalidResult
 from skylarkmq.clients.consuming.handlers import BlockingHandler, MessageHandler
 from skylarkmq.clients.consuming.later import LATER, Later
 from skylarkmq.clients.consuming.pull_consumer import PullConsumer
-from skylarkmq.clients.consuming.push_consumer import ConsumerStatistics, PushConsumer
+from skylarkmq.clients.consuming.push_consumer import PushConsumer
 from skylarkmq.clients.consuming.rebalance_callbacks import QueuesCallback
 from skylarkmq.clients.consuming.received_message import Deserializer, ReceivedMessage
 from skylarkmq.clients.errors import (

@@ -25,7 +25,7 @@ from skylarkmq.clients.admin import admin
 from skylarkmq.clients.background_loop import background_loop, run
 from skylarkmq.clients.connection.client import ClientStatistics
 from skylarkmq.clients.connection.participant import Participant
-from skylarkmq.clients.consuming import pull_consumer, push_consumer, received_message
+from skylarkmq.clients.consuming import consumer, pull_consumer, push_consumer, received_message
 from skylarkmq.clients.consuming.blocking_message import ReceivedMessage, blocking_message, callbacks_in_threads
 from skylarkmq.clients.consuming.handlers import BlockingHandler, MessageHandler
 from skylarkmq.clients.options import (
@@ -37,8 +37,6 @@ from skylarkmq.clients.options import (
     StandaloneProducerOptions,
     StandalonePullConsumerOptions,
     StandalonePushConsumerOptions,
-    check_options,
-    with_defaults,
 )
 from skylarkmq.clients.producing import producer, transactions
 from skylarkmq.clients.producing.sends import SendResult
@@ -47,15 +45,16 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import Message, MessageExt
 
 T = TypeVar("T")
-P = TypeVar("P", bound=Participant)
+P_co = TypeVar("P_co", bound=Participant, covariant=True)
+C_co = TypeVar("C_co", bound=consumer.Consumer, covariant=True)
 Arguments = ParamSpec("Arguments")
 
 
-class Blocking(Generic[P]):
+class Blocking(Generic[P_co]):
     """A producer, consumer or Admin on the background loop: use it with `with`, or `start` and `stop`."""
 
-    def __init__(self, make: Callable[[], P]) -> None:
-        async def made() -> P:
+    def __init__(self, make: Callable[[], P_co]) -> None:
+        async def made() -> P_co:
             return make()
 
         self.participant = run(made())
@@ -84,12 +83,12 @@ class Blocking(Generic[P]):
 
 
 def _waits(
-    method: Callable[Concatenate[P, Arguments], Awaitable[T]],
-) -> Callable[Concatenate[Blocking[P], Arguments], T]:
+    method: Callable[Concatenate[P_co, Arguments], Awaitable[T]],
+) -> Callable[Concatenate[Blocking[P_co], Arguments], T]:
     """Return a blocking method with the signature of a coroutine method."""
 
     @wraps(method)
-    def call(blocking: Blocking[P], /, *args: Arguments.args, **options: Arguments.kwargs) -> T:
+    def call(blocking: Blocking[P_co], /, *args: Arguments.args, **options: Arguments.kwargs) -> T:
         async def called() -> T:
             return await method(blocking.participant, *args, **options)
 
@@ -98,11 +97,11 @@ def _waits(
     return call
 
 
-def _calls(method: Callable[Concatenate[P, Arguments], T]) -> Callable[Concatenate[Blocking[P], Arguments], T]:
+def _calls(method: Callable[Concatenate[P_co, Arguments], T]) -> Callable[Concatenate[Blocking[P_co], Arguments], T]:
     """Return a blocking method that calls a plain method on the loop, where nothing else runs meanwhile."""
 
     @wraps(method)
-    def call(blocking: Blocking[P], /, *args: Arguments.args, **options: Arguments.kwargs) -> T:
+    def call(blocking: Blocking[P_co], /, *args: Arguments.args, **options: Arguments.kwargs) -> T:
         async def called() -> T:
             return method(blocking.participant, *args, **options)
 
@@ -165,40 +164,45 @@ class TransactionProducer(Producer):
         return run(self.participant.send_in_transaction(message, run_local, timeout_s=timeout_s))
 
 
-class PullConsumer(Blocking[pull_consumer.PullConsumer]):
-    """`clients.PullConsumer`, blocking."""
+class Consumer(Blocking[C_co]):
+    """The calls that both consumers have, blocking."""
 
-    def __init__(self, group: str, **options: Unpack[StandalonePullConsumerOptions]) -> None:
-        callbacks_in_threads(options)
-        super().__init__(lambda: pull_consumer.PullConsumer(group, **options))
-
-    subscribe = _waits(pull_consumer.PullConsumer.subscribe)
-    unsubscribe = _waits(pull_consumer.PullConsumer.unsubscribe)
-    queues = _waits(pull_consumer.PullConsumer.queues)
-    assign = _waits(pull_consumer.PullConsumer.assign)
-    poll = _waits(pull_consumer.PullConsumer.poll)
-    position = _waits(pull_consumer.PullConsumer.position)
-    commit = _waits(pull_consumer.PullConsumer.commit)
-    committed = _waits(pull_consumer.PullConsumer.committed)
-    seek = _calls(pull_consumer.PullConsumer.seek)
-    seek_to_begin = _waits(pull_consumer.PullConsumer.seek_to_begin)
-    seek_to_end = _waits(pull_consumer.PullConsumer.seek_to_end)
-    seek_to_time = _waits(pull_consumer.PullConsumer.seek_to_time)
-    pause = _calls(pull_consumer.PullConsumer.pause)
-    resume = _calls(pull_consumer.PullConsumer.resume)
-    reply = _waits(pull_consumer.PullConsumer.reply)
-    statistics = _calls(pull_consumer.PullConsumer.statistics)
+    subscribe = _waits(consumer.Consumer.subscribe)
+    unsubscribe = _waits(consumer.Consumer.unsubscribe)
+    position = _waits(consumer.Consumer.position)
+    committed = _waits(consumer.Consumer.committed)
+    reply = _waits(consumer.Consumer.reply)
 
     @property
     def assignment(self) -> tuple[MessageQueue, ...]:
         """The queues that this member reads now."""
         return self.participant.assignment
 
+
+class PullConsumer(Consumer[pull_consumer.PullConsumer]):
+    """`clients.PullConsumer`, blocking."""
+
+    def __init__(self, group: str, **options: Unpack[StandalonePullConsumerOptions]) -> None:
+        callbacks_in_threads(options)
+        super().__init__(lambda: pull_consumer.PullConsumer(group, **options))
+
+    queues = _waits(pull_consumer.PullConsumer.queues)
+    assign = _waits(pull_consumer.PullConsumer.assign)
+    poll = _waits(pull_consumer.PullConsumer.poll)
+    commit = _waits(pull_consumer.PullConsumer.commit)
+    seek = _calls(pull_consumer.PullConsumer.seek)
+    seek_to_begin = _waits(pull_consumer.PullConsumer.seek_to_begin)
+    seek_to_end = _waits(pull_consumer.PullConsumer.seek_to_end)
+    seek_to_time = _waits(pull_consumer.PullConsumer.seek_to_time)
+    pause = _calls(pull_consumer.PullConsumer.pause)
+    resume = _calls(pull_consumer.PullConsumer.resume)
+    statistics = _calls(pull_consumer.PullConsumer.statistics)
+
     def __iter__(self) -> Iterator[received_message.ReceivedMessage]:
         return _messages(self.participant)
 
 
-class PushConsumer(Blocking[push_consumer.PushConsumer]):
+class PushConsumer(Consumer[push_consumer.PushConsumer]):
     """`clients.PushConsumer`, blocking. `handler` is a plain function, and runs in threads (`thread=True`).
 
     A thread cannot be canceled: a handler that exceeds `consume_timeout_s` runs on while its message is sent back.
@@ -215,18 +219,8 @@ class PushConsumer(Blocking[push_consumer.PushConsumer]):
         callbacks_in_threads(options)
         super().__init__(lambda: push_consumer.PushConsumer(group, handler=handler, **options))
 
-    subscribe = _waits(push_consumer.PushConsumer.subscribe)
-    unsubscribe = _waits(push_consumer.PushConsumer.unsubscribe)
-    position = _waits(push_consumer.PushConsumer.position)
     commit = _waits(push_consumer.PushConsumer.commit)
-    committed = _waits(push_consumer.PushConsumer.committed)
-    reply = _waits(push_consumer.PushConsumer.reply)
     statistics = _calls(push_consumer.PushConsumer.statistics)
-
-    @property
-    def assignment(self) -> tuple[MessageQueue, ...]:
-        """The queues that this member reads now."""
-        return self.participant.assignment
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return map(blocking_message, _messages(self.participant))
@@ -278,8 +272,7 @@ class MessageQueueClient:
 
         self._original = run(made())
         self.client = self._original.client
-        self.namespace = self._original.namespace
-        self.hooks = self._original.hooks
+        self.shared = self._original.shared
 
     def __repr__(self) -> str:
         return f"<Blocking {self._original}>"
@@ -305,15 +298,14 @@ class MessageQueueClient:
 
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a blocking producer; use it with `with`."""
-        check_options(options, ProducerOptions, "producer")
-        return Producer(group, client=self.client, **with_defaults(options, self.namespace, self.hooks))
+        options = self.shared.complete(options, ProducerOptions, "producer")
+        return Producer(group, client=self.client, **options)
 
     def transaction_producer(
         self, group: str, *, checker: Callable[[MessageExt], TransactionState], **options: Unpack[ProducerOptions]
     ) -> TransactionProducer:
         """Return a blocking producer of transactions; `checker` is a plain function."""
-        check_options(options, ProducerOptions, "transaction_producer")
-        options = with_defaults(options, self.namespace, self.hooks)
+        options = self.shared.complete(options, ProducerOptions, "transaction_producer")
         return TransactionProducer(group, checker=checker, client=self.client, **options)
 
     def consumer(
@@ -324,14 +316,13 @@ class MessageQueueClient:
         **options: Unpack[PushConsumerOptions],
     ) -> PushConsumer:
         """Return a blocking push consumer; `handler` is a plain function, called in threads."""
-        check_options(options, PushConsumerOptions, "consumer")
-        options = with_defaults(options, self.namespace, self.hooks)
+        options = self.shared.complete(options, PushConsumerOptions, "consumer")
         return PushConsumer(group, handler=handler, client=self.client, **options)
 
     def pull_consumer(self, group: str, **options: Unpack[PullConsumerOptions]) -> PullConsumer:
         """Return a blocking pull consumer."""
-        check_options(options, PullConsumerOptions, "pull_consumer")
-        return PullConsumer(group, client=self.client, **with_defaults(options, self.namespace, self.hooks))
+        options = self.shared.complete(options, PullConsumerOptions, "pull_consumer")
+        return PullConsumer(group, client=self.client, **options)
 
     def admin(self) -> Admin:
         """Return a blocking Admin."""

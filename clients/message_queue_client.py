@@ -22,8 +22,8 @@ from skylarkmq.clients.options import (
     ProducerOptions,
     PullConsumerOptions,
     PushConsumerOptions,
+    SharedOptions,
     check_options,
-    with_defaults,
 )
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.clients.producing.transactions import TransactionChecker, TransactionProducer
@@ -45,9 +45,8 @@ class MessageQueueClient:
     def __init__(self, namesrv: str | Sequence[str], **options: Unpack[ConnectOptions]) -> None:
         check_options(options, ConnectOptions, "connect")
         self.client = Client(namesrv, client_settings(options, options.get("settings")))
-        self.namespace = Namespace(options.get("namespace", "")).name
-        self.hooks = options.get("hooks")
-        self.client.observers.add(self.hooks)
+        self.shared = SharedOptions(Namespace(options.get("namespace", "")).name, options.get("hooks"))
+        self.client.observers.add(self.shared.hooks)
 
     def __repr__(self) -> str:
         return f"<MessageQueueClient {self.client}>"
@@ -78,15 +77,14 @@ class MessageQueueClient:
 
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
         """Return a producer; use it with `async with`. Its options: `ProducerOptions` (clients/options.py)."""
-        check_options(options, ProducerOptions, "producer")
-        return Producer(group, client=self.client, **with_defaults(options, self.namespace, self.hooks))
+        options = self.shared.complete(options, ProducerOptions, "producer")
+        return Producer(group, client=self.client, **options)
 
     def transaction_producer(
         self, group: str, *, checker: TransactionChecker, **options: Unpack[ProducerOptions]
     ) -> TransactionProducer:
         """Return a producer of transactions; `checker` returns how a transaction ended (`TransactionChecker`)."""
-        check_options(options, ProducerOptions, "transaction_producer")
-        options = with_defaults(options, self.namespace, self.hooks)
+        options = self.shared.complete(options, ProducerOptions, "transaction_producer")
         return TransactionProducer(group, checker=checker, client=self.client, **options)
 
     def consumer(
@@ -97,14 +95,13 @@ class MessageQueueClient:
         **options: Unpack[PushConsumerOptions],
     ) -> PushConsumer:
         """Return a push consumer: it calls `handler`, or is read by `async for`. Its options: `PushConsumerOptions`."""
-        check_options(options, PushConsumerOptions, "consumer")
-        options = with_defaults(options, self.namespace, self.hooks)
+        options = self.shared.complete(options, PushConsumerOptions, "consumer")
         return PushConsumer(group, handler=handler, client=self.client, **options)
 
     def pull_consumer(self, group: str, **options: Unpack[PullConsumerOptions]) -> PullConsumer:
         """Return a consumer that fetches messages with `poll`. Its options: `PullConsumerOptions`."""
-        check_options(options, PullConsumerOptions, "pull_consumer")
-        return PullConsumer(group, client=self.client, **with_defaults(options, self.namespace, self.hooks))
+        options = self.shared.complete(options, PullConsumerOptions, "pull_consumer")
+        return PullConsumer(group, client=self.client, **options)
 
     def admin(self) -> Admin:
         """Return an Admin. It uses the names of topics and groups that brokers know, without the namespace."""

@@ -16,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, cast
 
+import msgspec
+
 from skylarkmq.clients.compression import Compression
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.connection.signing import Credentials
@@ -105,11 +107,15 @@ class StandaloneProducerOptions(StandaloneOptions, ProducerOptions, total=False)
     """Options of a producer that is made without `connect`."""
 
 
-class StandalonePullConsumerOptions(StandaloneOptions, PullConsumerOptions, total=False):
+class StandaloneConsumerOptions(StandaloneOptions, ConsumerOptions, total=False):
+    """Options of both consumers, if they are made without `connect`."""
+
+
+class StandalonePullConsumerOptions(StandaloneConsumerOptions, PullConsumerOptions, total=False):
     """Options of a pull consumer that is made without `connect`."""
 
 
-class StandalonePushConsumerOptions(StandaloneOptions, PushConsumerOptions, total=False):
+class StandalonePushConsumerOptions(StandaloneConsumerOptions, PushConsumerOptions, total=False):
     """Options of a push consumer that is made without `connect`."""
 
 
@@ -123,10 +129,17 @@ def check_options(given: Collection[str], kind: type, callee: str) -> None:
         raise UnknownOption(f"{callee} has no option {', '.join(unknown)}. Its options: {', '.join(sorted(known))}.")
 
 
-def with_defaults(options: Named, namespace: str, hooks: Hooks | None) -> Named:
-    """Return the options, with this namespace and these hooks where the caller gave none."""
-    defaults: NamedOptions = {"namespace": namespace, "hooks": hooks}
-    return cast(Named, {**defaults, **options})
+class SharedOptions(msgspec.Struct, frozen=True):
+    """The options of `connect` that the objects it makes have by default."""
+
+    namespace: str
+    hooks: Hooks | None
+
+    def complete(self, given: Named, kind: type[Named], callee: str) -> Named:
+        """Return the given options, and the shared ones where the caller gave none. Raises UnknownOption."""
+        check_options(given, kind, callee)
+        defaults: NamedOptions = {"namespace": self.namespace, "hooks": self.hooks}
+        return cast(Named, {**defaults, **given})
 
 
 @cache

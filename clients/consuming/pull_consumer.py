@@ -21,29 +21,20 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Unpack
 
-from skylarkmq.clients.arguments import check_group, check_number, check_offset, check_queue, settings_of, time_ms
-from skylarkmq.clients.connection.participant import Participant
-from skylarkmq.clients.consuming.allocation import averagely
-from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92, expressions_of
+from skylarkmq.clients.arguments import check_number, check_offset, time_ms
+from skylarkmq.clients.consuming.consumer import Consumer, ConsumerStatistics
+from skylarkmq.clients.consuming.group_member import ConsumeFrom, Role
 from skylarkmq.clients.consuming.member_responses import MemberResponses
-from skylarkmq.clients.consuming.message_buffer import MessageBuffer
 from skylarkmq.clients.consuming.message_loop import MessageLoop
-from skylarkmq.clients.consuming.push_consumer import ConsumerStatistics
 from skylarkmq.clients.consuming.queue_puller import QueuePuller
-from skylarkmq.clients.consuming.rebalance_callbacks import RebalanceCallbacks
-from skylarkmq.clients.consuming.received_message import ReceivedMessage, checked_deserializer, prepare
+from skylarkmq.clients.consuming.received_message import ReceivedMessage, prepare
 from skylarkmq.clients.errors import InvalidBody, checking_argument
-from skylarkmq.clients.hooks import Received
-from skylarkmq.clients.namespaces import Namespace
 from skylarkmq.clients.options import StandalonePullConsumerOptions, check_options
-from skylarkmq.clients.producing.replies import reply
-from skylarkmq.clients.settings import ConsumerSettings
 from skylarkmq.protocol.bodies.enums import ConsumeType
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
-from skylarkmq.protocol.message import MessageExt
 
 
-class PullConsumer(Participant):
+class PullConsumer(Consumer):
     """A member of `group`. The options are those of `StandalonePullConsumerOptions` (clients/options.py).
 
     `start` subscribes to `topics`; `subscribe` and `assign` add queues. `stop` commits, unless `auto_commit` is off;
@@ -58,33 +49,13 @@ class PullConsumer(Participant):
 
     def __init__(self, group: str, **options: Unpack[StandalonePullConsumerOptions]) -> None:
         check_options(options, StandalonePullConsumerOptions, "PullConsumer")
-        check_group(group)
-        super().__init__(options)
-        self._namespace = Namespace(options.get("namespace", ""))
-        self._hooks = options.get("hooks")
-        self._observe_connections(self._hooks)
-        group = self._namespace.wrap(group)
+        super().__init__(group, options)
         self._auto_commit = options.get("auto_commit", True)
-        self._topics = expressions_of(options.get("topics"))
-        self._deserializer = checked_deserializer(options.get("deserializer"))
-        self._buffer = MessageBuffer()
-        settings = settings_of(options.get("settings"), ConsumerSettings)
-        self._member = GroupMember(
-            self.client,
-            group,
-            Role(ConsumeType.CONSUME_ACTIVELY, options.get("consume_from", ConsumeFrom.LAST)),
-            settings,
-            self._buffer,
-            allocation=options.get("allocation", averagely),
-            namespace=self._namespace,
-            callbacks=RebalanceCallbacks(options.get("on_assigned"), options.get("on_revoked"), self._namespace),
-        )
-        self._responses = MemberResponses(self._member, None, settings)
+        role = Role(ConsumeType.CONSUME_ACTIVELY, options.get("consume_from", ConsumeFrom.LAST))
+        self._member = self._member_of(group, role, options, self._buffer)
+        self._responses = MemberResponses(self._member, None, self._settings)
         self._polled: list[ReceivedMessage] = []
         self._handled = 0
-
-    def __repr__(self) -> str:
-        return f"<PullConsumer {self._member}>"
 
     def statistics(self) -> ConsumerStatistics:
         """Return the figures of the consumer; `handled` is the number of messages that `poll` returned."""
@@ -100,19 +71,7 @@ class PullConsumer(Participant):
 
     async def _join(self) -> None:
         await self._member.start(auto_commit=self._auto_commit)
-        self.client.callbacks.consumers[self._member.group] = self._responses
-        if self._hooks is not None:
-            self._hooks.consuming(self._member.group, self.client.client_id, self._member.assigned.cached)
-        try:
-            await self._member.subscribe_all(self._topics)
-        except BaseException:
-            await self._leave()
-            raise
-
-    def _forked(self) -> None:
-        """As in Participant."""
-        super()._forked()
-        self._buffer.forked()
+        await self._subscribe_at_start()
 
     async def _leave(self) -> None:
         self.client.callbacks.consumers.pop(self._member.group, None)
@@ -125,21 +84,6 @@ class PullConsumer(Participant):
             await self._member.leave(commit=self._auto_commit)
 
     # -------------------------------------------------------------------------------------------------------- queues
-
-    async def subscribe(self, topic: str, expression: str | Sql92 = "*", *, timeout_s: float | None = None) -> None:
-        """Read this member's share of `topic`: all messages, those with one of the tags in `expression` (`a || b`), or
-        those whose properties match an `Sql92`.
-
-        Raises InvalidMessage for a bad name, ClientClosed before the start, BrokerError if a broker rejects the
-        expression.
-        """
-        async with self._within(timeout_s, "subscribe"):
-            await self._member.subscribe(self._namespace.wrap(topic), expression)
-
-    async def unsubscribe(self, topic: str, *, timeout_s: float | None = None) -> None:
-        """Stop reading `topic`, and commit."""
-        async with self._within(timeout_s, "unsubscribe"):
-            await self._member.unsubscribe(self._namespace.wrap(topic))
 
     async def queues(self, topic: str, *, timeout_s: float | None = None) -> tuple[MessageQueue, ...]:
         """Return the readable queues of a topic. Raises NoRoute if no name server knows the topic."""
@@ -162,11 +106,6 @@ class PullConsumer(Participant):
         for queue in wanted:
             if queue not in assigned:
                 assigned.adopt(queue, self._member.subscription(queue.topic))
-
-    @property
-    def assignment(self) -> tuple[MessageQueue, ...]:
-        """The queues that this member reads now."""
-        return tuple(map(self._namespace.strip_queue, self._member.assigned.queues()))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Continue at `offset` in a queue that is read now. Messages that were received ahead are dropped.
@@ -215,22 +154,6 @@ class PullConsumer(Participant):
         """Continue to pull from paused queues. Raises ClientClosed if this member does not read one of them."""
         for queue in queues:
             self._puller(queue).pause(paused=False)
-
-    async def position(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int:
-        """Return the offset of the next message of a queue that `poll` or the loop returns.
-
-        Raises ClientClosed if this member does not read the queue.
-        """
-        async with self._within(timeout_s, "position"):
-            return await self._member.position(self._wrapped(queue))
-
-    async def committed(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int | None:
-        """Return the committed offset of the group in a queue; None if there is none.
-
-        Raises NoRoute, BrokerError, or an error of the transport.
-        """
-        async with self._within(timeout_s, "committed"):
-            return await self._member.calls.committed_offset(self._wrapped(queue))
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int] | None = None, *, timeout_s: float | None = None
@@ -281,24 +204,9 @@ class PullConsumer(Participant):
             self._polled.append(message)
             message = self._buffer.take_nowait() if len(messages) < max_messages else None
         self._handled += len(messages)
-        if self._hooks is not None and messages:
+        if messages:
             self._received(messages, begun_s)
         return messages
-
-    async def reply(
-        self,
-        message: MessageExt,
-        body: bytes,
-        properties: dict[str, str] | None = None,
-        *,
-        timeout_s: float | None = None,
-    ) -> None:
-        """Reply to a message that `Producer.request` sent.
-
-        Raises InvalidMessage if it is not a request, or the errors of a send.
-        """
-        async with self._within(timeout_s, "reply"):
-            await reply(self.client, self._member.group, message, body, properties)
 
     def __aiter__(self) -> MessageLoop:
         self._check_process()
@@ -317,11 +225,6 @@ class PullConsumer(Participant):
         self._received([message], begun_s)
         return message
 
-    def _received(self, messages: Sequence[MessageExt], begun_s: float) -> None:
-        if self._hooks is not None:
-            group, client_id = self._member.group, self.client.client_id
-            self._hooks.received(Received(messages, group, client_id, begun_s, self._namespace.name))
-
     def _finish_polled(self) -> None:
         polled, self._polled = self._polled, []
         for message in polled:
@@ -330,7 +233,3 @@ class PullConsumer(Participant):
     def _puller(self, queue: MessageQueue) -> QueuePuller:
         self._check_process()
         return self._member.puller(self._wrapped(queue))
-
-    def _wrapped(self, queue: MessageQueue) -> MessageQueue:
-        check_queue(queue)
-        return self._namespace.wrap_queue(queue)

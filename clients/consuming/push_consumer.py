@@ -20,14 +20,10 @@ topic of the group, to any member. After `max_reconsume_times` redeliveries it b
 import time
 from typing import Unpack
 
-import msgspec
-
-from skylarkmq.clients.arguments import check_group, check_queue, settings_of
 from skylarkmq.clients.connection.client import unique_ids
-from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.consuming.acknowledgment import Acknowledgment
-from skylarkmq.clients.consuming.allocation import averagely
-from skylarkmq.clients.consuming.group_member import ConsumeFrom, GroupMember, Role, Sql92, expressions_of
+from skylarkmq.clients.consuming.consumer import Consumer, ConsumerStatistics
+from skylarkmq.clients.consuming.group_member import ConsumeFrom, Role
 from skylarkmq.clients.consuming.handler_calls import HandlerCalls
 from skylarkmq.clients.consuming.handler_dispatch import (
     ConcurrentHandling,
@@ -41,42 +37,21 @@ from skylarkmq.clients.consuming.handlers import BlockingHandler, HandlerThreads
 from skylarkmq.clients.consuming.later import LATER
 from skylarkmq.clients.consuming.local_offsets import DEFAULT_INSTANCE, LocalOffsets, default_path
 from skylarkmq.clients.consuming.member_responses import MemberResponses
-from skylarkmq.clients.consuming.message_buffer import MessageBuffer
 from skylarkmq.clients.consuming.message_loop import MessageLoop
 from skylarkmq.clients.consuming.queue_inboxes import QueueInboxes
-from skylarkmq.clients.consuming.rebalance_callbacks import RebalanceCallbacks
-from skylarkmq.clients.consuming.received_message import ReceivedMessage, checked_deserializer, prepare
+from skylarkmq.clients.consuming.received_message import ReceivedMessage, prepare
 from skylarkmq.clients.consuming.send_back import SendBack
 from skylarkmq.clients.errors import InvalidArgument, InvalidBody
-from skylarkmq.clients.hooks import Received, joined
-from skylarkmq.clients.namespaces import Namespace
+from skylarkmq.clients.hooks import joined
 from skylarkmq.clients.options import PushConsumerOptions, StandalonePushConsumerOptions, check_options
-from skylarkmq.clients.producing.replies import reply
-from skylarkmq.clients.settings import ConsumerSettings
 from skylarkmq.clients.tracing import Tracing
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
-from skylarkmq.protocol.bodies.message_queue import MessageQueue
-from skylarkmq.protocol.message import MessageExt
 
 CONCURRENT_RECONSUME_TIMES = 16
 ENDLESS_RECONSUME_TIMES = 2**31 - 1
 
 
-class ConsumerStatistics(msgspec.Struct, frozen=True):
-    """A consumer at one moment. `handled` and all fields after it are totals since its start. `failed` includes
-    `timed_out`."""
-
-    group: str
-    queues: tuple[MessageQueue, ...]
-    waiting: int
-    unfinished: int
-    handled: int
-    failed: int
-    sent_back: int = 0
-    timed_out: int = 0
-
-
-class PushConsumer(Participant):
+class PushConsumer(Consumer):
     """A member of `group`. The options are those of `StandalonePushConsumerOptions` (clients/options.py).
 
     `start` subscribes to `topics`, and `subscribe` to more. `stop` lets running handlers finish (at most
@@ -103,44 +78,25 @@ class PushConsumer(Participant):
     ) -> None:
         check_options(options, StandalonePushConsumerOptions, "PushConsumer")
         _check_combination(options, has_handler=handler is not None)
-        check_group(group)
-        self._namespace = Namespace(options.get("namespace", ""))
-        self._settings = settings = settings_of(options.get("settings"), ConsumerSettings)
-        self._threads = HandlerThreads(handler, settings.concurrency, group) if options.get("thread") else None
+        super().__init__(group, options)
+        self._threads = HandlerThreads(handler, self._settings.concurrency, group) if options.get("thread") else None
         accepted = self._threads.handle if self._threads else None if handler is None else checked_handler(handler)
-        super().__init__(options)
-        group = self._namespace.wrap(group)
-        role = _role(options)
-        self._offsets = _local_offsets(group, options) if role.broadcasts else None
+        role, wrapped = _role(options), self._namespace.wrap(group)
+        self._offsets = _local_offsets(wrapped, options) if role.broadcasts else None
         ids = unique_ids(self.client)
-        self._tracing = Tracing(self.client, group, ids, self._namespace) if options.get("trace") else None
-        self._hooks = joined(options.get("hooks"), self._tracing)
-        self._observe_connections(options.get("hooks"))
-        self._topics = expressions_of(options.get("topics"))
+        self._tracing = Tracing(self.client, wrapped, ids, self._namespace) if options.get("trace") else None
+        self._hooks = joined(self._hooks, self._tracing)
         self._auto_ack = options.get("auto_ack", False)
-        self._deserializer = checked_deserializer(options.get("deserializer"))
-        self._buffer = MessageBuffer()
         self._inboxes = QueueInboxes()
-        self._member = GroupMember(
-            self.client,
-            group,
-            role,
-            settings,
-            self._inboxes if role.orderly else self._buffer,
-            self._offsets,
-            options.get("allocation", averagely),
-            self._namespace,
-            RebalanceCallbacks(options.get("on_assigned"), options.get("on_revoked"), self._namespace),
-        )
-        self._send_back = SendBack(self.client, group, self._max_reconsume_times(), self._namespace)
-        self._acknowledgment = Acknowledgment(self._buffer, None if role.broadcasts else self._send_back, settings)
+        sink = self._inboxes if role.orderly else self._buffer
+        self._member = self._member_of(group, role, options, sink, self._offsets)
+        self._send_back = SendBack(self.client, wrapped, self._max_reconsume_times(), self._namespace)
+        retries = None if role.broadcasts else self._send_back
+        self._acknowledgment = Acknowledgment(self._buffer, retries, self._settings)
         self._calls = None if accepted is None else self._calls_of(accepted)
         self._handling = None if self._calls is None else self._handling_of(self._calls)
-        self._workers = Workers(group, settings)
-        self._responses = MemberResponses(self._member, self._calls, settings)
-
-    def __repr__(self) -> str:
-        return f"<PushConsumer {self._member}>"
+        self._workers = Workers(wrapped, self._settings)
+        self._responses = MemberResponses(self._member, self._calls, self._settings)
 
     def statistics(self) -> ConsumerStatistics:
         """Return the figures of the consumer."""
@@ -167,21 +123,13 @@ class PushConsumer(Participant):
             raise
         if self._tracing is not None:
             self._tracing.start()
-        self.client.callbacks.consumers[self._member.group] = self._responses
-        if self._hooks is not None:
-            self._hooks.consuming(self._member.group, self.client.client_id, self._member.assigned.cached)
         if self._handling is not None and self._calls is not None:
             self._workers.start(self._handling, self._calls)
-        try:
-            await self._member.subscribe_all(self._topics)
-        except BaseException:
-            await self._leave()
-            raise
+        await self._subscribe_at_start()
 
     def _forked(self) -> None:
-        """As in Participant. The offsets file stays locked by the parent alone."""
+        """As in Consumer. The offsets file stays locked by the parent alone."""
         super()._forked()
-        self._buffer.forked()
         if self._offsets is not None:
             self._offsets.forked()
 
@@ -204,69 +152,14 @@ class PushConsumer(Participant):
             if self._offsets is not None:
                 await self._offsets.close()
 
-    # -------------------------------------------------------------------------------------------- topics and queues
-
-    async def subscribe(self, topic: str, expression: str | Sql92 = "*", *, timeout_s: float | None = None) -> None:
-        """Read `topic` from now on: all messages, those with one of the tags in `expression` (`a || b`), or those whose
-        properties match an `Sql92`.
-
-        Raises InvalidMessage for a bad name, ClientClosed before the start, BrokerError if a broker rejects the
-        expression, and RequestTimeout after `timeout_s`.
-        """
-        async with self._within(timeout_s, "subscribe"):
-            await self._member.subscribe(self._namespace.wrap(topic), expression)
-
-    async def unsubscribe(self, topic: str, *, timeout_s: float | None = None) -> None:
-        """Stop reading `topic`, and commit. Raises RequestTimeout after `timeout_s`."""
-        async with self._within(timeout_s, "unsubscribe"):
-            await self._member.unsubscribe(self._namespace.wrap(topic))
-
-    @property
-    def assignment(self) -> tuple[MessageQueue, ...]:
-        """The queues that this member reads now."""
-        return tuple(map(self._namespace.strip_queue, self._member.assigned.queues()))
-
-    async def position(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int:
-        """Return the offset of the next message of a queue that the application receives.
-
-        Raises ClientClosed if this member does not read the queue, RequestTimeout after `timeout_s`.
-        """
-        async with self._within(timeout_s, "position"):
-            return await self._member.position(self._wrapped(queue))
-
     async def commit(self, *, timeout_s: float | None = None) -> None:
         """Write the offsets of all queues now: up to the first message that is not acknowledged.
 
-        Raises the error of the first broker that cannot be reached or that rejects its offsets, RequestTimeout after
-        `timeout_s`. Offsets are also committed every `commit_interval_s`, and at the stop.
+        Raises the error of the first broker that cannot be reached or that rejects its offsets. Offsets are also
+        committed every `commit_interval_s`, and at the stop.
         """
         async with self._within(timeout_s, "commit"):
             await self._member.assigned.commit_now()
-
-    async def committed(self, queue: MessageQueue, *, timeout_s: float | None = None) -> int | None:
-        """Return the committed offset of the group in a queue; None if there is none.
-
-        Raises NoRoute, BrokerError, an error of the transport, or RequestTimeout after `timeout_s`.
-        """
-        async with self._within(timeout_s, "committed"):
-            return await self._member.offsets.committed_offset(self._wrapped(queue))
-
-    # ----------------------------------------------------------------------------------------------------- messages
-
-    async def reply(
-        self,
-        message: MessageExt,
-        body: bytes,
-        properties: dict[str, str] | None = None,
-        *,
-        timeout_s: float | None = None,
-    ) -> None:
-        """Reply to a message that `Producer.request` sent.
-
-        Raises InvalidMessage if it is not a request, the errors of a send, or RequestTimeout after `timeout_s`.
-        """
-        async with self._within(timeout_s, "reply"):
-            await reply(self.client, self._member.group, message, body, properties)
 
     def __aiter__(self) -> MessageLoop:
         self._check_process()
@@ -279,9 +172,7 @@ class PushConsumer(Participant):
         while (message := await self._buffer.take()) is not None:
             if not await self._is_readable(message):
                 continue
-            if self._hooks is not None:
-                group, client_id = self._member.group, self.client.client_id
-                self._hooks.received(Received((message,), group, client_id, begun_s, self._namespace.name))
+            self._received((message,), begun_s)
             return message
         return None
 
@@ -294,10 +185,6 @@ class PushConsumer(Participant):
             await self._acknowledgment.failure(message, LATER)
             return False
         return True
-
-    def _wrapped(self, queue: MessageQueue) -> MessageQueue:
-        check_queue(queue)
-        return self._namespace.wrap_queue(queue)
 
     def _calls_of(self, handler: MessageHandler) -> HandlerCalls:
         role, group = self._member.role, self._member.group
