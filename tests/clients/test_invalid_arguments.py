@@ -1,13 +1,15 @@
 """Every public call raises only ClientErrors, whatever its arguments are.
 
 The tests call each public method of each class once for each of its parameters and each bad value, with valid values
-for its other parameters.
+for its other parameters. They do so with the asyncio classes, with the blocking ones, and with received messages.
 """
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ import skylarkmq
 from skylarkmq import (
     ClientError,
     ClientSettings,
+    ConsumeFrom,
     ConsumerSettings,
     InvalidArgument,
     InvalidMessage,
@@ -32,11 +35,17 @@ from skylarkmq import (
 )
 from skylarkmq.broker.in_process import InProcessBroker, running
 from skylarkmq.clients.connection.participant import Participant
+from skylarkmq.clients.options import (
+    StandaloneProducerOptions,
+    StandalonePullConsumerOptions,
+    StandalonePushConsumerOptions,
+)
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.record import decode, encode
 
 BAD = [None, -1, float("nan"), "not a name", b"bytes", ["x"], object(), 2**80]
 FAST = ProducerSettings(send_timeout_s=0.2)
+PROMPT = ConsumerSettings(rebalance_interval_s=0.1)
 QUEUE = MessageQueue("T", "broker-a", 0)
 HOST = b"\x7f\0\0\x01\0\0\x2a\x9f"
 
@@ -95,41 +104,70 @@ def methods_of(kind: type) -> list[str]:
     return [name for name, _ in inspect.getmembers(kind, inspect.isfunction) if name[0] != "_" and name not in WAITS]
 
 
-def bad_calls(method: Callable[..., Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the arguments of each call, and a name for it."""
-    parameters = {
-        name: parameter
-        for name, parameter in inspect.signature(method).parameters.items()
-        if parameter.kind not in {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}
-    }
-    for bad_name in parameters:
+class Call:
+    """One call of a method. `text` names it, with its bad argument."""
+
+    def __init__(self, method: Callable[..., Any], text: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self.text = text
+        self._make = lambda: method(*args, **options)
+
+    async def outcome(self) -> BaseException | None:
+        """Return the exception of the call that is no ClientError."""
+        try:
+            result = self._make()
+            if inspect.isawaitable(result):
+                await result
+            elif inspect.isasyncgen(result):
+                async for _ in result:
+                    pass
+            elif isinstance(result, AbstractAsyncContextManager):
+                async with result:
+                    pass
+        except ClientError:
+            pass
+        except Exception as error:  # noqa: BLE001 - the outcome
+            return error
+        return None
+
+    def blocking_outcome(self) -> BaseException | None:
+        """Do the same for a method that blocks."""
+        try:
+            result = self._make()
+            if isinstance(result, Future):
+                result.result(10)
+            elif isinstance(result, AbstractContextManager):
+                with result:
+                    pass
+        except ClientError:
+            pass
+        except Exception as error:  # noqa: BLE001 - the outcome
+            return error
+        return None
+
+
+def bad_calls(method: Callable[..., Any], valid: dict[str, Callable[[], Any]] = VALID) -> Iterator[Call]:
+    """Yield the calls with one bad argument each; one call without arguments for a method that takes none."""
+    parameters = inspect.signature(method).parameters
+    name = method.__name__
+    if not parameters:
+        yield Call(method, f"{name}()", (), {})
+    for bad_name, bad_parameter in parameters.items():
         for bad in BAD:
             if bad_name == "timeout_s" and bad == 2**80:
                 continue  # a long time, and no error
-            arguments = {
-                name: VALID[name]()
-                for name, parameter in parameters.items()
-                if parameter.default is inspect.Parameter.empty or name == "timeout_s"
+            options = {
+                other: valid[other]()
+                for other, parameter in parameters.items()
+                if parameter.kind is not inspect.Parameter.VAR_POSITIONAL
+                and (parameter.default is inspect.Parameter.empty or other == "timeout_s")
             }
-            if isinstance(arguments.get("message"), Message) and method.__name__ == "reply":
-                arguments["message"] = received()
-            yield f"{method.__name__}({bad_name}={bad!r})", arguments | {bad_name: bad}
-
-
-async def outcome(method: Callable[..., Any], arguments: dict[str, Any]) -> BaseException | None:
-    """Return the exception of a call that is no ClientError."""
-    try:
-        result = method(**arguments)
-        if inspect.isawaitable(result):
-            await result
-        elif inspect.isasyncgen(result):
-            async for _ in result:
-                pass
-    except ClientError:
-        pass
-    except Exception as error:  # noqa: BLE001 - the outcome
-        return error
-    return None
+            if isinstance(options.get("message"), Message) and name == "reply":
+                options["message"] = received()
+            text = f"{name}({bad_name}={bad!r})"
+            if bad_parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                yield Call(method, text, (bad,), options)
+            else:
+                yield Call(method, text, (), options | {bad_name: bad})
 
 
 MAKE: dict[str, Callable[[MessageQueueClient], Participant]] = {
@@ -154,10 +192,89 @@ async def test_calls_with_bad_arguments_raise_client_errors(kind: str, broker: I
     failures: dict[str, BaseException] = {}
     async with started(MAKE[kind], broker.namesrv) as participant:
         for name in methods_of(type(participant)):
-            method = getattr(participant, name)
-            for call, arguments in bad_calls(method):
-                if (error := await outcome(method, arguments)) is not None:
-                    failures[call] = error
+            for call in bad_calls(getattr(participant, name)):
+                if (error := await call.outcome()) is not None:
+                    failures[call.text] = error
+    assert failures == {}
+
+
+BLOCKING: dict[str, Callable[[blocking.MessageQueueClient], blocking.Blocking[Any]]] = {
+    "producer": lambda mq: mq.producer("p", serializer=str.encode, settings=FAST),
+    "transaction_producer": lambda mq: mq.transaction_producer("tp", checker=blocking_checker, settings=FAST),
+    "pull_consumer": lambda mq: mq.pull_consumer("blocking-pull"),
+    "consumer": lambda mq: mq.consumer("blocking-push"),
+    "admin": lambda mq: mq.admin(),
+}
+
+
+def blocking_checker(_: object) -> TransactionState:
+    return TransactionState.COMMIT
+
+
+@contextmanager
+def blocking_started(
+    make: Callable[[blocking.MessageQueueClient], blocking.Blocking[Any]], namesrv: str
+) -> Iterator[blocking.Blocking[Any]]:
+    with blocking.connect(namesrv) as mq, mq.producer("p") as producer, make(mq) as participant:
+        producer.send(Message("T", b"x"))
+        yield participant
+
+
+@pytest.mark.parametrize("kind", BLOCKING)
+def test_blocking_calls_with_bad_arguments_raise_client_errors(kind: str, broker: InProcessBroker) -> None:
+    """Each method of a running object; the object can still be stopped afterwards."""
+    failures: dict[str, BaseException] = {}
+    valid = VALID | {"local": lambda: blocking_checker}
+    with blocking_started(BLOCKING[kind], broker.namesrv) as participant:
+        for name in methods_of(type(participant)):
+            for call in bad_calls(getattr(participant, name), valid):
+                if (error := call.blocking_outcome()) is not None:
+                    failures[call.text] = error
+    assert failures == {}
+
+
+@pytest.mark.parametrize("name", ["ack", "nack", "process"])
+async def test_acknowledgments_with_bad_arguments_raise_client_errors(name: str, broker: InProcessBroker) -> None:
+    """Each call is made for a message of its own; the consumer can still be stopped afterwards."""
+    failures: dict[str, BaseException] = {}
+    async with (
+        connect(broker.namesrv) as mq,
+        mq.producer("p") as producer,
+        mq.consumer(
+            f"async-{name}", topics=f"Async-{name}", consume_from=ConsumeFrom.FIRST, settings=PROMPT
+        ) as consumer,
+    ):
+        messages = aiter(consumer)
+        for number in count():
+            await producer.send(Message(f"Async-{name}", b"x"))
+            calls = list(bad_calls(getattr(await anext(messages), name)))
+            if number == len(calls):
+                break
+            if (error := await calls[number].outcome()) is not None:
+                failures[calls[number].text] = error
+        await messages.aclose()
+    assert failures == {}
+
+
+@pytest.mark.parametrize("name", ["ack", "nack", "process"])
+def test_blocking_acknowledgments_with_bad_arguments_raise_client_errors(name: str, broker: InProcessBroker) -> None:
+    """The same for the messages of a blocking consumer."""
+    failures: dict[str, BaseException] = {}
+    with (
+        blocking.connect(broker.namesrv) as mq,
+        mq.producer("p") as producer,
+        mq.consumer(
+            f"block-{name}", topics=f"Block-{name}", consume_from=ConsumeFrom.FIRST, settings=PROMPT
+        ) as consumer,
+    ):
+        messages = iter(consumer)
+        for number in count():
+            producer.send(Message(f"Block-{name}", b"x"))
+            calls = list(bad_calls(getattr(next(messages), name)))
+            if number == len(calls):
+                break
+            if (error := calls[number].blocking_outcome()) is not None:
+                failures[calls[number].text] = error
     assert failures == {}
 
 
@@ -167,16 +284,18 @@ async def test_calls_of_objects_that_do_not_run_raise_client_errors(kind: str, b
     async with connect(broker.namesrv) as mq:
         participant = MAKE[kind](mq)
         for name in methods_of(type(participant)):
-            method = getattr(participant, name)
-            _, arguments = next(bad_calls(method), ("", {}))
-            assert await outcome(method, arguments) is None, name
+            call = next(bad_calls(getattr(participant, name)))
+            assert await call.outcome() is None, call.text
 
 
-OPTIONS = [
-    *("namesrv", "tls", "credentials", "namespace", "hooks", "settings", "client"),
-    *("compression", "serializer", "consume_from", "allocation", "auto_commit"),
-    *("handler", "checker", "orderly", "broadcast", "instance_name", "unknown"),
-]
+OPTIONS = sorted(
+    {
+        *StandaloneProducerOptions.__annotations__,
+        *StandalonePullConsumerOptions.__annotations__,
+        *StandalonePushConsumerOptions.__annotations__,
+        *("handler", "checker", "unknown"),
+    }
+)
 CONSTRUCTORS: list[Callable[..., Any]] = [
     *(skylarkmq.Producer, skylarkmq.TransactionProducer, skylarkmq.PullConsumer, skylarkmq.PushConsumer),
     *(blocking.Producer, blocking.TransactionProducer, blocking.PullConsumer, blocking.PushConsumer),
