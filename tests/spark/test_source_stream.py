@@ -27,6 +27,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield running
 
 
+@pytest.fixture(scope="module", autouse=True)
+def aging_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A broker for the tests of retention. It starts before the first test, because a broker deletes no segment in the
+    first minute after its start."""
+    directory = tmp_path_factory.mktemp("aging-broker")
+    with scene(directory, cleanResourceInterval=100, deleteCommitLogFilesInterval=1) as running:
+        yield running
+
+
 @pytest.fixture
 def written(spark: SparkSession, tmp_path: Path) -> Written:
     return Written(spark, tmp_path)
@@ -158,27 +167,6 @@ def test_empty_topics_have_no_rows(spark: SparkSession, broker: Scene, written: 
     assert written.bodies() == Counter(sent)
 
 
-@pytest.mark.parametrize("fails", [True, False])
-def test_messages_deleted_by_retention_are_reported(spark: SparkSession, tmp_path: Path, fails: bool) -> None:
-    """A restarted query fails with the deleted range, or continues after it."""
-    with scene(tmp_path, cleanResourceInterval=100, deleteCommitLogFilesInterval=1) as broker:
-        written = Written(spark, tmp_path / "query")
-        broker.create("T", 1)
-        sent = broker.send("T", 10)
-        written.drain(stream(spark, broker.namesrv, subscribe="T"))
-        later = broker.send("T", 3000, size=1024)
-        first = broker.expire("T")
-        assert first > 10
-        frame = stream(spark, broker.namesrv, subscribe="T", failOnDataLoss=str(fails).lower())
-        if fails:
-            with pytest.raises(StreamingQueryException, match=rf"T@.*:0 from offset 10 to {first} \(excluded\)"):
-                written.drain(frame)
-            assert written.bodies() == Counter(sent)
-        else:
-            written.drain(frame)
-            assert written.bodies() == Counter(sent + later[first - 10 :])
-
-
 def test_a_recreated_topic_counts_as_a_loss(spark: SparkSession, tmp_path: Path) -> None:
     """Its queues are shorter than the query's offsets: an error; without failOnDataLoss, reading restarts."""
     with scene(tmp_path) as broker:
@@ -197,3 +185,25 @@ def test_a_recreated_topic_counts_as_a_loss(spark: SparkSession, tmp_path: Path)
             written.drain(stream(spark, broker.namesrv, subscribe="T"))
         written.drain(stream(spark, broker.namesrv, subscribe="T", failOnDataLoss="false"))
     assert written.bodies() == Counter(sent)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_messages_deleted_by_retention_are_reported(
+    spark: SparkSession, aging_broker: Scene, written: Written, fails: bool
+) -> None:
+    """A restarted query fails with the deleted range, or continues after it."""
+    broker, topic = aging_broker, f"Expired-{fails}"
+    broker.create(topic, 1)
+    sent = broker.send(topic, 10)
+    written.drain(stream(spark, broker.namesrv, subscribe=topic))
+    later = broker.send(topic, 3000, size=1024)
+    first = broker.expire(topic)
+    assert first > 10
+    frame = stream(spark, broker.namesrv, subscribe=topic, failOnDataLoss=str(fails).lower())
+    if fails:
+        with pytest.raises(StreamingQueryException, match=rf"{topic}@.*:0 from offset 10 to {first} \(excluded\)"):
+            written.drain(frame)
+        assert written.bodies() == Counter(sent)
+    else:
+        written.drain(frame)
+        assert written.bodies() == Counter(sent + later[first - 10 :])
