@@ -224,7 +224,7 @@ async def leave(broker: BrokerProcess, options: argparse.Namespace) -> dict[str,
         "broker_cpu_s_of_join": round(broker.cpu_s() - cpu_s, 2),
         "notices_of_join": sum(member.notices for member in members),
     }
-    leavers = random.sample(members, options.leavers)
+    leavers = random.sample(members, min(options.leavers, len(members) - 1))
     stayers = [member for member in members if member not in leavers]
     requests, notices = (sum(getattr(member, what) for member in stayers) for what in ("requests", "notices"))
     ownership.begin()
@@ -234,7 +234,7 @@ async def leave(broker: BrokerProcess, options: argparse.Namespace) -> dict[str,
     await wait_settled(ownership)
     gaps_s = ownership.gaps_s
     figures |= {
-        "leavers": options.leavers,
+        "leavers": len(leavers),
         "settled_after_leave_s": round(ownership.changed_s - left, 2),
         "longest_unowned_s": round(max(gaps_s, default=0), 3),
         "queues_unowned_meanwhile": len(gaps_s),
@@ -320,7 +320,8 @@ async def polls(broker: BrokerProcess, options: argparse.Namespace) -> dict[str,
     idle_percent = (broker.cpu_s() - cpu_s) / (time.monotonic() - began_s) * 100
     sender = Client()
     await connected([sender], broker.port)
-    for queue in random.sample(range(1, queues), options.wakes):  # queue 0 had a message before
+    woken_queues = random.sample(range(1, queues), min(options.wakes, queues - 1))  # queue 0 had a message before
+    for queue in woken_queues:
         begun_s[queue] = time.monotonic()
         assert sender._transport is not None
         sender._transport.write(send_frame(0, queue, b"x" * 100, JSON))
@@ -360,14 +361,26 @@ def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=sorted(PARTS), default=sorted(PARTS))
-    parser.add_argument("--members", type=int, default=1_000)
-    parser.add_argument("--queues", type=int, default=1_000)
-    parser.add_argument("--leavers", type=int, default=100)
-    parser.add_argument("--polls", type=int, default=10_000)
+    parser.add_argument("--members", type=at_least(2), default=1_000)
+    parser.add_argument("--queues", type=at_least(1), default=1_000)
+    parser.add_argument("--leavers", type=at_least(1), default=100, help="at most all members but one")
+    parser.add_argument("--polls", type=at_least(2 * GROUPS), default=10_000)
     parser.add_argument("--seconds", type=float, default=30, help="how long the broker idles with its polls")
-    parser.add_argument("--wakes", type=int, default=500, help="messages that wake ten polls each")
+    parser.add_argument("--wakes", type=at_least(1), default=500, help="messages that wake ten polls each, one a queue")
     parser.add_argument("--json", action="store_true", help="figures as one JSON object")
     return parser.parse_args()
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return the parser of a whole number that is at least `least`."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, not {value}")
+        return value
+
+    return number
 
 
 if __name__ == "__main__":

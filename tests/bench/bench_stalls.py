@@ -178,7 +178,8 @@ def main() -> None:
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="bench-stalls-", dir=options.directory))
     try:
-        uvloop.run(measure(root, int(options.gib * (1 << 30)), options.cold_mib << 20))
+        size = max(round(options.gib * (1 << 30)) // READ_BYTES, 1) * READ_BYTES  # whole reads
+        uvloop.run(measure(root, size, max(options.cold_mib, 1) << 20))
     finally:
         shutil.rmtree(root)
 
@@ -194,11 +195,11 @@ async def measure(root: Path, size: int, cold_bytes: int) -> None:
     choose = random.Random(4)
     store_side, mapped_side = StoreSide(store, choose), MappedSide(root / "mapped", size, old, cold_bytes, choose)
     ours, mapped = Loop(), Loop()
-    for _ in range(0, size, PART_BYTES):
+    for begin in range(0, size, PART_BYTES):
         for loop, side in ((ours, store_side), (mapped, mapped_side)):
             mapped_side.forget()
             forget(old, cold_bytes)
-            await loop.run(min(PART_BYTES, size), side.step, side.pull)
+            await loop.run(min(PART_BYTES, size - begin), side.step, side.pull)
             os.sync()  # each part begins with a clean page cache
     mapped_side.close()
     cold = store.statistics().reader.cold
