@@ -23,14 +23,16 @@ from typing import Any, Final
 
 import msgspec
 
+from skylarkmq.broker.background_delivery import TransactionEnds
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
 from skylarkmq.broker.delivery.transactions.check_round import CheckRound, CheckTotals
-from skylarkmq.broker.delivery.transactions.ending import Ending, Endings
+from skylarkmq.broker.delivery.transactions.ending import Ending
 from skylarkmq.broker.delivery.transactions.loading import Loading
 from skylarkmq.broker.delivery.transactions.messages import QUEUE_ID
-from skylarkmq.broker.delivery.transactions.progress import Offsets, Progress
+from skylarkmq.broker.delivery.transactions.progress import Offsets
 from skylarkmq.broker.delivery.transactions.transactions import Transactions, TransactionsConfig
+from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
@@ -108,9 +110,17 @@ class TransactedRun(StoreSessionsWithOffsets):
         config = TransactionsConfig(broker_ip="", broker_name="b", store_host=BORN_HOST, transaction_check_max=1_000)
         self.transactions = Transactions(config)
         self.deferral = Deferral((1_000,), half=self.transactions.half)
-        puts = InternalPuts(self.store)
-        self.endings = Endings(self.store, puts, self.transactions, self.deferral.defer, self.clock)
-        self.progress = Progress(self.offsets)
+        ends = TransactionEnds(
+            self.transactions,
+            self.store,
+            InternalPuts(self.store),
+            self.deferral.defer,
+            self.offsets,
+            ClientSessions(),
+            self.clock,
+            self.clock,
+        )
+        self.endings, self.progress = ends.endings, ends.progress
         end = self._ends(self.store.max_offset)
         loading = Loading(
             self.store, self.transactions, self.progress.begin(self._ends(self.store.min_offset), end), end
