@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 from tests.harness.raw import frame, texts
 
 TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 1.0
 
 
 class Received(NamedTuple):
@@ -141,11 +142,13 @@ class RawPeer:
                 return b""
 
     async def close(self) -> None:
+        """Close the connection, and abort it if the other side does not read its last data or its end of TLS."""
         self._writer.close()
         try:
-            await self._writer.wait_closed()
-        except ConnectionError:
-            pass  # the other side has closed it already
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._writer.wait_closed()
+        except OSError:  # the other side has closed it already, or TLS ended early; TimeoutError is one too
+            self._writer.transport.abort()
 
     async def __aenter__(self) -> Self:
         return self

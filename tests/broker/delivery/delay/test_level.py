@@ -22,6 +22,12 @@ def it(tmp_path: Path) -> Iterator[Opened]:
         yield it
 
 
+@pytest.fixture(autouse=True)
+def unlimited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let only the number of messages limit a slice, so that the speed of the machine does not matter."""
+    monkeypatch.setattr("skylarkmq.broker.delivery.delay.level.SLICE_S", 60)
+
+
 def step_until_idle(it: Opened, level: DelayLevel) -> list[int]:
     """Step at the times that the level returns; return these times, relative to the start."""
     begin = it.clock.now_ms
