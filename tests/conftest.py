@@ -17,7 +17,8 @@ The terminal summary gives the time of each tier. With `CI=true` a skipped inter
 toolchains are present there, and a skip would hide that a client was not tested.
 
 Tests of one interop module run in one worker, because they share brokers and clients that are slow to start; different
-modules run side by side. All tests that use Spark run in one worker, which has one session.
+modules run side by side. So do modules whose tests share wheels or parsed sources. All tests that use Spark run in one
+worker, which has one session.
 """
 
 import asyncio
@@ -33,7 +34,9 @@ TIERS = ("crash", "spark", "interop", "packaging", "fuzz", "daemon", "quick")
 """In the order in which they start: the longest tests first, so that no worker idles at the end."""
 NEVER_SKIPPED_IN_CI = frozenset({"spark", "interop"})
 USES_SPARK = ("tests/spark/", "tests/interop/test_spark")
-ONE_WORKER_PER_MODULE = ("tests/interop/", "tests/test_distribution.py", "tests/test_light_install.py")
+ONE_WORKER_PER_MODULE = (
+    *("tests/interop/", "tests/test_distribution.py", "tests/test_light_install.py", "tests/test_architecture.py"),
+)
 FUZZ_ROUNDS = 100_000
 
 seconds_by_tier: defaultdict[str, float] = defaultdict(float)

@@ -11,8 +11,10 @@ that prefix would load a package of the user's own; `imports_without_prefix` fin
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -140,24 +142,45 @@ SOURCES = {
 OTHER_FILES = sorted(path for part in ("tests", "deploy") for path in (ROOT / part).rglob("*.py"))
 
 
-def imported_names(source: str) -> Iterator[str]:
-    """Yield every module that an import may name: `from a import b` gives `a` and `a.b`. Without the prefix."""
-    return (name.removeprefix(PREFIX) for name in written_names(source))
+class Imports(NamedTuple):
+    """The imports of a source: every module that one may name, as written, and those inside functions.
+
+    `from a import b` names `a` and `a.b`. `nested` has the line and the function of each statement.
+    """
+
+    names: tuple[str, ...]
+    nested: tuple[tuple[int, str], ...]
 
 
-def written_names(source: str) -> Iterator[str]:
-    """Yield the same names as written, with the prefix."""
-    for node in ast.walk(ast.parse(source)):
+@cache
+def imports_of(source: str) -> Imports:
+    """Return the imports of a source, which is parsed once for all rules."""
+    names: list[str] = []
+    nested: list[tuple[int, str]] = []
+    waiting: list[tuple[ast.AST, str]] = [(ast.parse(source), "")]
+    while waiting:
+        node, function = waiting.pop()
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+        if function and isinstance(node, ast.Import | ast.ImportFrom):
+            nested.append((node.lineno, function))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function = node.name
+        if not isinstance(node, ast.expr):  # an expression contains no statement
+            waiting += ((child, function) for child in ast.iter_child_nodes(node))
+    return Imports(tuple(names), tuple(nested))
+
+
+def imported_names(source: str) -> Iterator[str]:
+    """Yield every module that an import of the source may name, without the prefix."""
+    return (name.removeprefix(PREFIX) for name in imports_of(source).names)
 
 
 def imports_without_prefix(source: str) -> list[str]:
     """Return the imports that name a package of this project without the prefix."""
-    return [name for name in written_names(source) if name.split(".")[0] in PACKAGES]
+    return [name for name in imports_of(source).names if name.split(".")[0] in PACKAGES]
 
 
 def is_under(module: str, package: str) -> bool:
@@ -181,15 +204,7 @@ def layer_violations(module: str, source: str) -> list[str]:
 
 
 def nested_imports(module: str, source: str) -> list[str]:
-    functions = (
-        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
-    return [
-        f"{module}:{statement.lineno} imports inside {function.name}()"
-        for function in functions
-        for statement in ast.walk(function)
-        if isinstance(statement, ast.Import | ast.ImportFrom)
-    ]
+    return [f"{module}:{line} imports inside {function}()" for line, function in imports_of(source).nested]
 
 
 def impurities(module: str, source: str) -> list[str]:
@@ -197,16 +212,14 @@ def impurities(module: str, source: str) -> list[str]:
     return [f"{module} imports {name}" for name in imported_names(source) if name.split(".")[0] in impure]
 
 
-@pytest.mark.parametrize("module", sorted(SOURCES))
-def test_a_module_imports_only_allowed_layers(module: str) -> None:
+def test_modules_import_only_allowed_layers() -> None:
     """A module imports only from the layers below its own."""
-    assert layer_violations(module, SOURCES[module]) == []
+    assert [line for module, source in SOURCES.items() for line in layer_violations(module, source)] == []
 
 
-@pytest.mark.parametrize("module", sorted(SOURCES))
-def test_a_module_imports_this_project_with_its_prefix(module: str) -> None:
-    """A module imports this project's packages as skylarkmq.*: `broker` may be a package of the user."""
-    assert imports_without_prefix(SOURCES[module]) == []
+def test_modules_import_this_project_with_its_prefix() -> None:
+    """Modules import this project's packages as skylarkmq.*: `broker` may be a package of the user."""
+    assert [f"{module}: {name}" for module, source in SOURCES.items() for name in imports_without_prefix(source)] == []
 
 
 def test_tests_and_tools_import_this_project_with_its_prefix() -> None:
@@ -214,16 +227,15 @@ def test_tests_and_tools_import_this_project_with_its_prefix() -> None:
     assert [f"{path}: {name}" for path in OTHER_FILES for name in imports_without_prefix(path.read_text())] == []
 
 
-@pytest.mark.parametrize("module", sorted(SOURCES))
-def test_no_function_contains_an_import(module: str) -> None:
+def test_no_function_contains_an_import() -> None:
     """Imports are at the top of the module, where a cycle is visible."""
-    assert nested_imports(module, SOURCES[module]) == []
+    assert [line for module, source in SOURCES.items() for line in nested_imports(module, source)] == []
 
 
-@pytest.mark.parametrize("module", sorted(name for name in SOURCES if is_under(name, PURE)))
-def test_the_protocol_package_is_pure(module: str) -> None:
+def test_the_protocol_package_is_pure() -> None:
     """protocol converts between bytes and values; it uses no event loop, socket, clock, file or randomness."""
-    assert impurities(module, SOURCES[module]) == []
+    pure = {module: source for module, source in SOURCES.items() if is_under(module, PURE)}
+    assert [line for module, source in pure.items() for line in impurities(module, source)] == []
 
 
 def test_there_is_no_import_cycle() -> None:
