@@ -64,8 +64,9 @@ class Verdict(Enum):
 
     LEAVE = auto()  # its end is in progress
     STOP = auto()
-    KEEP = auto()
+    KEEP = auto()  # immune, by its own property
     CHECK = auto()
+    POSTPONE = auto()  # a check is due, but no producer of the group reads its connection
     DISCARD = auto()
     DROP = auto()
 
@@ -128,7 +129,7 @@ class CheckRound:
                 continue
             producer = self._next_producer(half.group) if verdict is Verdict.CHECK else None
             if verdict is Verdict.CHECK and producer is None and self._connected(half.group):
-                verdict = Verdict.KEEP
+                verdict = Verdict.POSTPONE
             append = self._put(half, verdict, now_ms)
             if append.status is not PutStatus.PENDING:
                 end, continues = offset, False
@@ -170,7 +171,8 @@ class CheckRound:
         elif verdict is Verdict.DISCARD:
             append = discard_of(half)
         else:
-            append = copy_of(half, half.root, half.checks + (verdict is Verdict.CHECK))
+            checks = half.checks + (verdict is Verdict.CHECK)
+            append = copy_of(half, half.root, checks, is_immune=verdict is Verdict.KEEP)
         self._store.put(append)
         if append.status in _UNSTORABLE and append.topic == _HALF:
             append = discard_of(half)
@@ -190,7 +192,7 @@ class CheckRound:
             log.warning("half message no longer checked topic=%s key=%s %s", half.topic, half.unique_key, state.name)
             return
         transactions.halves.renewed(half.root, append.queue_offset)
-        if verdict is Verdict.KEEP:
+        if verdict in {Verdict.KEEP, Verdict.POSTPONE}:
             totals.kept += 1
         elif producer is None:
             totals.without_producer += 1

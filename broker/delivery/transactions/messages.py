@@ -2,11 +2,12 @@
 
     half      in RMQ_SYS_TRANS_HALF_TOPIC, with REAL_TOPIC and REAL_QID; its transaction bits are 0, so it has a queue
               unit
-    copy      the same message at a new offset: TRAN_PREPARED_QUEUE_OFFSET is the offset of its half message, and
-              TRANSACTION_CHECK_TIMES the number of checks so far
+    copy      the same message at a new offset, with the number of checks so far (TRANSACTION_CHECK_TIMES) and the
+              offset of its half message: in TRAN_PREPARED_QUEUE_OFFSET, as in RocketMQ, if the copy was stored during
+              the message's own immunity time or is a copy of such a copy, else in TRAN_PREPARED_HALF_OFFSET (ours)
     final     the message that consumers get after a commit: transaction bits 8, properties of the half message or copy
-              byte for byte, without TRAN_PREPARED_QUEUE_OFFSET. Checks and discarded messages omit it too: RocketMQ
-              does not deliver it
+              byte for byte, without TRAN_PREPARED_HALF_OFFSET. Checks and discarded messages omit it too. They have
+              TRAN_PREPARED_QUEUE_OFFSET only where RocketMQ delivers it: after the immunity time of a message
     op        in RMQ_SYS_TRANS_OP_HALF_TOPIC: the half message with that queue offset is decided. Ours contain one
               offset, in decimal; those of RocketMQ 5.3 contain several, each followed by a comma
     discard   in TRANS_CHECK_MAX_TIME_TOPIC: a half message that is no longer checked
@@ -42,22 +43,25 @@ OP_TAGS_CODE: Final = tags_code("d")
 
 _OFFSETS: Final = re.compile(r"[0-9]{1,19}(?:,[0-9]{1,19})*,?", re.ASCII)
 _OP_TAG: Final = "d"
-_SET_BY_BROKER: Final = (PropertyName.TRANSACTION_QUEUE_OFFSET, PropertyName.TRANSACTION_CHECK_TIMES)
+_SET_BY_BROKER: Final = (
+    PropertyName.TRANSACTION_QUEUE_OFFSET,
+    PropertyName.TRANSACTION_HALF_OFFSET,
+    PropertyName.TRANSACTION_CHECK_TIMES,
+)
 _MOST_SECONDS: Final = INT64_MAX // 1_000
 _TRANSACTION_ID: Final = PropertyName.TRANSACTION_ID.encode()
-_ROOT_ENTRY: Final = PropertyName.TRANSACTION_QUEUE_OFFSET.encode() + b"\x01"
 _NO_TRANSACTION: Final = ~int(SysFlag.TRANSACTION_MASK)
 
 
 class HalfMessage(msgspec.Struct, frozen=True):
-    """A half message, or a copy of one, as stored in the log."""
+    """A half message, or a copy of one, as stored in the log. `properties` are those that clients may get."""
 
     record: Record
     properties: dict[str, str]
     topic: str  # the real topic
     queue_id: int
     root: int  # the queue offset of the half message that the producer sent
-    delivered_properties: bytes  # those of the record without TRAN_PREPARED_QUEUE_OFFSET, which no client gets
+    delivered_properties: bytes  # `properties`, as bytes of the record
 
     @property
     def checks(self) -> int:
@@ -94,7 +98,7 @@ def half_of(data: bytes | None) -> HalfMessage | None:
 def half_in(record: Record | None) -> HalfMessage | None:
     """Return the half message of a record; None if it is not one, or clients may not write to its topic.
 
-    A copy is stored after its root: a TRAN_PREPARED_QUEUE_OFFSET with a later offset is ignored.
+    A copy is stored after its root: an offset of the half message that is later is ignored.
     """
     if record is None:
         return None
@@ -107,10 +111,14 @@ def half_in(record: Record | None) -> HalfMessage | None:
     except InvalidDestination:
         return None
     own = record.queue_offset
-    text = properties.pop(PropertyName.TRANSACTION_QUEUE_OFFSET, None)
-    if text is not None:
-        delivered = _without_root(delivered)
-    root = decimal(text, 0, own)
+    kept_root = decimal(properties.get(PropertyName.TRANSACTION_QUEUE_OFFSET), 0, own)
+    root = decimal(properties.get(PropertyName.TRANSACTION_HALF_OFFSET), 0, own) if kept_root is None else kept_root
+    hidden = [PropertyName.TRANSACTION_HALF_OFFSET]
+    if kept_root is None or PropertyName.TRANSACTION_IMMUNITY_S not in properties:
+        hidden.append(PropertyName.TRANSACTION_QUEUE_OFFSET)
+    for name in hidden:
+        if properties.pop(name, None) is not None:
+            delivered = _without(name, delivered)
     return HalfMessage(record, properties, topic, queue_id, own if root is None else root, delivered)
 
 
@@ -153,12 +161,19 @@ def final_of(half: HalfMessage) -> Append:
     )
 
 
-def copy_of(half: HalfMessage, root: int | None, checks: int) -> Append:
-    """Return a copy of a half message with this number of checks; `root` None: a transaction of its own."""
+def copy_of(half: HalfMessage, root: int | None, checks: int, *, is_immune: bool = False) -> Append:
+    """Return a copy of a half message with this number of checks; `root` None: a transaction of its own.
+
+    `is_immune`: the copy is stored during the immunity time that the message sets itself.
+    """
     properties = dict(half.properties)
     properties[PropertyName.TRANSACTION_CHECK_TIMES] = str(checks)
-    if root is not None:
+    if root is None:
+        properties.pop(PropertyName.TRANSACTION_QUEUE_OFFSET, None)
+    elif is_immune:
         properties[PropertyName.TRANSACTION_QUEUE_OFFSET] = str(root)
+    elif PropertyName.TRANSACTION_QUEUE_OFFSET not in properties:
+        properties[PropertyName.TRANSACTION_HALF_OFFSET] = str(root)
     encoded = encode_properties(properties).encode("utf-8", "replace")
     return _again(half, SystemTopic.TRANSACTION_HALF, encoded)
 
@@ -231,7 +246,7 @@ def check_request_of(half: HalfMessage, copy: Append, store_host: bytes, broker_
     body = encode(
         topic=half.topic,
         body=copy.body,
-        properties=_without_root(copy.properties),
+        properties=_without(PropertyName.TRANSACTION_HALF_OFFSET, copy.properties),
         queue_id=half.queue_id,
         queue_offset=copy.queue_offset,
         physical_offset=copy.physical_offset,
@@ -246,7 +261,7 @@ def check_request_of(half: HalfMessage, copy: Append, store_host: bytes, broker_
     return RemotingCommand.request(RequestCode.CHECK_TRANSACTION_STATE, header, body, oneway=True)
 
 
-def _without_root(properties: bytes) -> bytes:
-    """Return a property string without TRAN_PREPARED_QUEUE_OFFSET; its other bytes stay as they are."""
-    entries = properties.split(b"\x02")
-    return b"\x02".join(entry for entry in entries if not entry.startswith(_ROOT_ENTRY))
+def _without(name: str, properties: bytes) -> bytes:
+    """Return a property string without one property; its other bytes stay as they are."""
+    begin = name.encode() + b"\x01"
+    return b"\x02".join(entry for entry in properties.split(b"\x02") if not entry.startswith(begin))

@@ -67,9 +67,9 @@ async def test_a_check_request_refers_to_the_copy(parts: Transacted) -> None:
     assert (body.queue_offset, body.physical_offset) == (1, copy.physical_offset)
     assert (body.flag, body.reconsume_times, copy.flag, copy.reconsume_times) == (7, 2, 7, 2)
     properties = decode_properties(copy.properties.decode())
-    shown = {name: value for name, value in properties.items() if name != "TRAN_PREPARED_QUEUE_OFFSET"}
+    shown = {name: value for name, value in properties.items() if name != "TRAN_PREPARED_HALF_OFFSET"}
     assert decode_properties(body.properties.decode()) == shown
-    assert (properties["TRANSACTION_CHECK_TIMES"], properties["TRAN_PREPARED_QUEUE_OFFSET"]) == ("1", "0")
+    assert (properties["TRANSACTION_CHECK_TIMES"], properties["TRAN_PREPARED_HALF_OFFSET"]) == ("1", "0")
     assert parts.open_offsets() == [1]
 
 
@@ -91,7 +91,7 @@ async def test_an_end_may_refer_to_the_half_message_or_its_copy(parts: Transacte
         assert parts.end(half, decision, **named).code == ResponseCode.SUCCESS
     assert len(parts.it.bodies()) == (decision == 8)
     for delivered in records_of(parts.it.store.get("T", 0, 0, 9)):
-        assert b"TRAN_PREPARED_QUEUE_OFFSET" not in delivered.properties
+        assert b"TRAN_PREPARED" not in delivered.properties
     assert parts.it.bodies(OP) == [b"1", b"0"]
     assert parts.open_offsets() == []
     assert parts.transactions.statistics().open == {}
@@ -119,6 +119,28 @@ async def test_a_half_message_may_have_its_own_immunity(parts: Transacted) -> No
     assert parts.totals.kept == 1
     copies = [decode_properties(it.properties.decode()) for it in records_of(parts.it.store.get(HALF, 0, 2, 9))]
     assert [(it["UNIQ_KEY"], it["TRANSACTION_CHECK_TIMES"]) for it in copies[:2]] == [("Uimmune", "0"), ("Uusual", "1")]
+
+
+async def test_a_half_message_kept_for_its_immunity_is_delivered_with_its_first_offset(parts: Transacted) -> None:
+    """As by RocketMQ 5.3.3: TRAN_PREPARED_QUEUE_OFFSET is in the check and in the committed message."""
+    parts.send(b"other")
+    half = parts.send(b"immune", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
+    producer = parts.producer()
+    for _ in range(3):
+        parts.it.clock.now_ms += 30_000
+        parts.check_round()
+    check = next(it for it in reversed(received_checks(producer)) if it.ext_fields()["msgId"] == "Uimmune")
+    assert decode_properties(record(check).properties.decode())["TRAN_PREPARED_QUEUE_OFFSET"] == "1"
+    header = check.header(CheckTransactionHeader)
+    ended = parts.end(
+        half,
+        tran_state_table_offset=header.tran_state_table_offset,
+        commit_log_offset=header.commit_log_offset,
+        from_transaction_check="true",
+    )
+    assert ended.code == ResponseCode.SUCCESS
+    (delivered,) = records_of(parts.it.store.get("T", 0, 0, 9))
+    assert decode_properties(delivered.properties.decode())["TRAN_PREPARED_QUEUE_OFFSET"] == "1"
 
 
 async def test_a_kept_half_message_is_ended_by_its_first_offset(parts: Transacted) -> None:

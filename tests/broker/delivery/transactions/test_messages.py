@@ -74,28 +74,50 @@ def test_final_message_and_copy(born_host: bytes) -> None:
         assert made.born_host == born_host
     assert (final.topic, final.queue_id, final.sys_flag & 0xC, final.prepared_transaction_offset) == ("T", 3, 8, 77)
     assert (copy.topic, copy.queue_id, copy.sys_flag & 0xC, copy.prepared_transaction_offset) == (HALF, 0, 0, 0)
-    added = {"TRANSACTION_CHECK_TIMES": "1", "TRAN_PREPARED_QUEUE_OFFSET": "5"}
+    added = {"TRANSACTION_CHECK_TIMES": "1", "TRAN_PREPARED_HALF_OFFSET": "5"}
     assert decode_properties(copy.properties.decode()) == PROPERTIES | added
     assert decode_properties(copy_of(half, None, 0).properties.decode()) == PROPERTIES | {
         "TRANSACTION_CHECK_TIMES": "0"
     }
 
 
+@pytest.mark.parametrize("name", ["TRAN_PREPARED_QUEUE_OFFSET", "TRAN_PREPARED_HALF_OFFSET"])
 @pytest.mark.parametrize("root", ["2", "6", "x"])
-def test_clients_do_not_get_the_offset_of_the_half_message(root: str) -> None:
+def test_clients_do_not_get_the_offset_of_the_half_message(root: str, name: str) -> None:
     """Neither in the committed or discarded message nor in a check; the other properties stay byte for byte."""
-    added = {"TRANSACTION_CHECK_TIMES": "1", "TRAN_PREPARED_QUEUE_OFFSET": root, "last": "TRAN_PREPARED_QUEUE_OFFSET"}
+    added = {"TRANSACTION_CHECK_TIMES": "1", name: root, "last": "TRAN_PREPARED_QUEUE_OFFSET"}
     half = half_of(record(PROPERTIES | added))
     assert half is not None
     expected = encode_properties(PROPERTIES | {"TRANSACTION_CHECK_TIMES": "1", "last": added["last"]}).encode()
     assert final_of(half).properties == discard_of(half).properties == expected
-    assert "TRAN_PREPARED_QUEUE_OFFSET" not in half.properties  # delayed messages are made from these
+    assert name not in half.properties  # delayed messages are made from these
     copy = copy_of(half, half.root, 2)
     question = parse(memoryview(check_request_of(half, copy, HOST, "b").body))
     assert isinstance(question, Record)
-    assert b"\x02TRAN_PREPARED_QUEUE_OFFSET" not in question.properties
+    assert b"\x02TRAN_PREPARED" not in question.properties
     assert b"TRANSACTION_CHECK_TIMES\x012\x02" in question.properties
-    assert b"TRAN_PREPARED_QUEUE_OFFSET\x01" in copy.properties
+    assert b"TRAN_PREPARED_HALF_OFFSET\x01" in copy.properties
+
+
+def test_clients_get_the_offset_after_the_immunity_time_as_from_rocketmq() -> None:
+    """A copy made during the immunity time has TRAN_PREPARED_QUEUE_OFFSET; later copies, checks and final messages
+    keep it. A transaction of its own has none."""
+    immune = PROPERTIES | {"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"}
+    half = half_of(record(immune))
+    assert half is not None
+    kept = decode_properties(copy_of(half, 3, 0, is_immune=True).properties.decode())
+    assert kept == immune | {"TRANSACTION_CHECK_TIMES": "0", "TRAN_PREPARED_QUEUE_OFFSET": "3"}
+    again = half_of(record(kept))
+    assert again is not None
+    assert again.root == 3
+    for made in (final_of(again), discard_of(again)):
+        assert decode_properties(made.properties.decode()) == kept
+    copy = copy_of(again, again.root, 1)
+    assert decode_properties(copy.properties.decode()) == kept | {"TRANSACTION_CHECK_TIMES": "1"}
+    question = parse(memoryview(check_request_of(again, copy, HOST, "b").body))
+    assert isinstance(question, Record)
+    assert question.properties == copy.properties
+    assert decode_properties(copy_of(again, None, 0).properties.decode()) == immune | {"TRANSACTION_CHECK_TIMES": "0"}
 
 
 @pytest.mark.parametrize(
@@ -127,11 +149,13 @@ def test_a_root_after_its_copy_is_ignored(root: str) -> None:
 def test_a_sender_cannot_set_the_root() -> None:
     """Nor the number of checks: both would end transactions of others, or its own too early."""
     append = message(b"x", "T")
-    make_half(append, PROPERTIES | {"TRAN_PREPARED_QUEUE_OFFSET": "2", "TRANSACTION_CHECK_TIMES": "15"})
+    roots = {"TRAN_PREPARED_QUEUE_OFFSET": "2", "TRAN_PREPARED_HALF_OFFSET": "2"}
+    make_half(append, PROPERTIES | roots | {"TRANSACTION_CHECK_TIMES": "15"})
     stored = decode_properties(append.properties.decode())
-    assert not {"TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"} & set(stored)
+    assert not {"TRANSACTION_CHECK_TIMES", *roots} & set(stored)
     completion = PropertyCompletion("C", lambda: "K")
-    for forged in ("TRAN_PREPARED_QUEUE_OFFSET\x012\x02", "TRANSACTION_CHECK_TIMES\x0115\x02"):
+    for name in ("TRAN_PREPARED_QUEUE_OFFSET", "TRAN_PREPARED_HALF_OFFSET", "TRANSACTION_CHECK_TIMES"):
+        forged = f"{name}\x012\x02"
         plain = "UNIQ_KEY\x01K1\x02TRAN_MSG\x01true\x02"
         assert completion.deferred(plain) is not None
         assert completion.deferred(plain + forged) is None  # so all its properties are decoded
