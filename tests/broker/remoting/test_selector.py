@@ -118,7 +118,7 @@ async def test_an_idle_connection_is_closed(server: EchoServer, peer: RawPeer) -
 
 async def test_sent_bytes_count_as_activity(server: EchoServer, peer: RawPeer) -> None:
     """A peer that only receives is not idle while it gets responses."""
-    peer.call(DEFER)
+    peer.send_request(DEFER)
     await until(lambda: server.deferred)
     server.connection.active_s = 0.0
     ((connection, command),) = server.deferred
