@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from functools import cache
 from typing import Any, Final, TypeVar
 
-from skylarkmq.clients.errors import ClientClosed
+from skylarkmq.clients.errors import ClientClosed, InvalidArgument
 
 LOOP_CHECK_S: Final = 1.0
 """How often a waiting call checks that the loop still runs."""
@@ -24,6 +24,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self.cleanups: set[asyncio.Task[None]] = set()
         self.thread = threading.Thread(target=self.loop.run_forever, name="skylark-clients", daemon=True)
         self.thread.start()
 
@@ -46,8 +47,11 @@ def background_loop() -> asyncio.AbstractEventLoop:
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return the coroutine's result, from any thread but the loop's own. ClientClosed if the loop has ended."""
+    """Return the coroutine's result. ClientClosed if the loop has ended, InvalidArgument on the loop's own thread."""
     runner = _loop_thread()
+    if runner.thread is threading.current_thread():
+        coroutine.close()
+        raise InvalidArgument("this function runs on the loop of skylarkmq.blocking, which a blocking call would stop")
     future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, runner.loop)
     try:
         while True:
@@ -61,3 +65,16 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     except BaseException:
         future.cancel()  # what interrupted the caller ends the call too
         raise
+
+
+def clean_up(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end, from any thread. Do not wait for it on the loop's own thread: the garbage collector
+    may finish an abandoned iterator there.
+    """
+    runner = _loop_thread()
+    if runner.thread is not threading.current_thread():
+        run(coroutine)
+        return
+    task = runner.loop.create_task(coroutine)
+    runner.cleanups.add(task)
+    task.add_done_callback(runner.cleanups.discard)

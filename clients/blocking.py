@@ -22,7 +22,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from skylarkmq.clients import message_queue_client
 from skylarkmq.clients.admin import admin
-from skylarkmq.clients.background_loop import background_loop, run
+from skylarkmq.clients.arguments import check_callable
+from skylarkmq.clients.background_loop import background_loop, clean_up, run
 from skylarkmq.clients.connection.client import ClientStatistics
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.consuming import consumer, pull_consumer, push_consumer, received_message
@@ -148,6 +149,8 @@ class TransactionProducer(Producer):
         checker: Callable[[MessageExt], TransactionState],
         **options: Unpack[StandaloneProducerOptions],
     ) -> None:
+        check_callable("checker", checker)
+
         async def check(message: MessageExt) -> TransactionState:
             return await asyncio.to_thread(checker, message)
 
@@ -157,6 +160,8 @@ class TransactionProducer(Producer):
         self, message: Message, local: Callable[[str], TransactionState], *, timeout_s: float | None = None
     ) -> TransactionResult:
         """Send in a transaction, as `clients.TransactionProducer.send_in_transaction`; `local` is a plain function."""
+
+        check_callable("local", local)
 
         async def run_local(transaction_id: str) -> TransactionState:
             return await asyncio.to_thread(local, transaction_id)
@@ -347,4 +352,4 @@ def _messages(
         while (message := run(following())) is not None:
             yield message
     finally:
-        run(messages.aclose())
+        clean_up(messages.aclose())

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Self
 
+from skylarkmq.clients.arguments import check_callable
 from skylarkmq.clients.background_loop import run
 from skylarkmq.clients.consuming import received_message
 from skylarkmq.clients.consuming.rebalance_callbacks import QueuesCallback
@@ -58,10 +59,15 @@ def blocking_message(original: received_message.ReceivedMessage) -> ReceivedMess
 
 
 def callbacks_in_threads(options: ConsumerOptions) -> None:
-    """Run the rebalance callbacks of the options in threads, if they are plain functions: there they may block."""
+    """Run the rebalance callbacks of the options in threads, if they are plain functions: there they may block.
+
+    Raises InvalidArgument if one of them is no function.
+    """
     if (on_assigned := options.get("on_assigned")) is not None:
+        check_callable("on_assigned", on_assigned)
         options["on_assigned"] = _in_thread(on_assigned)
     if (on_revoked := options.get("on_revoked")) is not None:
+        check_callable("on_revoked", on_revoked)
         options["on_revoked"] = _in_thread(on_revoked)
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from skylarkmq.clients.arguments import check_type
 from skylarkmq.clients.errors import InvalidArgument
+from skylarkmq.protocol.decimals import INT32_MAX
 
 LEVEL_SECONDS: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """The default table, from level 1 on. A broker with another `messageDelayLevel` waits for other times."""
@@ -33,6 +34,8 @@ class Later(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if isinstance(self.delay_level, bool) or not isinstance(self.delay_level, int):
             raise InvalidArgument(f"delay_level={self.delay_level!r} is not a whole number")
+        if not TO_DEAD_LETTERS <= self.delay_level <= INT32_MAX:
+            raise InvalidArgument(f"delay_level must be {TO_DEAD_LETTERS} to {INT32_MAX}, not {self.delay_level}")
         if self.delay is not None and self.delay_level:
             raise InvalidArgument("give either delay or delay_level, not both")
         if self.delay is not None:

@@ -17,6 +17,7 @@ import skylarkmq.clients as asynchronous
 from skylarkmq import (
     BrokerError,
     ClientClosed,
+    ClientError,
     ConsumeFrom,
     ConsumerSettings,
     Message,
@@ -25,6 +26,7 @@ from skylarkmq import (
     blocking,
 )
 from skylarkmq.broker.in_process import InProcessBroker, running
+from skylarkmq.clients.background_loop import background_loop
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +141,43 @@ def test_a_loop_ends_when_another_thread_stops_it(broker: InProcessBroker) -> No
     for thread in threads:
         thread.join(timeout=20)
         assert not thread.is_alive()
+
+
+def test_an_abandoned_loop_may_be_collected_on_the_background_loop(broker: InProcessBroker) -> None:
+    """The garbage collector runs in any thread. Blocking calls work afterwards, and the message is delivered again."""
+    with (
+        blocking.connect(broker.namesrv) as mq,
+        mq.producer("p") as producer,
+        mq.consumer("abandoned", topics="Abandoned", consume_from=ConsumeFrom.FIRST) as consumer,
+    ):
+        producer.send(Message("Abandoned", b"x"))
+        loops = [iter(consumer)]
+        assert next(loops[0]).body == b"x"
+        dropped = threading.Event()
+
+        def drop() -> None:
+            loops.clear()
+            dropped.set()
+
+        background_loop().call_soon_threadsafe(drop)
+        assert dropped.wait(10)
+        assert next(iter(consumer)).body == b"x"
+
+
+def test_a_blocking_call_on_the_background_loop_is_refused(broker: InProcessBroker) -> None:
+    """It would wait for itself forever. Hooks, for example, are called there."""
+    with blocking.Producer("p", namesrv=broker.namesrv) as producer:
+        errors: SimpleQueue[ClientError] = SimpleQueue()
+
+        def call() -> None:
+            try:
+                producer.statistics()
+            except ClientError as error:
+                errors.put(error)
+
+        background_loop().call_soon_threadsafe(call)
+        assert "a blocking call would stop" in str(errors.get(timeout=10))
+        assert producer.statistics().sent == 0
 
 
 def test_concurrency_is_the_number_of_handler_threads(broker: InProcessBroker) -> None:

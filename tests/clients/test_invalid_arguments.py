@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -34,6 +35,7 @@ from skylarkmq import (
     connect,
 )
 from skylarkmq.broker.in_process import InProcessBroker, running
+from skylarkmq.clients.blocking import Blocking
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.options import (
     StandaloneProducerOptions,
@@ -109,7 +111,7 @@ class Call:
 
     def __init__(self, method: Callable[..., Any], text: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         self.text = text
-        self._make = lambda: method(*args, **options)
+        self._make: Callable[[], Any] = partial(method, *args, **options)
 
     async def outcome(self) -> BaseException | None:
         """Return the exception of the call that is no ClientError."""
@@ -198,7 +200,7 @@ async def test_calls_with_bad_arguments_raise_client_errors(kind: str, broker: I
     assert failures == {}
 
 
-BLOCKING: dict[str, Callable[[blocking.MessageQueueClient], blocking.Blocking[Any]]] = {
+BLOCKING: dict[str, Callable[[blocking.MessageQueueClient], Blocking[Any]]] = {
     "producer": lambda mq: mq.producer("p", serializer=str.encode, settings=FAST),
     "transaction_producer": lambda mq: mq.transaction_producer("tp", checker=blocking_checker, settings=FAST),
     "pull_consumer": lambda mq: mq.pull_consumer("blocking-pull"),
@@ -213,8 +215,8 @@ def blocking_checker(_: object) -> TransactionState:
 
 @contextmanager
 def blocking_started(
-    make: Callable[[blocking.MessageQueueClient], blocking.Blocking[Any]], namesrv: str
-) -> Iterator[blocking.Blocking[Any]]:
+    make: Callable[[blocking.MessageQueueClient], Blocking[Any]], namesrv: str
+) -> Iterator[Blocking[Any]]:
     with blocking.connect(namesrv) as mq, mq.producer("p") as producer, make(mq) as participant:
         producer.send(Message("T", b"x"))
         yield participant
@@ -315,6 +317,21 @@ def test_constructors_with_bad_arguments_raise_client_errors(make: Callable[...,
                 pass
             except Exception as error:
                 raise AssertionError(f"{name}={bad!r}") from error
+
+
+@pytest.mark.parametrize("make", [blocking.PullConsumer, blocking.PushConsumer])
+@pytest.mark.parametrize("name", ["on_assigned", "on_revoked"])
+def test_callbacks_of_blocking_consumers_must_be_functions(make: Callable[..., Any], name: str) -> None:
+    """The consumer would otherwise fail at its first rebalance, in the log only."""
+    with pytest.raises(InvalidArgument, match=f"{name} must be a function"):
+        make("g", namesrv="h:1", **{name: "text"})
+
+
+@pytest.mark.parametrize("level", [-2, 2**31])
+def test_a_delay_level_fits_into_its_header(level: int) -> None:
+    """Such a level was sent, and every redelivery failed at the broker."""
+    with pytest.raises(InvalidArgument, match=f"delay_level must be -1 to 2147483647, not {level}"):
+        skylarkmq.Later(level)
 
 
 @pytest.mark.parametrize("make", [connect, blocking.connect])
