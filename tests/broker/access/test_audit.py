@@ -110,7 +110,7 @@ async def test_a_refusal_is_recorded_with_the_account_that_it_claims() -> None:
     """No request is refused without an entry; there is none with another result."""
     audited = Audited()
     command = request(RequestCode.GET_MAX_OFFSET, topic="Forbidden", AccessKey="mallory", Signature="s3cret")
-    assert audited.peer.ask(command).code == ResponseCode.NO_PERMISSION
+    assert audited.peer.call(command).code == ResponseCode.NO_PERMISSION
     [entry] = await audited.entries()
     assert entry == COMMON | {
         "event": "refused",
@@ -130,7 +130,7 @@ async def test_other_requests_are_recorded_only_as_a_sample() -> None:
     for one_in, count in ((0, 0), (3, 3), (1, 10)):
         audited = Audited(one_in)
         for _ in range(10):
-            audited.peer.ask(request(RequestCode.SEND_MESSAGE_V2, a="G", b="T"))
+            audited.peer.call(request(RequestCode.SEND_MESSAGE_V2, a="G", b="T"))
         entries = await audited.entries()
         expected = COMMON | {"event": "request", "code": 310, "request": "SEND_MESSAGE_V2", "group": "G", "topic": "T"}
         assert entries == [expected] * count
@@ -140,9 +140,9 @@ async def test_bodies_contribute_names_and_no_values() -> None:
     """A group's name, and the keys of changed settings."""
     audited = Audited()
     group = SubscriptionGroupConfig(group_name="G").encode()
-    audited.peer.ask(request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group))
-    audited.peer.ask(request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b"{"))
-    audited.peer.ask(request(RequestCode.UPDATE_BROKER_CONFIG, b"a=1\nsecret=\\\n  hidden=1\n{}\nb: 2"))
+    audited.peer.call(request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group))
+    audited.peer.call(request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b"{"))
+    audited.peer.call(request(RequestCode.UPDATE_BROKER_CONFIG, b"a=1\nsecret=\\\n  hidden=1\n{}\nb: 2"))
     entries = await audited.entries()
     assert [entry.get("group") for entry in entries] == ["G", None, None]
     assert entries[2]["settings"] == "a,secret,b"
@@ -160,7 +160,7 @@ def test_setting_keys_are_keys_only(text: str, keys: list[str]) -> None:
 async def test_long_names_are_cut() -> None:
     """An entry has a bounded size."""
     audited = Audited(1)
-    audited.peer.ask(request(RequestCode.GET_MAX_OFFSET, topic="x" * 10_000))
+    audited.peer.call(request(RequestCode.GET_MAX_OFFSET, topic="x" * 10_000))
     [entry] = await audited.entries()
     assert entry["topic"] == "x" * NAME_CHARACTERS
 

@@ -76,7 +76,7 @@ async def test_an_address_may_park_its_number_of_pulls(tmp_path: Path) -> None:
         peer.send(pull(suspend_ms=10_000))
         parts.arrivals.limit(counted)
         other.send(pull(suspend_ms=10_000, queue_id=1))
-        refused = peer.ask(pull(suspend_ms=10_000, queue_id=2))
+        refused = peer.call(pull(suspend_ms=10_000, queue_id=2))
         assert refused.code == ResponseCode.SYSTEM_BUSY
         assert refused.remark == OVERLOAD + "quotaClientParkedPulls=2 of client 127.0.0.9"
         assert parts.arrivals.statistics().parked == 2

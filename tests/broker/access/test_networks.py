@@ -41,7 +41,7 @@ def response_to(
     dispatcher = Dispatcher()
     dispatcher.guard = Gate(Fixed(caller), [AdminNetworks(networks)])
     dispatcher.register([code], lambda _connection, _command: RemotingCommand.response(), Pool("admin", 10))
-    response = Peer(dispatcher, address=(host, 4321)).ask(RemotingCommand.request(code))
+    response = Peer(dispatcher, address=(host, 4321)).call(RemotingCommand.request(code))
     return response.code, response.remark
 
 

@@ -39,12 +39,12 @@ class Served:
     async def _saved(self, file: str) -> None:
         self.saved.append(file)
 
-    async def ask(self, by: str | None, code: int, body: Any = None, **ext: str) -> tuple[int, str | None, Any]:
+    async def call(self, by: str | None, code: int, body: Any = None, **ext: str) -> tuple[int, str | None, Any]:
         """Return code, remark and decoded body of a response to a user's request."""
         data = b"" if body is None else json.dumps(body).encode()
         command = RemotingCommand.request(code, body=data)
         command.ext = dict(ext) if by is None else signed(by, "pw", ext, data)
-        response = await self._peer.ask_and_wait(command)
+        response = await self._peer.call_and_wait(command)
         content = bytes(response.body)
         return response.code, response.remark, json.loads(content) if content else None
 
@@ -61,13 +61,13 @@ def acl(*resources: str, **members: Any) -> dict[str, Any]:
 
 async def test_a_user_is_created_changed_and_deleted(served: Served) -> None:
     """Each change is on disk before its response; a deletion removes the policies first."""
-    assert await served.ask("root", 3001, {"password": "p"}, username="bob") == (0, DONE, None)
+    assert await served.call("root", 3001, {"password": "p"}, username="bob") == (0, DONE, None)
     assert served.users.find("bob") == User("bob", "p")
     body = {"username": "other", "password": "q", "userType": "Super", "userStatus": "disable"}
-    assert await served.ask("root", 3002, body, username="bob") == (0, DONE, None)
+    assert await served.call("root", 3002, body, username="bob") == (0, DONE, None)
     assert served.users.find("bob") == User("bob", "q", UserType.SUPER, UserStatus.DISABLE)
     assert served.saved == ["users.json", "users.json"]
-    assert await served.ask("root", 3003, username="bob") == (0, DONE, None)
+    assert await served.call("root", 3003, username="bob") == (0, DONE, None)
     assert served.users.find("bob") is None
     assert served.saved[2:] == ["acls.json", "users.json"]
 
@@ -76,15 +76,15 @@ async def test_a_user_is_returned_with_its_password_to_super_users_only(served: 
     """RocketMQ returns passwords to every permitted user."""
     alice = {"password": "pw", "userStatus": "enable", "userType": "Normal", "username": "alice"}
     root = {"password": "pw", "userStatus": "enable", "userType": "Super", "username": "root"}
-    assert await served.ask("root", 3004, username="alice") == (0, DONE, alice)
-    assert await served.ask("root", 3005) == (0, DONE, [alice, root])
+    assert await served.call("root", 3004, username="alice") == (0, DONE, alice)
+    assert await served.call("root", 3005) == (0, DONE, [alice, root])
     for one in (alice, root):
         del one["password"]
-    assert await served.ask("alice", 3004, username="root") == (0, DONE, root)
-    assert await served.ask("alice", 3005, filter="l") == (0, DONE, [alice])
-    assert await served.ask(None, 3004, username="root") == (0, DONE, root)
-    assert await served.ask("alice", 3004, username="x") == (0, DONE, None)
-    assert await served.ask("alice", 3005, filter="x") == (0, DONE, None)
+    assert await served.call("alice", 3004, username="root") == (0, DONE, root)
+    assert await served.call("alice", 3005, filter="l") == (0, DONE, [alice])
+    assert await served.call(None, 3004, username="root") == (0, DONE, root)
+    assert await served.call("alice", 3004, username="x") == (0, DONE, None)
+    assert await served.call("alice", 3005, filter="x") == (0, DONE, None)
 
 
 @pytest.mark.parametrize(
@@ -111,45 +111,45 @@ async def test_refused_requests_about_users(
 ) -> None:
     """Nothing is changed."""
     before = served.users.encode()
-    assert (await served.ask(by, code, body, username=username))[:2] == expected
+    assert (await served.call(by, code, body, username=username))[:2] == expected
     assert served.users.encode() == before
     assert served.saved == []
 
 
 async def test_users_without_the_rank_may_manage_normal_users(served: Served) -> None:
     """Their policies permit it, or authorization is off; deleting an unknown user succeeds."""
-    assert (await served.ask("alice", 3001, {"password": "p"}, username="bob"))[0] == 0
-    assert (await served.ask("alice", 3002, {"userStatus": "disable"}, username="bob"))[0] == 0
-    assert (await served.ask("alice", 3003, username="bob"))[0] == 0
-    assert await served.ask("alice", 3003, username="bob") == (0, DONE, None)
+    assert (await served.call("alice", 3001, {"password": "p"}, username="bob"))[0] == 0
+    assert (await served.call("alice", 3002, {"userStatus": "disable"}, username="bob"))[0] == 0
+    assert (await served.call("alice", 3003, username="bob"))[0] == 0
+    assert await served.call("alice", 3003, username="bob") == (0, DONE, None)
 
 
 async def test_policies_are_created_read_and_deleted(served: Served) -> None:
     """Each change is on disk before its response."""
-    assert await served.ask("root", 3009, subject="User:alice") == (0, DONE, None)
-    assert await served.ask("root", 3006, acl("Topic:T", "Group:G*"), subject="User:alice") == (0, DONE, None)
+    assert await served.call("root", 3009, subject="User:alice") == (0, DONE, None)
+    assert await served.call("root", 3006, acl("Topic:T", "Group:G*"), subject="User:alice") == (0, DONE, None)
     update = acl("Topic:T", actions=["Sub", "Pub"], decision="deny", sourceIps=["10.0.0.0/8"])
-    assert await served.ask("root", 3007, update, subject="User:alice") == (0, DONE, None)
+    assert await served.call("root", 3007, update, subject="User:alice") == (0, DONE, None)
     entries = [
         {"actions": ["Sub", "Pub"], "decision": "Deny", "resource": "Topic:T", "sourceIps": ["10.0.0.0/8"]},
         {"actions": ["Pub"], "decision": "Allow", "resource": "Group:G*"},
     ]
     expected = {"policies": [{"entries": entries, "policyType": "Custom"}], "subject": "User:alice"}
-    assert await served.ask("root", 3009, subject="User:alice") == (0, DONE, expected)
-    assert await served.ask("root", 3010) == (0, DONE, [expected])
+    assert await served.call("root", 3009, subject="User:alice") == (0, DONE, expected)
+    assert await served.call("root", 3010) == (0, DONE, [expected])
     expected["policies"] = [{"entries": entries[1:], "policyType": "Custom"}]
-    assert await served.ask("root", 3010, subjectFilter="ali", resourceFilter="G*") == (0, DONE, [expected])
-    assert await served.ask("root", 3008, subject="User:alice", resource="Topic:T") == (0, DONE, None)
-    assert await served.ask("root", 3009, subject="User:alice") == (0, DONE, expected)
-    assert await served.ask("root", 3008, subject="User:alice") == (0, DONE, None)
-    assert await served.ask("root", 3010) == (0, DONE, None)
+    assert await served.call("root", 3010, subjectFilter="ali", resourceFilter="G*") == (0, DONE, [expected])
+    assert await served.call("root", 3008, subject="User:alice", resource="Topic:T") == (0, DONE, None)
+    assert await served.call("root", 3009, subject="User:alice") == (0, DONE, expected)
+    assert await served.call("root", 3008, subject="User:alice") == (0, DONE, None)
+    assert await served.call("root", 3010) == (0, DONE, None)
     assert served.saved == ["acls.json"] * 4
 
 
 async def test_the_subject_of_the_body_comes_before_that_of_the_header(served: Served) -> None:
     """As in RocketMQ, which reads the header only for a body without one."""
     body = acl("Topic:T") | {"subject": "user:alice"}
-    assert (await served.ask("root", 3006, body, subject="User:root"))[0] == 0
+    assert (await served.call("root", 3006, body, subject="User:root"))[0] == 0
     assert [info.subject for info in served.acls.matching("", "")] == ["User:alice"]
 
 
@@ -173,7 +173,7 @@ async def test_codes_and_remarks_about_policies(
     served: Served, code: int, body: Any, subject: str, expected: tuple[int, str]
 ) -> None:
     """RocketMQ's, also where its broker fails."""
-    assert (await served.ask("root", code, body, subject=subject))[:2] == expected
+    assert (await served.call("root", code, body, subject=subject))[:2] == expected
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ async def test_policies_without_a_body(served: Served, code: int, place: str, bo
     """RocketMQ's exception, with the place in its source."""
     start = "org.apache.rocketmq.auth.authorization.exception.AuthorizationException: The body of acl is null, "
     remark = f"{start}org.apache.rocketmq.broker.processor.AdminBrokerProcessor.{place}"
-    assert await served.ask("root", code, body, subject="User:alice") == (1, remark, None)
+    assert await served.call("root", code, body, subject="User:alice") == (1, remark, None)
 
 
 async def test_a_broker_without_users_refuses_all_of_them() -> None:
@@ -195,5 +195,5 @@ async def test_a_broker_without_users_refuses_all_of_them() -> None:
     dispatcher = Dispatcher()
     for code, handler in handlers.items():
         dispatcher.register([code], handler, Pool("admin", 10))
-    response = Peer(dispatcher).ask(RemotingCommand.request(3004))
+    response = Peer(dispatcher).call(RemotingCommand.request(3004))
     assert (response.code, response.remark) == (1, FAILED)

@@ -612,22 +612,22 @@ async def test_a_topic_that_stores_its_limit_refuses_sends(sends: Sends) -> None
         return counted[0]
 
     for _ in range(3):
-        assert sends.ask(queue_id=1).code == 0
+        assert sends.call(queue_id=1).code == 0
     assert sends.store.stored_bytes("T") is None
     size = stored()
     limit(size + 1)
-    assert sends.ask(queue_id=2).code == 0
-    refused = sends.ask(queue_id=2)
+    assert sends.call(queue_id=2).code == 0
+    refused = sends.call(queue_id=2)
     total = size // 3 * 4
     assert (refused.code, refused.remark) == (
         14,
         f"service not available now, topic[T] stores {total} bytes, retention.bytes={size + 1}",
     )
-    assert sends.ask(topic="Other").code == 0
+    assert sends.call(topic="Other").code == 0
     assert sends.store.stored_bytes("T") == total
     limit(total)
-    assert sends.ask().code == 14
+    assert sends.call().code == 14
     limit(total + 1)
-    assert sends.ask().code == 0
+    assert sends.call().code == 0
     sends.topics.update(TopicConfig("T", 4, 4))
-    assert sends.ask().code == 0
+    assert sends.call().code == 0
