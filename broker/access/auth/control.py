@@ -8,6 +8,8 @@ Source: docs/formats.md, "Users and policies".
 
 from typing import Final
 
+import msgspec
+
 from skylarkmq.broker.access.auth.authentication import Authenticator
 from skylarkmq.broker.access.auth.authorization import Authorizer
 from skylarkmq.broker.access.auth.policies import Acls
@@ -25,6 +27,14 @@ from skylarkmq.protocol.errors import RequestError
 NOT_AUTHORIZED: Final = "Authorization failed. Please verify your access rights and try again."
 
 
+class AuthStatistics(msgspec.Struct, frozen=True):
+    """`refused`: requests by the step that refused them, since the start. `subjects`: users with policies."""
+
+    refused: dict[str, int]
+    users: int
+    subjects: int
+
+
 class AuthControl:
     """Access control of RocketMQ 5.3. `cluster`: the cluster's name, a resource."""
 
@@ -39,9 +49,17 @@ class AuthControl:
         self._unauthorized = codes_of(config.authorization_whitelist)
         self.authenticator = Authenticator(users, certificates)
         self._authorizer = Authorizer(acls)
+        self._users = users
+        self._acls = acls
+        self._refused = 0
 
     def __repr__(self) -> str:
         return f"<AuthControl {self.authenticator!r} {self._authorizer!r}>"
+
+    def statistics(self) -> AuthStatistics:
+        """Return the current figures."""
+        refused = {"authentication": self.authenticator.refused, "authorization": self._refused}
+        return AuthStatistics(refused, self._users.statistics().users, self._acls.statistics().subjects)
 
     def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Return the caller of a permitted request. Raises RequestError with NO_PERMISSION (16) otherwise."""
@@ -68,6 +86,7 @@ class AuthControl:
                 if refusal is None:
                     continue
                 remark = refusal
+            self._refused += 1
             raise RequestError(ResponseCode.NO_PERMISSION, remark)
 
 
