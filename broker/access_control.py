@@ -7,6 +7,7 @@ from pathlib import Path
 
 from skylarkmq.broker.access.accounts import Accounts, AccountsFile, AnyOf, Passwords, own_credentials, table_of
 from skylarkmq.broker.access.address_ranges import is_loopback
+from skylarkmq.broker.access.audit import AuditLog
 from skylarkmq.broker.access.auth.control import AuthControl
 from skylarkmq.broker.access.auth.migration import migrate, plain_accounts
 from skylarkmq.broker.access.auth.policies import ACLS_FILE, Acls, decode_acls
@@ -183,7 +184,7 @@ def page_accounts(
     return PageAccounts(sources, certificates)
 
 
-def stand_alone_gate(config: NamesrvDaemonConfig) -> Gate:
+def stand_alone_gate(config: NamesrvDaemonConfig, audit: AuditLog | None) -> Gate:
     """Return the gate of a stand-alone name server; log what is open. Raises StartError for unusable files."""
     security, tls, namesrv = config.security, config.tls, config.namesrv
     SecretFiles((*security.secret_files, security.accounts_file, tls.key_path), is_strict=security.strict_secret_files)
@@ -195,4 +196,4 @@ def stand_alone_gate(config: NamesrvDaemonConfig) -> Gate:
         time.monotonic,
         is_required=security.namesrv_auth,
     )
-    return Gate(control, [AdminNetworks(security.admin_allowed_networks)])
+    return Gate(control, [AdminNetworks(security.admin_allowed_networks)], audit)

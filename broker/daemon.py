@@ -39,6 +39,7 @@ from skylarkmq.broker.startup import (
     use_huge_pages,
 )
 from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.usage_control import audit_log_of
 from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupWrapper
 from skylarkmq.protocol.bodies.topic import TopicConfigSerializeWrapper
@@ -66,11 +67,16 @@ async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event
     """Run a stand-alone name server until `stop` is set. Raises StartError if it cannot start."""
     config, settings = loaded.config, LiveSettings(loaded, wall_ms)
     name_server = NameServer(config.namesrv, config.remoting, tls=ServerTls(config.tls))
-    name_server.remoting.dispatcher.guard = stand_alone_gate(config)
+    audit = audit_log_of(config.audit)
+    name_server.remoting.dispatcher.guard = stand_alone_gate(config, audit)
     settings.subscribe(live_namesrv(config.namesrv), name_server.configure)
     black_list = (*ALWAYS, *config.namesrv.config_black_list)
     name_server.serve(ConfigRequests(RemoteSettings(settings, NAMESRV_KEYS, {}, lambda: black_list)).handlers())
     async with AsyncExitStack() as running:
+        if audit is not None:
+            settings.subscribe(lambda config: config.audit.audit_sample_one_in, audit.sample)
+            audit.start()
+            running.push_async_callback(audit.stop)
         if config.ops.port:
             await start_health(HealthServer(config.ops.host, config.ops.port, name_server.checks()), running)
         await listen(name_server.start, config.namesrv.bind_address, config.namesrv.listen_port, "listenPort")

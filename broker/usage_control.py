@@ -25,7 +25,7 @@ class UsageControl:
 
     def __init__(self, quotas: QuotaConfig, audit: AuditConfig) -> None:
         self._config = quotas
-        self.audit = None if audit.audit_log is None else AuditLog(audit, time.time_ns)
+        self.audit = audit_log_of(audit)
         self.refusals = Refusals()
         self.quotas = Quotas(quotas, self.refusals, time.monotonic_ns)
         self.counted = CountedQuotas(quotas, self.refusals)
@@ -94,3 +94,8 @@ class UsageControl:
         """Write the rest of the audit log."""
         if self.audit is not None:
             await self.audit.stop()
+
+
+def audit_log_of(config: AuditConfig) -> AuditLog | None:
+    """Return the audit log of a daemon; None if it has none."""
+    return None if config.audit_log is None else AuditLog(config, time.time_ns)

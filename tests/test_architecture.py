@@ -102,7 +102,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("broker.access_control", "broker.config.protected_keys", "broker.config.live"),
     ),
     "broker.daemon": (
-        *(*DAEMON, "broker.background_delivery", "broker.parts", "broker.startup"),
+        *(*DAEMON, "broker.background_delivery", "broker.parts", "broker.startup", "broker.usage_control"),
         *("broker.access_control", "broker.config.derived", "broker.config.keys"),
         *("broker.host.idle_states", "broker.config.protected_keys", "broker.config_reload", "broker.config.live"),
     ),

@@ -45,6 +45,7 @@ NAMES: Final = {
     "producerGroup": "group",
     "brokerName": "broker",
     "username": "user",
+    "accessKey": "user",
     "subject": "subject",
     "namespace": "namespace",
     "key": "key",

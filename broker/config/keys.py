@@ -425,7 +425,7 @@ BROKER_KEYS: Final = Catalogue(
     inactive=INACTIVE_IN_BROKER,
 )
 NAMESRV_KEYS: Final = Catalogue(
-    settings=NAMESRV_ALONE + NAMESRV + SECURITY + REMOTING + TLS + OPS,
+    settings=NAMESRV_ALONE + NAMESRV + SECURITY + AUDIT + REMOTING + TLS + OPS,
     only={},
     inactive=INACTIVE_IN_NAMESRV,
 )

@@ -181,6 +181,7 @@ class NamesrvDaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     remoting: RemotingConfig
     tls: TlsConfig
     security: SecurityConfig
+    audit: AuditConfig
     ops: OpsConfig
 
 
@@ -250,6 +251,7 @@ def load_namesrv(given: Iterable[Given], machine: Machine) -> Loaded[NamesrvDaem
         remoting=RemotingConfig(**settled.of("remoting")),
         tls=TlsConfig(**settled.of("tls")),
         security=security_config(settled, bound_address(namesrv.bind_address, machine)),
+        audit=AuditConfig(**settled.of("audit")),
         ops=msgspec.structs.replace(OpsConfig(host=namesrv.bind_address, port=0), **settled.of("ops")),
     )
     check_protection(config.security, config.tls, has_name_server=True)

@@ -64,7 +64,7 @@ async def started(config: DaemonConfig) -> AsyncIterator[Broker]:
 async def name_server(config: NamesrvDaemonConfig) -> AsyncIterator[NameServer]:
     """A stand-alone name server, as `mqnamesrv` wires it."""
     server = NameServer(config.namesrv, config.remoting, tls=ServerTls(config.tls))
-    server.remoting.dispatcher.guard = stand_alone_gate(config)
+    server.remoting.dispatcher.guard = stand_alone_gate(config, None)
     await server.start("127.0.0.1", config.namesrv.listen_port)
     try:
         yield server

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
-from tests.harness.daemon import Daemon, running
-from tests.harness.ports import LOOPBACK
-from tests.harness.raw import RawClient
+from tests.harness.daemon import MQNAMESRV, Daemon, running
+from tests.harness.ports import LOOPBACK, free_ports
+from tests.harness.raw import Credentials, RawClient
 from tests.harness.scraped import scrape
 
 pytestmark = pytest.mark.daemon
@@ -141,3 +141,92 @@ def test_a_broker_starts_and_serves_although_its_audit_log_cannot_be_written(tmp
             assert time.monotonic() < deadline
             time.sleep(0.02)
         assert [entry["topic"] for entry in entries(path)] == ["Orders"]
+
+
+ADMIN = Credentials("an-admin", "the-secret-key")
+APP = Credentials("orders-app", "another-secret-key")
+DATA = {"defaultTopicPerm": "PUB|SUB", "defaultGroupPerm": "SUB"}
+ACCOUNTS = [
+    {"accessKey": ADMIN.access_key, "secretKey": ADMIN.secret_key, "admin": True, **DATA},
+    {"accessKey": APP.access_key, "secretKey": APP.secret_key, **DATA},
+]
+
+
+def account(daemon: Daemon, credentials: Credentials) -> RawClient:
+    return RawClient(LOOPBACK, daemon.broker_port, credentials=credentials)
+
+
+def test_an_account_has_its_quotas_and_its_name_in_the_audit_log(tmp_path: Path) -> None:
+    """With access control: created topics count over a restart, connections and rates of the account are limited, and
+    entries have the account or the one that was claimed."""
+    path = tmp_path / "audit.log"
+    (tmp_path / "plain_acl.yml").write_text(json.dumps({"accounts": ACCOUNTS}))
+    settings = {
+        "aclEnable": "true",
+        "aclConfigDir": tmp_path,
+        "auditLog": path,
+        "quotaAccountTopics": 1,
+        "quotaAccountConnections": 1,
+    }
+    busy = "[OVERLOAD]system busy, start flow control for a while, "
+
+    def send_to(client: RawClient, topic: str) -> tuple[int, str | None]:
+        return client.call(RequestCode.SEND_MESSAGE_V2, SEND | {"b": topic}, b"x")[:2]
+
+    with running(directory=tmp_path, settings=settings) as daemon, account(daemon, APP) as app:
+        assert [send_to(app, topic)[0] for topic in ("A", "A")] == [0, 0]
+        assert send_to(app, "B") == (ResponseCode.SYSTEM_BUSY, f"{busy}quotaAccountTopics=1 of account orders-app")
+        with account(daemon, APP) as more:
+            remark = f"{busy}quotaAccountConnections=1 of account orders-app"
+            assert send_to(more, "A") == (ResponseCode.SYSTEM_BUSY, remark)
+        with account(daemon, APP._replace(secret_key="a-wrong-secret")) as forged:
+            assert send_to(forged, "A")[0] == ResponseCode.SYSTEM_ERROR
+        assert daemon.stop() == 0
+    with running(directory=tmp_path, settings=settings) as daemon, account(daemon, APP) as app:
+        assert send_to(app, "B")[0] == ResponseCode.SYSTEM_BUSY
+        with account(daemon, ADMIN) as admin:
+            assert admin.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "A"}).code == 0
+            assert send_to(app, "B")[0] == 0
+            configure(admin, quotaAccountRequestsPerSecond=100, quotaMaxWaitMills=0)
+        sends = [(SEND | {"b": "B"}, b"x")] * 50
+        codes = [response.code for _, response in app.pipeline(RequestCode.SEND_MESSAGE_V2, sends)]
+        assert 20 <= codes.count(ResponseCode.SUCCESS) < 50  # what 200 ms permit, and the few of the time that it took
+        assert codes.count(ResponseCode.SYSTEM_BUSY) == 50 - codes.count(ResponseCode.SUCCESS)
+        assert daemon.stop() == 0
+    written = entries(path)
+    assert {(entry["event"], entry["account"], entry.get("claimedAccount"), entry["result"]) for entry in written} >= {
+        ("refused", "orders-app", None, "SYSTEM_BUSY"),
+        ("refused", "", "orders-app", "SYSTEM_ERROR"),
+        ("admin", "an-admin", None, "SUCCESS"),
+    }
+    assert not [secret for secret in (ADMIN.secret_key, APP.secret_key, "Signature") if secret in path.read_text()]
+
+
+def test_a_stand_alone_name_server_has_an_audit_log(tmp_path: Path) -> None:
+    """Changes of its key-values are recorded, and its periodic requests and reads are not."""
+    path = tmp_path / "audit.log"
+    port, health = free_ports(2)
+    settings = {
+        "listenPort": port,
+        "metricsPromExporterPort": health,
+        "bindAddress": LOOPBACK,
+        "kvConfigPath": tmp_path / "kv.json",
+        "auditLog": path,
+    }
+    names = {"namespace": "N", "key": "k"}
+    with (
+        running(MQNAMESRV, tmp_path, settings, must_be_consistent=False) as daemon,
+        RawClient(LOOPBACK, port) as one,
+    ):
+        assert one.call(RequestCode.PUT_KV_CONFIG, names | {"value": "a value"}).code == 0
+        assert one.call(RequestCode.GET_KV_CONFIG, names).code == 0
+        assert daemon.stop() == 0
+    [entry] = entries(path)
+    assert {name: entry[name] for name in ("event", "request", "namespace", "key", "result")} == {
+        "event": "admin",
+        "request": "PUT_KV_CONFIG",
+        "namespace": "N",
+        "key": "k",
+        "result": "SUCCESS",
+    }
+    assert "a value" not in path.read_text()
