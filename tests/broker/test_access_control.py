@@ -19,7 +19,9 @@ from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.signature import Signer
 from tests.harness.certificates import Certificates
-from tests.harness.ports import free_ports
+from tests.harness.daemon import MQNAMESRV, running
+from tests.harness.ports import LOOPBACK, free_ports
+from tests.harness.raw import RawClient
 from tests.harness.raw_peer import RawPeer, Received
 from tests.harness.scraped import scrape
 from tests.harness.waiting import until
@@ -278,6 +280,24 @@ async def test_the_gate_of_an_open_broker_checks_no_data(tmp_path: Path) -> None
         assert broker.server.dispatcher.guard is not None
         assert not broker.server.dispatcher.guard.checks_data
         await until(lambda: broker.registrar.registered)
+
+
+@pytest.mark.daemon
+def test_mqnamesrv_needs_accounts(tmp_path: Path) -> None:
+    """As a command: unsigned changes are refused, signed ones permitted, and the settings show no secret."""
+    (port,) = free_ports(1)
+    settings = {
+        "listenPort": port, "bindAddress": LOOPBACK, "kvConfigPath": tmp_path / "kv.json", "namesrvAuth": "true",
+        "accountsFile": accounts_file(tmp_path),
+    }  # fmt: skip
+    with running(MQNAMESRV, tmp_path, settings) as names, RawClient(LOOPBACK, port) as client:
+        assert client.call(PUT_KV, KV).code == 16
+        assert client.call(PUT_KV, signed(PUT_KV, KV)).code == 0
+        shown = client.call(RequestCode.GET_NAMESRV_CONFIG).body.decode()
+        assert f"accountsFile={tmp_path / 'accounts.json'}" in shown
+        assert names.stop() == 0
+    assert "request refused, namesrvAuth code=PUT_KV_CONFIG (100)" in names.output
+    assert SECRET not in shown + names.output
 
 
 # --- accounts of RocketMQ 4.9 -----------------------------------------------------------------------------------------
