@@ -3,6 +3,7 @@
     python -m tests.bench.bench_overload                                   # all crowds at once, 20 s
     python -m tests.bench.bench_overload --only senders --seconds 10
     python -m tests.bench.bench_overload --only pullers halves --set transferMsgByHeap=true
+    python -m tests.bench.bench_overload --acl                             # access control on, all requests signed
 
 A fresh `mqbroker` runs on a temporary store; each crowd is one process with one thread, so that the broker has a core
 of its own:
@@ -15,7 +16,7 @@ of its own:
 
 At the same time, a limited client sends one message of 1 KiB at a time, 100 per second. Printed: the broker's RssAnon
 (sampled 20 times per second; the mapped log does not count), the limited client's latencies and response codes, and the
-crowds' results. Budget: RssAnon below 300 MB, the limited client's p99 below 100 ms.
+crowds' results. Budget: RssAnon below 300 MB, the limited client's p99 below 100 ms; the same with `--acl`.
 """
 
 import argparse
@@ -32,24 +33,28 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from statistics import quantiles
-from typing import Final
+from typing import Final, NamedTuple
 
+from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.protocol.codes import PullSysFlag, RequestCode
 from skylarkmq.protocol.command import JSON, RemotingCommand
 from skylarkmq.protocol.frame import encode_prefix
 from skylarkmq.protocol.headers.pull import PullMessageHeader
 from skylarkmq.protocol.serialize import encode_command
-from tests.bench.bench_send import TOPIC, BrokerProcess, call, create_topic, send_frame
+from tests.bench.bench_send import TOPIC, BrokerProcess, call, create_topic, send_frame, signed
 
 MIB: Final = 1 << 20
 BODY: Final = b"x" * 1024
 QUEUES: Final = 4
 QUIET: Final = "BenchQuiet"
+GROUP: Final = "Deaf"
 FILLED: Final = 64 * QUEUES
 LARGEST: Final = 16 * MIB
 SAMPLE_S: Final = 0.05
 POLITE_EVERY_S: Final = 0.01
 CALM_S: Final = 2.0
+OPERATOR: Final = Credentials("operator", "secret of the operator")
+CLIENTS: Final = Credentials("clients", "secret of the clients")
 PATIENCE_S: Final = 3.0
 """How long a client waits for the response to a send."""
 
@@ -58,7 +63,10 @@ def main() -> None:
     """Run the crowds and print the figures."""
     options = parse_arguments()
     with tempfile.TemporaryDirectory(prefix="bench-overload-", dir=options.directory) as directory:
-        broker = BrokerProcess(Path(directory), dict(pair.split("=", 1) for pair in options.set))
+        settings: dict[str, object] = dict(pair.split("=", 1) for pair in options.set)
+        if options.acl:
+            settings |= access_settings(Path(directory) / "conf")
+        broker = BrokerProcess(Path(directory), settings, OPERATOR if options.acl else None)
         try:
             figures = measure(broker, options)
         finally:
@@ -77,6 +85,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--halves", type=int, default=1000)
     parser.add_argument("--only", nargs="+", choices=sorted(CROWDS), default=sorted(CROWDS), help="crowds to run")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
+    parser.add_argument("--acl", action="store_true", help="turn on access control, and sign all requests")
     parser.add_argument("--directory", help="directory of the temporary store")
     parser.add_argument("--json", action="store_true", help="figures as one JSON object")
     return parser.parse_args()
@@ -84,13 +93,14 @@ def parse_arguments() -> argparse.Namespace:
 
 def measure(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, object]:
     """Start all crowds, sample the broker, collect the results."""
-    call(broker.port, create_topic(QUEUES))
-    call(broker.port, create_topic(QUEUES, QUIET))
-    fill(broker.port)
+    operator, account = (OPERATOR, CLIENTS) if options.acl else (None, None)
+    for topic in (TOPIC, QUIET):
+        call(broker.port, create_topic(QUEUES, topic, credentials=operator))
+    fill(broker.port, account)
     idle_mb = rss_anon_mb(broker.pid)
     deadline = time.time() + options.seconds
-    crowds = {name: Crowd(name, broker.port, getattr(options, name), deadline) for name in options.only}
-    limited = Crowd("limited", broker.port, 1, deadline)
+    crowds = {name: Crowd(name, Load(broker.port, getattr(options, name), deadline, account)) for name in options.only}
+    limited = Crowd("limited", Load(broker.port, 1, deadline, account))
     samples = [idle_mb]
     cpu_s = broker.cpu_s()
     while time.time() < deadline:
@@ -113,12 +123,32 @@ def measure(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, obj
     }
 
 
-def fill(port: int) -> None:
+def access_settings(directory: Path) -> dict[str, object]:
+    """Write the accounts of an operator and of the clients; return the settings of access control."""
+    accounts = [
+        {"accessKey": OPERATOR.access_key, "secretKey": OPERATOR.secret_key, "admin": True},
+        {
+            "accessKey": CLIENTS.access_key,
+            "secretKey": CLIENTS.secret_key,
+            "topicPerms": [f"{topic}=PUB|SUB" for topic in (TOPIC, QUIET)],
+            "groupPerms": [f"{GROUP}=SUB"],
+        },
+    ]
+    directory.mkdir()
+    file = directory / "plain_acl.yml"
+    file.touch(0o600)
+    file.write_text(json.dumps({"accounts": accounts}))  # JSON is YAML
+    return {"aclEnable": "true", "aclConfigDir": directory}
+
+
+def fill(port: int, account: Credentials | None) -> None:
     """Send messages for the pullers."""
     stream = Stream(port)
     for number in range(FILLED):
-        stream.socket.sendall(send_frame(number, number % QUEUES, BODY, JSON))
-        stream.receive_code()
+        stream.socket.sendall(send_frame(number, number % QUEUES, BODY, JSON, account))
+        code = stream.receive_code()
+        if code:
+            raise SystemExit(f"the broker refused a send with {code}")
     stream.socket.close()
 
 
@@ -128,13 +158,22 @@ def rss_anon_mb(pid: int) -> float:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")) / 1024
 
 
+class Load(NamedTuple):
+    """A number of connections to a port until a deadline (Unix time in s). `account` signs their requests."""
+
+    port: int
+    connections: int
+    deadline: float
+    account: Credentials | None
+
+
 class Crowd:
     """A process in which many connections do the same until a deadline."""
 
-    def __init__(self, name: str, port: int, count: int, deadline: float) -> None:
+    def __init__(self, name: str, load: Load) -> None:
         self._pipe, end = multiprocessing.Pipe()
         run = limited_client if name == "limited" else run_crowd
-        self._process = multiprocessing.Process(target=run, args=(name, port, count, deadline, end), name=name)
+        self._process = multiprocessing.Process(target=run, args=(name, load, end), name=name)
         self._process.start()
 
     def result(self) -> dict[str, object]:
@@ -147,22 +186,22 @@ class Crowd:
 # ------------------------------------------------------------------------------------------------------- limited client
 
 
-def limited_client(_name: str, port: int, _count: int, deadline: float, pipe: Pipe) -> None:
+def limited_client(_name: str, load: Load, pipe: Pipe) -> None:
     """One send at a time, at a fixed rate; a late response counts with its whole latency."""
     waits_ms: list[float] = []
     codes: Counter[str] = Counter()
-    stream = Stream(port)
+    stream = Stream(load.port)
     number = 0
     beat = time.time()
-    while time.time() < deadline:
+    while time.time() < load.deadline:
         number += 1
         started = time.monotonic()
-        stream.socket.sendall(send_frame(number, number % QUEUES, BODY, JSON))
+        stream.socket.sendall(send_frame(number, number % QUEUES, BODY, JSON, load.account))
         try:
             codes[f"{stream.receive_code()}"] += 1
         except TimeoutError:
             codes["none"] += 1
-            stream = Stream(port)
+            stream = Stream(load.port)
         waits_ms.append((time.monotonic() - started) * 1000)
         beat = max(beat + POLITE_EVERY_S, time.time() - 1)
         time.sleep(max(beat - time.time(), 0))
@@ -230,25 +269,25 @@ class Member:
         self.sent_bytes += sent
 
 
-def senders_block() -> bytes:
+def senders_block(account: Credentials | None) -> bytes:
     """Return sends of 1 KiB."""
-    return b"".join(send_frame(number, number % QUEUES, BODY, JSON) for number in range(64))
+    return b"".join(send_frame(number, number % QUEUES, BODY, JSON, account) for number in range(64))
 
 
-def pullers_block() -> bytes:
+def pullers_block(account: Credentials | None) -> bytes:
     """Return pulls of existing messages, from the first offset on, 32 messages each."""
-    return b"".join(pull_frame(number, TOPIC) for number in range(64))
+    return b"".join(signed(pull_frame(number, TOPIC), account) for number in range(64))
 
 
-def parked_block() -> bytes:
+def parked_block(account: Credentials | None) -> bytes:
     """Return pulls of an offset without a message."""
-    return b"".join(pull_frame(number, QUIET) for number in range(64))
+    return b"".join(signed(pull_frame(number, QUIET), account) for number in range(64))
 
 
 def pull_frame(number: int, topic: str) -> bytes:
     """Return one pull with its own subscription and suspension."""
     header = PullMessageHeader(
-        consumer_group="Deaf",
+        consumer_group=GROUP,
         topic=topic,
         queue_id=number % QUEUES,
         queue_offset=0,
@@ -271,27 +310,27 @@ def announcing(size: int) -> bytes:
     return (prefix + header).ljust(size, b"x")
 
 
-CROWDS: Final[dict[str, tuple[Callable[[], bytes], bool, bool]]] = {
+CROWDS: Final[dict[str, tuple[Callable[[Credentials | None], bytes], bool, bool]]] = {
     "senders": (senders_block, True, True),
     "pullers": (pullers_block, True, False),
     "parked": (parked_block, True, True),
-    "stalled": (lambda: announcing(1000), False, False),
-    "halves": (lambda: announcing(LARGEST // 2), False, False),
+    "stalled": (lambda _account: announcing(1000), False, False),
+    "halves": (lambda _account: announcing(LARGEST // 2), False, False),
 }
 """The block of each member, whether it is repeated, and whether the member reads."""
 
 
-def run_crowd(name: str, port: int, count: int, deadline: float, pipe: Pipe) -> None:
+def run_crowd(name: str, load: Load, pipe: Pipe) -> None:
     """Run all members until the deadline; send the number of responses by code, and the bytes sent."""
     make_block, repeat, reads = CROWDS[name]
-    block = make_block()
+    block = make_block(load.account)
     responses: Counter[str] = Counter()
     closed = 0
-    members = [Member(port, block, repeat=repeat, reads=reads) for _ in range(count)]
+    members = [Member(load.port, block, repeat=repeat, reads=reads) for _ in range(load.connections)]
     with selectors.DefaultSelector() as selector:
         for member in members:
             selector.register(member.socket, interest(member), member)
-        while time.time() < deadline:
+        while time.time() < load.deadline:
             for key, events in selector.select(0.2):
                 try:
                     serve(key.data, events, responses)
