@@ -17,6 +17,7 @@ from skylarkmq.broker.access.certificates import CertificateAccounts, Certificat
 from skylarkmq.broker.access.config import AccessConfig, Credentials, initial_user, inner_client_credentials
 from skylarkmq.broker.access.exposure import Exposure, Listener
 from skylarkmq.broker.access.gate import Control, Gate
+from skylarkmq.broker.access.message_rights import AllMessages, MessageRights
 from skylarkmq.broker.access.namesrv_control import NamesrvControl
 from skylarkmq.broker.access.networks import AdminNetworks
 from skylarkmq.broker.access.plain_acl.control import PlainAclControl
@@ -42,8 +43,8 @@ class AccessControl:
 
     `new_gate` and `namesrv_gate` decide about their requests. `usage` has the quotas and the audit log. `signer` signs
     the broker's own requests to name servers; None: they are not signed. `page_accounts` may read the metrics page;
-    None: it needs no account. `plain_acl` and `auth`: the access control of RocketMQ 4.9 and of 5.3; None: it is off.
-    `saved` waits until a file of `kept` contains every change.
+    None: it needs no account. `plain_acl`: the access control of RocketMQ 4.9; None: it is off. `saved` waits until a
+    file of `kept` contains every change.
     """
 
     def __init__(self, config: DaemonConfig, saved: Saved) -> None:
@@ -57,10 +58,10 @@ class AccessControl:
         certificates = CertificateAccounts(security.tls_auth_mapping)
         self.usage = UsageControl(config.quotas, config.audit)
         self._networks = networks = AdminNetworks(security.admin_allowed_networks)
-        self.auth: AuthControl | None = None
         self._auth_tables: tuple[Users, Acls] | None = None
         self._plain_files: ReloadedFiles | None = None
         self.plain_acl: PlainAclControl | None = None
+        self.message_rights: MessageRights = AllMessages()
         control = self._control(certificates)
         own_files = (security.accounts_file, tls.key_path, config.outbound_tls.key_path)
         self.secret_files = SecretFiles(
@@ -132,6 +133,7 @@ class AccessControl:
         config = self._config
         self._plain_files = plain_files(config)
         self.plain_acl = PlainAclControl(self._plain_files, certificates, is_strict=config.access.acl_strict)
+        self.message_rights = self.plain_acl
         address = address_text(config.listen.advertised_host, config.listen.port)
         named = Broker(config.broker.broker_cluster_name, config.broker.broker_name, address)
         self._processors.append(("admin", AclProcessor(named, self._plain_files)))
@@ -145,10 +147,11 @@ class AccessControl:
         acls = Acls(users)
         self._auth_tables = users, acls
         self._kept += [(users, USERS_FILE, decode_users), (acls, ACLS_FILE, decode_acls)]
-        self.auth = AuthControl(access, cluster, users, acls, certificates)
-        self._processors.append(("admin", AuthRequests(users, acls, self.auth.authenticator, self._saved)))
-        self._pages.append(self.auth.authenticator)
-        return self.auth
+        control = AuthControl(access, cluster, users, acls, certificates)
+        self.message_rights = control
+        self._processors.append(("admin", AuthRequests(users, acls, control.authenticator, self._saved)))
+        self._pages.append(control.authenticator)
+        return control
 
     def _credentials(self) -> Credentials | None:
         """Return the broker's own credentials; new ones if its own name server needs some and none are set."""

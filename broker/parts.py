@@ -200,7 +200,8 @@ class Parts:
             pull_config(self._config), notices_config(self._config), self._config.store.default_query_max_num
         )
         loop, latencies = asyncio.get_running_loop(), self.server.dispatcher.latencies
-        return Consumption(config, self.tables, self.store, self.arrivals, latencies, loop, steady_ms)
+        rights = self.access.message_rights
+        return Consumption(config, self.tables, self.store, self.arrivals, latencies, rights, loop, steady_ms)
 
     def _production(self) -> Production:
         config, broker = self._config, self._config.broker
@@ -234,6 +235,7 @@ class Parts:
             self.store,
             self.background.puts,
             self.background.deferral.defer,
+            self.access.message_rights,
             wall_ms,
         )
 
@@ -267,6 +269,7 @@ class Parts:
             self.pools["end_transaction"],
             self.server.dispatcher.latencies,
             self._config.store.max_message_size,
+            self.access.message_rights,
         )
 
     def _consume_stats_processor(self) -> ConsumeStatsProcessor:
@@ -378,7 +381,6 @@ class Parts:
             calls=self.calls,
             replies=self.replies,
             plain_acl=self.access.plain_acl,
-            auth=self.access.auth,
             delay=self.background.delay,
             delays_requested=self.background.deferral.requested,
             timers=self.background.timers,

@@ -11,6 +11,7 @@ clock and timers that they advance. `register` adds the processors of a section 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from skylarkmq.broker.access.message_rights import MessageRights
 from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.deferral import Deferral
@@ -101,6 +102,7 @@ class Consumption:
         store: MessageStore,
         arrivals: Arrivals,
         latencies: Latencies,
+        rights: MessageRights,
         loop: Callbacks,
         steady_ms: Clock,
     ) -> None:
@@ -114,7 +116,7 @@ class Consumption:
             config.clients, sessions, groups, topics, self.notices, steady_ms, tables.limits
         )
         self.offsets = ConsumerOffsetProcessor(offsets, groups, topics, store)
-        self.queries = QueryProcessor(store, config.max_query_messages)
+        self.queries = QueryProcessor(store, config.max_query_messages, rights)
 
     def __repr__(self) -> str:
         return f"<Consumption {self.pulls!r} {self.clients!r}>"

@@ -2,6 +2,7 @@
 
     requirements   the table: what each request code needs, and whether it changes the cluster
     caller         who sent a request: an account, and how it was proven
+    message_rights the topics of messages that a request names by their place in the log
     gate           asked by the dispatcher before each request; combines the checks below
     plain_acl      RocketMQ 4.9: accounts and permissions in YAML files
     auth           RocketMQ 5.3: users and policies

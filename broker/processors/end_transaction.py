@@ -12,10 +12,12 @@ transaction a second time changes nothing and succeeds. Source: docs/formats.md,
 """
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
+from skylarkmq.broker.access.message_rights import MessageRights
+from skylarkmq.broker.access.requirements import Action
 from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.transactions.ending import Ending, Endings
 from skylarkmq.broker.delivery.transactions.messages import HalfMessage
@@ -60,12 +62,19 @@ class EndTransactionProcessor:
     """Ends transactions. `max_message_size`: the limit in bytes that remarks mention."""
 
     def __init__(
-        self, endings: Endings, resumption: Recheck, pool: Pool, latencies: Latencies, max_message_size: int
+        self,
+        endings: Endings,
+        resumption: Recheck,
+        pool: Pool,
+        latencies: Latencies,
+        max_message_size: int,
+        rights: MessageRights,
     ) -> None:
         self._endings = endings
         self._resumption = resumption
         self._pool = pool
         self._latencies = latencies
+        self._rights = rights
         self._waiting: list[Waiting] = []
         self.set_max_message_size(max_message_size)
 
@@ -91,14 +100,15 @@ class EndTransactionProcessor:
         if is_commit is None:
             log.debug("transaction not decided peer=%s key=%s", connection.peer, header.msg_id)
             return None
+        may_send = partial(self._may_send, connection, command)
         if not self._endings.is_loaded:
-            return self._end_later(header, is_commit=is_commit)
+            return self._end_later(header, may_send, is_commit=is_commit)
         try:
-            half = self._checked(header, self._endings.half_at(header.commit_log_offset))
+            half = self._checked(header, self._endings.half_at(header.commit_log_offset), may_send)
         except ColdRead:
-            return self._end_later(header, is_commit=is_commit)
+            return self._end_later(header, may_send, is_commit=is_commit)
         if self._endings.is_under_way(half):
-            return self._end_later(header, is_commit=is_commit)
+            return self._end_later(header, may_send, is_commit=is_commit)
         if self._endings.is_decided(half):
             return end_response(is_commit=is_commit)
         ending = self._endings.begin(half, is_commit=is_commit)
@@ -108,8 +118,10 @@ class EndTransactionProcessor:
         self._waiting.append((connection, command, ending))
         return None
 
-    async def _end_later(self, header: EndTransactionHeader, *, is_commit: bool) -> RemotingCommand:
-        half = self._checked(header, await self._endings.load_half(header.commit_log_offset))
+    async def _end_later(
+        self, header: EndTransactionHeader, may_send: Callable[[str], bool], *, is_commit: bool
+    ) -> RemotingCommand:
+        half = self._checked(header, await self._endings.load_half(header.commit_log_offset), may_send)
         await self._endings.wait_for_others(half)
         if self._endings.is_decided(half):
             return end_response(is_commit=is_commit)
@@ -118,12 +130,18 @@ class EndTransactionProcessor:
             ending = await self._endings.put_alone(ending)
         return self._response(ending, is_commit=is_commit)
 
-    def _checked(self, header: EndTransactionHeader, half: HalfMessage | None) -> HalfMessage:
+    def _may_send(self, connection: Connection, command: RemotingCommand, topic: str) -> bool:
+        return self._rights.permits(connection, command, topic, Action.PUB)
+
+    def _checked(
+        self, header: EndTransactionHeader, half: HalfMessage | None, may_send: Callable[[str], bool]
+    ) -> HalfMessage:
         """Return `half` if the request may end it.
 
-        Raises RequestError if it is absent, overdue, or another half message than the request means.
+        Raises RequestError if it is absent, overdue, or another half message than the request means. A half message
+        whose topic the caller may not send to counts as absent.
         """
-        if half is None:
+        if half is None or not may_send(half.topic):
             raise RequestError(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
         if not is_true(header.from_transaction_check) and self._endings.is_overdue(half):
             raise RequestError(ResponseCode.ILLEGAL_OPERATION, NO_RESPONSE_REMARK)

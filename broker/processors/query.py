@@ -10,6 +10,8 @@ docs/formats.md, "Queues", "Queries".
 from collections.abc import Awaitable
 from typing import Final
 
+from skylarkmq.broker.access.message_rights import MessageRights
+from skylarkmq.broker.access.requirements import Action
 from skylarkmq.broker.processors.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import Processor
@@ -28,6 +30,7 @@ from skylarkmq.protocol.headers.queue import (
     TimestampResponseHeader,
     ViewMessageHeader,
 )
+from skylarkmq.protocol.record import Record, parse
 
 NO_TIME: Final = -1
 UPPER: Final = Boundary.UPPER.value
@@ -37,8 +40,9 @@ NOT_FOUND: Final = "can not find message, maybe time range not correct"
 class QueryProcessor:
     """Serves queries from the store. A query by unique key returns at most `unique_key_num` messages."""
 
-    def __init__(self, store: MessageStore, unique_key_num: int) -> None:
+    def __init__(self, store: MessageStore, unique_key_num: int, rights: MessageRights) -> None:
         self._store = store
+        self._rights = rights
         self._unique_key_num = unique_key_num
 
     def limit_unique_keys(self, unique_key_num: int) -> None:
@@ -98,10 +102,16 @@ class QueryProcessor:
             return RemotingCommand.response(ResponseCode.QUERY_NOT_FOUND, NOT_FOUND, ext)
         return RemotingCommand.response(ext=ext, body=b"".join(found.records))
 
-    def view_message(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Serve VIEW_MESSAGE_BY_ID (33)."""
+    def view_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """Serve VIEW_MESSAGE_BY_ID (33). A message whose topic the caller may not read counts as absent."""
         offset = command.header(ViewMessageHeader).offset
         record = self._store.record_at(offset)
-        if record is None:
+        if record is None or not self._rights.permits(connection, command, topic_of(record), Action.GET):
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return RemotingCommand.response(body=record)
+
+
+def topic_of(record: bytes) -> str:
+    """Return the topic of a record; empty if it is damaged."""
+    parsed = parse(memoryview(record), check_body=False)
+    return parsed.topic if isinstance(parsed, Record) else ""

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from skylarkmq.broker.access.message_rights import AllMessages
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
 from skylarkmq.broker.metadata.limits import LimitsConfig
@@ -75,7 +76,7 @@ class BrokerParts:
         self.dispatcher = Dispatcher()
         self.selector = Selector(self.dispatcher, RemotingConfig())
         consumption = Consumption(
-            config, tables, self.store, self.arrivals, self.dispatcher.latencies, self.loop, self.clock
+            config, tables, self.store, self.arrivals, self.dispatcher.latencies, AllMessages(), self.loop, self.clock
         )
         consumption.register(self.dispatcher, defaultdict(lambda: self.pool))
         consumption.attach(self.selector)

@@ -36,7 +36,7 @@ class Credentials(NamedTuple):
     def signed(self, ext: Mapping[str, str], body: bytes) -> dict[str, str]:
         """Return the fields of a request with the access key and the signature."""
         fields = {**ext, "AccessKey": self.access_key}
-        content = "".join(fields[name] for name in sorted(fields)).encode() + body
+        content = "".join(fields[name] for name in sorted(fields)).encode(errors="surrogatepass") + body
         signature = b64encode(hmac.digest(self.secret_key.encode(), content, "sha1")).decode()
         return {**fields, "Signature": signature}
 

@@ -7,6 +7,7 @@ response = parts.end(half)
 
 from typing import Any, Final
 
+from skylarkmq.broker.access.message_rights import AllMessages
 from skylarkmq.broker.background_delivery import TransactionEnds
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
@@ -58,7 +59,9 @@ class Transacted:
         )
         self.endings, self.recheck, self.progress, self.checks = ends.endings, ends.recheck, ends.progress, ends.checks
         self.pool = Pool("end_transaction", 1_000)
-        self.processor = EndTransactionProcessor(self.endings, self.recheck, self.pool, Latencies(), LIMIT)
+        self.processor = EndTransactionProcessor(
+            self.endings, self.recheck, self.pool, Latencies(), LIMIT, AllMessages()
+        )
         self.dispatcher = Dispatcher()
         for code, handler in self.processor.handlers().items():
             self.dispatcher.register([code], handler, self.pool)

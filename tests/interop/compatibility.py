@@ -58,7 +58,9 @@ requests that 4.9 permits to every account ([formats.md](formats.md#access-contr
 | Code | Name | Needs with `aclStrict` |
 | --- | --- | --- |
 | 320, 324, 325 | SEND_BATCH_MESSAGE, SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2 | PUB on the topic |
-| 37 | END_TRANSACTION | PUB on the topic, if the request has one |
+| 37 | END_TRANSACTION | PUB on the topic of the half message; and on that of the request, if it has one |
+| 36 | CONSUMER_SEND_MSG_BACK | also SUB on the topic of the message |
+| 352 | GET_SUBSCRIPTIONGROUP_CONFIG, which may create the group | SUB on the group |
 | 41, 42 | LOCK_BATCH_MQ, UNLOCK_BATCH_MQ | SUB on the group and the topics |
 | 10, 310 | SEND_MESSAGE, SEND_MESSAGE_V2 to a retry topic | also SUB on the group of the retry topic |
 | 50, 51, 53 | UPDATE_AND_CREATE_ACL_CONFIG, DELETE_ACL_CONFIG, UPDATE_GLOBAL_WHITE_ADDRS_CONFIG | an administrator |

@@ -8,31 +8,21 @@ Source: docs/formats.md, "Users and policies".
 
 from typing import Final
 
-import msgspec
-
 from skylarkmq.broker.access.auth.authentication import Authenticator
 from skylarkmq.broker.access.auth.authorization import Authorizer
 from skylarkmq.broker.access.auth.policies import Acls
-from skylarkmq.broker.access.auth.request_resources import uses_of
+from skylarkmq.broker.access.auth.request_resources import Use, topic_resource, uses_of
 from skylarkmq.broker.access.auth.users import User, Users
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.config import AccessConfig
-from skylarkmq.broker.access.requirements import Requirement
+from skylarkmq.broker.access.requirements import Action, Requirement
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
 
 NOT_AUTHORIZED: Final = "Authorization failed. Please verify your access rights and try again."
-
-
-class AuthStatistics(msgspec.Struct, frozen=True):
-    """`refused`: requests by the step that refused them, since the start. `subjects`: users with policies."""
-
-    refused: dict[str, int]
-    users: int
-    subjects: int
 
 
 class AuthControl:
@@ -49,17 +39,9 @@ class AuthControl:
         self._unauthorized = codes_of(config.authorization_whitelist)
         self.authenticator = Authenticator(users, certificates)
         self._authorizer = Authorizer(acls)
-        self._users = users
-        self._acls = acls
-        self._refused = 0
 
     def __repr__(self) -> str:
         return f"<AuthControl {self.authenticator!r} {self._authorizer!r}>"
-
-    def statistics(self) -> AuthStatistics:
-        """Return the current figures."""
-        refused = {"authentication": self.authenticator.refused, "authorization": self._refused}
-        return AuthStatistics(refused, self._users.statistics().users, self._acls.statistics().subjects)
 
     def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Return the caller of a permitted request. Raises RequestError with NO_PERMISSION (16) otherwise."""
@@ -76,6 +58,17 @@ class AuthControl:
         is_admin = identity.user.is_super or not self._is_authorization_enabled
         return Caller(identity.user.username, identity.proof, is_admin)
 
+    def permits(self, connection: Connection, command: RemotingCommand, topic: str, action: Action) -> bool:
+        """Return whether the caller of an admitted request may do `action` with a message of `topic`."""
+        if not self._is_authorization_enabled or command.code in self._unauthorized:
+            return True
+        identity = self.authenticator.identify(connection, command)
+        if identity is None:
+            return False
+        use = Use(topic_resource(topic), (action,))
+        name = identity.user.username
+        return identity.user.is_super or self._authorizer.refusal(name, command.code, use, connection.host) is None
+
     def _authorize(self, user: User | None, host: str, command: RemotingCommand, requirement: Requirement) -> None:
         if user is not None and user.is_super:
             return
@@ -86,7 +79,6 @@ class AuthControl:
                 if refusal is None:
                     continue
                 remark = refusal
-            self._refused += 1
             raise RequestError(ResponseCode.NO_PERMISSION, remark)
 
 

@@ -5,7 +5,8 @@ request that names none of its resources uses the whole kind of its row in `requ
 or groups.
 
 RocketMQ permits such requests to every user. The rest is RocketMQ's, and so are the gaps that clients depend on:
-requests of producers without a group, END_TRANSACTION (37) of 4.9 clients, and replies have no resource.
+requests of producers without a group, END_TRANSACTION (37) of 4.9 clients, and replies to the reply topic have no
+resource. *Ours*: a reply to another topic is a send, and a send to a retry topic needs the group of that topic, too.
 
 Source: docs/formats.md, "Users and policies"; docs/compatibility.md, "Access control of RocketMQ 5.3".
 """
@@ -20,7 +21,7 @@ from skylarkmq.protocol.bodies.heartbeat import CheckClientRequestBody, Heartbea
 from skylarkmq.protocol.bodies.locks import LockRequest
 from skylarkmq.protocol.bodies.stats import TopicConfigList
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupList
-from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.codes import RequestCode, ResponseCode, SystemTopic
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.pull_command import PullCommand
@@ -84,9 +85,13 @@ def uses_of(command: RemotingCommand, requirement: Requirement, cluster: str) ->
     read = READERS.get(command.code)
     if read is not None:
         try:
-            return list(read(command))
+            uses = list(read(command))
         except BodyError:
             raise unreadable() from None
+        if command.code in REPLIES:
+            replies = Resource.topic(cluster + SystemTopic.REPLY_SUFFIX)
+            return [use for use in uses if use.resource != replies]
+        return uses
     uses = list(_named(command, FIELDS.get(command.code, ()), requirement.actions))
     return uses or [Use(_whole(requirement.kind, cluster), requirement.actions)]
 
@@ -107,7 +112,7 @@ def _named(
                 raise unreadable()
             continue
         for name in [part for part in text.split(separator) if part] if separator else [text]:
-            yield Use(_topic(name) if kind is Kind.TOPIC else Resource(kind.value, name), actions)
+            yield Use(topic_resource(name) if kind is Kind.TOPIC else Resource(kind.value, name), actions)
 
 
 def _whole(kind: Kind, cluster: str) -> Resource:
@@ -116,7 +121,7 @@ def _whole(kind: Kind, cluster: str) -> Resource:
     return Resource(kind.value, None, Pattern.ANY)
 
 
-def _topic(name: str | None) -> Resource:
+def topic_resource(name: str | None) -> Resource:
     """Return the resource of a topic; that of a retry topic is its group."""
     return Resource.group(name) if is_retry_topic(name) else Resource.topic(name)
 
@@ -128,6 +133,7 @@ SUB: Final = (Action.SUB,)
 SUB_OR_GET: Final = (Action.SUB, Action.GET)
 SUB_OR_UPDATE: Final = (Action.SUB, Action.UPDATE)
 CREATE: Final = (Action.CREATE,)
+REPLIES: Final = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
 def _send(command: RemotingCommand) -> Iterator[Use]:
@@ -149,7 +155,9 @@ def _send_to(command: RemotingCommand, topic_field: str, group_field: str) -> It
         yield Use(Resource.topic(topic), PUB)
         return
     group = command.ext_fields().get(group_field)
-    yield Use(Resource.group(group if group is not None and group.strip() else topic), SUB)
+    named = (group, topic) if group is not None and group.strip() else (topic,)
+    for resource in dict.fromkeys(map(Resource.group, named)):
+        yield Use(resource, SUB)
 
 
 def _recall(command: RemotingCommand) -> Iterator[Use]:
@@ -160,10 +168,6 @@ def _end_transaction(command: RemotingCommand) -> Iterator[Use]:
     topic = command.ext_fields().get("topic")
     if topic is not None and topic.strip():
         yield Use(Resource.topic(topic), PUB)
-
-
-def _reply(_command: RemotingCommand) -> Iterator[Use]:
-    return iter(())
 
 
 def _send_back(command: RemotingCommand) -> Iterator[Use]:
@@ -240,7 +244,7 @@ def _check_client(command: RemotingCommand) -> Iterator[Use]:
 
 def _create_topics(command: RemotingCommand) -> Iterator[Use]:
     for topic in TopicConfigList.decode_request(command.body).topic_config_list:
-        yield Use(_topic(topic.topic_name), CREATE)
+        yield Use(topic_resource(topic.topic_name), CREATE)
 
 
 def _create_group(command: RemotingCommand) -> Iterator[Use]:
@@ -256,8 +260,8 @@ READERS: Final[dict[int, Callable[[RemotingCommand], Iterator[Use]]]] = {
     RequestCode.SEND_MESSAGE: _send,
     RequestCode.SEND_MESSAGE_V2: _send_v2,
     RequestCode.SEND_BATCH_MESSAGE: _send_v2,
-    RequestCode.SEND_REPLY_MESSAGE: _reply,
-    RequestCode.SEND_REPLY_MESSAGE_V2: _reply,
+    RequestCode.SEND_REPLY_MESSAGE: _send,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _send_v2,
     RequestCode.RECALL_MESSAGE: _recall,
     RequestCode.END_TRANSACTION: _end_transaction,
     RequestCode.CONSUMER_SEND_MSG_BACK: _send_back,

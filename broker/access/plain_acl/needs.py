@@ -99,6 +99,7 @@ STRICT: Final[Mapping[int, Row]] = {
     RequestCode.SEND_REPLY_MESSAGE: Row("topic", "producerGroup", to_send),
     RequestCode.SEND_REPLY_MESSAGE_V2: Row("b", "a", to_send),
     RequestCode.END_TRANSACTION: Row("topic", "producerGroup", to_send),
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Row(None, "group", to_use_group),  # it may create the group
 }
 
 ADMIN: Final = frozenset((

@@ -5,17 +5,21 @@
 The request names the physical offset of the message. The broker redelivers it through the group's retry topic, after a
 delay that grows with every attempt (starting at level 3), or stores it as a dead letter if it has reached the retry
 limit or the request asks for that. The stored message is a new record with the original's body and properties. It names
-the original topic (RETRY_TOPIC), the first record (ORIGIN_MESSAGE_ID), and the number of attempts.
+the original topic (RETRY_TOPIC), the first record (ORIGIN_MESSAGE_ID), and the number of attempts. A message whose
+topic the caller may not read counts as absent.
 
 The response does not wait for the flush of that record: the consumer commits its offset after the response anyway.
 Source: docs/formats.md, "Retries and dead letters".
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.access.message_rights import MessageRights
+from skylarkmq.broker.access.requirements import Action
 from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.delivery.deferral import Defer
 from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
@@ -73,6 +77,7 @@ class SendBackProcessor:
         store: MessageStore,
         puts: InternalPuts,
         defer: Defer,
+        rights: MessageRights,
         now_ms: Callable[[], int],
     ) -> None:
         self._config = config
@@ -81,6 +86,7 @@ class SendBackProcessor:
         self._store = store
         self._puts = puts
         self._defer = defer
+        self._rights = rights
         self._now_ms = now_ms
         self._retries = 0
         self._dead_letters = 0
@@ -103,7 +109,7 @@ class SendBackProcessor:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     def send_back(
-        self, _connection: Connection, command: RemotingCommand
+        self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
         """Serve CONSUMER_SEND_MSG_BACK (36)."""
         header = command.header(SendBackHeader)
@@ -117,7 +123,11 @@ class SendBackProcessor:
         if group.retry_queue_nums <= 0:
             return RemotingCommand.response()  # retries are off for this group
         limit = retry_limit(group, header.max_reconsume_times, command.version)
-        return self._send_back(header, group, self._retry_topic(header, group), limit)
+        may_read = partial(self._may_read, connection, command)
+        return self._send_back(header, group, self._retry_topic(header, group), limit, may_read)
+
+    def _may_read(self, connection: Connection, command: RemotingCommand, topic: str) -> bool:
+        return self._rights.permits(connection, command, topic, Action.SUB)
 
     def _retry_topic(self, header: SendBackHeader, group: SubscriptionGroupConfig) -> TopicConfig:
         sys_flag = UNIT_SUB if is_true(header.unit_mode) else 0
@@ -128,9 +138,14 @@ class SendBackProcessor:
         return topic
 
     async def _send_back(
-        self, header: SendBackHeader, group: SubscriptionGroupConfig, retry_topic: TopicConfig, limit: int
+        self,
+        header: SendBackHeader,
+        group: SubscriptionGroupConfig,
+        retry_topic: TopicConfig,
+        limit: int,
+        may_read: Callable[[str], bool],
     ) -> RemotingCommand:
-        original = await self._original(header.offset)
+        original = await self._original(header.offset, may_read)
         properties = retry_properties(original)
         topic = properties[PropertyName.RETRY_TOPIC]
         tried = original.reconsume_times
@@ -146,10 +161,10 @@ class SendBackProcessor:
         self._note(append, topic, header.group, is_dead=is_dead)
         return RemotingCommand.response()
 
-    async def _original(self, offset: int) -> Record:
+    async def _original(self, offset: int, may_read: Callable[[str], bool]) -> Record:
         data = await with_cold_read_retry(self._store, lambda: self._store.record_at(offset))
         record = None if data is None else parse(memoryview(data), check_body=False)
-        if not isinstance(record, Record) or not may_be_consumed(record):
+        if not isinstance(record, Record) or not (may_be_consumed(record) and may_read(record.topic)):
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
         return record
 

@@ -11,7 +11,7 @@ from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.config import AccessConfig
 from skylarkmq.broker.access.gate import Gate
-from skylarkmq.broker.access.requirements import BROKER_REQUIREMENTS
+from skylarkmq.broker.access.requirements import BROKER_REQUIREMENTS, Action
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.protocol.bodies.auth import PolicyEntryInfo, PolicyInfo, UserInfo
 from skylarkmq.protocol.codes import RequestCode
@@ -145,3 +145,20 @@ async def test_no_text_contains_a_secret(code: RequestCode) -> None:
     texts = f"{it.control!r} {it.check(code, ext)}"
     assert "pw" not in texts
     assert ext["Signature"] not in texts
+
+
+async def test_rights_to_stored_messages() -> None:
+    """The user needs the right to the topic of a message; a super user, and a code without authorization, need none."""
+    it = Checked(authorization_whitelist=str(int(C.CONSUMER_SEND_MSG_BACK)))
+    end, back = C.END_TRANSACTION, C.CONSUMER_SEND_MSG_BACK
+
+    def permits(code: RequestCode, ext: dict[str, str], topic: str, action: Action) -> bool:
+        return it.control.permits(it.connection, command(code, ext), topic, action)
+
+    assert permits(end, by("alice"), "T", Action.PUB)
+    assert not permits(end, by("alice"), "S", Action.PUB)
+    assert not permits(end, {}, "T", Action.PUB)
+    assert not permits(end, by("alice") | {"b": "x"}, "T", Action.PUB)
+    assert permits(end, by("root"), "S", Action.PUB)
+    assert permits(back, by("alice"), "S", Action.SUB)
+    assert not permits(C.VIEW_MESSAGE_BY_ID, by("alice"), "T", Action.GET)

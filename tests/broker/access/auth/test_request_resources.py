@@ -40,11 +40,11 @@ def found(code: RequestCode, ext: dict[str, str] | None = None, body: Any = None
 SWITCH = [
     (C.SEND_MESSAGE, {"topic": "T"}, None, ["Topic:T Pub"]),
     (C.SEND_MESSAGE, {"topic": RETRY}, None, ["Group:G Sub"]),
-    (C.SEND_MESSAGE, {"topic": RETRY, "group": "H"}, None, ["Group:H Sub"]),
+    (C.SEND_MESSAGE, {"topic": RETRY, "group": "H"}, None, ["Group:H Sub", "Group:G Sub"]),
     (C.SEND_MESSAGE, {"topic": RETRY, "group": " "}, None, ["Group:G Sub"]),
     (C.SEND_MESSAGE, {"b": "T"}, None, ["Topic:null Pub"]),
     (C.SEND_MESSAGE_V2, {"b": "T", "a": "P"}, None, ["Topic:T Pub"]),
-    (C.SEND_MESSAGE_V2, {"b": RETRY, "a": "H"}, None, ["Group:H Sub"]),
+    (C.SEND_MESSAGE_V2, {"b": RETRY, "a": "H"}, None, ["Group:H Sub", "Group:G Sub"]),
     (C.SEND_MESSAGE_V2, {"b": RETRY, "a": ""}, None, ["Group:G Sub"]),
     (C.SEND_MESSAGE_V2, {"topic": "T"}, None, ["Topic:null Pub"]),
     (C.SEND_BATCH_MESSAGE, {"b": "T", "a": "P"}, None, ["Topic:T Pub"]),
@@ -145,8 +145,10 @@ NONE_IN_ROCKETMQ = [
     (C.RESUME_CHECK_HALF_MESSAGE, {"msgId": "1"}, None, ["Topic:* Update"]),
     *((code, {}, None, ["Cluster:DefaultCluster Update"]) for code in (50, 51, 53)),
     (C.GET_BROKER_CLUSTER_ACL_INFO, {}, None, ["Cluster:DefaultCluster Get"]),
-    (C.SEND_REPLY_MESSAGE, {"topic": "T"}, None, []),
-    (C.SEND_REPLY_MESSAGE_V2, {"b": "T"}, None, []),
+    (C.SEND_REPLY_MESSAGE, {"topic": "DefaultCluster_REPLY_TOPIC"}, None, []),
+    (C.SEND_REPLY_MESSAGE_V2, {"b": "DefaultCluster_REPLY_TOPIC"}, None, []),
+    (C.SEND_REPLY_MESSAGE, {"topic": "T"}, None, ["Topic:T Pub"]),
+    (C.SEND_REPLY_MESSAGE_V2, {"b": "T"}, None, ["Topic:T Pub"]),
 ]  # fmt: skip
 TABLE = SWITCH + ANNOTATIONS + NONE_IN_ROCKETMQ
 

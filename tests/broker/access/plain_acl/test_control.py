@@ -15,7 +15,7 @@ import yaml
 from skylarkmq.broker.access.caller import Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.plain_acl import control as control_module
-from skylarkmq.broker.access.plain_acl.control import PlainAclControl, bucket_order
+from skylarkmq.broker.access.plain_acl.control import MOST_ORDERED_CHARACTERS, PlainAclControl, bucket_order
 from skylarkmq.broker.access.plain_acl.files import AclFiles
 from skylarkmq.broker.access.plain_acl.needs import ADMIN, readers, rows
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
@@ -410,3 +410,39 @@ def test_no_representation_contains_a_secret(tmp_path: Path) -> None:
     """Of the control and its rules."""
     it = Fixture(tmp_path, strict=True)
     assert SECRET not in repr(it.control) + repr(it.files) + repr(it.files.rules) + repr(it.files.rules.accounts)
+
+
+# --- stored messages --------------------------------------------------------------------------------------------------
+
+
+@STRICT
+def test_rights_to_stored_messages(tmp_path: Path, strict: bool) -> None:
+    """With `aclStrict` the account needs the permission on the topic of the message; reads by offset stay open."""
+    it = Fixture(tmp_path, strict=strict)
+
+    def permits(account: str, topic: str, action: Action, host: str = "192.0.2.1", subject: str | None = None) -> bool:
+        command = signed(RequestCode.END_TRANSACTION, account) if account else RemotingCommand(code=37, ext={})
+        peer: Any = Peer(host, subject)
+        return it.control.permits(peer, command, topic, action)
+
+    assert permits("orders-pub", "orders", Action.PUB)
+    assert permits("orders-pub", "other", Action.PUB) is not strict
+    assert permits("orders-pub", "orders", Action.SUB) is not strict
+    assert permits("orders-sub", "%RETRY%G", Action.SUB)
+    assert permits("orders-sub", "%RETRY%H", Action.SUB) is not strict
+    assert permits("an-admin", "other", Action.PUB)
+    assert permits("at-home", "other", Action.PUB, host="10.0.0.7")
+    assert permits("", "orders", Action.PUB, subject="CN=orders")
+    assert permits("", "orders", Action.PUB) is not strict
+    assert permits("unknown", "orders", Action.PUB) is not strict
+    assert permits("nothing", "orders", Action.GET)
+
+
+def test_long_requests_are_refused_without_hashing_their_names(tmp_path: Path) -> None:
+    """If several permissions on long names are missing, the remark has the first name of the request."""
+    it = Fixture(tmp_path, strict=True)
+    first, second = "a" * MOST_ORDERED_CHARACTERS, "b"
+    assert bucket_order([first, second]) == [second, first]
+    remark = it.remark(signed(PULL, "nothing", {"topic": first, "consumerGroup": second}))
+    assert remark is not None
+    assert remark.startswith("No default permission for topic:aaa")

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from skylarkmq.broker.access.message_rights import AllMessages
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
 from skylarkmq.broker.processors.consumer.send_back import SendBackProcessor
@@ -43,6 +44,7 @@ class SendBacks(BrokerParts):
             self.store,
             InternalPuts(self.store),
             self.deferral.defer,
+            AllMessages(),
             self.clock,
         )
         self.serve(self.processor.handlers())
