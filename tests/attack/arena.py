@@ -19,6 +19,7 @@ modification times and contents must not change.
             output.txt                  stdout and stderr of all processes
 
 `prefix` and `environment` are added to the daemon's command and to its environment (sanitizers, other builds).
+`account` signs the requests of clients that have no account of their own.
 """
 
 import hashlib
@@ -35,7 +36,7 @@ from typing import Any, Final, Self
 from skylarkmq.broker.store.fsck import Finding, Severity
 from tests.harness.daemon import MQBROKER, STOP_LIMIT_S, STORE, Daemon, variables
 from tests.harness.ports import LOOPBACK, free_ports
-from tests.harness.raw import RawClient
+from tests.harness.raw import Credentials, RawClient
 from tests.harness.store_check import findings_of
 
 NAMES: Final = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
@@ -71,8 +72,10 @@ class Arena:
         *,
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        account: Credentials | None = None,
         **settings: object,
     ) -> None:
+        self._account = account
         self.watched = directory / "watched"
         self.home = self.watched / "home"
         self.store = self.home / STORE
@@ -135,13 +138,17 @@ class Arena:
     def broker_port(self) -> int:
         return self.daemon.broker_port
 
-    def client(self, timeout_s: float = 10.0, source: str | None = None) -> RawClient:
+    def client(
+        self, timeout_s: float = 10.0, source: str | None = None, account: Credentials | None = None
+    ) -> RawClient:
         """Return a connection to the broker, which is closed with the daemon."""
-        return self._connect(self.daemon.broker_port, timeout_s, source)
+        return self._connect(self.daemon.broker_port, timeout_s, source, account)
 
-    def namesrv_client(self, timeout_s: float = 10.0, source: str | None = None) -> RawClient:
+    def namesrv_client(
+        self, timeout_s: float = 10.0, source: str | None = None, account: Credentials | None = None
+    ) -> RawClient:
         """Return a connection to the name server, which is closed with the daemon."""
-        return self._connect(self.daemon.namesrv_port, timeout_s, source)
+        return self._connect(self.daemon.namesrv_port, timeout_s, source, account)
 
     # --------------------------------------------------------------------------------------------------------- watching
 
@@ -180,8 +187,8 @@ class Arena:
 
     # ---------------------------------------------------------------------------------------------------------- details
 
-    def _connect(self, port: int, timeout_s: float, source: str | None) -> RawClient:
-        client = RawClient(LOOPBACK, port, timeout_s, source=source)
+    def _connect(self, port: int, timeout_s: float, source: str | None, account: Credentials | None) -> RawClient:
+        client = RawClient(LOOPBACK, port, timeout_s, source=source, credentials=account or self._account)
         self._clients.append(client)
         return client
 

@@ -19,6 +19,10 @@ mutation produces a name of a normal client (`KEPT`, `LATER`). By code:
     25 318                      unknown and protected keys, invalid values, keys without effect (`CONFIGS`)
     100 102                     the attacker's namespace
     306 316 329                 everything (data in use or not due must survive)
+
+Under access control nothing is spared: `SigningGenerator` also names topics and groups of normal clients, the broker
+itself, and settings that would stop it. Each of its requests comes from a caller without the rights to do harm
+(`callers.py`). Some of them have fields twice.
 """
 
 import json
@@ -26,6 +30,7 @@ import random
 from collections.abc import Callable, Mapping
 from functools import cache
 from struct import error as StructError
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from skylarkmq.protocol.codes import RequestCode, SystemTopic
@@ -33,9 +38,11 @@ from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.message import BatchRecord, PropertyName, encode_batch
 from skylarkmq.protocol.serialize import encode_command
 from skylarkmq.protocol.timers import DELETES, DEQUEUE_MS, ENQUEUE_MS, OUT_MS, ROLL_TIMES
-from tests.attack.normal_clients import long_names, send_header
+from tests.attack.accounts import ACCOUNTS, OWN_GROUP, OWN_TOPIC
+from tests.attack.callers import CALLERS, Caller, with_credentials
+from tests.attack.normal_clients import BROKER_NAME, KEPT, LATER, NORMAL_GROUPS, long_names, send_header
 from tests.harness.golden import transcripts
-from tests.harness.raw import frame
+from tests.harness.raw import frame, texts
 
 TOPICS: Final = tuple(f"Attack{n}" for n in range(8))
 GROUPS: Final = tuple(f"attackers{n}" for n in range(8))
@@ -53,12 +60,32 @@ OWN: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("clusterName", "cluster"), ("AttackedCluster",)),
     **dict.fromkeys(("clientId", "clientID", "clientAddr"), ("127.0.0.1@attacker",)),
     "namespace": ("attack",),
+    **dict.fromkeys(("username", "accessKey", "subject", "subjectFilter"), ("attacker",)),
     "brokerAddr": ("10.66.66.66:10911",),
 }
 CONFIGS: Final = (
     *(b"noSuchKey=1", b"\xff=\xff", b"=", b"fileReservedTime=never", b"listenPort=-1", b"flushDiskType=SOMETIMES"),
     *(b"storePathRootDir=/nonexistent/attack", b"maxMessageSize=nine", b"brokerPermission=x", b"a" * 100_000),
     *(b"bindAddress=256.256.256.256", b"sendMessageThreadPoolNums=4", b"traceOn=\x00", b"k\n\n\nk=\x1b[2J"),
+)
+ALL: Final[Mapping[str, tuple[str, ...]]] = {
+    **OWN,
+    **dict.fromkeys(("topic", "b", "originTopic", "topicName"), (OWN_TOPIC, OWN_TOPIC, KEPT, LATER, "Attack1")),
+    **dict.fromkeys(
+        ("group", "consumerGroup", "producerGroup", "groupName", "a"), (OWN_GROUP, OWN_GROUP, *NORMAL_GROUPS)
+    ),
+    **dict.fromkeys(("brokerName", "bname", "n"), (BROKER_NAME,)),
+    **dict.fromkeys(("clusterName", "cluster"), ("DefaultCluster",)),
+    "namespace": ("attack", "ORDER_TOPIC_CONFIG"),
+    **dict.fromkeys(("username", "accessKey"), ("attacker", *(account.access_key for account in ACCOUNTS))),
+    **dict.fromkeys(("subject", "subjectFilter"), tuple(f"User:{account.access_key}" for account in ACCOUNTS)),
+}
+"""Names under access control."""
+HARMFUL_CONFIGS: Final = (
+    *(b"brokerPermission=0", b"aclEnable=false", b"authenticationEnabled=false", b"authorizationEnabled=false"),
+    *(b"autoCreateTopicEnable=false", b"maxMessageSize=1", b"fileReservedTime=1", b"flushDiskType=ASYNC_FLUSH"),
+    *(b"aclStrict=false", b"kvConfigPath=/nonexistent", b"authenticationWhitelist=310,11,25,3001", b"auditLog=off"),
+    *(b"initAuthenticationUser={}", b"namesrvAuth=false", b"adminAllowedNetworks=0.0.0.0/0"),
 )
 NUMBERS: Final = (
     *(0, -1, 1, 2**15, 2**31 - 1, -(2**31), 2**31, 2**32, 2**53, 2**63 - 1, 2**63, -(2**63), 2**64),
@@ -85,10 +112,18 @@ class Base(NamedTuple):
 
 
 class OddRequest(NamedTuple):
-    """A frame to send; `ends`: the connection is closed after it."""
+    """A frame to send; `ends`: the connection is closed after it.
+
+    Under access control, `caller` is set, and `fields` are the ext fields. Code and opaque are None if the daemon may
+    read other numbers than those of the base.
+    """
 
     data: bytes
     ends: bool = False
+    code: int | None = None
+    opaque: int | None = None
+    caller: Caller | None = None
+    fields: Mapping[str, object] = MappingProxyType({})
 
 
 def _json(value: object) -> bytes:
@@ -104,6 +139,15 @@ REGISTRATION: Final = {
     "filterServerList": [],
 }
 OF_TOPIC: Final = {"topic": "Attack0"}
+USER: Final = {"username": "attacker", "password": "attack", "userType": "Super", "userStatus": "enable"}
+ENTRY: Final = {"resource": "Topic:*", "actions": ["All"], "sourceIps": ["127.0.0.1"], "decision": "Allow"}
+ACL: Final = {"subject": "User:attacker", "policies": [{"policyType": "Custom", "entries": [ENTRY]}]}
+OF_USER: Final = {"username": "attacker"}
+OF_SUBJECT: Final = {"subject": "User:attacker"}
+PLAIN_ACCOUNT: Final = {
+    "accessKey": "attacker", "secretKey": "attack secret", "admin": "true", "defaultTopicPerm": "PUB|SUB",
+    "defaultGroupPerm": "SUB", "topicPerms": "Attack0=PUB|SUB", "groupPerms": "attackers0=SUB",
+}  # fmt: skip
 BY_HAND: Final = (
     Base(RequestCode.SEND_MESSAGE, long_names(send_header("Attack0")), b"body"),
     Base(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, _json({"topicConfigList": [TOPIC]})),
@@ -121,6 +165,17 @@ BY_HAND: Final = (
     Base(RequestCode.GET_TOPIC_CONFIG, OF_TOPIC),
     Base(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"}),
     Base(RequestCode.RECALL_MESSAGE, {**OF_TOPIC, "recallHandle": "djEgYSBiIDAgeA==", "producerGroup": "g"}),
+    Base(50, PLAIN_ACCOUNT),
+    Base(51, {"accessKey": "attacker"}),
+    Base(52, {}),
+    Base(53, {"globalWhiteAddrs": "127.0.0.1,*", "aclFileFullPath": ""}),
+    *(Base(code, OF_USER, _json(USER)) for code in (3001, 3002)),
+    *(Base(code, OF_USER) for code in (3003, 3004)),
+    Base(3005, {"filter": ""}),
+    *(Base(code, OF_SUBJECT, _json(ACL)) for code in (3006, 3007)),
+    Base(3008, {**OF_SUBJECT, "policyType": "Custom", "resource": "Topic:*"}),
+    Base(3009, OF_SUBJECT),
+    Base(3010, {"subjectFilter": "", "resourceFilter": ""}),
     Base(
         RequestCode.SEND_BATCH_MESSAGE,
         send_header("Attack0", m="true"),
@@ -168,6 +223,8 @@ def bases() -> dict[int, list[Base]]:
 class Generator:
     """Generates requests; the same seed gives the same requests."""
 
+    names = OWN
+
     def __init__(self, seed: object) -> None:
         self._rng = random.Random(repr(seed))
         self._codes = sorted(bases())
@@ -182,7 +239,8 @@ class Generator:
         self._opaque += 1
         code = rng.choice(self._codes if rng.random() < 0.7 else SENDS)
         base = rng.choice(bases()[code])
-        ext = {name: rng.choice(OWN[name]) if name in OWN else value for name, value in base.ext.items()}
+        names = self.names
+        ext = {name: rng.choice(names[name]) if name in names else value for name, value in base.ext.items()}
         odd = MutatedRequest(code, ext, self._own_body(base))
         for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
             rng.choices(MUTATIONS, WEIGHTS)[0](rng, odd)
@@ -195,21 +253,82 @@ class Generator:
         return base.body
 
     def _framed(self, odd: "MutatedRequest") -> OddRequest:
-        rng = self._rng
+        data = self._encoded(odd)
+        if odd.damage:
+            return OddRequest(_damaged(self._rng, data), ends=True)
+        return OddRequest(data)
+
+    def _encoded(self, odd: "MutatedRequest") -> bytes:
         if odd.dialect == JSON:
             header = {"code": odd.code, "opaque": self._opaque, "flag": odd.flag, "extFields": odd.ext} | odd.members
-            data = frame(header, odd.body)
-        else:
-            texts = {str(name): value if isinstance(value, str) else str(value) for name, value in odd.ext.items()}
-            command = RemotingCommand(code=odd.code, flag=odd.flag, opaque=self._opaque, version=479)
-            command.ext, command.body, command.dialect = texts, odd.body, odd.dialect
-            try:
-                data = encode_command(command)
-            except (ValueError, OverflowError, StructError):  # cannot be encoded in this dialect
-                data = frame({"code": odd.code, "opaque": self._opaque, "extFields": texts}, odd.body)
+            return frame(header, odd.body)
+        fields = {str(name): value if isinstance(value, str) else str(value) for name, value in odd.ext.items()}
+        command = RemotingCommand(code=odd.code, flag=odd.flag, opaque=self._opaque, version=479)
+        command.ext, command.body, command.dialect = fields, odd.body, odd.dialect
+        try:
+            return encode_command(command)
+        except (ValueError, OverflowError, StructError):  # cannot be encoded in this dialect
+            return frame({"code": odd.code, "opaque": self._opaque, "extFields": fields}, odd.body)
+
+
+class SigningGenerator(Generator):
+    """Generates requests of every caller, for a daemon with access control."""
+
+    names = ALL
+
+    def request(self) -> OddRequest:
+        """Return the next request."""
+        self._opaque += OPAQUE_STEP
+        return super().request()
+
+    def _own_body(self, base: Base) -> bytes:
+        """Return the body of a base with other names, or harmful settings."""
+        rng = self._rng
+        if base.code in CONFIGURING:
+            return rng.choice(HARMFUL_CONFIGS)
+        try:
+            tree = json.loads(base.body)
+        except (ValueError, RecursionError):
+            return base.body
+        return json.dumps(_renamed(rng, tree)).encode()
+
+    def _framed(self, odd: "MutatedRequest") -> OddRequest:
+        rng = self._rng
+        caller = rng.choice(CALLERS)
+        if odd.dialect != JSON:  # their fields are texts
+            odd.ext = texts(odd.ext)
+        odd.ext = with_credentials(rng, caller, odd.ext, odd.body)
+        data = self._encoded(odd)
         if odd.damage:
-            return OddRequest(_damaged(rng, data), ends=True)
-        return OddRequest(data)
+            return OddRequest(_damaged(rng, data), ends=True, caller=caller, fields=odd.ext)
+        code, opaque = (None, None) if odd.members else (odd.code, self._opaque)
+        if rng.random() < 0.02:
+            data = _with_repeated_field(rng, odd, self._opaque)
+        return OddRequest(data, False, code, opaque, caller, odd.ext)
+
+
+def _renamed(rng: random.Random, tree: Any) -> Any:
+    """Return the JSON value with other topics, groups and clients."""
+    if isinstance(tree, dict):
+        return {
+            key: rng.choice(ALL[key]) if key in ALL and isinstance(value, str) else _renamed(rng, value)
+            for key, value in tree.items()
+        }
+    return [_renamed(rng, value) for value in tree] if isinstance(tree, list) else tree
+
+
+def _with_repeated_field(rng: random.Random, odd: "MutatedRequest", opaque: int) -> bytes:
+    """Return a JSON frame in which one field, of another value, comes before or after the signed fields."""
+    name = rng.choice([name for name in odd.ext if name in ALL] or ["topic"])
+    twice = json.dumps({name: rng.choice(ALL.get(name, (KEPT,)))})[1:-1]
+    if rng.random() < 0.3:
+        twice = twice.replace(f'"{name}"', f'"\\u{ord(name[0]):04x}{name[1:]}"', 1)
+    fields = json.dumps(odd.ext)[1:-1]
+    parts = [twice, fields] if rng.random() < 0.5 else [fields, twice]
+    ext = ", ".join(part for part in parts if part)
+    header = f'{{"code": {odd.code}, "language": "JAVA", "version": 479, "opaque": {opaque}, "flag": {odd.flag}, '
+    text = f'{header}"extFields": {{{ext}}}}}'.encode()
+    return (4 + len(text) + len(odd.body)).to_bytes(4, "big") + len(text).to_bytes(4, "big") + text + odd.body
 
 
 class MutatedRequest:
@@ -301,6 +420,8 @@ def frames(_rng: random.Random, odd: MutatedRequest) -> None:
 
 
 MEMBERS: Final = ("(sent)", "(ext)", "(body)", "(dialect)", "code", "opaque", "version", "language", "remark", "x")
+OPAQUE_STEP: Final = 1_008
+"""Under access control, so that no changed byte makes the opaque of another request in flight."""
 SENDS: Final = (10, 310, 310, 320, 36, 37, 324, 325)
 CONFIGURING: Final = (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG)
 SEPARATORS: Final = ("\x01", "\x01", "\x01", "\x01", "", "\x01\x01", "\x02")

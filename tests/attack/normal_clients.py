@@ -15,6 +15,12 @@ from tests.harness.raw import RawClient
 
 KEPT: Final = "NormalKept"
 LATER: Final = "NormalLater"
+OFFSETS: Final = "normal"
+BODY_MARK: Final = b"body of a normal client"
+"""In the bodies of the messages that no attacker may read."""
+BROKER_NAME: Final = "normalBroker"
+NORMAL_GROUPS: Final = (OFFSETS, "CG", "P")
+"""The group that commits offsets, that of single pulls, and that of producers."""
 BEHIND: Final = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 SUSPEND, SUBSCRIPTION = 2, 4
 COMMIT: Final = 8

@@ -9,15 +9,16 @@ timers and transactions. SIGKILL or SIGTERM ends the session meanwhile. `Outcome
     kept        after each start, every acknowledged message is at its queue and offset with its body
     forward     a committed offset is not below the one that a clean stop has saved
     delivered   at the end, every acknowledged delayed message, timer and committed transaction is delivered
+    foreign     the topics of normal clients contain no other message
     alive       normal messages are acknowledged in each session; the daemon ends only by a signal, after SIGTERM with
                 exit code 0 and in time
     files, log, memory: see `Arena.findings`; `store verify` finds no damage after the last stop
+
+With `access`, "4.9" or "5.3", the daemon has access control, normal clients sign their requests, and the attacker names
+their topics too. Two more guarantees: `refused` (refusals.py) and `changed` (state.py). The output contains no secret.
 """
 
-import multiprocessing
 import random
-import select
-import socket
 import subprocess
 import tempfile
 import time
@@ -29,26 +30,32 @@ from typing import Final, NamedTuple
 
 from skylarkmq.broker.store.fsck import Severity
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from tests.attack.accounts import ADMINISTRATOR, GENERATIONS, NORMAL, SECRET_KEYS
 from tests.attack.arena import Arena
-from tests.attack.generators import Generator
-from tests.attack.normal_clients import COMMIT, KEPT, LATER, Ledger, pull_header, read_queue, send_header
-from tests.harness.ports import LOOPBACK
+from tests.attack.attacker import Attacker, Ports
+from tests.attack.normal_clients import (
+    BODY_MARK,
+    BROKER_NAME,
+    COMMIT,
+    KEPT,
+    LATER,
+    OFFSETS,
+    Ledger,
+    pull_header,
+    read_queue,
+    send_header,
+)
+from tests.attack.state import State, changed, read_state
 from tests.harness.raw import RawClient, RawResponse
 
 SESSIONS: Final = 4
-CONNECTIONS: Final = 6
-PIECE: Final = 40
-"""Maximum number of requests that are written at once on one connection."""
 DELIVERY_LIMIT_S: Final = 20.0
-OFFSETS: Final = "normal"
 SETTINGS: Final[Sequence[Mapping[str, object]]] = (
     {},
     {},
     {"enabledAppendPropCRC": "true"},
     {"timerWheelEnable": "false"},
 )
-
-_processes: Final = multiprocessing.get_context("fork")
 
 
 class Outcome(NamedTuple):
@@ -61,51 +68,6 @@ class Outcome(NamedTuple):
     max_rss_bytes: int
     acknowledged: int
     findings: list[str]
-
-
-def attack(port: int, namesrv_port: int, seed: str, count: int) -> None:
-    """Send `count` unusual requests; a connection that the daemon closes is replaced. Ends early if the daemon is
-    gone."""
-    generator, rng = Generator(seed), random.Random(seed)
-    peers: list[socket.socket] = []
-    sent = 0
-    while sent < count:
-        try:
-            while len(peers) < CONNECTIONS:
-                to = namesrv_port if rng.random() < 0.2 else port
-                peers.append(socket.create_connection((LOOPBACK, to), 10.0))
-        except OSError:
-            return
-        peer = rng.choice(peers)
-        odd = [generator.request() for _ in range(rng.randint(1, PIECE))]
-        end = next((n for n, request in enumerate(odd) if request.ends), None)
-        piece = odd if end is None else odd[: end + 1]
-        sent += len(piece)
-        if not _exchange(peer, b"".join(request.data for request in piece)) or end is not None:
-            peer.close()
-            peers.remove(peer)
-
-
-def _exchange(peer: socket.socket, data: bytes) -> bool:
-    """Write all data while reading responses; return whether the connection is open. Waits briefly for a first
-    response."""
-    view, limit_s = memoryview(data), time.monotonic() + 5.0
-    wait_s = 0.05
-    while time.monotonic() < limit_s:
-        readable, writable, _ = select.select([peer], [peer] if view else [], [], wait_s)
-        try:
-            if readable:
-                if not peer.recv(1 << 18):
-                    return False
-                if not view:
-                    return True
-            if writable:
-                view = view[peer.send(view[: 1 << 18]) :]
-        except OSError:
-            return False
-        if not readable and not writable:
-            return not view
-    return False
 
 
 class NormalClient:
@@ -125,7 +87,7 @@ class NormalClient:
     def step(self, client: RawClient) -> None:
         """Make one exchange. Raises OSError if the connection is lost."""
         self._number += 1
-        body = b"normal %d " % self._number + b"x" * (self._number * 37 % 2_000)
+        body = BODY_MARK + b" %d " % self._number + b"x" * (self._number * 37 % 2_000)
         begun_s = time.monotonic()
         response = self._send(client, send_header(KEPT, {"KEYS": str(self._number)}, e=self._number % 4), body)
         self.latencies_s.append(time.monotonic() - begun_s)
@@ -144,12 +106,12 @@ class NormalClient:
         return client.call(RequestCode.SEND_MESSAGE_V2, header, body)
 
     def _later(self, client: RawClient, properties: Mapping[str, str]) -> None:
-        body = b"later %d" % self._number
+        body = BODY_MARK + b", later %d" % self._number
         if self._send(client, send_header(LATER, properties), body).code == ResponseCode.SUCCESS:
             self.owed.add(zlib.crc32(body))
 
     def _transaction(self, client: RawClient) -> None:
-        body, key = b"paid %d" % self._number, f"normal{self._number}"
+        body, key = BODY_MARK + b", paid %d" % self._number, f"normal{self._number}"
         half = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": key}
         response = self._send(client, send_header(LATER, half, f=4), body)
         if response.code != ResponseCode.SUCCESS:
@@ -172,7 +134,7 @@ class NormalClient:
 
     def violations(self, client: RawClient) -> list[str]:
         """Return the violations after a start."""
-        found = self.kept.missing(client)
+        found = self.kept.missing(client) + self._foreign(client)
         if self.saved:
             fields = {"consumerGroup": OFFSETS, "topic": KEPT, "queueId": 0}
             response = client.call(RequestCode.QUERY_CONSUMER_OFFSET, fields)
@@ -180,6 +142,14 @@ class NormalClient:
             if now < self.saved:
                 found.append(f"forward: offset {now} of {KEPT}/0 is below {self.saved}, which a clean stop has saved")
         return found
+
+    def _foreign(self, client: RawClient) -> list[str]:
+        """Return the messages in topics of normal clients that they have not sent."""
+        records = [
+            record for topic in (KEPT, LATER) for queue in range(4) for record in read_queue(client, topic, queue)
+        ]
+        bodies = [bytes(record.body) for record in records]
+        return [f"foreign: {body[:100]!r}" for body in bodies if not body.startswith(BODY_MARK)][:3]
 
     def undelivered(self, client: RawClient) -> set[int]:
         """Return the CRCs of messages that are acknowledged for later delivery and not delivered yet."""
@@ -192,23 +162,33 @@ def run(
     requests: int,
     directory: Path,
     *,
+    access: str | None = None,
     prefix: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Run one seed in `directory`, which must be empty."""
+    """Run one seed in `directory`, which must be empty. `access`: the generation of access control."""
     rng, begun_s = random.Random(seed), time.monotonic()
-    arena = Arena(directory, prefix=prefix, environment=environment, **rng.choice(SETTINGS))
+    settings = rng.choice(SETTINGS)
+    if access is not None:
+        settings = {**settings, **GENERATIONS[access].settings(directory / "watched"), "brokerName": BROKER_NAME}
+    account = NORMAL if access else None
+    arena = Arena(directory, prefix=prefix, environment=environment, account=account, **settings)
     normal, findings = NormalClient(), list[str]()
     try:
         with arena:
+            if access is not None:
+                GENERATIONS[access].prepare(arena.client(account=ADMINISTRATOR))
             for session in range(SESSIONS):
-                _run_session(arena, normal, f"{seed}/{session}", requests // SESSIONS, rng, findings)
+                plan = SessionPlan(f"{seed}/{session}", requests // SESSIONS, access)
+                _run_session(arena, normal, plan, rng, findings)
                 arena.start()
                 findings += [f"after session {session}: {found}" for found in normal.violations(arena.client())]
             _finish(arena, normal, findings)
     except (AssertionError, OSError, subprocess.TimeoutExpired) as error:
         findings.append(f"{type(error).__name__}: {str(error)[-2_000:]}")
         findings += arena.findings()
+    if access is not None:
+        findings += _secrets_in(arena)
     waits = normal.latencies_s
     p99_ms = 1000 * quantiles(waits, n=100)[98] if len(waits) > 1 else 0.0
     acknowledged = len(normal.kept.acknowledged)
@@ -216,20 +196,37 @@ def run(
     return Outcome(seed, requests, seconds, p99_ms, arena.max_rss_bytes, acknowledged, findings)
 
 
-def run_in_scratch(seed: int, requests: int, environment: Mapping[str, str]) -> Outcome:
+def run_in_scratch(seed: int, requests: int, access: str | None, environment: Mapping[str, str]) -> Outcome:
     """Run one seed in a temporary directory, for a separate process."""
     with tempfile.TemporaryDirectory(prefix=f"attack-{seed}-", ignore_cleanup_errors=True) as directory:
-        return run(seed, requests, Path(directory), environment=environment)
+        return run(seed, requests, Path(directory), access=access, environment=environment)
+
+
+class SessionPlan(NamedTuple):
+    """One session: the seed and the number of requests, and the generation of access control."""
+
+    seed: str
+    requests: int
+    access: str | None
+
+    def state(self, arena: Arena) -> State:
+        """Return what the attacker must not change; nothing without access control."""
+        if self.access is None:
+            return {}
+        broker = arena.client(account=ADMINISTRATOR)
+        return read_state(broker, arena.namesrv_client(account=ADMINISTRATOR), self.access)
 
 
 def _run_session(
-    arena: Arena, normal: NormalClient, seed: str, count: int, rng: random.Random, findings: list[str]
+    arena: Arena, normal: NormalClient, plan: SessionPlan, rng: random.Random, findings: list[str]
 ) -> None:
     """Run one session of the daemon under attack, and end it by a signal."""
     before = len(normal.kept.acknowledged)
     client = arena.client()
     normal.step(client)
-    attacker = _processes.Process(target=attack, args=(arena.broker_port, arena.daemon.namesrv_port, seed, count))
+    state = plan.state(arena)
+    ports = Ports(arena.broker_port, arena.daemon.namesrv_port)
+    attacker = Attacker(ports, plan.seed, plan.requests, plan.access)
     attacker.start()
     try:
         while attacker.is_alive():
@@ -238,10 +235,12 @@ def _run_session(
             if (code := arena.daemon.process.poll()) is not None:
                 raise AssertionError(f"alive: the daemon ended unexpectedly with {code}")
     finally:
-        attacker.kill()
-        attacker.join()
+        findings += attacker.end()
+    findings += (f"session {plan.seed}: {found}" for found in changed(state, plan.state(arena)))
     if len(normal.kept.acknowledged) == before:
-        findings.append(f"alive: no normal message was acknowledged in session {seed}, {normal.refused} were refused")
+        findings.append(
+            f"alive: no normal message was acknowledged in session {plan.seed}, {normal.refused} were refused"
+        )
     if rng.random() < 0.6:
         arena.kill()
     elif code := arena.stop():
@@ -273,3 +272,9 @@ def _finish(arena: Arena, normal: NormalClient, findings: list[str]) -> None:
     findings += arena.findings()
     damage = (finding for finding in arena.store_findings() if finding.severity is Severity.DAMAGE)
     findings += (f"store verify: {finding.file}:{finding.offset}: {finding.what}" for finding in damage)
+
+
+def _secrets_in(arena: Arena) -> list[str]:
+    """Return the secrets in the output of the daemon."""
+    output = arena.output.read_text(errors="replace")
+    return [f"secret: the output contains {secret!r}" for secret in SECRET_KEYS if secret in output]

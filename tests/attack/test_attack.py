@@ -8,13 +8,15 @@ from typing import Final
 import pytest
 
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from tests.attack.accounts import GENERATIONS
 from tests.attack.arena import Arena
-from tests.attack.generators import CONFIGURING, MUTATIONS, Generator, MutatedRequest, bases
+from tests.attack.generators import CONFIGURING, MUTATIONS, Generator, MutatedRequest, SigningGenerator, bases
 from tests.attack.normal_clients import KEPT, LATER
 from tests.attack.run import run
 
 REQUESTS: Final = int(os.environ.get("SKYLARK_ATTACKS", "100000"))
 SEEDS: Final = 4
+ACCESS_REQUESTS: Final = int(os.environ.get("SKYLARK_ACCESS_ATTACKS", "16000"))
 READ_ONLY_LIMIT_S: Final = 5.0
 
 
@@ -26,6 +28,20 @@ def test_guarantees_hold_under_attack(tmp_path: Path, seed: int) -> None:
     number."""
     outcome = run(seed, REQUESTS // SEEDS, tmp_path)
     print(f"seed {seed}: p99 {outcome.p99_ms:.1f} ms, {outcome.requests / outcome.seconds:.0f} requests/s")
+    assert outcome.acknowledged
+    assert not outcome.findings, "\n".join(outcome.findings[:20])
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("access", list(GENERATIONS))
+def test_guarantees_hold_under_attack_with_access_control(tmp_path: Path, access: str) -> None:
+    """The same, and: callers without the right are refused, change nothing, and read nothing of normal clients.
+
+    SKYLARK_ACCESS_ATTACKS: the number.
+    """
+    outcome = run(SEEDS, ACCESS_REQUESTS // len(GENERATIONS), tmp_path, access=access)
+    print(f"{access}: p99 {outcome.p99_ms:.1f} ms, {outcome.requests / outcome.seconds:.0f} requests/s")
     assert outcome.acknowledged
     assert not outcome.findings, "\n".join(outcome.findings[:20])
 
@@ -43,16 +59,17 @@ def test_every_served_request_code_is_attacked(tmp_path: Path) -> None:
     assert served - bases().keys() == set()
 
 
-def test_a_seed_gives_the_same_requests() -> None:
+@pytest.mark.parametrize("kind", [Generator, SigningGenerator])
+def test_a_seed_gives_the_same_requests(kind: type[Generator]) -> None:
     """Runs can be repeated: the requests depend on the seed only."""
-    first, second, other = Generator(7), Generator(7), Generator(8)
+    first, second, other = kind(7), kind(7), kind(8)
     data = [first.request() for _ in range(500)]
     assert data == [second.request() for _ in range(500)]
     assert data != [other.request() for _ in range(500)]
 
 
 def test_no_request_names_topics_of_normal_clients() -> None:
-    """Operators' requests never concern topics of normal clients: no frame contains one of their names."""
+    """Without access control, requests never concern topics of normal clients: no frame contains one of their names."""
     generator = Generator(0)
     for _ in range(20_000):
         data = generator.request().data

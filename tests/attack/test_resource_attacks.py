@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,15 +52,17 @@ def assert_at_limit(response: RawResponse, setting: str) -> None:
     assert setting in response.remark
 
 
-def longest_wait_s(arena: Arena, attack: Any) -> float:
-    """Return the longest wait of a normal client during `attack()`, in seconds."""
+def longest_wait_s(
+    arena: Arena, attack: Callable[..., object], topic: str = "Normal", body: bytes = b"normal"
+) -> float:
+    """Return the longest wait of a normal client, which sends to `topic` during `attack()`, in seconds."""
     normal, longest, over = arena.client(), 0.0, threading.Event()
 
     def send_request() -> None:
         nonlocal longest
         while not over.is_set():
             begun_s = time.monotonic()
-            normal.call(RequestCode.SEND_MESSAGE_V2, send_header("Normal"), b"normal")
+            normal.call(RequestCode.SEND_MESSAGE_V2, send_header(topic), body)
             longest = max(longest, time.monotonic() - begun_s)
             arena.rss_bytes()
 
