@@ -28,12 +28,11 @@ from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.plain_acl.accounts import Account, Permission, shown_resource
 from skylarkmq.broker.access.plain_acl.addresses import Address, address_of
-from skylarkmq.broker.access.plain_acl.files import Rules
 from skylarkmq.broker.access.plain_acl.needs import ADMIN, Needs, readers, rows
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
 from skylarkmq.broker.access.requirements import Action, Requirement
 from skylarkmq.broker.remoting.connection import Connection
-from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.codes import RETRY_PREFIX, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import java_hash
@@ -49,8 +48,14 @@ LONGEST_CACHED_NAME: Final = 255
 MOST_ORDERED_CHARACTERS: Final = 16_384
 """Hashing these takes 2 ms. In a longer request the first missing permission is that of the first name."""
 MOST_ADDRESSES: Final = 4_096
+UNDECIDED: Final = ""
+WHITE: Final = Caller(proof=Proof.WHITE_ADDRESS, is_admin=True)
 HASH_MAP_CAPACITY: Final = 16
 HASH_MAP_LOAD: Final = 0.75
+
+
+Names = tuple[str | None, str | None]
+"""The topic and the group of a request."""
 
 
 class PlainAclStatistics(msgspec.Struct, frozen=True):
@@ -76,7 +81,7 @@ class PlainAclControl:
         self._readers = readers(is_strict=is_strict)
         self._unknown = Account("", SigningKey(secrets.token_hex()), ANONYMOUS)
         self._rules = files.rules
-        self._decisions: dict[tuple[str | int | None, ...], str | None] = {}
+        self._decisions: dict[tuple[str, int, str | None, str | None], str | None] = {}
         self._addresses: dict[str, tuple[Address, bool]] = {}
         self._refused = {"access_key": 0, "account": 0, "signature": 0, "permission": 0}
 
@@ -91,14 +96,13 @@ class PlainAclControl:
     def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Return the caller of a permitted request. Raises RequestError(SYSTEM_ERROR) with RocketMQ's remark
         otherwise."""
-        rules = self._current_rules()
-        address, is_white = self._address(connection.host, rules)
+        address, is_white = self._located(connection.host)
         if is_white:
-            return Caller(proof=Proof.WHITE_ADDRESS, is_admin=True)
+            return WHITE
         signed = signed_parts(command, is_unique_key_query_signed=False)
         if signed is None:
-            return self._check_certificate(connection, command, requirement, rules)
-        known = rules.accounts.get(signed.access_key)
+            return self._check_certificate(connection, command, requirement)
+        known = self._rules.accounts.get(signed.access_key)
         account = self._unknown if known is None else known
         if account.white(address):
             return Caller(account.access_key, Proof.WHITE_ADDRESS, is_admin=True)
@@ -107,26 +111,23 @@ class PlainAclControl:
             raise self._refusal("account", f"No acl config for {signed.access_key}")
         if not is_signed:
             raise self._refusal("signature", f"Check signature failed for accessKey={signed.access_key}")
-        self._check_permission(account, command, requirement)
+        problem = self._decide(account, command, requirement)
+        if problem is not None:
+            raise self._refusal("permission", problem)
         return account.caller
 
-    def _check_certificate(
-        self, connection: Connection, command: RemotingCommand, requirement: Requirement, rules: Rules
-    ) -> Caller:
+    def _check_certificate(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Return the caller of a request without an AccessKey: the account of its client certificate."""
         name = self._certificates.account_of(connection)
         if name is None:
             raise self._refusal("access_key", "No accessKey is configured")
-        account = rules.accounts.get(name)
+        account = self._rules.accounts.get(name)
         if account is None:
             raise self._refusal("account", f"No acl config for {name}")
-        self._check_permission(account, command, requirement)
-        return Caller(name, Proof.CERTIFICATE, account.is_admin)
-
-    def _check_permission(self, account: Account, command: RemotingCommand, requirement: Requirement) -> None:
         problem = self._decide(account, command, requirement)
         if problem is not None:
             raise self._refusal("permission", problem)
+        return Caller(name, Proof.CERTIFICATE, account.is_admin)
 
     def permits(self, connection: Connection, command: RemotingCommand, topic: str, action: Action) -> bool:
         """Return whether the caller of an admitted request may do `action` with a message of `topic`. Without
@@ -134,11 +135,10 @@ class PlainAclControl:
         needed = PERMISSIONS_OF.get(action)
         if needed is None or not self._is_strict:
             return True
-        rules = self._current_rules()
-        address, is_white = self._address(connection.host, rules)
+        address, is_white = self._located(connection.host)
         if is_white:
             return True
-        account = rules.accounts.get(self._name_of(connection, command) or "")
+        account = self._rules.accounts.get(self._name_of(connection, command) or "")
         if account is None:
             return False
         is_free = account.white(address) or (account.is_admin and account.permissions is None)
@@ -149,24 +149,21 @@ class PlainAclControl:
         access_key = command.ext_fields().get(ACCESS_KEY)
         return self._certificates.account_of(connection) if access_key is None else access_key
 
-    def _current_rules(self) -> Rules:
-        """Return the rules; forget the decisions of earlier ones."""
+    def _located(self, host: str) -> tuple[Address, bool]:
+        """Return the address of a host, and whether it is in a global list; make changed rules the current ones."""
         rules = self._files.rules
         if rules is not self._rules:
             self._rules = rules
             self._decisions.clear()
             self._addresses.clear()
-        return rules
+        return self._addresses.get(host) or self._locate(host)
 
-    def _address(self, host: str, rules: Rules) -> tuple[Address, bool]:
-        """Return the address of a host, and whether it is in a global list."""
-        known = self._addresses.get(host)
-        if known is None:
-            if len(self._addresses) >= MOST_ADDRESSES:
-                self._addresses.clear()
-            address = address_of(host)
-            known = self._addresses[host] = (address, rules.is_white(address))
-        return known
+    def _locate(self, host: str) -> tuple[Address, bool]:
+        if len(self._addresses) >= MOST_ADDRESSES:
+            self._addresses.clear()
+        address = address_of(host)
+        located = self._addresses[host] = (address, self._rules.is_white(address))
+        return located
 
     def _refusal(self, step: str, text: str) -> RequestError:
         self._refused[step] += 1
@@ -175,23 +172,31 @@ class PlainAclControl:
     # -------------------------------------------------------------------------------------------------------- decisions
 
     def _decide(self, account: Account, command: RemotingCommand, requirement: Requirement) -> str | None:
-        """Return the reason to refuse a signed request, or None."""
-        code = command.code
-        row = self._rows.get(code)
-        if row is None:
+        """Return the reason to refuse a proven account's request, or None."""
+        code, sent = command.code, command.send_header
+        if sent is not None and not sent.topic.startswith(RETRY_PREFIX):
+            names: Names = (
+                sent.topic,
+                None,
+            )  # decoded with the frame; the group of a send counts only for a retry topic
+        elif code in self._rows:
+            names = self._rows[code].names(command)
+        else:
             read = self._readers.get(code)
             return self._problem(account, requirement, {} if read is None else read(command.body))
-        names = row.names(command)
         key = (account.access_key, code, *names)
-        try:
-            return self._decisions[key]
-        except KeyError:
-            problem = self._problem(account, requirement, row.rule(*names, self._is_strict))
-        if all(name is None or len(name) <= LONGEST_CACHED_NAME for name in names):
+        problem = self._decisions.get(key, UNDECIDED)
+        if problem is UNDECIDED:
+            row = self._rows.get(code)
+            problem = self._problem(account, requirement, {} if row is None else row.rule(*names, self._is_strict))
+            self._remember(key, problem)
+        return problem
+
+    def _remember(self, key: tuple[str, int, str | None, str | None], problem: str | None) -> None:
+        if all(name is None or len(name) <= LONGEST_CACHED_NAME for name in key[2:]):
             if len(self._decisions) >= MOST_DECISIONS:
                 self._decisions.clear()
             self._decisions[key] = problem
-        return problem
 
     def _problem(self, account: Account, requirement: Requirement, needs: Needs) -> str | None:
         if needs.get(TRACE_TOPIC) == Permission.PUB:

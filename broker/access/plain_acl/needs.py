@@ -44,11 +44,8 @@ class Row(NamedTuple):
     rule: Rule
 
     def names(self, command: RemotingCommand) -> tuple[str | None, str | None]:
-        """Return the topic and the group of a request. Sends and pulls that were decoded with their frame have them in
-        their headers; the group of a send counts only for a retry topic."""
-        sent = command.send_header
-        if sent is not None and not is_group(sent.topic):
-            return sent.topic, None
+        """Return the topic and the group of a request. Pulls that were decoded with their frame have them in their
+        headers."""
         if isinstance(command, PullCommand):
             return command.pull_header.topic, command.pull_header.consumer_group
         fields = command.ext_fields()

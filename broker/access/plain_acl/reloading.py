@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from skylarkmq.broker.access.plain_acl.files import AclFiles, Rules
+from skylarkmq.broker.access.plain_acl.files import AclFiles
 
 POLL_S: Final = 0.5
 """RocketMQ's period. A changed file is in effect after at most two of them."""
@@ -26,10 +26,11 @@ class FilesStatistics(msgspec.Struct, frozen=True):
 
 
 class ReloadedFiles:
-    """The opened files, polled while it runs."""
+    """The opened files, polled while it runs. `rules` are the current ones; a change makes a new object."""
 
     def __init__(self, files: AclFiles, poll_s: float = POLL_S) -> None:
         self._files = files
+        self.rules = files.rules
         self._poll_s = poll_s
         self._busy = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -38,11 +39,6 @@ class ReloadedFiles:
 
     def __repr__(self) -> str:
         return f"<ReloadedFiles reloads={self._reloads} {self._files!r}>"
-
-    @property
-    def rules(self) -> Rules:
-        """Return the current rules; a change makes a new object."""
-        return self._files.rules
 
     @property
     def paths(self) -> list[Path]:
@@ -69,7 +65,10 @@ class ReloadedFiles:
     async def run(self, change: Callable[[AclFiles], T]) -> T:
         """Return the result of a change of the files, made in a thread. Raises its errors."""
         async with self._busy:
-            return await asyncio.to_thread(change, self._files)
+            try:
+                return await asyncio.to_thread(change, self._files)
+            finally:
+                self.rules = self._files.rules
 
     async def _poll(self) -> None:
         while True:

@@ -56,9 +56,10 @@ class Fixture:
         accounts = [{"secretKey": SECRET} | each for each in ACCOUNTS]
         self.path = directory / "plain_acl.yml"
         self.path.write_text(yaml.safe_dump({"accounts": accounts, **members}))
-        self.files = AclFiles(directory, lambda: 0)
-        self.files.open()
-        self.control = PlainAclControl(ReloadedFiles(self.files), CERTIFICATES, is_strict=strict)
+        files = AclFiles(directory, lambda: 0)
+        files.open()
+        self.files = ReloadedFiles(files)
+        self.control = PlainAclControl(self.files, CERTIFICATES, is_strict=strict)
 
     def check(self, command: RemotingCommand, host: str = "192.0.2.1", subject: str | None = None) -> Caller:
         peer: Any = Peer(host, subject)
@@ -362,17 +363,18 @@ def test_names_are_in_the_order_of_a_java_hash_map() -> None:
 # --- changed rules, limits --------------------------------------------------------------------------------------------
 
 
-def test_decisions_are_forgotten_when_the_rules_change(tmp_path: Path) -> None:
+async def test_decisions_are_forgotten_when_the_rules_change(tmp_path: Path) -> None:
     """Permissions, accounts and white addresses take effect with the next request."""
     it = Fixture(tmp_path, strict=True)
     command = signed(SEND_V2, "orders-pub", ORDERS)
     assert it.remark(command) is None
     assert it.remark(command) is None
-    it.files.set_account({"accessKey": "orders-pub", "secretKey": SECRET, "topicPerms": ["orders=DENY"]})
+    denied = {"accessKey": "orders-pub", "secretKey": SECRET, "topicPerms": ["orders=DENY"]}
+    await it.files.run(lambda files: files.set_account(denied))
     assert it.remark(command) == NO_ORDERS
-    it.files.delete_account("orders-pub")
+    await it.files.run(lambda files: files.delete_account("orders-pub"))
     assert it.remark(command) == "No acl config for orders-pub"
-    it.files.set_white(["192.0.2.1"], "")
+    await it.files.run(lambda files: files.set_white(["192.0.2.1"], ""))
     assert it.remark(command) is None
 
 

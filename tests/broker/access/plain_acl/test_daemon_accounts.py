@@ -20,14 +20,15 @@ def files(tmp_path: Path) -> AclFiles:
     return files
 
 
-def test_the_password_of_an_account_is_its_secret_key(files: AclFiles) -> None:
+async def test_the_password_of_an_account_is_its_secret_key(files: AclFiles) -> None:
     """Of the current rules; an unknown account has none."""
-    accounts = AclAccounts(ReloadedFiles(files))
+    reloaded = ReloadedFiles(files)
+    accounts = AclAccounts(reloaded)
     assert accounts.password_matches("account-1", SECRET)
     assert not accounts.password_matches("account-1", "another")
     assert not accounts.password_matches("account-1", "")
     assert not accounts.password_matches("account-2", SECRET)
-    files.delete_account("account-1")
+    await reloaded.run(lambda them: them.delete_account("account-1"))
     assert not accounts.password_matches("account-1", SECRET)
 
 
