@@ -4,6 +4,7 @@ The tests give every secret setting of the catalogues a value with the text MARK
 secret setting needs a sample here.
 """
 
+import json
 import logging
 import subprocess
 import traceback
@@ -161,3 +162,31 @@ def test_the_command_hides_secrets(conf: Path, arguments: tuple[str, ...]) -> No
     )
     assert MARK not in done.stdout + done.stderr
     assert ("innerClientAuthenticationCredentials" in done.stdout) == ("-p" in arguments)
+
+
+@pytest.mark.daemon
+def test_a_secret_comes_from_a_file(tmp_path: Path) -> None:
+    """A variable with `_FILE` names it; if others can read it, the start is refused with strictSecretFiles, and a
+    missing file is named, without a traceback."""
+    path = tmp_path / "credentials"
+    path.write_text(JSON_SAMPLES["innerClientAuthenticationCredentials"] + "\n")
+    path.chmod(0o644)
+    named = {"innerClientAuthenticationCredentials_FILE": path}
+
+    def run(settings: dict[str, Path], *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*MQBROKER, *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=variables(settings), capture_output=True, text=True, timeout=60, check=False
+        )
+
+    shown = run(named, "-p", "--json").stdout
+    assert json.loads(shown)["innerClientAuthenticationCredentials"] == {
+        "value": HIDDEN,
+        "origin": "environment SKYLARK_innerClientAuthenticationCredentials_FILE",
+    }
+    strict = run(named, "--set", "strictSecretFiles=true")
+    assert strict.returncode == 1
+    assert strict.stderr == f"mqbroker: {path}: other users can read this file with secrets (strictSecretFiles=true)\n"
+    missing = run({"innerClientAuthenticationCredentials_FILE": tmp_path / "none"})
+    assert missing.stderr == f"mqbroker: cannot read {tmp_path / 'none'}: No such file or directory\n"
+    assert MARK not in shown + strict.stdout + strict.stderr + missing.stdout + missing.stderr

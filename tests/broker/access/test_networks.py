@@ -34,6 +34,15 @@ class Fixed:
         return self.caller
 
 
+class Unused:
+    """A control that must not be asked."""
+
+    checks_data = False
+
+    def check(self, *_arguments: object) -> Caller:
+        raise AssertionError("a request was checked")
+
+
 def response_to(
     code: int, host: str, caller: Caller = ANONYMOUS, networks: tuple[Network, ...] = NETWORKS
 ) -> tuple[int, str | None]:
@@ -113,3 +122,11 @@ async def test_runs_of_sends_are_not_checked() -> None:
         RemotingCommand.request(RequestCode.SEND_MESSAGE_V2), RemotingCommand.request(RequestCode.SEND_MESSAGE_V2)
     )
     assert runs == [0]
+
+
+async def test_requests_that_change_nothing_are_not_checked() -> None:
+    """Neither sends that are not in a run nor heartbeats nor reads: without access control they are all permitted."""
+    gate = Gate(Unused(), [AdminNetworks(())])
+    connection = Peer(Dispatcher()).connection
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.HEART_BEAT, RequestCode.GET_BROKER_CONFIG):
+        assert gate.admit(connection, RemotingCommand.request(code)) is None
