@@ -10,6 +10,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.fields import Header
 from skylarkmq.protocol.headers.pull import PullMessageHeader
 from skylarkmq.protocol.send_command import SendCommand
@@ -28,6 +30,15 @@ class PullCommand(SendCommand, gc=False, kw_only=True):
         if type(self.pull_header) is header_type:
             return self.pull_header
         return super().header(header_type)
+
+
+_compiled: Final = compiled.load("pull")
+_DECODED: Final[frozenset[type]] = frozenset({PullCommand} if _compiled is None else {PullCommand, _compiled.Pull})
+
+
+def decoded_pull(command: RemotingCommand) -> PullMessageHeader | None:
+    """Return the header of a pull that was decoded together with its frame; None for any other command."""
+    return command.header(PullMessageHeader) if type(command) in _DECODED else None
 
 
 _decode: Final = msgspec.json.Decoder(PullCommand, strict=False).decode

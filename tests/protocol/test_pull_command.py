@@ -6,7 +6,7 @@ from skylarkmq.protocol import stream
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.pull import PullMessageHeader
-from skylarkmq.protocol.pull_command import PullCommand
+from skylarkmq.protocol.pull_command import PullCommand, decoded_pull
 from skylarkmq.protocol.serialize import encode_command
 from tests.harness.broker_parts import pull
 
@@ -32,6 +32,20 @@ def test_a_pull_is_decoded_in_one_step(code: int) -> None:
     assert header.queue_offset == 77
     assert command.send_header is None
     assert command.detached().ext_fields() == request.ext
+
+
+@pytest.mark.parametrize("decode", [stream.python_decode_frames, stream.decode_whole_frames])
+def test_the_header_of_a_pull_is_available_without_decoding_it_again(decode: stream.DecodeFrames) -> None:
+    """Also if the compiled module has decoded it; other commands have none."""
+    commands: list[RemotingCommand] = []
+    incomplete = pull()
+    del incomplete.ext_fields()["queueId"]
+    frames = encode_command(pull(queue_offset=77)) + encode_command(incomplete)
+    decode(memoryview(frames), 0, LIMIT, commands)
+    header, none = map(decoded_pull, commands)
+    assert header is not None
+    assert (header.topic, header.queue_offset) == ("T", 77)
+    assert none is None
 
 
 def test_a_pull_that_lacks_something_is_left_to_the_general_decoder() -> None:

@@ -9,13 +9,14 @@ Source: docs/formats.md, "Users and policies".
 from typing import Final
 
 from skylarkmq.broker.access.auth.authentication import Authenticator
-from skylarkmq.broker.access.auth.authorization import Authorizer
+from skylarkmq.broker.access.auth.authorization import MOST_DECISIONS, MOST_NAME_CHARACTERS, Authorizer
 from skylarkmq.broker.access.auth.policies import Acls
 from skylarkmq.broker.access.auth.request_resources import Use, topic_resource, uses_of
 from skylarkmq.broker.access.auth.users import User, Users
-from skylarkmq.broker.access.caller import ANONYMOUS, Caller
+from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.config import AccessConfig
+from skylarkmq.broker.access.decoded_names import decoded_names
 from skylarkmq.broker.access.requirements import Action, Requirement
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.codes import ResponseCode
@@ -25,8 +26,16 @@ from skylarkmq.protocol.errors import RequestError
 NOT_AUTHORIZED: Final = "Authorization failed. Please verify your access rights and try again."
 
 
+Key = tuple[str, bool, int, str, str | None, str]
+"""User, whether a certificate proves it, code, topic, group, host."""
+
+
 class AuthControl:
-    """Access control of RocketMQ 5.3. `cluster`: the cluster's name, a resource."""
+    """Access control of RocketMQ 5.3. `cluster`: the cluster's name, a resource.
+
+    The callers of permitted sends and pulls are cached until a user or a policy changes; the result of a signature is
+    never cached.
+    """
 
     checks_data = True
 
@@ -39,6 +48,9 @@ class AuthControl:
         self._unauthorized = codes_of(config.authorization_whitelist)
         self.authenticator = Authenticator(users, certificates)
         self._authorizer = Authorizer(acls)
+        self._permitted: dict[Key, Caller] = {}
+        users.on_change(self._permitted.clear)
+        acls.on_change(self._permitted.clear)
 
     def __repr__(self) -> str:
         return f"<AuthControl {self.authenticator!r} {self._authorizer!r}>"
@@ -51,12 +63,29 @@ class AuthControl:
         else:
             identity = self.authenticator.authenticate(connection, command)
         user = None if identity is None else identity.user
+        names = decoded_names(command)
+        key = None
+        if identity is not None and names is not None:
+            is_certified = identity.proof is Proof.CERTIFICATE
+            key = (identity.user.username, is_certified, code, *names, connection.host)
+            caller = self._permitted.get(key)
+            if caller is not None:
+                return caller
         if self._is_authorization_enabled and code not in self._unauthorized:
             self._authorize(user, connection.host, command, requirement)
         if identity is None:
             return ANONYMOUS
         is_admin = identity.user.is_super or not self._is_authorization_enabled
-        return Caller(identity.user.username, identity.proof, is_admin)
+        caller = Caller(identity.user.username, identity.proof, is_admin)
+        if key is not None:
+            self._remember(key, caller)
+        return caller
+
+    def _remember(self, key: Key, caller: Caller) -> None:
+        if all(len(name or "") <= MOST_NAME_CHARACTERS for name in (key[3], key[4])):
+            if len(self._permitted) >= MOST_DECISIONS:
+                self._permitted.clear()
+            self._permitted[key] = caller
 
     def permits(self, connection: Connection, command: RemotingCommand, topic: str, action: Action) -> bool:
         """Return whether the caller of an admitted request may do `action` with a message of `topic`."""

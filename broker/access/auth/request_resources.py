@@ -24,7 +24,7 @@ from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.codes import RequestCode, ResponseCode, SystemTopic
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
-from skylarkmq.protocol.pull_command import PullCommand
+from skylarkmq.protocol.pull_command import decoded_pull
 
 UNREADABLE: Final = "parse authorization context error."
 
@@ -177,8 +177,9 @@ def _send_back(command: RemotingCommand) -> Iterator[Use]:
 def _pull(command: RemotingCommand) -> Iterator[Use]:
     topic: str | None
     group: str | None
-    if isinstance(command, PullCommand):
-        topic, group = command.pull_header.topic, command.pull_header.consumer_group
+    header = decoded_pull(command)
+    if header is not None:
+        topic, group = header.topic, header.consumer_group
     else:
         fields = command.ext_fields()
         topic, group = fields.get("topic"), fields.get("consumerGroup")

@@ -25,7 +25,7 @@ from skylarkmq.protocol.bodies.heartbeat import HeartbeatData
 from skylarkmq.protocol.bodies.locks import LockRequest
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
-from skylarkmq.protocol.pull_command import PullCommand
+from skylarkmq.protocol.pull_command import decoded_pull
 
 Needs = dict[str, Permission]
 """The needed permission by topic, or by retry topic for a group."""
@@ -46,8 +46,9 @@ class Row(NamedTuple):
     def names(self, command: RemotingCommand) -> tuple[str | None, str | None]:
         """Return the topic and the group of a request. Pulls that were decoded with their frame have them in their
         headers."""
-        if isinstance(command, PullCommand):
-            return command.pull_header.topic, command.pull_header.consumer_group
+        pulled = decoded_pull(command)
+        if pulled is not None:
+            return pulled.topic, pulled.consumer_group
         fields = command.ext_fields()
         return (
             None if self.topic is None else fields.get(self.topic),

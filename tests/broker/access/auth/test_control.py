@@ -17,6 +17,8 @@ from skylarkmq.protocol.bodies.auth import PolicyEntryInfo, PolicyInfo, UserInfo
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.serialize import encode_command
+from skylarkmq.protocol.stream import CommandDecoder
 from tests.harness.peer import Peer
 from tests.harness.signed import signed
 
@@ -120,6 +122,30 @@ async def test_a_disabled_or_deleted_user_is_refused_at_once() -> None:
     assert it.check(C.SEND_MESSAGE_V2, by("alice", b="T")) == "User:alice is disabled."
     it.users.delete("alice")
     assert it.check(C.SEND_MESSAGE_V2, by("alice", b="T")) == "User:alice is not found."
+
+
+async def test_changes_are_in_effect_for_the_next_send_of_the_same_user() -> None:
+    """Decisions about sends are cached, signatures are not: a policy, a user or a wrong signature counts at once."""
+    it = Checked()
+
+    def send(password: str = "pw") -> Caller | str:
+        fields = {"a": "g", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
+        ext = signed("alice", password, fields | {"i": "UNIQ_KEY\x01A\x02"})
+        frame = encode_command(RemotingCommand(code=C.SEND_MESSAGE_V2, ext=ext))
+        (command,) = CommandDecoder().feed_commands(memoryview(frame))
+        assert command.send_header is not None
+        try:
+            return it.control.check(it.connection, command, BROKER_REQUIREMENTS[C.SEND_MESSAGE_V2])
+        except RequestError as error:
+            return error.remark
+
+    assert send() == send() == Caller("alice", Proof.SIGNATURE)
+    assert send("wrong") == "check signature failed."
+    it.users.update(UserChange.of("alice", UserInfo(user_type="Super")))
+    assert send() == Caller("alice", Proof.SIGNATURE, is_admin=True)
+    it.users.update(UserChange.of("alice", UserInfo(user_type="Normal")))
+    it.acls.delete("User:alice", next(iter(it.acls.of_user("alice"))).type, None)
+    assert send() == UNMATCHED.format("T")
 
 
 async def test_a_gate_refuses_every_served_code_without_a_signature() -> None:
