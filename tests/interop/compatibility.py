@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from tests.interop.cases import CLIENTS
-from tests.interop.differences import USERS_AND_POLICIES
+from tests.interop.differences import PROTECTION, USERS_AND_POLICIES
 from tests.interop.matrix import FEATURES, LACKING, LEFT_OUT, MEANINGS
 from tests.interop.mqadmin_process import VERSIONS
 
@@ -69,21 +69,6 @@ requests that 4.9 permits to every account ([formats.md](formats.md#access-contr
 | 323 | RESUME_CHECK_HALF_MESSAGE | an administrator |
 
 Requests that 4.9 does not have are checked as those that they stand for: 361 as 11, 370 as 10, 18 as 17, 225 as 200.
-"""
-
-PROTECTION: Final = """\
-
-## Networks and name servers
-
-RocketMQ accepts changes from every address, and its name servers check nothing. The differences here:
-
-- Requests that change the cluster, such as those of `mqadmin updateTopic` and `updateBrokerConfig`, are refused (16)
-  from outside `adminAllowedNetworks` without a signature or a client certificate
-  ([formats.md](formats.md#networks-of-administrators)). Registrations of brokers are not among them.
-- With `namesrvAuth=true` a name server accepts registrations of brokers, key-values and settings from accounts only
-  ([formats.md](formats.md#accounts)). A broker of RocketMQ 5.3 registers with
-  `innerClientAuthenticationCredentials`, which needs `authenticationMetadataProvider` there. A broker of RocketMQ 4.9
-  cannot sign its requests; its client certificate can be an account instead.
 """
 
 

@@ -11,6 +11,10 @@ Codes, remarks and the order of checks are RocketMQ's. The differences:
   Create on the topics or groups in the body of 18, 200 and 225; List on all topics or groups for 21 and 201; Update on
   the cluster for 25, 306, 316 and 329; Get on the cluster for 26, 28, 43, 45 and 305; Sub on the group for 46.
 - LITE_PULL_MESSAGE (361) needs the rights of PULL_MESSAGE (11); RocketMQ 5.3.3 checks none.
+- A send to a retry topic also needs the group of that topic; RocketMQ 5.3.3 checks only the producer's group. A reply
+  (324, 325) to another topic than the reply topic is checked as a send; RocketMQ 5.3.3 checks none, and stores it.
+- CONSUMER_SEND_MSG_BACK (36), END_TRANSACTION (37) and VIEW_MESSAGE_BY_ID (33) also need the right to the topic of the
+  stored message; otherwise it counts as absent. RocketMQ 5.3.3 checks only the topic or group in the request.
 - VIEW_MESSAGE_BY_ID (33) and RESUME_CHECK_HALF_MESSAGE (323) without a topic, as 4.9 clients send them, need a right
   to all topics; RocketMQ 5.3.3 checks none.
 - Of several entries that match, the most specific one decides, as documented. RocketMQ 5.3.3 prefers shorter prefixes,
@@ -27,4 +31,19 @@ Codes, remarks and the order of checks are RocketMQ's. The differences:
   (RocketMQ: RocksDB); `copyUser` and `copyAcl` move them in both directions.
 - `migrateAuthFromV1Enabled` makes Deny from an unknown permission, as 4.9 does; RocketMQ 5.3.3 makes Allow from it.
 - Limits: 10,000 users, names of 255 characters, passwords of 1,024, 1,000 entries of a user.
+"""
+
+PROTECTION: Final = """\
+
+## Networks and name servers
+
+RocketMQ accepts changes from every address, and its name servers check nothing. The differences here:
+
+- Requests that change the cluster, such as those of `mqadmin updateTopic` and `updateBrokerConfig`, are refused (16)
+  from outside `adminAllowedNetworks` without a signature or a client certificate
+  ([formats.md](formats.md#networks-of-administrators)). Registrations of brokers are not among them.
+- With `namesrvAuth=true` a name server accepts registrations of brokers, key-values and settings from accounts only
+  ([formats.md](formats.md#accounts)). A broker of RocketMQ 5.3 registers with
+  `innerClientAuthenticationCredentials`, which needs `authenticationMetadataProvider` there. A broker of RocketMQ 4.9
+  cannot sign its requests; its client certificate can be an account instead.
 """
