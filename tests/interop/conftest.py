@@ -9,6 +9,9 @@ combinations.
 The same tests run against RocketMQ's own broker with --broker-under-test=apache-4.9.7; this shows the responses that
 RocketMQ itself gives. Measurements are printed in the terminal summary under "interop".
 
+With --access=all every client runs with access control of both generations and every kind of wrong credentials
+(test_access.py); otherwise a sample of these does.
+
 With --compatibility=docs/compatibility.md the run writes that page from the results of its tests (compatibility.py).
 """
 
@@ -29,6 +32,7 @@ run = Run()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--broker-under-test", choices=sorted(COMMANDS), default="skylark", help="for tests/interop")
+    parser.addoption("--access", choices=("sample", "all"), default="sample", help="for tests/interop/test_access.py")
     parser.addoption("--compatibility", type=Path, metavar="PAGE", help="write the results of the run to PAGE")
 
 

@@ -1,6 +1,7 @@
 """Driver processes: every official client behind the same command line and the same line protocol.
 
     <driver> produce|consume|retry|orderly|broadcast|query|request|reply|transact NAMESRV TOPIC GROUP DEADLINE_SECONDS
+             [ACCESS_KEY SECRET_KEY]
 
 `produce` reads orders (plan.py) from its input, one JSON object a line, and sends each as specified. `consume`
 subscribes to all tags in cluster mode. Java drivers also accept several topics, separated by commas; Java and Go
@@ -30,6 +31,7 @@ from typing import IO, Literal
 
 import msgspec
 
+from tests.harness.raw import Credentials
 from tests.interop.plan import Order
 
 DRIVER_DEADLINE_S = 240
@@ -194,10 +196,18 @@ class DriverGroup:
         self.query_results: dict[str, QueryResult] = {}
         self.deliveries: list[Delivery] = []
 
-    def start(self, name: str, command: Callable[[Path], list[str]], *arguments: str) -> Driver:
+    def start(
+        self,
+        name: str,
+        command: Callable[[Path], list[str]],
+        *arguments: str,
+        credentials: Credentials | None = None,
+    ) -> Driver:
+        """Start a driver. With `credentials` its client signs its requests."""
+        keys = credentials or ()
         home = self._homes / name
         home.mkdir()
-        driver = Driver(name, [*command(home), *arguments, str(DRIVER_DEADLINE_S)], home, self._events)
+        driver = Driver(name, [*command(home), *arguments, str(DRIVER_DEADLINE_S), *keys], home, self._events)
         self._drivers.append(driver)
         return driver
 

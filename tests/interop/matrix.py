@@ -25,6 +25,7 @@ FEATURES: Final = {
     "reset": "reset",
     "replies": "request–reply",
     "operator_calls": "operator calls",
+    "access": "access control",
 }
 """From the name of a feature to its heading in the document; MEANINGS explains each."""
 
@@ -42,6 +43,8 @@ MEANINGS: Final = {
     "reset": "the offsets of a running group are reset to the beginning: by the broker, and by its members",
     "replies": "requests get their replies, of any size",
     "operator_calls": "an operator queries the state and offsets of members, and has one member consume a message",
+    "access": "everything works with the right credentials; with wrong ones, none, or without a right to the topic "
+    "the client is refused with RocketMQ's remark",
 }
 
 NO_TIMERS: Final = "no method; setting the property `TIMER_DELAY_MS` works, and is tested"
@@ -71,12 +74,12 @@ LACKING: Final[dict[tuple[str, str], str]] = {
 }
 """The reason why a client is not tested with a feature: it does not have the feature."""
 
-NO_ACL: Final = "access control, which this broker does not have"
 NO_SLAVES: Final = "replication and controllers, which this broker does not have"
 NO_COLD_FLOW: Final = "RocketMQ's control of cold reads; here cold reads do not delay other requests"
 NO_ROCKSDB: Final = "stores in RocksDB"
 NO_POP: Final = "POP, which this broker does not serve"
 ENDLESS: Final = "runs forever"
+SHOWS_SECRETS: Final = "returns the secret keys of all accounts"
 
 LEFT_OUT: Final[dict[str, str]] = {
     **dict.fromkeys(("clusterRT", "startMonitoring"), ENDLESS),
@@ -88,17 +91,20 @@ LEFT_OUT: Final[dict[str, str]] = {
     **dict.fromkeys(("getControllerMetaData", "getControllerConfig", "updateControllerConfig"), NO_SLAVES),
     **dict.fromkeys(("electMaster", "cleanBrokerMetadata"), NO_SLAVES),
     "dumpCompactionLog": "compacted topics",
+    "getAclConfig": SHOWS_SECRETS,
     **dict.fromkeys(("getColdDataFlowCtrInfo", "updateColdDataFlowCtrGroupConfig"), NO_COLD_FLOW),
     **dict.fromkeys(("removeColdDataFlowCtrGroupConfig", "setCommitLogReadAheadMode"), NO_COLD_FLOW),
-    **dict.fromkeys(("updateAclConfig", "deleteAclConfig", "getAclConfig", "clusterAclConfigVersion"), NO_ACL),
-    "updateGlobalWhiteAddr": NO_ACL,
-    **{
-        f"{verb}{what}": NO_ACL
-        for verb in ("create", "update", "delete", "get", "list", "copy")
-        for what in ("User", "Acl")
-    },
 }
 """The reason why a command of mqadmin is not tested."""
+
+ACCESS_COMMANDS: Final = frozenset(
+    (
+        *("updateAclConfig", "deleteAclConfig", "clusterAclConfigVersion", "updateGlobalWhiteAddr"),
+        *(f"{verb}User" for verb in ("create", "update", "delete", "get", "list", "copy")),
+        *(f"{verb}Acl" for verb in ("create", "update", "delete", "get", "list", "copy")),
+    )
+)
+"""Commands that need a broker with access control: test_access_admin.py."""
 
 
 def clients_with(feature: str) -> list[str]:

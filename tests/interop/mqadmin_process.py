@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from skylarkmq.protocol import javajson
+from tests.harness.raw import Credentials
 from tests.interop.toolchain import mqadmin
 
 VERSIONS: Final = ("4.9.7", "5.3.3")
@@ -54,18 +55,20 @@ class CommandOutput(NamedTuple):
 
 
 class MqadminProcess:
-    """A running mqadmin of one version; `home` is its own directory."""
+    """A running mqadmin of one version; `home` is its own directory. With `credentials` it signs its requests."""
 
-    def __init__(self, version: str, home: Path, namesrv: str) -> None:
+    def __init__(self, version: str, home: Path, namesrv: str, credentials: Credentials | None = None) -> None:
         self.version = version
         built = mqadmin(version)
+        self.home = home
         (home / "conf").mkdir(parents=True)
         for name in LOGGING:
             (home / "conf" / name).write_text(SILENT)
+        if credentials is not None:
+            self.sign_with(credentials)
         homes = (f"-Duser.home={home}", f"-Drocketmq.client.logRoot={home}", f"-Drocketmq.log.root={home}")
         inherited = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
         environment = inherited | {"HOME": str(home), "ROCKETMQ_HOME": str(home), "NAMESRV_ADDR": namesrv}
-        self.home = home
         self.commands_run: set[str] = set()
         self._log = (home / "stderr.log").open("wb")
         self._process = subprocess.Popen(
@@ -90,6 +93,11 @@ class MqadminProcess:
         """Return the names of all commands of this version."""
         lines = self._call([]).text.splitlines()
         return {line.split()[0] for line in lines if line.startswith("   ")}
+
+    def sign_with(self, credentials: Credentials) -> None:
+        """Sign the requests of the following commands."""
+        keys = f"accessKey: {credentials.access_key}\nsecretKey: {credentials.secret_key}\n"
+        (self.home / "conf" / "tools.yml").write_text(keys)
 
     def run(self, command: str, *arguments: object) -> CommandOutput:
         """Run a command and return its output, whether it succeeds or fails."""

@@ -19,10 +19,13 @@ from rocketmq.client import (  # type: ignore[import-not-found]  # installed in 
     PushConsumer,
     RecvMessage,
 )
+from rocketmq.exceptions import RocketMQException  # type: ignore[import-not-found]
 
 SUCCESS, RECONSUME_LATER = 0, 1  # what a callback returns to the C++ client
 
 PROPERTY_NAMES = ("n", "größe", "ort", "mood", "fails")
+CHANNEL = "ALIYUN"  # signed with the other fields
+_keys: list[str] = []  # access key and secret key; none: requests are not signed
 _lock = threading.Lock()
 _attempts: Counter[str] = Counter()
 
@@ -30,6 +33,8 @@ _attempts: Counter[str] = Counter()
 def produce(namesrv: str, topic: str, group: str) -> None:
     producer = Producer(group)
     producer.set_namesrv_addr(namesrv)
+    if _keys:
+        producer.set_session_credentials(*_keys, CHANNEL)
     producer.start()
     emit(event="started")
     in_flight = []
@@ -40,10 +45,17 @@ def produce(namesrv: str, topic: str, group: str) -> None:
         elif order["mode"] == "async":
             in_flight.append(send_async(producer, topic, order))
         else:
-            sent(order, producer.send_sync(message(topic, order)))
+            send_sync(producer, topic, order)
     for completed in in_flight:
         completed.wait()
     producer.shutdown()
+
+
+def send_sync(producer: Any, topic: str, order: dict[str, Any]) -> None:
+    try:
+        sent(order, producer.send_sync(message(topic, order)))
+    except RocketMQException as error:
+        failed(order, error)
 
 
 def send_async(producer: Any, topic: str, order: dict[str, Any]) -> threading.Event:
@@ -54,7 +66,7 @@ def send_async(producer: Any, topic: str, order: dict[str, Any]) -> threading.Ev
         completed.set()
 
     def fail(error: Exception) -> None:
-        emit(event="failed", n=order["n"], error=str(error))
+        failed(order, error)
         completed.set()
 
     producer.send_async(message(topic, order), succeed, fail)
@@ -65,6 +77,8 @@ def consume(namesrv: str, topic: str, group: str, command: str = "consume") -> N
     model = MessageModel.BROADCASTING if command == "broadcast" else MessageModel.CLUSTERING
     consumer = PushConsumer(group, orderly=command == "orderly", message_model=model)
     consumer.set_namesrv_addr(namesrv)
+    if _keys:
+        consumer.set_session_credentials(*_keys, CHANNEL)
     # The wrapper's own callback cannot fail a message: ctypes discards its exceptions. So register one that can.
     register = consumer._register_callback
     consumer._register_callback = lambda _: register(lambda _, message: received(RecvMessage(message)))
@@ -92,6 +106,10 @@ def sent(order: dict[str, Any], result: Any) -> None:
     emit(event="sent", n=order["n"], status=status, id=result.msg_id, queue=None, offset=result.offset)
 
 
+def failed(order: dict[str, Any], error: Exception) -> None:
+    emit(event="failed", n=order["n"], error=str(error))
+
+
 def received(message: Any) -> int:
     properties = {name: (message.get_property(name) or b"").decode() for name in PROPERTY_NAMES}
     emit(
@@ -117,7 +135,7 @@ def emit(**event: Any) -> None:
 
 
 if __name__ == "__main__":
-    command, namesrv, topic, group, deadline = sys.argv[1:]
+    command, namesrv, topic, group, deadline, *_keys = sys.argv[1:]
     threading.Timer(float(deadline), os._exit, (3,)).start()
     if command == "produce":
         produce(namesrv, topic, group)

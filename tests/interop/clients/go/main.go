@@ -34,12 +34,16 @@ type event map[string]any
 var (
 	out     = json.NewEncoder(os.Stdout)
 	outLock sync.Mutex
+	keys    primitive.Credentials // empty: requests are not signed
 )
 
 func main() {
 	seconds, err := strconv.Atoi(os.Args[5])
 	check(err)
 	time.AfterFunc(time.Duration(seconds)*time.Second, func() { os.Exit(3) })
+	if len(os.Args) > 6 {
+		keys = primitive.Credentials{AccessKey: os.Args[6], SecretKey: os.Args[7]}
+	}
 	run, known := map[string]func(string, string, string){
 		"produce": produce, "request": request, "reply": reply, "transact": transact}[os.Args[1]]
 	if !known {
@@ -50,8 +54,7 @@ func main() {
 }
 
 func produce(namesrv, topic, group string) {
-	p, err := rocketmq.NewProducer(producer.WithNameServer([]string{namesrv}), producer.WithGroupName(group))
-	check(err)
+	p := newProducer(namesrv, group)
 	check(p.Start())
 	emit(event{"event": "started"})
 	var inFlight sync.WaitGroup
@@ -84,6 +87,13 @@ func produce(namesrv, topic, group string) {
 	check(p.Shutdown())
 }
 
+func newProducer(namesrv, group string) rocketmq.Producer {
+	p, err := rocketmq.NewProducer(producer.WithNameServer([]string{namesrv}), producer.WithGroupName(group),
+		producer.WithCredentials(keys))
+	check(err)
+	return p
+}
+
 func sendBatch(p rocketmq.Producer, topic string, batch []order) {
 	var messages []*primitive.Message
 	for _, o := range batch {
@@ -111,9 +121,7 @@ var options = map[string][]consumer.Option{
 }
 
 func consume(namesrv, topic, group string, options ...consumer.Option) {
-	c, err := rocketmq.NewPushConsumer(append(options, consumer.WithNameServer([]string{namesrv}),
-		consumer.WithGroupName(group), consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))...)
-	check(err)
+	c := newConsumer(namesrv, group, options...)
 	selector := consumer.MessageSelector{}
 	if name, expression, selects := strings.Cut(topic, " where "); selects {
 		topic, selector = name, consumer.MessageSelector{Type: consumer.SQL92, Expression: expression}
@@ -121,9 +129,17 @@ func consume(namesrv, topic, group string, options ...consumer.Option) {
 	check(c.Subscribe(topic, selector, received))
 	check(c.Start())
 	emit(event{"event": "started"})
-	_, err = io.Copy(io.Discard, os.Stdin)
+	_, err := io.Copy(io.Discard, os.Stdin)
 	check(err)
 	check(c.Shutdown())
+}
+
+func newConsumer(namesrv, group string, options ...consumer.Option) rocketmq.PushConsumer {
+	c, err := rocketmq.NewPushConsumer(append(options, consumer.WithNameServer([]string{namesrv}),
+		consumer.WithGroupName(group), consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+		consumer.WithCredentials(keys))...)
+	check(err)
+	return c
 }
 
 // A broker cannot route a reply before the producer's first heartbeat, which this client sends some time after its start.
@@ -131,8 +147,7 @@ func consume(namesrv, topic, group string, options ...consumer.Option) {
 const tries = 5
 
 func request(namesrv, topic, group string) {
-	p, err := rocketmq.NewProducer(producer.WithNameServer([]string{namesrv}), producer.WithGroupName(group))
-	check(err)
+	p := newProducer(namesrv, group)
 	check(p.Start())
 	emit(event{"event": "started"})
 	lines := bufio.NewReader(os.Stdin)
@@ -155,12 +170,9 @@ func request(namesrv, topic, group string) {
 }
 
 func reply(namesrv, topic, group string) {
-	p, err := rocketmq.NewProducer(producer.WithNameServer([]string{namesrv}), producer.WithGroupName(group+"-replies"))
-	check(err)
+	p := newProducer(namesrv, group+"-replies")
 	check(p.Start())
-	c, err := rocketmq.NewPushConsumer(consumer.WithNameServer([]string{namesrv}), consumer.WithGroupName(group),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
-	check(err)
+	c := newConsumer(namesrv, group)
 	handle := func(ctx context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 		for _, m := range messages {
 			r, err := consumer.CreateReplyMessage(m, nil) // the function ignores its body argument
@@ -175,7 +187,7 @@ func reply(namesrv, topic, group string) {
 	check(c.Subscribe(topic, consumer.MessageSelector{}, handle))
 	check(c.Start())
 	emit(event{"event": "started"})
-	_, err = io.Copy(io.Discard, os.Stdin)
+	_, err := io.Copy(io.Discard, os.Stdin)
 	check(err)
 	check(c.Shutdown())
 	check(p.Shutdown())
@@ -196,7 +208,8 @@ func (listener) CheckLocalTransaction(m *primitive.MessageExt) primitive.LocalTr
 
 func transact(namesrv, topic, group string) {
 	p, err := rocketmq.NewTransactionProducer(
-		listener{}, producer.WithNameServer([]string{namesrv}), producer.WithGroupName(group))
+		listener{}, producer.WithNameServer([]string{namesrv}), producer.WithGroupName(group),
+		producer.WithCredentials(keys))
 	check(err)
 	check(p.Start())
 	emit(event{"event": "started"})

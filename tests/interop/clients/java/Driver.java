@@ -14,12 +14,15 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Phaser;
 import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -33,6 +36,7 @@ import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** The Java driver, one source for every client version. Command line and output: ../../drivers.py. */
 public final class Driver {
@@ -42,8 +46,14 @@ public final class Driver {
     private static final BufferedReader IN =
         new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
 
+    /** Signs the requests; null without credentials. */
+    private static RPCHook signer;
+
     public static void main(String[] args) throws Exception {
         exitAfter(Long.parseLong(args[4]));
+        if (args.length > 5) {
+            signer = new AclClientRPCHook(new SessionCredentials(args[5], args[6]));
+        }
         switch (args[0]) {
             case "produce": produce(args[1], args[2], args[3]); break;
             case "query": query(args[1], args[3]); break;
@@ -57,7 +67,7 @@ public final class Driver {
     }
 
     private static void produce(String namesrv, String topic, String group) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(group);
+        DefaultMQProducer producer = new DefaultMQProducer(group, signer);
         producer.setNamesrvAddr(namesrv);
         producer.start();
         emit(event("started"));
@@ -66,7 +76,7 @@ public final class Driver {
         for (String line = IN.readLine(); line != null; line = IN.readLine()) {
             JSONObject order = JSON.parseObject(line);
             switch (order.getString("mode")) {
-                case "sync": sent(producer.send(message(topic, order)), order); break;
+                case "sync": sendSync(producer, topic, order); break;
                 case "async": sendAsync(producer, topic, order, inFlight); break;
                 case "oneway": producer.sendOneway(message(topic, order)); break;
                 case "recalled": recall(producer, topic, order); break;
@@ -81,6 +91,14 @@ public final class Driver {
         producer.shutdown();
     }
 
+    private static void sendSync(DefaultMQProducer producer, String topic, JSONObject order) throws Exception {
+        try {
+            sent(producer.send(message(topic, order)), order);
+        } catch (MQClientException | MQBrokerException error) {
+            failed(order, error);
+        }
+    }
+
     private static void sendAsync(DefaultMQProducer producer, String topic, JSONObject order, Phaser inFlight)
         throws Exception {
         inFlight.register();
@@ -93,7 +111,7 @@ public final class Driver {
 
             @Override
             public void onException(Throwable error) {
-                emit(event("failed").fluentPut("n", order.get("n")).fluentPut("error", error.toString()));
+                failed(order, error);
                 inFlight.arriveAndDeregister();
             }
         });
@@ -114,7 +132,7 @@ public final class Driver {
     }
 
     private static void consume(String namesrv, String topic, String group, String command) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer consumer = newConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         String[] selected = topic.split(" where ", 2);
@@ -152,6 +170,10 @@ public final class Driver {
         consumer.shutdown();
     }
 
+    private static DefaultMQPushConsumer newConsumer(String group) {
+        return new DefaultMQPushConsumer(group, signer, new AllocateMessageQueueAveragely());
+    }
+
     private static boolean fails(List<MessageExt> messages) {
         MessageExt message = messages.get(0);
         String fails = message.getUserProperty("fails");
@@ -159,7 +181,7 @@ public final class Driver {
     }
 
     private static void request(String namesrv, String topic, String group) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(group);
+        DefaultMQProducer producer = new DefaultMQProducer(group, signer);
         producer.setNamesrvAddr(namesrv);
         producer.start();
         emit(event("started"));
@@ -198,10 +220,10 @@ public final class Driver {
     }
 
     private static void reply(String namesrv, String topic, String group) throws Exception {
-        DefaultMQProducer replier = new DefaultMQProducer(group + "-replies");
+        DefaultMQProducer replier = new DefaultMQProducer(group + "-replies", signer);
         replier.setNamesrvAddr(namesrv);
         replier.start();
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer consumer = newConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
@@ -237,7 +259,7 @@ public final class Driver {
     }
 
     private static void query(String namesrv, String group) throws Exception {
-        DefaultMQProducer client = new DefaultMQProducer(group);
+        DefaultMQProducer client = new DefaultMQProducer(group, signer);
         client.setNamesrvAddr(namesrv);
         client.start();
         emit(event("started"));
@@ -274,7 +296,7 @@ public final class Driver {
     }
 
     private static void transact(String namesrv, String topic, String group) throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer(group);
+        TransactionMQProducer producer = new TransactionMQProducer(group, signer);
         producer.setNamesrvAddr(namesrv);
         producer.setTransactionListener(new TransactionListener() {
             @Override
@@ -335,6 +357,12 @@ public final class Driver {
         return event("sent").fluentPut("n", order.get("n")).fluentPut("status", result.getSendStatus().name())
             .fluentPut("id", id).fluentPut("queue", result.getMessageQueue().getQueueId()).fluentPut("offset", offset)
             .fluentPut("offset_id", result.getOffsetMsgId());
+    }
+
+    private static void failed(JSONObject order, Throwable error) {
+        // After several attempts, the error of the broker is the cause.
+        String text = error.getCause() == null ? error.toString() : error + ", caused by " + error.getCause();
+        emit(event("failed").fluentPut("n", order.get("n")).fluentPut("error", text));
     }
 
     private static void received(MessageExt message) {

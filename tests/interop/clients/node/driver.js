@@ -4,32 +4,37 @@
 const readline = require('readline');
 const { Producer, Consumer, Message } = require('ali-ons');
 
-const [ command, nameSrv, topic, group, deadline ] = process.argv.slice(2);
+const [ command, nameSrv, topic, group, deadline, accessKey, secretKey ] = process.argv.slice(2);
 setTimeout(() => process.exit(3), Number(deadline) * 1000).unref();
 
-const httpclient = {}; // required, but not used if a name server is given
+// The HTTP client is required, but not used if a name server is given. Without keys, requests are not signed.
+const connection = { nameSrv, httpclient: {}, accessKey, secretKey };
 const lines = readline.createInterface({ input: process.stdin });
 const emit = event => process.stdout.write(JSON.stringify(event) + '\n');
 const attempts = {};
 const logError = error => process.stderr.write(`${error.stack}\n`);
 
 async function produce() {
-  const producer = new Producer({ nameSrv, httpclient, producerGroup: group });
+  const producer = new Producer({ ...connection, producerGroup: group });
   producer.on('error', logError);
   await producer.ready();
   emit({ event: 'started' });
   for await (const line of lines) {
     const order = JSON.parse(line);
-    const result = await producer.send(message(order));
-    emit({ event: 'sent', n: order.n, status: result.sendStatus, id: result.msgId,
-      queue: Number(result.messageQueue.queueId), offset: Number(result.queueOffset) });
+    try {
+      const result = await producer.send(message(order));
+      emit({ event: 'sent', n: order.n, status: result.sendStatus, id: result.msgId,
+        queue: Number(result.messageQueue.queueId), offset: Number(result.queueOffset) });
+    } catch (error) {
+      emit({ event: 'failed', n: order.n, error: error.message });
+    }
   }
   await producer.close();
 }
 
 async function consume() {
   const options = { retry: { maxReconsumeTimes: 1 }, broadcast: { isBroadcast: true } }[command] || {};
-  const consumer = new Consumer({ nameSrv, httpclient, consumerGroup: group, ...options });
+  const consumer = new Consumer({ ...connection, consumerGroup: group, ...options });
   consumer.on('error', logError);
   consumer.subscribe(topic, '*', async message => {
     received(message);
@@ -57,6 +62,10 @@ function received(message) {
     body: Buffer.from(message.body || '').toString('base64') });
 }
 
-(command === 'produce' ? produce() : consume()).then(() => {
+// With wrong credentials, a consumer of this client fails to start.
+(command === 'produce' ? produce() : consume()).catch(error => {
+  logError(error);
+  emit({ event: 'failed', n: command, error: error.message });
+}).then(() => {
   process.stdout.write('{"event":"left"}\n', () => process.exit(0));
 });
