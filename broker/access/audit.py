@@ -59,6 +59,8 @@ SHORT_SENDS: Final = frozenset(
 REQUEST_NAMES: Final[Mapping[int, str]] = {code: code.name for code in RequestCode}
 ACCOUNT_CODES: Final = frozenset((*range(50, 55), *range(3001, 3011)))
 """Requests for accounts and permissions, reading ones included: those of RocketMQ 4.9, then those of 5.3."""
+SECRET_REMARKS: Final = frozenset((RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,))
+"""Requests whose remark may contain a secret key: RocketMQ's remark for a key that is too short does."""
 ROUTINE_CODES: Final = frozenset((RequestCode.REGISTER_BROKER, RequestCode.BROKER_HEARTBEAT))
 """Requests that brokers repeat every few seconds; they count as other requests."""
 RESPONSE_NAMES: Final[Mapping[int, str]] = {code: code.name for code in ResponseCode}
@@ -139,7 +141,8 @@ class AuditLog:
         """Record an administrative request with its result."""
         opened = self._open.pop(id(command), None) if self._open else None
         if opened is not None:
-            self._writer.put(opened[1] | result_of(response.code, response.remark))
+            remark = None if command.code in SECRET_REMARKS else response.remark
+            self._writer.put(opened[1] | result_of(response.code, remark))
 
     # ---------------------------------------------------------------------------------------------------------- entries
 

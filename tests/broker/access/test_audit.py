@@ -66,8 +66,14 @@ class Audited:
         self.dispatcher.register([RequestCode.UPDATE_AND_CREATE_TOPIC], self._create, self.pool)
         others = [RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.UPDATE_BROKER_CONFIG]
         others += [RequestCode.GET_MAX_OFFSET, RequestCode.SEND_MESSAGE_V2]
+        accounts = [RequestCode.UPDATE_AND_CREATE_ACL_CONFIG]
+        self.dispatcher.register(accounts, self._refuse_account, self.pool)
         self.dispatcher.register(others, lambda *_: RemotingCommand.response(), self.pool)
         self.peer = Peer(self.dispatcher)
+
+    def _refuse_account(self, _connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        keys = f"secretKey={command.ext_fields()['secretKey']}"
+        raise RequestError(ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED, f"{keys} length should longer than 6")
 
     def _create(self, _connection: Connection, command: RemotingCommand) -> Awaitable[RemotingCommand | None]:
         name = command.ext_fields()["topic"]
@@ -147,6 +153,15 @@ async def test_bodies_contribute_names_and_no_values() -> None:
     assert [entry.get("group") for entry in entries] == ["G", None, None]
     assert entries[2]["settings"] == "a,secret,b"
     assert "hidden" not in str(entries)
+
+
+async def test_a_refused_account_leaves_no_secret_key() -> None:
+    """RocketMQ's remark contains the key of the request; the entry has the code only."""
+    audited = Audited()
+    audited.peer.call(request(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, accessKey="new-account", secretKey="hidden"))
+    [entry] = await audited.entries()
+    assert (entry["result"], entry["user"]) == ("UPDATE_AND_CREATE_ACL_CONFIG_FAILED", "new-account")
+    assert "hidden" not in str(entry)
 
 
 @pytest.mark.parametrize(
