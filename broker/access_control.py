@@ -43,8 +43,8 @@ class AccessControl:
 
     `new_gate` and `namesrv_gate` decide about their requests. `usage` has the quotas and the audit log. `signer` signs
     the broker's own requests to name servers; None: they are not signed. `page_accounts` may read the metrics page;
-    None: it needs no account. `plain_acl`: the access control of RocketMQ 4.9; None: it is off. `saved` waits until a
-    file of `kept` contains every change.
+    None: it needs no account. `plain_acl` and `auth`: the access control of RocketMQ 4.9 and of 5.3; None: it is off.
+    `saved` waits until a file of `kept` contains every change.
     """
 
     def __init__(self, config: DaemonConfig, saved: Saved) -> None:
@@ -58,6 +58,7 @@ class AccessControl:
         certificates = CertificateAccounts(security.tls_auth_mapping)
         self.usage = UsageControl(config.quotas, config.audit)
         self._networks = networks = AdminNetworks(security.admin_allowed_networks)
+        self.auth: AuthControl | None = None
         self._auth_tables: tuple[Users, Acls] | None = None
         self._plain_files: ReloadedFiles | None = None
         self.plain_acl: PlainAclControl | None = None
@@ -147,11 +148,11 @@ class AccessControl:
         acls = Acls(users)
         self._auth_tables = users, acls
         self._kept += [(users, USERS_FILE, decode_users), (acls, ACLS_FILE, decode_acls)]
-        control = AuthControl(access, cluster, users, acls, certificates)
-        self.message_rights = control
-        self._processors.append(("admin", AuthRequests(users, acls, control.authenticator, self._saved)))
-        self._pages.append(control.authenticator)
-        return control
+        self.auth = AuthControl(access, cluster, users, acls, certificates)
+        self._processors.append(("admin", AuthRequests(users, acls, self.auth.authenticator, self._saved)))
+        self._pages.append(self.auth.authenticator)
+        self.message_rights = self.auth
+        return self.auth
 
     def _credentials(self) -> Credentials | None:
         """Return the broker's own credentials; new ones if its own name server needs some and none are set."""

@@ -381,6 +381,7 @@ class Parts:
             calls=self.calls,
             replies=self.replies,
             plain_acl=self.access.plain_acl,
+            auth=self.access.auth,
             delay=self.background.delay,
             delays_requested=self.background.deferral.requested,
             timers=self.background.timers,

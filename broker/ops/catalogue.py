@@ -346,6 +346,9 @@ OURS: Final = rows(
     ("skylark_acl_broken_files", GAUGE, "", "Files of accounts with an error, whose previous rules stay in effect."),
     ("skylark_acl_reloads_total", COUNTER, "", "Reloads of changed files of accounts."),
     ("skylark_acl_refused_total", COUNTER, "step", "Requests refused by aclEnable, by the step that refused them."),
+    ("skylark_auth_users", GAUGE, "", "Users of authenticationEnabled."),
+    ("skylark_auth_subjects", GAUGE, "", "Users with policies."),
+    ("skylark_auth_refused_total", COUNTER, "step", "Requests refused by authentication or authorization."),
     ("skylark_store_writable", GAUGE, "", "1 if the store accepts messages, else 0."),
     ("skylark_store_damaged_segments", GAUGE, "", "Segments of the log that are truncated or cannot be read."),
     (

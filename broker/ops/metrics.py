@@ -8,6 +8,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector
 
 from skylarkmq.broker.access.audit import AuditLog
+from skylarkmq.broker.access.auth.control import AuthControl
 from skylarkmq.broker.access.plain_acl.control import PlainAclControl
 from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.access.quotas import Quotas
@@ -28,7 +29,7 @@ from skylarkmq.broker.metadata.limits import Limits
 from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicTable
 from skylarkmq.broker.ops.catalogue import CATALOGUE, Switch
-from skylarkmq.broker.ops.collectors.access import PlainAclCollector
+from skylarkmq.broker.ops.collectors.access import AuthCollector, PlainAclCollector
 from skylarkmq.broker.ops.collectors.broker import (
     CheckCollector,
     ExposureCollector,
@@ -99,6 +100,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     calls: ClientCalls
     replies: Replies
     plain_acl: PlainAclControl | None  # with aclEnable
+    auth: AuthControl | None  # with authenticationEnabled
     transactions: Transactions
     transaction_checks: TransactionChecks
     refusals: Refusals
@@ -147,6 +149,7 @@ def collectors_of(parts: Observed) -> list[Collector]:
         PlainAclCollector(parts.plain_acl),
         QuotaCollector(parts.quotas, parts.refusals),
         AuditCollector(parts.audit),
+        AuthCollector(parts.auth),
         TopicCollector(parts.topics, parts.groups, parts.store, parts.deliveries, time.monotonic),
         GroupCollector(parts.topics, parts.sessions, parts.offsets, parts.store, parts.now_ms),
     ]

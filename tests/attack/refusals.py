@@ -53,7 +53,12 @@ UNCHECKED_PLAIN: Final = frozenset(
     }
 )
 """Requests that 4.9 leaves unchecked and that change nothing; and heartbeats, which may contain no consumer."""
-UNCHECKED_USERS: Final = frozenset({RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.END_TRANSACTION})
+UNCHECKED_USERS: Final = frozenset(
+    {
+        *(RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.END_TRANSACTION),
+        RequestCode.VIEW_MESSAGE_BY_ID,
+    }
+)
 """Requests that name no resource in 5.3: of producers, and of clients that send no topic."""
 OPEN_TOPIC: Final[Mapping[str, str]] = {"4.9": SystemTopic.TRACE, "5.3": "DefaultCluster_REPLY_TOPIC"}
 """Every account may send traces in 4.9, and replies in 5.3."""

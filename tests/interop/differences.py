@@ -15,8 +15,9 @@ Codes, remarks and the order of checks are RocketMQ's. The differences:
   (324, 325) to another topic than the reply topic is checked as a send; RocketMQ 5.3.3 checks none, and stores it.
 - CONSUMER_SEND_MSG_BACK (36), END_TRANSACTION (37) and VIEW_MESSAGE_BY_ID (33) also need the right to the topic of the
   stored message; otherwise it counts as absent. RocketMQ 5.3.3 checks only the topic or group in the request.
-- VIEW_MESSAGE_BY_ID (33) and RESUME_CHECK_HALF_MESSAGE (323) without a topic, as 4.9 clients send them, need a right
-  to all topics; RocketMQ 5.3.3 checks none.
+- RESUME_CHECK_HALF_MESSAGE (323) without a topic, as 4.9's mqadmin sends it, needs Update on all topics; RocketMQ 5.3.3
+  checks none.
+- A code that no broker serves is answered with 3 before authentication.
 - Of several entries that match, the most specific one decides, as documented. RocketMQ 5.3.3 prefers shorter prefixes,
   and otherwise the result depends on the order of entries; its successor corrects this (RocketMQ issue 9539).
 - Addresses of peers are compared as addresses, not as texts. Source addresses cannot be host names.

@@ -1,8 +1,9 @@
 """Authentication: which user has sent a request, by its signature or by the client certificate of its connection.
 
-A connection whose certificate has the name of an enabled user (`tlsAuthMapping`) needs no signatures. Otherwise the
-signature of the request is verified, also if there is no user of that name: a random key takes the place of the
-password. So a wrong password and an unknown user take the same steps. The remarks, and their order, are RocketMQ's.
+The signature of a request is verified, also if there is no user of that name: a random key takes the place of the
+password. So a wrong password and an unknown user take the same steps. Without an AccessKey, a request belongs to the
+user that the client certificate of its connection names (`tlsAuthMapping`). The remarks, and their order, are
+RocketMQ's.
 
 Source: docs/formats.md, "Users and policies", "Signatures".
 """
@@ -46,6 +47,8 @@ class Authenticator:
         self._accounts: dict[str, Account] = {}
         self._random_password = secrets.token_hex()
         self._unknown: Account = (None, SigningKey(self._random_password))
+        self.refused = 0
+        """Requests that were refused since the start."""
         users.on_change(self._accounts.clear)
 
     def __repr__(self) -> str:
@@ -55,6 +58,7 @@ class Authenticator:
         """Return the user of a request. Raises RequestError."""
         identity = self._identity(connection, command)
         if isinstance(identity, str):
+            self.refused += 1
             raise RequestError(ResponseCode.NO_PERMISSION, identity)
         return identity
 
@@ -65,14 +69,22 @@ class Authenticator:
 
     def _identity(self, connection: Certified, command: RemotingCommand) -> Identity | str:
         """Return the user, or the remark of the refusal."""
-        account = self._certificates.account_of(connection)
-        if account is not None and (user := self._enabled(account)) is not None:
-            return Identity(user, Proof.CERTIFICATE)
         signed = signed_parts(command, is_unique_key_query_signed=command.version > V4_9_3)
         if signed is None or not signed.access_key:
-            return NO_USER
+            return self._certified(connection)
         verdict = self._verdict(signed, command.body)
         return verdict if isinstance(verdict, str) else Identity(verdict, Proof.SIGNATURE)
+
+    def _certified(self, connection: Certified) -> Identity | str:
+        """Return the user of a client certificate, or the remark of the refusal."""
+        account = self._certificates.account_of(connection)
+        if account is None:
+            return NO_USER
+        user = self._enabled(account)
+        if user is None:
+            state = "not found" if self._users.find(account) is None else "disabled"
+            return f"User:{account} is {state}."
+        return Identity(user, Proof.CERTIFICATE)
 
     def _verdict(self, signed: Signed, body: bytes | memoryview) -> User | str:
         """Return the user who has signed, or the remark of the refusal."""

@@ -8,6 +8,8 @@ Source: docs/formats.md, "Users and policies".
 
 from typing import Final
 
+import msgspec
+
 from skylarkmq.broker.access.auth.authentication import Authenticator
 from skylarkmq.broker.access.auth.authorization import MOST_DECISIONS, MOST_NAME_CHARACTERS, Authorizer
 from skylarkmq.broker.access.auth.policies import Acls
@@ -28,6 +30,14 @@ NOT_AUTHORIZED: Final = "Authorization failed. Please verify your access rights 
 
 Key = tuple[str, bool, int, str, str | None, str]
 """User, whether a certificate proves it, code, topic, group, host."""
+
+
+class AuthStatistics(msgspec.Struct, frozen=True):
+    """`refused`: requests by the step that refused them, since the start. `subjects`: users with policies."""
+
+    refused: dict[str, int]
+    users: int
+    subjects: int
 
 
 class AuthControl:
@@ -51,9 +61,17 @@ class AuthControl:
         self._permitted: dict[Key, Caller] = {}
         users.on_change(self._permitted.clear)
         acls.on_change(self._permitted.clear)
+        self._users = users
+        self._acls = acls
+        self._refused = 0
 
     def __repr__(self) -> str:
         return f"<AuthControl {self.authenticator!r} {self._authorizer!r}>"
+
+    def statistics(self) -> AuthStatistics:
+        """Return the current figures."""
+        refused = {"authentication": self.authenticator.refused, "authorization": self._refused}
+        return AuthStatistics(refused, self._users.statistics().users, self._acls.statistics().subjects)
 
     def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Return the caller of a permitted request. Raises RequestError with NO_PERMISSION (16) otherwise."""
@@ -108,6 +126,7 @@ class AuthControl:
                 if refusal is None:
                     continue
                 remark = refusal
+            self._refused += 1
             raise RequestError(ResponseCode.NO_PERMISSION, remark)
 
 

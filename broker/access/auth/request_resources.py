@@ -60,7 +60,6 @@ FIELDS: Final[dict[int, tuple[NamedField, ...]]] = {
     RequestCode.GET_MAX_OFFSET: (TOPIC,),
     RequestCode.GET_MIN_OFFSET: (TOPIC,),
     RequestCode.GET_EARLIEST_MSG_STORETIME: (TOPIC,),
-    RequestCode.VIEW_MESSAGE_BY_ID: (OPTIONAL_TOPIC,),
     RequestCode.GET_TOPIC_STATS_INFO: (TOPIC,),
     RequestCode.GET_CONSUMER_CONNECTION_LIST: (_group(),),
     RequestCode.DELETE_SUBSCRIPTIONGROUP: (_group("groupName"),),
@@ -133,6 +132,7 @@ SUB: Final = (Action.SUB,)
 SUB_OR_GET: Final = (Action.SUB, Action.GET)
 SUB_OR_UPDATE: Final = (Action.SUB, Action.UPDATE)
 CREATE: Final = (Action.CREATE,)
+GET: Final = (Action.GET,)
 REPLIES: Final = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
@@ -190,6 +190,13 @@ def _pull(command: RemotingCommand) -> Iterator[Use]:
 
 def _query_message(command: RemotingCommand) -> Iterator[Use]:
     yield Use(Resource.topic(command.ext_fields().get("topic")), SUB_OR_GET)
+
+
+def _view_message(command: RemotingCommand) -> Iterator[Use]:
+    """Yield the topic, if the request names one; the processor checks the topic of the stored message."""
+    topic = command.ext_fields().get("topic")
+    if topic is not None:
+        yield Use(topic_resource(topic), GET)
 
 
 def _query_offset(command: RemotingCommand) -> Iterator[Use]:
@@ -269,6 +276,7 @@ READERS: Final[dict[int, Callable[[RemotingCommand], Iterator[Use]]]] = {
     RequestCode.PULL_MESSAGE: _pull,
     RequestCode.LITE_PULL_MESSAGE: _pull,
     RequestCode.QUERY_MESSAGE: _query_message,
+    RequestCode.VIEW_MESSAGE_BY_ID: _view_message,
     RequestCode.QUERY_CONSUMER_OFFSET: _query_offset,
     RequestCode.UPDATE_CONSUMER_OFFSET: _update_offset,
     RequestCode.HEART_BEAT: _heartbeat,

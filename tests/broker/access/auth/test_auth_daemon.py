@@ -1,5 +1,6 @@
 """A whole broker with access control of RocketMQ 5.3: users over their requests, restarts, files and secrets."""
 
+import asyncio
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from skylarkmq.protocol.codes import RequestCode
 from tests.harness.daemon import MQBROKER, Daemon, running, variables
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient, RawResponse
+from tests.harness.scraped import scrape
 from tests.harness.signed import signed
 
 pytestmark = pytest.mark.daemon
@@ -94,6 +96,10 @@ def test_a_user_gets_rights_at_once_and_loses_them_at_once(daemon: Daemon) -> No
         assert client.send("T").code == 16  # the entry about T was replaced
         assert admin.call(RequestCode.AUTH_UPDATE_USER, {"username": "alice"}, {"userStatus": "disable"}).code == 0
         assert client.pull("T").remark == "User:alice is disabled."
+    page = asyncio.run(scrape(daemon.health_port))
+    assert [page.value(f"skylark_auth_{name}") for name in ("users", "subjects")] == [3, 1]
+    refused = [page.value("skylark_auth_refused_total", step=step) for step in ("authentication", "authorization")]
+    assert refused == [2, 4]
 
 
 def test_a_run_of_sends_is_served_up_to_the_first_that_is_refused(daemon: Daemon) -> None:

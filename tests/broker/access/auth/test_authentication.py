@@ -32,7 +32,7 @@ class Subject:
 
 
 PLAIN = Subject()
-CERTIFICATES = CertificateAccounts([MappedSubject("CN=alice", "alice"), MappedSubject("CN=off", "off")])
+CERTIFICATES = CertificateAccounts([MappedSubject(f"CN={name}", name) for name in ("alice", "off", "gone")])
 
 
 @pytest.fixture
@@ -146,17 +146,28 @@ def test_changes_take_effect_at_once(users: Users, authenticator: Authenticator)
         authenticator.authenticate(PLAIN, command(signed("alice", "new", {}, BODY)))
 
 
-@pytest.mark.parametrize("subject", ["CN=alice", "CN=off", "CN=bob", None])
-def test_the_certificate_of_a_connection(authenticator: Authenticator, subject: str | None) -> None:
-    """It proves an enabled user without a signature; otherwise the signature counts."""
+@pytest.mark.parametrize(
+    ("subject", "remark"),
+    [
+        ("CN=alice", None),
+        ("CN=off", "User:off is disabled"),
+        ("CN=gone", "User:gone is not found"),
+        ("CN=other", "username cannot be null"),
+        (None, "username cannot be null"),
+    ],
+)
+def test_the_certificate_of_a_connection(authenticator: Authenticator, subject: str | None, remark: str | None) -> None:
+    """It proves an enabled user of requests without an AccessKey; a signature counts, right or wrong."""
     connection = Subject(subject)
-    if subject == "CN=alice":
-        assert authenticator.authenticate(connection, command(None))[1] is Proof.CERTIFICATE
-        assert authenticator.authenticate(connection, command(signed("off", "x")))[0].username == "alice"
-        return
-    with pytest.raises(RequestError, match="username cannot be null"):
-        authenticator.authenticate(connection, command(None))
+    for unsigned in (None, {"AccessKey": "", "Signature": "x", "OnsChannel": "ALIYUN"}):
+        if remark is None:
+            assert authenticator.authenticate(connection, command(unsigned))[1] is Proof.CERTIFICATE
+        else:
+            with pytest.raises(RequestError, match=remark):
+                authenticator.authenticate(connection, command(unsigned))
     assert authenticator.authenticate(connection, command(ALICE))[1] is Proof.SIGNATURE
+    with pytest.raises(RequestError, match="check signature failed"):
+        authenticator.authenticate(connection, command(ALICE | {"Signature": "x"}))
 
 
 def test_passwords_of_other_listeners(authenticator: Authenticator) -> None:
@@ -171,4 +182,4 @@ def test_passwords_of_other_listeners(authenticator: Authenticator) -> None:
 def test_no_text_contains_a_secret(authenticator: Authenticator) -> None:
     """Neither of the part nor of its keys."""
     authenticator.authenticate(PLAIN, command(ALICE))
-    assert repr(authenticator) == "<Authenticator <Users 2> <CertificateAccounts 2>>"
+    assert repr(authenticator) == "<Authenticator <Users 2> <CertificateAccounts 3>>"

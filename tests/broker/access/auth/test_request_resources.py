@@ -141,7 +141,7 @@ NONE_IN_ROCKETMQ = [
     (C.DELETE_EXPIRED_COMMITLOG, {}, None, ["Cluster:DefaultCluster Update"]),
     (C.LITE_PULL_MESSAGE, {"topic": "T", "consumerGroup": "G"}, None, ["Topic:T Sub", "Group:G Sub"]),
     (C.CHECK_CLIENT_CONFIG, {}, {"clientId": "c", "group": "G"}, ["Group:G Sub"]),
-    (C.VIEW_MESSAGE_BY_ID, {"offset": "0"}, None, ["Topic:* Get"]),
+    (C.VIEW_MESSAGE_BY_ID, {"offset": "0"}, None, []),
     (C.RESUME_CHECK_HALF_MESSAGE, {"msgId": "1"}, None, ["Topic:* Update"]),
     *((code, {}, None, ["Cluster:DefaultCluster Update"]) for code in (50, 51, 53)),
     (C.GET_BROKER_CLUSTER_ACL_INFO, {}, None, ["Cluster:DefaultCluster Get"]),
