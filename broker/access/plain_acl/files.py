@@ -2,7 +2,8 @@
 
 `plain_acl.yml` in the configuration directory, and every *.yml and *.yaml below `acl` beside it. The rules are those of
 all files together: the global white addresses of each, and the accounts; an account that two files define is that of
-the first file, in the order `acl/…` by path, then `plain_acl.yml`.
+the first file, in the order `acl/…` by path, then `plain_acl.yml`. Names that begin with a dot are skipped: Kubernetes
+keeps the versions of mounted files in such directories, beside links to the current one.
 
 `poll` reads changed files. A file is read once its fingerprint is the same in two polls, so a file that is being
 written is not read in the middle. A file with an error keeps its previous rules until it is corrected; at the start it
@@ -254,8 +255,14 @@ def paths_in(directory: Path) -> Iterator[Path]:
     """Yield the files of accounts in a directory, in their order. The last one, `plain_acl.yml`, may be missing."""
     folder = directory / FOLDER
     if folder.is_dir():
-        yield from sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES)
+        found = (path for path in folder.rglob("*") if path.suffix in SUFFIXES)
+        yield from sorted(path for path in found if not is_hidden(path.relative_to(folder)))
     yield directory / DEFAULT_FILE
+
+
+def is_hidden(path: Path) -> bool:
+    """Return whether a part of a relative path begins with a dot."""
+    return any(part.startswith(".") for part in path.parts)
 
 
 def account_values(directory: Path) -> Iterator[Mapping[Any, Any]]:

@@ -97,6 +97,22 @@ def test_the_rules_are_those_of_all_files(tmp_path: Path) -> None:
     assert rules.is_white(address_of("2.2.2.2"))
 
 
+def test_files_mounted_by_kubernetes_are_read_once(tmp_path: Path) -> None:
+    """A mounted file is a link through `..data` to a directory of its version; a new version is noticed."""
+    for version, name in (("..2026_1", "account-1"), ("..2026_2", "account-2")):
+        (tmp_path / "acl" / version).mkdir(parents=True)
+        (tmp_path / "acl" / version / "a.yml").write_text(text_of(account(name)))
+    (tmp_path / "acl" / "..data").symlink_to("..2026_1")
+    (tmp_path / "acl" / "a.yml").symlink_to("..data/a.yml")
+    files = opened(tmp_path)
+    assert list(files.rules.accounts) == ["account-1"]
+    assert list(files.rules.versions) == [str(tmp_path / "acl" / "a.yml")]
+    (tmp_path / "acl" / "..data").unlink()
+    (tmp_path / "acl" / "..data").symlink_to("..2026_2")
+    assert [files.poll(), files.poll()] == [False, True]
+    assert list(files.rules.accounts) == ["account-2"]
+
+
 def test_the_first_file_defines_an_account(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Files below `acl` come first, in the order of their paths; the log names the others."""
     first, second = account("account-1", admin=True), account("account-1")
