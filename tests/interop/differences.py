@@ -1,4 +1,4 @@
-"""Where this broker differs from RocketMQ on purpose: the last section of docs/compatibility.md."""
+"""Where this broker differs from RocketMQ on purpose: the last sections of docs/compatibility.md."""
 
 from typing import Final
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from skylarkmq.broker.config.parsing import Secret
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, TlsConfig, TlsMode
 from skylarkmq.broker.remoting.tls import ServerTls, client_context, self_signed
@@ -99,7 +100,7 @@ async def test_without_a_certificate_a_test_certificate_is_used() -> None:
 async def test_an_encrypted_key_is_loaded_with_its_password(made: Certificates) -> None:
     """A wrong or missing password stops the start instead of prompting on the terminal."""
     locked = made.issue("locked", password="geheim")
-    config = TlsConfig(cert_path=locked.cert, key_path=locked.key, key_password="geheim")
+    config = TlsConfig(cert_path=locked.cert, key_path=locked.key, key_password=Secret("geheim"))
     async with EchoServer(tls=ServerTls(config)) as server:
         assert await served_by(server, made.client_context()) is not None
     for password in ("falsch", None):
