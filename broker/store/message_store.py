@@ -60,6 +60,7 @@ from skylarkmq.protocol.record import Record
 log = logging.getLogger(__name__)
 
 _UNLIMITED = 1 << 62
+_DELETION_SAVES = 3  # that a deletion awaits; the event loop waits for one more
 _LOST_BYTES_CHECK_MS = 1_000  # interval of the check for lost bytes
 
 
@@ -471,12 +472,30 @@ class MessageStore:
         if not self._queues.has_topic(topic) and not may_have_delayed:
             return 0
         self.commit()
-        await self._deleted.add(topic, self._log.written)
-        self.commit()
+        await self._make_deletion_durable(topic)
         removed = self._queues.remove_topic(topic)
-        await self._deleted.add(topic, self._log.written)  # with messages that arrived during the disk access
         log.info("topic removed from store topic=%s queues=%d", topic, removed)
         return removed
+
+    async def _make_deletion_durable(self, topic: str) -> None:
+        """Save the entry of a topic, up to the end of its last record. Raises OSError, without an entry.
+
+        The queue offsets of the topic restart at 0 afterward, so the entry on disk must cover every record with an old
+        queue offset. If messages of the topic arrive during each of several saves, the event loop waits for the last
+        one.
+        """
+        before = self._deleted.ends.get(topic, 0)
+        try:
+            for _ in range(_DELETION_SAVES):
+                offsets = self._queues.next_offsets(topic)
+                await self._deleted.add(topic, self._log.written)
+                self.commit()
+                if self._queues.next_offsets(topic) == offsets:
+                    return
+            self._deleted.add_blocking(topic, self._log.written)
+        except OSError:
+            self._deleted.ends[topic] = before  # a later save must not mark a topic as deleted that is still served
+            raise
 
     def is_deleted(self, topic: str, physical_offset: int) -> bool:
         """Return whether a message for this topic, at this byte of the log, was deleted with the topic."""

@@ -159,6 +159,10 @@ class QueueTable:
         """Return all queues that this broker writes; light queues are not among them."""
         return (queue for queue in self.by_key.values() if not queue.topic.startswith(LIGHT_QUEUE_PREFIX))
 
+    def next_offsets(self, topic: str) -> dict[int, int]:
+        """Return the offset of the next message for each queue of a topic."""
+        return {queue_id: queue.next_offset for queue_id, queue in self.by_topic.get(topic, {}).items()}
+
     def remove_topic(self, topic: str) -> int:
         """Remove the queues of a topic, from the table and from disk. Returns the number of queues."""
         queues = self.by_topic.pop(topic, {})

@@ -72,15 +72,14 @@ class DeletedTopics:
 
     async def add(self, topic: str, log_end: int) -> None:
         """Add or update the entry of a topic; it is on disk when this returns. Raises OSError if the save fails."""
-        before = self.ends.get(topic, 0)
-        if before == log_end:
-            return
-        self.ends[topic] = log_end
-        try:
+        if self.ends.get(topic, 0) != log_end:
+            self.ends[topic] = log_end
             await asyncio.wrap_future(self._helper.submit(partial(self._file.save, self._encode())))
-        except OSError:
-            self.ends[topic] = before  # a later save must not mark a topic as deleted that is still served
-            raise
+
+    def add_blocking(self, topic: str, log_end: int) -> None:
+        """Do the same as `add`, while the calling thread waits."""
+        self.ends[topic] = log_end
+        self._helper.submit(partial(self._file.save, self._encode())).result()
 
     def follow(self, log_start: int, _now_ms: int) -> None:
         """Remove the entries at or below byte `log_start`; the file is saved in the background."""

@@ -6,11 +6,13 @@ import json
 import logging
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
 from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.message_store import _DELETION_SAVES
 from tests.harness.stores import Opened, message, opened
 
 
@@ -121,6 +123,41 @@ def test_the_entry_is_written_before_queues_are_deleted(tmp_path: Path) -> None:
     with opened(tmp_path) as again:
         assert again.bodies() == [b"kept"]
         assert again.store.max_offset("Other", 0) is None
+
+
+@pytest.mark.parametrize("during", range(1, _DELETION_SAVES + 1))
+async def test_messages_during_a_deletion_are_deleted_with_the_topic(tmp_path: Path, during: int) -> None:
+    """While the entry is being saved, queue offsets continue; they restart at 0 once it covers the last such message.
+
+    So a process killed at any time leaves a log whose records all have their place: `during` saves, one message each.
+    """
+    it = Opened(tmp_path)
+    it.put(message(b"old"))
+    saving, save = threading.Event(), threading.Semaphore(0)
+
+    def hold(call: str, path: str) -> None:
+        if call == "pwrite" and "deletedTopics" in path:
+            saving.set()
+            assert save.acquire(timeout=10)
+
+    it.disk.refuse = hold
+    deletion = asyncio.create_task(it.store.delete_topic("T"))
+    for number in range(during):
+        assert await asyncio.to_thread(saving.wait, 10)
+        saving.clear()
+        (append,) = it.put(message(b"during"))
+        assert append.queue_offset == number + 1
+        if number < _DELETION_SAVES - 1:
+            save.release()
+    save.release(2)  # the last save may block this loop
+    assert await deletion == 1
+    assert len(it.put(message(b"new"))) == 1
+    (entry,) = ends(tmp_path).values()
+    assert entry < it.store.max_physical_offset
+    it.crash()
+    with opened(tmp_path) as again:
+        assert again.bodies() == [b"new"]
+        assert again.store.max_offset("T", 0) == 1
 
 
 def test_an_entry_is_lowered_to_the_end_of_the_log(tmp_path: Path) -> None:
