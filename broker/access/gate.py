@@ -110,7 +110,7 @@ class Gate:
             try:
                 self._pacing.admit(connection, command, caller)
             except RequestError as excess:
-                error = excess
+                error = without_frames(excess)
         if error is not None:
             return self._refused(connection, command, requirement, caller, error)
         if self._observer is not None:
@@ -162,7 +162,7 @@ class Gate:
             for restriction in self._restrictions:
                 restriction.check(connection, command, requirement, caller)
         except RequestError as error:
-            return caller, error
+            return caller, without_frames(error)
         return caller, None
 
     def _refused(
@@ -177,3 +177,12 @@ class Gate:
         if self._observer is not None:
             self._observer.refused(connection, command, requirement, caller, error)
         return RemotingCommand.response(error.code, error.remark)
+
+
+def without_frames(error: RequestError) -> RequestError:
+    """Return the same error without its traceback.
+
+    The frames of a traceback refer to the request and, through the caller's variables, to the error itself: such a
+    cycle would keep every refused request in memory until the garbage collector runs.
+    """
+    return RequestError(error.code, error.remark)

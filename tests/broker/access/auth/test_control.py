@@ -1,5 +1,6 @@
 """The check of requests: authentication and authorization together, and their whitelists."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -161,6 +162,28 @@ async def test_a_gate_refuses_every_served_code_without_a_signature() -> None:
             refusal = gate.admit(it.connection, command(RequestCode(code), by("alice")))
             assert refusal is not None, RequestCode(code).name
             assert refusal.code == 16
+
+
+@pytest.mark.parametrize("ext", [{}, by("alice", b="S"), by("alice", b="T") | {"Signature": "x"}])
+async def test_a_refused_request_is_not_kept(ext: dict[str, str]) -> None:
+    """Neither by `admit` nor by `admit_run` until the garbage collector runs."""
+    it = Checked()
+    gate = Gate(it.control)
+
+    def refuse() -> None:
+        assert gate.admit(it.connection, command(C.SEND_MESSAGE_V2, ext)) is not None
+        assert gate.admit_run(it.connection, [command(C.SEND_MESSAGE_V2, ext)], 0)[0] == 0
+        assert gate.admit(it.connection, command(C.HEART_BEAT, by("alice"))) is not None
+
+    refuse()  # the first one makes decoders
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(10):
+            refuse()
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("code", [C.SEND_MESSAGE_V2, C.PULL_MESSAGE])
