@@ -1,7 +1,9 @@
 """Access control of daemons as wired: the embedded and the stand-alone name server, networks, and metrics accounts."""
 
 import asyncio
+import base64
 import json
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -215,9 +217,9 @@ async def test_a_client_certificate_may_change_the_broker_from_another_network(t
         assert (await call(config.listen.port, update, {})).code == 16
 
 
-async def page(port: int, authorization: str = "") -> str:
+async def page(port: int, authorization: str = "", tls: ssl.SSLContext | None = None) -> str:
     """Return the response of /metrics as text."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
     writer.write(f"GET /metrics HTTP/1.1\r\nHost: x\r\n{authorization}Connection: close\r\n\r\n".encode())
     text = (await reader.read()).decode()
     writer.close()
@@ -355,3 +357,60 @@ async def test_access_control_closes_the_broker_to_other_machines(tmp_path: Path
         scraped = await scrape(config.ops.port)
         assert scraped.value("skylark_open_without_account", listener="broker") == 0
         assert scraped.value("skylark_open_without_account", listener="name_server") == 1
+
+
+# --- users of RocketMQ 5.3 --------------------------------------------------------------------------------------------
+
+
+def users(**more: object) -> dict[str, object]:
+    """Return the settings of a broker with access control of RocketMQ 5.3 and one super user."""
+    return {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "initAuthenticationUser": json.dumps({"username": "root", "password": SECRET}),
+        "innerClientAuthenticationCredentials": ACCOUNT,
+        **more,
+    }
+
+
+async def test_users_of_5_3_change_the_embedded_name_server_by_their_rights(tmp_path: Path) -> None:
+    """A super user may, a user without rights may not, and the broker registers as its own super user."""
+    config = broker_config(tmp_path, users(namesrvAuth="true"))
+    assert config.namesrv is not None
+    names, create = config.namesrv.listen_port, RequestCode.AUTH_CREATE_USER
+    async with started(config) as broker:
+        assert broker.registrar.registered
+        body = json.dumps({"username": "shop", "password": SECRET, "userType": "Normal"}).encode()
+        command = RemotingCommand(code=create, ext={"username": "shop"}, body=body)
+        Signer("root", SECRET).sign(command)
+        async with await RawPeer.connect(config.listen.port) as peer:
+            assert (await peer.call(create, command.ext_fields(), body)).code == 0
+        assert (await call(names, PUT_KV, signed(PUT_KV, KV, "root"))).code == 0
+        for account, secret in (("shop", SECRET), ("root", "wrong-wrong"), ("nobody", SECRET)):
+            assert (await call(names, PUT_KV, signed(PUT_KV, KV, account, secret))).code == 16
+        assert (await call(names, PUT_KV, KV)).code == 16
+
+
+async def test_users_of_5_3_are_those_of_the_metrics_page_and_of_certificates(tmp_path: Path) -> None:
+    """Over TLS a user's certificate or password opens the page, and permits what the user may do."""
+    made = Certificates(tmp_path)
+    server, own, other = made.issue("server"), made.issue("ops"), made.issue("other")
+    tls = {
+        "tls.server.certPath": server.cert,
+        "tls.server.keyPath": server.key,
+        "tls.server.trustCertPath": made.authority.cert,
+        "tls.server.need.client.auth": "optional",
+        "tlsAuthMapping": "CN=ops=root;CN=other=unknown",
+    }
+    config = broker_config(tmp_path, users(metricsAuth="true", metricsTls="true", adminAllowedNetworks="", **tls))
+    port = config.ops.port
+    async with started(config):
+        for pair, status in ((own, 200), (other, 401)):
+            text = await page(port, tls=made.client_context(pair))
+            assert text.startswith(f"HTTP/1.1 {status} ")
+        authorization = f"Authorization: Basic {base64.b64encode(f'root:{SECRET}'.encode()).decode()}\r\n"
+        assert (await page(port, authorization, made.client_context())).startswith("HTTP/1.1 200 ")
+        update = RequestCode.UPDATE_BROKER_CONFIG
+        assert (await call(config.listen.port, update, {}, tls=made.client_context(own))).code == 0
+        assert (await call(config.listen.port, update, {}, tls=made.client_context(other))).code == 16
+        assert (await call(config.listen.port, update, {})).code == 16
