@@ -13,6 +13,10 @@ network, no Java, Node or Go, and 90 s on two cores. The other tiers:
     pytest -m ""            every tier
     pytest -m daemon        one of them
 
+A run of the quick tier imports no module whose tests all belong to other tiers: they load Spark, for example. pytest
+would also rewrite the assertions of the whole product, because it has a pytest plugin: that takes longer than its
+import, and no test needs it.
+
 The terminal summary gives the time of each tier. With `CI=true` a skipped interop or Spark test counts as failed: the
 toolchains are present there, and a skip would hide that a client was not tested.
 
@@ -23,8 +27,10 @@ worker, which has one session.
 
 import asyncio
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -32,6 +38,10 @@ from xdist.scheduler import LoadScopeScheduling
 
 TIERS = ("crash", "spark", "interop", "packaging", "fuzz", "daemon", "quick")
 """In the order in which they start: the longest tests first, so that no worker idles at the end."""
+QUICK_TIER = "not (packaging or daemon or crash or fuzz or spark or interop)"
+"""The marker expression of a plain `pytest` (pyproject.toml)."""
+OF_ANOTHER_TIER = re.compile(rf"^pytestmark = .*pytest\.mark\.({'|'.join(TIERS[:-1])})\b", re.MULTILINE)
+PRODUCT = frozenset({"skylarkmq", "pyspark_rocketmq", "pyspark_rocketmq_store"})
 NEVER_SKIPPED_IN_CI = frozenset({"spark", "interop"})
 USES_SPARK = ("tests/spark/", "tests/interop/test_spark")
 ONE_WORKER_PER_MODULE = (
@@ -45,6 +55,19 @@ seconds_by_tier: defaultdict[str, float] = defaultdict(float)
 def tier_of(item: pytest.Item) -> str:
     """Return the tier of a test; of a test with two markers, the one that comes first in TIERS."""
     return next((tier for tier in TIERS if item.get_closest_marker(tier)), TIERS[-1])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Import the product's modules unchanged."""
+    hook = config.pluginmanager.rewrite_hook
+    hook._must_rewrite.difference_update(PRODUCT)  # type: ignore[attr-defined]  # private: pytest has no setting for it
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Ignore a module of another tier in a run of the quick tier."""
+    if config.getoption("markexpr") != QUICK_TIER or collection_path.suffix != ".py":
+        return None
+    return True if OF_ANOTHER_TIER.search(collection_path.read_text()) else None
 
 
 @pytest.fixture(scope="session")
