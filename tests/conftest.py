@@ -13,9 +13,12 @@ network, no Java, Node or Go, and 90 s on two cores. The other tiers:
     pytest -m ""            every tier
     pytest -m daemon        one of them
 
-A run of the quick tier imports no module whose tests all belong to other tiers: they load Spark, for example. pytest
-would also rewrite the assertions of the whole product, because it has a pytest plugin: that takes longer than its
-import, and no test needs it.
+Starting is most of the CPU time of a short run, so that:
+
+  - a run of the quick tier imports no module whose tests all belong to other tiers (they load Spark, for example);
+  - pytest does not rewrite the assertions of the product's modules, which it does for every package with a plugin;
+  - workers and the processes that tests start write and share bytecode, also if PYTHONDONTWRITEBYTECODE is set: each
+    one would otherwise compile the product and rewrite the tests again.
 
 The terminal summary gives the time of each tier. With `CI=true` a skipped interop or Spark test counts as failed: the
 toolchains are present there, and a skip would hide that a client was not tested.
@@ -28,6 +31,7 @@ worker, which has one session.
 import asyncio
 import os
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
@@ -48,6 +52,9 @@ ONE_WORKER_PER_MODULE = (
     *("tests/interop/", "tests/test_distribution.py", "tests/test_light_install.py", "tests/test_architecture.py"),
 )
 FUZZ_ROUNDS = 100_000
+
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 seconds_by_tier: defaultdict[str, float] = defaultdict(float)
 
