@@ -17,10 +17,11 @@ from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
 LIGHT = "%LMQ%"
 
 
-@pytest.fixture(params=GOLDEN_STORES, ids="-".join)
-def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
+@pytest.fixture(params=GOLDEN_STORES, ids="-".join, scope="module")
+def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Golden:
+    """Return an unpacked store, which all tests read and none changes."""
     version, name = request.param
-    return golden_store(version, name, tmp_path)
+    return golden_store(version, name, tmp_path_factory.mktemp(f"{version}-{name}"))
 
 
 def read_rest(root: Path, **options: Any) -> list[dict[str, Any]]:
