@@ -25,7 +25,8 @@ V4_9_3: Final = 399
 NO_USER: Final = "username cannot be null."
 WRONG_SIGNATURE: Final = "check signature failed."
 
-Account = tuple[User | None, SigningKey]
+DISABLED: Final = "disabled"
+UNKNOWN: Final = "not found"
 
 
 class Identity(NamedTuple):
@@ -33,6 +34,10 @@ class Identity(NamedTuple):
 
     user: User
     proof: Proof
+
+
+Account = tuple[SigningKey, Identity | str]
+"""The key of a name, and its identity; without one: DISABLED or UNKNOWN."""
 
 
 class Authenticator:
@@ -46,7 +51,7 @@ class Authenticator:
         self._certificates = certificates
         self._accounts: dict[str, Account] = {}
         self._random_password = secrets.token_hex()
-        self._unknown: Account = (None, SigningKey(self._random_password))
+        self._unknown: Account = (SigningKey(self._random_password), UNKNOWN)
         self.refused = 0
         """Requests that were refused since the start."""
         users.on_change(self._accounts.clear)
@@ -72,8 +77,7 @@ class Authenticator:
         signed = signed_parts(command, is_unique_key_query_signed=command.version > V4_9_3)
         if signed is None or not signed.access_key:
             return self._certified(connection)
-        verdict = self._verdict(signed, command.body)
-        return verdict if isinstance(verdict, str) else Identity(verdict, Proof.SIGNATURE)
+        return self._signed(signed, command.body)
 
     def _certified(self, connection: Certified) -> Identity | str:
         """Return the user of a client certificate, or the remark of the refusal."""
@@ -82,25 +86,24 @@ class Authenticator:
             return NO_USER
         user = self._enabled(account)
         if user is None:
-            state = "not found" if self._users.find(account) is None else "disabled"
-            return f"User:{account} is {state}."
+            return refusal_of(account, DISABLED if self._users.find(account) else UNKNOWN)
         return Identity(user, Proof.CERTIFICATE)
 
-    def _verdict(self, signed: Signed, body: bytes | memoryview) -> User | str:
+    def _signed(self, signed: Signed, body: bytes | memoryview) -> Identity | str:
         """Return the user who has signed, or the remark of the refusal."""
-        user, key = self._accounts.get(signed.access_key) or self._account(signed.access_key)
+        name = signed.access_key
+        key, identity = self._accounts.get(name) or self._account(name)
         is_signature_right = key.has_signed(signed, body)
-        if user is None:
-            return f"User:{signed.access_key} is not found."
-        if user.status is UserStatus.DISABLE:
-            return f"User:{user.username} is disabled."
-        return user if is_signature_right else WRONG_SIGNATURE
+        if isinstance(identity, str):
+            return refusal_of(name, identity)
+        return identity if is_signature_right else WRONG_SIGNATURE
 
     def _account(self, username: str) -> Account:
         user = self._users.find(username)
         if user is None:
             return self._unknown
-        account = self._accounts[username] = (user, SigningKey(user.password))
+        identity = DISABLED if user.status is UserStatus.DISABLE else Identity(user, Proof.SIGNATURE)
+        account = self._accounts[username] = (SigningKey(user.password), identity)
         return account
 
     def _enabled(self, username: str) -> User | None:
@@ -115,7 +118,7 @@ class Authenticator:
 
     def has_signed(self, signed: Signed, body: bytes | memoryview) -> bool:
         """Return whether a request has the signature of an enabled user."""
-        return isinstance(self._verdict(signed, body), User)
+        return isinstance(self._signed(signed, body), Identity)
 
     def password_matches(self, account: str, password: str) -> bool:
         """Return whether this is the password of an enabled user. The time does not depend on the position of a
@@ -123,3 +126,8 @@ class Authenticator:
         user = self._enabled(account)
         known = self._random_password if user is None else user.password
         return hmac.compare_digest(known.encode(), password.encode())
+
+
+def refusal_of(username: str, state: str) -> str:
+    """Return the remark about a user who is disabled or unknown."""
+    return f"User:{username} is {state}."

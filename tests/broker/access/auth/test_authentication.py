@@ -128,7 +128,7 @@ def test_no_password_signs_for_an_unknown_user(users: Users) -> None:
     """The key in the place of the password is random, in each process."""
     first, second = Authenticator(users, CERTIFICATES), Authenticator(users, CERTIFICATES)
     content = Signed("bob", "", b"x")
-    signatures = {one._unknown[1].sign(content.content, b"") for one in (first, second)}
+    signatures = {one._unknown[0].sign(content.content, b"") for one in (first, second)}
     assert len(signatures) == 2
 
 
