@@ -128,3 +128,32 @@ def test_a_cut_at_any_call(tmp_path: Path, calls: int, damaged: bool) -> None:
     file.load()
     file.save(b"[4]")
     assert state_file(tmp_path).load() == b"[4]"
+
+
+def secret_file(directory: Path) -> StateFile:
+    return StateFile(directory / "config" / "users.json", validate=json.loads, is_secret=True)
+
+
+def test_a_file_with_secrets_is_private_and_has_no_backup(tmp_path: Path) -> None:
+    """Also if a temporary file of an earlier process, which others can read, is in the way."""
+    (tmp_path / "config").mkdir()
+    old = tmp_path / "config" / "users.json.tmp"
+    old.write_bytes(b"old")
+    old.chmod(0o644)
+    file = secret_file(tmp_path)
+    for content in (b"[1]", b"[2]"):
+        file.save(content)
+    path = tmp_path / "config" / "users.json"
+    assert list((tmp_path / "config").iterdir()) == [path]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert secret_file(tmp_path).load() == b"[2]"
+
+
+def test_a_damaged_file_with_secrets_is_not_replaced(tmp_path: Path) -> None:
+    """Not even by a file with the name of a backup: its rights may have been taken away since."""
+    secret_file(tmp_path).save(b"[1]")
+    path = tmp_path / "config" / "users.json"
+    (tmp_path / "config" / "users.json.bak").write_bytes(path.read_bytes())
+    path.write_bytes(b"[1")
+    with pytest.raises(StoreError, match=r"^state file is damaged: .*users\.json: "):
+        secret_file(tmp_path).load()
