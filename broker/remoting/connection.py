@@ -44,6 +44,8 @@ STALL_S: Final = 0.01
 """A read that took longer to serve delayed other connections."""
 BARE_COMMAND_BYTES: Final = 800
 """Memory of a deferred command without its body."""
+SLICE_COMMANDS: Final = 64
+"""Deferred commands that are taken at a time: those that must wait again are few."""
 
 _RESPONSE: Final = Flag.RESPONSE
 _READY: Final = Struct("i")
@@ -123,6 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         self.write_regions = self._writer.write_regions
         self._deferred: list[RemotingCommand] = []
         self._deferred_bytes = 0
+        self._is_resuming = False  # deferred commands are being served
         self.partial_frame_bytes = 0
         self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._opaque = 0
@@ -229,7 +232,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._writer.lost()
         self._release_hold()
-        self._take_deferred()
+        self._drop_deferred()
         self._selector.read_scheduler.forget(self)
         self._selector.partial_frames.forget(self)
         pending, self._pending = self._pending, {}
@@ -250,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         config = selector.config
         is_short = selector.pending_writes.backlog_bytes > config.total_backlog_bytes
         limit = 0 if is_short else config.peer_backlog_bytes
-        if self._deferred:
+        if self._deferred and not self._is_resuming:
             limit = -1  # no request overtakes deferred ones
         dispatch = selector.dispatcher.dispatch_from
         at = 0
@@ -275,11 +278,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def defer(self, commands: list[RemotingCommand]) -> None:
         """Copy commands and keep them until the peer has read its responses, and no request has to wait for a quota."""
-        size = sum(BARE_COMMAND_BYTES + len(command.body) for command in commands)
-        self._deferred += [command.detached() for command in commands]
+        kept = [command.detached() for command in commands]
+        at = 0 if self._is_resuming else len(self._deferred)
+        self._deferred[at:at] = kept
+        self._count_deferred(_memory_of(kept))
+        self.pause_for_backlog()
+
+    def _count_deferred(self, size: int) -> None:
         self._deferred_bytes += size
         self._selector.deferred_bytes += size
-        self.pause_for_backlog()
 
     def hold(self, wait_s: float) -> None:
         """Pause reads for `wait_s` seconds, and then serve the deferred commands; the caller defers the first one."""
@@ -304,10 +311,15 @@ class Connection(asyncio.BufferedProtocol):
         self._resume_deferred()
 
     def _take_deferred(self) -> list[RemotingCommand]:
-        deferred, self._deferred = self._deferred, []
-        self._selector.deferred_bytes -= self._deferred_bytes
-        self._deferred_bytes = 0
-        return deferred
+        """Return the first deferred commands, which are no longer counted."""
+        taken = self._deferred[:SLICE_COMMANDS]
+        del self._deferred[:SLICE_COMMANDS]
+        self._count_deferred(-_memory_of(taken))
+        return taken
+
+    def _drop_deferred(self) -> None:
+        self._deferred.clear()
+        self._count_deferred(-self._deferred_bytes)
 
     def _receive_response(self, command: RemotingCommand) -> None:
         future = self._pending.pop(command.opaque, None)
@@ -359,8 +371,12 @@ class Connection(asyncio.BufferedProtocol):
         if not self.paused or self.backlog_bytes or self.closed or self.is_held:
             return
         self.paused = False
-        if deferred := self._take_deferred():
-            self._selector.read(self, deferred)  # they waited for their own peer: not a reason to refuse them
+        self._is_resuming = True
+        try:
+            while self._deferred and not self.paused and not self.closed:
+                self._selector.read(self, self._take_deferred())  # no wait: they waited for their own peer
+        finally:
+            self._is_resuming = False
         if self._decoder.failure is not None:
             self._fail(self._decoder.failure)
         self.try_resume_reading()
@@ -446,6 +462,11 @@ class Connection(asyncio.BufferedProtocol):
         """Close at once, without writing the remaining output."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def _memory_of(commands: list[RemotingCommand]) -> int:
+    """Return the bytes that deferred commands retain."""
+    return sum(BARE_COMMAND_BYTES + len(command.body) for command in commands)
 
 
 def _no_delay(sock: socket.socket | None) -> None:

@@ -10,9 +10,10 @@ one message at a time, 200 per second:
     unthrottled   a client that sends a tenth of the capacity on its own, in steps of a millisecond; no quota
     held          the greedy client, 256 sends in flight, with a quota of a tenth of the capacity
 
-Printed for each round: the polite client's latencies (counted from the time at which a send was due), and the sends of
-the neighbor. Budget: the median of the ratios of p99 within a round is at most 3. The two clients have different
-addresses, 127.0.0.1 and 127.0.0.2, since a quota is one of an address; it is changed by request 25 between the rounds.
+Printed for each round: the polite client's latencies (counted from the time at which a send was due), the sends of the
+neighbor, and the broker's CPU. Budget: the median of the ratios of p99 within a round is at most 3. The two clients
+have different addresses, 127.0.0.1 and 127.0.0.2, since a quota is one of an address; request 25 changes it between the
+rounds.
 """
 
 import argparse
@@ -87,12 +88,12 @@ def measure(broker: BrokerProcess, options: argparse.Namespace) -> dict[str, Any
     call(broker.port, create_topic(QUEUES))
     capacity = run(broker.port, CAPACITY_S, greedy, 0)["sends"] / CAPACITY_S
     quota = int(capacity / 10)
-    rounds = []
+    rounds: list[Figures] = []
     for _ in range(options.rounds):
         set_quota(broker.port, 0)
-        beside = run(broker.port, options.seconds, paced, quota, polite)
+        beside = measured(broker, options.seconds, paced, quota)
         set_quota(broker.port, quota)
-        held = run(broker.port, options.seconds, greedy, 0, polite)
+        held = measured(broker, options.seconds, greedy, 0)
         rounds.append(
             {f"unthrottled_{name}": value for name, value in beside.items()}
             | {f"held_{name}": value for name, value in held.items()}
@@ -113,6 +114,13 @@ def set_quota(port: int, quota: int) -> None:
     if response["code"] != 0:
         raise SystemExit(f"the quota was not set: {response}")
     time.sleep(SETTLE_S)
+
+
+def measured(broker: BrokerProcess, seconds: float, neighbor: Client, rate: float) -> Figures:
+    """Run the polite client and its neighbor; return their figures, and the broker's share of its processor."""
+    cpu_s = broker.cpu_s()
+    figures = run(broker.port, seconds, neighbor, rate, polite)
+    return figures | {"cpu_percent": (broker.cpu_s() - cpu_s) / seconds * 100}
 
 
 def run(port: int, seconds: float, neighbor: Client, rate: float, *others: Client) -> Figures:
