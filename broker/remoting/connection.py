@@ -44,6 +44,9 @@ STALL_S: Final = 0.01
 """A read that took longer to serve delayed other connections."""
 BARE_COMMAND_BYTES: Final = 800
 """Memory of a deferred command without its body."""
+HELD_READ_BYTES: Final = 64 * 1024
+"""Largest read of a connection that was held in the last HELD_S: more would only be deferred."""
+HELD_S: Final = 1.0
 SLICE_COMMANDS: Final = 64
 """Deferred commands that are taken at a time: those that must wait again are few."""
 
@@ -133,6 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         self.paused = False
         self._hold: asyncio.TimerHandle | None = None  # until a quota permits the first deferred request
         self._held_since_s = 0.0  # when that request arrived
+        self._last_hold_s: float | None = None  # None: not held in the last HELD_S
         self.active_s = self._loop.time()
         self.arrived_s = monotonic()  # arrival of the requests handled now; code that resumes a request restores it
         self.peer = "?"
@@ -190,7 +194,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, _size_hint: int) -> memoryview:
         """Return the window of the shared receive buffer; the read is handled before another connection reads."""
-        return self._selector.read_scheduler.window
+        window = self._selector.read_scheduler.window
+        return window if self._last_hold_s is None else window[:HELD_READ_BYTES]
 
     def buffer_updated(self, size: int) -> None:
         """Handle one read; see the module docstring."""
@@ -198,7 +203,10 @@ class Connection(asyncio.BufferedProtocol):
         self.arrived_s = self.active_s = now_s = monotonic()  # also the loop's clock
         selector.received_bytes += size
         data = selector.read_scheduler.window[:size]
-        if selector.read_scheduler.record_read(size, now_s) and not self.paused and self._transport is not None:
+        is_full = selector.read_scheduler.record_read(size, now_s)
+        if self._last_hold_s is not None:
+            is_full = self._was_held_read_full(size, now_s, self._last_hold_s)
+        if is_full and not self.paused and self._transport is not None:
             # uvloop would continue to read this connection only; other connections come first
             self._transport.pause_reading()
             selector.read_scheduler.enqueue(self)
@@ -211,6 +219,12 @@ class Connection(asyncio.BufferedProtocol):
                 selector.read_scheduler.record_stall(now_s)
         if self._decoder.failure is not None:
             self._fail(self._decoder.failure)
+
+    def _was_held_read_full(self, size: int, now_s: float, last_hold_s: float) -> bool:
+        """Return whether a read of a connection that was held filled its smaller window; end that after HELD_S."""
+        if now_s - last_hold_s > HELD_S:
+            self._last_hold_s = None
+        return size >= min(HELD_READ_BYTES, len(self._selector.read_scheduler.window))
 
     def eof_received(self) -> bool:
         """Close after the responses written so far. Requests without a response get none, as with RocketMQ."""
@@ -295,6 +309,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._hold is None:
             self._held_since_s = self.arrived_s
         self._release_hold()
+        self._last_hold_s = monotonic()
         self._hold = self._loop.call_later(wait_s, self._end_hold)
         self.paused = True
         self._transport.pause_reading()

@@ -1,5 +1,7 @@
 """Quotas per second, with a clock that the test advances: at the limit a request is served, one more waits."""
 
+import time
+
 import msgspec
 import pytest
 
@@ -10,8 +12,9 @@ from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.access.quotas import SHORTEST_WAIT_NS, Quotas
 from skylarkmq.broker.access.token_buckets import NANOS
 from skylarkmq.broker.remoting.admission import OVERLOAD, Pool
-from skylarkmq.broker.remoting.connection import Connection
+from skylarkmq.broker.remoting.connection import HELD_READ_BYTES, HELD_S, Connection
 from skylarkmq.broker.remoting.dispatch import Dispatcher, MustWait
+from skylarkmq.broker.remoting.read_scheduling import RECEIVE_BUFFER_BYTES
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
@@ -286,6 +289,29 @@ async def test_a_held_connection_serves_its_requests_later_and_in_order() -> Non
     assert [response.opaque for response in peer.received] == list(range(1, 31))
     assert {response.code for response in peer.received} == {ResponseCode.SUCCESS}
     assert (peer.connection.is_held, peer.transport.reading) == (False, True)
+
+
+async def test_a_connection_that_was_held_is_read_in_small_pieces_for_a_second() -> None:
+    """More would only be decoded, deferred and kept in memory."""
+    config = QuotaConfig(quota_client_requests_per_second=1_000, quota_burst_mills=1)
+    dispatcher = Dispatcher()
+    peer = Peer(dispatcher)
+    dispatcher.register([RequestCode.SEND_MESSAGE_V2], lambda *_: RemotingCommand.response(), Pool("send", 100))
+    dispatcher.guard = Gate(None, pacing=Quotas(config, Refusals(), time.monotonic_ns))
+    reads = peer.selector.read_scheduler
+
+    def largest_read() -> int:
+        reads.window = reads.receive_buffer
+        return len(peer.connection.get_buffer(-1))
+
+    assert largest_read() == RECEIVE_BUFFER_BYTES
+    peer.send(*(send() for _ in range(3)))
+    assert largest_read() == HELD_READ_BYTES
+    await until(lambda: not peer.connection.is_held)
+    assert peer.connection._last_hold_s is not None
+    peer.connection._last_hold_s -= HELD_S
+    peer.send(RemotingCommand.request(99_999))
+    assert largest_read() == RECEIVE_BUFFER_BYTES
 
 
 async def test_a_held_connection_that_is_closed_serves_nothing_more() -> None:
