@@ -21,6 +21,7 @@ from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.headers.send import SendMessageV2Header
 from tests.harness.broker_parts import pull
 from tests.harness.peer import Peer
+from tests.harness.raw import frame
 from tests.harness.waiting import until
 
 MS = 1_000_000
@@ -308,6 +309,11 @@ async def test_a_connection_that_was_held_is_read_in_small_pieces_for_a_second()
     peer.send(*(send() for _ in range(3)))
     assert largest_read() == HELD_READ_BYTES
     await until(lambda: not peer.connection.is_held)
+    fill = frame({"code": 99_999, "opaque": 0, "flag": 2}, b"x" * 1_000)
+    largest_read()
+    peer.deliver((fill * 100)[:HELD_READ_BYTES])
+    assert not peer.transport.reading  # it has filled its window: the others come first
+    await until(lambda: peer.transport.reading)
     assert peer.connection._last_hold_s is not None
     peer.connection._last_hold_s -= HELD_S
     peer.send(RemotingCommand.request(99_999))
