@@ -37,11 +37,12 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.remoting.RPCHook;
+import org.apache.rocketmq.remoting.exception.RemotingException;
 
 /** The Java driver, one source for every client version. Command line and output: ../../drivers.py. */
 public final class Driver {
     private static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-    private static final long REQUEST_MS = 10_000;
+    private static final int REQUEST_MS = 10_000;
     private static final long SUSPENDED_MS = 50;
     private static final BufferedReader IN =
         new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -69,6 +70,8 @@ public final class Driver {
     private static void produce(String namesrv, String topic, String group) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(group, signer);
         producer.setNamesrvAddr(namesrv);
+        producer.setSendMsgTimeout(REQUEST_MS);  // machines that run tests are busy
+        producer.setMqClientApiTimeout(REQUEST_MS);
         producer.start();
         emit(event("started"));
         Phaser inFlight = new Phaser(1);
@@ -94,7 +97,7 @@ public final class Driver {
     private static void sendSync(DefaultMQProducer producer, String topic, JSONObject order) throws Exception {
         try {
             sent(producer.send(message(topic, order)), order);
-        } catch (MQClientException | MQBrokerException error) {
+        } catch (MQClientException | MQBrokerException | RemotingException error) {
             failed(order, error);
         }
     }
@@ -171,7 +174,10 @@ public final class Driver {
     }
 
     private static DefaultMQPushConsumer newConsumer(String group) {
-        return new DefaultMQPushConsumer(group, signer, new AllocateMessageQueueAveragely());
+        DefaultMQPushConsumer consumer =
+            new DefaultMQPushConsumer(group, signer, new AllocateMessageQueueAveragely());
+        consumer.setMqClientApiTimeout(REQUEST_MS);  // machines that run tests are busy
+        return consumer;
     }
 
     private static boolean fails(List<MessageExt> messages) {
