@@ -89,6 +89,7 @@ RESOURCES: Final[Mapping[int, tuple[str, ...]]] = {
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: ("group",),
 }
 """Fields with the resources of requests that OTHER_TOPIC may send."""
+NAMED_IN_BODY: Final = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ, RequestCode.CHECK_CLIENT_CONFIG)
 NOT_SUPPORTED: Final = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_BUSY)
 
 
@@ -170,6 +171,8 @@ def must_be_refused(generation: str, request: OddRequest, *, is_broker: bool) ->
         return True
     if code in UNCHECKED[generation]:
         return False
+    if code in NAMED_IN_BODY and request.caller is Caller.OTHER_TOPIC:
+        return any(name in _body_of(request) for name in NAMES)
     if code not in RESOURCES:
         return True
     names = [request.fields.get(field) for field in RESOURCES[code]]
@@ -178,6 +181,10 @@ def must_be_refused(generation: str, request: OddRequest, *, is_broker: bool) ->
     if request.caller is Caller.WITHOUT_RIGHTS:
         return True
     return all(isinstance(name, str) for name in names) and not MINE.issuperset(names)
+
+
+def _body_of(request: OddRequest) -> bytes:
+    return request.data[8 + int.from_bytes(request.data[5:8], "big") :]
 
 
 def _shown(request: OddRequest | None) -> str:

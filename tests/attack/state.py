@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from skylarkmq.protocol import javajson
-from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.codes import RequestCode, ResponseCode, SystemTopic
 from tests.attack.accounts import OWN_GROUP, OWN_TOPIC
 from tests.attack.normal_clients import KEPT, LATER, NORMAL_GROUPS
 from tests.harness.raw import RawClient
@@ -31,7 +31,7 @@ TABLES: Final = (
     ("group", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable"),
     ("offsets", RequestCode.GET_ALL_CONSUMER_OFFSET, "offsetTable"),
 )
-MAY_APPEAR: Final = (*OWN_TOPICS, *NORMAL_TOPICS, OWN_GROUP, *NORMAL_GROUPS)
+MAY_APPEAR: Final = (SystemTopic.TRACE, *OWN_TOPICS, *NORMAL_TOPICS, OWN_GROUP, *NORMAL_GROUPS)
 
 State = dict[tuple[str, str], Any]
 """The parts of the state by kind and name."""
