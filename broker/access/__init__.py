@@ -6,8 +6,9 @@
     gate           asked by the dispatcher before each request; combines the checks below
     plain_acl      RocketMQ 4.9: accounts and permissions in YAML files
     auth           RocketMQ 5.3: users and policies
-    quotas         limits for each client, account and topic
-    audit          the record of administrative requests and refusals
+    quotas         limits per second for each client, account and topic (token_buckets)
+    counted_quotas, created_names    limits on connections and parked pulls, and on created topics and groups
+    audit          the record of administrative requests and refusals (audit_writer, audit_sinks)
     networks       from where requests that change the cluster need no account
     certificates   accounts of TLS client certificates
     accounts       accounts of a daemon itself, for its name server and its metrics page
