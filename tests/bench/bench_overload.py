@@ -36,7 +36,7 @@ from statistics import quantiles
 from typing import Final, NamedTuple
 
 from skylarkmq.clients.connection.signing import Credentials
-from skylarkmq.protocol.codes import PullSysFlag, RequestCode
+from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from skylarkmq.protocol.command import JSON, RemotingCommand
 from skylarkmq.protocol.frame import encode_prefix
 from skylarkmq.protocol.headers.pull import PullMessageHeader
@@ -55,6 +55,7 @@ POLITE_EVERY_S: Final = 0.01
 CALM_S: Final = 2.0
 OPERATOR: Final = Credentials("operator", "secret of the operator")
 CLIENTS: Final = Credentials("clients", "secret of the clients")
+COUNTED: Final = (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY)
 PATIENCE_S: Final = 3.0
 """How long a client waits for the response to a send."""
 
@@ -364,8 +365,8 @@ def serve(member: Member, events: int, responses: Counter[str]) -> None:
         data = member.socket.recv(256 * 1024)
         if not data:
             raise EOFError
-        responses["0"] += data.count(b'{"code":0,')
-        responses["2"] += data.count(b'{"code":2,')
+        for code in COUNTED:
+            responses[f"{code}"] += data.count(b'{"code":%d,' % code)
 
 
 if __name__ == "__main__":
