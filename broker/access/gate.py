@@ -9,6 +9,7 @@ refused or has to wait. Quotas count a run as a whole. Some checks concern only 
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final, Protocol
 
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller
@@ -91,6 +92,7 @@ class Gate:
     ) -> None:
         self._control = control
         self._restrictions = tuple(restrictions)
+        self._data_restrictions = tuple(one for one in restrictions if one.checks_data)
         self._observer = observer
         self._pacing = pacing
         parts = (control, *restrictions, observer)
@@ -122,18 +124,10 @@ class Gate:
     ) -> tuple[int, RemotingCommand | None]:
         """Return the index after the last consecutive request with the code of the one at `at` that may be served, and
         the response to the next one if access control or a restriction refuses it."""
-        code = commands[at].code
-        end, last = at, min(at + MAX_RUN, len(commands))
-        callers: list[Caller] = []
-        caller, error = ANONYMOUS, None
         try:
-            requirement = requirement_of(code)
-            while end < last and commands[end].code == code and not commands[end].is_response:
-                caller, error = self._check(connection, commands[end], requirement)
-                if error is not None:
-                    break
-                callers.append(caller)
-                end += 1
+            requirement = requirement_of(commands[at].code)
+            callers, caller, error = self._check_run(connection, commands, at, requirement)
+            end = at + len(callers)
             if self._pacing is not None and callers:
                 count = self._pacing.admit_run(connection, commands[at:end], callers)
                 if count < len(callers):
@@ -164,6 +158,28 @@ class Gate:
         except RequestError as error:
             return caller, without_frames(error)
         return caller, None
+
+    def _check_run(
+        self, connection: Connection, commands: Sequence[RemotingCommand], at: int, requirement: Requirement
+    ) -> tuple[list[Caller], Caller, RequestError | None]:
+        """Return the callers of the permitted requests of a run, and of the next one with its error, if it is not
+        permitted. A run changes nothing in the cluster."""
+        code, control, restrictions = requirement.code, self._control, self._data_restrictions
+        callers: list[Caller] = []
+        caller = ANONYMOUS
+        try:
+            for command in islice(commands, at, at + MAX_RUN):
+                if command.code != code or command.is_response:
+                    break
+                caller = ANONYMOUS
+                if control is not None:
+                    caller = control.check(connection, command, requirement)
+                for restriction in restrictions:
+                    restriction.check(connection, command, requirement, caller)
+                callers.append(caller)
+        except RequestError as error:
+            return callers, caller, error
+        return callers, caller, None
 
     def _refused(
         self,

@@ -33,10 +33,9 @@ from skylarkmq.protocol.command import JSON
 from skylarkmq.protocol.compiled import variant
 from skylarkmq.protocol.signature import Signed, SigningKey, python_signed_parts, signed_parts
 from skylarkmq.protocol.stream import CommandDecoder
-from tests.bench.bench_send import TOPIC, BrokerProcess, Client, run, send_frame
+from tests.bench.bench_overload import CLIENTS, OPERATOR, access_settings
+from tests.bench.bench_send import BrokerProcess, Client, run, send_frame
 
-ADMIN: Final = Credentials("administrator", "87654321")
-CREDENTIALS: Final = Credentials("RocketMQ", "12345678")
 QUEUES: Final = 4
 RESAMPLES: Final = 4_000
 BUDGET_US: Final = 3.0
@@ -79,7 +78,7 @@ def parse_arguments() -> argparse.Namespace:
 def measure(size: int, options: argparse.Namespace) -> dict[str, object]:
     """Load both brokers in turns; return the figures."""
     options = argparse.Namespace(**vars(options) | {"body": size})
-    with loaded(options, None) as plain, loaded(options, CREDENTIALS) as signed:
+    with loaded(options, None) as plain, loaded(options, CLIENTS) as signed:
         pairs = [(plain(), signed()) for _ in range(options.rounds)]
     differences = [after - before for before, after in pairs]
     low, high = interval(differences)
@@ -100,10 +99,10 @@ def measure(size: int, options: argparse.Namespace) -> dict[str, object]:
 def loaded(options: argparse.Namespace, credentials: Credentials | None) -> Iterator[Callable[[], float]]:
     """Yield a function that loads a broker for one round, and returns its CPU per message in microseconds."""
     with tempfile.TemporaryDirectory(prefix="bench-signatures-", dir=options.directory) as directory:
-        if credentials is None:
-            broker = BrokerProcess(Path(directory))
-        else:
-            broker = BrokerProcess(Path(directory), access_settings(Path(directory)), ADMIN)
+        settings: dict[str, object] = {"brokerFastFailureEnable": "false"}
+        if credentials is not None:
+            settings |= access_settings(Path(directory) / "conf")
+        broker = BrokerProcess(Path(directory), settings, None if credentials is None else OPERATOR)
         clients = [Client(broker.port, options, JSON, credentials) for _ in range(options.connections)]
         run(clients, 1.0)
 
@@ -121,25 +120,6 @@ def loaded(options: argparse.Namespace, credentials: Credentials | None) -> Iter
             broker.stop()
 
 
-def access_settings(directory: Path) -> dict[str, object]:
-    """Write the accounts of a broker with access control of RocketMQ 4.9; return its settings."""
-    conf = directory / "conf"
-    conf.mkdir()
-    (conf / "plain_acl.yml").write_text(
-        f"""accounts:
-- accessKey: {ADMIN.access_key}
-  secretKey: "{ADMIN.secret_key}"
-  admin: true
-- accessKey: {CREDENTIALS.access_key}
-  secretKey: "{CREDENTIALS.secret_key}"
-  admin: false
-  defaultTopicPerm: DENY
-  topicPerms: [ {TOPIC}=PUB ]
-"""
-    )
-    return {"aclEnable": "true", "aclConfigDir": conf}
-
-
 def interval(values: list[float]) -> tuple[float, float]:
     """Return the 95 % interval of the median."""
     rng = Random(len(values))
@@ -152,12 +132,12 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 def steps(size: int) -> dict[str, float]:
     """Return the microseconds of each step for a send with a body of `size` bytes."""
-    frame = send_frame(7, 1, b"x" * size, JSON, CREDENTIALS)
+    frame = send_frame(7, 1, b"x" * size, JSON, CLIENTS)
     (command,) = CommandDecoder().feed_commands(memoryview(frame))
     body = bytes(command.body)
     signed = signed_parts(command)
     assert signed is not None
-    key = SigningKey(CREDENTIALS.secret_key)
+    key = SigningKey(CLIENTS.secret_key)
     assert key.has_signed(signed, body)
     unsigned_frame = send_frame(7, 1, b"x" * size, JSON)
     unsigned = memoryview(unsigned_frame * 100)
@@ -171,14 +151,14 @@ def steps(size: int) -> dict[str, float]:
         "signed_parts, general reader": least(general),
         "SigningKey.has_signed": least(lambda: key.has_signed(signed, body)),
         "decoding a send": least(lambda: CommandDecoder().feed_commands(unsigned), 20) / 100,
-        "signing a frame (client)": least(lambda: CREDENTIALS.signed_frame(unsigned_frame)),
+        "signing a frame (client)": least(lambda: CLIENTS.signed_frame(unsigned_frame)),
         **{f"HMAC: {name}": least(call) for name, call in implementations(signed, body).items()},
     }
 
 
 def implementations(signed: Signed, body: bytes) -> dict[str, Callable[[], bytes]]:
     """Return the ways to compute the HMAC with a key that is known beforehand."""
-    secret = CREDENTIALS.secret_key.encode()
+    secret = CLIENTS.secret_key.encode()
     keyed = hmac.new(secret, digestmod="sha1")
     pads = [bytes(byte ^ pad for byte in secret.ljust(64, b"\0")) for pad in (0x36, 0x5C)]
     inner_state, outer_state = map(hashlib.sha1, pads)

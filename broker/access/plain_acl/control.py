@@ -28,6 +28,7 @@ from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.plain_acl.accounts import Account, Permission, shown_resource
 from skylarkmq.broker.access.plain_acl.addresses import Address, address_of
+from skylarkmq.broker.access.plain_acl.files import Rules
 from skylarkmq.broker.access.plain_acl.needs import ADMIN, Needs, readers, rows
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
 from skylarkmq.broker.access.requirements import Action, Requirement
@@ -55,6 +56,7 @@ HASH_MAP_LOAD: Final = 0.75
 
 
 Names = tuple[str | None, str | None]
+Key = tuple[str, int, Names]
 """The topic and the group of a request."""
 
 
@@ -81,7 +83,7 @@ class PlainAclControl:
         self._readers = readers(is_strict=is_strict)
         self._unknown = Account("", SigningKey(secrets.token_hex()), ANONYMOUS)
         self._rules = files.rules
-        self._decisions: dict[tuple[str, int, str | None, str | None], str | None] = {}
+        self._decisions: dict[Key, str | None] = {}
         self._addresses: dict[str, tuple[Address, bool]] = {}
         self._refused = {"access_key": 0, "account": 0, "signature": 0, "permission": 0}
 
@@ -96,13 +98,16 @@ class PlainAclControl:
     def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Return the caller of a permitted request. Raises RequestError(SYSTEM_ERROR) with RocketMQ's remark
         otherwise."""
-        address, is_white = self._located(connection.host)
+        rules = self._files.rules
+        if rules is not self._rules:
+            self._forget(rules)
+        address, is_white = self._addresses.get(connection.host) or self._locate(connection.host)
         if is_white:
             return WHITE
-        signed = signed_parts(command, is_unique_key_query_signed=False)
+        signed = signed_parts(command)
         if signed is None:
             return self._check_certificate(connection, command, requirement)
-        known = self._rules.accounts.get(signed.access_key)
+        known = rules.accounts.get(signed.access_key)
         account = self._unknown if known is None else known
         if account.white(address):
             return Caller(account.access_key, Proof.WHITE_ADDRESS, is_admin=True)
@@ -153,10 +158,14 @@ class PlainAclControl:
         """Return the address of a host, and whether it is in a global list; make changed rules the current ones."""
         rules = self._files.rules
         if rules is not self._rules:
-            self._rules = rules
-            self._decisions.clear()
-            self._addresses.clear()
+            self._forget(rules)
         return self._addresses.get(host) or self._locate(host)
+
+    def _forget(self, rules: Rules) -> None:
+        """Forget the decisions of earlier rules."""
+        self._rules = rules
+        self._decisions.clear()
+        self._addresses.clear()
 
     def _locate(self, host: str) -> tuple[Address, bool]:
         if len(self._addresses) >= MOST_ADDRESSES:
@@ -175,16 +184,13 @@ class PlainAclControl:
         """Return the reason to refuse a proven account's request, or None."""
         code, sent = command.code, command.send_header
         if sent is not None and not sent.topic.startswith(RETRY_PREFIX):
-            names: Names = (
-                sent.topic,
-                None,
-            )  # decoded with the frame; the group of a send counts only for a retry topic
+            names: Names = (sent.topic, None)  # the group of a send counts only for a retry topic
         elif code in self._rows:
             names = self._rows[code].names(command)
         else:
             read = self._readers.get(code)
             return self._problem(account, requirement, {} if read is None else read(command.body))
-        key = (account.access_key, code, *names)
+        key = (account.access_key, code, names)
         problem = self._decisions.get(key, UNDECIDED)
         if problem is UNDECIDED:
             row = self._rows.get(code)
@@ -192,8 +198,8 @@ class PlainAclControl:
             self._remember(key, problem)
         return problem
 
-    def _remember(self, key: tuple[str, int, str | None, str | None], problem: str | None) -> None:
-        if all(name is None or len(name) <= LONGEST_CACHED_NAME for name in key[2:]):
+    def _remember(self, key: Key, problem: str | None) -> None:
+        if all(name is None or len(name) <= LONGEST_CACHED_NAME for name in key[2]):
             if len(self._decisions) >= MOST_DECISIONS:
                 self._decisions.clear()
             self._decisions[key] = problem
