@@ -76,6 +76,16 @@ class SigningKey:
         own = self._signature(signed.content, body)
         return compare_digest(own, signed.signature.encode("utf-8", "replace"))
 
+    def has_signed_send(self, command: RemotingCommand, code: int, topic: str, access_key: str) -> bool | None:
+        """Return whether a fast-path send with this code, topic and access key has this key's signature; None for any
+        other request, and without the compiled modules.
+
+        The result is that of `signed_parts` and `has_signed` in one step, without `_UNIQUE_KEY_QUERY`.
+        """
+        if _reader is None:
+            return None
+        return _reader.has_signed_send(command, code, topic, access_key, self._inner, self._outer)
+
     def _signature(self, content: bytes, body: bytes | memoryview) -> bytes:
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(content)
@@ -140,6 +150,5 @@ def python_signed_parts(command: RemotingCommand, *, is_unique_key_query_signed:
 
 
 _compiled: Final = compiled.load("signed")
-signed_parts: Final[ReadSigned] = (
-    python_signed_parts if _compiled is None else _compiled.Reader(python_signed_parts).signed_parts
-)
+_reader: Final = None if _compiled is None else _compiled.Reader(python_signed_parts, compare_digest)
+signed_parts: Final[ReadSigned] = python_signed_parts if _reader is None else _reader.signed_parts

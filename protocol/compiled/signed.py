@@ -33,6 +33,8 @@ F = cython.declare(cython.int, 102)
 U = cython.declare(cython.int, 117)
 OPENING_BRACE = cython.declare(cython.int, 123)
 BRACE = cython.declare(cython.int, 125)
+PADDING = cython.declare(cython.char, 61)
+BASE64 = cython.declare(cython.p_const_char, b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 
 Field = cython.struct(name=Text, name_size=cython.Py_ssize_t, value=Text, size=cython.Py_ssize_t)
 Fields = cython.struct(
@@ -65,13 +67,16 @@ class Signed:
 @cython.final
 @cython.cclass
 class Reader:
-    """Reads signed parts. `general(command, is_unique_key_query_signed=...)` reads those of any command."""
+    """Reads signed parts. `general(command, is_unique_key_query_signed=...)` reads those of any command, `compare` is
+    hmac.compare_digest."""
 
     general = cython.declare(object)
+    compare = cython.declare(object)
     access_keys = cython.declare(InternCache)
 
-    def __init__(self, general):
+    def __init__(self, general, compare):
         self.general = general
+        self.compare = compare
         self.access_keys = InternCache()
 
     def signed_parts(self, command, *, is_unique_key_query_signed: cython.bint = False):
@@ -105,37 +110,114 @@ class Reader:
             PyBuffer_Release(cython.address(view))
         return self.general(command, is_unique_key_query_signed=is_unique_key_query_signed)
 
+    def has_signed_send(self, command, code: cython.int, topic: str, access_key: str, inner, outer):
+        """Return whether a fast-path send with this code, topic and access key has the signature of a key; None for any
+        other command. `inner` and `outer` are the states of HMAC with the key. See protocol/signature.py."""
+        send: Send
+        fields: Fields
+        view: Py_buffer
+        total: cython.Py_ssize_t = 0
+        message: bytes = None
+        if type(command) is not Send:
+            return None
+        send = command
+        if send.code != code or send.topic is not topic or send.dialect == MSGPACK or send.body_at == cython.NULL:
+            return None
+        PyObject_GetBuffer(send.data, cython.address(view), PyBUF_SIMPLE)
+        try:
+            if not read_ext(
+                cython.cast(Text, view.buf) + send.header_at,
+                cython.cast(Text, view.buf) + send.header_end,
+                send.dialect,
+                cython.address(fields),
+            ):
+                return None
+            if self.access_key_in(cython.address(fields), False, cython.address(total)) != access_key:
+                return None
+            message = joined(cython.address(fields), total, send.body_at, send.body_size)
+            given = signature_in(cython.address(fields))
+        finally:
+            PyBuffer_Release(cython.address(view))
+        inner, outer = inner.copy(), outer.copy()
+        inner.update(message)
+        outer.update(inner.digest())
+        return self.compare(encoded(outer.digest()), given)
+
     @cython.cfunc
     def signed(self, fields: cython.pointer(Fields), is_unique_key_query_signed: cython.bint):
         """Return the signed parts of these fields; None without an AccessKey."""
-        access_key: str = None
         total: cython.Py_ssize_t = 0
+        access_key: str = self.access_key_in(fields, is_unique_key_query_signed, cython.address(total))
+        if access_key is None:
+            return None
+        signed: Signed = Signed.__new__(Signed)
+        signed.access_key = access_key
+        signed.content = joined(fields, total, cython.NULL, 0)
+        signed.signature = signature_in(fields)
+        return signed
+
+    @cython.cfunc
+    def access_key_in(
+        self, fields: cython.pointer(Fields), is_unique_key_query_signed: cython.bint, total: cython.p_Py_ssize_t
+    ) -> str:
+        """Return the access key, None without one; set `total` to the bytes of the signed values."""
+        access_key: str = None
         n: cython.int
         field: cython.pointer(Field)
+        total[0] = 0
         for n in range(fields.count):
             field = cython.address(fields.all[n])
             if is_named(field.name, field.name_size, b"AccessKey", 9):
                 access_key = self.access_keys.get(field.value, field.size)
             elif not is_unique_key_query_signed and is_named(field.name, field.name_size, b"_UNIQUE_KEY_QUERY", 17):
                 field.size = 0
-            total += field.size
-        if access_key is None:
-            return None
-        content: bytes = PyBytes_FromStringAndSize(cython.NULL, total)
-        to: cython.p_char = PyBytes_AS_STRING(content)
-        for n in range(fields.count):
-            field = cython.address(fields.all[fields.order[n]])
-            memcpy(to, field.value, field.size)
-            to += field.size
-        signed: Signed = Signed.__new__(Signed)
-        signed.access_key = access_key
-        signed.content = content
-        signed.signature = ""
-        if fields.signature.name != cython.NULL:
-            signed.signature = PyUnicode_DecodeASCII(
-                cython.cast(cython.p_const_char, fields.signature.value), fields.signature.size, cython.NULL
-            )
-        return signed
+            total[0] += field.size
+        return access_key
+
+
+@cython.cfunc
+def joined(fields: cython.pointer(Fields), total: cython.Py_ssize_t, body: Text, body_size: cython.Py_ssize_t) -> bytes:
+    """Return the signed values in the order of their names, then the body."""
+    n: cython.int
+    field: cython.pointer(Field)
+    content: bytes = PyBytes_FromStringAndSize(cython.NULL, total + body_size)
+    to: cython.p_char = PyBytes_AS_STRING(content)
+    for n in range(fields.count):
+        field = cython.address(fields.all[fields.order[n]])
+        memcpy(to, field.value, field.size)
+        to += field.size
+    if body_size:
+        memcpy(to, body, body_size)
+    return content
+
+
+@cython.cfunc
+def signature_in(fields: cython.pointer(Fields)) -> str:
+    """Return the signature; empty without one."""
+    if fields.signature.name == cython.NULL:
+        return ""
+    return PyUnicode_DecodeASCII(
+        cython.cast(cython.p_const_char, fields.signature.value), fields.signature.size, cython.NULL
+    )
+
+
+@cython.cfunc
+def encoded(digest: bytes) -> str:
+    """Return a digest of SHA-1 in base64."""
+    text: cython.char[28]
+    source: Text = cython.cast(Text, PyBytes_AS_STRING(digest))
+    bits: cython.uint
+    n: cython.int
+    for n in range(7):
+        bits = (source[3 * n] << 16) | (source[3 * n + 1] << 8)
+        if n < 6:
+            bits |= source[3 * n + 2]
+        text[4 * n] = BASE64[bits >> 18]
+        text[4 * n + 1] = BASE64[bits >> 12 & 63]
+        text[4 * n + 2] = BASE64[bits >> 6 & 63]
+        text[4 * n + 3] = BASE64[bits & 63]
+    text[27] = PADDING
+    return PyUnicode_DecodeASCII(text, 28, cython.NULL)
 
 
 @cython.cfunc

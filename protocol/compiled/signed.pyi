@@ -1,3 +1,7 @@
+from collections.abc import Callable
+from typing import Any
+
+from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.signature import ReadSigned
 
 class Signed:
@@ -7,4 +11,7 @@ class Signed:
 
 class Reader:
     signed_parts: ReadSigned
-    def __init__(self, general: ReadSigned) -> None: ...
+    def __init__(self, general: ReadSigned, compare: Callable[[Any, Any], bool]) -> None: ...
+    def has_signed_send(
+        self, command: RemotingCommand, code: int, topic: str, access_key: str, inner: Any, outer: Any
+    ) -> bool | None: ...

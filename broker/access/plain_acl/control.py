@@ -11,7 +11,7 @@
 
 A refusal is SYSTEM_ERROR (1). The signature of an unknown account is verified with a random key, so steps 3 and 5 do
 the same work. Decisions of steps 6 to 8 are cached by account, code and names until the rules change; the result of a
-signature is never cached.
+signature is never cached. A send that is like the last permitted one, in all but its message, needs only step 5.
 
 If several permissions are missing, RocketMQ names the first one in the order of a Java HashMap; so does the remark.
 
@@ -69,6 +69,15 @@ class PlainAclStatistics(msgspec.Struct, frozen=True):
     broken_files: int
 
 
+class PermittedSend(msgspec.Struct, frozen=True):
+    """The last permitted send. The next one with the same host, code, topic and account needs only a signature."""
+
+    host: str
+    code: int
+    topic: str
+    account: Account
+
+
 class PlainAclControl:
     """Decides about requests by the rules of `files`. `certificates`: the accounts of client certificates, which need
     no signature. `is_strict`: `aclStrict`."""
@@ -84,6 +93,7 @@ class PlainAclControl:
         self._unknown = Account("", SigningKey(secrets.token_hex()), ANONYMOUS)
         self._rules = files.rules
         self._decisions: dict[Key, str | None] = {}
+        self._last: PermittedSend | None = None
         self._addresses: dict[str, tuple[Address, bool]] = {}
         self._refused = {"access_key": 0, "account": 0, "signature": 0, "permission": 0}
 
@@ -101,13 +111,25 @@ class PlainAclControl:
         rules = self._files.rules
         if rules is not self._rules:
             self._forget(rules)
+        last = self._last
+        if last is not None and last.host == connection.host:
+            account = last.account
+            is_signed = account.key.has_signed_send(command, last.code, last.topic, account.access_key)
+            if is_signed:
+                return account.caller
+            if is_signed is False:
+                raise self._refusal("signature", f"Check signature failed for accessKey={account.access_key}")
+        return self._check(connection, command, requirement)
+
+    def _check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
+        """Check a request that is not like the last permitted send."""
         address, is_white = self._addresses.get(connection.host) or self._locate(connection.host)
         if is_white:
             return WHITE
         signed = signed_parts(command)
         if signed is None:
             return self._check_certificate(connection, command, requirement)
-        known = rules.accounts.get(signed.access_key)
+        known = self._rules.accounts.get(signed.access_key)
         account = self._unknown if known is None else known
         if account.white(address):
             return Caller(account.access_key, Proof.WHITE_ADDRESS, is_admin=True)
@@ -119,6 +141,9 @@ class PlainAclControl:
         problem = self._decide(account, command, requirement)
         if problem is not None:
             raise self._refusal("permission", problem)
+        sent = command.send_header
+        if sent is not None and not sent.topic.startswith(RETRY_PREFIX):
+            self._last = PermittedSend(connection.host, command.code, sent.topic, account)
         return account.caller
 
     def _check_certificate(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
@@ -164,6 +189,7 @@ class PlainAclControl:
     def _forget(self, rules: Rules) -> None:
         """Forget the decisions of earlier rules."""
         self._rules = rules
+        self._last = None
         self._decisions.clear()
         self._addresses.clear()
 

@@ -1,6 +1,7 @@
 """The compiled reader of signed parts returns the same as the pure-Python version."""
 
 import json
+from hmac import compare_digest
 from random import Random
 from typing import Any
 
@@ -11,13 +12,15 @@ from skylarkmq.protocol.command import JSON, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.frame import encode_frame
 from skylarkmq.protocol.serialize import binary_entry, encode_command
-from skylarkmq.protocol.signature import Signed, python_signed_parts, signed_parts
+from skylarkmq.protocol.signature import Signed, SigningKey, python_signed_parts, signed_parts
 from skylarkmq.protocol.stream import CommandDecoder
 from tests.harness.golden import transcripts
 from tests.protocol.compiled import test_same, test_same_pulls
 
 module = compiled.load("signed")
 pytestmark = pytest.mark.skipif(module is None, reason="no compiled modules here")
+
+KEY = SigningKey("12345678")
 
 SIGNED_FIELDS: tuple[tuple[str, Any], ...] = (
     ("AccessKey", "key"),
@@ -86,7 +89,21 @@ def check_alike(data: bytes) -> int:
             found = parts(signed_parts, command, **options)
             assert found == parts(python_signed_parts, command, **options), data
             signed += isinstance(found, tuple)
+        check_sends_alike(command, data)
     return signed
+
+
+def check_sends_alike(command: RemotingCommand, data: bytes) -> None:
+    """Compare the verification of a send in one step with that of its parts, by a key that has signed it or not."""
+    topic, found = getattr(command, "topic", "T"), signed_parts(command)
+    name = "key" if found is None else found.access_key
+    in_one_step = KEY.has_signed_send(command, command.code, topic, name)
+    if in_one_step is not None:
+        assert found is not None
+        assert in_one_step == KEY.has_signed(found, command.body), data
+    assert KEY.has_signed_send(command, command.code, topic, name + "x") is None
+    assert KEY.has_signed_send(command, command.code + 1, topic, name) is None
+    assert KEY.has_signed_send(command, command.code, topic + "x", name) is None
 
 
 @pytest.mark.fuzz
@@ -182,9 +199,27 @@ def test_signed_requests_of_clients_are_on_the_fast_path(name: str) -> None:
 
     (command,) = commands_in(layouts()[name])
     assert type(command) in (compiled.load("decode").Send, compiled.load("pull").Pull)
-    found = module.Reader(refused).signed_parts(command)
+    found = module.Reader(refused, compare_digest).signed_parts(command)
     assert parts(lambda _: found, command) == parts(python_signed_parts, command)
     assert found.access_key == "RocketMQ"
+
+
+@pytest.mark.parametrize("name", [name for name in layouts() if name != "Java, pull"])
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_send_is_verified_in_one_step(name: str, is_right: bool) -> None:
+    """The result is that of the pure-Python version, for a right and for a wrong signature."""
+    (command,) = commands_in(layouts()[name])
+    signed = python_signed_parts(command)
+    assert signed is not None
+    right = KEY.sign(signed.content, command.body)
+    wrong = layouts()[name].replace(signed.signature.encode(), (right if is_right else right[::-1]).encode())
+    (command,) = commands_in(wrong)
+    topic = command.send_header.topic
+    assert KEY.has_signed_send(command, command.code, topic, "RocketMQ") is is_right
+    check_alike(wrong)
+    command.detached()
+    assert KEY.has_signed_send(command, command.code, topic, "RocketMQ") is None
+    check_sends_alike(command, wrong)
 
 
 def test_access_keys_are_the_same_objects() -> None:

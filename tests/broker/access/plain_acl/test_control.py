@@ -24,7 +24,9 @@ from skylarkmq.broker.access.security_config import MappedSubject
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.errors import RequestError
+from skylarkmq.protocol.serialize import encode_command
 from skylarkmq.protocol.signature import SigningKey, signed_parts
+from skylarkmq.protocol.stream import CommandDecoder
 
 SECRET: Final = "a-secret"
 STRICT: Final = pytest.mark.parametrize("strict", [False, True], ids=["4.9", "strict"])
@@ -171,6 +173,39 @@ def test_an_unknown_account_takes_the_steps_of_a_wrong_signature(
         taken.append(list(steps))
     assert taken[0] == taken[1]
     assert [name for name, _ in taken[0]] == ["signed_parts", "has_signed"]
+
+
+@pytest.mark.parametrize("dialect", [JSON, ROCKETMQ])
+def test_a_send_like_the_last_permitted_one_is_checked_like_the_first(tmp_path: Path, dialect: int) -> None:
+    """Only its signature is verified again, and always; another topic, account, code or host, and changed rules, are
+    checked as a whole."""
+    it = Fixture(tmp_path, strict=True)
+    send = {"a": "PG", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "UNIQ_KEY\x01A\x02"}
+
+    def decoded(account: str, topic: str = "orders", secret: str = SECRET) -> RemotingCommand:
+        command = signed(SEND_V2, account, send | {"b": topic}, b"body", secret)
+        command.dialect = dialect
+        (fast,) = CommandDecoder().feed_commands(memoryview(encode_command(command)))
+        assert fast.send_header is not None
+        return fast
+
+    failed = "Check signature failed for accessKey=orders-pub"
+    for _ in range(3):
+        assert it.check(decoded("orders-pub")) == Caller("orders-pub", Proof.SIGNATURE)
+        assert it.remark(decoded("orders-pub", secret="another")) == failed
+        assert it.remark(decoded("orders-pub", "others")) == "No default permission for topic:others"
+        assert it.remark(decoded("nothing")) == NO_ORDERS
+        assert it.remark(decoded("unknown")) == "No acl config for unknown"
+        assert it.check(decoded("at-home"), "10.0.0.1") == Caller("at-home", Proof.WHITE_ADDRESS, is_admin=True)
+        assert it.check(decoded("pub-default", "others")) == Caller("pub-default", Proof.SIGNATURE)
+    assert it.remark(decoded("orders-pub")) is None
+    accounts = [{"accessKey": "orders-pub", "secretKey": SECRET}]
+    it.path.write_text(yaml.safe_dump({"accounts": accounts, "globalWhiteRemoteAddresses": ["192.0.3.*"]}))
+    files = AclFiles(tmp_path, lambda: 0)
+    files.open()
+    it.files.rules = files.rules
+    assert it.remark(decoded("orders-pub")) == NO_ORDERS
+    assert it.check(decoded("orders-pub", secret="another"), "192.0.3.1").proof is Proof.WHITE_ADDRESS
 
 
 @pytest.mark.parametrize("dialect", [JSON, ROCKETMQ, MSGPACK])
