@@ -84,7 +84,8 @@ class SigningKey:
         """
         if _reader is None:
             return None
-        return _reader.has_signed_send(command, code, topic, access_key, self._inner, self._outer)
+        found: bool | None = _reader.has_signed_send(command, code, topic, access_key, self._inner, self._outer)
+        return found
 
     def _signature(self, content: bytes, body: bytes | memoryview) -> bytes:
         inner, outer = self._inner.copy(), self._outer.copy()

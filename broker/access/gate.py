@@ -178,7 +178,7 @@ class Gate:
                     restriction.check(connection, command, requirement, caller)
                 callers.append(caller)
         except RequestError as error:
-            return callers, caller, error
+            return callers, caller, without_frames(error)
         return callers, caller, None
 
     def _refused(

@@ -17,6 +17,7 @@ import argparse
 import hashlib
 import hmac
 import json
+import os
 import sys
 import tempfile
 from binascii import b2a_base64
@@ -26,17 +27,25 @@ from pathlib import Path
 from random import Random
 from statistics import median
 from timeit import repeat
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
 
+from skylarkmq.broker.access.certificates import CertificateAccounts
+from skylarkmq.broker.access.gate import Gate
+from skylarkmq.broker.access.plain_acl.accounts import account_of
+from skylarkmq.broker.access.plain_acl.control import PlainAclControl
+from skylarkmq.broker.access.plain_acl.files import Rules
 from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.protocol.command import JSON
 from skylarkmq.protocol.compiled import variant
 from skylarkmq.protocol.signature import Signed, SigningKey, python_signed_parts, signed_parts
 from skylarkmq.protocol.stream import CommandDecoder
 from tests.bench.bench_overload import CLIENTS, OPERATOR, access_settings
-from tests.bench.bench_send import BrokerProcess, Client, run, send_frame
+from tests.bench.bench_send import TOPIC, BrokerProcess, Client, run, send_frame
 
 QUEUES: Final = 4
+RUN: Final = 256
+"""Sends of a read."""
 RESAMPLES: Final = 4_000
 BUDGET_US: Final = 3.0
 """Of the median difference, for a body of 100 bytes, compiled."""
@@ -140,7 +149,6 @@ def steps(size: int) -> dict[str, float]:
     key = SigningKey(CLIENTS.secret_key)
     assert key.has_signed(signed, body)
     unsigned_frame = send_frame(7, 1, b"x" * size, JSON)
-    unsigned = memoryview(unsigned_frame * 100)
 
     def general() -> None:
         command.detached()
@@ -150,10 +158,41 @@ def steps(size: int) -> dict[str, float]:
         "signed_parts": least(lambda: signed_parts(command)),
         "signed_parts, general reader": least(general),
         "SigningKey.has_signed": least(lambda: key.has_signed(signed, body)),
-        "decoding a send": least(lambda: CommandDecoder().feed_commands(unsigned), 20) / 100,
+        **{f"a send of a read, {name}": least(call, 5) / RUN for name, call in passes(size).items()},
         "signing a frame (client)": least(lambda: CLIENTS.signed_frame(unsigned_frame)),
         **{f"HMAC: {name}": least(call) for name, call in implementations(signed, body).items()},
     }
+
+
+def passes(size: int) -> dict[str, Callable[[], object]]:
+    """Return what a broker does with the sends of a read: decode them, and verify them in runs."""
+    account = account_of(
+        {"accessKey": CLIENTS.access_key, "secretKey": CLIENTS.secret_key, "topicPerms": [f"{TOPIC}=PUB"]}
+    )
+    files: Any = SimpleNamespace(rules=Rules(accounts={CLIENTS.access_key: account}))
+    gate = Gate(PlainAclControl(files, CertificateAccounts(()), is_strict=True))
+    connection: Any = SimpleNamespace(host="127.0.0.1", certificate_subject=None)
+    plain, signed = [
+        memoryview(b"".join(send_frame(n, n % QUEUES, random_body(size), JSON, key) for n in range(RUN)))
+        for key in (None, CLIENTS)
+    ]
+
+    def verify() -> None:
+        commands, at = CommandDecoder().feed_commands(signed), 0
+        while at < RUN:
+            at, refusal = gate.admit_run(connection, commands, at)
+            assert refusal is None
+
+    return {
+        "unsigned: decoded": lambda: CommandDecoder().feed_commands(plain),
+        "signed: decoded": lambda: CommandDecoder().feed_commands(signed),
+        "signed: decoded, verified": verify,
+    }
+
+
+def random_body(size: int) -> bytes:
+    """Return the hexadecimal digits of random bytes."""
+    return os.urandom(size // 2).hex().encode()
 
 
 def implementations(signed: Signed, body: bytes) -> dict[str, Callable[[], bytes]]:
