@@ -60,6 +60,9 @@ def test_leaks_are_found() -> None:
     assert any("secret" in found for found in findings_of("5.3", {"code": 0}, BODY_MARK, **allowed))
     assert any("secret" in found for found in findings_of("5.3", {**refusal, "remark": ADMINISTRATOR.secret_key}))
     assert any("names" in found for found in findings_of("5.3", {**refusal, "remark": KEPT}))
+    by_offset = {"caller": Caller.WITHOUT_RIGHTS, "code": RequestCode.VIEW_MESSAGE_BY_ID}
+    assert findings_of("4.9", {"code": 0}, BODY_MARK, **by_offset) == []
+    assert any("secret" in found for found in findings_of("5.3", {"code": 0}, BODY_MARK, **by_offset))
     assert findings_of("5.3", {**refusal, "remark": KEPT}, data=KEPT.encode()) == []
 
 

@@ -90,6 +90,8 @@ def uses_of(command: RemotingCommand, requirement: Requirement, cluster: str) ->
         if command.code in REPLIES:
             replies = Resource.topic(cluster + SystemTopic.REPLY_SUFFIX)
             return [use for use in uses if use.resource != replies]
+        if not uses and requirement.changes:  # an empty list of topics or groups
+            return [Use(_whole(requirement.kind, cluster), requirement.actions)]
         return uses
     uses = list(_named(command, FIELDS.get(command.code, ()), requirement.actions))
     return uses or [Use(_whole(requirement.kind, cluster), requirement.actions)]

@@ -123,6 +123,8 @@ ANNOTATIONS = [
     *((code, {"subject": "User:u"}, None, ["Cluster:DefaultCluster Get"]) for code in (3009, 3010)),
 ]
 NONE_IN_ROCKETMQ = [
+    (C.UPDATE_AND_CREATE_TOPIC_LIST, {}, {"topicConfigList": []}, ["Topic:* Create"]),
+    (C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}, {"groupConfigList": []}, ["Group:* Create"]),
     (C.UPDATE_AND_CREATE_TOPIC_LIST, {}, {"topicConfigList": [{"topicName": "T"}, {"topicName": RETRY}]},
      ["Topic:T Create", "Group:G Create"]),
     (C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, {"groupName": "G"}, ["Group:G Create"]),
