@@ -329,7 +329,7 @@ async def polls(broker: BrokerProcess, options: argparse.Namespace) -> dict[str,
     await asyncio.sleep(1)
     cuts = quantiles(waits_ms, n=100)
     return {
-        "polls": len(pollers) * GROUPS,
+        "polls": GROUPS * queues,
         "poll_connections": len(pollers),
         "idle_cpu_percent": round(idle_percent, 2),
         "wakes": len(waits_ms),
