@@ -19,6 +19,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ROUNDS = 10
 KILLED_IN = frozenset({3, 6, 8})
 SEED = 20240501
+PROMPT_RETENTION = {
+    "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
+    "cleanResourceInterval": 100,
+    "deleteCommitLogFilesInterval": 1,
+    "flushConsumeQueueThoroughInterval": 500,
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +36,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 @pytest.fixture(scope="module", autouse=True)
 def aging_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """A broker for the tests of retention. It starts before the first test, because a broker deletes no segment in the
-    first minute after its start."""
-    directory = tmp_path_factory.mktemp("aging-broker")
-    with scene(directory, cleanResourceInterval=100, deleteCommitLogFilesInterval=1) as running:
+    first minute after its start. After that it deletes a segment as soon as the segment is due and flushed."""
+    with scene(tmp_path_factory.mktemp("aging-broker"), **PROMPT_RETENTION) as running:
         yield running
 
 
