@@ -185,9 +185,8 @@ def _pull(command: RemotingCommand) -> Iterator[Use]:
     else:
         fields = command.ext_fields()
         topic, group = fields.get("topic"), fields.get("consumerGroup")
-    if not is_retry_topic(topic):
-        yield Use(Resource.topic(topic), SUB)
-    yield Use(Resource.group(group), SUB)
+    for resource in dict.fromkeys((topic_resource(topic), Resource.group(group))):
+        yield Use(resource, SUB)
 
 
 def _query_message(command: RemotingCommand) -> Iterator[Use]:
@@ -214,9 +213,8 @@ def _offset(command: RemotingCommand, actions: tuple[Action, ...]) -> Iterator[U
     topic, group = fields.get("topic"), fields.get("consumerGroup")
     if topic is None or group is None:
         raise unreadable()
-    if not is_retry_topic(topic):
-        yield Use(Resource.topic(topic), actions)
-    yield Use(Resource.group(group), actions)
+    for resource in dict.fromkeys((topic_resource(topic), Resource.group(group))):
+        yield Use(resource, actions)
 
 
 def _heartbeat(command: RemotingCommand) -> Iterator[Use]:

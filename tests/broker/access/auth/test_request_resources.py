@@ -57,7 +57,7 @@ SWITCH = [
     (C.CONSUMER_SEND_MSG_BACK, {"group": "G", "originTopic": "T"}, None, ["Group:G Sub"]),
     (C.CONSUMER_SEND_MSG_BACK, {}, None, ["Group:null Sub"]),
     (C.PULL_MESSAGE, {"topic": "T", "consumerGroup": "G"}, None, ["Topic:T Sub", "Group:G Sub"]),
-    (C.PULL_MESSAGE, {"topic": RETRY, "consumerGroup": "H"}, None, ["Group:H Sub"]),
+    (C.PULL_MESSAGE, {"topic": RETRY, "consumerGroup": "H"}, None, ["Group:G Sub", "Group:H Sub"]),
     (C.PULL_MESSAGE, {}, None, ["Topic:null Sub", "Group:null Sub"]),
     (C.QUERY_MESSAGE, {"topic": "T"}, None, ["Topic:T Sub or Get"]),
     (C.QUERY_MESSAGE, {"topic": RETRY}, None, [f"Topic:{RETRY} Sub or Get"]),
