@@ -11,6 +11,8 @@ Codes, remarks and the order of checks are RocketMQ's. The differences:
   Create on the topics or groups in the body of 18, 200 and 225; List on all topics or groups for 21 and 201; Update on
   the cluster for 25, 306, 316 and 329; Get on the cluster for 26, 28, 43, 45 and 305; Sub on the group for 46.
 - LITE_PULL_MESSAGE (361) needs the rights of PULL_MESSAGE (11); RocketMQ 5.3.3 checks none.
+- A pull (11, 361) or offset (14, 15) of a retry topic also needs the group of that topic, so that one group does not
+  read the retries of another; RocketMQ 5.3.3 checks only the consumer's group.
 - A send to a retry topic also needs the group of that topic; RocketMQ 5.3.3 checks only the producer's group. A reply
   (324, 325) to another topic than the reply topic is checked as a send; RocketMQ 5.3.3 checks none, and stores it.
 - CONSUMER_SEND_MSG_BACK (36), END_TRANSACTION (37) and VIEW_MESSAGE_BY_ID (33) also need the right to the topic of the
