@@ -165,8 +165,8 @@ def test_a_batch_waits_for_at_most_one_stretch(tmp_path: Path) -> None:
         gate = Gate(it)
         rest(it)
         assert gate.reached.wait(LIMIT_S)
-        threading.Timer(0.05, gate.opened.set).start()
         bodies = [bytes([number]) * 100_000 for number in range(7)]
+        threading.Timer(0.5, gate.opened.set).start()  # the put below waits for the thread by then
         it.put(*(message(body) for body in bodies))
         assert [at for at, size in log_writes(it) if size == STRETCH] == [STRETCH]
         assert bodies_of(it) == [b"first", *bodies]
