@@ -25,8 +25,8 @@ ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-LAST_4X_VERSION: Final = 399
-"""The last version (4.9.3) whose clients do not sign the field `_UNIQUE_KEY_QUERY`."""
+V4_9_3: Final = 399
+"""The number of the last version whose clients do not sign the field `_UNIQUE_KEY_QUERY`."""
 
 SIGNATURE_FIELDS: Final = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE})
 

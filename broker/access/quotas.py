@@ -15,7 +15,8 @@ is closed; those of a topic when the group pulls again. Until the level is posit
 Source: docs/formats.md, "Quotas".
 """
 
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -23,7 +24,7 @@ import msgspec
 from skylarkmq.broker.access.caller import Caller
 from skylarkmq.broker.access.config import QuotaConfig
 from skylarkmq.broker.access.quota_refusals import Counts, Refusals, Scope, setting_of
-from skylarkmq.broker.access.token_buckets import NANOS, Amounts, Kind, Meter, Meters, MetersStatistics
+from skylarkmq.broker.access.token_buckets import MAX_KEYS, NANOS, Amounts, Kind, Meter, Meters, MetersStatistics
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.dispatch import MustWait
 from skylarkmq.protocol.codes import RequestCode
@@ -31,11 +32,12 @@ from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError, RequestError
 from skylarkmq.protocol.headers.pull import PullMessageHeader
 from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageV2Header
+from skylarkmq.protocol.message import MAX_GROUP_LENGTH, MAX_STORED_TOPIC_LENGTH
 
 SHORTEST_WAIT_NS: Final = 5_000_000
 """A held connection continues with the requests of at least this time: one timer for each request would cost more than
 the requests."""
-SENDS: Final = {
+SENDS: Final[Mapping[int, type[SendMessageHeader] | type[SendMessageV2Header]]] = {
     RequestCode.SEND_MESSAGE: SendMessageHeader,
     RequestCode.SEND_MESSAGE_V2: SendMessageV2Header,
     RequestCode.SEND_BATCH_MESSAGE: SendMessageV2Header,
@@ -72,7 +74,7 @@ class Quotas:
         self._active: list[Scope] = []
         self._reserved: dict[Connection, RemotingCommand] = {}
         self._charged: dict[Connection, tuple[int, str]] = {}  # bytes sent that were taken, and the last account
-        self._delivered_before: dict[str, dict[str, int]] = {}
+        self._delivered_before: OrderedDict[tuple[str, str], int] = OrderedDict()  # the oldest pull first
         self._delayed: Counts = {}
         self.configure(config)
 
@@ -184,16 +186,20 @@ class Quotas:
     def _newly_delivered(self, command: RemotingCommand) -> int:
         """Return the bytes that a pulling group has received from its topic since its last pull."""
         header = pull_header_of(command) if self._counts_topic_output else None
-        if header is None:
+        if header is None or not topic_of(command) or len(header.consumer_group) > MAX_GROUP_LENGTH:
             return 0
-        total = self.delivered(header.topic, header.consumer_group)
-        groups = self._delivered_before.setdefault(header.topic, {})
-        before, groups[header.consumer_group] = groups.get(header.consumer_group, total), total
+        key = (header.topic, header.consumer_group)
+        total = self.delivered(*key)
+        before = self._delivered_before.pop(key, total)
+        if len(self._delivered_before) >= MAX_KEYS:
+            self._delivered_before.popitem(last=False)
+        self._delivered_before[key] = total
         return max(total - before, 0)
 
     def forget_topic(self, topic: str) -> None:
         """Forget what groups have received from a deleted topic."""
-        self._delivered_before.pop(topic, None)
+        for key in [key for key in self._delivered_before if key[0] == topic]:
+            del self._delivered_before[key]
 
     def _alike(self, commands: Sequence[RemotingCommand], callers: Sequence[Caller]) -> int:
         """Return how many requests, from the first one on, have the same account and topic, as far as quotas differ by
@@ -238,16 +244,15 @@ def size_of(command: RemotingCommand) -> int:
 
 
 def topic_of(command: RemotingCommand) -> str:
-    """Return the topic of a send or pull; empty for other requests and unreadable headers."""
-    header_type = SENDS.get(command.code)  # type: ignore[call-overload]  # a code is an int
+    """Return the topic of a send or pull; empty for other requests, unreadable headers, and names too long for a
+    topic."""
+    header_type = SENDS.get(command.code)
     try:
-        if header_type is not None:
-            topic: str = command.header(header_type).topic
-            return topic
-        header = pull_header_of(command)
+        header = pull_header_of(command) if header_type is None else command.header(header_type)
     except (RequestError, ProtocolError):
         return ""
-    return "" if header is None else header.topic
+    topic = "" if header is None else header.topic
+    return topic if len(topic) <= MAX_STORED_TOPIC_LENGTH else ""
 
 
 def pull_header_of(command: RemotingCommand) -> PullMessageHeader | None:

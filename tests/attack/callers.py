@@ -40,7 +40,7 @@ DAMAGES: Final[tuple[Callable[[str], str], ...]] = (
 class Caller(Enum):
     """Which account a request names, and whether its signature is valid."""
 
-    NOBODY = "nobody"
+    ANONYMOUS = "anonymous"
     UNKNOWN_ACCOUNT = "unknown account"
     WRONG_SIGNATURE = "wrong signature"
     MALFORMED = "malformed credentials"
@@ -62,7 +62,7 @@ def with_credentials(rng: random.Random, caller: Caller, fields: Mapping[str, An
     return _CREDENTIALS[caller](rng, bare, body)
 
 
-def _nobody(_rng: random.Random, fields: dict[str, Any], _body: bytes) -> dict[str, Any]:
+def _anonymous(_rng: random.Random, fields: dict[str, Any], _body: bytes) -> dict[str, Any]:
     return fields
 
 
@@ -104,7 +104,7 @@ def _with_signature(account: Credentials, secret_key: str, fields: Mapping[str, 
 
 
 _CREDENTIALS: Final[Mapping[Caller, Callable[[random.Random, dict[str, Any], bytes], dict[str, Any]]]] = {
-    Caller.NOBODY: _nobody,
+    Caller.ANONYMOUS: _anonymous,
     Caller.UNKNOWN_ACCOUNT: _signed(accounts.UNKNOWN),
     Caller.WRONG_SIGNATURE: _wrong_signature,
     Caller.MALFORMED: _malformed,

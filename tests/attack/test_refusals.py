@@ -1,6 +1,6 @@
 """The checks of the attack suite find violations: forged responses, and changed states."""
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -22,10 +22,9 @@ REFUSALS: Final = {
 def findings_of(access: str, header: dict[str, object], body: bytes = b"", **request: object) -> list[str]:
     """Return the findings of one response of the broker to a request to send to the normal topic."""
     fields = {"b": KEPT}
-    odd = OddRequest(
-        **{"data": b"", "code": RequestCode.SEND_MESSAGE_V2, "opaque": 7, "caller": Caller.NOBODY, "fields": fields}
-        | request  # type: ignore[arg-type]
-    )
+    values: dict[str, Any] = {"data": b"", "code": RequestCode.SEND_MESSAGE_V2, "opaque": 7, "fields": fields}
+    values |= {"caller": Caller.ANONYMOUS} | request
+    odd = OddRequest(**values)
     findings: list[str] = []
     responses = Responses(GENERATIONS[access], findings, is_broker=True)
     responses.expect([odd])

@@ -386,7 +386,7 @@ async def test_users_of_5_3_change_the_embedded_name_server_by_their_rights(tmp_
         async with await RawPeer.connect(config.listen.port) as peer:
             assert (await peer.call(create, command.ext_fields(), body)).code == 0
         assert (await call(names, PUT_KV, signed(PUT_KV, KV, "root"))).code == 0
-        for account, secret in (("shop", SECRET), ("root", "wrong-wrong"), ("nobody", SECRET)):
+        for account, secret in (("shop", SECRET), ("root", "wrong-wrong"), ("unknown", SECRET)):
             assert (await call(names, PUT_KV, signed(PUT_KV, KV, account, secret))).code == 16
         assert (await call(names, PUT_KV, KV)).code == 16
 

@@ -18,10 +18,8 @@ from skylarkmq.broker.access.certificates import CertificateAccounts, Certified
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
-from skylarkmq.protocol.signature import Signed, SigningKey, signed_parts
+from skylarkmq.protocol.signature import V4_9_3, Signed, SigningKey, signed_parts
 
-V4_9_3: Final = 399
-"""The number of the last version whose clients do not sign the field `_UNIQUE_KEY_QUERY`."""
 NO_USER: Final = "username cannot be null."
 WRONG_SIGNATURE: Final = "check signature failed."
 

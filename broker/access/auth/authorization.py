@@ -10,7 +10,6 @@ docs/compatibility.md, "Access control of RocketMQ 5.3".
 """
 
 from collections.abc import Iterable
-from typing import Final
 
 from skylarkmq.broker.access.auth.policies import (
     SUBJECT_PREFIX,
@@ -24,12 +23,8 @@ from skylarkmq.broker.access.auth.policies import (
 from skylarkmq.broker.access.auth.request_resources import Use
 from skylarkmq.broker.access.auth.resources import ANY
 from skylarkmq.broker.access.auth.source_addresses import contains
+from skylarkmq.broker.access.decision_cache import DecisionCache
 from skylarkmq.broker.access.requirements import Action
-
-MOST_DECISIONS: Final = 10_000
-"""The most decisions that are cached. A full cache is cleared."""
-MOST_NAME_CHARACTERS: Final = 255
-"""Decisions about resources with longer names are not cached."""
 
 Key = tuple[str, int, str, str | None, str]
 
@@ -39,7 +34,7 @@ class Authorizer:
 
     def __init__(self, acls: Acls) -> None:
         self._acls = acls
-        self._decisions: dict[Key, str | None] = {}
+        self._decisions: DecisionCache[Key, str | None] = DecisionCache()
         acls.on_change(self._decisions.clear)
 
     def __repr__(self) -> str:
@@ -56,10 +51,7 @@ class Authorizer:
         remark = None
         if (problem := refused(self._acls.of_user(username), use, host)) is not None:
             remark = f"{SUBJECT_PREFIX}{username} has no permission to access {resource.key} from {host}, {problem}"
-        if len(resource.name or "") <= MOST_NAME_CHARACTERS:
-            if len(self._decisions) >= MOST_DECISIONS:
-                self._decisions.clear()
-            self._decisions[key] = remark
+        self._decisions.remember(key, remark, (resource.name,))
         return remark
 
 

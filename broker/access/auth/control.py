@@ -11,13 +11,14 @@ from typing import Final
 import msgspec
 
 from skylarkmq.broker.access.auth.authentication import Authenticator
-from skylarkmq.broker.access.auth.authorization import MOST_DECISIONS, MOST_NAME_CHARACTERS, Authorizer
+from skylarkmq.broker.access.auth.authorization import Authorizer
 from skylarkmq.broker.access.auth.policies import Acls
 from skylarkmq.broker.access.auth.request_resources import Use, topic_resource, uses_of
 from skylarkmq.broker.access.auth.users import User, Users
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.config import AccessConfig
+from skylarkmq.broker.access.decision_cache import DecisionCache
 from skylarkmq.broker.access.decoded_names import decoded_names
 from skylarkmq.broker.access.requirements import Action, Requirement
 from skylarkmq.broker.remoting.connection import Connection
@@ -58,7 +59,7 @@ class AuthControl:
         self._unauthorized = codes_of(config.authorization_whitelist)
         self.authenticator = Authenticator(users, certificates)
         self._authorizer = Authorizer(acls)
-        self._permitted: dict[Key, Caller] = {}
+        self._permitted: DecisionCache[Key, Caller] = DecisionCache()
         users.on_change(self._permitted.clear)
         acls.on_change(self._permitted.clear)
         self._users = users
@@ -96,14 +97,8 @@ class AuthControl:
         is_admin = identity.user.is_super or not self._is_authorization_enabled
         caller = Caller(identity.user.username, identity.proof, is_admin)
         if key is not None:
-            self._remember(key, caller)
+            self._permitted.remember(key, caller, key[3:5])
         return caller
-
-    def _remember(self, key: Key, caller: Caller) -> None:
-        if all(len(name or "") <= MOST_NAME_CHARACTERS for name in (key[3], key[4])):
-            if len(self._permitted) >= MOST_DECISIONS:
-                self._permitted.clear()
-            self._permitted[key] = caller
 
     def permits(self, connection: Connection, command: RemotingCommand, topic: str, action: Action) -> bool:
         """Return whether the caller of an admitted request may do `action` with a message of `topic`."""

@@ -8,7 +8,7 @@ import ipaddress
 from collections.abc import Iterable
 from functools import lru_cache
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+from skylarkmq.broker.access.address_ranges import Network, is_within
 
 
 def is_valid(text: str) -> bool:
@@ -18,13 +18,7 @@ def is_valid(text: str) -> bool:
 
 def contains(sources: Iterable[str], host: str) -> bool:
     """Return whether one of the sources contains the address of a peer."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return any((network := _network(source)) is not None and address in network for source in sources)
+    return is_within(host, (network for source in sources if (network := _network(source)) is not None))
 
 
 @lru_cache(maxsize=1024)

@@ -26,6 +26,7 @@ import msgspec
 
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
+from skylarkmq.broker.access.decision_cache import DecisionCache
 from skylarkmq.broker.access.plain_acl.accounts import Account, Permission, shown_resource
 from skylarkmq.broker.access.plain_acl.addresses import Address, address_of
 from skylarkmq.broker.access.plain_acl.files import Rules
@@ -44,8 +45,6 @@ PERMISSIONS_OF: Final = {Action.PUB: Permission.PUB, Action.SUB: Permission.SUB}
 REMARK_CLASS: Final = "org.apache.rocketmq.acl.common.AclException"
 REMARK_FRAME: Final = "skylarkmq.broker.access.plain_acl.control"
 """In RocketMQ the first line of a stack trace, which differs between its versions."""
-MOST_DECISIONS: Final = 16_384
-LONGEST_CACHED_NAME: Final = 255
 MOST_ORDERED_CHARACTERS: Final = 16_384
 """Hashing these takes 2 ms. In a longer request the first missing permission is that of the first name."""
 MOST_ADDRESSES: Final = 4_096
@@ -92,7 +91,7 @@ class PlainAclControl:
         self._readers = readers(is_strict=is_strict)
         self._unknown = Account("", SigningKey(secrets.token_hex()), ANONYMOUS)
         self._rules = files.rules
-        self._decisions: dict[Key, str | None] = {}
+        self._decisions: DecisionCache[Key, str | None] = DecisionCache()
         self._last: PermittedSend | None = None
         self._addresses: dict[str, tuple[Address, bool]] = {}
         self._refused = {"access_key": 0, "account": 0, "signature": 0, "permission": 0}
@@ -221,14 +220,8 @@ class PlainAclControl:
         if problem is UNDECIDED:
             row = self._rows.get(code)
             problem = self._problem(account, requirement, {} if row is None else row.rule(*names, self._is_strict))
-            self._remember(key, problem)
+            self._decisions.remember(key, problem, names)
         return problem
-
-    def _remember(self, key: Key, problem: str | None) -> None:
-        if all(name is None or len(name) <= LONGEST_CACHED_NAME for name in key[2]):
-            if len(self._decisions) >= MOST_DECISIONS:
-                self._decisions.clear()
-            self._decisions[key] = problem
 
     def _problem(self, account: Account, requirement: Requirement, needs: Needs) -> str | None:
         if needs.get(TRACE_TOPIC) == Permission.PUB:

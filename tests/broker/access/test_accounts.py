@@ -45,7 +45,7 @@ def test_an_account_signs_with_its_secret(path: Path) -> None:
     assert accounts.has_signed(*signed_by("broker-a", SECRET))
     assert not accounts.has_signed(*signed_by("broker-a", SECRET + "x"))
     assert not accounts.has_signed(signed_by("broker-a", SECRET)[0], b"other")
-    assert not accounts.has_signed(*signed_by("nobody", SECRET))
+    assert not accounts.has_signed(*signed_by("unknown", SECRET))
     assert not accounts.has_signed(*signed_by("broker-b", ""))
     assert not accounts.has_signed(Signed("broker-a", "", b""), b"")
 
@@ -54,7 +54,7 @@ def test_a_password_is_the_secret(path: Path) -> None:
     """An account without a secret has no password."""
     accounts = AccountsFile(path)
     assert accounts.password_matches("broker-a", SECRET)
-    for account, password in (("broker-a", SECRET[:-1]), ("nobody", SECRET), ("broker-b", ""), ("", "")):
+    for account, password in (("broker-a", SECRET[:-1]), ("unknown", SECRET), ("broker-b", ""), ("", "")):
         assert not accounts.password_matches(account, password)
 
 
@@ -70,7 +70,7 @@ def test_an_unknown_account_is_checked_like_a_known_one(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("skylarkmq.protocol.signature.SigningKey._signature", counted)
     wrong = Signed("broker-a", "x", b"")
-    unknown = Signed("nobody", "x", b"")
+    unknown = Signed("unknown", "x", b"")
     assert not table.has_signed(wrong, b"")
     assert steps == ["sign"]
     assert not table.has_signed(unknown, b"")
@@ -129,7 +129,7 @@ def test_accounts_of_several_sources_are_one_set(path: Path) -> None:
     assert accounts.has_signed(*signed_by(own.access_key, own.secret_key))
     assert accounts.has_signed(*signed_by("broker-a", SECRET))
     assert accounts.password_matches(own.access_key, own.secret_key)
-    assert not accounts.is_known("nobody")
+    assert not accounts.is_known("unknown")
     assert not accounts.has_signed(*signed_by(own.access_key, SECRET))
 
 

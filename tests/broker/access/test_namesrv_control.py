@@ -79,13 +79,13 @@ async def test_reads_are_open() -> None:
     assert ROUTE in READS
     for code in READS:
         assert Checks().caller(code) == ANONYMOUS
-        assert Checks().caller(code, "nobody") == ANONYMOUS
+        assert Checks().caller(code, "unknown") == ANONYMOUS
 
 
 async def test_an_unknown_account_and_a_wrong_secret_get_the_same_response() -> None:
     """An account without a secret cannot sign either."""
     remarks = {
-        Checks().refusal(account="nobody"),
+        Checks().refusal(account="unknown"),
         Checks().refusal(account="broker-a", secret="wrong-wrong"),
         Checks().refusal(account="broker-b", secret=""),
     }
@@ -106,7 +106,7 @@ async def test_a_client_certificate_is_an_account() -> None:
 async def test_without_the_setting_accounts_are_verified_and_not_needed() -> None:
     """A verified account may change the cluster from every network; all others stay anonymous."""
     checks = Checks(is_required=False)
-    assert checks.caller() == checks.caller(account="nobody") == ANONYMOUS
+    assert checks.caller() == checks.caller(account="unknown") == ANONYMOUS
     assert checks.caller(account="broker-a").proof is Proof.SIGNATURE
     checks.connection.certificate_subject = "CN=shop"
     assert checks.caller() == Caller("shop", Proof.CERTIFICATE, is_admin=True)

@@ -5,6 +5,7 @@ import time
 import msgspec
 import pytest
 
+from skylarkmq.broker.access import quotas as quotas_module
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.config import QuotaConfig
 from skylarkmq.broker.access.gate import Gate
@@ -215,6 +216,22 @@ async def test_bytes_delivered_from_a_topic_count_with_the_next_pull_of_the_grou
     quoted.quotas.forget_topic("T")
     delivered["G"] = 0
     assert quoted.outcome(connection, pull()) == 501
+
+
+async def test_names_in_pulls_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pulls of invented topics and groups displace the oldest; names too long for a topic or group are not kept."""
+    monkeypatch.setattr(quotas_module, "MAX_KEYS", 3)
+    quoted = Quoted(quota_topic_bytes_out_per_second=1_000)
+    connection = quoted.connection()
+    for number in range(5):
+        assert quoted.outcome(connection, pull(topic=f"T{number}", consumer_group="G")) == 0
+    assert list(quoted.quotas._delivered_before) == [("T2", "G"), ("T3", "G"), ("T4", "G")]
+    before = quoted.quotas.statistics().meters["topic"].keys
+    for topic, group in (("t" * 256, "G"), ("T", "g" * 256)):
+        assert quoted.outcome(connection, pull(topic=topic, consumer_group=group)) == 0
+    assert len(quoted.quotas._delivered_before) == 3
+    assert quoted.outcome(connection, send("t" * 1_000_000)) == 0
+    assert quoted.quotas.statistics().meters["topic"].keys == before + 1  # T
 
 
 async def test_a_change_applies_at_once() -> None:

@@ -59,7 +59,7 @@ async def test_an_account_reads_the_metrics(port: int) -> None:
         "Bearer " + SECRET[:6],
         basic("prometheus", ""),
         basic("prometheus", SECRET[:-1]),
-        basic("nobody", SECRET),
+        basic("unknown", SECRET),
         basic("certified", ""),
         basic("", ""),
     ],

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from skylarkmq.broker.access import decision_cache
 from skylarkmq.broker.access.auth import authorization
 from skylarkmq.broker.access.auth.authorization import Authorizer, refused
 from skylarkmq.broker.access.auth.policies import (
@@ -167,7 +168,7 @@ def test_decisions_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A full cache is cleared, and long names are not cached."""
-    monkeypatch.setattr(authorization, "MOST_DECISIONS", 3)
+    monkeypatch.setattr(decision_cache, "MOST_DECISIONS", 3)
     _, authorizer = authorizer_of("alice")
     sizes = []
     for number in range(5):

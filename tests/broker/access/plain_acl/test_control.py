@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import yaml
 
+from skylarkmq.broker.access import decision_cache
 from skylarkmq.broker.access.caller import Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.plain_acl import control as control_module
@@ -106,7 +107,7 @@ def test_a_global_white_address_permits_everything(tmp_path: Path, strict: bool)
     it = Fixture(tmp_path, strict=strict, globalWhiteRemoteAddresses=["192.0.2.*"])
     white = Caller("", Proof.WHITE_ADDRESS, is_admin=True)
     assert it.check(RemotingCommand(code=RequestCode.DELETE_TOPIC_IN_BROKER)) == white
-    assert it.check(signed(SEND_V2, "nobody-known", ORDERS)) == white
+    assert it.check(signed(SEND_V2, "unknown-account", ORDERS)) == white
     assert it.remark(RemotingCommand(code=SEND_V2), "192.0.3.1") == "No accessKey is configured"
 
 
@@ -415,7 +416,7 @@ async def test_decisions_are_forgotten_when_the_rules_change(tmp_path: Path) -> 
 
 def test_the_caches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decisions and addresses; long names are not kept."""
-    monkeypatch.setattr(control_module, "MOST_DECISIONS", 4)
+    monkeypatch.setattr(decision_cache, "MOST_DECISIONS", 4)
     monkeypatch.setattr(control_module, "MOST_ADDRESSES", 4)
     it = Fixture(tmp_path, strict=True)
     for n in range(20):
