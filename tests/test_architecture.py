@@ -113,6 +113,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "broker.__main__": ("broker.cli",),
     "clients": ("protocol",),
+    "clients.arrow": (
+        *("protocol", "clients.background_loop", "clients.connection", "clients.consuming", "clients.errors"),
+        "clients.settings",
+    ),
+    "clients.spark": ("protocol", "clients"),
     "skylarkmq": ("clients",),
 }
 
@@ -125,7 +130,7 @@ IMPURE_MODULES = frozenset((
     "tempfile", "threading", "time", "uvloop",
 ))  # fmt: skip
 ALLOWED_IMPURE = {"protocol.compiled": "os"}  # reads one environment variable at import
-ONLY_UNDER = {"pyspark": "clients.spark", "pyarrow": "clients.spark"}
+ONLY_UNDER = {"pyspark": ("clients.spark",), "pyarrow": ("clients.arrow", "clients.spark")}
 
 
 def module_name(path: Path) -> str:
@@ -250,13 +255,13 @@ def test_there_is_no_import_cycle() -> None:
         pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
 
 
-def test_only_clients_spark_imports_pyspark_and_pyarrow() -> None:
-    """pyspark and pyarrow are optional, so only clients.spark imports them."""
+def test_only_the_packages_of_their_extras_import_pyspark_and_pyarrow() -> None:
+    """pyspark and pyarrow are optional: clients.spark imports both, and clients.arrow works without pyspark."""
     strays = [
         f"{module} imports {name}"
         for module, source in SOURCES.items()
         for name in imported_names(source)
-        if (home := ONLY_UNDER.get(name.split(".")[0])) and not is_under(module, home)
+        if (homes := ONLY_UNDER.get(name.split(".")[0])) and not any(is_under(module, home) for home in homes)
     ]
     assert strays == []
 
@@ -269,6 +274,8 @@ def test_only_clients_spark_imports_pyspark_and_pyarrow() -> None:
         ("broker.namesrv.routes", "from skylarkmq.broker.store import message_store"),
         ("broker.store.reput", "from skylarkmq.broker.delivery.arrivals import Arrivals"),
         ("clients.producing.producer", "from skylarkmq.broker.errors import StartError"),
+        ("clients.producing.producer", "from skylarkmq.clients.arrow.columns import record_batch"),
+        ("clients.arrow.topic.cluster", "from skylarkmq.clients.spark.options import parse"),
         ("broker.processors.send.processor", "from skylarkmq.broker import daemon"),
     ],
 )

@@ -210,7 +210,8 @@ LOADED_BY_NAME = {"matplotlib"}  # only if the output is a .png file
 PARTS_OF_EXTRAS = {
     "broker": ("broker/", "protocol/"),
     "metrics": ("clients/telemetry/",),
-    "avro": ("clients/spark/",),
+    "arrow": ("clients/arrow/",),
+    "avro": ("clients/arrow/", "clients/spark/"),
     "bench": ("clients/mqbench/",),
 }
 

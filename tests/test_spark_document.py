@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.clients.spark.arrow.schema import COLUMNS as SOURCE_COLUMNS
+from skylarkmq.clients.arrow.schema import COLUMNS as SOURCE_COLUMNS
 from skylarkmq.clients.spark.options import Table, markdown
 from skylarkmq.clients.spark.sink.sink_options import OPTIONS as SINK_OPTIONS
 from skylarkmq.clients.spark.sink.sink_rows import COLUMNS as SINK_COLUMNS

@@ -1,15 +1,14 @@
 """The options of every format that connects to brokers: name servers, credentials and TLS.
 
-A table of options includes `CLUSTER_ROWS`, and its struct extends `ClusterOptions`.
+A table of options includes `CLUSTER_ROWS` and assembles its values with `cluster_fields`; its struct extends
+clients.arrow.topic.options.ClusterOptions.
 """
 
-from typing import Final
-
-import msgspec
+from typing import Any, Final
 
 from skylarkmq.clients.connection.signing import Credentials
-from skylarkmq.clients.settings import ClientSettings, TlsSettings
-from skylarkmq.clients.spark.options import Option, Secret, flag, secret, text
+from skylarkmq.clients.settings import TlsSettings
+from skylarkmq.clients.spark.options import Option, flag, secret, text
 
 
 def addresses(value: str) -> str:
@@ -20,50 +19,31 @@ def addresses(value: str) -> str:
     return ";".join(parts)
 
 
-class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach a cluster. Without keys, requests are not signed; without TLS, they are not encrypted."""
+def cluster_fields(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with the fields `credentials` and `tls` in place of those of CLUSTER_ROWS.
 
-    name_server: str
-    access_key: Secret | None = None
-    secret_key: Secret | None = None
-    security_token: Secret | None = None
-    tls: bool = False
-    tls_trust: str | None = None
-    tls_check_server: bool = True
-    tls_check_host_name: bool = True
-    tls_certificate: str | None = None
-    tls_key: str | None = None
-    tls_key_password: Secret | None = None
+    A trust or client certificate turns TLS on. Raises ValueError if one of the two keys is missing.
+    """
+    given = {name: values.pop(name, None) for name in _CREDENTIALS}
+    if (given["access_key"] is None) != (given["secret_key"] is None):
+        raise ValueError("accessKey and secretKey go together: give both or neither")
+    tls = {field: values.pop(name) for name, field in _TLS.items() if name in values}
+    is_on = values.pop("tls_enable", False) or "trust_cert_path" in tls or "cert_path" in tls
+    return values | {
+        "credentials": None if given["access_key"] is None else Credentials(**given),
+        "tls": TlsSettings(**tls) if is_on else None,
+    }
 
-    def __post_init__(self) -> None:
-        if (self.access_key is None) != (self.secret_key is None):
-            raise ValueError("accessKey and secretKey go together: give both or neither")
 
-    def client_settings(self) -> ClientSettings:
-        """Return the SDK settings that these options stand for."""
-        return ClientSettings(tls=self.tls_settings(), credentials=self.credentials())
-
-    def credentials(self) -> Credentials | None:
-        """Return the credentials that sign requests; None: requests are not signed."""
-        if self.access_key is None or self.secret_key is None:
-            return None
-        token = None if self.security_token is None else self.security_token.text
-        return Credentials(self.access_key.text, self.secret_key.text, token)
-
-    def tls_settings(self) -> TlsSettings | None:
-        """Return the TLS settings; None: no TLS. A trust or client certificate turns TLS on."""
-        if not (self.tls or self.tls_trust or self.tls_certificate):
-            return None
-        password = None if self.tls_key_password is None else self.tls_key_password.text
-        return TlsSettings(
-            trust_cert_path=self.tls_trust,
-            check_server=self.tls_check_server,
-            check_host_name=self.tls_check_host_name,
-            cert_path=self.tls_certificate,
-            key_path=self.tls_key,
-            key_password=password,
-        )
-
+_CREDENTIALS: Final = ("access_key", "secret_key", "security_token")
+_TLS: Final = {
+    "tls_trust": "trust_cert_path",
+    "tls_check_server": "check_server",
+    "tls_check_host_name": "check_host_name",
+    "tls_certificate": "cert_path",
+    "tls_key": "key_path",
+    "tls_key_password": "key_password",
+}
 
 CLUSTER_ROWS: Final = (
     Option(
@@ -76,7 +56,7 @@ CLUSTER_ROWS: Final = (
     Option("accessKey", "access_key", "access key for brokers with access control; never printed", secret),
     Option("secretKey", "secret_key", "key that signs requests; never printed", secret),
     Option("securityToken", "security_token", "token of temporary keys; never printed", secret),
-    Option("tls.enable", "tls", "use TLS and check the server's certificate", flag, "false"),
+    Option("tls.enable", "tls_enable", "use TLS and check the server's certificate", flag, "false"),
     Option(
         "tls.trustCertPath",
         "tls_trust",

@@ -7,7 +7,8 @@
 Spark passes options as a map of strings with case-insensitive names. An unknown name is an error that suggests the
 nearest known name; names that Spark itself adds are ignored. A default is text, as a user would write it, and goes
 through the same parser. An absent option without a default keeps the struct's default; if the struct's field has none,
-the option is required. Values of `secret` options become a `Secret`, whose repr hides the text.
+the option is required. `assemble` may replace parsed values before they become the struct's fields: several options can
+make one field. The struct must hide the values of `secret` options in its repr.
 """
 
 import difflib
@@ -36,17 +37,6 @@ class Scope(Enum):
     BOTH = "batch and streaming"
     BATCH = "batch"
     STREAM = "streaming"
-
-
-class Secret(msgspec.Struct, frozen=True):
-    """A text that must not appear in logs or query plans."""
-
-    text: str
-
-    def __repr__(self) -> str:
-        return "<secret>"
-
-    __str__ = __repr__
 
 
 def text(value: str) -> str:
@@ -89,9 +79,9 @@ def duration_ms(value: str) -> int:
     return int(found[1]) * _UNITS_MS[found[2] or "ms"]
 
 
-def secret(value: str) -> Secret:
-    """Return the text as a Secret."""
-    return Secret(value)
+def secret(value: str) -> str:
+    """Return the text. Errors about an option with this parser do not contain the value."""
+    return value
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
@@ -132,15 +122,21 @@ class Table(Generic[T]):
     """The options of a format, and the struct that they are parsed into."""
 
     def __init__(
-        self, format_name: str, into: type[T], rows: Iterable[Option], ignored: Iterable[str] = SPARK_OPTIONS
+        self,
+        format_name: str,
+        into: type[T],
+        rows: Iterable[Option],
+        ignored: Iterable[str] = SPARK_OPTIONS,
+        assemble: Callable[[dict[str, Any]], dict[str, Any]] = dict,
     ) -> None:
         self.format_name = format_name
         self.into = into
         self.rows = tuple(rows)
         self.ignored = frozenset(name.lower() for name in ignored)
+        self.assemble = assemble
         self.by_name = {name.lower(): row for row in self.rows for name in row.names}
-        fields = {field.name: field for field in msgspec.structs.fields(into)}  # type: ignore[arg-type]
-        self.required = tuple(row for row in self.rows if row.default is None and fields[row.field].required)
+        required = {field.name for field in msgspec.structs.fields(into) if field.required}  # type: ignore[arg-type]
+        self.required = tuple(row for row in self.rows if row.default is None and row.field in required)
 
     def __repr__(self) -> str:
         return f"<Table {self.format_name} of {len(self.rows)} options>"
@@ -149,7 +145,7 @@ class Table(Generic[T]):
 def parse(table: Table[T], options: Mapping[str, str]) -> T:
     """Return the struct for these options. Raises OptionError for an unknown, repeated, missing or invalid option.
 
-    A ValueError of the struct's own `__post_init__` becomes an OptionError too.
+    A ValueError of `assemble` or of the struct's own `__post_init__` becomes an OptionError too.
     """
     given: dict[str, Option] = {}
     values: dict[str, Any] = {}
@@ -168,7 +164,7 @@ def parse(table: Table[T], options: Mapping[str, str]) -> T:
     if missing:
         raise OptionError(f"{table.format_name}: {missing[0]} is required: {_row(table, missing[0]).meaning}")
     try:
-        return table.into(**values)
+        return table.into(**table.assemble(values))
     except ValueError as error:
         raise OptionError(f"{table.format_name}: {error}") from error
 

@@ -1,10 +1,10 @@
-"""The columns of an Arrow batch from records. The pure-Python version is clients/spark/arrow/columns.py.
+"""The columns of an Arrow batch from records. The pure-Python version is clients/arrow/columns.py.
 
 This module handles records in the common layout: IPv4 hosts, a body that is not compressed, topic and properties in
 ASCII, and times within Spark's range. Numbers are converted to the machine's byte order. Texts are copied once, into
 Arrow's layout: the values one after the other, their begins and the last end (int32), and a validity bit for each.
 
-The pure-Python version of `steps` is in clients/spark/arrow/record_layout.py. Every length is checked before it is
+The pure-Python version of `steps` is in clients/arrow/record_layout.py. Every length is checked before it is
 used, so nothing is read outside of a record. Layout: protocol.record.
 """
 

@@ -8,7 +8,7 @@ Decoding depends on the message alone, so the two queries agree about every mess
 schema nothing is decoded, and all messages are good.
 
 A JSON body must be UTF-8, one object, and fit the schema; a field declared NOT NULL must be present. Avro bodies are
-decoded by clients/spark/arrow/avro_bodies.py.
+decoded by clients/spark/pipeline/avro_bodies.py.
 """
 
 from collections.abc import Sequence
@@ -114,7 +114,7 @@ def decoded(messages: DataFrame, decoding: Decoding) -> DataFrame:
         if not isinstance(schema, StructType):
             raise ValueError(f"bodies are objects with fields, such as 'id BIGINT', not {schema.simpleString()}")
         return _of_json(messages, schema)
-    avro = import_module("skylarkmq.clients.spark.arrow.avro_bodies")
+    avro = import_module("skylarkmq.clients.spark.pipeline.avro_bodies")
     rows: DataFrame = avro.decoded(messages, decoding.avro, VALUE, REASON)
     return rows
 

@@ -2,8 +2,9 @@
 
 from typing import Final
 
+from skylarkmq.clients.arrow.topic.options import ClusterOptions
 from skylarkmq.clients.settings import ProducerSettings
-from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, ClusterOptions
+from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, cluster_fields
 from skylarkmq.clients.spark.options import Option, Table, duration_ms, flag, positive
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import check_group_name, check_topic_name
@@ -51,7 +52,6 @@ class SinkOptions(ClusterOptions, frozen=True, kw_only=True):
     ledger_group: str
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.skip_committed and self.topic == self.ledger_topic:
             raise ValueError(f"topic {self.topic} is the ledger: write to another topic, or set ledgerTopic")
 
@@ -104,4 +104,5 @@ OPTIONS: Final = Table(
         Option("ledgerTopic", "ledger_topic", "the topic of the ledger", topic_name, "spark-rocketmq-ledger"),
         Option("ledgerGroup", "ledger_group", "the group of the ledger", group_name, "spark-rocketmq-ledger"),
     ),
+    assemble=cluster_fields,
 )

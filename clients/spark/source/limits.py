@@ -7,7 +7,7 @@ argument.
 
 from collections.abc import Mapping
 
-from skylarkmq.clients.spark.source.offsets import Positions
+from skylarkmq.clients.arrow.topic.positions import Positions
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 

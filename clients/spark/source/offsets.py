@@ -13,18 +13,14 @@ MessageQueue.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
+from skylarkmq.clients.arrow.topic.positions import EARLIEST, LATEST, Positions, Times
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
-EARLIEST: Final = -2
-LATEST: Final = -1
 FROM: Final = "@from"
-
-Positions: TypeAlias = dict[MessageQueue, int]
-"""The next offset of each queue, or another number for each queue."""
 
 _SHAPE: Final = 'JSON as {"topic": {"broker": {"0": 17}}}'
 _ASSIGN_SHAPE: Final = 'JSON as {"topic": {"broker": [0, 1]}}'
@@ -91,23 +87,6 @@ def parse_queues(text: str) -> tuple[MessageQueue, ...]:
     if not queues:
         raise ValueError(f"{_ASSIGN_SHAPE} with a queue")
     return tuple(sorted(set(queues)))
-
-
-class Times(msgspec.Struct, frozen=True):
-    """Milliseconds by topic, and by queue for exceptions."""
-
-    by_topic: dict[str, int]
-    by_queue: Positions
-
-    def of(self, queue: MessageQueue) -> int | None:
-        """Return the queue's own time, else its topic's; None: neither is set."""
-        return self.by_queue.get(queue, self.by_topic.get(queue.topic))
-
-    def unknown_among(self, queues: Iterable[MessageQueue]) -> list[str]:
-        """Return the topics and queues that are named here but do not exist."""
-        known = set(queues)
-        topics = {queue.topic for queue in known}
-        return [*sorted(self.by_topic.keys() - topics), *map(str, sorted(self.by_queue.keys() - known))]
 
 
 def parse_times(text: str) -> Times:

@@ -6,7 +6,7 @@
     read       -> range_reader.py                   in the executors: pulls, and record batches
     writers    -> sink.py
 
-Spark creates a reader in three layout: one that plans, for the life of the query; one whose `read` is pickled, once;
+Spark creates a reader in three places: one that plans, for the life of the query; one whose `read` is pickled, once;
 and the copies in the executors. So constructors only store options, and no open resource is pickled.
 """
 
@@ -33,15 +33,15 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from skylarkmq.clients.spark.arrow.schema import ddl
-from skylarkmq.clients.spark.cluster import UNREACHABLE, Cluster
+from skylarkmq.clients.arrow.schema import ddl
+from skylarkmq.clients.arrow.topic.bounds import Unreachable, ends_of, find_queues, resolved, starts_of
+from skylarkmq.clients.arrow.topic.cluster import UNREACHABLE, Cluster
+from skylarkmq.clients.arrow.topic.range_reader import RangeReader, Work
+from skylarkmq.clients.arrow.topic.splitting import Range, cut, ranges_of, tasks_of
 from skylarkmq.clients.spark.options import OptionError, Scope, parse, warn_out_of_scope
 from skylarkmq.clients.spark.sink.sink import batch_writer, stream_writer
-from skylarkmq.clients.spark.source.bounds import Unreachable, ends_of, find_queues, resolved, starts_of
 from skylarkmq.clients.spark.source.offsets import Offset
-from skylarkmq.clients.spark.source.range_reader import RangeReader, Work
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
-from skylarkmq.clients.spark.source.splitting import Range, cut, ranges_of, tasks_of
 from skylarkmq.clients.spark.source.stream_plan import StreamPlan
 
 PAUSE_S = 0.2
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 class RocketMqSource(DataSource):
-    """Messages as rows; the columns are those of clients/spark/arrow/schema.py."""
+    """Messages as rows; the columns are those of clients/arrow/schema.py."""
 
     @classmethod
     def name(cls) -> str:
@@ -100,7 +100,7 @@ class BatchReader(DataSourceReader):
         self._source = options
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks. Raises Unreachable, OptionError, ClientError."""
+        """Return the tasks. Raises Unreachable, InvalidBounds, ClientError."""
         cluster = Cluster(self._source)
         try:
             ranges = with_cluster_retries(self._source, lambda: self._ranges(cluster))

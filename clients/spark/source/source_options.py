@@ -8,12 +8,13 @@ batch query.
 import re
 from typing import Final
 
-from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, ClusterOptions
+from skylarkmq.clients.arrow.topic.options import TopicOptions
+from skylarkmq.clients.arrow.topic.positions import Positions
+from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, cluster_fields
 from skylarkmq.clients.spark.options import Option, Scope, Table, count, duration_ms, flag, one_of, positive, text
-from skylarkmq.clients.spark.source.offsets import Positions, Times, parse_ends, parse_queues, parse_starts, parse_times
-from skylarkmq.protocol.bodies.heartbeat import SQL92, TAG, SubscriptionData
-from skylarkmq.protocol.bodies.message_queue import MessageQueue
-from skylarkmq.protocol.filters.tag import EVERYTHING, subscribe
+from skylarkmq.clients.spark.source.offsets import parse_ends, parse_queues, parse_starts, parse_times
+from skylarkmq.protocol.bodies.heartbeat import SQL92, TAG
+from skylarkmq.protocol.filters.tag import EVERYTHING
 
 STREAM, BATCH = Scope.STREAM, Scope.BATCH
 
@@ -53,71 +54,24 @@ def ends(value: str) -> str | Positions:
         raise ValueError(f"latest, or {error} with -1 for latest") from None
 
 
-class SourceOptions(ClusterOptions, frozen=True, kw_only=True):
-    """The parsed options of a reader. Times are milliseconds."""
+class SourceOptions(TopicOptions, frozen=True, kw_only=True):
+    """The parsed options of a reader: also the sizes of batches and tasks. Times are milliseconds."""
 
-    subscribe: tuple[str, ...] | None = None
-    subscribe_pattern: str | None = None
-    assign: tuple[MessageQueue, ...] | None = None
-    starting_offsets: str | Positions | None = None
-    starting_timestamp: int | None = None
-    starting_times: Times | None = None
-    when_no_later_message: str = "error"
-    ending_offsets: str | Positions = "latest"
-    ending_timestamp: int | None = None
-    ending_times: Times | None = None
     max_per_trigger: int | None = None
     min_per_trigger: int | None = None
     max_trigger_delay_ms: int = 900_000
     min_partitions: int | None = None
     max_partitions: int | None = None
     max_per_partition: int | None = None
-    fail_on_data_loss: bool = True
-    include_properties: bool = False
-    expression: str = EVERYTHING
-    expression_type: str = TAG
-    group: str | None = None
-    group_prefix: str = "spark-rocketmq-source"
-    pull_batch: int = 32
-    pull_timeout_ms: int = 3_000
-    lookup_retries: int = 3
-    lookup_interval_ms: int = 10
-    broker_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = [self.subscribe is not None, self.subscribe_pattern is not None, self.assign is not None]
-        if sum(given) != 1:
-            raise ValueError("give one of subscribe, subscribePattern and assign")
         most, least = self.max_per_trigger, self.min_per_trigger
         if most is not None and least is not None and least > most:
             raise ValueError(f"minOffsetsPerTrigger ({least}) is larger than maxOffsetsPerTrigger ({most})")
         fewest, many = self.min_partitions, self.max_partitions
         if fewest is not None and many is not None and fewest > many:
             raise ValueError(f"minPartitions ({fewest}) is larger than maxPartitions ({many})")
-        if self.expression_type == SQL92 and self.expression == EVERYTHING:
-            raise ValueError("expressionType SQL92 needs a subExpression")
-
-    @property
-    def pull_group(self) -> str:
-        """The consumer group of the pulls."""
-        return self.group or self.group_prefix
-
-    @property
-    def takes_everything(self) -> bool:
-        """Whether no message is filtered out."""
-        return self.expression_type == TAG and self.expression == EVERYTHING
-
-    @property
-    def is_by_tags(self) -> bool:
-        """Whether messages are filtered by their tags."""
-        return self.expression_type == TAG and self.expression != EVERYTHING
-
-    def subscription(self, topic: str) -> SubscriptionData:
-        """Return the subscription for pulls of a topic."""
-        if self.expression_type == TAG:
-            return subscribe(topic, self.expression, 0)
-        return SubscriptionData(topic=topic, sub_string=self.expression, expression_type=self.expression_type)
 
 
 _START: Final = "`earliest`, `latest`, or JSON by queue, with -2 for earliest and -1 for latest; for a new query only"
@@ -193,4 +147,5 @@ SOURCE_OPTIONS: Final = Table(
             duration_ms, "60000",
         ),
     ),
+    assemble=cluster_fields,
 )  # fmt: skip

@@ -21,13 +21,14 @@ from typing import Any, Final
 
 import msgspec
 
-from skylarkmq.clients.spark.source.bounds import Queues, Unreachable, find_queues, require_all, resolved, starts_of
-from skylarkmq.clients.spark.source.data_loss import Loss, LossRule
+from skylarkmq.clients.arrow.topic.bounds import Queues, Unreachable, find_queues, require_all, resolved, starts_of
+from skylarkmq.clients.arrow.topic.data_loss import Loss, LossRule
+from skylarkmq.clients.arrow.topic.positions import Positions
+from skylarkmq.clients.arrow.topic.splitting import Range, ranges_of
+from skylarkmq.clients.arrow.topic.topic_names import is_selected
 from skylarkmq.clients.spark.source.limits import TriggerRule, backlog_of, shares_of
-from skylarkmq.clients.spark.source.offsets import Offset, Positions
+from skylarkmq.clients.spark.source.offsets import Offset
 from skylarkmq.clients.spark.source.source_options import SourceOptions
-from skylarkmq.clients.spark.source.splitting import Range, ranges_of
-from skylarkmq.clients.spark.topic_names import is_selected
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 GONE: Final = "the queue no longer exists"
@@ -69,7 +70,7 @@ class StreamPlan:
         return PlanStatistics(queues=len(self._known), batches=self._batches, backlog=self._backlog)
 
     def begin(self) -> dict[str, Any]:
-        """Return where a new query begins. Raises Unreachable, OptionError."""
+        """Return where a new query begins. Raises Unreachable, InvalidBounds."""
         if self._begin is None:
             queues = find_queues(self._cluster, self._options)
             starts = starts_of(self._cluster, self._options, queues, "latest")

@@ -1,4 +1,1 @@
-"""`format("rocketmq-store")`: reads a store directory without a broker.
-
-It reads log, queues and index in the layouts of `skylarkmq.protocol`, and never writes.
-"""
+"""`format("rocketmq-store")`: options and filters of Spark over clients/arrow/store."""

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from skylarkmq.clients.spark.store.selection import Selection
+from skylarkmq.clients.arrow.store.selection import Selection
 
 _TOPIC: Final = ("topic",)
 _KEY: Final = ("key",)

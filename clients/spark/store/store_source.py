@@ -17,19 +17,20 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from skylarkmq.clients.spark.arrow.schema import ddl
+from skylarkmq.clients.arrow.schema import ddl
+from skylarkmq.clients.arrow.store.extent import Extent
+from skylarkmq.clients.arrow.store.options import StoreOptions
+from skylarkmq.clients.arrow.store.planning import Plan
+from skylarkmq.clients.arrow.store.reading import StoreRows
+from skylarkmq.clients.arrow.store.selection import Selection
+from skylarkmq.clients.arrow.store.tasks import Task
 from skylarkmq.clients.spark.options import parse
-from skylarkmq.clients.spark.store.extent import Extent
-from skylarkmq.clients.spark.store.planning import Plan
-from skylarkmq.clients.spark.store.reading import StoreRows
-from skylarkmq.clients.spark.store.selection import Selection
 from skylarkmq.clients.spark.store.store_filters import push
-from skylarkmq.clients.spark.store.store_options import STORE_OPTIONS, StoreOptions
-from skylarkmq.clients.spark.store.tasks import Task
+from skylarkmq.clients.spark.store.store_options import STORE_OPTIONS, StoreSourceOptions
 
 
 class RocketMqStoreSource(DataSource):
-    """Messages of a store directory; the columns are those of clients/spark/arrow/schema.py."""
+    """Messages of a store directory; the columns are those of clients/arrow/schema.py."""
 
     @classmethod
     def name(cls) -> str:
@@ -45,7 +46,7 @@ class RocketMqStoreSource(DataSource):
         options = self._options()
         return FilteredStoreReader(options) if options.push_filters else StoreReader(options)
 
-    def _options(self) -> StoreOptions:
+    def _options(self) -> StoreSourceOptions:
         return parse(STORE_OPTIONS, self.options)
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from skylarkmq.clients.spark.arrow.columns import record_batch, walk
-from skylarkmq.clients.spark.arrow.schema import arrow_schema, ddl
+from skylarkmq.clients.arrow.columns import record_batch, walk
+from skylarkmq.clients.arrow.schema import arrow_schema, ddl
 from skylarkmq.protocol.record import encode
 from tests.bench.filled_store import BORN_HOST, TOPIC
 

@@ -9,9 +9,9 @@ from unittest.mock import patch
 import numpy as np
 
 from skylarkmq.broker.processors.pull.response import python_found_head
-from skylarkmq.clients.spark.arrow.columns import _columns
-from skylarkmq.clients.spark.arrow.compiled_columns import common_columns
-from skylarkmq.clients.spark.arrow.record_layout import RecordLayout, python_record_starts, record_starts
+from skylarkmq.clients.arrow.columns import _columns
+from skylarkmq.clients.arrow.compiled_columns import common_columns
+from skylarkmq.clients.arrow.record_layout import RecordLayout, python_record_starts, record_starts
 from skylarkmq.protocol import compiled, record
 from skylarkmq.protocol.disk import UNIT
 from skylarkmq.protocol.errors import ProtocolError

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from skylarkmq import Message
 from skylarkmq.clients.blocking import Producer
-from skylarkmq.clients.spark.arrow.avro_bodies import Decoder, spark_type
+from skylarkmq.clients.spark.pipeline.avro_bodies import Decoder, spark_type
 from skylarkmq.clients.spark.pipeline.command import NotStarted, decoding_of, error_summary, pipeline, size
 from skylarkmq.clients.spark.pipeline.progress import lag, line
 from tests.harness.ports import free_ports
@@ -77,7 +77,7 @@ def test_sizes_have_units() -> None:
 
 def test_a_long_error_is_reduced_to_its_cause() -> None:
     """The last Python error in Spark's message, or the first line."""
-    error = "skylarkmq.clients.spark.source.data_loss.DataLoss: lost 5"
+    error = "skylarkmq.clients.arrow.topic.data_loss.DataLoss: lost 5"
     spark = f"[STREAM_FAILED] Query\nTraceback\n  File x\n{error}\n  at org.apache\n"
     assert error_summary(spark) == "lost 5"
     assert error_summary("[STREAM_FAILED] Query\n  at org.apache\n") == "[STREAM_FAILED] Query"

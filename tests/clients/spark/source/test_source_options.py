@@ -21,7 +21,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert (options.max_trigger_delay_ms, options.pull_batch, options.pull_timeout_ms) == (900_000, 32, 3_000)
     assert options.fail_on_data_loss
     assert options.pull_group == "spark-rocketmq-source"
-    assert options.tls_settings() is None
+    assert options.tls is None
 
 
 def test_options_can_be_pickled() -> None:
@@ -68,8 +68,8 @@ def test_tags_and_expressions_become_subscriptions() -> None:
 
 def test_certificates_turn_tls_on() -> None:
     """So does tls.enable; the checks can be disabled."""
-    assert made(**{"tls.enable": "true"}).tls_settings() is not None
-    tls = made(**{"tls.trustCertPath": "/ca.pem", "tls.checkHostName": "false", "tls.keyPassword": "p"}).tls_settings()
+    assert made(**{"tls.enable": "true"}).tls is not None
+    tls = made(**{"tls.trustCertPath": "/ca.pem", "tls.checkHostName": "false", "tls.keyPassword": "p"}).tls
     assert tls is not None
     assert (tls.trust_cert_path, tls.check_server, tls.check_host_name, tls.key_password) == (
         "/ca.pem",

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from skylarkmq.clients.spark.options import OptionError, parse
-from skylarkmq.clients.spark.source.bounds import Unreachable, ends_of, find_queues, resolved, starts_of
-from skylarkmq.clients.spark.source.data_loss import DataLoss
-from skylarkmq.clients.spark.source.offsets import Offset, Positions
+from skylarkmq.clients.arrow.topic.bounds import InvalidBounds, Unreachable, ends_of, find_queues, resolved, starts_of
+from skylarkmq.clients.arrow.topic.data_loss import DataLoss
+from skylarkmq.clients.arrow.topic.positions import Positions
+from skylarkmq.clients.arrow.topic.splitting import Range
+from skylarkmq.clients.spark.options import parse
+from skylarkmq.clients.spark.source.offsets import Offset
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
-from skylarkmq.clients.spark.source.splitting import Range
 from skylarkmq.clients.spark.source.stream_plan import PlanStatistics, StreamPlan
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
@@ -269,7 +270,7 @@ def test_bounds_by_name_by_number_and_by_time() -> None:
 def test_a_time_after_the_last_message() -> None:
     """An error with the queue, or the latest offset, depending on the strategy."""
     fake = Fake({A0: (2, 9), B0: (0, 50)})
-    with pytest.raises(OptionError, match="no message is new enough in T@a:0"):
+    with pytest.raises(InvalidBounds, match="no message is new enough in T@a:0"):
         bounds(fake, startingTimestamp="100")
     latest = bounds(fake, startingTimestamp="100", startingOffsetsByTimestampStrategy="latest")[0]
     assert latest == {A0: 9, B0: 10}
@@ -280,9 +281,9 @@ def test_missing_topics_queues_and_brokers_are_reported() -> None:
     fake = Fake({A0: (2, 9)})
     with pytest.raises(Unreachable, match="route of U"):
         bounds(fake, subscribe="T,U")
-    with pytest.raises(OptionError, match="startingOffsets names queues that do not exist: T@b:0"):
+    with pytest.raises(InvalidBounds, match="startingOffsets names queues that do not exist: T@b:0"):
         bounds(fake, startingOffsets='{"T":{"b":{"0":1}}}')
-    with pytest.raises(OptionError, match="names unknown topics or queues: U"):
+    with pytest.raises(InvalidBounds, match="names unknown topics or queues: U"):
         bounds(fake, startingOffsetsByTimestamp='{"U":1}')
     fake.away = {"a"}
     with pytest.raises(Unreachable, match="no response from brokers a"):

@@ -4,7 +4,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from skylarkmq.clients.spark.store.store_options import StoreOptions
+from skylarkmq.clients.arrow.store.options import StoreOptions
 from skylarkmq.clients.spark.store.store_source import FilteredStoreReader, StoreReader
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
 from skylarkmq.protocol.record import Record, iterate, to_message

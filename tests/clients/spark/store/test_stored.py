@@ -19,12 +19,13 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from skylarkmq.clients.arrow.store import extent, reading
+from skylarkmq.clients.arrow.store.errors import StoreUnreadable
+from skylarkmq.clients.arrow.store.options import StoreOptions
+from skylarkmq.clients.arrow.store.selection import Selection
 from skylarkmq.clients.spark.options import OptionError, parse
-from skylarkmq.clients.spark.store import extent, reading
-from skylarkmq.clients.spark.store.errors import StoreUnreadable
-from skylarkmq.clients.spark.store.selection import Selection
 from skylarkmq.clients.spark.store.store_filters import push
-from skylarkmq.clients.spark.store.store_options import STORE_OPTIONS, StoreOptions
+from skylarkmq.clients.spark.store.store_options import STORE_OPTIONS
 from skylarkmq.clients.spark.store.store_source import FilteredStoreReader, StoreReader
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.disk import CONSUME_QUEUE_DIRECTORY, INDEX_DIRECTORY

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.clients.spark.store.errors import StoreUnreadable
-from skylarkmq.clients.spark.store.selection import INNER_BATCH
+from skylarkmq.clients.arrow.store.errors import StoreUnreadable
+from skylarkmq.clients.arrow.store.selection import INNER_BATCH
 from skylarkmq.protocol.codes import is_reserved_topic
 from skylarkmq.protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY
 from skylarkmq.protocol.record import Record, to_message

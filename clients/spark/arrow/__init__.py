@@ -1,1 +1,0 @@
-"""Conversion of CommitLog records to Arrow record batches, for both sources: one module for each kind of column."""
