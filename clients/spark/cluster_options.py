@@ -4,6 +4,7 @@ A table of options includes `CLUSTER_ROWS` and assembles its values with `cluste
 clients.arrow.topic.options.ClusterOptions.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from skylarkmq.clients.connection.signing import Credentials
@@ -82,3 +83,9 @@ CLUSTER_ROWS: Final = (
     ),
     Option("tls.keyPassword", "tls_key_password", "password of that key; never printed", secret),
 )
+
+
+def of_cluster(options: Mapping[str, str]) -> dict[str, str]:
+    """Return those of a source's options for the connection to the cluster: name servers, credentials, TLS."""
+    names = {name.lower() for row in CLUSTER_ROWS for name in row.names}
+    return {name: value for name, value in options.items() if name.lower() in names}

@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 from skylarkmq import Admin, Message, MessageExt, ProducerSettings
 from skylarkmq.clients.background_loop import run
 from skylarkmq.clients.blocking import Producer
-from skylarkmq.clients.spark.pipeline.command import NotStarted, start_queries, watch
+from skylarkmq.clients.spark.command_line import NotStarted
+from skylarkmq.clients.spark.pipeline.command import start_queries, watch
 from skylarkmq.clients.spark.pipeline.job import Job
 from skylarkmq.clients.spark.pipeline.rows import (
     BODY_CUT,

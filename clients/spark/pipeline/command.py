@@ -8,13 +8,8 @@ SIGTERM and SIGINT stop the queries after the current batch. The same command re
 Exit codes: 0 finished, or stopped by a signal; 1 a query failed; 2 not started: a wrong argument, no cluster, no topic.
 """
 
-import os
-import re
 import signal
-import sys
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -22,27 +17,29 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from skylarkmq.clients.admin.admin import Admin
-from skylarkmq.clients.background_loop import run
-from skylarkmq.clients.connection.client import Client
-from skylarkmq.clients.errors import ClientError
-from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.command_line import (
+    FAILED,
+    Conf,
+    Given,
+    Master,
+    NameServer,
+    NotStarted,
+    check_cluster,
+    error_summary,
+    key_values,
+    read,
+    reporting,
+    size,
+)
+from skylarkmq.clients.spark.options import parse
 from skylarkmq.clients.spark.pipeline.job import Job, settings, start
 from skylarkmq.clients.spark.pipeline.progress import line
 from skylarkmq.clients.spark.pipeline.rows import Decoding
-from skylarkmq.clients.spark.registration import register
+from skylarkmq.clients.spark.session import started
 from skylarkmq.clients.spark.sink.sink_options import topic_name
-from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
+from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS
 
-FAILED: Final = 1
-NOT_STARTED: Final = 2
 POLL_S: Final = 1.0
-SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set for programs that spark-submit runs
-_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_THEIR_ERROR: Final = re.compile(
-    r"^(?:skylarkmq\.[\w.]+|\w+(?:Error|Exception)|: [\w.$]+): (.+)$",  # ours, Python's, Java's in the format of py4j
-    re.MULTILINE,
-)
 
 HELP: Final = """
 Write messages of topics to Parquet files, in directories by topic and hour (UTC), each message once.
@@ -61,11 +58,6 @@ Examples:\n
 pipeline = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-class NotStarted(Exception):
-    """The job cannot start; the text describes the cause and the remedy."""
-
-
-NameServer = Annotated[str, typer.Option("-n", "--name-server", metavar="ADDR;ADDR", help="Name servers, host:port.")]
 Topics = Annotated[str | None, typer.Option("-t", "--topics", help="Topics, separated by commas.")]
 Pattern = Annotated[
     str | None, typer.Option("--pattern", help="Instead of --topics: regular expression over topic names.")
@@ -98,9 +90,6 @@ MaxRows = Annotated[int, typer.Option("--max-rows", min=1, help="Maximum message
 FileBytes = Annotated[str, typer.Option("--file-bytes", help="Size at which files are split, with k, m or g.")]
 FileRows = Annotated[int, typer.Option("--file-rows", min=1, help="Rows at which files are split.")]
 Group = Annotated[str | None, typer.Option("--group", help="Consumer group to which progress is committed.")]
-Given = Annotated[list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Any option of the source.")]
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark.")]
-Master = Annotated[str | None, typer.Option("--master", help="Spark's master; default: spark-submit's, or local[*].")]
 
 
 @pipeline.command(help=HELP)
@@ -126,7 +115,7 @@ def _pipeline(
     conf: Conf = None,
     master: Master = None,
 ) -> None:
-    try:
+    with reporting("mqspark-pipeline"):
         decoding = decoding_of(json_schema, avro_schema)
         source = {"nameServer": name_server, "startingOffsets": starting_offsets, "maxOffsetsPerTrigger": str(max_rows)}
         named = {"subscribe": topics, "subscribePattern": pattern, "groupId": group}
@@ -139,15 +128,13 @@ def _pipeline(
             keep_body=keep_body,
             dead_letter_topic=None if drop_bad_rows else dead_letters_to(dead_letter_topic, decoding),
             interval=None if available_now else interval,
-            file_bytes=size(file_bytes),
+            file_bytes=size(file_bytes, "--file-bytes"),
             file_rows=file_rows,
         )
-        check_cluster(parse(SOURCE_OPTIONS, source))
-        spark = session(job, key_values(conf or []), master)
+        options = parse(SOURCE_OPTIONS, source)
+        check_cluster(options, options.subscribe or ())
+        spark = started(f"mqspark-pipeline {output}", settings(job) | key_values(conf or []), master)
         queries = start_queries(spark, job)
-    except (NotStarted, OptionError) as error:
-        typer.echo(f"mqspark-pipeline: {error}", err=True)
-        raise typer.Exit(NOT_STARTED) from None
     raise typer.Exit(watch(queries))
 
 
@@ -177,64 +164,7 @@ def dead_letters_to(topic: str | None, decoding: Decoding) -> str | None:
         raise NotStarted(f"--dead-letter-topic must be {error}") from None
 
 
-def read(path: str) -> str:
-    """Return a file's text. Raises NotStarted."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise NotStarted(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def size(text: str) -> int:
-    """Return the bytes of a size such as `256m`. Raises NotStarted."""
-    found = re.fullmatch(r"(\d+)([kmg]?)b?", text.strip().lower())
-    if found is None or not int(found[1]):
-        raise NotStarted(f"--file-bytes must be a size such as 256m, not {text!r}")
-    return int(found[1]) * _UNITS[found[2]]
-
-
-def key_values(given: Sequence[str]) -> dict[str, str]:
-    """Parse KEY=VALUE texts. Raises NotStarted."""
-    wrong = [text for text in given if "=" not in text]
-    if wrong:
-        raise NotStarted(f"{wrong[0]!r} must be KEY=VALUE")
-    return {name: value for name, _, value in (text.partition("=") for text in given)}
-
-
-def check_cluster(options: SourceOptions) -> None:
-    """Raises NotStarted unless a name server responds and has routes for the topics."""
-
-    async def topics() -> list[str]:
-        async with Client(options.name_server, options.client_settings()) as client, Admin(client=client) as admin:
-            return await admin.topics()
-
-    try:
-        known = run(topics())
-    except (ClientError, OSError, ValueError) as error:
-        raise NotStarted(
-            f"no name server responds at {options.name_server}: {error} Check --name-server and that it runs."
-        ) from error
-    missing = [topic for topic in options.subscribe or () if topic not in known]
-    if missing:
-        near = get_close_matches(missing[0], known, 1)
-        hint = f"did you mean {near[0]}?" if near else "create it, or send a message to it."
-        raise NotStarted(f"topic {missing[0]} does not exist: {hint}")
-
-
 # The queries.
-
-
-def session(job: Job, conf: dict[str, str], master: str | None) -> SparkSession:
-    """Return the session of `spark-submit`, or a local one."""
-    builder = SparkSession.builder.appName(f"mqspark-pipeline {job.output}")
-    if master is not None or SUBMITTED not in os.environ:
-        builder = builder.master(master or "local[*]")
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    for name, value in (settings(job) | conf).items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    register(spark)
-    return spark
 
 
 def start_queries(spark: SparkSession, job: Job) -> list[StreamingQuery]:
@@ -290,12 +220,6 @@ def print_progress(queries: Sequence[StreamingQuery], seen: dict[str, int], emit
             if progress["batchId"] > seen.get(str(query.name), -1):
                 seen[str(query.name)] = progress["batchId"]
                 emit(line(progress))
-
-
-def error_summary(error: str) -> str:
-    """Return the line of a long error that names the cause: the last Python error in it, if there is one."""
-    found = _THEIR_ERROR.findall(error)
-    return found[-1] if found else next(iter(error.strip().splitlines()), "")
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS
+from skylarkmq.clients.spark.cluster_options import of_cluster
 from skylarkmq.clients.spark.pipeline.rows import Decoding, dead_letters, good
 
 FORMAT: Final = "rocketmq"
@@ -68,9 +68,7 @@ def _parquet(spark: SparkSession, job: Job) -> StreamingQuery:
 def _dead_letters(spark: SparkSession, job: Job, topic: str) -> StreamingQuery:
     options = {name: value for name, value in job.source.items() if name.lower() != "groupid"}  # the parquet query's
     rows = dead_letters(_messages(spark, options | {"includeProperties": "true"}), job.decoding)
-    of_cluster = {name.lower() for row in CLUSTER_ROWS for name in row.names}
-    cluster = {name: value for name, value in job.source.items() if name.lower() in of_cluster}
-    writer = rows.writeStream.format(FORMAT).options(**cluster, topic=topic, skipCommittedBatches="true")
+    writer = rows.writeStream.format(FORMAT).options(**of_cluster(job.source), topic=topic, skipCommittedBatches="true")
     return _started(writer, job, DEAD_LETTERS)
 
 

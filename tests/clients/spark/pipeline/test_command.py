@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from skylarkmq import Message
 from skylarkmq.clients.blocking import Producer
 from skylarkmq.clients.spark.pipeline.avro_bodies import Decoder, spark_type
-from skylarkmq.clients.spark.pipeline.command import NotStarted, decoding_of, error_summary, pipeline, size
+from skylarkmq.clients.spark.pipeline.command import decoding_of, pipeline
 from skylarkmq.clients.spark.pipeline.progress import lag, line
 from tests.harness.ports import free_ports
 
@@ -66,21 +66,6 @@ def test_a_schema_can_be_a_file(tmp_path: Path) -> None:
     assert decoding_of(f"@{path}", None).json == "id BIGINT"
     assert decoding_of(None, str(path)).avro == "id BIGINT"
     assert not decoding_of(None, None).is_on
-
-
-def test_sizes_have_units() -> None:
-    """k, m and g are powers of 1,024."""
-    assert [size(text) for text in ("1", "2k", "256m", "1GB")] == [1, 2048, 256 << 20, 1 << 30]
-    with pytest.raises(NotStarted):
-        size("0")
-
-
-def test_a_long_error_is_reduced_to_its_cause() -> None:
-    """The last Python error in Spark's message, or the first line."""
-    error = "skylarkmq.clients.arrow.topic.data_loss.DataLoss: lost 5"
-    spark = f"[STREAM_FAILED] Query\nTraceback\n  File x\n{error}\n  at org.apache\n"
-    assert error_summary(spark) == "lost 5"
-    assert error_summary("[STREAM_FAILED] Query\n  at org.apache\n") == "[STREAM_FAILED] Query"
 
 
 def test_progress_is_a_line_with_the_lag_of_each_topic() -> None:
