@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.clients.arrow.schema import COLUMNS as SOURCE_COLUMNS
+from skylarkmq.clients.arrow.schema import DEFAULT_COLUMNS
 from skylarkmq.clients.spark.options import Table, markdown
 from skylarkmq.clients.spark.sink.sink_options import OPTIONS as SINK_OPTIONS
 from skylarkmq.clients.spark.sink.sink_rows import COLUMNS as SINK_COLUMNS
@@ -29,7 +29,7 @@ def test_the_tables_of_columns_match_the_code() -> None:
     """The tables contain every column of source and sink, and no others."""
     section = TEXT.split("## Columns")[1].split("## Options")[0]
     source, sink = section.split("What the sink takes")
-    assert named(source) == [*SOURCE_COLUMNS, "properties"]
+    assert named(source) == [*DEFAULT_COLUMNS, "properties"]
     assert named(sink) == list(SINK_COLUMNS)
 
 
@@ -42,7 +42,7 @@ def test_every_option_in_the_text_exists() -> None:
     """Words in code spans that have the form of an option are options."""
     known = {name for table in TABLES.values() for row in table.rows for name in row.names}
     named = set(re.findall(r"`([a-z]+(?:[A-Z]\w+|\.[a-z]\w+)+)(?:=\w+)?`", TEXT))
-    columns = {*SOURCE_COLUMNS, *SINK_COLUMNS}
+    columns = {*DEFAULT_COLUMNS, *SINK_COLUMNS}
     brokers = {"fileReservedTime", "maxMessageSize", "brokerIP1", "flushDiskType", "readOnlyCommitLogStorePaths"}
     brokers |= {"queue.type"}  # an attribute of a topic
     sparks = {"readStream", "writeStream", "processingTime", "spark.sql.python.filterPushdown.enabled"}

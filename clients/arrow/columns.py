@@ -1,21 +1,22 @@
 """From CommitLog records to an Arrow record batch, column by column.
 
 A pull response and a segment hold the same bytes: consecutive records. `walk` finds where the records begin, and
-`record_batch` builds the columns of clients.arrow.schema. If all records have the common layout, the compiled
-module builds them (compiled_columns). Otherwise numbers are read from the headers of all records at once
-(record_layout); Arrow copies bodies, topics and properties once each (slices); tags, keys and unique ids are extracted
-from all properties at once (property_columns). No Python object is created per row, except for rows with compressed
-bodies.
+`record_batch` builds the columns of clients/arrow/schema.py that are wanted, and no others. If all records have the
+common layout, the compiled module extracts their parts (compiled_columns). Otherwise numbers are read from the headers
+of all records at once (record_layout); Arrow copies bodies, topics and properties once each (slices); tags, keys and
+unique ids are extracted from all properties at once (property_columns). No Python object is created per row, except for
+rows with compressed bodies.
 
 A batch does not fail because of content that a producer wrote: invalid UTF-8 in properties is replaced, a body that
-cannot be decompressed is null (and logged), and a time outside Spark's range is null. Bytes that are not a record raise
-ProtocolError. The batch keeps no reference to the buffer, so the buffer can be reused.
+cannot be decompressed is null (and logged), and a time outside the years 1 to 9999 is null. Bytes that are not a record
+raise ProtocolError. The batch keeps no reference to the buffer, so the buffer can be reused.
 
 Source: docs/formats.md, "CommitLog record", "Properties", "System flags", "Message ids".
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -26,22 +27,23 @@ from numpy.typing import NDArray
 from skylarkmq.clients.arrow.compiled_columns import common_columns
 from skylarkmq.clients.arrow.property_columns import PropertyColumns, with_valid_utf8
 from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout, ends_of, queue_offsets, walk
-from skylarkmq.clients.arrow.schema import PROPERTIES
+from skylarkmq.clients.arrow.schema import PROPERTIES, TYPES, Columns
 from skylarkmq.clients.arrow.slices import take_slices, with_nulls
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.compression import MAX_PAYLOAD_BYTES, PayloadError, inflate
 from skylarkmq.protocol.message import PropertyName
+from skylarkmq.protocol.message_id import cached_host
 from skylarkmq.protocol.record import Buffer
 
 __all__ = [
     "OversizedBatch",
     "RecordLayout",
-    "batch_of_layout",
     "ends_of",
     "queue_offsets",
     "record_batch",
     "record_batches",
     "split_batches",
+    "stored_columns",
     "walk",
 ]
 
@@ -55,6 +57,7 @@ _EPOCH_MS: Final = 0
 _ARROWS: Final = {SysFlag.COMPRESSION_LZ4: "lz4", SysFlag.COMPRESSION_ZSTD: "zstd"}  # codecs that need no other module
 _STEP_BYTES: Final = 64 * 1024
 _HEX: Final = np.array([f"{byte:02X}" for byte in range(256)], "S2").view(np.uint16)
+_DERIVED: Final = {"key": "keys", "brokerName": None}  # the other columns have a stored column of the same name
 
 
 class OversizedBatch(Exception):
@@ -62,21 +65,33 @@ class OversizedBatch(Exception):
 
 
 def record_batch(
-    buffer: Buffer, starts: NDArray[np.int64], broker_name: str | None, schema: pa.Schema
+    buffer: Buffer, starts: NDArray[np.int64], broker_name: str | None, columns: Columns
 ) -> pa.RecordBatch:
     """Return the records that begin at `starts` (ascending) as one batch.
 
-    `schema` comes from clients.arrow.schema.arrow_schema. Raises ProtocolError if a position is not the begin of
-    a whole record, OversizedBatch, and ValueError for a buffer of 2 GiB or more.
+    Raises ProtocolError if a position is not the begin of a whole record (as far as the columns need the record),
+    OversizedBatch, and ValueError for a buffer of 2 GiB or more.
     """
-    return _batch(buffer, starts, lambda: RecordLayout(buffer, starts), broker_name, schema)
+    stored = {stored for name in columns.names if (stored := _DERIVED.get(name, name)) is not None}
+    made = stored_columns(buffer, starts, stored, decode=columns.decode)
+    if "key" in columns.names:
+        made["key"] = _first_of(made["keys"])
+    if "brokerName" in columns.names:
+        made["brokerName"] = pa.repeat(pa.scalar(broker_name, pa.string()), len(starts))
+    if "msgId" in made and made["msgId"].null_count:
+        made["msgId"] = _with_offset_ids(made["msgId"], buffer, starts)
+    if PROPERTIES in made:
+        made[PROPERTIES] = _properties(made[PROPERTIES], decode=columns.decode)
+    for name in {"bornHost", "storeHost"} & made.keys():
+        made[name] = _host_texts(made[name])
+    return pa.RecordBatch.from_arrays([made[name] for name in columns.names], schema=columns.schema)
 
 
 def record_batches(
-    buffer: Buffer, starts: NDArray[np.int64], broker_name: str | None, schema: pa.Schema
+    buffer: Buffer, starts: NDArray[np.int64], broker_name: str | None, columns: Columns
 ) -> Iterator[pa.RecordBatch]:
     """As `record_batch`, in several batches if compressed bodies need more memory than MAX_BATCH_BYTES."""
-    return split_batches(len(starts), lambda rows: record_batch(buffer, starts[rows], broker_name, schema))
+    return split_batches(len(starts), lambda rows: record_batch(buffer, starts[rows], broker_name, columns))
 
 
 def split_batches(count: int, make: Callable[[slice], pa.RecordBatch], first: int = 0) -> Iterator[pa.RecordBatch]:
@@ -91,48 +106,82 @@ def split_batches(count: int, make: Callable[[slice], pa.RecordBatch], first: in
         yield batch
 
 
-def batch_of_layout(layout: RecordLayout, broker_name: str | None, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch of records whose layout is known already."""
-    return _batch(layout.buffer, layout.starts, lambda: layout, broker_name, schema)
+def stored_columns(buffer: Buffer, starts: Ints, names: Collection[str], *, decode: bool = True) -> dict[str, pa.Array]:
+    """Return stored columns (clients/arrow/compiled_columns.py) of these records by name.
 
-
-def _batch(
-    buffer: Buffer, starts: Ints, layout: Callable[[], RecordLayout], broker_name: str | None, schema: pa.Schema
-) -> pa.RecordBatch:
-    columns = common_columns(buffer, starts)
+    With `decode`, bodies are decompressed. Raises ProtocolError, OversizedBatch.
+    """
+    columns = common_columns(buffer, starts, names, decode=decode)
     if columns is None:
-        columns = _columns(layout())
-    columns["key"] = _first_of(columns["keys"])
-    columns["brokerName"] = pa.repeat(pa.scalar(broker_name, pa.string()), len(starts))
-    if columns["msgId"].null_count:
-        columns["msgId"] = _with_offset_ids(columns["msgId"], layout())
-    if PROPERTIES in schema.names:
-        columns[PROPERTIES] = _properties(layout()).maps(schema.field(PROPERTIES).type)
-    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+        columns = numpy_columns(RecordLayout(buffer, starts), names, decode=decode)
+    return columns
 
 
-def _columns(layout: RecordLayout) -> dict[str, pa.Array]:
+def numpy_columns(layout: RecordLayout, names: Collection[str], *, decode: bool = True) -> dict[str, pa.Array]:
     """Return what `common_columns` would return, for records of any layout."""
-    data = pa.py_buffer(layout.buffer)
-    properties = _properties(layout)
-    return {
-        "body": _bodies(data, layout),
-        "topic": topics(data, layout),
-        "queueId": pa.array(layout.queue_ids),
-        "queueOffset": pa.array(layout.queue_offsets),
-        "storeTimestamp": _timestamps(layout.store_timestamps),
-        "bornTimestamp": _timestamps(layout.born_timestamps),
-        "tags": properties.values(PropertyName.TAGS.encode()),
-        "keys": properties.values(PropertyName.KEYS.encode()),
-        "msgId": properties.values(PropertyName.UNIQ_KEY.encode()),
-        "flag": pa.array(layout.flags),
-        "reconsumeTimes": pa.array(layout.reconsume_times),
-    }
+    parts = _Parts(layout, decode)
+    return {name: _NUMPY[name](parts) for name in names}
 
 
-def _properties(layout: RecordLayout) -> PropertyColumns:
-    strings = take_slices(pa.py_buffer(layout.buffer), layout.property_begins, layout.ends, pa.binary())
-    return PropertyColumns(strings)
+class _Parts:
+    """Parts of records that several columns share."""
+
+    def __init__(self, layout: RecordLayout, decode: bool) -> None:
+        self.layout = layout
+        self.decode = decode
+        self.data = pa.py_buffer(layout.buffer)
+
+    @cached_property
+    def property_strings(self) -> pa.Array:
+        return with_valid_utf8(take_slices(self.data, self.layout.property_begins, self.layout.ends, pa.binary()))
+
+    @cached_property
+    def properties(self) -> PropertyColumns:
+        return PropertyColumns(self.property_strings)
+
+
+_NUMPY: Final[dict[str, Callable[[_Parts], pa.Array]]] = {
+    "body": lambda parts: _bodies(parts.data, parts.layout, decode=parts.decode),
+    "topic": lambda parts: topics(parts.data, parts.layout),
+    "queueId": lambda parts: pa.array(parts.layout.queue_ids),
+    "queueOffset": lambda parts: pa.array(parts.layout.queue_offsets),
+    "physicalOffset": lambda parts: pa.array(parts.layout.physical_offsets),
+    "preparedTransactionOffset": lambda parts: pa.array(parts.layout.prepared_transaction_offsets),
+    "storeTimestamp": lambda parts: _timestamps(parts.layout.store_timestamps),
+    "bornTimestamp": lambda parts: _timestamps(parts.layout.born_timestamps),
+    "tags": lambda parts: parts.properties.values(PropertyName.TAGS.encode()),
+    "keys": lambda parts: parts.properties.values(PropertyName.KEYS.encode()),
+    "msgId": lambda parts: parts.properties.values(PropertyName.UNIQ_KEY.encode()),
+    "properties": lambda parts: parts.property_strings,
+    "flag": lambda parts: pa.array(parts.layout.flags),
+    "sysFlag": lambda parts: pa.array(parts.layout.sys_flags),
+    "bodyCrc": lambda parts: pa.array(parts.layout.body_crcs),
+    "reconsumeTimes": lambda parts: pa.array(parts.layout.reconsume_times),
+    "bornHost": lambda parts: _hosts(parts.data, parts.layout.born_hosts, parts.layout.born_v6),
+    "storeHost": lambda parts: _hosts(parts.data, parts.layout.store_hosts, parts.layout.store_v6),
+}
+
+
+def _properties(strings: pa.Array, *, decode: bool) -> pa.Array:
+    """Return the properties as maps, or as the strings of the records."""
+    return PropertyColumns(strings).maps(TYPES[PROPERTIES]) if decode else strings.view(pa.string())
+
+
+def _hosts(data: pa.Buffer, begins: Ints, longer: Ints | int) -> pa.Array:
+    """Return the hosts, 8 bytes each and those of IPv6 longer."""
+    return take_slices(data, begins, begins + 8 + longer, pa.binary())
+
+
+def _host_texts(hosts: pa.Array) -> pa.Array:
+    """Return `address:port` of each host, with brackets around IPv6 addresses."""
+    encoded = hosts.dictionary_encode()
+    texts = [_host_text(host) for host in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+def _host_text(host: bytes) -> str:
+    address, port = cached_host(host)
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def topics(data: pa.Buffer, layout: RecordLayout) -> pa.Array:
@@ -163,22 +212,23 @@ def _timestamps(milliseconds: Ints) -> pa.Array:
     return with_nulls(pa.array(known * 1000).view(pa.timestamp("us", tz="UTC")), is_known)
 
 
-def _with_offset_ids(unique: pa.Array, layout: RecordLayout) -> pa.Array:
+def _with_offset_ids(unique: pa.Array, buffer: Buffer, starts: Ints) -> pa.Array:
     """Return the producers' unique ids; the offset id for messages without one."""
-    missing = np.flatnonzero(unique.is_null().to_numpy(zero_copy_only=False))
-    return pc.replace_with_mask(unique, unique.is_null(), _offset_ids(layout, missing))
+    missing = unique.is_null()
+    layout = RecordLayout(buffer, starts[np.flatnonzero(missing.to_numpy(zero_copy_only=False))])
+    return pc.replace_with_mask(unique, missing, _offset_ids(layout))
 
 
-def _offset_ids(layout: RecordLayout, rows: Ints) -> pa.Array:
-    """Return store host and physical offset of these records, in upper-case hex."""
-    longer = np.broadcast_to(layout.store_v6, (len(layout),))[rows]
-    hosts = layout.store_hosts[rows]
+def _offset_ids(layout: RecordLayout) -> pa.Array:
+    """Return store host and physical offset of each record, in upper-case hex."""
+    longer = np.broadcast_to(layout.store_v6, (len(layout),))
     raw = np.frombuffer(layout.buffer, np.uint8)
-    offsets = layout.physical_offsets[rows].astype(">i8").view(np.uint8).reshape(-1, 8)
-    texts = np.empty(len(rows), object)
+    offsets = layout.physical_offsets.astype(">i8").view(np.uint8).reshape(-1, 8)
+    texts = np.empty(len(layout), object)
     for host_size in (8, 20):
         alike = np.flatnonzero(longer == host_size - 8)
-        as_bytes = np.concatenate((raw[hosts[alike, None] + np.arange(host_size)], offsets[alike]), axis=1)
+        hosts = raw[layout.store_hosts[alike, None] + np.arange(host_size)]
+        as_bytes = np.concatenate((hosts, offsets[alike]), axis=1)
         width = 2 * as_bytes.shape[1]
         texts[alike] = _HEX[as_bytes].view(f"S{width}").reshape(-1).astype(f"U{width}")
     return pa.array(texts, pa.string())
@@ -187,11 +237,11 @@ def _offset_ids(layout: RecordLayout, rows: Ints) -> pa.Array:
 # --- bodies ---------------------------------------------------------------------------------------
 
 
-def _bodies(data: pa.Buffer, layout: RecordLayout) -> pa.Array:
-    """Return the bodies as the producers sent them, decompressed."""
+def _bodies(data: pa.Buffer, layout: RecordLayout, *, decode: bool) -> pa.Array:
+    """Return the bodies as the producers sent them, decompressed, or as they are stored."""
     stored = take_slices(data, layout.body_begins, layout.body_ends, pa.binary())
     compressed = np.flatnonzero(layout.sys_flags & SysFlag.COMPRESSED)
-    if not len(compressed):
+    if not decode or not len(compressed):
         return stored
     decompressed: list[bytes | None] = []
     total = 0
@@ -217,7 +267,7 @@ def _decompressed(body: pa.Buffer, row: int, layout: RecordLayout) -> bytes | No
 
 
 def _decompressed_by_arrow(body: pa.Buffer, codec: str) -> bytes:
-    """Decompress in record_starts: `read` allocates all that it may return, and does not free it if it fails."""
+    """Decompress in steps: `read` allocates all that it may return, and does not free it if it fails."""
     payload = bytearray()
     step = memoryview(bytearray(_STEP_BYTES))
     with pa.input_stream(body, compression=codec) as stream:

@@ -22,6 +22,7 @@ from skylarkmq.protocol import compiled
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.record import (
+    BODY_CRC_AT,
     MAGIC_V1,
     MAGIC_V2,
     PHYSICAL_OFFSET_AT,
@@ -42,8 +43,9 @@ _QUEUE_ID_AT: Final = 12
 _FLAG_AT: Final = 16
 _BORN_TIMESTAMP_AT: Final = 40
 _BORN_HOST_AT: Final = 48
+STORE_TIMESTAMP_AT: Final = 56  # with an IPv4 born host
 _BODY_AT: Final = 88  # with IPv4 hosts
-_V6_LONGER: Final = 12  # additional bytes of an IPv6 host
+V6_LONGER: Final = 12  # additional bytes of an IPv6 host
 
 
 def walk(buffer: Buffer, at: int = 0) -> Ints:
@@ -152,8 +154,8 @@ class RecordLayout:
         self.store_v6: Ints | int = 0
         head: Ints | int = _BODY_AT
         if (self.sys_flags & (SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)).any():
-            self.born_v6 = np.where(self.sys_flags & SysFlag.BORN_HOST_V6, _V6_LONGER, 0)
-            self.store_v6 = np.where(self.sys_flags & SysFlag.STORE_HOST_V6, _V6_LONGER, 0)
+            self.born_v6 = np.where(self.sys_flags & SysFlag.BORN_HOST_V6, V6_LONGER, 0)
+            self.store_v6 = np.where(self.sys_flags & SysFlag.STORE_HOST_V6, V6_LONGER, 0)
             head = head + self.born_v6 + self.store_v6
         self.body_begins = self.starts + head
         self._require(self.body_begins <= self.ends - 3)
@@ -201,6 +203,11 @@ class RecordLayout:
         return self.int32(_FLAG_AT)
 
     @property
+    def body_crcs(self) -> NDArray[np.int32]:
+        """The checksums of the stored bodies, 31 bits."""
+        return self.int32(BODY_CRC_AT)
+
+    @property
     def queue_offsets(self) -> Ints:
         """The queue offsets."""
         return self.int64(QUEUE_OFFSET_AT)
@@ -218,7 +225,12 @@ class RecordLayout:
     @property
     def store_timestamps(self) -> Ints:
         """Store timestamps, ms."""
-        return self.int64(_BORN_HOST_AT + 8 + self.born_v6)
+        return self.int64(STORE_TIMESTAMP_AT + self.born_v6)
+
+    @property
+    def born_hosts(self) -> Ints:
+        """Positions of the born hosts in the buffer; each is 8 + `born_v6` bytes long."""
+        return self.starts + _BORN_HOST_AT
 
     @property
     def store_hosts(self) -> Ints:
@@ -229,6 +241,11 @@ class RecordLayout:
     def reconsume_times(self) -> NDArray[np.int32]:
         """How often each message was redelivered."""
         return self.int32(_BODY_AT - 16 + self.born_v6 + self.store_v6)
+
+    @property
+    def prepared_transaction_offsets(self) -> Ints:
+        """The positions of the half messages of committed messages."""
+        return self.int64(_BODY_AT - 12 + self.born_v6 + self.store_v6)
 
     def __len__(self) -> int:
         return len(self.starts)

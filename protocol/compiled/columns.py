@@ -1,8 +1,9 @@
 """The columns of an Arrow batch from records. The pure-Python version is clients/arrow/columns.py.
 
-This module handles records in the common layout: IPv4 hosts, a body that is not compressed, topic and properties in
-ASCII, and times within Spark's range. Numbers are converted to the machine's byte order. Texts are copied once, into
-Arrow's layout: the values one after the other, their begins and the last end (int32), and a validity bit for each.
+This module handles records in the common layout: IPv4 hosts, and, as far as these columns are wanted, a body that is
+not compressed, topic and properties in ASCII, and times within Spark's range. Numbers are converted to the machine's
+byte order. Texts are copied once, into Arrow's layout: the values one after the other, their begins and the last end
+(int32), and a validity bit for each. Other threads run meanwhile.
 
 The pure-Python version of `steps` is in clients/arrow/record_layout.py. Every length is checked before it is
 used, so nothing is read outside of a record. Layout: protocol.record.
@@ -20,16 +21,23 @@ SMALLEST_RECORD = cython.declare(cython.Py_ssize_t, 91)
 MOST_BYTES = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
 MAGIC_V1 = cython.declare(uint32_t, 0xDAA320A7)
 MAGIC_V2 = cython.declare(uint32_t, 0xDAA320AB)
+BODY_CRC_AT = cython.declare(cython.int, 8)
 QUEUE_ID_AT = cython.declare(cython.int, 12)
 FLAG_AT = cython.declare(cython.int, 16)
 QUEUE_OFFSET_AT = cython.declare(cython.int, 20)
+PHYSICAL_OFFSET_AT = cython.declare(cython.int, 28)
 SYS_FLAG_AT = cython.declare(cython.int, 36)
 BORN_TIMESTAMP_AT = cython.declare(cython.int, 40)
+BORN_HOST_AT = cython.declare(cython.int, 48)
 STORE_TIMESTAMP_AT = cython.declare(cython.int, 56)
+STORE_HOST_AT = cython.declare(cython.int, 64)
 RECONSUME_TIMES_AT = cython.declare(cython.int, 72)
+PREPARED_AT = cython.declare(cython.int, 76)
 BODY_SIZE_AT = cython.declare(cython.int, 84)
 BODY_AT = cython.declare(cython.int, 88)
-NOT_PLAIN = cython.declare(uint32_t, 0x31)  # sysFlag bits: compressed, born host IPv6, store host IPv6
+COMPRESSED = cython.declare(uint32_t, 0x01)
+HOST_V6 = cython.declare(uint32_t, 0x30)  # born host IPv6, store host IPv6
+HOST_SIZE = cython.declare(cython.int, 8)
 FIRST_MS = cython.declare(int64_t, -62_135_596_800_000)  # the first time that Spark can represent
 LAST_MS = cython.declare(int64_t, 253_402_300_800_000)  # the end of Spark's range, exclusive
 HIGH_BITS = cython.declare(uint64_t, 0x8080808080808080)
@@ -39,7 +47,18 @@ TOPIC = cython.declare(cython.int, 1)
 TAGS = cython.declare(cython.int, 2)
 KEYS = cython.declare(cython.int, 3)
 ID = cython.declare(cython.int, 4)
-PARTS = cython.declare(cython.int, 5)
+PROPERTIES = cython.declare(cython.int, 5)
+BORN_HOST = cython.declare(cython.int, 6)
+STORE_HOST = cython.declare(cython.int, 7)
+PARTS = cython.declare(cython.int, 8)
+
+# Bits of the wanted columns: one for each number, then one for each part.
+STORE_TIME_BIT = cython.declare(uint32_t, 1 << 8)
+BORN_TIME_BIT = cython.declare(uint32_t, 1 << 9)
+FIRST_PART = cython.declare(cython.int, 10)
+TOPIC_BIT = cython.declare(uint32_t, 1 << 11)
+PROPERTY_BITS = cython.declare(uint32_t, 0xF << 12)  # tags, keys, unique id, all properties
+COMPRESSED_BIT = cython.declare(uint32_t, 1 << 18)  # compressed bodies are in the common layout
 
 
 def steps(buffer, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
@@ -75,12 +94,14 @@ def find_records(source: Text, at: cython.Py_ssize_t, end: cython.Py_ssize_t, fo
     return count
 
 
-def columns(buffer, starts):
+def columns(buffer, starts, wanted: uint32_t):
     """Return the columns of the records that begin at `starts` (int64, ascending); None if one of them is damaged or
     not in the common layout.
 
-    The columns are numbers: queue ids, flags, reconsume times (int32), queue offsets, store and born times in µs
-    (int64); and texts: body, topic, TAGS, KEYS, UNIQ_KEY, each as (validity bits or None, offsets, values).
+    The columns are numbers: queue ids, flags, reconsume times, sysFlags, body checksums (int32), queue offsets,
+    physical offsets, prepared transaction offsets, store and born times in µs (int64); and texts: body, topic, TAGS,
+    KEYS, UNIQ_KEY, properties, born host, store host, each as (validity bits or None, offsets, values). Bit n of
+    `wanted` stands for column n; the others are None. The last bit includes records with compressed bodies.
     """
     source: Py_buffer
     positions: Py_buffer
@@ -91,7 +112,11 @@ def columns(buffer, starts):
             if source.len > MOST_BYTES:
                 return None
             return columns_of(
-                cython.cast(Text, source.buf), source.len, cython.cast(Positions, positions.buf), positions.len // 8
+                cython.cast(Text, source.buf),
+                source.len,
+                cython.cast(Positions, positions.buf),
+                positions.len // 8,
+                wanted,
             )
         finally:
             PyBuffer_Release(cython.address(positions))
@@ -100,28 +125,38 @@ def columns(buffer, starts):
 
 
 @cython.cfunc
-def columns_of(source: Text, size: cython.Py_ssize_t, starts: Positions, count: cython.Py_ssize_t):
+def columns_of(source: Text, size: cython.Py_ssize_t, starts: Positions, count: cython.Py_ssize_t, wanted: uint32_t):
     """Return the same as `columns`, for the buffers' content."""
+    is_common: cython.bint
     parts: Parts = cython.cast(Parts, PyMem_Malloc((count + 1) * PARTS * cython.sizeof(Part)))
     if parts == cython.NULL:
         raise MemoryError
     try:
-        if not find_all(source, size, starts, count, parts):
+        with cython.nogil:
+            is_common = find_all(source, size, starts, count, wanted, parts)
+        if not is_common:
             return None
         numbers = (
-            ints(source + QUEUE_ID_AT, starts, count),
-            ints(source + FLAG_AT, starts, count),
-            ints(source + RECONSUME_TIMES_AT, starts, count),
-            longs(source + QUEUE_OFFSET_AT, starts, count, 1),
-            longs(source + STORE_TIMESTAMP_AT, starts, count, 1000),
-            longs(source + BORN_TIMESTAMP_AT, starts, count, 1000),
+            ints(source + QUEUE_ID_AT, starts, count, wanted),
+            ints(source + FLAG_AT, starts, count, wanted >> 1),
+            ints(source + RECONSUME_TIMES_AT, starts, count, wanted >> 2),
+            ints(source + SYS_FLAG_AT, starts, count, wanted >> 3),
+            ints(source + BODY_CRC_AT, starts, count, wanted >> 4),
+            longs(source + QUEUE_OFFSET_AT, starts, count, 1, wanted >> 5),
+            longs(source + PHYSICAL_OFFSET_AT, starts, count, 1, wanted >> 6),
+            longs(source + PREPARED_AT, starts, count, 1, wanted >> 7),
+            longs(source + STORE_TIMESTAMP_AT, starts, count, 1000, wanted >> 8),
+            longs(source + BORN_TIMESTAMP_AT, starts, count, 1000, wanted >> 9),
         )
         texts = (
-            text_column(parts + BODY, count),
-            text_column(parts + TOPIC, count),
-            text_column(parts + TAGS, count),
-            text_column(parts + KEYS, count),
-            text_column(parts + ID, count),
+            text_column(parts + BODY, count, wanted >> FIRST_PART + BODY),
+            text_column(parts + TOPIC, count, wanted >> FIRST_PART + TOPIC),
+            text_column(parts + TAGS, count, wanted >> FIRST_PART + TAGS),
+            text_column(parts + KEYS, count, wanted >> FIRST_PART + KEYS),
+            text_column(parts + ID, count, wanted >> FIRST_PART + ID),
+            text_column(parts + PROPERTIES, count, wanted >> FIRST_PART + PROPERTIES),
+            text_column(parts + BORN_HOST, count, wanted >> FIRST_PART + BORN_HOST),
+            text_column(parts + STORE_HOST, count, wanted >> FIRST_PART + STORE_HOST),
         )
         return numbers, texts
     finally:
@@ -132,9 +167,15 @@ def columns_of(source: Text, size: cython.Py_ssize_t, starts: Positions, count: 
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
 def find_all(
-    source: Text, size: cython.Py_ssize_t, starts: Positions, count: cython.Py_ssize_t, parts: Parts
+    source: Text,
+    size: cython.Py_ssize_t,
+    starts: Positions,
+    count: cython.Py_ssize_t,
+    wanted: uint32_t,
+    parts: Parts,
 ) -> cython.bint:
     """Find the parts of all records; return whether all are whole, in the common layout, and without overlap."""
     n: cython.Py_ssize_t
@@ -146,7 +187,7 @@ def find_all(
         if at < previous_end or at > size - SMALLEST_RECORD:
             return False
         length = cython.cast(int32_t, get32(source + at))
-        if length < SMALLEST_RECORD or length > size - at or not find_parts(source + at, length, parts):
+        if length < SMALLEST_RECORD or length > size - at or not find_parts(source + at, length, wanted, parts):
             return False
         previous_end = at + length
         parts += PARTS
@@ -154,10 +195,12 @@ def find_all(
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
-def find_parts(record: Text, length: cython.Py_ssize_t, parts: Parts) -> cython.bint:
+def find_parts(record: Text, length: cython.Py_ssize_t, wanted: uint32_t, parts: Parts) -> cython.bint:
     """Find the parts of a record; return whether it is valid and in the common layout."""
     magic: uint32_t = get32(record + 4)
+    sys_flag: uint32_t = get32(record + SYS_FLAG_AT)
     width: cython.int = 2 if magic == MAGIC_V2 else 1
     end: Text = record + length
     body_size: cython.Py_ssize_t = cython.cast(int32_t, get32(record + BODY_SIZE_AT))
@@ -165,29 +208,40 @@ def find_parts(record: Text, length: cython.Py_ssize_t, parts: Parts) -> cython.
     size: cython.Py_ssize_t
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         return False
-    if get32(record + SYS_FLAG_AT) & NOT_PLAIN:
+    if sys_flag & HOST_V6 or (sys_flag & COMPRESSED and not wanted & COMPRESSED_BIT):
         return False
-    if not (is_in_range(record + BORN_TIMESTAMP_AT) and is_in_range(record + STORE_TIMESTAMP_AT)):
+    if wanted & BORN_TIME_BIT and not is_in_range(record + BORN_TIMESTAMP_AT):
+        return False
+    if wanted & STORE_TIME_BIT and not is_in_range(record + STORE_TIMESTAMP_AT):
         return False
     if body_size < 0 or body_size > length - BODY_AT - width - 2:
         return False
     parts[BODY].at, parts[BODY].size = record + BODY_AT, body_size
+    parts[BORN_HOST].at, parts[BORN_HOST].size = record + BORN_HOST_AT, HOST_SIZE
+    parts[STORE_HOST].at, parts[STORE_HOST].size = record + STORE_HOST_AT, HOST_SIZE
     topic = record + BODY_AT + body_size
     size = topic[0] if width == 1 else get16(topic)
     topic += width
-    if size > end - topic - 2 or not is_ascii(topic, size) or size >= (0x80 if width == 1 else 0x8000):
+    if size > end - topic - 2 or size >= (0x80 if width == 1 else 0x8000):
+        return False
+    if wanted & TOPIC_BIT and not is_ascii(topic, size):
         return False
     parts[TOPIC].at, parts[TOPIC].size = topic, size
     topic += size
     size = get16(topic)
     topic += 2
-    if size != end - topic or size >= 0x8000 or not is_ascii(topic, size):
+    if size != end - topic or size >= 0x8000:
         return False
-    find_properties(topic, end, parts)
+    if wanted & PROPERTY_BITS:
+        if not is_ascii(topic, size):
+            return False
+        parts[PROPERTIES].at, parts[PROPERTIES].size = topic, size
+        find_properties(topic, end, parts)
     return True
 
 
 @cython.cfunc
+@cython.nogil
 @cython.exceptval(check=False)
 def find_properties(entry: Text, end: Text, parts: Parts) -> cython.void:
     """Find the last value that is not empty of each property with a column."""
@@ -211,6 +265,7 @@ def find_properties(entry: Text, end: Text, parts: Parts) -> cython.void:
 
 
 @cython.cfunc
+@cython.nogil
 @cython.inline
 @cython.exceptval(check=False)
 def is_in_range(position: Text) -> cython.bint:
@@ -220,6 +275,7 @@ def is_in_range(position: Text) -> cython.bint:
 
 
 @cython.cfunc
+@cython.nogil
 @cython.inline
 @cython.exceptval(check=False)
 def is_ascii(position: Text, size: cython.Py_ssize_t) -> cython.bint:
@@ -241,8 +297,10 @@ def is_ascii(position: Text, size: cython.Py_ssize_t) -> cython.bint:
 
 
 @cython.cfunc
-def ints(source: Text, starts: Positions, count: cython.Py_ssize_t):
-    """Return the int32 at each start, as bytes."""
+def ints(source: Text, starts: Positions, count: cython.Py_ssize_t, wanted: uint32_t):
+    """Return the int32 at each start, as bytes; None if the lowest bit of `wanted` is not set."""
+    if not wanted & 1:
+        return None
     taken = PyBytes_FromStringAndSize(cython.NULL, count * 4)
     values: cython.pointer(int32_t) = cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(taken))
     n: cython.Py_ssize_t
@@ -252,8 +310,10 @@ def ints(source: Text, starts: Positions, count: cython.Py_ssize_t):
 
 
 @cython.cfunc
-def longs(source: Text, starts: Positions, count: cython.Py_ssize_t, factor: int64_t):
-    """Return the int64 at each start, multiplied by `factor`, as bytes."""
+def longs(source: Text, starts: Positions, count: cython.Py_ssize_t, factor: int64_t, wanted: uint32_t):
+    """Return the int64 at each start times `factor`, as bytes; None if the lowest bit of `wanted` is not set."""
+    if not wanted & 1:
+        return None
     taken = PyBytes_FromStringAndSize(cython.NULL, count * 8)
     values: Positions = cython.cast(Positions, PyBytes_AS_STRING(taken))
     n: cython.Py_ssize_t
@@ -263,8 +323,12 @@ def longs(source: Text, starts: Positions, count: cython.Py_ssize_t, factor: int
 
 
 @cython.cfunc
-def text_column(part: Parts, count: cython.Py_ssize_t):
-    """Return every PARTS-th part as a column: (validity bits or None, offsets, values)."""
+def text_column(part: Parts, count: cython.Py_ssize_t, wanted: uint32_t):
+    """Return every PARTS-th part as a column: (validity bits or None, offsets, values); None if the lowest bit of
+    `wanted` is not set.
+    """
+    if not wanted & 1:
+        return None
     offsets = PyBytes_FromStringAndSize(cython.NULL, (count + 1) * 4)
     ends: cython.pointer(int32_t) = cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(offsets))
     target: cython.p_char
@@ -278,10 +342,11 @@ def text_column(part: Parts, count: cython.Py_ssize_t):
     ends[count] = cython.cast(int32_t, total)
     values = PyBytes_FromStringAndSize(cython.NULL, total)
     target = PyBytes_AS_STRING(values)
-    for n in range(count):
-        if part[n * PARTS].size:  # else `at` may be NULL
-            memcpy(target, part[n * PARTS].at, part[n * PARTS].size)
-            target += part[n * PARTS].size
+    with cython.nogil:
+        for n in range(count):
+            if part[n * PARTS].size:  # else `at` may be NULL
+                memcpy(target, part[n * PARTS].at, part[n * PARTS].size)
+                target += part[n * PARTS].size
     return (validity_bits(part, count) if missing else None), offsets, values
 
 
@@ -302,6 +367,7 @@ def validity_bits(part: Parts, count: cython.Py_ssize_t):
 
 
 @cython.cfunc
+@cython.nogil
 @cython.inline
 @cython.exceptval(check=False)
 def get16(position: Text) -> uint32_t:

@@ -1,4 +1,4 @@
-"""The expected row of the Spark sources for a message as protocol.record decodes it."""
+"""The expected row of the Arrow readers and Spark sources for a message as protocol.record decodes it."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,6 +8,7 @@ import pyarrow as pa
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.compression import PayloadError
 from skylarkmq.protocol.message import MessageExt
+from skylarkmq.protocol.record import Record, to_message
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -31,6 +32,26 @@ def row_of(message: MessageExt, broker_name: str | None, *, include_properties: 
         "reconsumeTimes": message.reconsume_times,
     }
     return row | {"properties": message.properties} if include_properties else row
+
+
+def whole_row_of(record: Record, broker_name: str | None, *, decode: bool = True) -> dict[str, Any]:
+    """Return the values of all columns; `decode` False: body and properties as stored."""
+    message = to_message(record)
+    row = row_of(message, broker_name, include_properties=True) | {
+        "physicalOffset": record.physical_offset,
+        "bornHost": host_text(*message.born_host),
+        "storeHost": host_text(*message.store_host),
+        "sysFlag": record.sys_flag,
+        "bodyCrc": record.body_crc,
+        "preparedTransactionOffset": record.prepared_transaction_offset,
+    }
+    stored = {"body": bytes(record.body), "properties": record.properties.decode("utf-8", "replace")}
+    return row if decode else row | stored
+
+
+def host_text(address: str, port: int) -> str:
+    """Return `address:port`, with brackets around an IPv6 address."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def payload_of(message: MessageExt) -> bytes | None:
@@ -59,7 +80,7 @@ def rows_of(batch: Any) -> list[dict[str, Any]]:
     batch.validate(full=True)
     rows: list[dict[str, Any]] = batch.to_pylist()
     for row in rows:
-        if "properties" in row:
+        if isinstance(row.get("properties"), list):
             names = [name for name, _ in row["properties"]]
             assert len(set(names)) == len(names), names
             row["properties"] = dict(row["properties"])

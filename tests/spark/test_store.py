@@ -12,7 +12,7 @@ from pyspark.sql import functions as sql
 from skylarkmq import Message
 from skylarkmq.clients.blocking import Producer
 from skylarkmq.protocol.record import to_message
-from tests.clients.spark.store.stored_rows import everything, identity
+from tests.clients.arrow.store.stored_rows import everything, identity
 from tests.harness.daemon import STORE, running
 from tests.harness.golden_stores import golden_store
 from tests.harness.spark_rows import row_of

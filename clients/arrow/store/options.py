@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.clients.arrow.schema import Columns
+from skylarkmq.clients.arrow.store.selection import Selection
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY, IndexLayout
 
 SEGMENT: Final = "segment"
@@ -23,13 +25,19 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     partition_by: str = SEGMENT
     max_partition_bytes: int = 128 << 20
     broker_name: str | None = None
-    include_properties: bool = False
+    columns: Columns = Columns()
     check_crc: bool = False
     fail_on_data_loss: bool = True
     force_gap: bool = False
     use_index: bool = True
     index_slots: int = 5_000_000
     index_items: int = 20_000_000
+
+    @property
+    def selection(self) -> Selection:
+        """The messages that the options select."""
+        topics = None if self.topics is None else frozenset(self.topics)
+        return Selection(topics, self.key, self.starting_timestamp, self.ending_timestamp)
 
     @property
     def index_layout(self) -> IndexLayout:

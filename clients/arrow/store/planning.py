@@ -20,14 +20,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from skylarkmq.clients.arrow.record_layout import RecordLayout
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.arrow.store.extent import Extent, extent_of
 from skylarkmq.clients.arrow.store.keys import find_key
 from skylarkmq.clients.arrow.store.log import WINDOW_BYTES, Log
 from skylarkmq.clients.arrow.store.options import QUEUE, StoreOptions
 from skylarkmq.clients.arrow.store.queues import StoredQueue, StoredQueues
-from skylarkmq.clients.arrow.store.selection import RowSelector, Selection
+from skylarkmq.clients.arrow.store.selection import RecordHeads, RowSelector, Selection
 from skylarkmq.clients.arrow.store.tasks import LogRange, Singles, Task, UnitRange, UnitRanges
 from skylarkmq.protocol.record import Record
 
@@ -184,11 +183,10 @@ class Plan:
         buffer = bytearray(WINDOW_BYTES)
         for low, high in self._cuts(begin, end):
             for window in self._log.windows(low, high, buffer):
-                layout = RecordLayout(window.view, window.starts)
+                heads = RecordHeads(window.view, window.starts)
                 offsets = window.base + window.starts
-                for row in rows.wanted(layout, offsets, has_units=False).nonzero()[0].tolist():
-                    topic = bytes(window.view[int(layout.topic_begins[row]) : int(layout.topic_ends[row])]).decode()
-                    found[topic, int(layout.queue_ids[row])].append(int(offsets[row]))
+                for row in rows.wanted(heads, offsets, has_units=False).nonzero()[0].tolist():
+                    found[heads.topics[row].as_py(), int(heads.queue_ids[row])].append(int(offsets[row]))
         return found
 
     # --- by key -----------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from skylarkmq.clients.arrow.columns import batch_of_layout, split_batches
+from skylarkmq.clients.arrow.columns import record_batch, split_batches
 from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout, ends_of
-from skylarkmq.clients.arrow.schema import arrow_schema
+from skylarkmq.clients.arrow.row_filter import RowFilter
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.arrow.store.extent import Extent
 from skylarkmq.clients.arrow.store.log import WINDOW_BYTES, Log
@@ -29,7 +29,7 @@ from skylarkmq.clients.arrow.store.options import StoreOptions
 from skylarkmq.clients.arrow.store.queues import StoredQueues, Units
 from skylarkmq.clients.arrow.store.record_checks import records_match
 from skylarkmq.clients.arrow.store.scattered import read_scattered
-from skylarkmq.clients.arrow.store.selection import RowSelector, Selection, rows_with_key
+from skylarkmq.clients.arrow.store.selection import RecordHeads, RowSelector, Selection, rows_with_key
 from skylarkmq.clients.arrow.store.tasks import LogRange, Singles, Task, UnitRanges
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.record import Record, parse
@@ -43,14 +43,16 @@ _ADVICE: Final = "set failOnDataLoss=false to skip it; `mqbroker store verify` s
 class StoreRows:
     """Reads the tasks of one store. Errors are StoreUnreadable, with the remedy."""
 
-    def __init__(self, options: StoreOptions, selection: Selection, extent: Extent) -> None:
+    def __init__(
+        self, options: StoreOptions, selection: Selection, extent: Extent, row_filter: RowFilter | None = None
+    ) -> None:
         self._options = options
         self._selection = selection
         self._extent = extent
         self._log = Log.at(options.log_directories, force_gap=options.force_gap)
         self._queues = StoredQueues(Path(options.path))
         self._selector = RowSelector(selection, extent, self._queues)
-        self._schema = arrow_schema(options.include_properties)
+        self._filter = row_filter
         self._buffer = bytearray(WINDOW_BYTES)
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
@@ -151,31 +153,33 @@ class StoreRows:
             return self._make_batch(view, starts[is_record], offsets[is_record], has_units)
 
     def _make_batch(self, view: memoryview, starts: Ints, offsets: Ints, has_units: bool) -> pa.RecordBatch:
-        layout = RecordLayout(view, starts)
-        self._report_batch_records(layout, offsets)
-        is_wanted = self._selector.wanted(layout, offsets, has_units) & self._at_own_offset(layout, offsets)
+        heads = RecordHeads(view, starts)
+        self._report_batch_records(heads, offsets)
+        is_wanted = self._selector.wanted(heads, offsets, has_units) & self._at_own_offset(heads, offsets)
         if self._options.check_crc:
-            is_wanted &= self._with_valid_checksum(layout, offsets)
+            is_wanted &= self._with_valid_checksum(RecordLayout(view, starts), offsets)
         if not is_wanted.all():
-            layout = RecordLayout(view, starts[is_wanted])
+            starts = starts[is_wanted]
         if self._selection.key is not None:
             window = view.obj
             assert isinstance(window, bytearray)
-            layout = RecordLayout(view, layout.starts[rows_with_key(window, layout, self._selection.key)])
-        return batch_of_layout(layout, self._options.broker_name, self._schema)
+            starts = starts[rows_with_key(window, RecordLayout(view, starts), self._selection.key)]
+        if self._filter is not None:
+            starts = self._filter.matching(view, starts, self._options.broker_name)
+        return record_batch(view, starts, self._options.broker_name, self._options.columns)
 
-    def _report_batch_records(self, layout: RecordLayout, offsets: Ints) -> None:
+    def _report_batch_records(self, heads: RecordHeads, offsets: Ints) -> None:
         """Report records with many messages each, which are not read: the loss must not be silent."""
-        found = offsets[self._selector.batches(layout)]
+        found = offsets[self._selector.batches(heads)]
         if len(found):
             what = f"{len(found)} records with many messages each (queue.type=BatchCQ), the first at byte {found[0]}"
             self._report(f"{what} of the log, are not read", "select other topics (subscribe), or failOnDataLoss=false")
 
-    def _at_own_offset(self, layout: RecordLayout, offsets: Ints) -> NDArray[np.bool_]:
+    def _at_own_offset(self, heads: RecordHeads, offsets: Ints) -> NDArray[np.bool_]:
         """Return whether each record's physical offset equals its position."""
-        is_in_place: NDArray[np.bool_] = layout.physical_offsets == offsets
+        is_in_place: NDArray[np.bool_] = heads.physical_offsets == offsets
         for row in np.flatnonzero(~is_in_place).tolist():
-            stated = layout.physical_offsets[row]
+            stated = heads.physical_offsets[row]
             self._report(f"byte {offsets[row]} of the log has a record with physical offset {stated}")
         return is_in_place
 

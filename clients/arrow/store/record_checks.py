@@ -14,7 +14,6 @@ from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.record import CRC_MASK, Record, parse
 from skylarkmq.protocol.record_checksum import NAME, SIZE, has_wrong_checksum
 
-_BODY_CRC_AT: Final = 8
 _NAME: Final = np.frombuffer(NAME + b"\x01", np.uint8)
 
 
@@ -46,7 +45,7 @@ def _are_records(view: memoryview, starts: Ints) -> bool:
 def bodies_match(layout: RecordLayout) -> NDArray[np.bool_]:
     """Return whether each body matches the checksum in its record; an empty body always matches."""
     view = memoryview(layout.buffer)
-    stated = layout.int32(_BODY_CRC_AT)
+    stated = layout.body_crcs
     bounds = zip(layout.body_begins.tolist(), layout.body_ends.tolist(), strict=True)
     found = np.array([crc32(view[begin:end]) & CRC_MASK for begin, end in bounds], np.int64)
     is_valid: NDArray[np.bool_] = (found == stated) | (layout.body_begins == layout.body_ends)

@@ -17,15 +17,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from skylarkmq.clients.arrow.columns import topics
-from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout
+from skylarkmq.clients.arrow.columns import stored_columns
+from skylarkmq.clients.arrow.record_layout import STORE_TIMESTAMP_AT, V6_LONGER, Ints, RecordLayout, integers
 from skylarkmq.clients.arrow.store.extent import Extent
 from skylarkmq.clients.arrow.store.queues import StoredQueues
 from skylarkmq.protocol.codes import SysFlag, is_reserved_topic
 from skylarkmq.protocol.disk import index_keys
+from skylarkmq.protocol.record import Buffer
 
 INNER_BATCH: Final = 0xC0
 _FAR: Final = 1 << 62
@@ -43,6 +43,31 @@ class Selection(msgspec.Struct, frozen=True):
     def has_topic(self, topic: str) -> bool:
         """Return whether messages of that topic are selected."""
         return not is_reserved_topic(topic) if self.topics is None else topic in self.topics
+
+
+class RecordHeads:
+    """The fields of records that decide whether they become rows; one value per record in each array."""
+
+    def __init__(self, buffer: Buffer, starts: Ints) -> None:
+        found = stored_columns(buffer, starts, _HEAD_COLUMNS)
+        self.topics = found["topic"]
+        self.sys_flags: NDArray[np.int32] = found["sysFlag"].to_numpy()
+        self.queue_ids: NDArray[np.int32] = found["queueId"].to_numpy()
+        self.physical_offsets: Ints = found["physicalOffset"].to_numpy()
+        self._buffer = buffer
+        self._starts = starts
+
+    @property
+    def store_timestamps(self) -> Ints:
+        """Store timestamps, ms."""
+        longer = np.where(self.sys_flags & SysFlag.BORN_HOST_V6, V6_LONGER, 0)
+        return integers(self._buffer, 8)[self._starts + STORE_TIMESTAMP_AT + longer].astype(np.int64)
+
+    def __repr__(self) -> str:
+        return f"<RecordHeads records={len(self._starts)}>"
+
+
+_HEAD_COLUMNS: Final = ("topic", "sysFlag", "queueId", "physicalOffset")
 
 
 class _Bounds(NamedTuple):
@@ -65,39 +90,38 @@ class RowSelector:
         self._queues = queues
         self._bounds: dict[tuple[str, int], _Bounds] = {}
 
-    def wanted(self, layout: RecordLayout, offsets: Ints, has_units: bool) -> NDArray[np.bool_]:
+    def wanted(self, heads: RecordHeads, offsets: Ints, has_units: bool) -> NDArray[np.bool_]:
         """Return whether each record, at its position in the log, becomes a row.
 
         `has_units`: the records were found through units of a selected queue.
         """
-        transaction = layout.sys_flags & SysFlag.TRANSACTION_MASK
+        transaction = heads.sys_flags & SysFlag.TRANSACTION_MASK
         is_wanted: NDArray[np.bool_] = (transaction == 0) | (transaction == SysFlag.TRANSACTION_COMMIT)
-        is_wanted &= layout.sys_flags & INNER_BATCH != INNER_BATCH
+        is_wanted &= heads.sys_flags & INNER_BATCH != INNER_BATCH
         if self._selection.begin_ms is not None or self._selection.end_ms is not None:
-            is_wanted &= self._in_time(layout)
-        return is_wanted if has_units else is_wanted & self._in_queues(layout, offsets)
+            is_wanted &= self._in_time(heads)
+        return is_wanted if has_units else is_wanted & self._in_queues(heads, offsets)
 
-    def batches(self, layout: RecordLayout) -> NDArray[np.bool_]:
+    def batches(self, heads: RecordHeads) -> NDArray[np.bool_]:
         """Return whether each record is selected and has many messages, in a topic not known as a batch topic."""
-        is_batch: NDArray[np.bool_] = layout.sys_flags & INNER_BATCH == INNER_BATCH
+        is_batch: NDArray[np.bool_] = heads.sys_flags & INNER_BATCH == INNER_BATCH
         if is_batch.any():
-            found = RecordLayout(layout.buffer, layout.starts[is_batch])
-            names = topics(pa.py_buffer(layout.buffer), found).to_pylist()
+            names = heads.topics.take(np.flatnonzero(is_batch)).to_pylist()
             known = self._queues.batch_topics
             is_batch[is_batch] = [self._selection.has_topic(name) and name not in known for name in names]
-            is_batch &= self._in_time(layout)
+            is_batch &= self._in_time(heads)
         return is_batch
 
-    def _in_time(self, layout: RecordLayout) -> NDArray[np.bool_]:
-        times = layout.store_timestamps
+    def _in_time(self, heads: RecordHeads) -> NDArray[np.bool_]:
+        times = heads.store_timestamps
         begin, end = self._selection.begin_ms, self._selection.end_ms
         is_in_time: NDArray[np.bool_] = (times >= (begin or 0)) & (times < (_FAR if end is None else end))
         return is_in_time
 
-    def _in_queues(self, layout: RecordLayout, offsets: Ints) -> NDArray[np.bool_]:
-        encoded = topics(pa.py_buffer(layout.buffer), layout).dictionary_encode()
+    def _in_queues(self, heads: RecordHeads, offsets: Ints) -> NDArray[np.bool_]:
+        encoded = heads.topics.dictionary_encode()
         names = encoded.dictionary.to_pylist()
-        ids = layout.queue_ids.astype(np.int64)
+        ids = heads.queue_ids.astype(np.int64)
         numbers, distinct = _numbered(encoded.indices.to_numpy().astype(np.int64), ids)
         bounds = np.array([self._bounds_of(names[code], queue_id) for code, queue_id in distinct], np.int64)
         begins, ends, loose = bounds.reshape(-1, 3)[numbers].T

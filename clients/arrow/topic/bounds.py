@@ -10,6 +10,7 @@ from typing import Protocol
 
 from skylarkmq.clients.arrow.topic.options import TopicOptions
 from skylarkmq.clients.arrow.topic.positions import EARLIEST, LATEST, Positions, Times
+from skylarkmq.clients.arrow.topic.splitting import Range, ranges_of
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 
@@ -92,6 +93,13 @@ def ends_of(cluster: Queues, options: TopicOptions, queues: set[MessageQueue]) -
     if isinstance(options.ending_offsets, str):
         return require_all(cluster.end_offsets(queues), queues)
     return _named(cluster, options.ending_offsets, queues, LATEST, "endingOffsets")
+
+
+def batch_ranges(cluster: Queues, options: TopicOptions) -> list[Range]:
+    """Return the ranges between the bounds; the default start is the earliest. Raises Unreachable, InvalidBounds."""
+    queues = find_queues(cluster, options)
+    starts = resolved(cluster, starts_of(cluster, options, queues, "earliest"))
+    return ranges_of(starts, ends_of(cluster, options, queues))
 
 
 def times_of(

@@ -6,6 +6,7 @@ times by topic or queue (`starting_times`), offsets (`starting_offsets`). The sa
 
 import msgspec
 
+from skylarkmq.clients.arrow.schema import Columns
 from skylarkmq.clients.arrow.topic.positions import Positions, Times
 from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.settings import ClientSettings, TlsSettings
@@ -40,7 +41,7 @@ class TopicOptions(ClusterOptions, frozen=True, kw_only=True):
     ending_timestamp: int | None = None
     ending_times: Times | None = None
     fail_on_data_loss: bool = True
-    include_properties: bool = False
+    columns: Columns = Columns()
     expression: str = EVERYTHING
     expression_type: str = TAG
     group: str | None = None

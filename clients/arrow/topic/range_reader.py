@@ -5,7 +5,7 @@
 Pulls stay in flight between two batches, so the broker works while Spark processes a batch. A broken connection is
 opened again, at the address that the name servers then return, and the requests in flight are repeated. A task fails
 only if there is no progress for `brokerTimeoutMs`, because a local Spark allows no second attempt. A connection is kept
-for the next task of the same worker process, unless responses are outstanding.
+for the next task of the same worker process, unless responses are outstanding, or `keep_connection` is off.
 
 Every offset of a range is accounted for: without a filter, a response with fewer records than offsets means lost
 messages. Brokers compare only the hashes of tags, so tags are compared as text here.
@@ -22,10 +22,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from skylarkmq.clients.arrow.columns import queue_offsets, record_batches
+from skylarkmq.clients.arrow.columns import queue_offsets, record_batches, stored_columns
 from skylarkmq.clients.arrow.record_layout import Ints, record_starts
-from skylarkmq.clients.arrow.schema import arrow_schema
+from skylarkmq.clients.arrow.row_filter import RowFilter
 from skylarkmq.clients.arrow.topic.cluster import broker_address
 from skylarkmq.clients.arrow.topic.data_loss import Loss, LossRule
 from skylarkmq.clients.arrow.topic.options import TopicOptions
@@ -106,10 +107,18 @@ class RetryDeadline:
 class RangeReader:
     """Reads one task's ranges. `batches` may be called once."""
 
-    def __init__(self, options: TopicOptions, work: Work) -> None:
+    def __init__(
+        self,
+        options: TopicOptions,
+        work: Work,
+        row_filter: RowFilter | None = None,
+        *,
+        keep_connection: bool = True,
+    ) -> None:
         self._options = options
         self._work = work
-        self._schema = arrow_schema(options.include_properties)
+        self._filter = row_filter
+        self._keep_connection = keep_connection
         self._tags = pa.array(split_tags(options.expression)) if options.is_by_tags else None
         is_plain = options.takes_everything
         self._window = PullWindow(work.ranges, options.pull_batch if is_plain else FILTERED_STEP)
@@ -150,7 +159,7 @@ class RangeReader:
                 connection.close()
                 raise
             else:
-                _idle[self._key(connection.address)] = connection
+                self._finish(connection)
         self._losses.log_losses()
         log.info("task read broker=%s ranges=%d %s", self._work.broker_name, len(self._work.ranges), self.statistics())
 
@@ -265,10 +274,10 @@ class RangeReader:
         view = connection.view
         if pieces:
             buffer = self._in_order(view, pieces)
-            starts = self._starts(buffer, pieces)
-            for batch in map(
-                self._with_wanted_tags, record_batches(buffer, starts, self._work.broker_name, self._schema)
-            ):
+            starts = self._with_wanted_tags(buffer, self._starts(buffer, pieces))
+            if self._filter is not None:
+                starts = self._filter.matching(buffer, starts, self._work.broker_name)
+            for batch in record_batches(buffer, starts, self._work.broker_name, self._options.columns):
                 if batch.num_rows:
                     self._given += batch.num_rows
                     self._batches += 1
@@ -277,12 +286,13 @@ class RangeReader:
             if isinstance(piece.body, tuple):
                 piece.body = bytes(view[slice(*piece.body)])
 
-    def _with_wanted_tags(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows with one of the wanted tags, compared as text; usually all rows."""
+    def _with_wanted_tags(self, buffer: memoryview, starts: Ints) -> Ints:
+        """Return the records with one of the wanted tags, compared as text; usually all records."""
         if self._tags is None:
-            return batch
-        has_tag = pc.is_in(batch.column("tags"), value_set=self._tags)
-        return batch if pc.all(has_tag).as_py() else batch.filter(has_tag)
+            return starts
+        tags = stored_columns(buffer, starts, ("tags",))["tags"]
+        has_tag: NDArray[np.bool_] = pc.is_in(tags, value_set=self._tags).to_numpy(zero_copy_only=False)
+        return starts[has_tag]
 
     def _in_order(self, view: memoryview, pieces: list[Piece]) -> memoryview:
         """Return a buffer in which each range's pieces ascend: the connection's own or a copy."""
@@ -327,12 +337,19 @@ class RangeReader:
         while True:
             try:
                 address = address or asyncio.run(broker_address(self._options, self._work.broker_name))
-                kept = _idle.pop(self._key(address), None)
+                kept = _idle.pop(self._key(address), None) if self._keep_connection else None
                 return kept or self._opened(address)
             except _RETRIED_ERRORS as error:
                 address = None
                 if not self._deadline.wait(error):
                     raise
+
+    def _finish(self, connection: PullConnection) -> None:
+        """Keep a connection without outstanding responses for the next task, or close it."""
+        if self._keep_connection:
+            _idle[self._key(connection.address)] = connection
+        else:
+            connection.close()
 
     def _opened(self, address: str) -> PullConnection:
         return PullConnection(address, self._options.tls, self._options.pull_timeout_ms / 1000)

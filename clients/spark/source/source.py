@@ -33,12 +33,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from skylarkmq.clients.arrow.schema import ddl
 from skylarkmq.clients.arrow.topic.bounds import Unreachable, ends_of, find_queues, resolved, starts_of
 from skylarkmq.clients.arrow.topic.cluster import UNREACHABLE, Cluster
 from skylarkmq.clients.arrow.topic.range_reader import RangeReader, Work
 from skylarkmq.clients.arrow.topic.splitting import Range, cut, ranges_of, tasks_of
 from skylarkmq.clients.spark.options import OptionError, Scope, parse, warn_out_of_scope
+from skylarkmq.clients.spark.schema import ddl
 from skylarkmq.clients.spark.sink.sink import batch_writer, stream_writer
 from skylarkmq.clients.spark.source.offsets import Offset
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
@@ -60,7 +60,7 @@ class RocketMqSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns as DDL. Raises OptionError."""
-        return ddl(parse(SOURCE_OPTIONS, self.options).include_properties)
+        return ddl(parse(SOURCE_OPTIONS, self.options).columns)
 
     def reader(self, schema: StructType) -> "BatchReader":
         """Return the reader of `spark.read`."""
@@ -80,8 +80,8 @@ class RocketMqSource(DataSource):
 
     def _options(self, schema: StructType, scope: Scope) -> SourceOptions:
         options = parse(SOURCE_OPTIONS, self.options)
-        if schema.fieldNames() != column_names(options):
-            raise OptionError(f"rocketmq does not accept a schema, its columns are: {ddl(options.include_properties)}")
+        if tuple(schema.fieldNames()) != options.columns.names:
+            raise OptionError(f"rocketmq does not accept a schema, its columns are: {ddl(options.columns)}")
         warn_out_of_scope(SOURCE_OPTIONS, self.options, scope)
         return options
 
@@ -213,11 +213,6 @@ def with_cluster_retries(options: SourceOptions, request: Callable[[], T]) -> T:
                 raise
             log.warning("waiting for the cluster error=%s", error)
             time.sleep(PAUSE_S)
-
-
-def column_names(options: SourceOptions) -> list[str]:
-    """Return the names of the source's columns."""
-    return [column.split()[0] for column in ddl(options.include_properties).split(", ") if " " in column]
 
 
 def now_ms() -> int:

@@ -6,17 +6,22 @@ batch query.
 """
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from skylarkmq.clients.arrow.topic.options import TopicOptions
 from skylarkmq.clients.arrow.topic.positions import Positions
 from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, cluster_fields
+from skylarkmq.clients.spark.column_options import INCLUDE_PROPERTIES, column_fields
 from skylarkmq.clients.spark.options import Option, Scope, Table, count, duration_ms, flag, one_of, positive, text
 from skylarkmq.clients.spark.source.offsets import parse_ends, parse_queues, parse_starts, parse_times
 from skylarkmq.protocol.bodies.heartbeat import SQL92, TAG
 from skylarkmq.protocol.filters.tag import EVERYTHING
 
 STREAM, BATCH = Scope.STREAM, Scope.BATCH
+
+
+def _source_fields(values: dict[str, Any]) -> dict[str, Any]:
+    return cluster_fields(column_fields(values))
 
 
 def topics(value: str) -> tuple[str, ...]:
@@ -128,7 +133,7 @@ SOURCE_OPTIONS: Final = Table(
             "failOnDataLoss", "fail_on_data_loss", "true: fail if unread messages were deleted; false: warn", flag,
             "true",
         ),
-        Option("includeProperties", "include_properties", "add the column `properties`", flag, "false"),
+        INCLUDE_PROPERTIES,
         Option("subExpression", "expression", "tags `a || b`, or an SQL92 expression", text, EVERYTHING),
         Option("expressionType", "expression_type", "`TAG` or `SQL92`", one_of(TAG, SQL92), TAG),
         Option("groupId", "group", "consumer group for pulls and for committed progress", text),
@@ -147,5 +152,5 @@ SOURCE_OPTIONS: Final = Table(
             duration_ms, "60000",
         ),
     ),
-    assemble=cluster_fields,
+    assemble=_source_fields,
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from typing import Final
 
 from skylarkmq.clients.arrow.store.options import QUEUE, SEGMENT, StoreOptions
+from skylarkmq.clients.spark.column_options import INCLUDE_PROPERTIES, column_fields
 from skylarkmq.clients.spark.options import Option, Table, count, flag, one_of, positive, text
 from skylarkmq.clients.spark.source.source_options import topics
 
@@ -56,7 +57,7 @@ STORE_OPTIONS: Final = Table(
             positive, str(128 << 20),
         ),
         Option("brokerName", "broker_name", "value of the column `brokerName`", text, default_text="null"),
-        Option("includeProperties", "include_properties", "add the column `properties`", flag, "false"),
+        INCLUDE_PROPERTIES,
         Option("checkCrc", "check_crc", "verify the checksums of all bodies", flag, "false"),
         Option(
             "failOnDataLoss", "fail_on_data_loss", "true: fail at damaged records; false: skip them with a warning",
@@ -74,4 +75,5 @@ STORE_OPTIONS: Final = Table(
         ),
     ),
     ignored=(),
+    assemble=column_fields,
 )  # fmt: skip

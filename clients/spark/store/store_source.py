@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from skylarkmq.clients.arrow.schema import ddl
 from skylarkmq.clients.arrow.store.extent import Extent
 from skylarkmq.clients.arrow.store.options import StoreOptions
 from skylarkmq.clients.arrow.store.planning import Plan
@@ -25,6 +24,7 @@ from skylarkmq.clients.arrow.store.reading import StoreRows
 from skylarkmq.clients.arrow.store.selection import Selection
 from skylarkmq.clients.arrow.store.tasks import Task
 from skylarkmq.clients.spark.options import parse
+from skylarkmq.clients.spark.schema import ddl
 from skylarkmq.clients.spark.store.store_filters import push
 from skylarkmq.clients.spark.store.store_options import STORE_OPTIONS, StoreSourceOptions
 
@@ -39,7 +39,7 @@ class RocketMqStoreSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns as DDL. Raises OptionError."""
-        return ddl(self._options().include_properties)
+        return ddl(self._options().columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's, and known here
         """Return a reader that accepts filters only if the option pushFilters is set: Spark rejects it otherwise."""
@@ -65,8 +65,7 @@ class StoreReader(DataSourceReader):
 
     def __init__(self, options: StoreOptions) -> None:
         self._options = options
-        topics = None if options.topics is None else frozenset(options.topics)
-        self._selection = Selection(topics, options.key, options.starting_timestamp, options.ending_timestamp)
+        self._selection = options.selection
 
     def partitions(self) -> list[InputPartition]:
         """Return the tasks. Raises StoreUnreadable if the directory is not a readable store."""

@@ -10,7 +10,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from skylarkmq.clients.arrow.columns import record_batch, walk
-from skylarkmq.clients.arrow.schema import arrow_schema, ddl
+from skylarkmq.clients.arrow.schema import message_columns
+from skylarkmq.clients.spark.schema import ddl
 from skylarkmq.protocol.record import encode
 from tests.bench.filled_store import BORN_HOST, TOPIC
 
@@ -38,7 +39,7 @@ def batch_of_layout(include_properties: bool) -> pa.RecordBatch:
         )
         for row in range(BATCH_ROWS)
     )
-    return record_batch(records, walk(records), "b", arrow_schema(include_properties))
+    return record_batch(records, walk(records), "b", message_columns(include_properties))
 
 
 class ConstantSource(DataSource):
@@ -51,7 +52,7 @@ class ConstantSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of our source."""
-        return ddl(self._has_properties())
+        return ddl(message_columns(self._has_properties()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of as many rows as the option sets."""

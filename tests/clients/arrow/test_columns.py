@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from skylarkmq.clients.arrow import columns
 from skylarkmq.clients.arrow.columns import ends_of, queue_offsets, record_batch, record_batches, walk
-from skylarkmq.clients.arrow.schema import arrow_schema
+from skylarkmq.clients.arrow.schema import TYPES, Columns, message_columns
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
 from skylarkmq.protocol.errors import ProtocolError
@@ -23,7 +23,7 @@ from skylarkmq.protocol.message_id import encode_host
 from skylarkmq.protocol.record import Damaged, Record, decode, encode, iterate, to_message
 from tests.harness.golden import bodies
 from tests.harness.golden_stores import GOLDEN_STORES
-from tests.harness.spark_rows import row_of, rows_of
+from tests.harness.spark_rows import row_of, rows_of, whole_row_of
 from tests.harness.stores import unpack_golden
 
 V4, V6 = encode_host("10.0.0.1", 10911), encode_host("2001:db8::7", 10911)
@@ -62,6 +62,7 @@ def records(draw: Any) -> bytes:
         flag=draw(int32),
         sys_flag=sys_flag,
         reconsume_times=draw(int32),
+        prepared_transaction_offset=draw(int64),
     )
 
 
@@ -70,7 +71,7 @@ def expected(buffer: bytes) -> list[dict[str, Any]]:
 
 
 def columns_of(buffer: bytes) -> list[dict[str, Any]]:
-    return rows_of(record_batch(buffer, walk(buffer), "b", arrow_schema(include_properties=True)))
+    return rows_of(record_batch(buffer, walk(buffer), "b", message_columns(include_properties=True)))
 
 
 @given(st.lists(records(), max_size=20))
@@ -88,8 +89,25 @@ def test_a_selection_of_records_becomes_only_those_rows(parts: list[bytes], chan
     """A batch of some of the starts has those rows, and no others."""
     buffer = b"".join(parts)
     chosen = sorted(chance.sample(range(len(parts)), chance.randint(0, len(parts))))
-    batch = record_batch(buffer, walk(buffer)[chosen], "b", arrow_schema(include_properties=True))
+    batch = record_batch(buffer, walk(buffer)[chosen], "b", message_columns(include_properties=True))
     assert rows_of(batch) == [expected(buffer)[row] for row in chosen]
+
+
+@given(
+    st.lists(records(), max_size=8),
+    st.lists(st.sampled_from([*TYPES]), min_size=1, max_size=6, unique=True),
+    st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_any_columns_equal_the_fields_of_the_records(parts: list[bytes], names: list[str], decode: bool) -> None:
+    """Columns in any number and order, decoded or as stored; the batch has the declared types."""
+    buffer = b"".join(parts)
+    columns = Columns(tuple(names), decode)
+    batch = record_batch(buffer, walk(buffer), "b", columns)
+    assert batch.schema == columns.schema
+    found = [record for record in iterate(buffer, check_body=False) if isinstance(record, Record)]
+    whole = [whole_row_of(record, "b", decode=decode) for record in found]
+    assert rows_of(batch) == [{name: row[name] for name in names} for row in whole]
 
 
 @pytest.mark.parametrize("golden", GOLDEN_STORES, ids="-".join)
@@ -102,9 +120,9 @@ def test_segments_of_rocketmq_become_the_rows_that_protocol_decodes(golden: tupl
         starts = walk(data)
         while len(starts) > len(messages):  # walk checks only lengths; the store has one torn record
             with pytest.raises(ProtocolError, match="fields end at"):
-                record_batch(data, starts, "b", arrow_schema(include_properties=True))
+                record_batch(data, starts, "b", message_columns(include_properties=True))
             starts = starts[:-1]
-        batch = record_batch(data, starts, "b", arrow_schema(include_properties=True))
+        batch = record_batch(data, starts, "b", message_columns(include_properties=True))
         assert rows_of(batch) == [row_of(message, "b", include_properties=True) for message in messages]
         assert ends_of(data, starts)[-1:].tolist() == [int(start) + messages[-1].size for start in starts[-1:]]
 
@@ -122,15 +140,15 @@ def test_responses_of_rocketmq_become_the_rows_that_protocol_decodes(request_nam
 def test_without_properties_the_other_columns_are_the_same() -> None:
     """The column `properties` is present only if the schema has it."""
     buffer = encode_one(properties=b"TAGS\x01a\x02") * 3
-    batch = record_batch(buffer, walk(buffer), None, arrow_schema(include_properties=False))
+    batch = record_batch(buffer, walk(buffer), None, message_columns(include_properties=False))
     assert rows_of(batch) == [row_of(message, None) for message in decode(buffer)]
 
 
 def test_no_records_become_a_batch_without_rows() -> None:
     """An empty response becomes an empty batch with all columns."""
-    batch = record_batch(b"", walk(b""), "b", arrow_schema(include_properties=True))
+    batch = record_batch(b"", walk(b""), "b", message_columns(include_properties=True))
     assert batch.num_rows == 0
-    assert batch.schema == arrow_schema(include_properties=True)
+    assert batch.schema == message_columns(include_properties=True).schema
 
 
 def test_runs_of_equally_long_records_are_found() -> None:
@@ -148,7 +166,7 @@ def test_a_batch_does_not_refer_to_the_buffer() -> None:
     """The buffer may be refilled while the batch is still in use."""
     buffer = bytearray(encode_one(body=b"before", properties=b"TAGS\x01tag\x02KEYS\x01key\x02") * 4)
     starts = walk(buffer)
-    batch = record_batch(buffer, starts, "b", arrow_schema(include_properties=True))
+    batch = record_batch(buffer, starts, "b", message_columns(include_properties=True))
     before = rows_of(batch)
     buffer[:] = bytes(len(buffer))
     assert rows_of(batch) == before
@@ -158,7 +176,7 @@ def test_a_body_that_cannot_be_decompressed_is_null_and_logged(caplog: pytest.Lo
     """One damaged body does not fail the batch; the log contains its queue and offset."""
     good = encode_one(body=zlib.compress(b"payload"), sys_flag=SysFlag.COMPRESSED)
     bad = encode_one(body=b"no zlib", sys_flag=SysFlag.COMPRESSED, queue_offset=7)
-    batch = record_batch(good + bad, walk(good + bad), "b", arrow_schema(include_properties=False))
+    batch = record_batch(good + bad, walk(good + bad), "b", message_columns(include_properties=False))
     assert batch["body"].to_pylist() == [b"payload", None]
     assert "queue_offset=7" in caplog.text
 
@@ -167,11 +185,11 @@ def test_a_body_that_cannot_be_decompressed_is_null_and_logged(caplog: pytest.Lo
 def test_a_body_that_cannot_be_decompressed_retains_no_memory(compression: int) -> None:
     """A failed decompression must not allocate the maximum body size for the life of a worker."""
     bad = encode_one(body=b"neither of them", sys_flag=SysFlag.COMPRESSED | compression) * 10
-    schema = arrow_schema(include_properties=False)
-    record_batch(bad, walk(bad), "b", schema)
+    wanted = message_columns(include_properties=False)
+    record_batch(bad, walk(bad), "b", wanted)
     tracemalloc.start()
     try:
-        record_batch(bad, walk(bad), "b", schema)
+        record_batch(bad, walk(bad), "b", wanted)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -187,7 +205,7 @@ def test_bodies_of_all_codecs_are_decompressed(codec: str) -> None:
         stream.write(b"payload" * 100)
     body = sink.getvalue().to_pybytes()
     records = encode_one(body=body, sys_flag=flags) + encode_one(body=body[:-9], sys_flag=flags)
-    batch = record_batch(records, walk(records), "b", arrow_schema(include_properties=False))
+    batch = record_batch(records, walk(records), "b", message_columns(include_properties=False))
     assert batch["body"].to_pylist() == [b"payload" * 100, None]
 
 
@@ -196,7 +214,7 @@ def test_rows_that_decompress_to_too_many_bytes_become_several_batches(monkeypat
     monkeypatch.setattr(columns, "MAX_BATCH_BYTES", 2_500)
     payloads = [bytes([number]) * (9_000 if number == 3 else 1_000) for number in range(8)]
     records = b"".join(encode_one(body=zlib.compress(body), sys_flag=SysFlag.COMPRESSED) for body in payloads)
-    batches = list(record_batches(records, walk(records), "b", arrow_schema(include_properties=False)))
+    batches = list(record_batches(records, walk(records), "b", message_columns(include_properties=False)))
     assert [body for batch in batches for body in batch["body"].to_pylist()] == payloads
     assert len(batches) > 3
     assert all(batch.num_rows == 1 or batch["body"].nbytes <= 2_500 + 100 for batch in batches)
@@ -224,7 +242,7 @@ def test_damaged_records_are_rejected_with_their_position(breakage: str) -> None
     broken = bytearray(good * 2)
     struct.pack_into(form, broken, len(good) + at, value)
     with pytest.raises(ProtocolError, match=f"no record at byte {len(good)} of {2 * len(good)}: {reason}"):
-        record_batch(broken, walk(good * 2), "b", arrow_schema(include_properties=True))
+        record_batch(broken, walk(good * 2), "b", message_columns(include_properties=True))
 
 
 def test_invalid_starts_are_rejected() -> None:
@@ -233,7 +251,7 @@ def test_invalid_starts_are_rejected() -> None:
     size = len(buffer) // 2
     for starts in ([-1], [len(buffer)], [len(buffer) - 90], [0, 0], [size, 0]):
         with pytest.raises(ProtocolError, match="no record at byte"):
-            record_batch(buffer, np.array(starts, np.int64), "b", SCHEMA)
+            record_batch(buffer, np.array(starts, np.int64), "b", COLUMNS)
 
 
 @pytest.mark.fuzz
@@ -253,12 +271,12 @@ def check_broken(parts: list[bytes], chance: random.Random) -> None:
     if len(starts) > len(sound):
         assert isinstance(found[-1], Damaged)
         with pytest.raises(ProtocolError, match=r"no record at byte \d+ of \d+: ."):
-            record_batch(buffer, starts, "b", SCHEMA)
-    batch = record_batch(buffer, starts[: len(sound)], "b", SCHEMA)
+            record_batch(buffer, starts, "b", COLUMNS)
+    batch = record_batch(buffer, starts[: len(sound)], "b", COLUMNS)
     assert rows_of(batch) == [row_of(message, "b", include_properties=True) for message in sound]
 
 
-SCHEMA = arrow_schema(include_properties=True)
+COLUMNS = message_columns(include_properties=True)
 
 
 def encode_one(**changes: Any) -> bytes:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skylarkmq.clients.arrow.columns import _columns, record_batch
-from skylarkmq.clients.arrow.compiled_columns import common_columns
+from skylarkmq.clients.arrow.columns import numpy_columns, record_batch
+from skylarkmq.clients.arrow.compiled_columns import STORED_TYPES, common_columns
 from skylarkmq.clients.arrow.record_layout import RecordLayout, python_record_starts, record_starts
-from skylarkmq.clients.arrow.schema import arrow_schema
+from skylarkmq.clients.arrow.schema import message_columns
 from skylarkmq.protocol import compiled
 from tests.clients.arrow.test_columns import V6, encode_one
 from tests.harness.spark_rows import rows_of
@@ -41,6 +41,8 @@ def records_in_common_layout(draw: Any) -> bytes:
         flag=draw(int32),
         sys_flag=draw(st.sampled_from([0, 2, 8, 0x300])),
         reconsume_times=draw(int32),
+        physical_offset=draw(int64),
+        prepared_transaction_offset=draw(int64),
     )
 
 
@@ -53,11 +55,45 @@ def test_records_in_the_common_layout_have_the_same_columns(parts: list[bytes], 
     starts = np.array([at for at in positions if chance.random() < 0.9], np.int64)
     found = common_columns(buffer, starts)
     assert found is not None
-    expected = _columns(RecordLayout(buffer, starts))
+    expected = numpy_columns(RecordLayout(buffer, starts), STORED_TYPES)
     assert found.keys() == expected.keys()
     for name, column in found.items():
         column.validate(full=True)
         assert column.equals(expected[name]), name
+
+
+OTHERS: list[dict[str, Any]] = [
+    {},
+    {"sys_flag": 1},
+    {"topic": "主题"},
+    {"properties": b"a\x01\xff\x02"},
+    {"born_timestamp": 1 << 60},
+]
+USED_BY = {
+    "sys_flag": {"body"},
+    "topic": {"topic"},
+    "born_timestamp": {"bornTimestamp"},
+    "properties": {"properties", "tags", "keys", "msgId"},
+}
+
+
+@given(
+    st.lists(records_in_common_layout(), max_size=4),
+    st.sets(st.sampled_from([*STORED_TYPES])),
+    st.sampled_from(OTHERS),
+)
+@settings(max_examples=200, deadline=None)
+def test_only_the_wanted_columns_are_returned(parts: list[bytes], names: set[str], other: dict[str, Any]) -> None:
+    """A record is in the common layout if its wanted columns are; stored bodies may be compressed."""
+    parts = [*parts, encode_one(**other)]
+    buffer = b"".join(parts)
+    starts = np.array([sum(map(len, parts[:n])) for n in range(len(parts))], np.int64)
+    for decode in (True, False):
+        found = common_columns(buffer, starts, names, decode=decode)
+        is_common = not any(USED_BY[field] & names for field in other) or (not decode and "sys_flag" in other)
+        assert (found is not None) == is_common
+        if found is not None:
+            assert found == numpy_columns(RecordLayout(buffer, starts), names, decode=decode)
 
 
 @given(st.lists(records_in_common_layout(), max_size=12), st.integers(0, 2000), st.integers(-3, 3))
@@ -99,14 +135,15 @@ def test_damaged_records_have_no_columns_or_the_same(parts: list[bytes], chance:
         buffer[chance.randrange(len(buffer))] = chance.choice((0, 1, 2, 0x7F, 0x80, 0xFF, chance.randrange(256)))
     found = common_columns(buffer, starts)
     if found is not None:
-        assert all(column.equals(_columns(RecordLayout(buffer, starts))[name]) for name, column in found.items())
+        expected = numpy_columns(RecordLayout(buffer, starts), STORED_TYPES)
+        assert all(column.equals(expected[name]) for name, column in found.items())
 
 
 def test_whole_batches_are_the_same() -> None:
     """Including the other columns: keys, properties, and ids of messages without a unique id."""
     buffer = encode_one(properties=b"UNIQ_KEY\x01u\x02KEYS\x01a b\x02") + encode_one(properties=b"TAGS\x01t\x02")
-    schema = arrow_schema(include_properties=True)
-    rows = rows_of(record_batch(buffer, record_starts(buffer, 0, len(buffer)), "b", schema))
+    wanted = message_columns(include_properties=True)
+    rows = rows_of(record_batch(buffer, record_starts(buffer, 0, len(buffer)), "b", wanted))
     assert [row["msgId"] for row in rows] == ["u", "0A00000100002A9F0000000000000000"]
     assert [row["key"] for row in rows] == ["a", None]
     assert [row["properties"] for row in rows] == [{"UNIQ_KEY": "u", "KEYS": "a b"}, {"TAGS": "t"}]

@@ -9,8 +9,8 @@ from unittest.mock import patch
 import numpy as np
 
 from skylarkmq.broker.processors.pull.response import python_found_head
-from skylarkmq.clients.arrow.columns import _columns
-from skylarkmq.clients.arrow.compiled_columns import common_columns
+from skylarkmq.clients.arrow.columns import numpy_columns
+from skylarkmq.clients.arrow.compiled_columns import STORED_TYPES, common_columns
 from skylarkmq.clients.arrow.record_layout import RecordLayout, python_record_starts, record_starts
 from skylarkmq.protocol import compiled, record
 from skylarkmq.protocol.disk import UNIT
@@ -107,7 +107,7 @@ def columns(rng: Random) -> None:
         assert is_damaged or not positions
         return
     try:
-        expected = _columns(RecordLayout(buffer, starts))
+        expected = numpy_columns(RecordLayout(buffer, starts), STORED_TYPES)
     except ProtocolError as error:
         raise AssertionError(f"not refused by both: {error} {buffer!r} {positions}") from error
     for name, column in found.items():

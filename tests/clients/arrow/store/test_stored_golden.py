@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from skylarkmq.clients.arrow.schema import message_columns
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.arrow.store.selection import INNER_BATCH
 from skylarkmq.protocol.codes import is_reserved_topic
 from skylarkmq.protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY
 from skylarkmq.protocol.record import Record, to_message
-from tests.clients.spark.store.stored_rows import GOLDEN_INDEX, everything, expected, identity, read
+from tests.clients.arrow.store.stored_rows import GOLDEN_INDEX, everything, expected, identity, read
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
 
 LIGHT = "%LMQ%"
@@ -49,8 +50,9 @@ def served(golden: Golden) -> list[Record]:
 def test_rows_by_segment_are_what_rocketmq_serves(golden: Golden) -> None:
     """Every message of every queue, in the order of the log; no half, rolled back or system message."""
     wanted = expected(served(golden), include_properties=True)
-    assert read_rest(golden.root, include_properties=True) == wanted
-    assert read_rest(golden.root, include_properties=True, max_partition_bytes=5_000, check_crc=True) == wanted
+    columns = message_columns(include_properties=True)
+    assert read_rest(golden.root, columns=columns) == wanted
+    assert read_rest(golden.root, columns=columns, max_partition_bytes=5_000, check_crc=True) == wanted
 
 
 def test_rows_by_queue_are_the_same(golden: Golden) -> None:

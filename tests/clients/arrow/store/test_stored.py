@@ -1,39 +1,24 @@
-"""Stores of our broker, read as rows: crashes, deletions, damage, invalid directories, and filters."""
+"""Stores of our broker, read as rows: crashes, deletions, damage, and invalid directories."""
 
 import os
 import random
 import shutil
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-)
 
 from skylarkmq.clients.arrow.store import extent, reading
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.arrow.store.options import StoreOptions
-from skylarkmq.clients.arrow.store.selection import Selection
-from skylarkmq.clients.spark.options import OptionError, parse
-from skylarkmq.clients.spark.store.store_filters import push
-from skylarkmq.clients.spark.store.store_options import STORE_OPTIONS
-from skylarkmq.clients.spark.store.store_source import FilteredStoreReader, StoreReader
+from skylarkmq.clients.arrow.store.planning import Plan
+from skylarkmq.clients.arrow.store.reading import StoreRows
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.disk import CONSUME_QUEUE_DIRECTORY, INDEX_DIRECTORY
-from tests.clients.spark.store.stored_rows import GOLDEN_INDEX, everything, identity, read, tasks_of
+from tests.clients.arrow.store.stored_rows import GOLDEN_INDEX, everything, identity, read, tasks_of
 from tests.harness.stores import SEGMENT_BYTES, Opened, message, opened
 
 SMALL = {"max_partition_bytes": 10_000}
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def fill(store: Opened, count: int, *, seed: int = 1, topics: int = 3, queues: int = 3) -> list[tuple[str, int, int]]:
@@ -271,12 +256,13 @@ def test_a_segment_deleted_during_the_read_is_reported(filled: tuple[Path, list[
     """A running broker may delete planned segments: no silent gap."""
     root, _ = filled
     for topics in (None, ("T0",)):
-        reader = StoreReader(StoreOptions(path=str(root), topics=topics))
-        partitions = reader.partitions()
+        options = StoreOptions(path=str(root), topics=topics)
+        plan = Plan(options, options.selection)
+        tasks = plan.tasks()
         first = root / "commitlog" / f"{0:020d}"
         first.rename(root / "away")
         with pytest.raises(StoreUnreadable, match="of the log"):
-            list(reader.read(partitions[0]))
+            list(StoreRows(options, options.selection, plan.extent).read(tasks[0]))
         (root / "away").rename(first)
 
 
@@ -304,60 +290,7 @@ def test_an_empty_store_has_no_rows(tmp_path: Path) -> None:
 def test_pieces_begin_at_records(filled: tuple[Path, list[tuple[str, int, int]]]) -> None:
     """Many small tasks read the same as few large ones; none is empty."""
     root, messages = filled
-    tasks = tasks_of(StoreReader(StoreOptions(path=str(root), max_partition_bytes=5_000)))
+    tasks = tasks_of(StoreOptions(path=str(root), max_partition_bytes=5_000))
     assert len(tasks) > 20
     assert all(tasks)
     assert [identity(row) for task in tasks for row in task] == messages
-
-
-# --- filters and options --------------------------------------------------------------------------
-
-
-def test_filters_limit_what_is_read() -> None:
-    """Filters on topics, times and a key are applied; Spark applies the key's filter again, and all other filters."""
-    at = EPOCH + timedelta(milliseconds=1_500)
-    after = at + timedelta(microseconds=1)
-    selection, left = push(
-        Selection(topics=frozenset({"A", "B"})),
-        [In(("topic",), ("B", "C")), GreaterThan(("storeTimestamp",), at), LessThan(("storeTimestamp",), after)],
-    )
-    assert (selection, left) == (Selection(frozenset({"B"}), None, 1_501, 1_501), [])
-    whole: list[Filter] = [GreaterThanOrEqual(("storeTimestamp",), after), LessThanOrEqual(("storeTimestamp",), at)]
-    assert push(Selection(), whole) == (Selection(None, None, 1_501, 1_501), [])
-    assert push(Selection(), [EqualTo(("storeTimestamp",), at)])[0] == Selection(None, None, 1_500, 1_501)
-    others: list[Filter] = [EqualTo(("key",), "k"), IsNotNull(("topic",)), EqualTo(("queueId",), 1)]
-    assert push(Selection(), others) == (Selection(key="k"), others)
-
-
-def test_a_reader_with_filters_reads_the_selected_rows(filled: tuple[Path, list[tuple[str, int, int]]]) -> None:
-    """The rows of a topic within a time range, as with options."""
-    root, _ = filled
-    rows = read(root, topics=("T1",))
-    middle = rows[len(rows) // 2]["storeTimestamp"]
-    reader = FilteredStoreReader(StoreOptions(path=str(root)))
-    assert reader.pushFilters([EqualTo(("topic",), "T1"), LessThan(("storeTimestamp",), middle)]) == []
-    found = [row for task in tasks_of(reader) for row in task]
-    assert found == [row for row in rows if row["storeTimestamp"] < middle]
-
-
-def test_options_are_parsed_by_name() -> None:
-    """Each row of the table fills its field; a wrong value is an error."""
-    options = parse(STORE_OPTIONS, {"PATH": "/data", "topic": "B, A", "partitionby": "QUEUE", "maxIndexNum": "10"})
-    assert (options.path, options.topics, options.partition_by, options.index_items) == (
-        "/data",
-        ("A", "B"),
-        "queue",
-        10,
-    )
-    assert parse(STORE_OPTIONS, {"path": "file:///data/store"}).path == "/data/store"
-    assert options.log_directories == (Path("/data/commitlog"),)
-    spread = parse(STORE_OPTIONS, {"path": "/data", "storePathCommitLog": "/a/log, /b/log"})
-    assert spread.log_directories == (Path("/a/log"), Path("/b/log"))
-    with pytest.raises(OptionError, match="path must be a directory that is mounted on every executor"):
-        parse(STORE_OPTIONS, {"path": "hdfs://host/store"})
-    with pytest.raises(OptionError, match="path is required"):
-        parse(STORE_OPTIONS, {})
-    with pytest.raises(OptionError, match="partitionBy must be one of segment, queue"):
-        parse(STORE_OPTIONS, {"path": "/data", "partitionBy": "topic"})
-    with pytest.raises(OptionError, match="did you mean startingTimestamp"):
-        parse(STORE_OPTIONS, {"path": "/data", "startingTimestmp": "1"})

@@ -1,11 +1,12 @@
-"""Reads the rows of a store directory without Spark: planned, pickled and read as Spark does it."""
+"""Reads the rows of a store directory: planned, pickled and read as by Spark."""
 
 import pickle
 from pathlib import Path
 from typing import Any
 
 from skylarkmq.clients.arrow.store.options import StoreOptions
-from skylarkmq.clients.spark.store.store_source import FilteredStoreReader, StoreReader
+from skylarkmq.clients.arrow.store.planning import Plan
+from skylarkmq.clients.arrow.store.reading import StoreRows
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
 from skylarkmq.protocol.record import Record, iterate, to_message
 from tests.harness.spark_rows import row_of, rows_of
@@ -15,15 +16,16 @@ GOLDEN_INDEX = {"index_slots": 100, "index_items": 200}
 
 def read(root: Path, **options: Any) -> list[dict[str, Any]]:
     """Return the rows of all tasks, in the order of the tasks."""
-    reader = StoreReader(StoreOptions(path=str(root), **options))
-    return [row for rows in tasks_of(reader) for row in rows]
+    return [row for rows in tasks_of(StoreOptions(path=str(root), **options)) for row in rows]
 
 
-def tasks_of(reader: StoreReader | FilteredStoreReader) -> list[list[dict[str, Any]]]:
-    """Return the rows of each task; the reader is pickled before it plans, as in Spark."""
-    copy = pickle.dumps(reader)
-    partitions = pickle.loads(pickle.dumps(reader.partitions()))
-    return [[row for batch in pickle.loads(copy).read(one) for row in rows_of(batch)] for one in partitions]
+def tasks_of(options: StoreOptions) -> list[list[dict[str, Any]]]:
+    """Return the rows of each task; options, extent and tasks are pickled, as Spark does it."""
+    plan = Plan(options, options.selection)
+    planned = pickle.dumps((options, plan.extent, plan.tasks()))
+    options, extent, tasks = pickle.loads(planned)
+    rows = StoreRows(options, options.selection, extent)
+    return [[row for batch in rows.read(task) for row in rows_of(batch)] for task in tasks]
 
 
 def identity(row: dict[str, Any]) -> tuple[Any, ...]:
