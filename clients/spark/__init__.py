@@ -5,7 +5,8 @@
     register(spark)
     spark.readStream.format("rocketmq").option("nameServer", "host:9876").option("subscribe", "Orders").load()
 
-Requires PySpark 4.2 or newer, the first version with admission control. `pip install 'skylarkmq[spark]'` installs it.
+Requires PySpark 4.0 or newer, which `pip install 'skylarkmq[spark]'` installs. Versions before 4.2 lack some features
+(clients/spark/features.py).
 """
 
 import skylarkmq.clients.spark.requirement  # noqa: F401 - first: raises the import error with the advice

@@ -2,9 +2,9 @@
 
 try:
     import pyarrow  # noqa: F401
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow  # noqa: F401
+    import pyspark.sql.datasource  # noqa: F401
 except ImportError as error:
     raise ImportError(
-        f"skylarkmq.clients.spark needs PySpark 4.2 or newer and PyArrow ({error}): pip install 'skylarkmq[spark]'",
+        f"skylarkmq.clients.spark needs PySpark 4.0 or newer and PyArrow ({error}): pip install 'skylarkmq[spark]'",
         name="pyspark",
     ) from error

@@ -125,7 +125,7 @@ def test_large_messages(spark: SparkSession, broker: Scene) -> None:
         ({}, "give one of subscribe, subscribePattern and assign"),
         ({"subscribe": "T", "assign": '{"T":{"b":[0]}}'}, "give one of"),
         ({"subscribe": "T", "endingOffsets": "earliest"}, "endingOffsets must be latest, or JSON"),
-        ({"subscribe": "NoSuchTopic", "brokerTimeoutMs": "300"}, "has a route of NoSuchTopic"),
+        ({"subscribe": "NoSuchTopic", "brokerTimeoutMs": "300"}, "topic NoSuchTopic does not exist"),
         ({"subscribe": "T", "accessKey": "k-1234"}, "accessKey and secretKey go together"),
     ],
 )

@@ -2,7 +2,8 @@
 
 Precedence: a time for all queues, then times by queue, then offsets. A queue that the JSON does not name begins at its
 earliest offset and ends at its latest. JSON that names a queue which does not exist is rejected: it is almost always a
-mistake. Unreachable brokers make the caller wait and then fail (`Unreachable`): a guessed start would lose messages.
+mistake. Unreachable brokers make the caller wait and then fail (`Unreachable`): a guessed start would lose messages. A
+topic that no registered broker has makes the caller wait for a shorter time (`Missing`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +21,10 @@ class InvalidBounds(ValueError):
 
 class Unreachable(Exception):
     """A required broker cannot be reached now."""
+
+
+class Missing(Unreachable):
+    """A topic or queue that the registered brokers do not have now; its broker may be restarting."""
 
 
 class Queues(Protocol):
@@ -56,16 +61,33 @@ def require_all(offsets: Positions, queues: Iterable[MessageQueue]) -> Positions
 
 
 def find_queues(cluster: Queues, options: TopicOptions) -> set[MessageQueue]:
-    """Return the selected queues. Raises Unreachable if a named topic has none; a pattern may match none."""
+    """Return the selected queues; a pattern may match none. Raises Missing or Unreachable if a named topic has none."""
     found = cluster.queues()
     if options.subscribe_pattern is None:
         named = set(options.subscribe or {queue.topic for queue in options.assign or ()})
         missing = sorted(named - {queue.topic for queue in found})
         if missing:
-            raise Unreachable(f"no name server of {options.name_server} has a route of {', '.join(missing)}")
+            raise _missing_topics(cluster, options, missing)
     if options.assign is not None and (unknown := sorted(set(options.assign) - found)):
-        raise Unreachable(f"assign names queues that do not exist: {', '.join(map(str, unknown))}")
+        away = sorted({queue.broker_name for queue in unknown} - cluster.brokers())
+        if away:
+            raise Unreachable(f"brokers are not registered: {', '.join(away)}: check that they run")
+        raise Missing(f"assign names queues that do not exist: {', '.join(map(str, unknown))}")
     return found
+
+
+def _missing_topics(cluster: Queues, options: TopicOptions, topics: list[str]) -> Unreachable:
+    names = ", ".join(topics)
+    brokers = sorted(cluster.brokers())
+    if not brokers:
+        return Unreachable(
+            f"no broker is registered with {options.name_server}, so topic {names} is unknown: check that its broker "
+            "runs and uses this name server"
+        )
+    return Missing(
+        f"topic {names} does not exist on the registered brokers ({', '.join(brokers)}): create it, send a message to "
+        "it, or check that its broker is registered with this name server"
+    )
 
 
 def starts_of(cluster: Queues, options: TopicOptions, queues: set[MessageQueue], otherwise: str) -> Positions:

@@ -8,6 +8,7 @@ SIGTERM and SIGINT stop the queries after the current batch. The same command re
 Exit codes: 0 finished, or stopped by a signal; 1 a query failed; 2 not started: a wrong argument, no cluster, no topic.
 """
 
+import json
 import signal
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
@@ -31,10 +32,12 @@ from skylarkmq.clients.spark.command_line import (
     reporting,
     size,
 )
+from skylarkmq.clients.spark.features import READ_LIMITS
 from skylarkmq.clients.spark.options import parse
 from skylarkmq.clients.spark.pipeline.job import Job, settings, start
 from skylarkmq.clients.spark.pipeline.progress import line
 from skylarkmq.clients.spark.pipeline.rows import Decoding
+from skylarkmq.clients.spark.pipeline.target import Stalled, Target, target_of
 from skylarkmq.clients.spark.session import started
 from skylarkmq.clients.spark.sink.sink_options import topic_name
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS
@@ -134,8 +137,9 @@ def _pipeline(
         options = parse(SOURCE_OPTIONS, source)
         check_cluster(options, options.subscribe or ())
         spark = started(f"mqspark-pipeline {output}", settings(job) | key_values(conf or []), master)
+        target = None if READ_LIMITS.is_present or not available_now else target_of(options)
         queries = start_queries(spark, job)
-    raise typer.Exit(watch(queries))
+    raise typer.Exit(watch(queries, target=target))
 
 
 # Arguments.
@@ -178,24 +182,48 @@ def start_queries(spark: SparkSession, job: Job) -> list[StreamingQuery]:
 
 
 def watch(
-    queries: Sequence[StreamingQuery], emit: Callable[[str], Any] = lambda text: typer.echo(text, err=True)
+    queries: Sequence[StreamingQuery],
+    emit: Callable[[str], Any] = lambda text: typer.echo(text, err=True),
+    target: Target | None = None,
 ) -> int:
-    """Print progress until all queries have ended or one has failed; return the exit code."""
+    """Print progress until all queries have ended or reached the target, or one has failed; return the exit code."""
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: stopping.append(number))
     seen: dict[str, int] = {}
+    stalled: Stalled | None = None
     while any(query.isActive for query in queries):
         failed = [query for query in queries if not is_healthy(query)]
-        if stopping or failed:
+        if target is not None and not failed:
+            stalled = stop_complete(queries, target)
+        if stopping or failed or stalled:
             stop(queries)
         print_progress(queries, seen, emit)
     print_progress(queries, seen, emit)
+    if stalled is not None:
+        emit(f"mqspark-pipeline: {stalled}")
+        return FAILED
     for query in queries:
         if (error := query.exception()) is not None:
             emit(f"mqspark-pipeline: {query.name} failed: {error_summary(str(error))}")
             return FAILED
     return 0
+
+
+def stop_complete(queries: Sequence[StreamingQuery], target: Target) -> Stalled | None:
+    """Stop the queries that have read up to the target; return the error if one does not advance."""
+    try:
+        stop([query for query in queries if query.isActive and is_complete(query, target)])
+    except Stalled as error:
+        return error
+    return None
+
+
+def is_complete(query: StreamingQuery, target: Target) -> bool:
+    """Return whether a query has read up to the target. Raises Stalled."""
+    last = query.lastProgress  # before the status, which then is that of the next batch
+    progress = None if last is None else json.loads(last.json)
+    return target.is_complete(str(query.name), progress, has_data=bool(query.status["isDataAvailable"]))
 
 
 def is_healthy(query: StreamingQuery) -> bool:
@@ -219,7 +247,7 @@ def print_progress(queries: Sequence[StreamingQuery], seen: dict[str, int], emit
         for progress in query.recentProgress:
             if progress["batchId"] > seen.get(str(query.name), -1):
                 seen[str(query.name)] = progress["batchId"]
-                emit(line(progress))
+                emit(line(json.loads(progress.json)))
 
 
 def main() -> None:

@@ -7,6 +7,9 @@ Each query has its own checkpoint below the job's checkpoint and runs independen
 outputs: once in Parquet (by the log that Spark's file sink keeps beside the files), or at least once among the dead
 letters. Files are as large as a batch allows: the rows of a topic and an hour are written together, and split at
 `file_bytes` (size during the shuffle; compressed files are smaller) and `file_rows`.
+
+Before PySpark 4.2, a job without an interval runs without Trigger.AvailableNow; its queries must be stopped at their
+target (target.py).
 """
 
 from collections.abc import Mapping
@@ -18,11 +21,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from skylarkmq.clients.spark.cluster_options import of_cluster
+from skylarkmq.clients.spark.features import READ_LIMITS
 from skylarkmq.clients.spark.pipeline.rows import Decoding, dead_letters, good
 
 FORMAT: Final = "rocketmq"
 PARQUET: Final = "parquet"
 DEAD_LETTERS: Final = "dead-letters"
+AT_ONCE: Final = "0 seconds"
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,5 +83,6 @@ def _messages(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 
 def _started(writer: DataStreamWriter, job: Job, name: str) -> StreamingQuery:
     writer = writer.queryName(name).outputMode("append").option("checkpointLocation", f"{job.checkpoint}/{name}")
-    trigger = writer.trigger(availableNow=True) if job.interval is None else writer.trigger(processingTime=job.interval)
-    return trigger.start()
+    if job.interval is None and READ_LIMITS.is_present:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=job.interval or AT_ONCE).start()

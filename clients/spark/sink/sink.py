@@ -17,6 +17,7 @@ import logging
 import sys
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -24,22 +25,19 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from skylarkmq.clients.background_loop import run
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.producing.producer import Producer, now_ms
+from skylarkmq.clients.spark.features import StreamArrowWriter
 from skylarkmq.clients.spark.options import OptionError, parse
-from skylarkmq.clients.spark.request_retry import with_retries
+from skylarkmq.clients.spark.request_retry import RetryLimit, with_retries
 from skylarkmq.clients.spark.sink.ledger import Ledger
 from skylarkmq.clients.spark.sink.sink_options import OPTIONS, SinkOptions
-from skylarkmq.clients.spark.sink.sink_requests import Limits, RowRequests, SendFailed
+from skylarkmq.clients.spark.sink.sink_requests import Limits, RowRequests, SendFailed, writable_queues
 from skylarkmq.clients.spark.sink.sink_rows import Encoder, RowError, check_columns
 
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -108,6 +106,10 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._query = options.write_id or f"batch-{uuid.uuid4()}"
 
+    def check_topic(self) -> None:
+        """Wait until the topic of the options can be written. Raises WriteFailed."""
+        check_topic(self._options)
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """Send a partition, on an executor."""
         context = _context()
@@ -123,7 +125,7 @@ class BatchWriter(DataSourceArrowWriter):
         abort(messages)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(StreamArrowWriter):
     """One batch of a streaming query; `batchId` is Spark's name of the argument."""
 
     def __init__(self, options: SinkOptions) -> None:
@@ -134,7 +136,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         context = _context()
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if query is None or batch is None:
-            raise WriteFailed(f"Spark does not provide {QUERY_ID} and {BATCH_ID}: use PySpark 4.2 or newer")
+            raise WriteFailed(f"Spark does not provide {QUERY_ID} and {BATCH_ID} to tasks of a streaming query")
         task = Task(query, int(batch), context.partitionId(), context.attemptNumber())
         return write_partition(self._options, task, iterator)
 
@@ -184,8 +186,9 @@ def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _sent(options: SinkOptions, task: Task, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> dict[str, Any]:
     mark = f"{task.query}:{task.batch}:{task.partition}" if options.mark_rows else None
     encoder = Encoder(options.topic, mark)
-    limits = Limits(options.batch_rows, options.batch_bytes, options.max_in_flight, options.retry_timeout_ms / 1000)
-    requests = RowRequests(_link(options).producer, limits)
+    link = _link(options)
+    limits = Limits(options.batch_rows, options.batch_bytes, options.max_in_flight)
+    requests = RowRequests(link.producer, limits, link.retry_limits.__getitem__)
     batch: pa.RecordBatch | None = first
     try:
         while batch is not None:
@@ -199,10 +202,11 @@ def _sent(options: SinkOptions, task: Task, first: pa.RecordBatch, others: Itera
 
 
 class Link(NamedTuple):
-    """The connections of a process to one cluster."""
+    """The connections of a process to one cluster, and how long its requests are retried, by topic."""
 
     producer: Producer
     ledger: Ledger
+    retry_limits: defaultdict[str, RetryLimit]
 
 
 @cache
@@ -219,20 +223,23 @@ def _link(options: SinkOptions) -> Link:
         await client.start()
         await producer.start()
         await ledger.start()
-        return Link(producer, ledger)
+        return Link(producer, ledger, defaultdict(options.retry_limit))
 
     return run(start())
 
 
 def last_batch(options: SinkOptions, query: str) -> int:
     """Return the last batch of a query in the ledger; -1 if there is none. Raises WriteFailed."""
-    ledger = _link(options).ledger
-    return _of_the_ledger(options, "read", lambda: ledger.last_batch(query))
+    link = _link(options)
+    limit = link.retry_limits[options.ledger_topic]
+    found = _of_the_ledger(options, "read", lambda: link.ledger.last_batch(query), limit)
+    limit.succeeded()
+    return found
 
 
-def _of_the_ledger(options: SinkOptions, done: str, attempt: Callable[[], Awaitable[T]]) -> T:
+def _of_the_ledger(options: SinkOptions, done: str, attempt: Callable[[], Awaitable[T]], limit: RetryLimit) -> T:
     try:
-        return run(with_retries(attempt, f"ledger {options.ledger_topic}", options.retry_timeout_ms / 1000))
+        return run(with_retries(attempt, f"ledger {options.ledger_topic}", limit))
     except ClientError as error:
         raise WriteFailed(
             f"the ledger (topic {options.ledger_topic}) could not be {done}: {error} Without skipCommittedBatches no "
@@ -241,6 +248,20 @@ def _of_the_ledger(options: SinkOptions, done: str, attempt: Callable[[], Awaita
 
 
 # --- on the driver --------------------------------------------------------------------------------
+
+
+def check_topic(options: SinkOptions) -> None:
+    """Wait until the option's topic has a queue to write to, or can be created. Raises WriteFailed.
+
+    A job then fails before its tasks, which Spark would repeat. Topics in a column are checked by the tasks.
+    """
+    if options.topic is None:
+        return
+    link = _link(options)
+    try:
+        run(writable_queues(link.producer, options.topic, link.retry_limits[options.topic]))
+    except SendFailed as error:
+        raise WriteFailed(str(error)) from error
 
 
 def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -252,7 +273,9 @@ def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
     query, batch = reports[0].query, reports[0].batch
     if options.skip_committed:
         ledger = _link(options).ledger
-        _of_the_ledger(options, "written", lambda: _committed(ledger, query, batch))
+        limit = options.retry_limit()
+        limit.succeeded()  # the tasks have reached the cluster
+        _of_the_ledger(options, "written", lambda: _committed(ledger, query, batch), limit)
     log.info("batch written query=%s batch=%d %s", query, batch, _pairs(_total(reports)))
 
 

@@ -6,6 +6,7 @@ from skylarkmq.clients.arrow.topic.options import ClusterOptions
 from skylarkmq.clients.settings import ProducerSettings
 from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, cluster_fields
 from skylarkmq.clients.spark.options import Option, Table, duration_ms, flag, positive
+from skylarkmq.clients.spark.request_retry import RetryLimit
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import check_group_name, check_topic_name
 
@@ -44,6 +45,7 @@ class SinkOptions(ClusterOptions, frozen=True, kw_only=True):
     batch_bytes: int
     max_in_flight: int
     send_timeout_ms: int
+    connect_timeout_ms: int
     retry_timeout_ms: int
     mark_rows: bool
     write_id: str | None = None
@@ -58,6 +60,10 @@ class SinkOptions(ClusterOptions, frozen=True, kw_only=True):
     def producer_settings(self) -> ProducerSettings:
         """Return the SDK settings that these options stand for."""
         return ProducerSettings(send_timeout_s=self.send_timeout_ms / 1000)
+
+    def retry_limit(self) -> RetryLimit:
+        """Return how long requests are retried, before and after the first success."""
+        return RetryLimit(self.connect_timeout_ms / 1000, self.retry_timeout_ms / 1000)
 
 
 OPTIONS: Final = Table(
@@ -83,6 +89,13 @@ OPTIONS: Final = Table(
             "how long a task repeats a request that was refused or got no response before it fails; 0: no repetition",
             duration_ms,
             "60s",
+        ),
+        Option(
+            "connectTimeoutMs",
+            "connect_timeout_ms",
+            "maximum for retryTimeoutMs until a process has written a first message to a topic",
+            duration_ms,
+            "15s",
         ),
         Option(
             "markRows", "mark_rows", "set the property `SPARK_ROW`, which identifies the row of a message", flag, "true"

@@ -9,13 +9,14 @@ group go to the queue that the SDK selects for the group, and such a queue has o
 reorder requests of one connection, and a later request must not overtake a retried one. Rows that cannot share a
 request (those with a delivery time) are sent alone, in their destination's order.
 
-A request that is rejected or gets no response is retried with growing pauses for up to `retry_timeout`, if its error
-may be temporary: brokers restart, and otherwise Spark would repeat the whole task. Messages that were stored without a
-response are then stored twice, with the same marks. The first request that fails for good ends the task: `SendFailed`.
+A request that is rejected or gets no response is retried with growing pauses, if its error may be temporary: brokers
+restart, and otherwise Spark would repeat the whole task. A topic's limit is shorter until its first message is
+acknowledged (clients/spark/request_retry.py). Messages that were stored without a response are then stored twice, with
+the same marks. The first request that fails for good ends the task: `SendFailed`.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -25,7 +26,7 @@ from skylarkmq.clients.producing.outgoing_message import BATCH_RECORD_OVERHEAD
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.clients.producing.queue_selection import queue_of_key
 from skylarkmq.clients.producing.sends import SendResult, SendStatus
-from skylarkmq.clients.spark.request_retry import with_retries
+from skylarkmq.clients.spark.request_retry import RetryLimit, with_retries
 from skylarkmq.clients.spark.sink.sink_rows import MARK, Row
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import Message
@@ -46,7 +47,6 @@ class Limits(msgspec.Struct, frozen=True):
     batch_rows: int
     batch_bytes: int
     max_in_flight: int
-    retry_timeout_s: float
 
 
 class SendStatistics(msgspec.Struct, frozen=True):
@@ -67,11 +67,12 @@ class PendingRows(msgspec.Struct):
 
 
 class RowRequests:
-    """The requests of one task."""
+    """The requests of one task. `retry_limit`: the limit of retries of a topic."""
 
-    def __init__(self, producer: Producer, limits: Limits) -> None:
+    def __init__(self, producer: Producer, limits: Limits, retry_limit: Callable[[str], RetryLimit]) -> None:
         self._producer = producer
         self._limits = limits
+        self._retry_limit = retry_limit
         self._pending: dict[Destination, PendingRows] = {}
         self._last: dict[Destination, asyncio.Task[None]] = {}  # of destinations that keep an order
         self._in_flight: set[asyncio.Task[None]] = set()
@@ -127,17 +128,7 @@ class RowRequests:
 
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:
         """Return the writable queues, at least one."""
-
-        async def find() -> Sequence[MessageQueue]:
-            queues = await self._producer.publish_queues(topic)
-            if not queues:
-                raise NoRoute(f"topic {topic} has no queue to write to: check its permission", topic=topic)
-            return queues
-
-        try:
-            return await with_retries(find, f"route of {topic}", self._limits.retry_timeout_s, self._count_retry)
-        except ClientError as error:
-            raise SendFailed(f"rows for topic {topic} could not be sent: {error}") from error
+        return await writable_queues(self._producer, topic, self._retry_limit(topic), self._count_retry)
 
     async def _send_pending(self, destination: Destination) -> None:
         pending = self._pending.pop(destination)
@@ -169,15 +160,17 @@ class RowRequests:
             return
         topic, queue = destination
         messages = pending.messages
+        limit = self._retry_limit(topic)
         try:
             results = await with_retries(
                 lambda: self._attempt(topic, queue, messages),
                 f"{len(messages)} rows for {topic}",
-                self._limits.retry_timeout_s,
+                limit,
                 self._count_retry,
             )
         except ClientError as error:
             raise SendFailed(_error_message(topic, messages, error)) from error
+        limit.succeeded()
         self._rows += len(messages)
         self._bytes += sum(len(message.body) for message in messages)
         self._requests += 1
@@ -196,6 +189,26 @@ class RowRequests:
 
     def _count_retry(self) -> None:
         self._retries += 1
+
+
+async def writable_queues(
+    producer: Producer, topic: str, limit: RetryLimit, on_repeat: Callable[[], None] = lambda: None
+) -> Sequence[MessageQueue]:
+    """Return the writable queues of a topic, or those of its first message if it can be created; at least one.
+
+    Raises SendFailed.
+    """
+
+    async def find() -> Sequence[MessageQueue]:
+        queues = await producer.publish_queues(topic)
+        if not queues:
+            raise NoRoute(f"topic {topic} has no queue to write to: check its permission", topic=topic)
+        return queues
+
+    try:
+        return await with_retries(find, f"route of {topic}", limit, on_repeat)
+    except ClientError as error:
+        raise SendFailed(f"rows for topic {topic} could not be sent: {error}") from error
 
 
 def _not_flushed(topic: str, result: SendResult) -> ClientError:

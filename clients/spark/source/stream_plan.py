@@ -1,6 +1,7 @@
 """The offsets of a streaming query: its start, the end of each batch, and queues that appear or disappear.
 
     begin()                     where a new query begins; determined once, returned as often as Spark asks
+    position()                  where the next batch begins, for versions of Spark that do not pass the start
     latest(start, most, now)    the end of the next batch, or `start` itself: no batch
     fix_target()                AvailableNow: read up to the current ends, and no further
     ranges(start, end)          the ranges of a batch, the same whenever it is planned again
@@ -9,6 +10,10 @@ A new queue is added once it has messages, at its first offset. A queue whose br
 respond is *unreachable* and keeps its offset. A queue that its registered broker no longer has is *gone*, which counts
 as a loss. A queue that has become shorter (its topic was recreated) counts as a loss, too; without failOnDataLoss,
 reading starts again at its first offset. Queues that the options no longer select are dropped; that is not a loss.
+
+The position is the end that the plan returned last. After a restart it is the end in the checkpoint: Spark then
+requests the ranges of the last batch, or an empty range at its end, before it requests the next end. Without either,
+the query is new. So `ranges` records the end, also of a batch that is planned again.
 
 The end of a batch contains the starts of the queues that were added in it (clients/spark/source/offsets.py), so a batch
 that is planned again after a crash is the same; this includes the first one. Pure logic over `Queues`; the time is an
@@ -57,6 +62,7 @@ class StreamPlan:
         self._losses = LossRule(options.fail_on_data_loss)
         self._rule = TriggerRule(options.min_per_trigger, options.max_trigger_delay_ms, now_ms)
         self._begin: Offset | None = None
+        self._position: dict[str, Any] | None = None
         self._target: Positions | None = None
         self._known: Positions = {}
         self._committed: Positions = {}
@@ -78,6 +84,10 @@ class StreamPlan:
             log.info("new query queues=%d", len(queues))
         return self._begin.to_dict()
 
+    def position(self) -> dict[str, Any]:
+        """Return where the next batch begins. Raises Unreachable, OptionError."""
+        return self.begin() if self._position is None else self._position
+
     def fix_target(self) -> None:
         """Exclude messages that arrive from now on. Raises Unreachable if the end of a queue is unknown."""
         queues = find_queues(self._cluster, self._options)
@@ -90,26 +100,14 @@ class StreamPlan:
 
         `is_all`: do not wait for a minimum.
         """
-        before = Offset.of(start).ends
-        self.commit(before)
-        stay, ends = self._current_state(before)
-        added = self._new_queues(stay, ends)
-        starts = stay | added
-        ends = stay | {queue: end for queue, end in ends.items() if queue in starts}
-        backlog = backlog_of(starts, ends)
-        self._backlog = sum(backlog.values())
-        if self._target is None and not is_all and not self._rule.allows(self._backlog, now_ms):
-            return dict(start)
-        shares = shares_of(backlog, most) if most is not None else backlog
-        upto = {queue: begin + shares.get(queue, 0) for queue, begin in starts.items()}
-        if upto == before:
-            return dict(start)
-        self._batches += 1
-        is_first = self._begin is not None and before == self._begin.ends
-        return Offset(upto, starts if is_first else added).to_dict()
+        self._position = self._end(start, most, now_ms, is_all=is_all)
+        return self._position
 
     def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Range]:
         """Return the ranges between two offsets; none if the start is after the end (a repeated first batch)."""
+        self._position = dict(end)
+        if start == end:
+            return []
         ends = Offset.of(end)
         starts = Offset.of(start).ends | ends.starts
         if unknown := sorted(ends.ends.keys() - starts.keys()):
@@ -129,6 +127,25 @@ class StreamPlan:
         self._committed |= {queue: offset for queue, offset in changed.items() if queue not in failed}
 
     # ----------------------------------------------------------------------------------------------- offsets and queues
+
+    def _end(self, start: Mapping[str, Any], most: int | None, now_ms: int, *, is_all: bool) -> dict[str, Any]:
+        before = Offset.of(start).ends
+        self.commit(before)
+        stay, ends = self._current_state(before)
+        added = self._new_queues(stay, ends)
+        starts = stay | added
+        ends = stay | {queue: end for queue, end in ends.items() if queue in starts}
+        backlog = backlog_of(starts, ends)
+        self._backlog = sum(backlog.values())
+        if self._target is None and not is_all and not self._rule.allows(self._backlog, now_ms):
+            return dict(start)
+        shares = shares_of(backlog, most) if most is not None else backlog
+        upto = {queue: begin + shares.get(queue, 0) for queue, begin in starts.items()}
+        if upto == before:
+            return dict(start)
+        self._batches += 1
+        is_first = self._begin is not None and before == self._begin.ends
+        return Offset(upto, starts if is_first else added).to_dict()
 
     def _current_state(self, before: Positions) -> tuple[Positions, Positions]:
         """Return the queues that remain, with their offsets, and the ends of all reachable queues."""

@@ -4,7 +4,15 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from skylarkmq.clients.arrow.topic.bounds import InvalidBounds, Unreachable, ends_of, find_queues, resolved, starts_of
+from skylarkmq.clients.arrow.topic.bounds import (
+    InvalidBounds,
+    Missing,
+    Unreachable,
+    ends_of,
+    find_queues,
+    resolved,
+    starts_of,
+)
 from skylarkmq.clients.arrow.topic.data_loss import DataLoss
 from skylarkmq.clients.arrow.topic.positions import Positions
 from skylarkmq.clients.arrow.topic.splitting import Range
@@ -93,6 +101,30 @@ def test_a_repeated_first_batch_has_the_same_ranges() -> None:
     fake.bounds[A0] = (0, 20)
     again = planned(fake, startingOffsets="latest")
     assert again.ranges(again.begin(), end) == plan.ranges(begin, end) == [Range(A0, 5, 8)]
+
+
+def test_the_plan_keeps_the_position_for_versions_that_do_not_pass_it() -> None:
+    """It is the start of a new query, then the last end, and after a restart the end that was planned again."""
+    fake = Fake({A0: (0, 100), B0: (0, 40)})
+    plan = planned(fake)
+    assert plan.position() == plan.begin()
+    first = plan.latest(plan.position(), 30, 0)
+    assert plan.position() == first
+    assert sum(map(len, plan.ranges(plan.begin(), first))) == 30
+    second = plan.latest(plan.position(), 30, 0)
+    after_restart = planned(fake)
+    assert after_restart.ranges(first, second) == plan.ranges(first, second)
+    assert after_restart.position() == plan.position() == second
+
+
+def test_an_empty_range_only_sets_the_position() -> None:
+    """Spark requests it after a restart, with the end of the last batch, which may contain the starts of its queues."""
+    fake = Fake({A0: (0, 5)})
+    plan = planned(fake)
+    end = plan.latest(plan.begin(), None, 0)
+    after_restart = planned(fake)
+    assert after_restart.ranges(end, end) == []
+    assert after_restart.latest(after_restart.position(), None, 0) == end
 
 
 def test_a_limit_is_shared_among_queues() -> None:
@@ -243,7 +275,7 @@ def test_changed_progress_is_committed() -> None:
 
 
 def bounds(fake: Fake, **given: str) -> tuple[Positions, Positions]:
-    made = parse(SOURCE_OPTIONS, {"nameServer": "n:1", "subscribe": "T"} | given)
+    made = parse(SOURCE_OPTIONS, {"nameServer": "n:1"} | ({} if "assign" in given else {"subscribe": "T"}) | given)
     queues = find_queues(fake, made)
     return resolved(fake, starts_of(fake, made, queues, "earliest")), ends_of(fake, made, queues)
 
@@ -277,10 +309,14 @@ def test_a_time_after_the_last_message() -> None:
 
 
 def test_missing_topics_queues_and_brokers_are_reported() -> None:
-    """A missing topic, a missing queue in the JSON, an unreachable broker."""
+    """A missing topic or queue, if its broker is registered; else the broker that is unreachable."""
     fake = Fake({A0: (2, 9)})
-    with pytest.raises(Unreachable, match="route of U"):
+    with pytest.raises(Missing, match="topic U does not exist on the registered brokers"):
         bounds(fake, subscribe="T,U")
+    with pytest.raises(Missing, match="assign names queues that do not exist: T@a:1"):
+        bounds(fake, assign='{"T":{"a":[0,1]}}')
+    with pytest.raises(Unreachable, match="brokers are not registered: c"):
+        bounds(fake, assign='{"T":{"a":[0],"c":[0]}}')
     with pytest.raises(InvalidBounds, match="startingOffsets names queues that do not exist: T@b:0"):
         bounds(fake, startingOffsets='{"T":{"b":{"0":1}}}')
     with pytest.raises(InvalidBounds, match="names unknown topics or queues: U"):
@@ -288,3 +324,7 @@ def test_missing_topics_queues_and_brokers_are_reported() -> None:
     fake.away = {"a"}
     with pytest.raises(Unreachable, match="no response from brokers a"):
         bounds(fake)
+    fake.registered = set()
+    with pytest.raises(Unreachable, match=r"no broker is registered .* so topic T is unknown") as raised:
+        bounds(fake)
+    assert not isinstance(raised.value, Missing)

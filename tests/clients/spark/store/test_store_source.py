@@ -20,9 +20,10 @@ from pyspark.sql.datasource import (
 from skylarkmq.clients.arrow.store.options import StoreOptions
 from skylarkmq.clients.arrow.store.selection import Selection
 from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.store.filtered_reader import FilteredStoreReader
 from skylarkmq.clients.spark.store.store_filters import push
 from skylarkmq.clients.spark.store.store_options import STORE_OPTIONS
-from skylarkmq.clients.spark.store.store_source import FilteredStoreReader, StoreReader
+from skylarkmq.clients.spark.store.store_reader import StoreReader
 from tests.harness.stores import message, opened
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
