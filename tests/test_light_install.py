@@ -53,6 +53,13 @@ def test_the_sdk_needs_only_its_own_dependencies(light: Path, tmp_path: Path) ->
     assert imported.returncode == 0, imported.stderr
 
 
+def test_arrow_without_its_packages_names_the_extra(light: Path, tmp_path: Path) -> None:
+    """The import error contains the command that installs them."""
+    imported = run([light / "python", "-c", "import skylarkmq.arrow"], tmp_path)
+    assert imported.returncode == 1
+    assert "pip install 'skylarkmq[arrow]'" in imported.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("command", "extra"),
     [("mqbroker", "broker"), ("mqnamesrv", "broker"), ("mqbench", "bench"), ("mqspark-pipeline", "spark")],

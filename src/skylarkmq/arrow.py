@@ -12,11 +12,16 @@ Both return a pyarrow.RecordBatchReader, which Polars, DuckDB and pandas read, t
 from skylarkmq.clients.arrow.schema import DEFAULT_COLUMNS, RECORD_COLUMNS, TYPES
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.arrow.store.scan import scan_store
+from skylarkmq.clients.arrow.topic.bounds import InvalidBounds, Unreachable
+from skylarkmq.clients.arrow.topic.scan import scan_topic
 
 __all__ = [
     "DEFAULT_COLUMNS",
     "RECORD_COLUMNS",
     "TYPES",
+    "InvalidBounds",
     "StoreUnreadable",
+    "Unreachable",
     "scan_store",
+    "scan_topic",
 ]

@@ -40,28 +40,25 @@ def scan_store(
 ) -> pa.RecordBatchReader:
     """Return the messages of a store directory: those that a consumer could pull, without a broker.
 
-    The directory is only read; a broker may run on it. The call examines the store, and fixes the end of what is read.
-    The log is then read once, in windows of a few MiB, while the reader is consumed.
+    The directory is only read; a broker may run on it. The call examines the store, and fixes the end of the range. The
+    log is then read once, in windows of a few MiB, while the reader is consumed.
 
-    `topics`, `start`, `end` and `key` limit what is read of the log: only these topics (default: all but system
-    topics), only messages stored at `start` or later and before `end` (datetime with a time zone, or ms since 1970),
-    only messages with this key or unique key, through the index. `filter` is applied to each batch, before the columns
-    that it does not refer to are built; it may refer to all columns.
+    `topics` (default: all but system topics), `start` and `end` (stored at `start` or later and before `end`: datetime
+    with a time zone, or ms since 1970) and `key` (a key or unique key, found through the index) limit what is read of
+    the log. `filter` is applied to each batch, before the columns that it does not refer to are built.
 
-    `columns`: names, in order (docs/arrow.md lists them). Columns that are not named cost nothing. `decode=False`
-    returns `body` and `properties` as stored. `order="queue"` returns the queues one after the other.
-
-    An error that names an option, such as failOnDataLoss, means the argument fail_on_data_loss.
+    `columns`: names, in order; columns that are not named cost nothing. `decode=False` returns `body` and `properties`
+    as stored. docs/arrow.md lists columns and the other arguments. An error that names an option, such as
+    failOnDataLoss, means the argument fail_on_data_loss.
 
     Raises StoreUnreadable for a directory that cannot be read, and ValueError for wrong arguments. After the first
     batch, errors are OSError (clients/arrow/batch_reader.py).
     """
-    directories = None if store_path_commit_log is None else tuple(os.fspath(one) for one in store_path_commit_log)
     if order not in ("log", "queue"):
         raise ValueError(f"order must be log or queue, not {order!r}")
     options = StoreOptions(
         path=os.fspath(path),
-        commit_log_paths=directories,
+        commit_log_paths=_paths_of(store_path_commit_log),
         topics=None if topics is None else names_of("topics", topics),
         key=key,
         starting_timestamp=milliseconds_of("start", start),
@@ -80,6 +77,10 @@ def scan_store(
     plan = Plan(options, options.selection)
     batches = _batches(options, plan.extent, plan.tasks(), row_filter)
     return batch_reader(options.columns.schema, batches)
+
+
+def _paths_of(paths: Sequence[str | os.PathLike[str]] | None) -> tuple[str, ...] | None:
+    return None if paths is None else tuple(os.fspath(path) for path in paths)
 
 
 def _batches(

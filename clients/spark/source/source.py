@@ -85,7 +85,7 @@ class BatchReader(DataSourceReader):
         self._source = options
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks. Raises Unreachable, OptionError, ClientError."""
+        """Return the tasks. Raises Unreachable, InvalidBounds, ClientError."""
         cluster = Cluster(self._source)
         try:
             ranges = with_cluster_retries(self._source.broker_timeout_ms, lambda: batch_ranges(cluster, self._source))
