@@ -17,7 +17,7 @@ from skylarkmq.clients.arrow.topic.bounds import Missing, Unreachable
 from skylarkmq.clients.arrow.topic.cluster import UNREACHABLE
 
 PAUSE_S: Final = 0.2
-MISSING_S: Final = 10.0
+MISSING_S: Final = 8.0
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
