@@ -62,7 +62,13 @@ def test_arrow_without_its_packages_names_the_extra(light: Path, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("command", "extra"),
-    [("mqbroker", "broker"), ("mqnamesrv", "broker"), ("mqbench", "bench"), ("mqspark-pipeline", "spark")],
+    [
+        ("mqbroker", "broker"),
+        ("mqnamesrv", "broker"),
+        ("mqbench", "bench"),
+        ("mqspark-pipeline", "spark"),
+        ("mqspark-replay", "spark"),
+    ],
 )
 def test_a_command_without_its_packages_names_the_extra_in_one_line(
     light: Path, tmp_path: Path, command: str, extra: str

@@ -44,6 +44,11 @@ def mqspark_pipeline() -> None:
     _command("skylarkmq.clients.spark.pipeline.command", "main", "spark")()
 
 
+def mqspark_replay() -> None:
+    """Run the replay of archived or stored messages."""
+    _command("skylarkmq.clients.spark.replay.command", "main", "spark")()
+
+
 def _command(module: str, name: str, extra: str) -> Callable[[], object]:
     try:
         command: Callable[[], object] = load(module, name, extra)

@@ -1,0 +1,69 @@
+"""The brokers of a replay: the `Cluster` of its lanes, over the SDK's client."""
+
+import time
+from collections.abc import Sequence
+from typing import Final, Self
+
+from skylarkmq.clients.connection.client import Client
+from skylarkmq.clients.consuming.queue_calls import QueueCalls
+from skylarkmq.clients.errors import NoRoute
+from skylarkmq.clients.producing.outgoing_message import Outgoing
+from skylarkmq.clients.producing.sends import SendResult, Sends
+from skylarkmq.clients.settings import ProducerSettings
+from skylarkmq.clients.spark.replay.lanes import Copy
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.message import BatchRecord, MessageExt, encode_batch
+
+READ_AT_ONCE: Final = 256
+SEND_TIMEOUT_S: Final = 10.0
+
+
+class Brokers:
+    """Sends and reads for one group. Use inside `async with`; the client is started."""
+
+    def __init__(self, client: Client, group: str) -> None:
+        self._client = client
+        self._group = group
+        self._calls = QueueCalls(client, group)
+        self._sends = Sends(group, client, ProducerSettings(retries=0))
+
+    def __repr__(self) -> str:
+        return f"<Brokers {self._group}>"
+
+    async def __aenter__(self) -> Self:
+        self._client.join_as_producer(self._group)
+        self._sends.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await self._sends.finish()
+        finally:
+            await self._client.leave_as_producer(self._group)
+
+    async def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the writable queues of a topic, sorted. NoRoute if there is none."""
+        queues = (await self._client.routes.find(topic)).publish_queues
+        if not queues:
+            raise NoRoute(f"topic {topic} has no queue to write to: check its permission", topic=topic)
+        return queues
+
+    async def send(self, queue: MessageQueue, copies: Sequence[Copy]) -> SendResult:
+        """Store the copies in one request: several of them as a batch."""
+        now_ms = time.time_ns() // 1_000_000
+        first = copies[0]
+        if len(copies) == 1:
+            properties = first.properties.decode()
+            outgoing = Outgoing(queue.topic, first.body, properties, "", now_ms, first.compression, first.flag)
+        else:
+            body = encode_batch(BatchRecord(copy.flag, copy.body, copy.properties) for copy in copies)
+            outgoing = Outgoing(queue.topic, body, "", "", now_ms, first.compression, is_batch=True)
+        return await self._sends.begin(outgoing, None, queue, SEND_TIMEOUT_S)
+
+    async def bounds(self, queue: MessageQueue) -> tuple[int, int]:
+        """Return the first offset of a queue and its end."""
+        return await self._calls.min_offset(queue), max(await self._calls.max_offset(queue), 0)
+
+    async def read(self, queue: MessageQueue, offset: int) -> tuple[list[MessageExt], int | None]:
+        """Return messages from an offset on and the offset to continue at; None: the end of the queue."""
+        return await self._calls.read(queue, offset, READ_AT_ONCE)

@@ -1,0 +1,86 @@
+"""The properties that the copy of a message keeps, and the mark that names its origin.
+
+A copy has the body, the flag and the compression of the old message, and all of its properties except those that make a
+broker or a client act: DROPPED. So keys, tags, sharding key and unique id (UNIQ_KEY) are those of the old message, and
+a copy is neither delayed nor half of a transaction nor a retry. Its born time and host, store time and store host are
+new.
+
+The mark, the property REPLAYED_FROM, is `<replay id>:<topic>:<broker>:<queue>:<offset>` of the old message. A replay
+that was killed reads the marks at the ends of its target queues, and so finds the copies that arrived.
+
+Source: docs/formats.md, "Properties".
+"""
+
+from typing import Final, NamedTuple
+
+from skylarkmq.protocol.message import ENTRY_END, NAME_END, PropertyName
+
+MARK: Final = "REPLAYED_FROM"
+
+_OF_NEWER_BROKERS: Final = (
+    *(
+        "TIMER_DELAY_SEC",
+        "TIMER_ROLL_TIMES",
+        "TIMER_ENQUEUE_MS",
+        "TIMER_DEQUEUE_MS",
+        "TIMER_OUT_MS",
+        "TIMER_DEL_UNIQKEY",
+    ),
+    *("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "INNER_BASE", "DUP_INFO", "CONSUME_START_TIME"),
+)
+DROPPED: Final = frozenset({
+    # Delays
+    *(PropertyName.DELAY, PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS),
+    *(PropertyName.REAL_TOPIC, PropertyName.REAL_QUEUE_ID),
+    # Transactions
+    *(PropertyName.TRANSACTION_PREPARED, PropertyName.PRODUCER_GROUP, PropertyName.TRANSACTION_ID),
+    *(PropertyName.TRANSACTION_CHECK_TIMES, PropertyName.TRANSACTION_IMMUNITY_S),
+    *(PropertyName.TRANSACTION_QUEUE_OFFSET, PropertyName.TRANSACTION_HALF_OFFSET),
+    # Retries and dead letters
+    *(PropertyName.RETRY_TOPIC, PropertyName.ORIGIN_MESSAGE_ID, PropertyName.RECONSUME_TIME),
+    *(PropertyName.MAX_RECONSUME_TIMES, PropertyName.POP_CHECKPOINT),
+    # Requests: the requester no longer waits for a reply
+    *(PropertyName.CORRELATION_ID, PropertyName.REPLY_TO_CLIENT, PropertyName.TTL, PropertyName.MESSAGE_TYPE),
+    PropertyName.PUSH_REPLY_TIME,
+    # What the new broker and the pull set themselves
+    *(PropertyName.WAIT, PropertyName.CLUSTER, PropertyName.MSG_REGION, PropertyName.TRACE_ON, PropertyName.CRC32),
+    *(PropertyName.MIN_OFFSET, PropertyName.MAX_OFFSET, PropertyName.INNER_NUM, *_OF_NEWER_BROKERS, MARK),
+})  # fmt: skip
+"""Names of the properties that a copy does not have."""
+
+_DROPPED: Final = frozenset(name.encode() for name in DROPPED)
+_NAME_END: Final = NAME_END.encode()
+_END: Final = ENTRY_END.encode()
+
+
+class Origin(NamedTuple):
+    """The place of an old message."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    offset: int
+
+
+def mark_prefix(replay_id: str, topic: str, broker_name: str, queue_id: int) -> bytes:
+    """Return the entry of the mark up to the offset, for messages of one queue."""
+    return f"{MARK}{NAME_END}{replay_id}:{topic}:{broker_name}:{queue_id}:".encode()
+
+
+def kept_properties(stored: bytes, prefix: bytes, offset: int) -> bytes:
+    """Return the property string of a copy. `stored`: that of the old message; `prefix`: from `mark_prefix`."""
+    entries = [entry for entry in stored.split(_END) if entry and entry.partition(_NAME_END)[0] not in _DROPPED]
+    entries += (b"%b%d" % (prefix, offset), b"")
+    return _END.join(entries)
+
+
+def origin_of(mark: str | None, replay_id: str) -> Origin | None:
+    """Return the place that a mark names; None if it is missing, damaged, or of another replay."""
+    if mark is None:
+        return None
+    found, _, place = mark.partition(":")
+    parts = place.rsplit(":", 2)
+    if found != replay_id or len(parts) != 3 or not (parts[1].isdigit() and parts[2].isdigit()):
+        return None
+    topic, _, broker_name = parts[0].partition(":")
+    return Origin(topic, broker_name, int(parts[1]), int(parts[2]))
