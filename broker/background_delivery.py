@@ -4,7 +4,7 @@
     puts        stores messages of the broker itself
     delay       delivers from the queues of the delay levels
     timers      deliver at the requested time
-    endings     commit and roll back transactions; transaction_checks asks producers about unfinished ones
+    endings     commit and roll back transactions; transaction_checks sends checks for the open ones
 
 The parts are wired here. `broker/daemon.py` starts them after the tables and before requests are accepted, and stops
 them after the last request.

@@ -129,8 +129,8 @@ def verify(directory: Directory, config: ConfigFile = None, pairs: Pairs = None,
                 typer.echo(printable_json(msgspec.json.encode(finding)))
             else:
                 out.print(line_of(finding))
-    told = ", ".join(f"{counts[severity]} {severity.value}" for severity in Severity if counts[severity])
-    typer.echo(f"{directory}: {told or 'clean'}", err=True)
+    summary = ", ".join(f"{counts[severity]} {severity.value}" for severity in Severity if counts[severity])
+    typer.echo(f"{directory}: {summary or 'clean'}", err=True)
     if counts[Severity.DAMAGE]:
         raise typer.Exit(DAMAGED)
 

@@ -1,7 +1,7 @@
 """Quotas and the audit log of a broker, wired from its configuration.
 
 `AccessControl` builds its gates with them, and again whenever a setting changes which checks a gate needs
-(`on_change`). Without quotas and without an audit log a gate asks nothing here.
+(`on_change`). Without quotas and without an audit log a gate checks nothing here.
 """
 
 import time

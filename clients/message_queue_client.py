@@ -3,8 +3,8 @@
     async with connect("ns1:9876;ns2:9876", namespace="team-a") as mq:
         async with mq.producer("order-service") as producer, mq.consumer("billing", handler=handle) as consumer: ...
 
-All objects made by `mq` share its connections, routes and heartbeats. A broker tells the members of a consumer group
-apart by their client, so one `mq` makes at most one running member of each group.
+All objects made by `mq` share its connections, routes and heartbeats. A broker distinguishes the members of a
+consumer group by their client, so one `mq` makes at most one running member of each group.
 """
 
 from collections.abc import Sequence
@@ -104,5 +104,5 @@ class MessageQueueClient:
         return PullConsumer(group, client=self.client, **options)
 
     def admin(self) -> Admin:
-        """Return an Admin. It uses the names of topics and groups that brokers know, without the namespace."""
+        """Return an Admin. It uses the full names of topics and groups, as brokers do; it adds no namespace."""
         return Admin(client=self.client)

@@ -280,7 +280,7 @@ RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 TRANSACTIONS_GROUP: Final = SYSTEM_GROUP_PREFIX + "TRANS"
-"""The broker's own group. Its committed offsets say where the search for open half messages begins after a start."""
+"""The broker's own group. Its committed offsets are where the search for open half messages begins after a start."""
 SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",

@@ -8,17 +8,17 @@ Big-endian, no padding. With 8-byte hosts (IPv4), body length B, topic length T,
     12  4  queue id                                   72  4   reconsume times
     16  4  flag (the application's)                   76  8   prepared transaction offset
     20  8  queue offset                               84  4   body length
-    28  8  physical offset                            88  B   body, compressed if sysFlag says so
+    28  8  physical offset                            88  B   body, compressed if its flag in sysFlag is set
     36  4  sysFlag                                    ..  1   topic length (V1) / 2 (V2), then T bytes of topic
     40  8  born timestamp, ms                         ..  2   properties length, then P bytes of properties
 
-so 91 + B + T + P bytes; one more for V2, twelve more for each IPv6 host (20 bytes instead of 8, as sysFlag bits 4 and 5
-say). V2 exists for topics longer than 127 bytes. If no record fits into the end of a log segment, the end contains a
+so 91 + B + T + P bytes; one more for V2, twelve more for each IPv6 host (20 bytes instead of 8; sysFlag bits 4 and
+5). V2 exists for topics longer than 127 bytes. If no record fits into the end of a log segment, the end contains a
 blank: the number of bytes left, and the magic cbd43194.
 
 `parse` reads one position and returns a `Record`, a `Blank`, `END` (nothing was written here) or `Damaged` with the
 reason. It raises nothing, whatever the bytes are. Only the body has a checksum, so `parse` cannot detect all damage: a
-caller that knows position and queue offset compares them with those in the record.
+caller that has position and queue offset compares them with those in the record.
 
 Source: docs/formats.md, "CommitLog record".
 """

@@ -32,14 +32,14 @@ _LAST_OF_MAGIC_V1: Final = MAGIC_V1 & 0xFF
 
 
 def store_timestamp_at(source: memoryview, at: int) -> int:
-    """Return the store timestamp (ms) of the record at `at`. The caller must know that a record begins there."""
+    """Return the store timestamp (ms) of the record at `at`. The caller must ensure that a record begins there."""
     sys_flag = _INT32.unpack_from(source, at + SYS_FLAG_AT)[0]
     timestamp: int = _INT64.unpack_from(source, at + (68 if sys_flag & SysFlag.BORN_HOST_V6 else 56))[0]
     return timestamp
 
 
 def queue_offset_at(source: memoryview, at: int) -> int:
-    """Return the queue offset of the record at `at`. The caller must know that a record begins there."""
+    """Return the queue offset of the record at `at`. The caller must ensure that a record begins there."""
     queue_offset: int = _INT64.unpack_from(source, at + QUEUE_OFFSET_AT)[0]
     return queue_offset
 

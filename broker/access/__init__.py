@@ -4,7 +4,7 @@
     caller         the sender of a request: its account, and the proof of it
     message_rights the topics of messages that a request names by their place in the log
     decision_cache the cache of both generations
-    gate           asked by the dispatcher before each request; combines the checks below
+    gate           called by the dispatcher before each request; combines the checks below
     plain_acl      RocketMQ 4.9: accounts and permissions in YAML files
     auth           RocketMQ 5.3: users and policies
     quotas         limits per second for each client, account and topic (token_buckets)
@@ -15,6 +15,6 @@
     accounts       accounts of a daemon itself, for its name server and its metrics page
     exposure, secret_files    warnings about open listeners, and about files with secrets that others can read
 
-A check knows request codes, topics and groups by name only. Without access control, quotas and audit the gate checks
-only requests that change the cluster, and the dispatcher does not ask about sends and pulls.
+Checks handle request codes, topics and groups by name only. Without access control, quotas and audit the gate checks
+only requests that change the cluster, and the dispatcher does not call it for sends and pulls.
 """

@@ -5,7 +5,7 @@ response. The observer, which is the audit log, is informed of each refusal, of 
 
 Sends and pulls arrive in runs. `admit_run` checks each of them, at most MAX_RUN, and ends the run at the first that is
 refused or has to wait. Quotas count a run as a whole. Some checks concern only requests that change the cluster
-(`checks_data` False). If all do, the dispatcher does not ask about runs.
+(`checks_data` False). If all do, the dispatcher does not call the gate for runs.
 """
 
 from collections.abc import Sequence

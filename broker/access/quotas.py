@@ -7,7 +7,7 @@ SYSTEM_BUSY (2): a client that sends so much without a limit runs into its own t
 keep accepted work (FINISHING), such as offset commits and heartbeats, wait for at most that time and are not refused.
 
 A waiting request takes its tokens at once (`_reserved`), so later requests cannot overtake it. It is repeated after its
-wait, and then served without another look at the buckets.
+wait, and then served without another check of the buckets.
 
 Bytes sent are known only after a response. They are taken when the next request of the connection arrives, or when it
 is closed; those of a topic when the group pulls again. Until the level is positive again, requests wait.

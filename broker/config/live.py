@@ -8,7 +8,7 @@ subscribes to it:
 
 The first argument selects the values that the part uses, a field or a struct made of several fields. The second one is
 called with them whenever a change has made them different. A setting without a subscription takes effect at the next
-start, and the log says so. In both cases the new value is written to the file and returned to readers.
+start, and this is logged. In both cases the new value is written to the file and returned to readers.
 
 `RemoteSettings` is the remote access, as properties text: UPDATE_BROKER_CONFIG (25) and GET_BROKER_CONFIG (26) of a
 broker, UPDATE_NAMESRV_CONFIG (318) and GET_NAMESRV_CONFIG (319) of a name server. An unknown key, or a value that its

@@ -175,7 +175,7 @@ class TopicTable:
 
         `needed`: by topic, the number of queues of its messages. Only topics that a send or a group created can be lost
         this way, because operators wait for the file. A topic created by a send gets the queues of the template, if
-        these are more, so that producers that know its route can continue.
+        these are more, so that producers that have its route can continue.
         """
         template = self._topics.get(SystemTopic.AUTO_CREATE)
         inherited = template.write_queue_nums if template is not None and template.perm & Permission.INHERIT else 0

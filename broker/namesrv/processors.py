@@ -251,7 +251,7 @@ class NamesrvProcessors:
 
     def system_topics(self, _connection: Connection, _command: RemotingCommand) -> RemotingCommand:
         """GET_SYSTEM_TOPIC_LIST_FROM_NS (304): return the names of clusters and brokers, and the address of one broker,
-        which the client asks for its own list."""
+        from which the client requests its list."""
         return RemotingCommand.response(body=TopicList(self._routes.names(), self._routes.any_address()).encode())
 
     def flagged_topics(

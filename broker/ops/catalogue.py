@@ -1,6 +1,6 @@
 """The catalogue of metrics: a table of every metric that this broker exports.
 
-A row has a metric's name, what it measures, its kind, the labels that tell its series apart, and the setting that turns
+A row has a metric's name, its help text, its kind, the labels that distinguish its series, and the setting that turns
 it off. Labels that are the same in all series of a broker come from the row's scope. Names and labels of `rocketmq_`
 metrics are those of RocketMQ 5 and its exporter, so that their dashboards work; `skylark_` metrics are ours.
 

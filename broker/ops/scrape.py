@@ -7,7 +7,7 @@ formats, write the text, a few samples at a time. If a collector fails, the rest
 failure is counted; the scrape continues.
 
 A metric has at most `limit` series. Further ones are aggregated into one overflow series, with `__overflow__` as the
-value of every label that tells series apart: their sum, or their maximum where a sum has no meaning. The first series
+value of every label that distinguishes series: their sum, or their maximum where a sum has no meaning. The first series
 keep their own labels.
 """
 

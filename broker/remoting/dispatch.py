@@ -96,7 +96,7 @@ class Dispatcher:
 
     @property
     def guard(self) -> Guard | None:
-        """Return the part that is asked before each request; None: every request is served."""
+        """Return the part that checks each request before it is served; None: every request is served."""
         return self._guard
 
     @guard.setter

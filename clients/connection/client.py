@@ -1,7 +1,7 @@
 """The client that producers and consumers share: connections, routes, heartbeats, one client id.
 
 Each producer or consumer makes its own client unless one is given. Members of one consumer group must not share a
-client: a broker tells the members of a group apart by connection and client id.
+client: a broker distinguishes the members of a group by connection and client id.
 
 The first request of a broker connection is a heartbeat that names all groups of the client. It is repeated every
 `heartbeat_s`, and sent at once when a group joins or changes its subscriptions. If a broker does not respond to a

@@ -86,7 +86,7 @@ class PullConsumer(Consumer):
     # -------------------------------------------------------------------------------------------------------- queues
 
     async def queues(self, topic: str, *, timeout_s: float | None = None) -> tuple[MessageQueue, ...]:
-        """Return the readable queues of a topic. Raises NoRoute if no name server knows the topic."""
+        """Return the readable queues of a topic. Raises NoRoute if no name server has the topic."""
         async with self._within(timeout_s, "queues"):
             queues = (await self.client.routes.find(self._namespace.wrap(topic))).subscribe_queues
         return tuple(map(self._namespace.strip_queue, queues))

@@ -11,7 +11,7 @@ that finds no message until one arrives or `suspend_s` is over; then the pull is
     PULL_RETRY_IMMEDIATELY (20)
     PULL_OFFSET_MOVED (21)        drop the received messages, commit nextBeginOffset and continue there; with a growing
                                   pause if the broker repeats this code
-    SUBSCRIPTION_NOT_EXIST (24),  the broker does not know the heartbeat of this consumer: send one, pull again
+    SUBSCRIPTION_NOT_EXIST (24),  the broker has no heartbeat of this consumer: send one, pull again
     SUBSCRIPTION_NOT_LATEST (25)
     others                        log, pause for `pull_retry_pause_s`, pull again; the same after transport errors,
                                   with a new route

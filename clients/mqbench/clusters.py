@@ -64,7 +64,7 @@ def find_brokers(target: str | None, namesrv: str | None, tls: TlsSettings | Non
 
 
 async def masters(namesrv: str, connections: Connections, tls: TlsSettings | None = None) -> list[Broker]:
-    """Return every master that the name servers know."""
+    """Return every master that is registered with the name servers."""
     route = await Routes(NameServers(namesrv, connections, TIMEOUT_S)).find(TEMPLATE_TOPIC)
     return [Broker(name, by_id[MASTER], tls) for name, by_id in sorted(route.brokers.items()) if MASTER in by_id]
 

@@ -1,4 +1,4 @@
-"""Runs of a workload, in one process or several: the functions tail_bytes the commands, also used by our benchmarks.
+"""Runs of a workload, in one process or several: the functions of the commands, also used by our benchmarks.
 
 Each of several processes has a share of the connections and of the rate; it sends its intervals, and finally its
 figures, over a pipe. Processes are spawned, not forked, so they do not inherit locks that another thread holds.

@@ -58,8 +58,8 @@ class ProducerStatistics(msgspec.Struct, frozen=True):
 class Producer(Participant):
     """Sends messages for a producer group. `async with mq.producer("group") as producer: ...`
 
-    The options are those of `StandaloneProducerOptions` (clients/options.py). The attribute `group` is the name that
-    brokers know, with its namespace. InvalidArgument if a name or an option is invalid.
+    The options are those of `StandaloneProducerOptions` (clients/options.py). The attribute `group` is the full name,
+    with its namespace. InvalidArgument if a name or an option is invalid.
 
     A `timeout_s` limits a whole call, with all its attempts; the default is `ProducerSettings.send_timeout_s` (3 s).
     """
@@ -306,7 +306,7 @@ class Producer(Participant):
         return self._sends.begin(outgoing, message_group, queue, timeout_s or self._settings.send_timeout_s)
 
     def _addressed(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages with the topics that brokers know."""
+        """Return the messages with the full names of their topics."""
         if not self._namespace.name:
             return messages
         try:

@@ -51,7 +51,7 @@ GROUP: Final = "Deaf"
 FILLED: Final = 64 * QUEUES
 LARGEST: Final = 16 * MIB
 SAMPLE_S: Final = 0.05
-POLITE_EVERY_S: Final = 0.01
+LIMITED_EVERY_S: Final = 0.01
 CALM_S: Final = 2.0
 OPERATOR: Final = Credentials("operator", "secret of the operator")
 CLIENTS: Final = Credentials("clients", "secret of the clients")
@@ -204,7 +204,7 @@ def limited_client(_name: str, load: Load, pipe: Pipe) -> None:
             codes["none"] += 1
             stream = Stream(load.port)
         waits_ms.append((time.monotonic() - started) * 1000)
-        beat = max(beat + POLITE_EVERY_S, time.time() - 1)
+        beat = max(beat + LIMITED_EVERY_S, time.time() - 1)
         time.sleep(max(beat - time.time(), 0))
     cuts = quantiles(waits_ms, n=100)
     pipe.send(

@@ -1,16 +1,16 @@
-"""Effect of a greedy client, held by its quota, on the latency of a polite one.
+"""Effect of a greedy client, held by its quota, on the latency of a normal one.
 
     python -m tests.bench.bench_quota                         # 5 rounds of 3 s
     python -m tests.bench.bench_quota --rounds 10 --set flushDiskType=SYNC_FLUSH
 
 The broker runs on one processor, all clients on another one. First a greedy client alone measures the broker's
-capacity in sends of 1 KiB per second. Then the rounds alternate between two neighbors of a polite client, which sends
+capacity in sends of 1 KiB per second. Then the rounds alternate between two neighbors of a normal client, which sends
 one message at a time, 200 per second:
 
     unthrottled   a client that sends a tenth of the capacity on its own, in steps of a millisecond; no quota
     held          the greedy client, 256 sends in flight, with a quota of a tenth of the capacity
 
-Printed for each round: the polite client's latencies (counted from the time at which a send was due), the sends of the
+Printed for each round: the normal client's latencies (counted from the time at which a send was due), the sends of the
 neighbor, and the broker's CPU. Budget: the median of the ratios of p99 within a round is at most 3. The two clients
 have different addresses, 127.0.0.1 and 127.0.0.2, since a quota is one of an address; request 25 changes it between the
 rounds.
@@ -37,12 +37,12 @@ from tests.bench.bench_send import BrokerProcess, call, create_topic, send_frame
 BODY: Final = b"x" * 1024
 QUEUES: Final = 4
 IN_FLIGHT: Final = 256
-POLITE_EVERY_S: Final = 0.005
+NORMAL_EVERY_S: Final = 0.005
 STEP_S: Final = 0.001
 SETTLE_S: Final = 0.3
 CAPACITY_S: Final = 2.0
 GREEDY_HOST: Final = "127.0.0.2"
-POLITE_HOST: Final = "127.0.0.1"
+NORMAL_HOST: Final = "127.0.0.1"
 TIMEOUT_S: Final = 10.0
 
 Figures = dict[str, float]
@@ -117,9 +117,9 @@ def set_quota(port: int, quota: int) -> None:
 
 
 def measured(broker: BrokerProcess, seconds: float, neighbor: Client, rate: float) -> Figures:
-    """Run the polite client and its neighbor; return their figures, and the broker's share of its processor."""
+    """Run the normal client and its neighbor; return their figures, and the broker's share of its processor."""
     cpu_s = broker.cpu_s()
-    figures = run(broker.port, seconds, neighbor, rate, polite)
+    figures = run(broker.port, seconds, neighbor, rate, normal)
     return figures | {"cpu_percent": (broker.cpu_s() - cpu_s) / seconds * 100}
 
 
@@ -148,7 +148,7 @@ class Sender:
     """A connection that sends prepared messages and counts responses."""
 
     def __init__(self, port: int, host: str) -> None:
-        self.socket = socket.create_connection((POLITE_HOST, port), TIMEOUT_S, (host, 0))
+        self.socket = socket.create_connection((NORMAL_HOST, port), TIMEOUT_S, (host, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         frames = [send_frame(number, number % QUEUES, BODY, JSON) for number in range(IN_FLIGHT)]
         self._size = len(frames[-1])
@@ -208,10 +208,10 @@ def paced(port: int, rate: float, deadline: float, pipe: Pipe) -> None:
     pipe.send({"sends": sender.responses, "errors": sender.errors})
 
 
-def polite(port: int, _rate: float, deadline: float, pipe: Pipe) -> None:
+def normal(port: int, _rate: float, deadline: float, pipe: Pipe) -> None:
     """Send one message at a time; latencies count from the time at which a message was due."""
     time.sleep(SETTLE_S)
-    sender = Sender(port, POLITE_HOST)
+    sender = Sender(port, NORMAL_HOST)
     waits_ms = []
     due = time.monotonic()
     while due < deadline:
@@ -220,9 +220,9 @@ def polite(port: int, _rate: float, deadline: float, pipe: Pipe) -> None:
         while not sender.receive():
             pass
         waits_ms.append((time.monotonic() - due) * 1000)
-        due = max(due + POLITE_EVERY_S, time.monotonic() - TIMEOUT_S)
+        due = max(due + NORMAL_EVERY_S, time.monotonic() - TIMEOUT_S)
     cuts = quantiles(waits_ms, n=100)
-    pipe.send({"p50_ms": cuts[49], "p99_ms": cuts[98], "max_ms": max(waits_ms), "polite_errors": sender.errors})
+    pipe.send({"p50_ms": cuts[49], "p99_ms": cuts[98], "max_ms": max(waits_ms), "normal_errors": sender.errors})
 
 
 if __name__ == "__main__":

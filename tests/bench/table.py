@@ -105,7 +105,7 @@ def measure_all(
         loads = {name: LOADS[name] for name in names if LOADS[name].flush == flush}
         try:
             with ExitStack() as stack:
-                print_progress("taking the memory that is free")
+                print_progress("filling the free memory")
                 reserve = stack.enter_context(used_memory())
                 brokers = [broker for kind in kinds if (broker := warmed(stack, kind, home, flush)) is not None]
                 for name, load in loads.items():

@@ -165,7 +165,7 @@ class ExpectedState:
 
     def loaded(self, number: int | None) -> None:
         """Check the content of the state file at a start."""
-        assert (number or 0) in self._saves, f"the state file says {number}, not one of {self._saves}"
+        assert (number or 0) in self._saves, f"the state file contains {number}, not one of {self._saves}"
         self._saves = [number or 0]
 
     # checks
@@ -270,7 +270,7 @@ def log_of(store: MessageStore) -> list[Stored]:
                 last_at = found.position + found.size
         if last_at >= 0:
             assert not any(segment.view[last_at:]), f"there is data after the end in {segment!r}"
-    assert end == store.max_physical_offset, f"log ends at {end}, the store says {store.max_physical_offset}"
+    assert end == store.max_physical_offset, f"log ends at {end}, the store reports {store.max_physical_offset}"
     return records
 
 

@@ -55,7 +55,7 @@ INTERVAL_MS: Final = 10_000
 
 
 class Sent(msgspec.Struct):
-    """A transaction: its outcome, its half message, and the positions of it and its copies that producers know."""
+    """A transaction: its outcome, its half message, and the positions of it and its copies that producers have."""
 
     is_commit: bool
     append: Append
@@ -158,7 +158,7 @@ class TransactedRun(StoreSessionsWithOffsets):
         self.log_step(f"sent {[(bytes(append.body).split(b':')[0], append.queue_offset) for append in batch]}")
 
     def _end_some(self) -> None:
-        """Producers end some of the transactions that they know."""
+        """Let producers end some of the transactions whose positions they have."""
         known = [sent for sent in self.sent.values() if sent.positions]
         for sent in self.rng.sample(known, min(len(known), self.rng.randint(1, 3))):
             self._end_one(sent, self.rng.choice(sent.positions))

@@ -23,7 +23,7 @@ Codes, remarks and the order of checks are RocketMQ's. The differences:
 - Of several entries that match, the most specific one decides, as documented. RocketMQ 5.3.3 prefers shorter prefixes,
   and otherwise the result depends on the order of entries; its successor corrects this (RocketMQ issue 9539).
 - Addresses of peers are compared as addresses, not as texts. Source addresses cannot be host names.
-- A code in `authenticationWhitelist` is authorized for the user who has signed the request. RocketMQ 5.3.3 uses the
+- A code in `authenticationWhitelist` is authorized for the user of the signature. RocketMQ 5.3.3 uses the
   name in the request, also without a signature, and lets requests about super users pass without a name.
 - `authorizationEnabled` without `authenticationEnabled` stops the start: any name would be accepted without a
   signature.

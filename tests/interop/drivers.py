@@ -6,7 +6,7 @@
 `produce` reads orders (plan.py) from its input, one JSON object a line, and sends each as specified. `consume`
 subscribes to all tags in cluster mode. Java drivers also accept several topics, separated by commas; Java and Go
 drivers also accept `TOPIC where EXPRESSION`, a SQL92 subscription. `retry`, `orderly` and `broadcast` consume in the
-same way. The handler fails a message as many times as its property `fails` says; a client that has such a setting
+same way. The handler fails a message as many times as its property `fails` requires; a client that has such a setting
 retries once at most. `query` (Java only) reads queries and prints the result of each. `request` (Java and Go) sends
 each order as a request and prints its reply as received. `reply` (Java and Go) consumes, and replies with REPLY_PREFIX
 and the body of the request. `transact` (Java and Go) sends each order in a transaction. The property `local` gives the

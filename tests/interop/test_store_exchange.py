@@ -173,7 +173,7 @@ def kill_during_burst(broker: BrokerUnderTest, writer: Writer) -> None:
             broker.process.wait()
 
 
-# ------------------------------------------------------------------------------------------------- what clients see
+# ------------------------------------------------------------------------------------------------- views of clients
 
 
 def produce(broker: BrokerUnderTest, base: Path, ledger: Ledger) -> None:

@@ -1,4 +1,4 @@
-"""Access control of RocketMQ 5.3: users, who sign their requests, and policies about what they may do.
+"""Access control of RocketMQ 5.3: users that sign their requests, and policies about their rights.
 
 users, policies    the two tables, stored in users.json and acls.json; resources and addresses that policies name
 authentication     which user has signed a request

@@ -88,7 +88,7 @@ class Authenticator:
         return Identity(user, Proof.CERTIFICATE)
 
     def _signed(self, signed: Signed, body: bytes | memoryview) -> Identity | str:
-        """Return the user who has signed, or the remark of the refusal."""
+        """Return the user of the signature, or the remark of the refusal."""
         name = signed.access_key
         key, identity = self._accounts.get(name) or self._account(name)
         is_signature_right = key.has_signed(signed, body)
@@ -127,5 +127,5 @@ class Authenticator:
 
 
 def refusal_of(username: str, state: str) -> str:
-    """Return the remark about a user who is disabled or unknown."""
+    """Return the remark about a disabled or unknown user."""
     return f"User:{username} is {state}."

@@ -2,7 +2,7 @@
 
 Damage makes a start, a read or a query fail, and no start repairs it. A warning is an irregularity that does no harm,
 or that the next start repairs: after a crash, the torn end of the log and files that lag behind it. A note is a fact
-that an operator may want to know.
+that may matter to an operator.
 
 Findings of one kind come in large numbers (for example if a queue file lost its last block). `Findings.add` reports the
 first ten per kind and file, and sums up the others in one more finding at the end.

@@ -1,6 +1,6 @@
 """Messages by key: offsets from the index, then their records from the log, oldest first.
 
-If more messages match than the query asks for, or more bytes than a response may have, the newest are returned. An
+If more messages match than the query requests, or more bytes than a response may have, the newest are returned. An
 offset without a record in the log is skipped.
 
 Source: docs/formats.md, "Index queries".

@@ -35,7 +35,7 @@ class Fixed:
 
 
 class Unused:
-    """A control that must not be asked."""
+    """A control that must not be called."""
 
     checks_data = False
 

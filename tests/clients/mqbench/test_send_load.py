@@ -29,7 +29,7 @@ class Line:
         self._theirs = theirs
 
     def due_ns(self) -> int | None:
-        """The time at which the connection next wants to send."""
+        """The time at which the next send of the connection is due."""
         return self.connection.due_ns
 
     def sent(self) -> list[int]:

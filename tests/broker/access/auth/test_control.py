@@ -29,7 +29,7 @@ UNMATCHED = "User:alice has no permission to access Topic:{} from 127.0.0.9, no 
 
 
 class Checked:
-    """A control with a super user `root` and a user `alice`, who may publish to `T`; all passwords are `pw`."""
+    """A control with a super user `root` and a user `alice` that may publish to `T`; all passwords are `pw`."""
 
     def __init__(self, **settings: Any) -> None:
         enabled = {"authentication_enabled": True, "authorization_enabled": True}
@@ -99,7 +99,7 @@ async def test_whitelisted_requests_need_no_permission() -> None:
 
 
 async def test_whitelisted_requests_need_no_signature() -> None:
-    """Authorization remains, for the user who has signed the request."""
+    """Authorization remains, for the user of the signature."""
     it = Checked(authentication_whitelist="310")
     assert it.check(C.SEND_MESSAGE_V2, by("alice", b="T")) == Caller("alice", Proof.SIGNATURE)
     assert it.check(C.SEND_MESSAGE_V2, by("alice", b="S")) == UNMATCHED.format("S")

@@ -216,7 +216,7 @@ def flush(it: Opened) -> None:
     it.store.step(it.clock.now_ms)
 
 
-# ------------------------------------------------------------------------------------------- what cannot be delivered
+# ------------------------------------------------------------------------------------------- undeliverable messages
 
 
 BAD_TOPICS = (
