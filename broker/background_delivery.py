@@ -60,7 +60,7 @@ class TransactionEnds:
         self.endings = Endings(store, puts, transactions, defer, now_ms)
         self.recheck = Recheck(store, puts, transactions)
         self.progress = Progress(offsets)
-        self.checks = TransactionChecks(store, transactions, self.progress, sessions.producers, now_ms, steady_ms)
+        self.checks = TransactionChecks(store, transactions, self.progress, sessions.producers_to, now_ms, steady_ms)
 
     def __repr__(self) -> str:
         return f"<TransactionEnds {self.checks!r}>"

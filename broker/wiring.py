@@ -113,7 +113,7 @@ class Consumption:
         self.pulls = PullProcessor(config.pull, checks, store, offsets, arrivals, latencies)
         self.notices = GroupNotifications(loop, sessions)
         self.clients = ClientManageProcessor(
-            config.clients, sessions, groups, topics, self.notices, steady_ms, tables.limits
+            config.clients, sessions, groups, topics, self.notices, rights, steady_ms, tables.limits
         )
         self.offsets = ConsumerOffsetProcessor(offsets, groups, topics, store)
         self.queries = QueryProcessor(store, config.max_query_messages, rights)

@@ -6,26 +6,38 @@ never that of the message. So every account could copy any message to its own re
 the transactions of others. *Ours*: 36 also needs SUB on the topic of the message, 37 PUB, 33 the right to read it. A
 message without that right counts as absent, so the response does not reveal its topic.
 
+A heartbeat (34) makes its sender a producer of any group, and a producer gets checks with the half messages of the
+group. *Ours*: only producers that had PUB on the topic of a half message by the account of their heartbeat.
+
 Source: docs/compatibility.md, "Access control of RocketMQ 4.9", "Access control of RocketMQ 5.3".
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from skylarkmq.broker.access.requirements import Action
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.command import RemotingCommand
 
+Rights = Callable[[str, Action], bool]
+"""`(topic, action)`: whether one account may do `action` with a message of `topic`, by the current rules."""
+
 
 class MessageRights(Protocol):
     """The rights to the topics of stored messages."""
 
-    def permits(self, connection: Connection, command: RemotingCommand, topic: str, action: Action) -> bool:
-        """Return whether the caller of an admitted request may do `action` with a message of `topic`."""
+    def rights_of(self, connection: Connection, command: RemotingCommand) -> Rights:
+        """Return the rights of the caller of an admitted request. They may be kept longer than the request."""
 
 
 class AllMessages:
     """Permits everything: there is no access control."""
 
-    def permits(self, _connection: Connection, _command: RemotingCommand, _topic: str, _action: Action) -> bool:
-        """Return True."""
-        return True
+    def rights_of(self, _connection: Connection, _command: RemotingCommand) -> Rights:
+        """Return all rights."""
+        return all_rights
+
+
+def all_rights(_topic: str, _action: Action) -> bool:
+    """Return True."""
+    return True

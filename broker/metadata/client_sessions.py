@@ -45,15 +45,16 @@ class ClientMember(msgspec.Struct, eq=False):
     version: int
     seen_ms: int
     subscribed: frozenset[tuple[str, str, str]] = frozenset()  # topic, type and expression of each subscription
+    may_send: Callable[[str], bool] | None = None  # of a producer: whether it may send to a topic; None: to all
 
     def take_over(self, other: "ClientMember") -> None:
-        """Take the client id, language, version and time of another heartbeat on this connection."""
+        """Take the client id, language, version, time and rights of another heartbeat on this connection."""
         if self.client_id != other.client_id:
             log.warning(
                 "client id changed peer=%s from=%s to=%s", self.connection.peer, self.client_id, other.client_id
             )
         self.client_id, self.language, self.version = other.client_id, other.language, other.version
-        self.seen_ms = other.seen_ms
+        self.seen_ms, self.may_send = other.seen_ms, other.may_send
 
 
 class Subscription(msgspec.Struct, frozen=True, eq=False):
@@ -154,6 +155,11 @@ class ClientSessions:
     def producers(self, group: str) -> Mapping[Connection, ClientMember]:
         """Return the members of the group; empty if it has none."""
         return self._producers.get(group, {})
+
+    def producers_to(self, group: str, topic: str) -> list[Connection]:
+        """Return the connections of the producers of a group that may send to a topic."""
+        members = self.producers(group).values()
+        return [member.connection for member in members if member.may_send is None or member.may_send(topic)]
 
     def producer(self, client_id: str) -> Connection | None:
         """Return the connection of the producer with that client id; of several, the one that joined last."""

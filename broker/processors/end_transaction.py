@@ -131,7 +131,7 @@ class EndTransactionProcessor:
         return self._response(ending, is_commit=is_commit)
 
     def _may_send(self, connection: Connection, command: RemotingCommand, topic: str) -> bool:
-        return self._rights.permits(connection, command, topic, Action.PUB)
+        return self._rights.rights_of(connection, command)(topic, Action.PUB)
 
     def _checked(
         self, header: EndTransactionHeader, half: HalfMessage | None, may_send: Callable[[str], bool]

@@ -106,7 +106,7 @@ class QueryProcessor:
         """Serve VIEW_MESSAGE_BY_ID (33). A message whose topic the caller may not read counts as absent."""
         offset = command.header(ViewMessageHeader).offset
         record = self._store.record_at(offset)
-        if record is None or not self._rights.permits(connection, command, topic_of(record), Action.GET):
+        if record is None or not self._rights.rights_of(connection, command)(topic_of(record), Action.GET):
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return RemotingCommand.response(body=record)
 

@@ -199,7 +199,7 @@ class TransactedRun(StoreSessionsWithOffsets):
 
     def _checks(self) -> list[tuple[Sent, int]]:
         producer: Any = FakeProducer()
-        one = CheckRound(self.store, self.transactions, lambda _: {producer: None}, CheckTotals(), self.clock.now_ms)
+        one = CheckRound(self.store, self.transactions, lambda *_: [producer], CheckTotals(), self.clock.now_ms)
         while one.step(self.clock.now_ms):
             pass
         checked = []

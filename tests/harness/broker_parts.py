@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from skylarkmq.broker.access.message_rights import AllMessages
+from skylarkmq.broker.access.message_rights import AllMessages, MessageRights
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
 from skylarkmq.broker.metadata.limits import LimitsConfig
@@ -49,7 +49,7 @@ GROUP = "G"
 class BrokerParts:
     """The parts; topic `T` has 4 queues. Each setting goes to every part that has it."""
 
-    def __init__(self, root: Path, **settings: Any) -> None:
+    def __init__(self, root: Path, rights: MessageRights | None = None, **settings: Any) -> None:
         self.clock = Clock()
         self.timers = Timers()
         self.pool = Pool("pull", 100_000)
@@ -76,7 +76,14 @@ class BrokerParts:
         self.dispatcher = Dispatcher()
         self.selector = Selector(self.dispatcher, RemotingConfig())
         consumption = Consumption(
-            config, tables, self.store, self.arrivals, self.dispatcher.latencies, AllMessages(), self.loop, self.clock
+            config,
+            tables,
+            self.store,
+            self.arrivals,
+            self.dispatcher.latencies,
+            rights or AllMessages(),
+            self.loop,
+            self.clock,
         )
         consumption.register(self.dispatcher, defaultdict(lambda: self.pool))
         consumption.attach(self.selector)
@@ -101,9 +108,9 @@ class BrokerParts:
 
 
 @contextmanager
-def broker_parts(root: Path, **settings: Any) -> Iterator[BrokerParts]:
+def broker_parts(root: Path, rights: MessageRights | None = None, **settings: Any) -> Iterator[BrokerParts]:
     """Make parts; stop their store on exit."""
-    parts = BrokerParts(root, **settings)
+    parts = BrokerParts(root, rights, **settings)
     try:
         yield parts
     finally:

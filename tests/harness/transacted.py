@@ -5,6 +5,7 @@ half = parts.send(b"body")
 response = parts.end(half)
 """
 
+from collections.abc import Container
 from typing import Any, Final
 
 from skylarkmq.broker.access.message_rights import AllMessages
@@ -74,10 +75,13 @@ class Transacted:
 
     # clients
 
-    def producer(self, group: str = GROUP, port: int = 5000) -> Peer:
-        """Return another client, which is a producer of the group."""
+    def producer(self, group: str = GROUP, port: int = 5000, topics: Container[str] | None = None) -> Peer:
+        """Return another client, which is a producer of the group and may send to these topics, or to all."""
         peer = Peer(self.dispatcher, address=("127.0.0.8", port))
-        self.sessions.join_producers(group, ClientMember(peer.connection, f"p{port}", "JAVA", 409, 0))
+        member = ClientMember(peer.connection, f"p{port}", "JAVA", 409, 0)
+        if topics is not None:
+            member.may_send = topics.__contains__
+        self.sessions.join_producers(group, member)
         return peer
 
     def half(self, body: bytes = b"half", topic: str = "T", queue_id: int = 0, **properties: str) -> Append:
@@ -126,7 +130,7 @@ class Transacted:
     def check_round(self) -> None:
         """Run a whole check round."""
         store, clock = self.it.store, self.it.clock
-        one = CheckRound(store, self.transactions, self.sessions.producers, self.totals, clock.now_ms)
+        one = CheckRound(store, self.transactions, self.sessions.producers_to, self.totals, clock.now_ms)
         while one.step(clock.now_ms):
             pass
 

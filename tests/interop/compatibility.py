@@ -69,6 +69,10 @@ requests that 4.9 permits to every account ([formats.md](formats.md#access-contr
 | 323 | RESUME_CHECK_HALF_MESSAGE | an administrator |
 
 Requests that 4.9 does not have are checked as those that they stand for: 361 as 11, 370 as 10, 18 as 17, 225 as 200.
+
+With `aclStrict`, transaction checks (39), which contain the half message, go only to producers whose account has PUB on
+its topic: the account of their last heartbeat (34). RocketMQ 4.9 sends them to every producer of the group, and a
+heartbeat needs no right to a producer group.
 """
 
 

@@ -13,6 +13,12 @@ Codes, remarks and the order of checks are RocketMQ's. The differences:
 - LITE_PULL_MESSAGE (361) needs the rights of PULL_MESSAGE (11); RocketMQ 5.3.3 checks none.
 - A pull (11, 361) or offset (14, 15) of a retry topic also needs the group of that topic, so that one group does not
   read the retries of another; RocketMQ 5.3.3 checks only the consumer's group.
+- A heartbeat (34) or lock (41, 42) that names a retry topic also needs the group of that topic; RocketMQ 5.3.3 does not
+  check retry topics there. Official clients name only the retry topic of their own group.
+- A heartbeat makes a client a producer of any group, as in RocketMQ. But transaction checks (39), which contain the
+  half message, go only to producers whose account has Pub on its topic: the user of their last heartbeat. RocketMQ
+  5.3.3 sends them to every producer of the group. A producer with unsigned heartbeats (34 in
+  `authenticationWhitelist`) gets no checks; with 34 in `authorizationWhitelist` each producer gets all of them.
 - A send to a retry topic also needs the group of that topic; RocketMQ 5.3.3 checks only the producer's group. A reply
   (324, 325) to another topic than the reply topic is checked as a send; RocketMQ 5.3.3 checks none, and stores it.
 - CONSUMER_SEND_MSG_BACK (36), END_TRANSACTION (37) and VIEW_MESSAGE_BY_ID (33) also need the right to the topic of the

@@ -82,7 +82,7 @@ class Authenticator:
         account = self._certificates.account_of(connection)
         if account is None:
             return NO_USER
-        user = self._enabled(account)
+        user = self.enabled(account)
         if user is None:
             return refusal_of(account, DISABLED if self._users.find(account) else UNKNOWN)
         return Identity(user, Proof.CERTIFICATE)
@@ -104,7 +104,8 @@ class Authenticator:
         account = self._accounts[username] = (SigningKey(user.password), identity)
         return account
 
-    def _enabled(self, username: str) -> User | None:
+    def enabled(self, username: str) -> User | None:
+        """Return a user; None if there is none, or if it is disabled."""
         user = self._users.find(username)
         return None if user is None or user.status is UserStatus.DISABLE else user
 
@@ -112,7 +113,7 @@ class Authenticator:
 
     def is_known(self, account: str) -> bool:
         """Return whether this is the name of an enabled user."""
-        return self._enabled(account) is not None
+        return self.enabled(account) is not None
 
     def has_signed(self, signed: Signed, body: bytes | memoryview) -> bool:
         """Return whether a request has the signature of an enabled user."""
@@ -121,7 +122,7 @@ class Authenticator:
     def password_matches(self, account: str, password: str) -> bool:
         """Return whether this is the password of an enabled user. The time does not depend on the position of a
         difference."""
-        user = self._enabled(account)
+        user = self.enabled(account)
         known = self._random_password if user is None else user.password
         return hmac.compare_digest(known.encode(), password.encode())
 

@@ -6,6 +6,7 @@ believes the name in such a request without a signature; this broker does not.
 Source: docs/formats.md, "Users and policies".
 """
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,6 +21,7 @@ from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.config import AccessConfig
 from skylarkmq.broker.access.decision_cache import DecisionCache
 from skylarkmq.broker.access.decoded_names import decoded_names
+from skylarkmq.broker.access.message_rights import Rights, all_rights
 from skylarkmq.broker.access.requirements import Action, Requirement
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.codes import ResponseCode
@@ -100,16 +102,23 @@ class AuthControl:
             self._permitted.remember(key, caller, key[3:5])
         return caller
 
-    def permits(self, connection: Connection, command: RemotingCommand, topic: str, action: Action) -> bool:
-        """Return whether the caller of an admitted request may do `action` with a message of `topic`."""
-        if not self._is_authorization_enabled or command.code in self._unauthorized:
-            return True
+    def rights_of(self, connection: Connection, command: RemotingCommand) -> Rights:
+        """Return the rights of the user of an admitted request; a request without a user has none."""
+        code, host = command.code, connection.host
+        if not self._is_authorization_enabled or code in self._unauthorized:
+            return all_rights
         identity = self.authenticator.identify(connection, command)
         if identity is None:
+            return no_rights
+        return partial(self._permits, identity.user.username, code, host)
+
+    def _permits(self, username: str, code: int, host: str, topic: str, action: Action) -> bool:
+        """Return whether a user may do `action` with a message of `topic`."""
+        user = self.authenticator.enabled(username)
+        if user is None:
             return False
         use = Use(topic_resource(topic), (action,))
-        name = identity.user.username
-        return identity.user.is_super or self._authorizer.refusal(name, command.code, use, connection.host) is None
+        return user.is_super or self._authorizer.refusal(username, code, use, host) is None
 
     def _authorize(self, user: User | None, host: str, command: RemotingCommand, requirement: Requirement) -> None:
         if user is not None and user.is_super:
@@ -123,6 +132,11 @@ class AuthControl:
                 remark = refusal
             self._refused += 1
             raise RequestError(ResponseCode.NO_PERMISSION, remark)
+
+
+def no_rights(_topic: str, _action: Action) -> bool:
+    """Return False."""
+    return False
 
 
 def codes_of(whitelist: str) -> frozenset[int]:

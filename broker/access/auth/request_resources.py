@@ -6,12 +6,12 @@ or groups.
 
 RocketMQ permits such requests to every user. The rest is RocketMQ's, and so are the gaps that clients depend on:
 requests of producers without a group, END_TRANSACTION (37) of 4.9 clients, and replies to the reply topic have no
-resource. *Ours*: a reply to another topic is a send, and a send to a retry topic needs the group of that topic, too.
+resource. *Ours*: a reply to another topic is a send, and a retry topic always needs its group.
 
 Source: docs/formats.md, "Users and policies"; docs/compatibility.md, "Access control of RocketMQ 5.3".
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from skylarkmq.broker.access.auth.resources import Pattern, Resource, is_retry_topic
@@ -219,10 +219,8 @@ def _offset(command: RemotingCommand, actions: tuple[Action, ...]) -> Iterator[U
 
 def _heartbeat(command: RemotingCommand) -> Iterator[Use]:
     for consumer in HeartbeatData.decode_request(command.body).consumer_data_set:
-        yield Use(Resource.group(consumer.group_name), SUB)
-        for subscription in consumer.subscription_data_set:
-            if not is_retry_topic(subscription.topic):
-                yield Use(Resource.topic(subscription.topic), SUB)
+        topics = (subscription.topic for subscription in consumer.subscription_data_set)
+        yield from _member(consumer.group_name, topics)
 
 
 def _unregister(command: RemotingCommand) -> Iterator[Use]:
@@ -240,10 +238,13 @@ def _members(command: RemotingCommand) -> Iterator[Use]:
 
 def _locks(command: RemotingCommand) -> Iterator[Use]:
     request = LockRequest.decode_request(command.body)
-    yield Use(Resource.group(request.consumer_group), SUB)
-    for topic in dict.fromkeys(queue.topic for queue in request.mq_set):
-        if not is_retry_topic(topic):
-            yield Use(Resource.topic(topic), SUB)
+    yield from _member(request.consumer_group, (queue.topic for queue in request.mq_set))
+
+
+def _member(group: str, topics: Iterable[str]) -> Iterator[Use]:
+    """Yield a group and the topics that its member reads or locks."""
+    for resource in dict.fromkeys((Resource.group(group), *map(topic_resource, topics))):
+        yield Use(resource, SUB)
 
 
 def _check_client(command: RemotingCommand) -> Iterator[Use]:

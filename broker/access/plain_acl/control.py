@@ -20,6 +20,7 @@ Source: docs/formats.md, "Access control of RocketMQ 4.9".
 
 import secrets
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -27,6 +28,7 @@ import msgspec
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.decision_cache import DecisionCache
+from skylarkmq.broker.access.message_rights import Rights, all_rights
 from skylarkmq.broker.access.plain_acl.accounts import Account, Permission, shown_resource
 from skylarkmq.broker.access.plain_acl.addresses import Address, address_of
 from skylarkmq.broker.access.plain_acl.files import Rules
@@ -158,16 +160,22 @@ class PlainAclControl:
             raise self._refusal("permission", problem)
         return Caller(name, Proof.CERTIFICATE, account.is_admin)
 
-    def permits(self, connection: Connection, command: RemotingCommand, topic: str, action: Action) -> bool:
-        """Return whether the caller of an admitted request may do `action` with a message of `topic`. Without
-        `aclStrict`, and for reads by offset, every caller may, as in 4.9."""
+    def rights_of(self, connection: Connection, command: RemotingCommand) -> Rights:
+        """Return the rights of the account of an admitted request. Without `aclStrict` every caller has all of them, as
+        in 4.9."""
+        if not self._is_strict:
+            return all_rights
+        return partial(self._permits, self._name_of(connection, command) or "", connection.host)
+
+    def _permits(self, name: str, host: str, topic: str, action: Action) -> bool:
+        """Return whether an account may do `action` with a message of `topic`. Reads by offset are free, as in 4.9."""
         needed = PERMISSIONS_OF.get(action)
-        if needed is None or not self._is_strict:
+        if needed is None:
             return True
-        address, is_white = self._located(connection.host)
+        address, is_white = self._located(host)
         if is_white:
             return True
-        account = self._rules.accounts.get(self._name_of(connection, command) or "")
+        account = self._rules.accounts.get(name)
         if account is None:
             return False
         is_free = account.white(address) or (account.is_admin and account.permissions is None)

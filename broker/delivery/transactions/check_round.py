@@ -3,13 +3,14 @@
     decided, superseded                     skipped: finding the next open one is a search in bytes
     checked the maximum number of times,
     or as old as messages in the log get    moved to TRANS_CHECK_MAX_TIME_TOPIC, no longer checked
-    immune, by its own property             stored again, so that it does not block those after it
+    immune, by its own property             stored again, so that it does not block those after it; counts as a check
     immune, by the default time             ends the round: those after it are younger
     else                                    stored again, then one of its producers gets a check request, in turn
 
 The round ends at the end that the half queue had when it began, so none is checked twice. A copy is in the log before
 its check request is sent, and the request contains the offset of the copy. If a group has no producer, that counts as a
-check, as in RocketMQ. A producer that does not read its connection gets no more requests; that does not count.
+check, as in RocketMQ. So does a group without a producer that may send to the topic: a check request contains the
+message. A producer that does not read its connection gets no more requests; that does not count.
 
 `step` runs a slice of about 0.5 ms: it reads all messages of the slice (after a ColdRead nothing has changed), decides,
 writes once, and sends the requests. A store that rejects puts, or a disk that is behind, ends the round; the next round
@@ -18,7 +19,7 @@ Source: docs/formats.md, "Transactions".
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from time import monotonic
 from typing import Final
@@ -53,8 +54,8 @@ UNREAD_BYTES: Final = 1 << 20
 _HALF: Final = SystemTopic.TRANSACTION_HALF
 _UNSTORABLE: Final = frozenset((PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED))
 
-Producers = Callable[[str], Mapping[Connection, object]]
-"""Returns the connections of a group's producers, given the name of the group."""
+Producers = Callable[[str, str], Iterable[Connection]]
+"""`(group, topic)`: returns the connections of the producers of a group that may send to a topic."""
 
 log = logging.getLogger(__name__)
 
@@ -127,8 +128,9 @@ class CheckRound:
                 break
             if verdict is Verdict.LEAVE:
                 continue
-            producer = self._next_producer(half.group) if verdict is Verdict.CHECK else None
-            if verdict is Verdict.CHECK and producer is None and self._connected(half.group):
+            connected = self._connected(half) if verdict is Verdict.CHECK else []
+            producer = self._next_of(connected)
+            if connected and producer is None:
                 verdict = Verdict.POSTPONE
             append = self._put(half, verdict, now_ms)
             if append.status is not PutStatus.PENDING:
@@ -171,7 +173,7 @@ class CheckRound:
         elif verdict is Verdict.DISCARD:
             append = discard_of(half)
         else:
-            checks = half.checks + (verdict is Verdict.CHECK)
+            checks = half.checks + (verdict is not Verdict.POSTPONE)
             append = copy_of(half, half.root, checks, is_immune=verdict is Verdict.KEEP)
         self._store.put(append)
         if append.status in _UNSTORABLE and append.topic == _HALF:
@@ -201,11 +203,13 @@ class CheckRound:
             producer.push(check_request_of(half, append, config.store_host, config.broker_name))
             totals.asked += 1
 
-    def _next_producer(self, group: str) -> Connection | None:
-        """Return the next producer in turn; None if none reads its connection."""
-        reading = [one for one in self._connected(group) if not one.paused and one.backlog_bytes <= UNREAD_BYTES]
-        self._totals.turn += 1
-        return reading[self._totals.turn % len(reading)] if reading else None
+    def _connected(self, half: HalfMessage) -> list[Connection]:
+        return [connection for connection in self._producers(half.group, half.topic) if not connection.closed]
 
-    def _connected(self, group: str) -> list[Connection]:
-        return [connection for connection in self._producers(group) if not connection.closed]
+    def _next_of(self, producers: list[Connection]) -> Connection | None:
+        """Return the next producer in turn; None if none reads its connection."""
+        reading = [one for one in producers if not one.paused and one.backlog_bytes <= UNREAD_BYTES]
+        if not reading:
+            return None
+        self._totals.turn += 1
+        return reading[self._totals.turn % len(reading)]

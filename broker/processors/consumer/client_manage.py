@@ -14,10 +14,13 @@ Source: docs/formats.md, "Heartbeat", "Groups".
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.access.message_rights import MessageRights
+from skylarkmq.broker.access.requirements import Action
 from skylarkmq.broker.delivery.group_notifications import GroupNotifications
 from skylarkmq.broker.metadata.client_sessions import ClientMember, ClientSessions
 from skylarkmq.broker.metadata.expressions import compile_expression
@@ -66,10 +69,12 @@ class ClientManageProcessor:
         groups: SubscriptionGroups,
         topics: TopicTable,
         notices: GroupNotifications,
+        rights: MessageRights,
         now_ms: Callable[[], int],
         limits: Limits | None = None,
     ) -> None:
         self._config = config
+        self._rights = rights
         self._limits = limits or Limits()
         self._notices = notices
         self.configure(config)
@@ -117,9 +122,7 @@ class ClientManageProcessor:
                 changes.append(self._register_consumers(connection, command, heartbeat, data))
             except RequestError as error:  # this group cannot be created; the others of this client are registered
                 refusal = error
-        for producers in heartbeat.producer_data_set:
-            if is_group_name(producers.group_name):
-                self._sessions.join_producers(producers.group_name, self._member(connection, command, heartbeat))
+        self._register_producers(connection, command, heartbeat)
         if refusal is not None:
             raise refusal
         is_changed = any(changes) if heartbeat.heartbeat_fingerprint else True
@@ -166,6 +169,16 @@ class ClientManageProcessor:
         if has_changed and members is not None and group.notify_consumer_ids_changed_enable:
             self._notices.changed(members, by=connection)
         return is_other
+
+    def _register_producers(self, connection: Connection, command: RemotingCommand, heartbeat: HeartbeatData) -> None:
+        names = [data.group_name for data in heartbeat.producer_data_set if is_group_name(data.group_name)]
+        if not names:
+            return
+        may_send = partial(self._rights.rights_of(connection, command), action=Action.PUB)
+        for name in names:
+            member = self._member(connection, command, heartbeat)
+            member.may_send = may_send
+            self._sessions.join_producers(name, member)
 
     def _make_retry_topic(self, group: SubscriptionGroupConfig, data: ConsumerData) -> None:
         name = RETRY_PREFIX + group.group_name

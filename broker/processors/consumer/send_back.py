@@ -127,7 +127,7 @@ class SendBackProcessor:
         return self._send_back(header, group, self._retry_topic(header, group), limit, may_read)
 
     def _may_read(self, connection: Connection, command: RemotingCommand, topic: str) -> bool:
-        return self._rights.permits(connection, command, topic, Action.SUB)
+        return self._rights.rights_of(connection, command)(topic, Action.SUB)
 
     def _retry_topic(self, header: SendBackHeader, group: SubscriptionGroupConfig) -> TopicConfig:
         sys_flag = UNIT_SUB if is_true(header.unit_mode) else 0

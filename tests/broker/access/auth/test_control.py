@@ -202,7 +202,7 @@ async def test_rights_to_stored_messages() -> None:
     end, back = C.END_TRANSACTION, C.CONSUMER_SEND_MSG_BACK
 
     def permits(code: RequestCode, ext: dict[str, str], topic: str, action: Action) -> bool:
-        return it.control.permits(it.connection, command(code, ext), topic, action)
+        return it.control.rights_of(it.connection, command(code, ext))(topic, action)
 
     assert permits(end, by("alice"), "T", Action.PUB)
     assert not permits(end, by("alice"), "S", Action.PUB)

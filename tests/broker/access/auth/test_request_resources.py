@@ -22,11 +22,16 @@ HEARTBEAT = {
         {"groupName": "H", "subscriptionDataSet": []},
     ],
 }
+OTHER_HEARTBEAT = {
+    "clientID": "c",
+    "consumerDataSet": [{"groupName": "H", "subscriptionDataSet": [{"topic": RETRY}, {"topic": "%RETRY%H"}]}],
+}
 LOCKED = (("T", 0), ("T", 1), (RETRY, 0))
 LOCK = {
     "consumerGroup": "G",
     "mqSet": [{"topic": topic, "brokerName": "b", "queueId": queue} for topic, queue in LOCKED],
 }
+OTHER_LOCK = LOCK | {"consumerGroup": "H"}
 
 
 def found(code: RequestCode, ext: dict[str, str] | None = None, body: Any = None) -> list[str]:
@@ -62,6 +67,7 @@ SWITCH = [
     (C.QUERY_MESSAGE, {"topic": "T"}, None, ["Topic:T Sub or Get"]),
     (C.QUERY_MESSAGE, {"topic": RETRY}, None, [f"Topic:{RETRY} Sub or Get"]),
     (C.HEART_BEAT, {}, HEARTBEAT, ["Group:G Sub", "Topic:T Sub", "Group:H Sub"]),
+    (C.HEART_BEAT, {}, OTHER_HEARTBEAT, ["Group:H Sub", "Group:G Sub"]),
     (C.HEART_BEAT, {}, {"clientID": "c", "producerDataSet": [{"groupName": "P"}]}, []),
     (C.UNREGISTER_CLIENT, {"clientID": "c", "producerGroup": "P", "consumerGroup": "G"}, None, ["Group:G Sub"]),
     (C.UNREGISTER_CLIENT, {"clientID": "c", "producerGroup": "P"}, None, []),
@@ -82,6 +88,8 @@ SWITCH = [
     (C.UPDATE_CONSUMER_OFFSET, {"topic": RETRY, "consumerGroup": "G"}, None, ["Group:G Sub or Update"]),
     (C.LOCK_BATCH_MQ, {}, LOCK, ["Group:G Sub", "Topic:T Sub"]),
     (C.UNLOCK_BATCH_MQ, {}, LOCK, ["Group:G Sub", "Topic:T Sub"]),
+    (C.LOCK_BATCH_MQ, {}, OTHER_LOCK, ["Group:H Sub", "Topic:T Sub", "Group:G Sub"]),
+    (C.UNLOCK_BATCH_MQ, {}, OTHER_LOCK, ["Group:H Sub", "Topic:T Sub", "Group:G Sub"]),
 ]
 ANNOTATIONS = [
     (C.UPDATE_AND_CREATE_TOPIC, {"topic": "T"}, None, ["Topic:T Create"]),

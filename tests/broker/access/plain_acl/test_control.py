@@ -461,7 +461,7 @@ def test_rights_to_stored_messages(tmp_path: Path, strict: bool) -> None:
     def permits(account: str, topic: str, action: Action, host: str = "192.0.2.1", subject: str | None = None) -> bool:
         command = signed(RequestCode.END_TRANSACTION, account) if account else RemotingCommand(code=37, ext={})
         peer: Any = Peer(host, subject)
-        return it.control.permits(peer, command, topic, action)
+        return it.control.rights_of(peer, command)(topic, action)
 
     assert permits("orders-pub", "orders", Action.PUB)
     assert permits("orders-pub", "other", Action.PUB) is not strict

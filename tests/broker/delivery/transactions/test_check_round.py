@@ -112,13 +112,24 @@ async def test_the_first_young_half_message_ends_the_round(parts: Transacted) ->
 
 
 async def test_a_half_message_may_have_its_own_immunity(parts: Transacted) -> None:
-    """It is stored again meanwhile without a check, does not block others, and its number of checks does not grow."""
+    """It is stored again without a check, and does not block others. That counts as a check, as in RocketMQ."""
     parts.send(b"immune", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
     parts.send(b"usual")
     assert checks_per_round(parts, 30_000, 30_000, 30_000) == [1, 2, 2]
     assert parts.totals.kept == 1
     copies = [decode_properties(it.properties.decode()) for it in records_of(parts.it.store.get(HALF, 0, 2, 9))]
-    assert [(it["UNIQ_KEY"], it["TRANSACTION_CHECK_TIMES"]) for it in copies[:2]] == [("Uimmune", "0"), ("Uusual", "1")]
+    assert [(it["UNIQ_KEY"], it["TRANSACTION_CHECK_TIMES"]) for it in copies[:2]] == [("Uimmune", "1"), ("Uusual", "1")]
+
+
+async def test_a_half_message_that_is_immune_for_too_long_is_discarded(it: Opened) -> None:
+    """As by RocketMQ, after transactionCheckMax rounds without a check; its producer may still end it."""
+    parts = Transacted(it, transaction_check_max=2)
+    half = parts.send(CHECK_IMMUNITY_TIME_IN_SECONDS="600")
+    assert checks_per_round(parts, 30_000, 30_000, 30_000) == [0, 0, 0]
+    assert (parts.totals.kept, parts.totals.discarded) == (2, 1)
+    assert it.bodies(DISCARDED) == [b"half"]
+    assert parts.end(half).code == ResponseCode.SUCCESS
+    assert len(it.bodies()) == 1
 
 
 async def test_a_half_message_kept_for_its_immunity_is_delivered_with_its_first_offset(parts: Transacted) -> None:
@@ -204,6 +215,20 @@ async def test_producers_of_a_group_are_checked_in_turn(parts: Transacted) -> No
     assert [len(received_checks(producer)) for producer in producers] == [3, 3, 0]
 
 
+async def test_only_producers_that_may_send_to_the_topic_are_checked(parts: Transacted) -> None:
+    """A check contains the message. Without such a producer the check counts, as without any."""
+    parts.send(b"one", topic="T")
+    parts.send(b"two", topic="U")
+    parts.send(b"three", topic="V")
+    allowed, other = parts.producer(port=1, topics={"T"}), parts.producer(port=2, topics={"U"})
+    for _ in range(4):
+        parts.it.clock.now_ms += 30_000
+        parts.check_round()
+    assert {bytes(record(request).body) for request in received_checks(allowed)} == {b"one"}
+    assert {bytes(record(request).body) for request in received_checks(other)} == {b"two"}
+    assert (parts.totals.asked, parts.totals.without_producer) == (8, 4)
+
+
 async def test_a_producer_that_does_not_read_gets_no_more_checks(it: Opened) -> None:
     """The half message is stored again, and a check that was not sent does not count."""
     parts = Transacted(it, transaction_check_max=1)
@@ -287,7 +312,7 @@ async def test_a_round_runs_in_slices(parts: Transacted) -> None:
         parts.send(b"%d" % n)
     parts.it.clock.now_ms += 30_000
     now_ms = parts.it.clock.now_ms
-    one = CheckRound(parts.it.store, parts.transactions, parts.sessions.producers, parts.totals, now_ms)
+    one = CheckRound(parts.it.store, parts.transactions, parts.sessions.producers_to, parts.totals, now_ms)
     steps = 0
     while one.step(now_ms):
         steps += 1

@@ -7,7 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from skylarkmq.broker.access.message_rights import Rights
+from skylarkmq.broker.access.requirements import Action
 from skylarkmq.broker.processors.consumer.client_manage import ClientManageConfig
+from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.heartbeat import CheckClientRequestBody, ConsumerIdList, SubscriptionData
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
@@ -49,11 +52,46 @@ def consumer_list(group: str = GROUP) -> RemotingCommand:
     return RemotingCommand.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(group))
 
 
+class Granted:
+    """Rights by account and topic; the account is the `account` of a request."""
+
+    def __init__(self, granted: set[tuple[str, str]]) -> None:
+        self._granted = granted
+
+    def rights_of(self, _connection: Connection, command: RemotingCommand) -> Rights:
+        account = command.ext_fields()["account"]
+        return lambda topic, action: action is Action.PUB and (account, topic) in self._granted
+
+
+def by(account: str, command: RemotingCommand) -> RemotingCommand:
+    """Return the request as that of an account."""
+    command.ext = {"account": account}
+    return command
+
+
 def leave(**groups: str) -> RemotingCommand:
     return RemotingCommand.request(RequestCode.UNREGISTER_CLIENT, UnregisterClientHeader("c1", **groups))
 
 
 # ------------------------------------------------------------------------------------------------------------ join
+
+
+async def test_a_producer_gets_checks_of_topics_that_its_last_heartbeat_may_send_to(tmp_path: Path) -> None:
+    """The rights of the caller count, also when they change later; another caller on the connection has its own."""
+    granted = {("first", "T"), ("second", "U")}
+    with broker_parts(tmp_path, rights=Granted(granted)) as parts:
+        peer = parts.peer()
+        peer.call(by("first", heartbeat(producers=("P", "Q"))))
+        assert [len(parts.sessions.producers_to(group, "T")) for group in "PQR"] == [1, 1, 0]
+        assert parts.sessions.producers_to("P", "U") == []
+        granted.add(("first", "U"))
+        assert len(parts.sessions.producers_to("P", "U")) == 1
+        granted.remove(("first", "T"))
+        assert parts.sessions.producers_to("P", "T") == []
+        peer.call(by("second", heartbeat(producers=("P",))))
+        assert [len(parts.sessions.producers_to(group, "U")) for group in "PQ"] == [1, 1]
+        granted.remove(("second", "U"))
+        assert [len(parts.sessions.producers_to(group, "U")) for group in "PQ"] == [0, 1]
 
 
 async def test_a_heartbeat_creates_the_group_its_retry_topic_and_its_member(parts: BrokerParts) -> None:
