@@ -22,7 +22,7 @@ from skylarkmq.broker.access.namesrv_control import NamesrvControl
 from skylarkmq.broker.access.networks import AdminNetworks
 from skylarkmq.broker.access.plain_acl.control import PlainAclControl
 from skylarkmq.broker.access.plain_acl.daemon_accounts import AclAccounts
-from skylarkmq.broker.access.plain_acl.files import AclFiles
+from skylarkmq.broker.access.plain_acl.files import AclFiles, paths_in
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
 from skylarkmq.broker.access.secret_files import SecretFiles
 from skylarkmq.broker.background_delivery import Kept
@@ -66,7 +66,9 @@ class AccessControl:
         control = self._control(certificates)
         own_files = (security.accounts_file, tls.key_path, config.outbound_tls.key_path)
         self.secret_files = SecretFiles(
-            (*security.secret_files, *own_files, *self._account_files()), is_strict=security.strict_secret_files
+            (*security.secret_files, *own_files, *self._user_files()),
+            self._plain_paths,
+            is_strict=security.strict_secret_files,
         )
         self._broker_control = control or CertificateControl(certificates)
         self.namesrv_gate: Gate | None = None
@@ -123,11 +125,17 @@ class AccessControl:
         self._processors.append(("admin", NoUsers()))
         return self._plain_control(certificates) if self._config.access.acl_enable else None
 
-    def _account_files(self) -> tuple[Path, ...]:
-        """Return the files of the accounts of either generation."""
+    def _user_files(self) -> tuple[Path, ...]:
+        """Return the files of users and policies of RocketMQ 5.3."""
         directory = self._config.store.store_path_root_dir / CONFIG_DIRECTORY
-        plain = () if self._plain_files is None else self._plain_files.paths
-        return (*plain, *(directory / name for _, name, _ in self._kept))
+        return tuple(directory / name for _, name, _ in self._kept)
+
+    def _plain_paths(self) -> Sequence[Path]:
+        """Return the files of accounts of RocketMQ 4.9 that exist now, also if they are only migrated."""
+        if self._plain_files is not None:
+            return self._plain_files.paths
+        access = self._config.access
+        return tuple(paths_in(access.acl_config_dir)) if access.migrate_auth_from_v1_enabled else ()
 
     def _plain_control(self, certificates: CertificateAccounts) -> Control:
         """Return the access control of RocketMQ 4.9."""
@@ -162,7 +170,8 @@ class AccessControl:
 
 def plain_files(config: DaemonConfig) -> ReloadedFiles:
     """Return the files of accounts of RocketMQ 4.9. Raises StartError if they cannot be read."""
-    files = AclFiles(config.access.acl_config_dir, lambda: time.time_ns() // 1_000_000)
+    is_strict = config.security.strict_secret_files
+    files = AclFiles(config.access.acl_config_dir, lambda: time.time_ns() // 1_000_000, is_strict=is_strict)
     files.open()
     return ReloadedFiles(files)
 

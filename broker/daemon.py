@@ -225,6 +225,7 @@ class Broker(Parts):
         self.clients.step(now_ms)
         self.queue_locks.step(now_ms)
         self.windows.step(now_ms)
+        self.access.secret_files.step(now_ms)
         self._idle_state_inhibitor.step()
 
     def _stop_stepping(self) -> None:

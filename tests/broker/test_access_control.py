@@ -330,6 +330,26 @@ def test_a_file_of_accounts_that_others_can_read_stops_a_strict_start(tmp_path: 
         access_control(broker_config(tmp_path, settings | {"strictSecretFiles": "true"}))
 
 
+def test_files_of_accounts_that_appear_later_and_those_only_migrated_count(tmp_path: Path) -> None:
+    """While they exist: the files of 4.9's accounts, also if users of 5.3 are made from them."""
+    secret = '{"username":"root","password":"root-secret"}'
+    users = {"authenticationEnabled": "true", "migrateAuthFromV1Enabled": "true", "initAuthenticationUser": secret}
+    plain = plain_acl(tmp_path, 0o644)
+    migrating = users | {"aclConfigDir": tmp_path}
+    control = access_control(broker_config(tmp_path, migrating))
+    assert control.secret_files.exposed() == [tmp_path / "plain_acl.yml"]
+    with pytest.raises(StartError, match=r"plain_acl\.yml: other users can read"):
+        access_control(broker_config(tmp_path, migrating | {"strictSecretFiles": "true"}))
+    assert access_control(broker_config(tmp_path, users)).secret_files.exposed() == []
+    (tmp_path / "plain_acl.yml").chmod(0o600)
+    later = tmp_path / "acl" / "team.yml"
+    later.parent.mkdir()
+    later.write_text("accounts: []")
+    later.chmod(0o640)
+    for settings in (migrating, plain):
+        assert access_control(broker_config(tmp_path, settings)).secret_files.exposed() == [later]
+
+
 def test_both_kinds_of_access_control_stop_the_start(tmp_path: Path) -> None:
     """Requests would have to satisfy two kinds of accounts."""
     settings = {**plain_acl(tmp_path), "authenticationEnabled": "true"}

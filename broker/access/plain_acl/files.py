@@ -30,6 +30,7 @@ from skylarkmq.broker.access.plain_acl.accounts import Account, account_of, text
 from skylarkmq.broker.access.plain_acl.addresses import Address, Pattern, pattern_of
 from skylarkmq.broker.access.plain_acl.errors import AclError
 from skylarkmq.broker.access.plain_acl.yaml_file import Fingerprint, fingerprint_of
+from skylarkmq.broker.access.secret_files import PROBLEM, is_exposed_now
 from skylarkmq.broker.errors import StartError
 from skylarkmq.protocol import javajson
 
@@ -89,11 +90,13 @@ class _Loaded(msgspec.Struct, frozen=True):
 
 
 class AclFiles:
-    """The files below one directory. `now_ms` returns Unix time, for versions."""
+    """The files below one directory. `now_ms` returns Unix time, for versions. `is_strict`: a file that other users can
+    read has an error (`strictSecretFiles`)."""
 
-    def __init__(self, directory: Path, now_ms: Callable[[], int]) -> None:
+    def __init__(self, directory: Path, now_ms: Callable[[], int], *, is_strict: bool = False) -> None:
         self._default = directory.absolute() / DEFAULT_FILE
         self._now_ms = now_ms
+        self._is_strict = is_strict
         self._first_version = Version(0, now_ms())
         self._loaded: dict[Path, _Loaded] = {}
         self._seen: dict[Path, Fingerprint] = {}
@@ -216,6 +219,8 @@ class AclFiles:
 
     def _read(self, path: Path, fingerprint: Fingerprint) -> _Loaded:
         try:
+            if self._is_strict and is_exposed_now(path):
+                raise AclError(f"{PROBLEM} (strictSecretFiles=true)")
             rules = _rules_of(yaml_file.read(path), self._first_version)
         except (AclError, OSError) as error:
             problem = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)

@@ -34,11 +34,12 @@ _Loader.add_constructor(
 
 
 class Fingerprint(NamedTuple):
-    """Identifies the content of a file, as far as the file system shows it."""
+    """Identifies the content of a file, as far as the file system shows it, and its mode."""
 
     inode: int
     size: int
     changed_ns: int
+    mode: int
 
 
 def fingerprint_of(path: Path) -> Fingerprint | None:
@@ -47,7 +48,7 @@ def fingerprint_of(path: Path) -> Fingerprint | None:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return Fingerprint(status.st_ino, status.st_size, status.st_mtime_ns)
+    return Fingerprint(status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode)
 
 
 def read(path: Path) -> dict[Any, Any]:

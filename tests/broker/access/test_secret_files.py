@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.access.secret_files import SecretFiles, is_exposed
+from skylarkmq.broker.access.secret_files import CHECK_MS, SecretFiles, is_exposed
 from skylarkmq.broker.errors import StartError
 
 
@@ -52,6 +52,25 @@ def test_an_exposed_file_is_logged_and_counted(tmp_path: Path, caplog: pytest.Lo
     assert files.exposed() == [open_file]
     open_file.chmod(0o600)
     assert files.exposed() == []
+
+
+def test_files_that_appear_later_are_logged_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Within CHECK_MS, once each; again if a file was protected in between."""
+    folder = tmp_path / "acl"
+    folder.mkdir()
+    files = SecretFiles([], lambda: sorted(folder.iterdir()), is_strict=False)
+    later = folder / "team.yml"
+    later.write_text("accounts: []")
+    later.chmod(0o644)
+    assert files.exposed() == [later]
+    line = f"other users can read a file with secrets file={later}"
+    for now_ms, lines in ((0, 1), (CHECK_MS - 1, 1), (CHECK_MS, 1)):
+        files.step(now_ms)
+        assert caplog.messages == [line] * lines
+    for mode, now_ms in ((0o600, 2 * CHECK_MS), (0o640, 3 * CHECK_MS)):
+        later.chmod(mode)
+        files.step(now_ms)
+    assert caplog.messages == [line, line]
 
 
 def test_an_exposed_file_stops_a_strict_start(tmp_path: Path) -> None:

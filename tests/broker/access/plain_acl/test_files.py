@@ -208,6 +208,32 @@ def test_a_broken_file_keeps_its_rules_until_it_is_corrected(tmp_path: Path, cap
     assert files.problems == {}
 
 
+def test_with_strict_secret_files_an_exposed_file_is_not_read(tmp_path: Path) -> None:
+    """A new one gives no rules, a known one keeps its previous rules, until only its owner can read it."""
+    default, later = tmp_path / "plain_acl.yml", tmp_path / "acl" / "a.yml"
+    default.write_text(text_of(account("account-1")))
+    default.chmod(0o600)
+    files = AclFiles(tmp_path, lambda: NOW_MS, is_strict=True)
+    files.open()
+    later.parent.mkdir()
+    later.write_text(text_of(account("account-2")))
+    later.chmod(0o640)
+    default.write_text(text_of(account("account-3")))
+    default.chmod(0o604)
+    assert [files.poll(), files.poll()] == [False, True]
+    assert list(files.rules.accounts) == ["account-1"]
+    problem = "other users can read this file with secrets (strictSecretFiles=true)"
+    assert files.problems == dict.fromkeys((later, default), problem)
+    for path in (later, default):
+        path.chmod(0o600)
+    assert [files.poll(), files.poll()] == [False, True]
+    assert set(files.rules.accounts) == {"account-2", "account-3"}
+    assert files.problems == {}
+    default.chmod(0o644)
+    with pytest.raises(StartError, match=r"plain_acl\.yml: other users can read this file with secrets"):
+        AclFiles(tmp_path, lambda: NOW_MS, is_strict=True).open()
+
+
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
