@@ -24,6 +24,7 @@ from skylarkmq.broker.access.plain_acl.control import PlainAclControl
 from skylarkmq.broker.access.plain_acl.daemon_accounts import AclAccounts
 from skylarkmq.broker.access.plain_acl.files import AclFiles, paths_in
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
+from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.access.secret_files import SecretFiles
 from skylarkmq.broker.background_delivery import Kept
 from skylarkmq.broker.config.derived import address_text
@@ -31,7 +32,7 @@ from skylarkmq.broker.config.sections import DaemonConfig, NamesrvDaemonConfig, 
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.ops.page_auth import PageAccounts
 from skylarkmq.broker.processors.admin.acl import AclProcessor, Broker
-from skylarkmq.broker.usage_control import UsageControl
+from skylarkmq.broker.usage_control import ClientQuotas, UsageControl
 from skylarkmq.broker.wiring import Serves
 from skylarkmq.protocol.disk import CONFIG_DIRECTORY
 from skylarkmq.protocol.signature import Signer
@@ -41,10 +42,10 @@ class AccessControl:
     """The access control of one broker and of its embedded name server. Raises StartError for unusable files, and for
     settings that contradict each other.
 
-    `new_gate` and `namesrv_gate` decide about their requests. `usage` has the quotas and the audit log. `signer` signs
-    the broker's own requests to name servers; None: they are not signed. `page_accounts` may read the metrics page;
-    None: it needs no account. `plain_acl` and `auth`: the access control of RocketMQ 4.9 and of 5.3; None: it is off.
-    `saved` waits until a file of `kept` contains every change.
+    `new_gate` and `new_namesrv_gate` return what decides about their requests. `usage` has the quotas and the audit
+    log. `signer` signs the broker's own requests to name servers; None: they are not signed. `page_accounts` may read
+    the metrics page; None: it needs no account. `plain_acl` and `auth`: the access control of RocketMQ 4.9 and of 5.3;
+    None: it is off. `saved` waits until a file of `kept` contains every change.
     """
 
     def __init__(self, config: DaemonConfig, saved: Saved) -> None:
@@ -57,7 +58,7 @@ class AccessControl:
         accounts_file = None if security.accounts_file is None else AccountsFile(security.accounts_file)
         certificates = CertificateAccounts(security.tls_auth_mapping)
         self.usage = UsageControl(config.quotas, config.audit)
-        self._networks = networks = AdminNetworks(security.admin_allowed_networks)
+        self._networks = AdminNetworks(security.admin_allowed_networks)
         self.auth: AuthControl | None = None
         self._auth_tables: tuple[Users, Acls] | None = None
         self._plain_files: ReloadedFiles | None = None
@@ -71,23 +72,15 @@ class AccessControl:
             is_strict=security.strict_secret_files,
         )
         self._broker_control = control or CertificateControl(certificates)
-        self.namesrv_gate: Gate | None = None
+        self._namesrv_control: NamesrvControl | None = None
         credentials = self._credentials()
         self.signer = None if credentials is None else Signer(credentials.access_key, credentials.secret_key)
         listeners = [Listener("broker", listen.bind_host, needs_account=control is not None)]
         if config.namesrv is not None:
             own = () if credentials is None else (table_of(credentials),)
             sources: list[Accounts] = [*own, *(() if accounts_file is None else (accounts_file,))]
-            self.namesrv_gate = Gate(
-                NamesrvControl(
-                    AnyOf(sources),
-                    certificates,
-                    time.monotonic,
-                    is_required=security.namesrv_auth,
-                    broker_control=control,
-                ),
-                [networks],
-                self.usage.audit,
+            self._namesrv_control = NamesrvControl(
+                AnyOf(sources), certificates, time.monotonic, is_required=security.namesrv_auth, broker_control=control
             )
             listeners.append(Listener("name_server", config.namesrv.bind_address, needs_account=security.namesrv_auth))
         self.exposure = Exposure(tls, *listeners)
@@ -101,6 +94,12 @@ class AccessControl:
         """Return a gate for the requests of the broker, with the checks that the current settings need."""
         usage = self.usage
         return Gate(self._broker_control, [self._networks, *usage.restrictions()], usage.audit, usage.pacing())
+
+    def new_namesrv_gate(self) -> Gate | None:
+        """Return a gate for the requests of the embedded name server, with the checks that the current settings need;
+        None without a name server."""
+        usage, control = self.usage, self._namesrv_control
+        return None if control is None else Gate(control, [self._networks], usage.audit, usage.namesrv.pacing())
 
     def processors(self) -> tuple[tuple[str, Serves], ...]:
         """Return the processors, each with the name of its pool."""
@@ -197,16 +196,29 @@ def page_accounts(
     return PageAccounts(sources, certificates)
 
 
-def stand_alone_gate(config: NamesrvDaemonConfig, audit: AuditLog | None) -> Gate:
-    """Return the gate of a stand-alone name server; log what is open. Raises StartError for unusable files."""
-    security, tls, namesrv = config.security, config.tls, config.namesrv
-    SecretFiles((*security.secret_files, security.accounts_file, tls.key_path), is_strict=security.strict_secret_files)
-    Exposure(tls, Listener("name_server", namesrv.bind_address, needs_account=security.namesrv_auth))
-    accounts = AnyOf([] if security.accounts_file is None else [AccountsFile(security.accounts_file)])
-    control = NamesrvControl(
-        accounts,
-        CertificateAccounts(security.tls_auth_mapping),
-        time.monotonic,
-        is_required=security.namesrv_auth,
-    )
-    return Gate(control, [AdminNetworks(security.admin_allowed_networks)], audit)
+class NamesrvAccess:
+    """The access control and the quotas of a stand-alone name server. An open listener is logged. Raises StartError for
+    unusable files. `page_accounts` may read the metrics page; None: it needs no account."""
+
+    def __init__(self, config: NamesrvDaemonConfig, audit: AuditLog | None) -> None:
+        security, tls, namesrv = config.security, config.tls, config.namesrv
+        self._audit = audit
+        self.refusals = Refusals()
+        self.quotas = ClientQuotas(config.quotas, self.refusals)
+        own_files = (security.accounts_file, tls.key_path)
+        self.secret_files = SecretFiles((*security.secret_files, *own_files), is_strict=security.strict_secret_files)
+        self.exposure = Exposure(
+            tls, Listener("name_server", namesrv.bind_address, needs_account=security.namesrv_auth)
+        )
+        sources = [] if security.accounts_file is None else [AccountsFile(security.accounts_file)]
+        certificates = CertificateAccounts(security.tls_auth_mapping)
+        self._control = NamesrvControl(AnyOf(sources), certificates, time.monotonic, is_required=security.namesrv_auth)
+        self._networks = AdminNetworks(security.admin_allowed_networks)
+        self.page_accounts = page_accounts(config.ops, sources, certificates)
+
+    def __repr__(self) -> str:
+        return f"<NamesrvAccess {self._control!r} {self.quotas!r}>"
+
+    def new_gate(self) -> Gate:
+        """Return a gate for the requests, with the checks that the current settings need."""
+        return Gate(self._control, [self._networks], self._audit, self.quotas.pacing())

@@ -14,22 +14,16 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from skylarkmq.broker.access.created_names import decode as decode_created_names
-from skylarkmq.broker.access_control import stand_alone_gate
 from skylarkmq.broker.background_delivery import Kept
-from skylarkmq.broker.config.derived import live_namesrv
-from skylarkmq.broker.config.keys import NAMESRV_KEYS
-from skylarkmq.broker.config.live import LiveSettings, RemoteSettings
-from skylarkmq.broker.config.protected_keys import ALWAYS
+from skylarkmq.broker.config.live import LiveSettings
 from skylarkmq.broker.config.sections import DaemonConfig, Loaded, NamesrvDaemonConfig
 from skylarkmq.broker.config_reload import subscribe_parts
 from skylarkmq.broker.errors import StartError, StartStopped
 from skylarkmq.broker.host.idle_states import IdleStateInhibitor
 from skylarkmq.broker.metadata.saver import Saver
-from skylarkmq.broker.namesrv.config_requests import ConfigRequests
-from skylarkmq.broker.namesrv.server import NameServer
+from skylarkmq.broker.namesrv_parts import NamesrvParts
 from skylarkmq.broker.ops.health import HealthServer
 from skylarkmq.broker.parts import Parts, steady_ms, wall_ms
-from skylarkmq.broker.remoting.tls import ServerTls
 from skylarkmq.broker.startup import (
     hold_off_collector,
     keep_cpus_awake,
@@ -39,7 +33,6 @@ from skylarkmq.broker.startup import (
     use_huge_pages,
 )
 from skylarkmq.broker.store.errors import StoreError
-from skylarkmq.broker.usage_control import audit_log_of
 from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupWrapper
 from skylarkmq.protocol.bodies.topic import TopicConfigSerializeWrapper
@@ -65,22 +58,15 @@ async def serve(loaded: Loaded[DaemonConfig], stop: asyncio.Event) -> None:
 
 async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event) -> None:
     """Run a stand-alone name server until `stop` is set. Raises StartError if it cannot start."""
-    config, settings = loaded.config, LiveSettings(loaded, wall_ms)
-    name_server = NameServer(config.namesrv, config.remoting, tls=ServerTls(config.tls))
-    audit = audit_log_of(config.audit)
-    name_server.remoting.dispatcher.guard = stand_alone_gate(config, audit)
-    settings.subscribe(live_namesrv(config.namesrv), name_server.configure)
-    black_list = (*ALWAYS, *config.namesrv.config_black_list)
-    name_server.serve(ConfigRequests(RemoteSettings(settings, NAMESRV_KEYS, {}, lambda: black_list)).handlers())
+    parts, config = NamesrvParts(loaded), loaded.config
     async with AsyncExitStack() as running:
-        if audit is not None:
-            settings.subscribe(lambda config: config.audit.audit_sample_one_in, audit.sample)
-            audit.start()
-            running.push_async_callback(audit.stop)
+        if parts.audit is not None:
+            parts.audit.start()
+            running.push_async_callback(parts.audit.stop)
         if config.ops.port:
-            await start_health(HealthServer(config.ops.host, config.ops.port, name_server.checks()), running)
-        await listen(name_server.start, config.namesrv.bind_address, config.namesrv.listen_port, "listenPort")
-        running.push_async_callback(name_server.stop)
+            await start_health(parts.health(), running)
+        await listen(parts.server.start, config.namesrv.bind_address, config.namesrv.listen_port, "listenPort")
+        running.push_async_callback(parts.server.stop)
         log.info("ready name_server_port=%d", config.namesrv.listen_port)
         await stop.wait()
 

@@ -44,7 +44,7 @@ from skylarkmq.broker.namesrv.server import NameServer
 from skylarkmq.broker.ops.health import Check
 from skylarkmq.broker.ops.loop_lag import LoopLag
 from skylarkmq.broker.ops.metrics import Observed, scrape_of
-from skylarkmq.broker.ops.metrics_page import MetricsPage
+from skylarkmq.broker.ops.metrics_page import MetricsPage, page_of
 from skylarkmq.broker.processors.admin.cleanup import CleanupProcessor
 from skylarkmq.broker.processors.admin.client_relays import ClientRelayProcessor
 from skylarkmq.broker.processors.admin.clients import ClientsProcessor
@@ -131,7 +131,7 @@ class Parts:
         self.usage = self.access.usage
         self.usage.on_change(self._use_gate)
         if self.name_server is not None:
-            self.name_server.remoting.dispatcher.guard = self.access.namesrv_gate
+            self.usage.namesrv.attach(self.name_server.remoting.selector)
         self.traffic = Throughput(self._counters)
         self.put_times = PutLatency(self.server.dispatcher.latencies)
         self.loop_lag = LoopLag(asyncio.get_running_loop())
@@ -194,6 +194,8 @@ class Parts:
 
     def _use_gate(self) -> None:
         self.server.dispatcher.guard = self.access.new_gate()
+        if self.name_server is not None:
+            self.name_server.remoting.dispatcher.guard = self.access.new_namesrv_gate()
 
     def _consumption(self) -> Consumption:
         config = ConsumptionConfig(
@@ -351,11 +353,6 @@ class Parts:
     def metrics_page(self) -> MetricsPage | None:
         """Return the page /metrics; None: it is turned off."""
         config = self._config
-        exporter = config.ops.metrics_exporter_type
-        if exporter == "DISABLE":
-            return None
-        if exporter != "PROM":
-            log.warning("metricsExporterType=%s is not supported, metrics are served on /metrics", exporter)
         observed = Observed(
             server=self.server,
             topics=self.topics,
@@ -388,11 +385,14 @@ class Parts:
             transactions=self.background.transactions,
             transaction_checks=self.background.transaction_checks,
             refusals=self.usage.refusals,
-            quotas=self.usage.quotas,
+            quotas=[self.usage.quotas, self.usage.namesrv.quotas],
             audit=self.usage.audit,
             now_ms=wall_ms,
         )
-        return MetricsPage(scrape_of(config.ops, identity_of(config, self.runtime.boot_ms), observed), self._opening)
+        identity = identity_of(config, self.runtime.boot_ms)
+        return page_of(
+            config.ops.metrics_exporter_type, lambda: scrape_of(config.ops, identity, observed), self._opening
+        )
 
     # ----------------------------------------------------------------------------------------------------------- health
 

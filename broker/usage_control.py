@@ -20,8 +20,47 @@ from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.wiring import Tables
 
 
+class ClientQuotas:
+    """The quotas by client address of one port: requests and bytes per second, and connections at a time."""
+
+    def __init__(self, config: QuotaConfig, refusals: Refusals) -> None:
+        self.quotas = Quotas(of_clients(config), refusals, time.monotonic_ns)
+        self._counted = CountedQuotas(of_clients(config), refusals)
+
+    def __repr__(self) -> str:
+        return f"<ClientQuotas {self.quotas!r} {self._counted!r}>"
+
+    def attach(self, selector: Selector) -> None:
+        """Count the connections of a port."""
+        selector.may_open = self._counted.may_open
+        selector.on_close(self._counted.closed)
+        selector.on_close(self.quotas.forget)
+
+    def configure(self, config: QuotaConfig) -> None:
+        """Apply these quotas from now on."""
+        self.quotas.configure(of_clients(config))
+        self._counted.configure(of_clients(config))
+
+    def pacing(self) -> Pacing | None:
+        """Return the quotas per second; None if there are none."""
+        return self.quotas if self.quotas.is_active else None
+
+
+def of_clients(config: QuotaConfig) -> QuotaConfig:
+    """Return the quotas by client address only."""
+    return QuotaConfig(
+        quota_client_requests_per_second=config.quota_client_requests_per_second,
+        quota_client_bytes_in_per_second=config.quota_client_bytes_in_per_second,
+        quota_client_bytes_out_per_second=config.quota_client_bytes_out_per_second,
+        quota_client_connections=config.quota_client_connections,
+        quota_burst_mills=config.quota_burst_mills,
+        quota_max_wait_mills=config.quota_max_wait_mills,
+    )
+
+
 class UsageControl:
-    """The quotas and the audit log of one broker. `audit` None: there is no audit log."""
+    """The quotas and the audit log of one broker. `namesrv`: the quotas of its embedded name server's port. `audit`
+    None: there is no audit log."""
 
     def __init__(self, quotas: QuotaConfig, audit: AuditConfig) -> None:
         self._config = quotas
@@ -30,6 +69,7 @@ class UsageControl:
         self.quotas = Quotas(quotas, self.refusals, time.monotonic_ns)
         self.counted = CountedQuotas(quotas, self.refusals)
         self.created = CreatedNames(quotas, self.refusals)
+        self.namesrv = ClientQuotas(quotas, self.refusals)
         self._arrivals: Arrivals | None = None
         self._listeners: list[Callable[[], None]] = []
 
@@ -69,7 +109,7 @@ class UsageControl:
     def configure(self, config: QuotaConfig) -> None:
         """Apply these quotas from now on."""
         self._config = config
-        for part in (self.quotas, self.counted, self.created):
+        for part in (self.quotas, self.counted, self.created, self.namesrv):
             part.configure(config)
         if self._arrivals is not None:
             self._arrivals.limit(self.counted if config.quota_client_parked_pulls else None)

@@ -101,10 +101,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         ),
         *("broker.access_control", "broker.config.protected_keys", "broker.config.live"),
     ),
+    "broker.namesrv_parts": (
+        *(*DAEMON, "broker.access_control", "broker.usage_control", "broker.config.derived", "broker.config.keys"),
+        "broker.config.protected_keys",
+    ),
     "broker.daemon": (
-        *(*DAEMON, "broker.background_delivery", "broker.parts", "broker.startup", "broker.usage_control"),
-        *("broker.access_control", "broker.config.derived", "broker.config.keys"),
-        *("broker.host.idle_states", "broker.config.protected_keys", "broker.config_reload", "broker.config.live"),
+        *(*DAEMON, "broker.background_delivery", "broker.parts", "broker.namesrv_parts", "broker.startup"),
+        *("broker.host.idle_states", "broker.config_reload"),
     ),
     "broker.cli": (*CONFIG, "broker.config.sections", "broker.daemon", "broker.host.page_faults", "broker.printable"),
     "broker.in_process": (*CONFIG, "broker.config.sections", "broker.daemon"),

@@ -51,8 +51,12 @@ FINISHING: Final = frozenset((
     RequestCode.CONSUMER_SEND_MSG_BACK,
     RequestCode.LOCK_BATCH_MQ,
     RequestCode.UNLOCK_BATCH_MQ,
+    RequestCode.REGISTER_BROKER,
+    RequestCode.UNREGISTER_BROKER,
+    RequestCode.QUERY_DATA_VERSION,
+    RequestCode.BROKER_HEARTBEAT,
 ))  # fmt: skip
-"""Requests that end or keep work which the broker has accepted before."""
+"""Requests that end or keep work which the broker has accepted before, and the registrations of a name server."""
 
 
 class QuotaStatistics(msgspec.Struct, frozen=True):

@@ -310,13 +310,16 @@ OPS: Final = section(
     ("metricsPromExporterHost", "host", optional(HOST)),
 )
 
-METRICS: Final = section(
+PAGE: Final = section(
     "ops",
     ("metricsAuth", "metrics_auth", optional(FLAG)),  # ours
     ("metricsTls", "metrics_tls", FLAG),  # ours
     ("metricsExporterType", "metrics_exporter_type", choice("PROM", "DISABLE", "OTLP_GRPC", "LOG")),
     ("metricsLabel", "metrics_label", LABELS),
     ("metricsOtelCardinalityLimit", "metrics_otel_cardinality_limit", COUNT),
+)
+METRICS: Final = section(
+    "ops",
     ("enableConnectionMetrics", "enable_connection_metrics", FLAG),
     ("enableLagAndDlqMetrics", "enable_lag_and_dlq_metrics", FLAG),
     ("enableMessageStoreMetrics", "enable_message_store_metrics", FLAG),
@@ -365,12 +368,17 @@ LIMITS: Final = section(  # ours
     ("maxExpressionLength", "max_expression_length", COUNT),
 )
 
-QUOTAS: Final = section(  # ours
+CLIENT_QUOTAS: Final = section(  # ours
     "quotas",
     ("quotaClientRequestsPerSecond", "quota_client_requests_per_second", COUNT_OR_OFF),
     ("quotaClientBytesInPerSecond", "quota_client_bytes_in_per_second", BYTES_OR_OFF),
     ("quotaClientBytesOutPerSecond", "quota_client_bytes_out_per_second", BYTES_OR_OFF),
     ("quotaClientConnections", "quota_client_connections", COUNT_OR_OFF),
+    ("quotaBurstMills", "quota_burst_mills", whole(1, 60_000, "ms")),
+    ("quotaMaxWaitMills", "quota_max_wait_mills", whole(0, 60_000, "ms")),
+)
+QUOTAS: Final = section(  # ours
+    "quotas",
     ("quotaClientParkedPulls", "quota_client_parked_pulls", COUNT_OR_OFF),
     ("quotaAccountRequestsPerSecond", "quota_account_requests_per_second", COUNT_OR_OFF),
     ("quotaAccountBytesInPerSecond", "quota_account_bytes_in_per_second", BYTES_OR_OFF),
@@ -381,8 +389,6 @@ QUOTAS: Final = section(  # ours
     ("quotaTopicRequestsPerSecond", "quota_topic_requests_per_second", COUNT_OR_OFF),
     ("quotaTopicBytesInPerSecond", "quota_topic_bytes_in_per_second", BYTES_OR_OFF),
     ("quotaTopicBytesOutPerSecond", "quota_topic_bytes_out_per_second", BYTES_OR_OFF),
-    ("quotaBurstMills", "quota_burst_mills", whole(1, 60_000, "ms")),
-    ("quotaMaxWaitMills", "quota_max_wait_mills", whole(0, 60_000, "ms")),
 )
 
 AUDIT: Final = section(  # ours
@@ -417,15 +423,28 @@ SHOWN_TOO: Final = {"filterServerNums": "0"}
 BROKER_KEYS: Final = Catalogue(
     settings=(
         *(BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV + SECURITY + ACCESS),
-        *(REMOTING + TRANSFER + TLS + OUTBOUND_TLS + POOLS + WAITS + FAST_FAILURE + STORE + OPS + METRICS + LIMITS),
+        *(
+            REMOTING
+            + TRANSFER
+            + TLS
+            + OUTBOUND_TLS
+            + POOLS
+            + WAITS
+            + FAST_FAILURE
+            + STORE
+            + OPS
+            + PAGE
+            + METRICS
+            + LIMITS
+        ),
         *PLAIN_ACL,
-        *(QUOTAS + AUDIT),
+        *(CLIENT_QUOTAS + QUOTAS + AUDIT),
     ),
     only=ONLY_VALUES,
     inactive=INACTIVE_IN_BROKER,
 )
 NAMESRV_KEYS: Final = Catalogue(
-    settings=NAMESRV_ALONE + NAMESRV + SECURITY + AUDIT + REMOTING + TLS + OPS,
+    settings=NAMESRV_ALONE + NAMESRV + SECURITY + CLIENT_QUOTAS + AUDIT + REMOTING + TLS + OPS + PAGE,
     only={},
     inactive=INACTIVE_IN_NAMESRV,
 )

@@ -181,6 +181,7 @@ class NamesrvDaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     remoting: RemotingConfig
     tls: TlsConfig
     security: SecurityConfig
+    quotas: QuotaConfig
     audit: AuditConfig
     ops: OpsConfig
 
@@ -234,8 +235,7 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
     check_own_registration(config)
     check_access(config.access)
     check_protection(config.security, config.tls, has_name_server=config.namesrv is not None)
-    if config.ops.metrics_tls and config.tls.mode is TlsMode.DISABLED:
-        raise StartError("metricsTls=true: expected with tls.server.mode=permissive or enforcing")
+    check_pages(config.ops, config.tls)
     return loaded_of(config, BROKER_KEYS, settled)
 
 
@@ -251,10 +251,12 @@ def load_namesrv(given: Iterable[Given], machine: Machine) -> Loaded[NamesrvDaem
         remoting=RemotingConfig(**settled.of("remoting")),
         tls=TlsConfig(**settled.of("tls")),
         security=security_config(settled, bound_address(namesrv.bind_address, machine)),
+        quotas=QuotaConfig(**settled.of("quotas")),
         audit=AuditConfig(**settled.of("audit")),
         ops=msgspec.structs.replace(OpsConfig(host=namesrv.bind_address, port=0), **settled.of("ops")),
     )
     check_protection(config.security, config.tls, has_name_server=True)
+    check_pages(config.ops, config.tls)
     if config.security.namesrv_auth and config.security.accounts_file is None:
         raise StartError("namesrvAuth=true: expected with accountsFile")
     return loaded_of(config, NAMESRV_KEYS, settled)
@@ -314,6 +316,12 @@ def bound_address(host: str, machine: Machine) -> str:
     if is_wildcard(host):
         return machine.address
     return host if is_address(host) else machine.resolve(host)
+
+
+def check_pages(ops: OpsConfig, tls: TlsConfig) -> None:
+    """Check that the pages can use TLS if they are to. Raises StartError otherwise."""
+    if ops.metrics_tls and tls.mode is TlsMode.DISABLED:
+        raise StartError("metricsTls=true: expected with tls.server.mode=permissive or enforcing")
 
 
 def check_protection(security: SecurityConfig, tls: TlsConfig, *, has_name_server: bool) -> None:

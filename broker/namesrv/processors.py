@@ -76,6 +76,7 @@ class NamesrvProcessors:
         self._serves_routes_from_ms = now_ms() + config.wait_seconds_for_service * 1000
         self.pool = Pool("default", DEFAULT_POOL_CAPACITY)
         """The pool of all requests except those for routes."""
+        self._route_pool = Pool("route", ROUTE_POOL_CAPACITY)
         self._misses: set[str] = set()
         self._misses_since_ms = now_ms()
         self._next_refusal_ms = now_ms()
@@ -84,13 +85,18 @@ class NamesrvProcessors:
     def __repr__(self) -> str:
         return f"<NamesrvProcessors {self._routes!r} {self._kv!r}>"
 
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """Return the pools of all requests."""
+        return self.pool, self._route_pool
+
     def configure(self, config: NamesrvConfig) -> None:
         """Use other settings from now on."""
         self._config = config
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Register every request in the processor table."""
-        dispatcher.register([RequestCode.GET_ROUTEINFO_BY_TOPIC], self.route, Pool("route", ROUTE_POOL_CAPACITY))
+        dispatcher.register([RequestCode.GET_ROUTEINFO_BY_TOPIC], self.route, self._route_pool)
         table: dict[RequestCode, Processor] = {
             RequestCode.REGISTER_BROKER: self.register_broker,
             RequestCode.UNREGISTER_BROKER: self.unregister_broker,

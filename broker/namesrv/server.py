@@ -18,6 +18,7 @@ from skylarkmq.broker.namesrv.kv_config import KVConfig, KVConfigStatistics
 from skylarkmq.broker.namesrv.processors import NamesrvProcessors, described
 from skylarkmq.broker.namesrv.registration_conflicts import RouteLimits
 from skylarkmq.broker.namesrv.route_table import RouteTable, RouteTableStatistics
+from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.connection import Connection
@@ -93,6 +94,11 @@ class NameServer:
     def checks(self) -> dict[str, Callable[[], str | None]]:
         """Return the health checks; each returns a problem, or None."""
         return {"listening": lambda: None if self.remoting.is_listening else "the port is not open"}
+
+    def pool_statistics(self) -> list[PoolStatistics]:
+        """Return the figures of its pools."""
+        now_s = asyncio.get_running_loop().time()
+        return [pool.statistics(now_s) for pool in self._processors.pools]
 
     @property
     def refused(self) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Assembles the metrics: the collectors, the values of common labels, and the metrics that are switched off."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -104,7 +104,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     transactions: Transactions
     transaction_checks: TransactionChecks
     refusals: Refusals
-    quotas: Quotas
+    quotas: Sequence[Quotas]  # of the broker's port and of its name server's
     audit: AuditLog | None
     now_ms: Callable[[], int]
 
@@ -120,12 +120,17 @@ def scrape_of(config: OpsConfig, identity: Identity, parts: Observed) -> Scrape:
     return Scrape(
         collectors_of(parts),
         constants_of(identity),
-        dict(pair.split(":", 1) for pair in filter(None, config.metrics_label.split(","))),
+        extra_labels(config),
         limit=config.metrics_otel_cardinality_limit,
         hidden=hidden_by(config),
         library=(PlatformCollector(registry=None), registry),
         fetch=fetch,
     )
+
+
+def extra_labels(config: OpsConfig) -> dict[str, str]:
+    """Return the labels of `metricsLabel`."""
+    return dict(pair.split(":", 1) for pair in filter(None, config.metrics_label.split(",")))
 
 
 def collectors_of(parts: Observed) -> list[Collector]:

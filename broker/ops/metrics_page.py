@@ -8,6 +8,7 @@ MAX_CONCURRENT_SCRAPES are in progress, from the request until the last byte is 
 store is being loaded in another thread, its tables change during reads: scrapes get 503 with the reason.
 """
 
+import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -25,6 +26,19 @@ MAX_CONCURRENT_SCRAPES: Final = 16
 GZIP: Final = 16 + zlib.MAX_WBITS
 FASTEST_LEVEL: Final = 1
 CHUNK_BYTES: Final = 64 * 1024
+
+log = logging.getLogger(__name__)
+
+
+def page_of(
+    exporter: str, make_scrape: Callable[[], Scrape], why_not: Callable[[], str | None] = lambda: None
+) -> "MetricsPage | None":
+    """Return the page for a value of `metricsExporterType`; None: it is turned off."""
+    if exporter == "DISABLE":
+        return None
+    if exporter != "PROM":
+        log.warning("metricsExporterType=%s is not supported, metrics are served on /metrics", exporter)
+    return MetricsPage(make_scrape(), why_not)
 
 
 class MetricsPage:

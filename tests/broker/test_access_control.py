@@ -10,14 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.access_control import AccessControl, stand_alone_gate
+from skylarkmq.broker.access_control import AccessControl
 from skylarkmq.broker.config.parsing import Given
-from skylarkmq.broker.config.sections import DaemonConfig, Machine, NamesrvDaemonConfig, load_broker, load_namesrv
+from skylarkmq.broker.config.sections import (
+    DaemonConfig,
+    Loaded,
+    Machine,
+    NamesrvDaemonConfig,
+    load_broker,
+    load_namesrv,
+)
 from skylarkmq.broker.daemon import Broker
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.namesrv.server import NameServer
-from skylarkmq.broker.remoting.tls import ServerTls
-from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.broker.namesrv_parts import NamesrvParts
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.signature import Signer
 from tests.harness.certificates import Certificates
@@ -67,8 +74,7 @@ async def started(config: DaemonConfig) -> AsyncIterator[Broker]:
 @asynccontextmanager
 async def name_server(config: NamesrvDaemonConfig) -> AsyncIterator[NameServer]:
     """A stand-alone name server, as `mqnamesrv` wires it."""
-    server = NameServer(config.namesrv, config.remoting, tls=ServerTls(config.tls))
-    server.remoting.dispatcher.guard = stand_alone_gate(config, None)
+    server = NamesrvParts(Loaded(config)).server
     await server.start("127.0.0.1", config.namesrv.listen_port)
     try:
         yield server
@@ -225,6 +231,93 @@ async def page(port: int, authorization: str = "", tls: ssl.SSLContext | None = 
     writer.close()
     await writer.wait_closed()
     return text
+
+
+async def test_a_name_server_has_quotas_by_client(tmp_path: Path) -> None:
+    """Those of the broker's port by address: requests per second, and connections. Registrations are not refused. A
+    change by request takes effect at once."""
+    quotas = {"quotaClientRequestsPerSecond": 5, "quotaMaxWaitMills": 0, "quotaClientConnections": 2}
+    config = namesrv_config(tmp_path, {**quotas, "auditLog": tmp_path / "audit.log"})
+    parts = NamesrvParts(Loaded(config))
+    await parts.server.start("127.0.0.1", config.namesrv.listen_port)
+    try:
+        async with await RawPeer.connect(config.namesrv.listen_port) as peer:
+            await check_quotas_of_name_server(peer, config.namesrv.listen_port)
+        assert parts.access.refusals.by_kind == {("client", "requests"): 1, ("client", "connections"): 1}
+    finally:
+        await parts.server.stop()
+
+
+async def check_quotas_of_name_server(peer: RawPeer, port: int) -> None:
+    assert (await peer.call(GET_KV, KV)).code == ResponseCode.QUERY_NOT_FOUND
+    refused = await peer.call(GET_KV, KV)
+    assert refused.code == ResponseCode.SYSTEM_BUSY
+    assert refused.remark is not None
+    assert refused.remark.endswith("quotaClientRequestsPerSecond=5 of client 127.0.0.1")
+    assert (await peer.call(RequestCode.QUERY_DATA_VERSION, {})).code != ResponseCode.SYSTEM_BUSY
+    async with await RawPeer.connect(port) as second, await RawPeer.connect(port) as third:
+        assert (await second.call(RequestCode.QUERY_DATA_VERSION, {})).code != ResponseCode.SYSTEM_BUSY
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await third.call(GET_KV, KV)
+        change = b"quotaClientRequestsPerSecond=0\nquotaClientConnections=0"
+        while (await second.call(RequestCode.UPDATE_NAMESRV_CONFIG, {}, change)).code == ResponseCode.SYSTEM_BUSY:
+            pass
+        assert [(await peer.call(GET_KV, KV)).code for _ in range(20)] == [ResponseCode.QUERY_NOT_FOUND] * 20
+
+
+async def test_an_embedded_name_server_has_the_quotas_of_its_broker(tmp_path: Path) -> None:
+    """Its port counts on its own; the refusals of both ports are in one metric."""
+    settings = {"quotaClientRequestsPerSecond": 5, "quotaMaxWaitMills": 0}
+    config = broker_config(tmp_path, settings)
+    assert config.namesrv is not None
+    route = {"topic": "TBW102"}
+    async with started(config) as broker, await RawPeer.connect(config.namesrv.listen_port) as peer:
+        codes = [(await peer.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, route)).code for _ in range(20)]
+        assert ResponseCode.SYSTEM_BUSY in codes
+        assert (await call(config.listen.port, RequestCode.GET_BROKER_RUNTIME_INFO, {})).code == ResponseCode.SUCCESS
+        page = await scrape(config.ops.port)
+        refused = page.value("skylark_quota_refused_total", scope="client", kind="requests")
+        assert refused == codes.count(ResponseCode.SYSTEM_BUSY)
+        await broker.registrar.register_now()
+        assert broker.registrar.registered
+
+
+async def test_a_name_server_serves_metrics(tmp_path: Path) -> None:
+    """On the port of its health pages: requests, connections, quotas and files, by its host and port."""
+    accounts = accounts_file(tmp_path)
+    accounts.chmod(0o644)
+    config = namesrv_config(tmp_path, {"accountsFile": accounts, "metricsAuth": "false", "metricsLabel": "zone:a"})
+    parts = NamesrvParts(Loaded(config))
+    await parts.server.start("127.0.0.1", config.namesrv.listen_port)
+    health = parts.health()
+    port = await health.start()
+    try:
+        await call(config.namesrv.listen_port, GET_KV, KV)
+        page = await scrape(port)
+        labels = {"node_type": "name_server", "zone": "a"}
+        assert page.value("skylark_exposed_secret_files", **labels) == 1
+        assert page.value("skylark_open_without_account", listener="name_server", **labels) == 0
+        assert page.value("skylark_connections_accepted_total", **labels) == 1
+        assert page.value("skylark_check", check="listening", **labels) == 1
+        assert page.value("skylark_quota_keys", scope="client", **labels) == 0
+        node = page.samples("skylark_connections")[0][0]["node_id"]
+        assert node.endswith(f":{config.namesrv.listen_port}")
+    finally:
+        await health.stop()
+        await parts.server.stop()
+
+
+async def test_the_metrics_of_a_name_server_need_an_account_if_set(tmp_path: Path) -> None:
+    """Those of accountsFile; without the file the setting stops the start."""
+    config = namesrv_config(tmp_path, {"accountsFile": accounts_file(tmp_path), "metricsAuth": "true"})
+    health = NamesrvParts(Loaded(config)).health()
+    port = await health.start()
+    try:
+        assert (await page(port)).startswith("HTTP/1.1 401 ")
+    finally:
+        await health.stop()
+    with pytest.raises(StartError, match="metricsAuth=true: expected with accountsFile"):
+        NamesrvParts(Loaded(namesrv_config(tmp_path, {"metricsAuth": "true"})))
 
 
 async def test_the_metrics_show_open_listeners_and_exposed_files(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class CheckCollector:
 
 
 class RouteCollector:
-    """Registrations that the embedded name server refused, by reason; none without an embedded name server."""
+    """Registrations that the name server in this process refused, by reason; none without a name server."""
 
     def __init__(self, refused: Callable[[], Mapping[str, int]]) -> None:
         self._refused = refused
