@@ -67,7 +67,7 @@ class SigningKey:
     def __repr__(self) -> str:
         return "<SigningKey>"
 
-    def sign(self, content: bytes, body: bytes | memoryview) -> str:
+    def sign(self, content: bytes | memoryview, body: bytes | memoryview) -> str:
         """Return the signature, in base64."""
         return self._signature(content, body).decode()
 
@@ -87,7 +87,7 @@ class SigningKey:
         found: bool | None = _reader.has_signed_send(command, code, topic, access_key, self._inner, self._outer)
         return found
 
-    def _signature(self, content: bytes, body: bytes | memoryview) -> bytes:
+    def _signature(self, content: bytes | memoryview, body: bytes | memoryview) -> bytes:
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(content)
         inner.update(body)

@@ -5,6 +5,7 @@
     workloads          parameters of a load: sizes, counts, rate; presets with the names of OpenMessaging's benchmark
     clusters           brokers to load, and the topics on them
     prepared_frames    requests encoded before the run; only opaque, born time and unique ids are patched
+    signed_frames      their signatures, for brokers with access control
     in_flight          the patched fields, and the requests in flight with their start times
     response_counter   opaques from a stream of responses
     sockets            connections, plain or TLS

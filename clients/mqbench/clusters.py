@@ -13,6 +13,7 @@ import msgspec
 
 from skylarkmq.clients.connection.connection_pool import Connections
 from skylarkmq.clients.connection.routes import NameServers, Routes
+from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.connection.tls import tls_context
 from skylarkmq.clients.connection.topic_route import MASTER
 from skylarkmq.clients.errors import BrokerError
@@ -33,12 +34,27 @@ LAG_LOOKS_S: Final = 0.05
 T = TypeVar("T")
 
 
+class Security(msgspec.Struct, frozen=True):
+    """How to connect to brokers and name servers. `tls` None: no TLS; `credentials` None: requests are not signed."""
+
+    tls: TlsSettings | None = None
+    credentials: Credentials | None = None
+
+
+NO_SECURITY: Final = Security()
+
+
 class Broker(msgspec.Struct, frozen=True):
-    """A broker: its name, `host:port`, and TLS settings (None: no TLS)."""
+    """A broker: its name, `host:port`, and how to connect to it."""
 
     name: str
     address: str
-    tls: TlsSettings | None = None
+    security: Security = NO_SECURITY
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """Return the credentials that sign requests; None: they are not signed."""
+        return self.security.credentials
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -51,7 +67,7 @@ class Bounds(msgspec.Struct, frozen=True):
     end: int
 
 
-def find_brokers(target: str | None, namesrv: str | None, tls: TlsSettings | None = None) -> list[Broker]:
+def find_brokers(target: str | None, namesrv: str | None, security: Security = NO_SECURITY) -> list[Broker]:
     """Return the broker at an address, or the brokers of name servers. Raises ClientError, ValueError."""
     if (target is None) == (namesrv is None):
         raise ValueError("give either the broker's HOST:PORT or name servers with -n")
@@ -59,14 +75,14 @@ def find_brokers(target: str | None, namesrv: str | None, tls: TlsSettings | Non
         host, _, port = target.rpartition(":")
         if not host or not port.isdigit():
             raise ValueError(f"a broker is HOST:PORT, not {target!r}")
-        return [Broker(DEFAULT_BROKER_NAME, target, tls)]
-    return with_connections(tls, lambda connections: masters(namesrv or "", connections, tls))
+        return [Broker(DEFAULT_BROKER_NAME, target, security)]
+    return with_connections(security, lambda connections: masters(namesrv or "", connections, security))
 
 
-async def masters(namesrv: str, connections: Connections, tls: TlsSettings | None = None) -> list[Broker]:
+async def masters(namesrv: str, connections: Connections, security: Security = NO_SECURITY) -> list[Broker]:
     """Return every master that is registered with the name servers."""
     route = await Routes(NameServers(namesrv, connections, TIMEOUT_S)).find(TEMPLATE_TOPIC)
-    return [Broker(name, by_id[MASTER], tls) for name, by_id in sorted(route.brokers.items()) if MASTER in by_id]
+    return [Broker(name, by_id[MASTER], security) for name, by_id in sorted(route.brokers.items()) if MASTER in by_id]
 
 
 def create_topics(brokers: Sequence[Broker], workload: Workload) -> None:
@@ -93,7 +109,7 @@ def create_topics(brokers: Sequence[Broker], workload: Workload) -> None:
         for broker, header in requests:  # one by one: a broker saves all its topics for each
             await request(connections, broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
-    with_connections(brokers[0].tls, create)
+    with_connections(brokers[0].security, create)
 
 
 def bounds_of(brokers: Sequence[Broker], workload: Workload) -> list[Bounds]:
@@ -115,7 +131,7 @@ def bounds_of(brokers: Sequence[Broker], workload: Workload) -> list[Bounds]:
     async def all_bounds(connections: Connections) -> list[Bounds]:
         return list(await asyncio.gather(*(bounds(connections, *queue) for queue in queues)))
 
-    return with_connections(brokers[0].tls, all_bounds)
+    return with_connections(brokers[0].security, all_bounds)
 
 
 def added_since(before: Sequence[Bounds], workload: Workload, messages: int) -> list[Bounds]:
@@ -142,11 +158,12 @@ async def request(connections: Connections, broker: Broker, code: int, header: H
     return response
 
 
-def with_connections(tls: TlsSettings | None, work: Callable[[Connections], Awaitable[T]]) -> T:
+def with_connections(security: Security, work: Callable[[Connections], Awaitable[T]]) -> T:
     """Run `work` with connections, on an event loop of its own."""
 
     async def run() -> T:
-        connections = Connections(ClientSettings(), {}, tls=tls_context(tls))
+        settings = ClientSettings(credentials=security.credentials)
+        connections = Connections(settings, {}, tls=tls_context(security.tls))
         try:
             return await work(connections)
         finally:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from skylarkmq.clients.errors import ClientError
-from skylarkmq.clients.mqbench.clusters import Broker, added_since, bounds_of, create_topics
+from skylarkmq.clients.mqbench.clusters import Broker, Security, added_since, bounds_of, create_topics
 from skylarkmq.clients.mqbench.compare import interleaved, ratios
 from skylarkmq.clients.mqbench.display import compared_json, figures_table, progress, ratio_table
 from skylarkmq.clients.mqbench.options import AsJson, Cluster, Output, Rate, options
@@ -22,7 +22,6 @@ from skylarkmq.clients.mqbench.pull_load import Ending
 from skylarkmq.clients.mqbench.recorder import Figures
 from skylarkmq.clients.mqbench.runs import ProcessFailed, consume, fill, produce, send_one_at_a_time
 from skylarkmq.clients.mqbench.workloads import PRESETS, Workload
-from skylarkmq.clients.settings import TlsSettings
 
 REFUSED: Final = 1
 NOT_DONE: Final = 2
@@ -46,6 +45,7 @@ Examples:\n
   mqbench produce -n 127.0.0.1:9876 --rate 10000 --seconds 60 --plot latency.svg\n
   mqbench produce 127.0.0.1:10911 --batch 100 --in-flight 8 --json | jq .mb_per_s\n
   mqbench produce 10.0.0.5:10911 --tls --ca authority.pem\n
+  MQBENCH_ACCESS_KEY=loader MQBENCH_SECRET_KEY=... mqbench produce 10.0.0.5:10911\n
 """
 
 CONSUME_HELP: Final = """
@@ -164,13 +164,13 @@ def compare_command(
     first: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The broker that the second one is compared with.")],
     second: Annotated[str, typer.Argument(metavar="HOST:PORT")],
     workload: Workload,
-    tls: TlsSettings | None,
+    security: Security,
     rounds: Annotated[int, typer.Option(min=1, help="Number of rounds, each of --seconds.")] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Print ratios to stdout."""
     with one_line_on_stderr("compare"):
-        sides = [ready_brokers(Cluster(target, tls=tls), workload) for target in (first, second)]
+        sides = [ready_brokers(Cluster(target, security=security), workload) for target in (first, second)]
         with progress("compare") as watch:
             one, two = interleaved(
                 [lambda brokers=brokers: produce(workload, brokers, watch) for brokers in sides],  # type: ignore[misc]

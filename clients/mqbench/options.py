@@ -16,7 +16,8 @@ from typing import Annotated, Any, Final, get_args
 import msgspec
 import typer
 
-from skylarkmq.clients.mqbench.clusters import Broker, find_brokers
+from skylarkmq.clients.connection.signing import Credentials
+from skylarkmq.clients.mqbench.clusters import NO_SECURITY, Broker, Security, find_brokers
 from skylarkmq.clients.mqbench.workloads import Workload
 from skylarkmq.clients.settings import TlsSettings
 
@@ -58,6 +59,16 @@ TLS: Final[dict[str, Any]] = {
     "insecure": Annotated[bool, typer.Option("--insecure", help="Do not check the server's certificate.")],
 }
 
+CREDENTIALS: Final[dict[str, Any]] = {
+    "access_key": Annotated[
+        str | None, typer.Option(envvar="MQBENCH_ACCESS_KEY", help="Sign all requests, for brokers with accounts.")
+    ],
+    "secret_key": Annotated[
+        str | None,
+        typer.Option(envvar="MQBENCH_SECRET_KEY", help="Key of --access-key; as a variable it is in no process list."),
+    ],
+}
+
 OUTPUT: Final[dict[str, Any]] = {
     "as_json": AsJson,
     "plot": Annotated[Path | None, typer.Option(metavar="FILE", help="Latency over time, as .svg or .png.")],
@@ -65,15 +76,15 @@ OUTPUT: Final[dict[str, Any]] = {
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """The target brokers, one address or those of name servers, and the TLS settings."""
+    """The target brokers, one address or those of name servers, and how to connect to them."""
 
     target: str | None = None
     namesrv: str | None = None
-    tls: TlsSettings | None = None
+    security: Security = NO_SECURITY
 
     def brokers(self) -> list[Broker]:
         """Return the target brokers. Raises ClientError, ValueError."""
-        return find_brokers(self.target, self.namesrv, self.tls)
+        return find_brokers(self.target, self.namesrv, self.security)
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -92,14 +103,22 @@ def tls_of(tls: bool, ca: Path | None, cert: Path | None, key: Path | None, inse
     return None
 
 
-def cluster_of(target: str | None, namesrv: str | None, **tls: Any) -> Cluster:
+def security_of(access_key: str | None, secret_key: str | None, **tls: Any) -> Security:
+    """Return the TLS settings and the credentials of the options. Raises typer.BadParameter for half of them."""
+    if bool(access_key) != bool(secret_key):
+        raise typer.BadParameter("--access-key and --secret-key go together: set both or neither")
+    credentials = Credentials(access_key, secret_key) if access_key and secret_key else None
+    return Security(tls_of(**tls), credentials)
+
+
+def cluster_of(target: str | None, namesrv: str | None, **security: Any) -> Cluster:
     """Return the target of the options."""
-    return Cluster(target, namesrv, tls_of(**tls))
+    return Cluster(target, namesrv, security_of(**security))
 
 
 SHARED: Final[dict[str, tuple[dict[str, Any], Callable[..., object]]]] = {
-    "cluster": (TARGET | TLS, cluster_of),
-    "tls": (TLS, tls_of),
+    "cluster": (TARGET | TLS | CREDENTIALS, cluster_of),
+    "security": (TLS | CREDENTIALS, security_of),
     "output": (OUTPUT, Output),
 }
 """Parameter of a command -> its options, and the function that builds the object from their values."""

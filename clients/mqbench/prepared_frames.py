@@ -1,4 +1,5 @@
-"""Send requests encoded before the run, in one block of memory; each pass over the block patches three numbers.
+"""Send requests encoded before the run, in one block of memory; each pass over the block patches three numbers, and the
+signature of each frame if there are credentials (clients/mqbench/signed_frames.py).
 
     block      frame 0 | frame 1 | ... | frame n-1 | again from the start
     frame      the request of a Java client: JSON header, UNIQ_KEY, one key, WAIT, TAGS, body
@@ -16,8 +17,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.mqbench.histogram import Ints
 from skylarkmq.clients.mqbench.in_flight import Field
+from skylarkmq.clients.mqbench.signed_frames import SignedBlock, SignedFrame, sign
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.send import SendMessageV2Header
@@ -57,14 +60,29 @@ class Block:
     `number` (16 bits) identifies it.
     """
 
-    def __init__(self, number: int, targets: list[Target], frames: int, size: int, batch: int = 1) -> None:
+    def __init__(
+        self,
+        number: int,
+        targets: list[Target],
+        frames: int,
+        size: int,
+        batch: int = 1,
+        credentials: Credentials | None = None,
+    ) -> None:
         self.frames = frames
         self.batch = batch
         self.opaque_step = 10 ** len(str(frames - 1))
         opaque_digits = OPAQUE_DIGITS - len(str(frames - 1))
         body = os.urandom(size)
         texts = [
-            encode(targets[n % len(targets)], Message(number, n, 0, FIRST_BORN_MS), self.opaque_step, body, batch)
+            encode(
+                targets[n % len(targets)],
+                Message(number, n, 0, FIRST_BORN_MS),
+                self.opaque_step,
+                body,
+                batch,
+                credentials,
+            )
             for n in range(frames)
         ]
         self.ends: Ints = np.concatenate(([0], np.cumsum([len(text) for text in texts])))
@@ -77,6 +95,7 @@ class Block:
         self._opaque = Field(self._bytes, starts + opaques, opaque_digits)
         self._rounds = Field(self._bytes, (starts[:, None] + rounds).ravel(), ROUND_DIGITS)
         self._most_rounds = FIRST_OPAQUE // self.opaque_step
+        self._signed = None if credentials is None else SignedFields(self._bytes, starts, texts, batch, credentials)
 
     def __repr__(self) -> str:
         return f"<Block {self.frames} frames, {len(self._bytes)} bytes>"
@@ -85,9 +104,12 @@ class Block:
         """Patch frames `first` to `end` for a round and a born time; return the opaque of frame 0 in that round."""
         round_ %= self._most_rounds
         opaque: int = FIRST_OPAQUE + round_ * self.opaque_step
-        self._born.fill(first, end, b"%013d" % born_ms)
+        born, rounds = b"%013d" % born_ms, b"%08X" % round_
+        self._born.fill(first, end, born)
         self._opaque.fill(first, end, b"%d" % (opaque // self.opaque_step))
-        self._rounds.fill(first * self.batch, end * self.batch, b"%08X" % round_)
+        self._rounds.fill(first * self.batch, end * self.batch, rounds)
+        if self._signed is not None:
+            self._signed.fill(first, end, born, rounds)
         return opaque
 
     def bytes_of(self, first: int, end: int) -> memoryview:
@@ -106,8 +128,43 @@ class Block:
         return text.index(b'"g":"') + 5, text.rindex(b'"opaque":', 0, header_end) + 9, uniques
 
 
-def encode(target: Target, message: Message, opaque_step: int, body: bytes, batch: int = 1) -> bytes:
-    """Return one frame, encoded by the protocol's own encoder."""
+class SignedFields:
+    """The signed fields of a block that are patched, and the signatures. In a batch, the rounds are in the body."""
+
+    def __init__(
+        self, block: bytearray, starts: Ints, texts: list[bytes], batch: int, credentials: Credentials
+    ) -> None:
+        frames = [SignedFrame(text) for text in texts]
+        self._block = SignedBlock(block, starts, frames, credentials)
+        self._born = self._block.field(np.array([frame.position("g") for frame in frames]), BORN_DIGITS)
+        rounds = [frame.position("i") + round_in(frame.fields["i"]) for frame in frames] if batch == 1 else []
+        self._rounds = self._block.field(np.array(rounds), ROUND_DIGITS) if rounds else None
+
+    def __repr__(self) -> str:
+        return f"<SignedFields {self._block!r}>"
+
+    def fill(self, first: int, end: int, born: bytes, rounds: bytes) -> None:
+        """Patch the fields of the frames `first` to `end`, and sign these frames."""
+        self._born.fill(first, end, born)
+        if self._rounds is not None:
+            self._rounds.fill(first, end, rounds)
+        self._block.sign(first, end)
+
+
+def round_in(text: str) -> int:
+    """Return the position of the round in the properties of a message."""
+    return text.index("UNIQ_KEY\x01") + len("UNIQ_KEY\x01") + UNIQ_BEFORE_ROUND
+
+
+def encode(
+    target: Target,
+    message: Message,
+    opaque_step: int,
+    body: bytes,
+    batch: int = 1,
+    credentials: Credentials | None = None,
+) -> bytes:
+    """Return one frame, encoded by the protocol's own encoder, and signed if there are credentials."""
     first = message.number * batch
     texts = [properties(message, first + number) for number in range(batch)]
     header = SendMessageV2Header(
@@ -131,6 +188,7 @@ def encode(target: Target, message: Message, opaque_step: int, body: bytes, batc
     command = RemotingCommand.request(code, header, body)
     command.opaque = FIRST_OPAQUE + message.round * opaque_step + message.number
     command.language = "JAVA"
+    sign(command, credentials)
     return encode_command(command)
 
 

@@ -25,12 +25,14 @@ from skylarkmq.clients.mqbench.loop import Loop
 from skylarkmq.clients.mqbench.prepared_frames import FIRST_OPAQUE, GROUP
 from skylarkmq.clients.mqbench.recorder import Figures, OnInterval, Recorder, ignore_interval
 from skylarkmq.clients.mqbench.send_load import UNBOUNDED, AtEdge, after, do_nothing
+from skylarkmq.clients.mqbench.signed_frames import BEGIN_OF_SIGNATURE, SIGNATURE_BYTES, sign
 from skylarkmq.clients.mqbench.sockets import connect_nonblocking
 from skylarkmq.clients.mqbench.workloads import Workload
 from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.pull import PullMessageHeader
 from skylarkmq.protocol.serialize import encode_command
+from skylarkmq.protocol.signature import SigningKey, content_of
 
 BUFFER_BYTES: Final = 1 << 20
 MAX_READS_PER_ITERATION: Final = 8  # reads per iteration
@@ -58,10 +60,10 @@ class Ending(Enum):
 
 
 class Queue(msgspec.Struct):
-    """A queue that is read. `template` is its pull request, with placeholders for offset and opaque."""
+    """A queue that is read."""
 
     bounds: Bounds
-    template: bytes
+    pulls: "PullRequests"
     offset: int
     asked_ns: int = 0
     is_outstanding: bool = False  # a response is outstanding
@@ -85,7 +87,7 @@ class PullConnection:
         self._recorder = out
         follows = ending is Ending.FOLLOW
         self._queues = [
-            Queue(queue, pull_template(queue, pull, follows), queue.end if follows else queue.first) for queue in bounds
+            Queue(queue, PullRequests(queue, pull, follows), queue.end if follows else queue.first) for queue in bounds
         ]
         for queue in self._queues:
             queue.done = not follows and queue.bounds.first >= queue.bounds.end
@@ -111,7 +113,7 @@ class PullConnection:
             if queue.is_outstanding or queue.done or queue.not_before_ns > now_ns:
                 continue
             queue.is_outstanding, queue.asked_ns = True, now_ns
-            frames.append(framed(queue.template % (queue.offset, FIRST_OPAQUE + number)))
+            frames.append(queue.pulls.frame(queue.offset, FIRST_OPAQUE + number))
         if frames:
             self.outstanding += len(frames)
             self._unwritten += b"".join(frames)
@@ -268,26 +270,51 @@ def shares(bounds: list[Bounds], connections: int) -> list[tuple[Broker, list[Bo
     ]
 
 
-def pull_template(queue: Bounds, most: int, follows: bool) -> bytes:
-    """Return the encoded header of a queue's pulls, with %-placeholders for offset and opaque."""
-    header = PullMessageHeader(
-        consumer_group=GROUP,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        queue_offset=OFFSET_PLACE,
-        max_msg_nums=most,
-        sys_flag=PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if follows else 0),
-        commit_offset=0,
-        suspend_timeout_millis=SUSPEND_MS,
-        sub_version=0,
-        subscription="*",
-        expression_type="TAG",
-        bname=queue.broker.name,
-    )
-    command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
-    command.language = "JAVA"
-    text = encode_command(command)[8:].replace(b"%", b"%%")
-    return text.replace(b"%d" % OFFSET_PLACE, b"%d").replace(b'"opaque":0,', b'"opaque":%d,')
+class PullRequests:
+    """The pulls of a queue, as frames. The header is encoded once, with placeholders for offset, signature and opaque;
+    the credentials of the queue's broker sign each pull."""
+
+    def __init__(self, queue: Bounds, most: int, follows: bool) -> None:
+        header = PullMessageHeader(
+            consumer_group=GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=OFFSET_PLACE,
+            max_msg_nums=most,
+            sys_flag=PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if follows else 0),
+            commit_offset=0,
+            suspend_timeout_millis=SUSPEND_MS,
+            sub_version=0,
+            subscription="*",
+            expression_type="TAG",
+            bname=queue.broker.name,
+        )
+        command = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
+        command.language = "JAVA"
+        credentials = queue.broker.credentials
+        sign(command, credentials)
+        self._key = None if credentials is None else SigningKey(credentials.secret_key)
+        self._values = with_offset(content_of(command.ext_fields()))
+        text = with_offset(encode_command(command)[8:]).replace(b'"opaque":0,', b'"opaque":%d,')
+        if self._key is not None:
+            at = text.index(BEGIN_OF_SIGNATURE) + len(BEGIN_OF_SIGNATURE)
+            text = text[:at] + b"%b" + text[at + SIGNATURE_BYTES :]
+        self._template = text
+
+    def __repr__(self) -> str:
+        return f"<PullRequests {len(self._template)} bytes>"
+
+    def frame(self, offset: int, opaque: int) -> bytes:
+        """Return the pull from an offset."""
+        if self._key is None:
+            return framed(self._template % (offset, opaque))
+        signature = self._key.sign(self._values % offset, b"")
+        return framed(self._template % (offset, signature.encode(), opaque))
+
+
+def with_offset(text: bytes) -> bytes:
+    """Return a %-template of a text with a placeholder for the offset."""
+    return text.replace(b"%", b"%%").replace(b"%d" % OFFSET_PLACE, b"%d")
 
 
 def framed(header: bytes) -> bytes:

@@ -201,7 +201,8 @@ class SendLoad:
         rounds = -(-at_least // len(targets))
         frames = min(len(targets) * rounds, max(MOST_FRAMES, at_least))
         frames = min(frames, max(workload.in_flight, MOST_BLOCK_BYTES // (workload.batch * (workload.size + 400))))
-        return Block(os.getpid() * 64 + number & 0xFFFF, targets, frames, workload.size, workload.batch)
+        block = os.getpid() * 64 + number & 0xFFFF
+        return Block(block, targets, frames, workload.size, workload.batch, broker.credentials)
 
     def _start_schedules(self, rate: float) -> None:
         """Start schedules of `rate` requests per second in total, evenly staggered over the connections."""

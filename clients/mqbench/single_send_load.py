@@ -32,7 +32,8 @@ class SingleSendLoad:
         self._recorder = Recorder(on_interval)
         self._responses = ResponseCounter()
         self._socket = connect(broker, ANSWER_LIMIT_S)
-        self._block = Block(1, targets_of(workload, broker, 0), FRAMES, workload.size, workload.batch)
+        targets = targets_of(workload, broker, 0)
+        self._block = Block(1, targets, FRAMES, workload.size, workload.batch, broker.credentials)
         self._sent = 0
 
     def __repr__(self) -> str:

@@ -41,9 +41,10 @@ def connect(broker: Broker, timeout_s: float = 5.0) -> socket.socket:
     host = host.strip("[]")
     connected = socket.create_connection((host, int(port)), timeout=timeout_s)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if broker.tls is None:
+    tls = broker.security.tls
+    if tls is None:
         return connected
-    return _context(broker.tls).wrap_socket(connected, server_hostname=host)
+    return _context(tls).wrap_socket(connected, server_hostname=host)
 
 
 def connect_nonblocking(broker: Broker, receive_bytes: int | None = None) -> socket.socket:

@@ -33,8 +33,8 @@ TEXT: Final = f"""# Metrics
 format or OpenMetrics, as requested, compressed if the scraper accepts gzip. The page is on by default and binds to the
 broker's address.
 
-`mqnamesrv` serves the same page if `metricsPromExporterPort` is set. It has the metrics of requests, connections, checks,
-quotas, refused registrations, open listeners, files with secrets, the audit log and the process. `node_type` is
+`mqnamesrv` serves the same page if `metricsPromExporterPort` is set. It has the metrics of requests, connections,
+checks, quotas, refused registrations, open listeners, files with secrets, the audit log and the process. `node_type` is
 `name_server`, `node_id` its host name and port; `cluster` is empty.
 
 | Setting | Default | |

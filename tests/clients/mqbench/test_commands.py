@@ -156,9 +156,38 @@ def test_loads_over_tls(daemon: Daemon, tmp_path: Path) -> None:
         assert encrypted.stop() == 0, encrypted.output
 
 
+@pytest.mark.daemon
+def test_loads_with_an_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command signs its requests, with keys of options or of variables, also in several processes. No output has
+    the secret key."""
+    acl = tmp_path / "plain_acl.yml"
+    acl.write_text("accounts:\n- {accessKey: loader, secretKey: a-secret-key, admin: true}\n")
+    acl.chmod(0o600)
+    settings = {"aclEnable": "true", "aclConfigDir": tmp_path, "mappedFileSizeCommitLog": 16 << 20}
+    with running(directory=tmp_path, settings=settings) as protected:
+        here, keys = address(protected), ("--access-key", "loader", "--secret-key", "a-secret-key")
+        expect_shape(json_of("produce", here, *keys, *SHORT, *SMALL, "--processes", 2))
+        expect_shape(json_of("produce", here, *keys, *SHORT, *SMALL, "--batch", 5, "--rate", 1000))
+        wrong = CliRunner().invoke(mqbench, ["latency", here, "--access-key", "loader", "--secret-key", "another-key"])
+        assert (wrong.exit_code, "Check signature failed" in wrong.stderr) == (2, True), wrong.output
+        assert "another-key" not in wrong.output
+        unsigned = CliRunner().invoke(mqbench, ["produce", here])
+        assert (unsigned.exit_code, "No accessKey is configured" in unsigned.stderr) == (2, True), unsigned.output
+        monkeypatch.setenv("MQBENCH_ACCESS_KEY", "loader")
+        monkeypatch.setenv("MQBENCH_SECRET_KEY", "a-secret-key")
+        expect_shape(json_of("latency", "-n", protected.namesrv, *SHORT))
+        figures = json_of("backlog", here, *SMALL, "--topic", "backlog", "--messages", 503)
+        assert figures["fill"]["messages"] == figures["drain"]["messages"] == 503
+        expect_shape(json_of("consume", here, "--topic", "backlog", "--again", *SHORT))
+        json_of("compare", here, here, *SMALL, "--rounds", 1, "--seconds", 0.1, "--warmup", 0)
+        expect_shape(json_of("run", "1-topic-16-queues-1kb", here, "--seconds", 0.3, "--rate", 500))
+        assert protected.stop() == 0, protected.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
+        (["latency", "127.0.0.1:1", "--access-key", "loader"], "set both or neither"),
         (["latency", "127.0.0.1:1", "--insecure"], "need --tls"),
         (["latency", "127.0.0.1:1", "--tls", "--ca", "none.pem"], "No such file"),
         (["produce", "127.0.0.1:1"], "no connection"),

@@ -2,11 +2,14 @@
 
 import pytest
 
+from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.mqbench.prepared_frames import FIRST_OPAQUE, Block, Message, Target, encode
 from skylarkmq.protocol.frame import FrameDecoder
 from skylarkmq.protocol.headers.send import SendMessageV2Header
 from skylarkmq.protocol.message import decode_batch, decode_properties
 from skylarkmq.protocol.serialize import decode_command
+from skylarkmq.protocol.signature import SigningKey, signed_parts
+from skylarkmq.protocol.stream import CommandDecoder
 from tests.harness.golden import transcripts
 
 BORN_MS = 1_795_224_552_508
@@ -30,6 +33,28 @@ def test_a_patched_frame_equals_a_newly_encoded_one(batch: int, round_: int) -> 
         body = body_of(frame) if batch == 1 else bytes(decode_batch(body_of(frame))[0].body)
         message = Message(7, number, round_, BORN_MS)
         assert frame == encode(TARGETS[number % 12], message, 100, body, batch)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("token", [None, "a-token"])
+def test_a_patched_frame_has_the_signature_of_its_content(batch: int, token: str | None) -> None:
+    """It equals a newly signed frame; frames in flight keep their signatures."""
+    credentials = Credentials("loader", "a-secret-key", token)
+    block = Block(7, TARGETS, frames=50, size=100, batch=batch, credentials=credentials)
+    for round_ in (4711, 4712):
+        before = bytes(block.bytes_of(40, 50))
+        block.patch(0, 40, round_, BORN_MS + round_)
+        assert bytes(block.bytes_of(40, 50)) == before
+        for number in range(40):
+            frame = bytes(block.bytes_of(number, number + 1))
+            body = body_of(frame) if batch == 1 else bytes(decode_batch(body_of(frame))[0].body)
+            message = Message(7, number, round_, BORN_MS + round_)
+            assert frame == encode(TARGETS[number % 12], message, 100, body, batch, credentials)
+            (command,) = CommandDecoder().feed_commands(memoryview(frame))
+            signed = signed_parts(command)
+            assert signed is not None
+            assert signed.access_key == "loader"
+            assert SigningKey("a-secret-key").has_signed(signed, command.body)
 
 
 def test_only_frames_that_are_sent_are_patched() -> None:

@@ -5,14 +5,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from skylarkmq.clients.mqbench.clusters import Bounds, Broker
-from skylarkmq.clients.mqbench.pull_load import Ending, PullConnection, framed, pull_template, shares
+from skylarkmq.clients.connection.signing import Credentials
+from skylarkmq.clients.mqbench.clusters import Bounds, Broker, Security
+from skylarkmq.clients.mqbench.pull_load import Ending, PullConnection, PullRequests, shares
 from skylarkmq.clients.mqbench.recorder import Recorder
 from skylarkmq.protocol.codes import PullSysFlag, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.frame import FrameDecoder
 from skylarkmq.protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from skylarkmq.protocol.serialize import decode_command, encode_command
+from skylarkmq.protocol.signature import SigningKey, signed_parts
 
 BROKER = Broker("broker-a", "127.0.0.1:10911")
 FIRST_OPAQUE = 1_000_000_000
@@ -48,11 +50,23 @@ def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
 @pytest.mark.parametrize("follows", [False, True])
 def test_a_pull_equals_its_typed_header(follows: bool) -> None:
     """It has its own subscription, and long polling only with FOLLOW."""
-    (command,) = commands(framed(pull_template(bounds(3), 32, follows) % (17, 42)))
+    (command,) = commands(PullRequests(bounds(3), 32, follows).frame(17, 42))
     header = command.header(PullMessageHeader)
     assert (command.opaque, header.queue_offset, header.queue_id, header.max_msg_nums) == (42, 17, 3, 32)
     assert header.subscription == "*"
     assert header.sys_flag == PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if follows else 0)
+
+
+def test_pulls_are_signed_with_the_credentials_of_their_broker() -> None:
+    """Each with its own offset; the opaque is not signed."""
+    broker = Broker("a%d", "h:1", Security(credentials=Credentials("loader", "a-secret-key")))
+    pulls = PullRequests(bounds(3, broker=broker), 32, False)
+    for offset, opaque in ((0, 1), (1_234_567_890_123, 2)):
+        (command,) = commands(pulls.frame(offset, opaque))
+        assert (command.header(PullMessageHeader).queue_offset, command.opaque) == (offset, opaque)
+        signed = signed_parts(command)
+        assert signed is not None
+        assert SigningKey("a-secret-key").has_signed(signed, b"")
 
 
 def test_queues_are_distributed_by_broker() -> None:
