@@ -35,8 +35,7 @@ from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.delivery.queue_locks import QueueLocks
 from skylarkmq.broker.delivery.request_reply import Replies
-from skylarkmq.broker.delivery.stats_windows import StatsWindows
-from skylarkmq.broker.delivery.throughput import Counters, Throughput
+from skylarkmq.broker.delivery.throughput import Throughput
 from skylarkmq.broker.metadata.saver import Saver
 from skylarkmq.broker.namesrv.config_requests import ConfigRequests
 from skylarkmq.broker.namesrv.registration import Registrar, RegistrationTiming
@@ -45,18 +44,10 @@ from skylarkmq.broker.ops.health import Check
 from skylarkmq.broker.ops.loop_lag import LoopLag
 from skylarkmq.broker.ops.metrics import Observed, scrape_of
 from skylarkmq.broker.ops.metrics_page import MetricsPage, page_of
-from skylarkmq.broker.processors.admin.cleanup import CleanupProcessor
-from skylarkmq.broker.processors.admin.client_relays import ClientRelayProcessor
-from skylarkmq.broker.processors.admin.clients import ClientsProcessor
 from skylarkmq.broker.processors.admin.config import ConfigProcessor
-from skylarkmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
-from skylarkmq.broker.processors.admin.counters import sources_of, system_puts
+from skylarkmq.broker.processors.admin.consume_stats import Identity
 from skylarkmq.broker.processors.admin.delay_offset import DelayOffsetProcessor
-from skylarkmq.broker.processors.admin.group import GroupProcessor
-from skylarkmq.broker.processors.admin.reset_offset import ResetOffsetProcessor
-from skylarkmq.broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, StoreTimes
-from skylarkmq.broker.processors.admin.topic import TopicProcessor
-from skylarkmq.broker.processors.admin.topic_stats import TopicStatsProcessor
+from skylarkmq.broker.processors.admin.runtime import RuntimeConfig, StoreTimes
 from skylarkmq.broker.processors.consumer.queue_locks import QueueLockProcessor
 from skylarkmq.broker.processors.consumer.send_back import SendBackProcessor
 from skylarkmq.broker.processors.end_transaction import EndTransactionProcessor
@@ -68,12 +59,17 @@ from skylarkmq.broker.remoting.outbound import Outbound
 from skylarkmq.broker.remoting.tls import ServerTls, client_context
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.wiring import (
+    Administration,
+    AdministrationConfig,
     Consumption,
     ConsumptionConfig,
+    Figures,
     Production,
     ProductionConfig,
     Serves,
     Tables,
+    Waits,
+    counters_of,
     register,
 )
 from skylarkmq.protocol.message_id import UniqueIds
@@ -132,14 +128,13 @@ class Parts:
         self.usage.on_change(self._use_gate)
         if self.name_server is not None:
             self.usage.namesrv.attach(self.name_server.remoting.selector)
-        self.traffic = Throughput(self._counters)
+        self.traffic = Throughput(lambda: counters_of(self.store, self.pulls))
         self.put_times = PutLatency(self.server.dispatcher.latencies)
         self.loop_lag = LoopLag(asyncio.get_running_loop())
         self._wire()
 
     def _wire(self) -> None:
         """Create the processors, and register them with their pools."""
-        cluster, name = self._config.broker.broker_cluster_name, self._config.broker.broker_name
         dispatcher, selector = self.server.dispatcher, self.server.selector
         self.consumption = self._consumption()
         self.pulls, self.clients = self.consumption.pulls, self.consumption.clients
@@ -148,48 +143,36 @@ class Parts:
         self.send_checks, self.send_messages = self.production.checks, self.production.messages
         self.send_responses = self.production.responses
         self.send_backs = self._send_back_processor()
-        sent_back = self.send_backs.sent_back
-        self.windows = StatsWindows(sources_of(cluster, self.store, self.pulls.deliveries, sent_back, self.traffic))
-        self.runtime = self._runtime_processor()
+        self.administration = self._administration()
+        self.windows, self.runtime = self.administration.windows, self.administration.runtime
+        self.topic_requests, self.resets = self.administration.topics, self.administration.resets
         address = address_text(self._config.listen.advertised_ip, self._config.listen.port)
         self.replies = Replies(self.sessions, self.calls, address, wall_ms)
         self.reply_sends = self._reply_processor()
-        self.resets = self._reset_offset_processor()
         self.ends = self._end_transaction_processor()
-        self.topic_requests = TopicProcessor(
-            self.topics, self.offsets, self.store, self._topics_saved, self.registrar.register_now
-        )
         processors: tuple[tuple[str, Serves], ...] = (
             ("end_transaction", self.ends),
             ("send", self.send_backs),
             ("reply", self.reply_sends),
-            ("admin", self.topic_requests),
-            ("admin", GroupProcessor(self.groups, self.offsets, self._groups_saved, self._offsets_saved)),
             ("admin", QueueLockProcessor(self.queue_locks, self.topics, steady_ms)),
             ("send", self._recall_processor()),
             ("admin", DelayOffsetProcessor(self.background.delay_offsets)),
-            ("admin", self.runtime),
             ("admin", self._config_processor()),
-            ("admin", TopicStatsProcessor(name, self.topics, self.sessions, self.store, self.windows)),
-            ("admin", self._consume_stats_processor()),
-            ("admin", ClientsProcessor(self.sessions, lambda seen_ms: wall_ms() - steady_ms() + seen_ms)),
-            ("admin", ClientRelayProcessor(name, self.sessions, self.topics, self.groups, self.store, self.calls)),
-            ("admin", self.resets),
-            ("admin", CleanupProcessor(self.topics, self.store)),
             *self.access.processors(),
         )
         register(dispatcher, self.pools, processors)
         self.consumption.register(dispatcher, self.pools)
         self.production.register(dispatcher)
+        self.administration.register(dispatcher, self.pools)
         dispatcher.at_batch_end(self.ends.finish_iteration)
         self.topics.on_change(self.registrar.changed)
         self.consumption.attach(selector)
         self.production.attach(dispatcher, selector)
+        self.administration.attach()
         self.usage.attach(selector, self.tables, self.arrivals, self.pulls.deliveries)
         self.topics.on_delete(self.background.forget_topic)
-        self.topics.on_delete(self.windows.remove_topic)
-        self.topics.on_delete(sent_back.remove_topic)
-        for forget in (sent_back.remove_group, self.windows.remove_group, self.queue_locks.remove_group):
+        self.topics.on_delete(self.send_backs.sent_back.remove_topic)
+        for forget in (self.send_backs.sent_back.remove_group, self.queue_locks.remove_group):
             self.groups.on_delete(forget)
 
     def _use_gate(self) -> None:
@@ -204,6 +187,34 @@ class Parts:
         loop, latencies = asyncio.get_running_loop(), self.server.dispatcher.latencies
         rights = self.access.message_rights
         return Consumption(config, self.tables, self.store, self.arrivals, latencies, rights, loop, steady_ms)
+
+    def _administration(self) -> Administration:
+        config, boot_ms = self._config, wall_ms()
+        identity = identity_of(config, boot_ms)
+        return Administration(
+            AdministrationConfig(
+                config.broker.broker_cluster_name,
+                Identity(identity.name, identity.address),
+                RuntimeConfig(
+                    store_path=config.store.store_path_root_dir,
+                    boot_ms=boot_ms,
+                    start_accept_ms=config.broker.start_accept_send_request_time_stamp,
+                ),
+                config.broker.use_server_side_reset_offset,
+            ),
+            self.tables,
+            self.store,
+            self.arrivals,
+            self.pulls.deliveries,
+            self.calls,
+            Waits(self._topics_saved, self._groups_saved, self._offsets_saved, self.registrar.register_now),
+            Figures(
+                *(self.traffic, self.send_backs.sent_back, self._pool_statistics, self._store_times),
+                [self.background.runtime],
+            ),
+            wall_ms,
+            steady_ms,
+        )
 
     def _production(self) -> Production:
         config, broker = self._config, self._config.broker
@@ -251,19 +262,6 @@ class Parts:
             are_stored=self._config.broker.store_reply_message_enable,
         )
 
-    def _reset_offset_processor(self) -> ResetOffsetProcessor:
-        return ResetOffsetProcessor(
-            self._config.broker.broker_name,
-            self.topics,
-            self.groups,
-            self.sessions,
-            self.offsets,
-            self.store,
-            self.arrivals,
-            self._offsets_saved,
-            by_broker=self._config.broker.use_server_side_reset_offset,
-        )
-
     def _end_transaction_processor(self) -> EndTransactionProcessor:
         return EndTransactionProcessor(
             self.background.endings,
@@ -272,19 +270,6 @@ class Parts:
             self.server.dispatcher.latencies,
             self._config.store.max_message_size,
             self.access.message_rights,
-        )
-
-    def _consume_stats_processor(self) -> ConsumeStatsProcessor:
-        identity = identity_of(self._config, self.runtime.boot_ms)
-        return ConsumeStatsProcessor(
-            Identity(identity.name, identity.address),
-            self.topics,
-            self.groups,
-            self.sessions,
-            self.offsets,
-            self.store,
-            self.windows,
-            wall_ms,
         )
 
     def _config_processor(self) -> ConfigProcessor:
@@ -304,22 +289,6 @@ class Parts:
         )
         return self.recalls
 
-    def _runtime_processor(self) -> RuntimeProcessor:
-        runtime_config = RuntimeConfig(
-            store_path=self._config.store.store_path_root_dir,
-            boot_ms=wall_ms(),
-            start_accept_ms=self._config.broker.start_accept_send_request_time_stamp,
-        )
-        return RuntimeProcessor(
-            runtime_config,
-            self.store,
-            self.traffic,
-            self._pool_statistics,
-            self._store_times,
-            wall_ms,
-            [self.background.runtime],
-        )
-
     def _is_orderly(self, group: str) -> bool:
         return self.queue_locks.is_orderly(group, steady_ms())
 
@@ -337,11 +306,6 @@ class Parts:
         await self._saved("topics.json")
 
     # ---------------------------------------------------------------------------------------------------------- figures
-
-    def _counters(self) -> Counters:
-        pulls = self.pulls.statistics()
-        puts = self.store.statistics().log.messages
-        return Counters(puts, pulls.found, pulls.missed, pulls.messages, system_puts(self.store))
 
     def _store_times(self) -> StoreTimes:
         return StoreTimes(self.put_times.statistics(), self.pulls.statistics().longest_get_ms)

@@ -1,8 +1,9 @@
 """Sections of a broker: parts that work together, wired in one place for the broker and for tests.
 
-    Tables       topics, subscription groups, committed offsets and client sessions, with their limits
-    Consumption  pulls, client sessions, committed offsets and queries
-    Production   sends with their checks and responses, and backpressure while the disk is too slow
+    Tables          topics, subscription groups, committed offsets and client sessions, with their limits
+    Consumption     pulls, client sessions, committed offsets and queries
+    Production      sends with their checks and responses, and backpressure while the disk is too slow
+    Administration  requests of operators about topics, groups, clients and offsets, and statistics
 
 `broker/parts.py` makes the sections of a broker from its configuration. Tests make single sections over a store, with a
 clock and timers that they advance. `register` adds the processors of a section to a dispatcher, `attach` its callbacks.
@@ -14,14 +15,28 @@ from typing import Final, NamedTuple, Protocol
 from skylarkmq.broker.access.message_rights import MessageRights
 from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.delivery.arrivals import Arrivals
+from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.delivery.deferral import Deferral
+from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.group_notifications import Callbacks, GroupNotifications
 from skylarkmq.broker.delivery.put_latency import PutLatency
+from skylarkmq.broker.delivery.stats_windows import StatsWindows
+from skylarkmq.broker.delivery.throughput import Counters, Throughput
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable, OffsetsConfig
 from skylarkmq.broker.metadata.limits import Limits, LimitsConfig
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig, SubscriptionGroups
 from skylarkmq.broker.metadata.topics import TopicsConfig, TopicTable
+from skylarkmq.broker.processors.admin.cleanup import CleanupProcessor
+from skylarkmq.broker.processors.admin.client_relays import ClientRelayProcessor
+from skylarkmq.broker.processors.admin.clients import ClientsProcessor
+from skylarkmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
+from skylarkmq.broker.processors.admin.counters import sources_of, system_puts
+from skylarkmq.broker.processors.admin.group import GroupProcessor
+from skylarkmq.broker.processors.admin.reset_offset import ResetOffsetProcessor
+from skylarkmq.broker.processors.admin.runtime import RuntimeConfig, RuntimeProcessor, StoreTimes
+from skylarkmq.broker.processors.admin.topic import TopicProcessor, Wait
+from skylarkmq.broker.processors.admin.topic_stats import TopicStatsProcessor
 from skylarkmq.broker.processors.consumer.client_manage import ClientManageConfig, ClientManageProcessor
 from skylarkmq.broker.processors.consumer.offsets import ConsumerOffsetProcessor
 from skylarkmq.broker.processors.pull.checks import PullChecks, PullConfig
@@ -34,7 +49,7 @@ from skylarkmq.broker.processors.send.processor import SendProcessor
 from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.processors.send.retention import TopicRetention
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
-from skylarkmq.broker.remoting.admission import Pool
+from skylarkmq.broker.remoting.admission import Pool, PoolStatistics
 from skylarkmq.broker.remoting.dispatch import Dispatcher, Processor
 from skylarkmq.broker.remoting.request_latency import Latencies
 from skylarkmq.broker.remoting.selector import Selector
@@ -210,3 +225,90 @@ class Production:
         """Send responses when the store has decided, and pause producers while the flush is too far behind."""
         self._store.after_each_flush(selector.flush_responses)
         self.backpressure = SendBackpressure(self._store, self._pool, dispatcher.reopen, selector.resume_paused_reads)
+
+
+class AdministrationConfig(NamedTuple):
+    """Settings of administration. `resets_by_broker`: offsets are reset by the broker, else by members of the group."""
+
+    cluster_name: str
+    identity: Identity
+    runtime: RuntimeConfig
+    resets_by_broker: bool
+
+
+class Waits(NamedTuple):
+    """What changes wait for: tables on disk, and topics `announced` to the name servers."""
+
+    topics: Wait
+    groups: Wait
+    offsets: Wait
+    announced: Wait
+
+
+class Figures(NamedTuple):
+    """Sources of statistics. `others` return further rows of the runtime information."""
+
+    traffic: Throughput
+    sent_back: DeliveryCounters
+    pools: Callable[[], Iterable[PoolStatistics]]
+    times: Callable[[], StoreTimes]
+    others: Iterable[Callable[[], Mapping[str, object]]] = ()
+
+
+class Administration:
+    """The requests of operators. `now_ms` returns Unix time, `steady_ms` a clock that is never set."""
+
+    def __init__(
+        self,
+        config: AdministrationConfig,
+        tables: Tables,
+        store: MessageStore,
+        arrivals: Arrivals,
+        deliveries: DeliveryCounters,
+        calls: ClientCalls,
+        waits: Waits,
+        figures: Figures,
+        now_ms: Clock,
+        steady_ms: Clock,
+    ) -> None:
+        topics, groups, offsets, sessions = tables.topics, tables.groups, tables.offsets, tables.sessions
+        name = config.identity.name
+        self._tables = tables
+        self.windows = StatsWindows(
+            sources_of(config.cluster_name, store, deliveries, figures.sent_back, figures.traffic)
+        )
+        self.runtime = RuntimeProcessor(
+            config.runtime, store, figures.traffic, figures.pools, figures.times, now_ms, figures.others
+        )
+        self.topics = TopicProcessor(topics, offsets, store, waits.topics, waits.announced)
+        self.resets = ResetOffsetProcessor(
+            *(name, topics, groups, sessions, offsets, store, arrivals, waits.offsets),
+            by_broker=config.resets_by_broker,
+        )
+        self._processors: tuple[Serves, ...] = (
+            *(self.runtime, self.topics, self.resets),
+            GroupProcessor(groups, offsets, waits.groups, waits.offsets),
+            TopicStatsProcessor(name, topics, sessions, store, self.windows),
+            ConsumeStatsProcessor(config.identity, topics, groups, sessions, offsets, store, self.windows, now_ms),
+            ClientsProcessor(sessions, lambda seen_ms: now_ms() - steady_ms() + seen_ms),
+            ClientRelayProcessor(name, sessions, topics, groups, store, calls),
+            CleanupProcessor(topics, store),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Administration {self.windows!r}>"
+
+    def register(self, dispatcher: Dispatcher, pools: Pools) -> None:
+        """Register the processors."""
+        register(dispatcher, pools, (("admin", processor) for processor in self._processors))
+
+    def attach(self) -> None:
+        """Follow deletions of topics and groups."""
+        self._tables.topics.on_delete(self.windows.remove_topic)
+        self._tables.groups.on_delete(self.windows.remove_group)
+
+
+def counters_of(store: MessageStore, pulls: PullProcessor) -> Counters:
+    """Return the totals that throughput is computed from."""
+    pulled = pulls.statistics()
+    return Counters(store.statistics().log.messages, pulled.found, pulled.missed, pulled.messages, system_puts(store))

@@ -1,15 +1,18 @@
-"""The sections of a broker that serve consumers, over a real store: for tests of processors.
+"""The sections of a broker that serve consumers and operators, over a real store: for tests of processors.
 
     parts = BrokerParts(directory)
     peer = parts.peer()
     response = peer.call(pull(...))
 
-The test advances clock and timers; peers are real connections without sockets.
+The test advances clock and timers; peers are real connections without sockets. The sections are those of
+`broker/wiring.py`, as in a broker.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,16 @@ import msgspec
 
 from skylarkmq.broker.access.message_rights import AllMessages, MessageRights
 from skylarkmq.broker.delivery.arrivals import Arrivals
+from skylarkmq.broker.delivery.client_calls import ClientCalls
+from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
+from skylarkmq.broker.delivery.put_latency import PutLatencyStatistics
+from skylarkmq.broker.delivery.throughput import Throughput
 from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
 from skylarkmq.broker.metadata.limits import LimitsConfig
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig
 from skylarkmq.broker.metadata.topics import TopicsConfig
+from skylarkmq.broker.processors.admin.consume_stats import Identity
+from skylarkmq.broker.processors.admin.runtime import RuntimeConfig, StoreTimes
 from skylarkmq.broker.processors.consumer.client_manage import ClientManageConfig
 from skylarkmq.broker.processors.pull.checks import PullConfig
 from skylarkmq.broker.remoting.admission import Pool
@@ -30,7 +39,16 @@ from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.store.config import StoreConfig
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.message_store import MessageStore
-from skylarkmq.broker.wiring import Consumption, ConsumptionConfig, Tables
+from skylarkmq.broker.wiring import (
+    Administration,
+    AdministrationConfig,
+    Consumption,
+    ConsumptionConfig,
+    Figures,
+    Tables,
+    Waits,
+    counters_of,
+)
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from skylarkmq.protocol.bodies.topic import TopicConfig
@@ -44,6 +62,8 @@ from tests.harness.timers import SteppedLoop, Timers
 
 TOPIC = "T"
 GROUP = "G"
+NO_TIMES = StoreTimes(PutLatencyStatistics((0,) * 13, 0), 0)
+POOLS_AT_S = 2.5
 
 
 class BrokerParts:
@@ -88,6 +108,43 @@ class BrokerParts:
         consumption.register(self.dispatcher, defaultdict(lambda: self.pool))
         consumption.attach(self.selector)
         self.pulls, self.clients, self.notices = consumption.pulls, consumption.clients, consumption.notices
+        self._administer(root, settings)
+
+    def _administer(self, root: Path, settings: dict[str, Any]) -> None:
+        """Make the section of operators. Changes wait for `disk`; `waits` has what they waited for."""
+        self.calls = ClientCalls()
+        self.sent_back = DeliveryCounters()
+        self.traffic = Throughput(lambda: counters_of(self.store, self.pulls))
+        self.times = NO_TIMES
+        self.disk = asyncio.Event()
+        self.disk.set()
+        self.waits: list[str] = []
+        runtime = _config(RuntimeConfig, {"boot_ms": self.clock.now_ms} | settings, store_path=root)
+        self.administration = Administration(
+            AdministrationConfig("C", Identity("b", "h:1"), runtime, settings.get("resets_by_broker", True)),
+            self.tables,
+            self.store,
+            self.arrivals,
+            self.pulls.deliveries,
+            self.calls,
+            Waits(*(partial(self.wait_for, name) for name in Waits._fields)),
+            Figures(
+                self.traffic,
+                self.sent_back,
+                lambda: [pool.statistics(POOLS_AT_S) for pool in self.dispatcher.pools()],
+                lambda: self.times,
+            ),
+            self.clock,
+            lambda: self.clock.now_ms - settings.get("clocks_apart_ms", 0),
+        )
+        self.administration.register(self.dispatcher, defaultdict(lambda: self.pool))
+        self.administration.attach()
+        self.windows = self.administration.windows
+
+    async def wait_for(self, name: str) -> None:
+        """Wait until a table is saved, or topics are announced."""
+        await self.disk.wait()
+        self.waits.append(name)
 
     def serve(self, handlers: dict[RequestCode, Processor]) -> None:
         """Register the handlers of another processor."""

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.processors.admin.cleanup import CleanupProcessor
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from tests.harness.broker_parts import TOPIC, broker_parts
@@ -13,7 +12,6 @@ from tests.harness.broker_parts import TOPIC, broker_parts
 async def test_queues_without_a_topic_are_removed(tmp_path: Path) -> None:
     """Queues of topics and of system topics stay, whether or not the latter are in the topic table."""
     with broker_parts(tmp_path) as parts:
-        parts.serve(CleanupProcessor(parts.topics, parts.store).handlers())
         for topic in (TOPIC, "Stray", "rmq_sys_wheel_timer"):
             parts.put(b"x", topic=topic)
         response = await parts.peer().call_and_wait(RemotingCommand.request(RequestCode.CLEAN_UNUSED_TOPIC))
@@ -25,5 +23,4 @@ async def test_queues_without_a_topic_are_removed(tmp_path: Path) -> None:
 async def test_cleanup_is_started_by_request(tmp_path: Path, code: RequestCode) -> None:
     """The response does not wait for the cleanup."""
     with broker_parts(tmp_path) as parts:
-        parts.serve(CleanupProcessor(parts.topics, parts.store).handlers())
         assert parts.peer().call(RemotingCommand.request(code)).code == 0

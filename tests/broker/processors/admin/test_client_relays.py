@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.processors.admin import client_relays
-from skylarkmq.broker.processors.admin.client_relays import ClientRelayProcessor
 from skylarkmq.protocol import javajson
 from skylarkmq.protocol.bodies.client_state import ConsumerStatus
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -30,14 +28,7 @@ QUEUE = MessageQueue(TOPIC, "b", 0)
 
 
 class Relaying(BrokerParts):
-    """Parts with a relay processor."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.calls = ClientCalls()
-        self.serve(
-            ClientRelayProcessor("b", self.sessions, self.topics, self.groups, self.store, self.calls).handlers()
-        )
+    """Parts with members of a group."""
 
     def member(self, client_id: str = "c1", version: int = 479) -> Peer:
         """Return a consuming client."""

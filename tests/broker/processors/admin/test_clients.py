@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.processors.admin.clients import ClientsProcessor
 from skylarkmq.protocol.bodies.connections import (
     ClientConnection,
     ConsumerConnection,
@@ -24,8 +23,7 @@ A_DAY_MS = 24 * 3600 * 1000
 
 @pytest.fixture
 async def parts(tmp_path: Path) -> AsyncIterator[BrokerParts]:
-    with broker_parts(tmp_path) as it:
-        it.serve(ClientsProcessor(it.sessions, lambda seen_ms: seen_ms + A_DAY_MS).handlers())
+    with broker_parts(tmp_path, clocks_apart_ms=A_DAY_MS) as it:
         yield it
 
 

@@ -5,11 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
-from skylarkmq.broker.delivery.stats_windows import StatsWindows
-from skylarkmq.broker.delivery.throughput import Counters, Throughput
-from skylarkmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
-from skylarkmq.broker.processors.admin.counters import sources_of
 from skylarkmq.protocol import javajson
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
@@ -24,26 +19,13 @@ from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, hear
 
 
 class Stats(BrokerParts):
-    """Parts with a statistics processor; topic `T` has two queues, the ordered topic `Other` one."""
+    """Parts; topic `T` has two queues, the ordered topic `Other` one."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.topics.update(TopicConfig(TOPIC, 2, 2))
         self.topics.update(TopicConfig("Other", 1, 1, order=True))
-        traffic = Throughput(Counters)
-        self.windows = StatsWindows(sources_of("C", self.store, self.pulls.deliveries, DeliveryCounters(), traffic))
         self.windows.step(0)
-        processor = ConsumeStatsProcessor(
-            Identity("b", "h:1"),
-            self.topics,
-            self.groups,
-            self.sessions,
-            self.offsets,
-            self.store,
-            self.windows,
-            self.clock,
-        )
-        self.serve(processor.handlers())
 
     def join(self, *topics: str) -> None:
         """Add a member of the group that subscribes to these topics."""

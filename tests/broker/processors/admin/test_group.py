@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from skylarkmq.broker.processors.admin.group import GroupProcessor, changed_attributes
+from skylarkmq.broker.processors.admin.group import changed_attributes
 from skylarkmq.protocol.bodies.subscription_group import (
     SubscriptionGroupConfig,
     SubscriptionGroupList,
@@ -22,19 +22,15 @@ from tests.harness.golden import transcripts
 
 
 class Admin(BrokerParts):
-    """Parts with a group processor; `saves` and `offset_saves` count the waits for the disk."""
+    """Parts with requests about groups; `saves` and `offset_saves` count the waits for the disk."""
 
-    def __init__(self, root: Path, **settings: Any) -> None:
-        super().__init__(root, **settings)
-        self.saves = self.offset_saves = 0
-        self.serve(GroupProcessor(self.groups, self.offsets, self._saved, self._offsets_saved).handlers())
-        self.groups.on_delete(self.pulls.deliveries.remove_group)
+    @property
+    def saves(self) -> int:
+        return self.waits.count("groups")
 
-    async def _saved(self) -> None:
-        self.saves += 1
-
-    async def _offsets_saved(self) -> None:
-        self.offset_saves += 1
+    @property
+    def offset_saves(self) -> int:
+        return self.waits.count("offsets")
 
     async def set(self, **fields: Any) -> RemotingCommand:
         body = SubscriptionGroupConfig(**{"group_name": GROUP} | fields).encode()

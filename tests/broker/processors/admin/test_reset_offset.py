@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.delivery.stats_windows import StatsWindows
-from skylarkmq.broker.processors.admin.consume_stats import ConsumeStatsProcessor, Identity
-from skylarkmq.broker.processors.admin.reset_offset import ResetOffsetProcessor
 from skylarkmq.protocol.bodies.client_state import ResetOffsets
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeStats
@@ -30,25 +27,23 @@ KEYED = b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:%d}}'
 
 
 class Resetting(BrokerParts):
-    """Parts with a reset processor; topic `T` has one queue with three messages 10 ms apart."""
+    """Parts; topic `T` has one queue with three messages 10 ms apart."""
 
     def __init__(self, root: Path, *, by_broker: bool = True) -> None:
-        super().__init__(root)
+        super().__init__(root, resets_by_broker=by_broker)
         self.topics.update(TopicConfig(TOPIC, 1, 1))
         self.groups.find_or_create(GROUP)
         self.first_ms = self.clock.now_ms
         for body in (b"one", b"two", b"three"):
             self.put(body)
             self.clock.now_ms += 10
-        tables = (self.topics, self.groups, self.sessions, self.offsets, self.store)
         self.saved: list[int | None] = []  # the first queue's committed offset at each awaited save
-        self.resets = ResetOffsetProcessor("b", *tables, self.arrivals, self._saved, by_broker=by_broker)
-        self.serve(self.resets.handlers())
-        stats = ConsumeStatsProcessor(Identity("b", "h:1"), *tables, StatsWindows({}), self.clock)
-        self.serve(stats.handlers())
+        self.resets = self.administration.resets
 
-    async def _saved(self) -> None:
-        self.saved.append(self.offsets.committed(GROUP, TOPIC, 0))
+    async def wait_for(self, name: str) -> None:
+        await super().wait_for(name)
+        if name == "offsets":
+            self.saved.append(self.offsets.committed(GROUP, TOPIC, 0))
 
     async def reset(self, timestamp: int = LATEST, **fields: Any) -> RemotingCommand:
         header = ResetOffsetHeader(fields.pop("group", GROUP), fields.pop("topic", TOPIC), timestamp, "true")

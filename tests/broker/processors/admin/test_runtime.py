@@ -20,8 +20,9 @@ from skylarkmq.broker.processors.admin.runtime import (
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
-from tests.harness.broker_parts import BrokerParts, broker_parts, pull
+from tests.harness.broker_parts import NO_TIMES, BrokerParts, broker_parts, pull
 from tests.harness.golden import bodies
+from tests.harness.stores import Clock
 
 NUMBER = r"-?\d+"
 DECIMAL = r"\d+(\.\d+)?"
@@ -44,30 +45,12 @@ NOT_YET = re.compile(r"scheduleMessageOffset_\d+|commitLogDiskRatio_.*")
 """Keys of delay levels with messages, and a path of the queried broker."""
 
 
-NO_TIMES = StoreTimes(PutLatencyStatistics((0,) * 13, 0), 0)
-
-
 class Runtime(BrokerParts):
-    """Parts with a runtime processor; `now_ms` is a minute after the start."""
+    """Parts; `now_ms` is a minute after the start."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.traffic = Throughput(self.counters)
-        self.times = NO_TIMES
-        self.processor = RuntimeProcessor(
-            RuntimeConfig(store_path=root, boot_ms=self.clock.now_ms - 61_000),
-            self.store,
-            self.traffic,
-            lambda: [pool.statistics(2.5) for pool in self.dispatcher.pools()],
-            lambda: self.times,
-            self.clock,
-        )
-        self.serve(self.processor.handlers())
-
-    def counters(self) -> Counters:
-        pulls = self.pulls.statistics()
-        puts = self.store.statistics().log.messages
-        return Counters(puts=puts, found=pulls.found, missed=pulls.missed, delivered=pulls.messages)
+        super().__init__(root, boot_ms=Clock().now_ms - 61_000)
+        self.processor = self.administration.runtime
 
     def call(self) -> dict[str, str]:
         response = self.peer().call(RemotingCommand.request(RequestCode.GET_BROKER_RUNTIME_INFO))

@@ -8,39 +8,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from skylarkmq.broker.processors.admin.topic import TopicProcessor, changed_attributes
+from skylarkmq.broker.processors.admin.topic import changed_attributes
 from skylarkmq.protocol.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import NO_RESPONSE_REMARK, RemotingCommand
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.headers.topic import CreateTopicHeader, TopicHeader
-from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts
+from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, broker_parts
 from tests.harness.peer import Peer
 
 
-class Admin(BrokerParts):
-    """Parts with a topic processor; `waits` lists what changes waited for, `disk` can block them."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.waits: list[str] = []
-        self.disk = asyncio.Event()
-        self.disk.set()
-        self.serve(TopicProcessor(self.topics, self.offsets, self.store, self._saved, self._announced).handlers())
-
-    async def _saved(self) -> None:
-        await self.disk.wait()
-        self.waits.append("saved")
-
-    async def _announced(self) -> None:
-        self.waits.append("announced")
-
-
 @pytest.fixture
-async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
-    it = Admin(tmp_path)
-    yield it
-    it.store.close()
+async def admin(tmp_path: Path) -> AsyncIterator[BrokerParts]:
+    with broker_parts(tmp_path) as it:
+        yield it
 
 
 def update(**fields: Any) -> RemotingCommand:
@@ -52,20 +33,20 @@ def delete(topic: str) -> RemotingCommand:
     return RemotingCommand.request(RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
 
 
-async def call_and_wait(admin: Admin, peer: Peer, request: RemotingCommand) -> RemotingCommand:
+async def call_and_wait(admin: BrokerParts, peer: Peer, request: RemotingCommand) -> RemotingCommand:
     """Return the response to a request that has to wait."""
     peer.send(request)
     return await finished(admin, peer)
 
 
-async def finished(admin: Admin, peer: Peer) -> RemotingCommand:
+async def finished(admin: BrokerParts, peer: Peer) -> RemotingCommand:
     """Return the response to the only pending request."""
     await asyncio.gather(*admin.dispatcher._tasks)
     [response] = peer.take()
     return response
 
 
-async def test_a_topic_is_saved_and_announced_before_the_response(admin: Admin) -> None:
+async def test_a_topic_is_saved_and_announced_before_the_response(admin: BrokerParts) -> None:
     """The response waits for the disk, then for the name servers."""
     admin.disk.clear()
     peer = admin.peer()
@@ -76,10 +57,10 @@ async def test_a_topic_is_saved_and_announced_before_the_response(admin: Admin) 
     assert admin.topics.find("N") == expected
     admin.disk.set()
     response = await finished(admin, peer)
-    assert (response.code, response.remark, admin.waits) == (0, NO_RESPONSE_REMARK, ["saved", "announced"])
+    assert (response.code, response.remark, admin.waits) == (0, NO_RESPONSE_REMARK, ["topics", "announced"])
 
 
-async def test_a_request_that_changes_nothing_is_served_at_once(admin: Admin) -> None:
+async def test_a_request_that_changes_nothing_is_served_at_once(admin: BrokerParts) -> None:
     """An identical configuration waits for nothing and does not change the version."""
     peer = admin.peer()
     await call_and_wait(admin, peer, update())
@@ -113,7 +94,7 @@ async def test_a_request_that_changes_nothing_is_served_at_once(admin: Admin) ->
         ({"attributes": "+retention.bytes=1k"}, 1, f"value of retention.bytes is not in range(1, {2**63 - 1})"),
     ],
 )
-async def test_an_invalid_topic_is_refused(admin: Admin, fields: dict[str, Any], code: int, remark: str) -> None:
+async def test_an_invalid_topic_is_refused(admin: BrokerParts, fields: dict[str, Any], code: int, remark: str) -> None:
     """In RocketMQ's order, with its codes and remarks; nothing changes."""
     before = admin.topics.version
     response = admin.peer().call(update(**fields))
@@ -136,7 +117,7 @@ def test_attributes_change_one_by_one() -> None:
             changed_attributes({}, wrong)
 
 
-async def test_a_deleted_topic_loses_its_queues_and_offsets(admin: Admin) -> None:
+async def test_a_deleted_topic_loses_its_queues_and_offsets(admin: BrokerParts) -> None:
     """Created again, it starts at offset 0; other topics keep everything."""
     peer = admin.peer()
     admin.topics.update(TopicConfig("N", 4, 4))
@@ -144,7 +125,7 @@ async def test_a_deleted_topic_loses_its_queues_and_offsets(admin: Admin) -> Non
         admin.put(b"one", b"two", topic=topic)
         admin.offsets.commit(GROUP, topic, 0, 2)
     response = await call_and_wait(admin, peer, delete("N"))
-    assert (response.code, response.remark, admin.waits) == (0, None, ["saved"])
+    assert (response.code, response.remark, admin.waits) == (0, None, ["topics"])
     assert admin.topics.find("N") is None
     assert admin.offsets.committed(GROUP, "N", 0) is None
     assert admin.offsets.committed(GROUP, TOPIC, 0) == 2
@@ -157,20 +138,20 @@ async def test_a_deleted_topic_loses_its_queues_and_offsets(admin: Admin) -> Non
     ("topic", "remark"),
     [("", "The specified topic is blank."), ("TBW102", "The topic[TBW102] is conflict with system topic.")],
 )
-async def test_a_system_topic_cannot_be_deleted(admin: Admin, topic: str, remark: str) -> None:
+async def test_a_system_topic_cannot_be_deleted(admin: BrokerParts, topic: str, remark: str) -> None:
     """Blank names are refused, too."""
     response = admin.peer().call(delete(topic))
     assert (response.code, response.remark) == (29, remark)
 
 
-async def test_deleting_an_unknown_topic_succeeds(admin: Admin) -> None:
+async def test_deleting_an_unknown_topic_succeeds(admin: BrokerParts) -> None:
     """It leaves no trace."""
     response = await call_and_wait(admin, admin.peer(), delete("unknown"))
     assert (response.code, response.remark, admin.waits) == (0, None, [])
     assert admin.store._deleted.ends == {}
 
 
-async def test_all_topics_are_listed(admin: Admin) -> None:
+async def test_all_topics_are_listed(admin: BrokerParts) -> None:
     """GET_ALL_TOPIC_CONFIG (21) returns the table and its version."""
     response = admin.peer().call(RemotingCommand.request(RequestCode.GET_ALL_TOPIC_CONFIG))
     wrapper = TopicConfigSerializeWrapper.decode(response.body)
@@ -183,7 +164,7 @@ def update_all(*topics: dict[str, Any]) -> RemotingCommand:
     return RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
 
 
-async def test_a_list_of_topics_is_created_in_one_request(admin: Admin) -> None:
+async def test_a_list_of_topics_is_created_in_one_request(admin: BrokerParts) -> None:
     """Each as by a request of its own; all are saved and announced once."""
     first = {"topicName": "A", "readQueueNums": 2, "writeQueueNums": 3, "attributes": {"+message.type": "FIFO"}}
     second = {"topicName": "B", "perm": 4, "order": True, "attributes": {"message.type": "DELAY"}}
@@ -194,18 +175,18 @@ async def test_a_list_of_topics_is_created_in_one_request(admin: Admin) -> None:
         TopicConfig("A", 2, 3, attributes={"message.type": "FIFO"}),
         TopicConfig("B", perm=4, order=True, attributes={"message.type": "DELAY"}),
     ]
-    assert admin.waits == ["saved", "announced"]
+    assert admin.waits == ["topics", "announced"]
     assert admin.peer().call(update_all(second)).code == 0
 
 
-async def test_a_list_with_an_invalid_topic_creates_none(admin: Admin) -> None:
+async def test_a_list_with_an_invalid_topic_creates_none(admin: BrokerParts) -> None:
     """RocketMQ creates the topics before it."""
     response = admin.peer().call(update_all({"topicName": "A"}, {"topicName": "no name"}))
     assert response.code != 0
     assert admin.topics.find("A") is None
 
 
-async def test_one_topic_is_returned(admin: Admin) -> None:
+async def test_one_topic_is_returned(admin: BrokerParts) -> None:
     """GET_TOPIC_CONFIG (351): its configuration; TOPIC_NOT_EXIST (17) if there is none."""
     response = admin.peer().call(RemotingCommand.request(RequestCode.GET_TOPIC_CONFIG, TopicHeader(TOPIC)))
     assert TopicConfig.decode(response.body) == admin.topics.find(TOPIC)
@@ -213,7 +194,7 @@ async def test_one_topic_is_returned(admin: Admin) -> None:
     assert (missing.code, missing.remark) == (17, "No topic in this broker. topic: none")
 
 
-async def test_system_topics_are_listed(admin: Admin) -> None:
+async def test_system_topics_are_listed(admin: BrokerParts) -> None:
     """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305): all reserved names, and the broker's own topics; no others."""
     response = admin.peer().call(RemotingCommand.request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))
     names = set(msgspec.json.decode(response.body)["topicList"])

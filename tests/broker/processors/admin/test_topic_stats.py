@@ -6,11 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
-from skylarkmq.broker.delivery.stats_windows import StatsWindows
-from skylarkmq.broker.delivery.throughput import Counters, Throughput
-from skylarkmq.broker.processors.admin.counters import sources_of, system_puts
-from skylarkmq.broker.processors.admin.topic_stats import TopicStatsProcessor
+from skylarkmq.broker.processors.admin.counters import system_puts
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import BrokerStatsData, ConsumeQueueUnits, StatsItem, TopicOffset, TopicStatsTable
 from skylarkmq.protocol.bodies.topic import TopicConfig
@@ -23,20 +19,12 @@ from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts, consumer, hear
 
 
 class Stats(BrokerParts):
-    """Parts with a statistics processor, and a method that lets ten seconds pass."""
+    """Parts, and a method that lets ten seconds pass."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        traffic = Throughput(self._counters)
-        self.windows = StatsWindows(sources_of("C", self.store, self.pulls.deliveries, DeliveryCounters(), traffic))
         self.steady_ms = 0
         self.windows.step(0)
-        self.serve(TopicStatsProcessor("b", self.topics, self.sessions, self.store, self.windows).handlers())
-
-    def _counters(self) -> Counters:
-        pulls = self.pulls.statistics()
-        puts = self.store.statistics().log.messages
-        return Counters(puts, pulls.found, pulls.missed, pulls.messages, system_puts(self.store))
 
     def ten_seconds_pass(self) -> None:
         self.steady_ms += 10_000
