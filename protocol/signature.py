@@ -12,7 +12,7 @@ Source: docs/formats.md, "Signatures".
 
 import hashlib
 from binascii import b2a_base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hmac import compare_digest
 from typing import Final, Protocol
 
@@ -86,6 +86,16 @@ class SigningKey:
             return None
         found: bool | None = _reader.has_signed_send(command, code, topic, access_key, self._inner, self._outer)
         return found
+
+    def count_signed_sends(
+        self, commands: Sequence[RemotingCommand], at: int, end: int, code: int, topic: str, access_key: str
+    ) -> int:
+        """Return how many commands from `at` on, before `end`, are such sends with this key's signature. 0 without the
+        compiled modules."""
+        if _reader is None:
+            return 0
+        count: int = _reader.count_signed_sends(commands, at, end, code, topic, access_key, self._inner, self._outer)
+        return count
 
     def _signature(self, content: bytes | memoryview, body: bytes | memoryview) -> bytes:
         inner, outer = self._inner.copy(), self._outer.copy()

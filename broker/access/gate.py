@@ -10,7 +10,7 @@ refused or has to wait. Quotas count a run as a whole. Some checks concern only 
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from skylarkmq.broker.access.caller import ANONYMOUS, Caller
 from skylarkmq.broker.access.requirements import Requirement, requirement_of
@@ -31,6 +31,17 @@ class Control(Protocol):
 
     def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Return the caller of a permitted request. Raises RequestError, with RocketMQ's code and remark, otherwise."""
+
+
+@runtime_checkable
+class RunControl(Control, Protocol):
+    """Access control that can check several requests in one step."""
+
+    def admit_alike(
+        self, connection: Connection, commands: Sequence[RemotingCommand], at: int, end: int
+    ) -> tuple[int, Caller]:
+        """Return how many requests from `at` on, before `end`, are permitted because they are like an earlier one, and
+        their caller. The next one is checked by itself."""
 
 
 class Restriction(Protocol):
@@ -93,6 +104,7 @@ class Gate:
         self._control = control
         self._restrictions = tuple(restrictions)
         self._data_restrictions = tuple(one for one in restrictions if one.checks_data)
+        self._run_control = control if isinstance(control, RunControl) and not self._data_restrictions else None
         self._observer = observer
         self._pacing = pacing
         parts = (control, *restrictions, observer)
@@ -167,8 +179,12 @@ class Gate:
         code, control, restrictions = requirement.code, self._control, self._data_restrictions
         callers: list[Caller] = []
         caller = ANONYMOUS
+        end = min(at + MAX_RUN, len(commands))
         try:
-            for command in islice(commands, at, at + MAX_RUN):
+            if self._run_control is not None:
+                count, caller = self._run_control.admit_alike(connection, commands, at, end)
+                callers = [caller] * count
+            for command in islice(commands, at + len(callers), end):
                 if command.code != code or command.is_response:
                     break
                 caller = ANONYMOUS

@@ -113,16 +113,40 @@ class Reader:
     def has_signed_send(self, command, code: cython.int, topic: str, access_key: str, inner, outer):
         """Return whether a fast-path send with this code, topic and access key has the signature of a key; None for any
         other command. `inner` and `outer` are the states of HMAC with the key. See protocol/signature.py."""
+        found: cython.int = self.check_send(command, code, topic, access_key, inner, outer)
+        return None if found < 0 else found > 0
+
+    def count_signed_sends(
+        self,
+        commands,
+        at: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        code: cython.int,
+        topic: str,
+        access_key: str,
+        inner,
+        outer,
+    ):
+        """Return how many commands from `at` on, before `end`, are such sends and have the signature of the key."""
+        first: cython.Py_ssize_t = at
+        while at < end and self.check_send(commands[at], code, topic, access_key, inner, outer) > 0:
+            at += 1
+        return at - first
+
+    @cython.cfunc
+    @cython.exceptval(-2)
+    def check_send(self, command, code: cython.int, topic: str, access_key: str, inner, outer) -> cython.int:
+        """Return 1 if a send has the signature of the key, 0 if it does not, -1 for any other command."""
         send: Send
         fields: Fields
         view: Py_buffer
         total: cython.Py_ssize_t = 0
         message: bytes = None
         if type(command) is not Send:
-            return None
+            return -1
         send = command
         if send.code != code or send.topic is not topic or send.dialect == MSGPACK or send.body_at == cython.NULL:
-            return None
+            return -1
         PyObject_GetBuffer(send.data, cython.address(view), PyBUF_SIMPLE)
         try:
             if not read_ext(
@@ -131,9 +155,9 @@ class Reader:
                 send.dialect,
                 cython.address(fields),
             ):
-                return None
+                return -1
             if self.access_key_in(cython.address(fields), False, cython.address(total)) != access_key:
-                return None
+                return -1
             message = joined(cython.address(fields), total, send.body_at, send.body_size)
             given = signature_in(cython.address(fields))
         finally:

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from skylarkmq.protocol.command import RemotingCommand
@@ -15,3 +15,14 @@ class Reader:
     def has_signed_send(
         self, command: RemotingCommand, code: int, topic: str, access_key: str, inner: Any, outer: Any
     ) -> bool | None: ...
+    def count_signed_sends(
+        self,
+        commands: Sequence[RemotingCommand],
+        at: int,
+        end: int,
+        code: int,
+        topic: str,
+        access_key: str,
+        inner: Any,
+        outer: Any,
+    ) -> int: ...

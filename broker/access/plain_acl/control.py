@@ -19,7 +19,7 @@ Source: docs/formats.md, "Access control of RocketMQ 4.9".
 """
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -121,6 +121,18 @@ class PlainAclControl:
             if is_signed is False:
                 raise self._refusal("signature", f"Check signature failed for accessKey={account.access_key}")
         return self._check(connection, command, requirement)
+
+    def admit_alike(
+        self, connection: Connection, commands: Sequence[RemotingCommand], at: int, end: int
+    ) -> tuple[int, Caller]:
+        """Return how many requests from `at` on, before `end`, are like the last permitted send and have the signature
+        of its account, and their caller."""
+        last = self._last
+        if last is None or self._files.rules is not self._rules or last.host != connection.host:
+            return 0, ANONYMOUS
+        account = last.account
+        count = account.key.count_signed_sends(commands, at, end, last.code, last.topic, account.access_key)
+        return count, account.caller
 
     def _check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Check a request that is not like the last permitted send."""

@@ -226,6 +226,22 @@ def test_a_send_is_verified_in_one_step(name: str, is_right: bool) -> None:
     check_sends_alike(command, wrong)
 
 
+@pytest.mark.parametrize("name", [name for name in layouts() if name != "Java, pull"])
+def test_the_signed_sends_of_a_run_are_counted_in_one_step(name: str) -> None:
+    """Up to the first one that is not signed, or not such a send; the commands from `end` on do not count."""
+    (command,) = commands_in(layouts()[name])
+    signed = python_signed_parts(command)
+    assert signed is not None
+    right = layouts()[name].replace(signed.signature.encode(), KEY.sign(signed.content, command.body).encode())
+    run = commands_in(right * 3 + layouts()[name] + right)
+    expected = (command.code, command.send_header.topic, "RocketMQ")
+    assert [KEY.count_signed_sends(run, at, 5, *expected) for at in range(6)] == [3, 2, 1, 0, 1, 0]
+    assert [KEY.count_signed_sends(run, 0, end, *expected) for end in range(5)] == [0, 1, 2, 3, 3]
+    assert KEY.count_signed_sends(run, 0, 5, command.code, command.send_header.topic, "another") == 0
+    run[1].detached()
+    assert KEY.count_signed_sends(run, 0, 5, *expected) == 1
+
+
 def test_access_keys_are_the_same_objects() -> None:
     """So that a look-up of the account does not compute a hash."""
     data = layouts()["Go"]

@@ -15,9 +15,10 @@ import yaml
 from skylarkmq.broker.access import decision_cache
 from skylarkmq.broker.access.caller import Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
+from skylarkmq.broker.access.gate import MAX_RUN, Gate
 from skylarkmq.broker.access.plain_acl import control as control_module
 from skylarkmq.broker.access.plain_acl.control import MOST_ORDERED_CHARACTERS, PlainAclControl, bucket_order
-from skylarkmq.broker.access.plain_acl.files import AclFiles
+from skylarkmq.broker.access.plain_acl.files import AclFiles, Rules
 from skylarkmq.broker.access.plain_acl.needs import ADMIN, readers, rows
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
 from skylarkmq.broker.access.requirements import BROKER_REQUIREMENTS, Action, requirement_of
@@ -207,6 +208,46 @@ def test_a_send_like_the_last_permitted_one_is_checked_like_the_first(tmp_path: 
     it.files.rules = files.rules
     assert it.remark(decoded("orders-pub")) == NO_ORDERS
     assert it.check(decoded("orders-pub", secret="another"), "192.0.3.1").proof is Proof.WHITE_ADDRESS
+
+
+@pytest.mark.parametrize("dialect", [JSON, ROCKETMQ])
+def test_a_run_is_admitted_up_to_the_first_send_that_is_not_permitted(tmp_path: Path, dialect: int) -> None:
+    """Also of sends like the last permitted one, which are verified in one step, and after changed rules."""
+    it = Fixture(tmp_path, strict=True)
+    gate = Gate(it.control)
+    send = {"a": "PG", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "UNIQ_KEY\x01A\x02"}
+    peer: Any = Peer()
+
+    def run(*sends: tuple[str, str, str]) -> list[RemotingCommand]:
+        frames = b""
+        for account, topic, secret in sends:
+            command = signed(SEND_V2, account, send | {"b": topic}, b"body", secret)
+            command.dialect = dialect
+            frames += encode_command(command)
+        return CommandDecoder().feed_commands(memoryview(frames))
+
+    def admitted(commands: list[RemotingCommand]) -> list[tuple[int, str | None]]:
+        """Return the number of admitted requests, and the remark of the refusal after them, part by part."""
+        found, at = [], 0
+        while at < len(commands):
+            end, refusal = gate.admit_run(peer, commands, at)
+            remark = None if refusal is None else str(refusal.remark).split(": ", 1)[1].rsplit(", ", 1)[0]
+            found.append((end - at, remark))
+            at = end + (refusal is not None)
+        return found
+
+    good, wrong, other = [("orders-pub", topic, secret) for topic, secret in
+                          (("orders", SECRET), ("orders", "another"), ("others", SECRET))]  # fmt: skip
+    failed, denied = "Check signature failed for accessKey=orders-pub", "No default permission for topic:others"
+    commands = run(good, good, good, wrong, good, other, good)
+    for _ in range(2):
+        assert admitted(commands) == [(3, failed), (1, denied), (1, None)]
+    assert admitted(run(*[good] * (MAX_RUN + 2))) == [(MAX_RUN, None), (2, None)]
+    assert it.control.statistics().refused == {"access_key": 0, "account": 0, "signature": 2, "permission": 2}
+    elsewhere: Any = Peer("192.0.2.2")
+    assert it.control.admit_alike(elsewhere, commands, 0, 7)[0] == 0
+    it.files.rules = Rules()
+    assert admitted(commands)[0] == (0, "No acl config for orders-pub")
 
 
 @pytest.mark.parametrize("dialect", [JSON, ROCKETMQ, MSGPACK])
