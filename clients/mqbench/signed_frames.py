@@ -17,7 +17,7 @@ import numpy as np
 
 from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.mqbench.histogram import Ints
-from skylarkmq.clients.mqbench.in_flight import Field
+from skylarkmq.clients.mqbench.in_flight import Field, PythonField
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.signature import SIGNATURE, SigningKey, content_of
 
@@ -72,7 +72,7 @@ class SignedBlock:
     def __repr__(self) -> str:
         return f"<SignedBlock {len(self._parts)} frames>"
 
-    def field(self, positions: Ints, width: int) -> Field:
+    def field(self, positions: Ints, width: int) -> PythonField:
         """Return a field of the signed values, at one position in those of each frame."""
         return Field(self._values, self._value_starts[:-1] + positions, width)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from skylarkmq.broker.access.message_rights import AllMessages, MessageRights
+from skylarkmq.broker.access.message_rights import AllMessages
 from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
@@ -69,7 +69,7 @@ POOLS_AT_S = 2.5
 class BrokerParts:
     """The parts; topic `T` has 4 queues. Each setting goes to every part that has it."""
 
-    def __init__(self, root: Path, rights: MessageRights | None = None, **settings: Any) -> None:
+    def __init__(self, root: Path, **settings: Any) -> None:
         self.clock = Clock()
         self.timers = Timers()
         self.pool = Pool("pull", 100_000)
@@ -101,7 +101,7 @@ class BrokerParts:
             self.store,
             self.arrivals,
             self.dispatcher.latencies,
-            rights or AllMessages(),
+            settings.get("rights", AllMessages()),
             self.loop,
             self.clock,
         )
@@ -165,9 +165,9 @@ class BrokerParts:
 
 
 @contextmanager
-def broker_parts(root: Path, rights: MessageRights | None = None, **settings: Any) -> Iterator[BrokerParts]:
+def broker_parts(root: Path, **settings: Any) -> Iterator[BrokerParts]:
     """Make parts; stop their store on exit."""
-    parts = BrokerParts(root, rights, **settings)
+    parts = BrokerParts(root, **settings)
     try:
         yield parts
     finally:

@@ -14,7 +14,6 @@ Source: docs/formats.md, "Heartbeat", "Groups".
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -174,7 +173,11 @@ class ClientManageProcessor:
         names = [data.group_name for data in heartbeat.producer_data_set if is_group_name(data.group_name)]
         if not names:
             return
-        may_send = partial(self._rights.rights_of(connection, command), action=Action.PUB)
+        rights = self._rights.rights_of(connection, command)
+
+        def may_send(topic: str) -> bool:
+            return rights(topic, Action.PUB)
+
         for name in names:
             member = self._member(connection, command, heartbeat)
             member.may_send = may_send
