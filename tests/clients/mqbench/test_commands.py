@@ -161,19 +161,19 @@ def test_loads_with_an_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """Each command signs its requests, with keys of options or of variables, also in several processes. No output has
     the secret key."""
     acl = tmp_path / "plain_acl.yml"
-    acl.write_text("accounts:\n- {accessKey: loader, secretKey: a-secret-key, admin: true}\n")
+    acl.write_text("accounts:\n- {accessKey: load-generator, secretKey: a-secret-key, admin: true}\n")
     acl.chmod(0o600)
     settings = {"aclEnable": "true", "aclConfigDir": tmp_path, "mappedFileSizeCommitLog": 16 << 20}
     with running(directory=tmp_path, settings=settings) as protected:
-        here, keys = address(protected), ("--access-key", "loader", "--secret-key", "a-secret-key")
+        here, keys = address(protected), ("--access-key", "load-generator", "--secret-key", "a-secret-key")
         expect_shape(json_of("produce", here, *keys, *SHORT, *SMALL, "--processes", 2))
         expect_shape(json_of("produce", here, *keys, *SHORT, *SMALL, "--batch", 5, "--rate", 1000))
-        wrong = CliRunner().invoke(mqbench, ["latency", here, "--access-key", "loader", "--secret-key", "another-key"])
+        wrong = CliRunner().invoke(mqbench, ["latency", here, *keys[:3], "another-key"])
         assert (wrong.exit_code, "Check signature failed" in wrong.stderr) == (2, True), wrong.output
         assert "another-key" not in wrong.output
         unsigned = CliRunner().invoke(mqbench, ["produce", here])
         assert (unsigned.exit_code, "No accessKey is configured" in unsigned.stderr) == (2, True), unsigned.output
-        monkeypatch.setenv("MQBENCH_ACCESS_KEY", "loader")
+        monkeypatch.setenv("MQBENCH_ACCESS_KEY", "load-generator")
         monkeypatch.setenv("MQBENCH_SECRET_KEY", "a-secret-key")
         expect_shape(json_of("latency", "-n", protected.namesrv, *SHORT))
         figures = json_of("backlog", here, *SMALL, "--topic", "backlog", "--messages", 503)
