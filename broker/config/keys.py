@@ -301,6 +301,9 @@ STORE: Final = section(
     ("deleteConsumeQueueFilesInterval", "delete_consume_queue_files_interval", whole(0, INT_MAX, "ms")),
     ("destroyMapedFileIntervalForcibly", "destroy_maped_file_interval_forcibly", MS),
     ("redeleteHangedFileInterval", "redelete_hanged_file_interval", MS),
+    ("archiveHold", "archive_hold", FLAG),  # ours
+    ("archiveHoldMaxBytes", "archive_hold_max_bytes", whole(0, LONG_MAX, "bytes")),  # ours; 0: no limit
+    ("archiveHoldMaxHours", "archive_hold_max_hours", whole(0, INT_MAX, "hours")),  # ours
     ("forceGap", "force_gap", FLAG),  # ours; --force-gap
 )
 

@@ -65,6 +65,9 @@ LIVE = (
     "delete_consume_queue_files_interval",
     "destroy_maped_file_interval_forcibly",
     "redelete_hanged_file_interval",
+    "archive_hold",
+    "archive_hold_max_bytes",
+    "archive_hold_max_hours",
     "max_msgs_num_batch",
 )
 """Fields that can change while the store runs (`MessageStore.configure`)."""
@@ -147,6 +150,9 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     delete_consume_queue_files_interval: int = 100  # ms after a queue that lost segments
     destroy_maped_file_interval_forcibly: int = 120_000  # ms after which transfers of a deleted segment are aborted
     redelete_hanged_file_interval: int = 120_000  # ms between attempts to unlink a file
+    archive_hold: bool = False  # due segments wait for the archive (config/archive.json), within these limits (ours)
+    archive_hold_max_bytes: int = 0  # bytes of due segments that may wait; 0: the disk ratios alone limit them (ours)
+    archive_hold_max_hours: int = 168  # hours since the archive job last completed, after which none wait (ours)
     force_gap: bool = False  # start although segments of the log are missing in the middle (ours)
 
     def __post_init__(self) -> None:

@@ -45,6 +45,10 @@ class NotStarted(Exception):
     """The command cannot start; the text describes the cause and the remedy."""
 
 
+class Failed(Exception):
+    """The command failed after it had started; the text describes the cause and the remedy."""
+
+
 # Errors.
 
 
@@ -52,14 +56,14 @@ class NotStarted(Exception):
 def reporting(command: str) -> Iterator[None]:
     """End the command with one line on stderr and its exit code if the body raises an error that a user can cause.
 
-    NotStarted and OptionError: 2. Errors of Spark, of the cluster and of files: 1. Other errors are raised unchanged.
+    NotStarted and OptionError: 2. Failed, errors of Spark, of the cluster and of files: 1. Others are raised unchanged.
     """
     try:
         yield
     except (NotStarted, OptionError) as error:
         typer.echo(f"{command}: {error}", err=True)
         raise typer.Exit(NOT_STARTED) from None
-    except (PySparkException, Py4JError, ClientError, OSError) as error:
+    except (Failed, PySparkException, Py4JError, ClientError, OSError) as error:
         typer.echo(f"{command}: {error_summary(str(error))}", err=True)
         raise typer.Exit(FAILED) from None
 

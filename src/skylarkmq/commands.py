@@ -44,6 +44,11 @@ def mqspark_pipeline() -> None:
     _command("skylarkmq.clients.spark.pipeline.command", "main", "spark")()
 
 
+def mqspark_archive() -> None:
+    """Run the archive job."""
+    _command("skylarkmq.clients.spark.archive.command", "main", "spark")()
+
+
 def mqspark_replay() -> None:
     """Run the replay of archived or stored messages."""
     _command("skylarkmq.clients.spark.replay.command", "main", "spark")()

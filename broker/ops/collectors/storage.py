@@ -7,6 +7,7 @@ from typing import Final
 from skylarkmq.broker.ops.steps import Steps, Value
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.read.store_reader import StoreReaderStatistics
+from skylarkmq.broker.store.retention.archive_hold import OVERRIDES, HoldStatistics
 from skylarkmq.broker.store.statistics import MessageStoreStatistics
 
 OUTCOMES: Final = ("cold", "fetched", "waited")
@@ -32,6 +33,8 @@ class StorageCollector:
         if now.index is not None:
             yield Value("skylark_store_index_keys_total", (), now.index.keys)
         yield from self._disk(now)
+        if now.cleaner.hold is not None:
+            yield from self._archive(now.cleaner.hold)
 
     def _log(self, now: MessageStoreStatistics) -> Steps:
         yield Value("skylark_store_writable", (), int(now.is_writable))
@@ -56,3 +59,12 @@ class StorageCollector:
             for directory in ("log", "queues", "index"):
                 yield Value("skylark_store_disk_used_ratio", (directory,), getattr(usage, directory) / 100)
         yield Value("rocketmq_storage_size_bytes", (), shutil.disk_usage(self._path).used)
+
+    def _archive(self, now: HoldStatistics) -> Steps:
+        if now.mark is not None:
+            yield Value("skylark_archive_mark_bytes", (), now.mark)
+        yield Value("skylark_archive_mark_age_seconds", (), now.mark_age_ms / 1000)
+        yield Value("skylark_archive_held_bytes", (), now.held_bytes)
+        for reason in OVERRIDES:
+            yield Value("skylark_archive_hold_overridden", (reason,), int(now.override == reason))
+        yield Value("skylark_archive_missed_segments_total", (), now.unarchived)

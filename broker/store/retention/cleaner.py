@@ -4,7 +4,8 @@
 (`broker/store/retention/rules.py`) how many segments this round may delete. Then it deletes one segment per
 `deleteCommitLogFilesInterval`, until the round is complete or the oldest segment is not due. It never deletes the last
 segment or an unflushed one. Deletion begins a minute after the first step, so that an operator can stop a broker that
-started with a wrong clock or setting.
+started with a wrong clock or setting. With `archiveHold` a due segment also waits for the archive
+(`broker/store/retention/archive_hold.py`).
 
 `step` uses a steady clock. The age of a segment depends on Unix time, because file systems store the time of the last
 modification. If the clock of the machine is set forward by years, the segments must not all expire at once. So the
@@ -29,6 +30,7 @@ import msgspec
 from skylarkmq.broker.store.config import StoreConfig
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.log.mapped_file_queue import MappedFileQueue
+from skylarkmq.broker.store.retention.archive_hold import ArchiveHold, HoldStatistics
 from skylarkmq.broker.store.retention.removal import Removal, RemovalStatistics
 from skylarkmq.broker.store.retention.rules import DiskUsage, RetentionRules, Round, local_hour
 from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
@@ -50,11 +52,12 @@ class Follower(Protocol):
 
 
 class CleanerStatistics(msgspec.Struct, frozen=True):
-    """`deleted` segments since the start; `usage` as last measured, percent."""
+    """`deleted` segments since the start; `usage` as last measured, percent; `hold` is None while it is off."""
 
     deleted: int
     usage: DiskUsage | None
     removal: RemovalStatistics
+    hold: HoldStatistics | None
 
 
 class Cleaner:
@@ -69,6 +72,7 @@ class Cleaner:
         followers: Sequence[Follower],
         unix_ms: Callable[[], int],
     ) -> None:
+        self._hold = ArchiveHold(config)
         self.configure(config)
         self._files = files
         self._flags = flags
@@ -93,6 +97,7 @@ class Cleaner:
     def configure(self, config: StoreConfig) -> None:
         """Apply these settings from now on."""
         self._rules = RetentionRules(config)
+        self._hold.configure(config)
         self._measure_interval_ms = config.clean_resource_interval
         self._delete_interval_ms = config.delete_commit_log_files_interval
 
@@ -127,6 +132,12 @@ class Cleaner:
             )
         else:
             self._flags.clear(RunningFlag.DISK_FULL)
+        self._hold.begin_round(
+            self._files.segments,
+            lambda segment: self._rules.due_since(_modified_ms(segment)),
+            self._age_time(now_ms),
+            is_crowded=self._rules.is_crowded(usage),
+        )
         if now_ms >= self._first_round_ms:
             self._any_hour_left = max(self._any_hour_left - 1, 0)
             self._round = decided
@@ -138,6 +149,7 @@ class Cleaner:
             self._left = 0
             return
         segment = self._files.remove_first()
+        self._hold.deleted(segment)
         self._removal.add(segment, now_ms)
         self._left -= 1
         self._next_delete_ms = now_ms + self._delete_interval_ms
@@ -153,13 +165,20 @@ class Cleaner:
     def _may_go(self, oldest: list[MappedFile], now_ms: int, settled: int) -> bool:
         if len(oldest) < 2 or oldest[0].end > settled or RunningFlag.SYNC_FAILED in self._flags:
             return False
-        modified_ms = os.fstat(oldest[0].fd).st_mtime_ns // 1_000_000
-        unix_ms = min(self._unix_ms(), now_ms + self._unix_ahead_ms)
-        return self._round.is_forced or self._rules.is_due(modified_ms, unix_ms)
+        is_due = self._rules.due_since(_modified_ms(oldest[0])) <= self._age_time(now_ms)
+        return self._round.is_forced or (is_due and self._hold.permits(oldest[0]))
+
+    def _age_time(self, now_ms: int) -> int:
+        """Return the Unix time in ms from which ages count."""
+        return min(self._unix_ms(), now_ms + self._unix_ahead_ms)
 
     def statistics(self) -> CleanerStatistics:
         """Return counts since the start, and the last measured disk usage."""
-        return CleanerStatistics(self._deleted, self._usage, self._removal.statistics())
+        return CleanerStatistics(self._deleted, self._usage, self._removal.statistics(), self._hold.statistics())
 
     def __repr__(self) -> str:
         return f"<Cleaner deleted={self._deleted} left={self._left} {self._removal!r}>"
+
+
+def _modified_ms(segment: MappedFile) -> int:
+    return os.fstat(segment.fd).st_mtime_ns // 1_000_000

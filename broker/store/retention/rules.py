@@ -1,6 +1,6 @@
 """The rules of retention, without a disk or a clock.
 
-`decide` is called every `cleanResourceInterval` and returns what this round may delete; `is_due` returns whether one
+`decide` is called every `cleanResourceInterval` and returns what this round may delete; `due_since` returns when one
 segment is old enough. `broker/store/retention/cleaner.py` applies them.
 
 Source: docs/formats.md, "Retention".
@@ -74,20 +74,23 @@ class RetentionRules:
     def decide(self, hour: int, usage: DiskUsage, *, is_any_hour: bool = False) -> Round:
         """Return the limits of a round. `hour`: 0 to 23, local time; with `is_any_hour` every hour is permitted."""
         used = usage.fullest
-        is_crowded = used > min(self._forced_at, self.warning_at)
         reason = "time" if hour in self._hours else "request" if is_any_hour else ""
-        if used > self._most_used or is_crowded:
+        if self.is_crowded(usage):
             reason = "space"
         return Round(
             segments=self._most_segments if reason else 0,
-            is_forced=is_crowded and self._may_force,
+            is_forced=used > min(self._forced_at, self.warning_at) and self._may_force,
             is_disk_full=used > self.warning_at,
             reason=reason,
         )
 
-    def is_due(self, modified_ms: int, now_ms: int) -> bool:
-        """Return whether a segment last modified at `modified_ms` is older than the reserved time."""
-        return modified_ms + self._reserved_ms <= now_ms
+    def is_crowded(self, usage: DiskUsage) -> bool:
+        """Return whether due segments are deleted at any hour, because a disk is too full."""
+        return usage.fullest > min(self._most_used, self._forced_at, self.warning_at)
+
+    def due_since(self, modified_ms: int) -> int:
+        """Return the Unix time in ms from which on a segment last modified at `modified_ms` is due."""
+        return modified_ms + self._reserved_ms
 
     def __repr__(self) -> str:
         return f"<RetentionRules reserved_ms={self._reserved_ms} hours={sorted(self._hours)}>"

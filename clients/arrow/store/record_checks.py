@@ -57,6 +57,11 @@ def records_match(layout: RecordLayout) -> NDArray[np.bool_]:
     return bodies_match(layout) & ~_broken(layout)
 
 
+def seals_match(layout: RecordLayout) -> NDArray[np.bool_]:
+    """Return whether each record matches the checksum of the whole record, if it has one."""
+    return ~_broken(layout)
+
+
 def _broken(layout: RecordLayout) -> NDArray[np.bool_]:
     """Return whether a record ends with a whole-record checksum that does not match."""
     raw = np.frombuffer(layout.buffer, np.uint8)

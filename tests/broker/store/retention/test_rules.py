@@ -84,8 +84,8 @@ def test_limits_are_settings() -> None:
 def test_a_segment_is_due_after_the_reserved_time(age_ms: int, is_due: bool) -> None:
     """To the millisecond, counted from its last modification."""
     now_ms = 1_700_000_000_000
-    assert rules().is_due(now_ms - age_ms, now_ms) is is_due
-    assert rules(file_reserved_time=0).is_due(now_ms, now_ms)
+    assert (rules().due_since(now_ms - age_ms) <= now_ms) is is_due
+    assert rules(file_reserved_time=0).due_since(now_ms) <= now_ms
 
 
 def test_local_hour(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,131 @@
+"""One Parquet file of messages: how it is written, and how it is read back.
+
+The options serve look-ups. Rows are sorted, so the statistics and the page index of topic, queueId, queueOffset and the
+times lead to few pages; the Bloom filters of `key` and `msgId` exclude the row groups without a key, for readers that
+use them (DuckDB, Spark); bodies are in their own pages, and are read only for the rows found. PyArrow writes Bloom
+filters since version 24; an older one leaves them out.
+
+A file is verified by reading all of it: the checksum of each page, the number of rows, the position of each row in the
+log, and the checksum of each body against the one in the log.
+"""
+
+import inspect
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from isal.isal_zlib import crc32
+
+from skylarkmq.clients.arrow.archive_schema import ARCHIVE_SCHEMA, SORT_COLUMNS
+from skylarkmq.clients.arrow.slices import content
+from skylarkmq.clients.spark.archive.columns import archive_table
+from skylarkmq.clients.spark.archive.pieces import Piece
+from skylarkmq.protocol.record import CRC_MASK
+
+ROW_GROUP_BYTES: Final = 16 << 20
+"""Bytes of the log in a row group; a longer record is a row group of its own."""
+_PAGE_BYTES: Final = 1 << 20
+_FEW_VALUES: Final = (
+    "topic",
+    "brokerName",
+    "queueId",
+    "bornHost",
+    "storeHost",
+    "sysFlag",
+    "flag",
+    "tags",
+    "reconsumeTimes",
+)
+_NO_STATISTICS: Final = frozenset(("body", "properties"))
+_BLOOM: Final = ("key", "msgId")
+_FALSE_POSITIVES: Final = 0.01
+HAS_BLOOM_FILTERS: Final = "bloom_filter_options" in inspect.signature(pq.write_table).parameters
+
+
+class NotVerified(Exception):
+    """A file that was read back differs from the log; the text says where."""
+
+
+class OtherBody(NotVerified):
+    """The body of a message does not match the checksum in the log. Its record begins at byte `offset` of the log."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"the body of the message at byte {offset} of the log differs in the file")
+        self.offset = offset
+
+
+def write_messages(sink: Any, piece: Piece, broker_name: str) -> None:
+    """Write the rows of a piece to an open output stream."""
+    groups = _row_groups(piece)
+    most_rows = max((group.stop - group.start for group in groups), default=1)
+    with pq.ParquetWriter(sink, ARCHIVE_SCHEMA, **_options(most_rows)) as writer:
+        for group in groups:
+            table = archive_table(piece.view, piece.starts[group], piece.readable[group], broker_name)
+            writer.write_table(table, row_group_size=len(table))
+
+
+def _row_groups(piece: Piece) -> list[slice]:
+    """Return the rows of each row group: as many as fit in ROW_GROUP_BYTES of log."""
+    ends = np.cumsum(piece.sizes)
+    groups = []
+    first = 0
+    while first < len(ends):
+        before = int(ends[first - 1]) if first else 0
+        after = max(int(np.searchsorted(ends, before + ROW_GROUP_BYTES, "right")), first + 1)
+        groups.append(slice(first, after))
+        first = after
+    return groups
+
+
+def _options(most_rows: int) -> dict[str, Any]:
+    order = pq.SortingColumn.from_ordering(ARCHIVE_SCHEMA, [(name, "ascending") for name in SORT_COLUMNS])
+    options: dict[str, Any] = {
+        "compression": "zstd",
+        "use_dictionary": list(_FEW_VALUES),
+        "write_statistics": [name for name in ARCHIVE_SCHEMA.names if name not in _NO_STATISTICS],
+        "write_page_index": True,
+        "write_page_checksum": True,
+        "data_page_size": _PAGE_BYTES,
+        "store_schema": False,
+        "sorting_columns": order,
+    }
+    if HAS_BLOOM_FILTERS:
+        options["bloom_filter_options"] = {name: {"ndv": most_rows, "fpp": _FALSE_POSITIVES} for name in _BLOOM}
+    return options
+
+
+def verify_messages(source: Any, piece: Piece) -> None:
+    """Read a file from an open input stream. Raises NotVerified unless it has exactly the rows of the piece."""
+    try:
+        _verify(pq.ParquetFile(source, page_checksum_verification=True), piece)
+    except (pa.ArrowException, OSError) as problem:
+        raise NotVerified(f"the file cannot be read back: {problem}") from problem
+
+
+def _verify(file: pq.ParquetFile, piece: Piece) -> None:
+    if file.metadata.num_rows != piece.rows:
+        raise NotVerified(f"the file has {file.metadata.num_rows} rows, the log {piece.rows} records")
+    first = 0
+    for number in range(file.metadata.num_row_groups):
+        table = file.read_row_group(number, use_threads=False)
+        rows = slice(first, first + len(table))
+        first = rows.stop
+        if not np.array_equal(table["physicalOffset"].to_numpy(), piece.physical_offsets[rows]):
+            raise NotVerified(f"row group {number} has other messages than the log")
+        if not np.array_equal(table["bodyCrc"].to_numpy(), piece.body_crcs[rows]):
+            raise NotVerified(f"row group {number} has other checksums than the log")
+        found = np.concatenate([_crcs(chunk) for chunk in table["body"].chunks])
+        wrong = np.flatnonzero(found != np.where(piece.has_body[rows], piece.body_crcs[rows], 0))
+        if len(wrong):
+            raise OtherBody(int(piece.physical_offsets[rows][wrong[0]]))
+
+
+def _crcs(bodies: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the checksum of each body; 0 for an empty one."""
+    raw, offsets = content(bodies)
+    view = raw.data
+    bounds = offsets.tolist()
+    sums = [crc32(view[begin:end]) & CRC_MASK for begin, end in pairwise(bounds)]
+    return np.array(sums, np.int64)

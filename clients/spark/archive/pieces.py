@@ -1,0 +1,224 @@
+"""The records of a range of the log, in sorted pieces of at most 64 MiB of log.
+
+A piece is read into one buffer, sorted in memory and becomes one file. So the memory of a task depends neither on the
+size of segments nor on the number of queues, and a file covers a short time. The order within a piece is that of topic,
+queue, queue offset, physical offset. Queue offsets of one queue ascend in the log, so a stable sort by queue suffices;
+only records that are not in a queue (half messages, records of deleted topics) need the full comparison.
+
+Which records count: those that a consumer could read (clients/arrow/store/selection.py), or all of them with
+`everything`. The log is checked: lengths, position, and the checksum of the whole record if it has one, as it is read;
+body checksums when the file is read back (files.py), or before with `skip_damaged`. Damage raises StoreUnreadable, or
+is skipped and counted with `skip_damaged`.
+
+Source: docs/formats.md, "CommitLog record"; docs/archive.md.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout, ends_of
+from skylarkmq.clients.arrow.store.errors import StoreUnreadable
+from skylarkmq.clients.arrow.store.extent import Extent
+from skylarkmq.clients.arrow.store.log import Log, Window
+from skylarkmq.clients.arrow.store.queues import StoredQueues
+from skylarkmq.clients.arrow.store.record_checks import records_match, seals_match
+from skylarkmq.clients.arrow.store.selection import RecordHeads, RowSelector, Selection
+from skylarkmq.protocol.errors import ProtocolError
+from skylarkmq.protocol.record import Record, parse
+
+log = logging.getLogger(__name__)
+
+PIECE_BYTES: Final = 64 << 20
+"""Bytes of the log in a piece; a longer record is a piece of its own."""
+_RADIX_LIMIT: Final = 1 << 15  # NumPy's stable sort of 16-bit numbers is a radix sort
+_ADVICE: Final = "`mqbroker store verify` shows the extent of the damage, --skip-damaged archives the rest"
+
+
+class Piece(NamedTuple):
+    """Bytes [begin, end) of the log. `starts`: the kept records in `view`, sorted; one value each in the others."""
+
+    begin: int
+    end: int
+    view: memoryview
+    starts: Ints
+    sizes: Ints
+    readable: NDArray[np.bool_]
+    has_body: NDArray[np.bool_]
+    physical_offsets: Ints
+    body_crcs: NDArray[np.int32]
+
+    @property
+    def rows(self) -> int:
+        """The number of kept records."""
+        return len(self.starts)
+
+
+class PieceReader:
+    """Reads ranges of one log. The counts are those of the last range: records that are not archived because no
+    consumer could read them (`left_out`), or because they are damaged; store times of all records, 0 without one.
+    """
+
+    def __init__(
+        self, source: Log, queues: StoredQueues, extent: Extent, *, everything: bool, skip_damaged: bool
+    ) -> None:
+        self._log = source
+        self._queues = queues
+        self._everything = everything
+        self._skip_damaged = skip_damaged
+        self._selector = RowSelector(Selection(), extent, queues)
+        self._reset(0)
+
+    def _reset(self, begin: int) -> None:
+        self.end = begin
+        self.left_out = self.damaged = 0
+        self.first_stored_ms = self.last_stored_ms = 0
+
+    def pieces(self, begin: int, end: int, limit_ms: int | None) -> Iterator[Piece]:
+        """Yield the pieces of the records that begin in [begin, end), up to the first one stored at `limit_ms`.
+
+        A piece is valid until the next one. `end` is then the position after its last record.
+        """
+        self._reset(begin)
+        if self._log.find(begin) is None:
+            raise StoreUnreadable(f"byte {begin} of the log was deleted by a running broker after the job was planned")
+        buffer = bytearray(min(PIECE_BYTES, end - begin))
+        at: int | None = begin
+        while at is not None and at < end:
+            for window in self._log.windows(at, end, buffer):
+                records = self._records(window)
+                self.end = window.base + int(ends_of(window.view, window.starts[-1:])[0])
+                older = _count_before(records, limit_ms)
+                is_cut = older < len(records.starts)
+                if is_cut:
+                    self.end = window.base + int(records.starts[older])
+                    records = _Records.of(window, records.starts[:older])
+                if len(records.starts):
+                    yield self._piece(window, records)
+                if is_cut:
+                    return
+            at = self.end
+            if at >= end or self._log.is_closed_at(at):
+                return
+            at = self._after_damage(at, end)
+
+    def _records(self, window: Window) -> "_Records":
+        """Return the whole records of the window."""
+        try:
+            return _Records.of(window, window.starts)
+        except ProtocolError:
+            found = [parse(window.view, start, check_body=False) for start in window.starts.tolist()]
+        is_record = np.array([isinstance(record, Record) for record in found])
+        for start, record in zip(window.starts.tolist(), found, strict=True):
+            if not isinstance(record, Record):
+                self._report(f"no record at byte {window.base + start} of the log ({record})")
+        return _Records.of(window, window.starts[is_record])
+
+    def _after_damage(self, at: int, end: int) -> int | None:
+        """Return where the next record of any queue begins; None if that is not before `end`."""
+        self._report(f"no record at byte {at} of the log ({self._log.parse(at)})")
+        known = (queue.first_record_at(at + 1) for queue in self._queues.all())
+        following = min((offset for offset in known if offset is not None), default=end)
+        return following if following < end else None
+
+    def _piece(self, window: Window, records: "_Records") -> Piece:
+        layout, heads = records.layout, records.heads
+        times = heads.store_timestamps
+        self.first_stored_ms = self.first_stored_ms or int(times[0])
+        self.last_stored_ms = max(self.last_stored_ms, int(times.max()))
+        offsets = window.base + records.starts
+        is_whole = self._whole(layout, offsets)
+        is_readable = self._selector.wanted(heads, offsets, has_units=False)
+        if not self._everything:
+            self._report_batches(offsets[self._selector.batches(heads)])
+            self.left_out += int((is_whole & ~is_readable).sum())
+            is_whole &= is_readable
+        rows = np.flatnonzero(is_whole)
+        rows = rows[_order(records, rows)]
+        starts = records.starts[rows]
+        return Piece(
+            begin=window.base,
+            end=self.end,
+            view=window.view,
+            starts=starts,
+            sizes=layout.ends[rows] - starts,
+            readable=is_readable[rows],
+            has_body=(layout.body_begins < layout.body_ends)[rows],
+            physical_offsets=offsets[rows],
+            body_crcs=layout.body_crcs[rows],
+        )
+
+    def _whole(self, layout: RecordLayout, offsets: Ints) -> NDArray[np.bool_]:
+        """Return whether each record is at its own offset and matches its checksums.
+
+        Without `skip_damaged` the checksums of bodies are only verified in the file that is read back.
+        """
+        is_in_place = layout.physical_offsets == offsets
+        for row in np.flatnonzero(~is_in_place).tolist():
+            stated = layout.physical_offsets[row]
+            self._report(f"byte {offsets[row]} of the log has a record with physical offset {stated}")
+        is_valid = records_match(layout) if self._skip_damaged else seals_match(layout)
+        for offset in offsets[is_in_place & ~is_valid].tolist():
+            self._report(f"the record at byte {offset} of the log does not match its checksum")
+        is_whole: NDArray[np.bool_] = is_in_place & is_valid
+        return is_whole
+
+    def check(self, offset: int) -> None:
+        """Raise StoreUnreadable if the record at this offset of the log is damaged."""
+        if not isinstance(self._log.parse(offset), Record):
+            self._report(f"the record at byte {offset} of the log does not match its checksum")
+
+    def _report_batches(self, offsets: Ints) -> None:
+        for offset in offsets.tolist():
+            what = f"the record at byte {offset} of the log has many messages (queue.type=BatchCQ)"
+            self._report(what, "--everything archives it as one row, --skip-damaged leaves it out")
+
+    def _report(self, what: str, advice: str = _ADVICE) -> None:
+        if not self._skip_damaged:
+            raise StoreUnreadable(f"{what}; {advice}")
+        self.damaged += 1
+        log.warning("not archived: %s", what)
+
+    def __repr__(self) -> str:
+        return f"<PieceReader {self._log!r}>"
+
+
+class _Records(NamedTuple):
+    """The records at `starts` of a window."""
+
+    starts: Ints
+    layout: RecordLayout
+    heads: RecordHeads
+
+    @classmethod
+    def of(cls, window: Window, starts: Ints) -> Self:
+        """Raises ProtocolError if one of them is not a whole record with a topic in UTF-8."""
+        return cls(starts, RecordLayout(window.view, starts), RecordHeads(window.view, starts))
+
+
+def _count_before(records: _Records, limit_ms: int | None) -> int:
+    """Return the number of records before the first one that is stored at `limit_ms` or later."""
+    if limit_ms is None:
+        return len(records.starts)
+    is_late = records.heads.store_timestamps >= limit_ms
+    return int(is_late.argmax()) if is_late.any() else len(is_late)
+
+
+def _order(records: _Records, rows: Ints) -> Ints:
+    """Return the order of these rows by topic, queue, queue offset, physical offset."""
+    names = records.heads.topics.dictionary_encode()
+    ranks = np.argsort(np.argsort(np.array(names.dictionary.to_pylist(), object)))
+    topic_ranks = ranks[names.indices.to_numpy()][rows].astype(np.int64)
+    queue_ids = records.heads.queue_ids[rows].astype(np.int64)
+    offsets = records.layout.queue_offsets[rows]
+    width = int(queue_ids.max()) + 1 if len(rows) else 1
+    if len(rows) and queue_ids.min() >= 0 and width * len(ranks) <= _RADIX_LIMIT:
+        queues = (topic_ranks * width + queue_ids).astype(np.int16)
+        order = np.argsort(queues, kind="stable")
+        is_same = queues[order][1:] == queues[order][:-1]
+        if (offsets[order][1:] >= offsets[order][:-1])[is_same].all():
+            return order
+    return np.lexsort((offsets, queue_ids, topic_ranks))

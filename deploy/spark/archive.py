@@ -1,0 +1,5 @@
+"""Script for spark-submit that runs the archive job, like the command mqspark-archive. See docs/archive.md."""
+
+from skylarkmq.clients.spark.archive.command import main
+
+main()
