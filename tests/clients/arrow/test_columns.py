@@ -98,7 +98,7 @@ def test_a_selection_of_records_becomes_only_those_rows(parts: list[bytes], chan
     st.lists(st.sampled_from([*TYPES]), min_size=1, max_size=6, unique=True),
     st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_columns_equal_the_fields_of_the_records(parts: list[bytes], names: list[str], decode: bool) -> None:
     """Columns in any number and order, decoded or as stored; the batch has the declared types."""
     buffer = b"".join(parts)

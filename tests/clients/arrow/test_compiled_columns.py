@@ -82,7 +82,7 @@ USED_BY = {
     st.sets(st.sampled_from([*STORED_TYPES])),
     st.sampled_from(OTHERS),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_only_the_wanted_columns_are_returned(parts: list[bytes], names: set[str], other: dict[str, Any]) -> None:
     """A record is in the common layout if its wanted columns are; stored bodies may be compressed."""
     parts = [*parts, encode_one(**other)]
