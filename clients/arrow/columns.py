@@ -204,7 +204,7 @@ def _first_of(keys: pa.Array) -> pa.Array:
 
 
 def _timestamps(milliseconds: Ints) -> pa.Array:
-    """Return timestamps in µs, Spark's unit; null outside Spark's years."""
+    """Return timestamps in µs, Spark's unit; null outside the years 1 to 9999."""
     is_known = (milliseconds >= _FIRST_MS) & (milliseconds < _LAST_MS)
     if is_known.all():
         return pa.array(milliseconds * 1000).view(pa.timestamp("us", tz="UTC"))

@@ -163,7 +163,7 @@ def _segments_in(directory: Path) -> list[Segment]:
             found = [(parse_offset_file_name(entry.name), entry) for entry in entries if entry.is_file()]
             return [Segment(start, entry.stat().st_size, entry.path) for start, entry in found if start is not None]
     except FileNotFoundError:
-        advice = "set path to the broker's storePathRootDir, at the same place on every executor"
+        advice = "set path to the broker's storePathRootDir; with Spark, it is at the same place on every executor"
         what = f"{directory.parent} is not a store: it has no {directory.name}/; {advice}"
         raise StoreUnreadable(f"{what}. Set storePathCommitLog if the log is elsewhere") from None
     except OSError as problem:
@@ -171,7 +171,7 @@ def _segments_in(directory: Path) -> list[Segment]:
 
 
 def _denied(problem: OSError) -> StoreUnreadable:
-    advice = "the user that runs Spark's executors needs permission to read the whole directory"
+    advice = "the user of this process needs permission to read the whole directory"
     return StoreUnreadable(f"cannot read {problem.filename or 'the store'}: {problem.strerror}; {advice}")
 
 

@@ -1,4 +1,4 @@
-"""The work of one Spark task: pieces of a store, planned on the driver and pickled."""
+"""The work of one task: pieces of a store. With Spark, they are planned on the driver and pickled."""
 
 from typing import TypeAlias
 

@@ -45,7 +45,7 @@ class TopicOptions(ClusterOptions, frozen=True, kw_only=True):
     expression: str = EVERYTHING
     expression_type: str = TAG
     group: str | None = None
-    group_prefix: str = "spark-rocketmq-source"
+    group_prefix: str = "skylark-arrow"  # of pulls without `group`
     pull_batch: int = 32
     pull_timeout_ms: int = 3_000
     lookup_retries: int = 3

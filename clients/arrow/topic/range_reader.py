@@ -1,11 +1,11 @@
-"""The work of an executor: reads the ranges of a task and returns record batches.
+"""The work of one task: reads ranges of queues of one broker and returns record batches.
 
     PullWindow: requests -> PullConnection -> responses -> when the buffer is full: pieces -> rows of one batch
 
-Pulls stay in flight between two batches, so the broker works while Spark processes a batch. A broken connection is
+Pulls stay in flight between two batches, so the broker works while the caller processes a batch. A broken connection is
 opened again, at the address that the name servers then return, and the requests in flight are repeated. A task fails
 only if there is no progress for `brokerTimeoutMs`, because a local Spark allows no second attempt. A connection is kept
-for the next task of the same worker process, unless responses are outstanding, or `keep_connection` is off.
+for the next task of the same process, unless responses are outstanding, or `keep_connection` is off.
 
 Every offset of a range is accounted for: without a filter, a response with fewer records than offsets means lost
 messages. Brokers compare only the hashes of tags, so tags are compared as text here.
@@ -74,7 +74,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class ReaderStatistics(msgspec.Struct, frozen=True):
-    """Figures of a task: rows returned to Spark, pulls sent, and reconnections."""
+    """Figures of a task: rows returned, pulls sent, and reconnections."""
 
     rows: int
     batches: int

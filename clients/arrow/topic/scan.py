@@ -70,7 +70,7 @@ def scan_topic(
         columns=columns_of(columns, decode=decode),
         expression=expression,
         expression_type=kind,
-        group=group,
+        group_prefix=group,
         pull_batch=pull_batch,
         pull_timeout_ms=int(pull_timeout_s * 1000),
         broker_timeout_ms=int(broker_timeout_s * 1000),

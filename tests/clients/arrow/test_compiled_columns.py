@@ -47,7 +47,7 @@ def records_in_common_layout(draw: Any) -> bytes:
 
 
 @given(st.lists(records_in_common_layout(), max_size=12), st.binary(max_size=120), st.randoms())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_records_in_the_common_layout_have_the_same_columns(parts: list[bytes], rest: bytes, chance: Any) -> None:
     """The columns of all records, and of some of them, are equal and valid, whatever bytes follow."""
     buffer = b"".join(parts) + rest
