@@ -11,7 +11,6 @@ Every offset of a range is accounted for: without a filter, a response with fewe
 messages. Brokers compare only the hashes of tags, so tags are compared as text here.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -34,6 +33,7 @@ from skylarkmq.clients.arrow.topic.pull_connection import PullConnection, PullRe
 from skylarkmq.clients.arrow.topic.pull_frames import PullFrames
 from skylarkmq.clients.arrow.topic.pull_window import DELETED, Kind, Piece, PullWindow, Slot, verdict
 from skylarkmq.clients.arrow.topic.splitting import Range
+from skylarkmq.clients.background_loop import run
 from skylarkmq.clients.errors import BrokerError, ClientError
 from skylarkmq.clients.settings import TlsSettings
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -325,9 +325,9 @@ class RangeReader:
 
     def _record_missing(self, piece: Piece, present: Ints) -> None:
         missing = np.setdiff1d(np.arange(piece.begin, piece.upto), present)
-        for run in np.split(missing, np.flatnonzero(np.diff(missing) != 1) + 1):
-            if len(run):
-                self._losses.record(Loss(piece.range.queue, int(run[0]), int(run[-1]) + 1, DELETED))
+        for gap in np.split(missing, np.flatnonzero(np.diff(missing) != 1) + 1):
+            if len(gap):
+                self._losses.record(Loss(piece.range.queue, int(gap[0]), int(gap[-1]) + 1, DELETED))
 
     # -------------------------------------------------------------------------------------------------- connections
 
@@ -336,7 +336,7 @@ class RangeReader:
         address = self._work.address
         while True:
             try:
-                address = address or asyncio.run(broker_address(self._options, self._work.broker_name))
+                address = address or run(broker_address(self._options, self._work.broker_name))
                 kept = _idle.pop(self._key(address), None) if self._keep_connection else None
                 return kept or self._opened(address)
             except _RETRIED_ERRORS as error:

@@ -146,6 +146,16 @@ async def test_a_broker_with_a_new_address_is_found_by_its_name(cluster: Cluster
     assert await read(cluster, *BOTH, address=None) == everything(*BOTH)
 
 
+async def test_a_task_may_run_in_a_thread_with_an_event_loop(cluster: Cluster, broker: Broker) -> None:
+    """As in a notebook: the lookup of the address uses the loop of the blocking SDK, not a new one."""
+
+    async def cell() -> int:
+        reader = RangeReader(options(cluster), Work("broker-a", None, BOTH))
+        return sum(batch.num_rows for batch in reader.batches())
+
+    assert await asyncio.to_thread(asyncio.run, cell()) == 2 * (COUNT - 8)
+
+
 async def test_a_broker_that_does_not_respond_fails_the_task(cluster: Cluster, broker: Broker) -> None:
     """The task fails after the timeout; the error contains the broker's name."""
     broker.on(RequestCode.PULL_MESSAGE, silence)
