@@ -54,7 +54,7 @@ class Selector:
         )
         self._condition: Any = None
         if selection.where is not None:
-            self._condition = import_module("skylarkmq.clients.spark.replay.sql_condition").Condition(selection.where)
+            self._condition = _condition(selection.where)
 
     def __repr__(self) -> str:
         return f"<Selector {self._selection}>"
@@ -88,6 +88,14 @@ class Selector:
         if selection.places is not None:
             found.append(pc.is_in(_places(batch), value_set=self._wanted_places))
         return found
+
+
+def _condition(where: str) -> Any:
+    try:
+        module = import_module("skylarkmq.clients.spark.replay.sql_condition")
+    except ImportError as error:
+        raise ValueError(f"conditions need DuckDB ({error}): pip install 'skylarkmq[replay]'") from error
+    return module.Condition(where)
 
 
 def _places(batch: pa.RecordBatch) -> pa.Array:

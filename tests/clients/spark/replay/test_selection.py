@@ -1,5 +1,6 @@
 """The selected rows of a batch."""
 
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -54,7 +55,6 @@ def test_single_messages_are_selected_by_their_places() -> None:
 
 def test_a_condition_is_sql_over_the_columns() -> None:
     """Properties by name; a condition that is null selects nothing."""
-    pytest.importorskip("duckdb")
     assert selected(where="topic = 'A' OR keys LIKE 'k1%'") == ["id0", "id1", "k1"]
     assert selected(where="storeTimestamp >= '1970-01-01 00:00:02'", topics=("B",)) == ["k1"]
     assert selected(where="property(properties, 'n') = '1'") == ["k1"]
@@ -62,9 +62,15 @@ def test_a_condition_is_sql_over_the_columns() -> None:
     assert selected(where="property(properties, 'n') IS NULL") == ["id1", "id3"]
 
 
+def test_a_condition_without_duckdb_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error contains the command that installs it."""
+    monkeypatch.setitem(sys.modules, "skylarkmq.clients.spark.replay.sql_condition", None)
+    with pytest.raises(ValueError, match=r"pip install 'skylarkmq\[replay\]'"):
+        selected(where="true")
+
+
 def test_an_invalid_condition_names_the_fault() -> None:
     """Before anything is read."""
-    pytest.importorskip("duckdb")
     with pytest.raises(ValueError, match="topik"):
         selected(where="topik = 'A'")
     with pytest.raises(ValueError, match="syntax"):
