@@ -111,7 +111,7 @@ def test_the_wheel_has_complete_metadata(wheel: zipfile.ZipFile) -> None:
     assert "Version: 0.1.0\n" in texts["METADATA"]
     assert "License-Expression: Apache-2.0\n" in texts["METADATA"]
     assert "Apache License" in texts["licenses/LICENSE"]
-    for name in ("mqbroker", "mqnamesrv", "mqbench", "mqspark-pipeline", "mqspark-replay"):
+    for name in PROJECT["scripts"]:
         assert f"{name} = skylarkmq.commands:{name.replace('-', '_')}\n" in texts["entry_points.txt"] + "\n"
 
 

@@ -194,15 +194,19 @@ class Admin(Participant):
     # -------------------------------------------------------------------------------------------------------- offsets
 
     async def group_offsets(
-        self, group: str, topic: str, *, timeout_s: float | None = None
+        self, group: str, topic: str | None = None, *, timeout_s: float | None = None
     ) -> dict[MessageQueue, OffsetWrapper]:
-        """Return the committed offset of a group, and the next offset of the broker, for each queue of a topic."""
+        """Return the committed offset of a group, and the next offset of the broker, for each queue of a topic.
+
+        `topic` None: of all topics in which the group has offsets; if it has members, of those that they subscribe to.
+        """
         check_group(group)
-        check_type("topic", topic, str)
+        if topic is not None:
+            check_type("topic", topic, str)
         table: dict[MessageQueue, OffsetWrapper] = {}
         header = ConsumeStatsHeader(consumer_group=group, topic=topic)
         async with self._within(timeout_s, "group_offsets"):
-            for address in await self._addresses_of(topic):
+            for address in await (self._addresses(None) if topic is None else self._addresses_of(topic)):
                 table |= (
                     await self._request(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
                 ).offset_table

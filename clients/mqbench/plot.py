@@ -5,13 +5,13 @@ PNG needs the extra `bench`.
 """
 
 from collections.abc import Sequence
-from html import escape
 from importlib import import_module
 from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any, Final
 
 from skylarkmq.clients.mqbench.recorder import Interval
+from skylarkmq.clients.svg import Points, document, label, polyline, round_up, rule, title
 
 WIDTH, HEIGHT = 900, 520
 LEFT, RIGHT, TOP = 70, 20, 40
@@ -22,14 +22,12 @@ LINES: Final = (("p50", "#1f77b4"), ("p99", "#ff7f0e"), ("max", "#d62728"))
 RATE_COLOUR: Final = "#2ca02c"
 LEAST_MS: Final = 0.001
 
-Points = list[tuple[float, float]]
-
 
 class NoPlot(Exception):
     """The picture cannot be drawn."""
 
 
-def save_plot(path: Path, title: str, timeline: Sequence[Interval]) -> None:
+def save_plot(path: Path, heading: str, timeline: Sequence[Interval]) -> None:
     """Draw into a file, in the format of its suffix: .svg or .png. Raises NoPlot, OSError."""
     writers = {".svg": save_svg, ".png": save_png}
     writer = writers.get(path.suffix.lower())
@@ -37,15 +35,15 @@ def save_plot(path: Path, title: str, timeline: Sequence[Interval]) -> None:
         raise NoPlot(f"a plot must be .svg or .png, not {path.name}")
     if not timeline:
         raise NoPlot("nothing was measured, so there is nothing to plot")
-    writer(path, title, timeline)
+    writer(path, heading, timeline)
 
 
-def save_svg(path: Path, title: str, timeline: Sequence[Interval]) -> None:
+def save_svg(path: Path, heading: str, timeline: Sequence[Interval]) -> None:
     """Draw an SVG."""
-    path.write_text(svg_of(title, timeline), encoding="utf-8")
+    path.write_text(svg_of(heading, timeline), encoding="utf-8")
 
 
-def save_png(path: Path, title: str, timeline: Sequence[Interval]) -> None:
+def save_png(path: Path, heading: str, timeline: Sequence[Interval]) -> None:
     """Draw a PNG. Raises NoPlot without matplotlib."""
     try:
         figures: Any = import_module("matplotlib.figure")
@@ -57,7 +55,7 @@ def save_png(path: Path, title: str, timeline: Sequence[Interval]) -> None:
     for name, colour in LINES:
         above.plot(times, [value for _, value in latency_line(name, timeline)], label=name, color=colour)
     above.set_yscale("log")
-    above.set(title=title, ylabel="latency, ms")
+    above.set(title=heading, ylabel="latency, ms")
     above.legend()
     below.plot(times, [value for _, value in rate_line(timeline)], color=RATE_COLOUR)
     below.set(xlabel="seconds", ylabel="messages/s", ylim=(0, None))
@@ -74,7 +72,7 @@ def rate_line(timeline: Sequence[Interval]) -> Points:
     return [(interval.at_s, interval.messages / max(interval.seconds, 1e-9)) for interval in timeline]
 
 
-def svg_of(title: str, timeline: Sequence[Interval]) -> str:
+def svg_of(heading: str, timeline: Sequence[Interval]) -> str:
     """Return the SVG text."""
     lines = {name: latency_line(name, timeline) for name, _ in LINES}
     values = [value for points in lines.values() for _, value in points]
@@ -82,13 +80,13 @@ def svg_of(title: str, timeline: Sequence[Interval]) -> str:
     last_s = max(timeline[-1].at_s, 1e-3)
     rates = rate_line(timeline)
     most = round_up(max(value for _, value in rates))
-    parts = [f'<text x="{LEFT}" y="22" font-size="15">{escape(title)}</text>']
+    parts = [title(LEFT, 22, heading)]
     for power in range(low, high + 1):
         y = TOP + LATENCY_HEIGHT * (high - power) / (high - low)
-        parts += [rule(y), label(LEFT - 8, y + 4, f"{10.0**power:g} ms", "end")]
+        parts += [rule(LEFT, WIDTH - RIGHT, y), label(LEFT - 8, y + 4, f"{10.0**power:g} ms", "end")]
     for share in (0.0, 0.5, 1.0):
         y = RATE_TOP + RATE_HEIGHT * (1 - share)
-        parts += [rule(y), label(LEFT - 8, y + 4, f"{most * share:,.0f}", "end")]
+        parts += [rule(LEFT, WIDTH - RIGHT, y), label(LEFT - 8, y + 4, f"{most * share:,.0f}", "end")]
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         parts.append(label(LEFT + (WIDTH - LEFT - RIGHT) * share, HEIGHT - 28, f"{last_s * share:.3g} s", "middle"))
     for number, (name, colour) in enumerate(LINES):
@@ -98,34 +96,9 @@ def svg_of(title: str, timeline: Sequence[Interval]) -> str:
         parts += [polyline(drawn, colour), label(WIDTH - 160 + 50 * number, 22, name, "start", colour)]
     drawn = [(x_of(at_s, last_s), RATE_TOP + RATE_HEIGHT * (1 - rate / most)) for at_s, rate in rates]
     parts += [polyline(drawn, RATE_COLOUR), label(LEFT, RATE_TOP - 8, "messages/s", "start", RATE_COLOUR)]
-    size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
-    background = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">'
-    return "\n".join([head, background, *parts, "</svg>", ""])
+    return document(WIDTH, HEIGHT, parts)
 
 
 def x_of(at_s: float, last_s: float) -> float:
     """Return the x coordinate of a time."""
     return LEFT + (WIDTH - LEFT - RIGHT) * at_s / last_s
-
-
-def round_up(value: float) -> float:
-    """Return the next larger number with one significant digit."""
-    step = 10.0 ** floor(log10(max(value, 1.0)))
-    return float(ceil(max(value, 1.0) / step) * step)
-
-
-def rule(y: float) -> str:
-    """Return a horizontal grid line."""
-    return f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
-
-
-def label(x: float, y: float, text: str, anchor: str, colour: str = "#333") -> str:
-    """Return a text label."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
-
-
-def polyline(points: Points, colour: str) -> str:
-    """Return a line through the points."""
-    text = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="1.2"/>'

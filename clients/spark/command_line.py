@@ -104,8 +104,11 @@ def key_values(given: Sequence[str]) -> dict[str, str]:
 # The cluster.
 
 
-def check_cluster(options: ClusterOptions, topics: Iterable[str] = ()) -> None:
-    """Raises NotStarted unless a name server responds and has routes for the topics."""
+def check_cluster(options: ClusterOptions, topics: Iterable[str] = (), advice: str | None = None) -> None:
+    """Raises NotStarted unless a name server responds and has routes for the topics.
+
+    `advice` for a missing topic; None: the name of a similar one, or to create it.
+    """
 
     async def known_topics() -> list[str]:
         async with Client(options.name_server, options.client_settings()) as client, Admin(client=client) as admin:
@@ -121,4 +124,4 @@ def check_cluster(options: ClusterOptions, topics: Iterable[str] = ()) -> None:
     if missing:
         near = get_close_matches(missing[0], known, 1)
         hint = f"did you mean {near[0]}?" if near else "create it, or send a message to it."
-        raise NotStarted(f"topic {missing[0]} does not exist: {hint}")
+        raise NotStarted(f"topic {missing[0]} does not exist: {advice or hint}")

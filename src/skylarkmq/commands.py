@@ -54,6 +54,26 @@ def mqspark_replay() -> None:
     _command("skylarkmq.clients.spark.replay.command", "main", "spark")()
 
 
+def mqspark_lag() -> None:
+    """Run the sampler and the report of consumer lag."""
+    _command("skylarkmq.clients.spark.jobs.lag_command", "main", "spark")()
+
+
+def mqspark_dead_letters() -> None:
+    """Run the triage of dead letters."""
+    _command("skylarkmq.clients.spark.jobs.dead_letters_command", "main", "spark")()
+
+
+def mqspark_traces() -> None:
+    """Run the analytics of message traces."""
+    _command("skylarkmq.clients.spark.jobs.traces_command", "main", "spark")()
+
+
+def mqspark_duplicates() -> None:
+    """Run the search for duplicate messages."""
+    _command("skylarkmq.clients.spark.jobs.duplicates_command", "main", "spark")()
+
+
 def _command(module: str, name: str, extra: str) -> Callable[[], object]:
     try:
         command: Callable[[], object] = load(module, name, extra)

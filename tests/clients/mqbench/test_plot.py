@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from skylarkmq.clients.mqbench.plot import NoPlot, round_up, save_plot, svg_of
+from skylarkmq.clients.mqbench.plot import NoPlot, save_plot, svg_of
 from skylarkmq.clients.mqbench.recorder import Interval
 
 TIMELINE = [
@@ -48,8 +48,3 @@ def test_without_matplotlib_the_error_names_the_extra(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(NoPlot, match=r"skylarkmq\[bench\]"):
         save_plot(tmp_path / "x.png", "x", TIMELINE)
-
-
-def test_a_scale_ends_at_a_round_number() -> None:
-    """The end of the scale has one significant digit."""
-    assert [round_up(value) for value in (0.0, 1.0, 7.1, 81_234.0)] == [1.0, 1.0, 8.0, 90_000.0]
