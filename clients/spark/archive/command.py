@@ -101,9 +101,9 @@ def _archive(
 ) -> None:
     with reporting(NAME):
         settings = ArchiveSettings(
-            store=store,
-            log_directories=tuple(log_directories or (store / COMMIT_LOG_DIRECTORY,)),
-            archive=target,
+            store=store.absolute(),
+            log_directories=tuple(path.absolute() for path in log_directories or (store / COMMIT_LOG_DIRECTORY,)),
+            archive=target if "://" in target else os.path.abspath(target),
             broker_name=broker_name,
             older_than_ms=age_ms(older_than),
             include_last=include_last,

@@ -38,6 +38,7 @@ _FEW_VALUES: Final = (
     "tags",
     "reconsumeTimes",
 )
+_NEARLY_EQUAL: Final = ("queueOffset", "physicalOffset", "storeTimestamp", "bornTimestamp")
 _NO_STATISTICS: Final = frozenset(("body", "properties"))
 _BLOOM: Final = ("key", "msgId")
 _FALSE_POSITIVES: Final = 0.01
@@ -84,6 +85,7 @@ def _options(most_rows: int) -> dict[str, Any]:
     options: dict[str, Any] = {
         "compression": "zstd",
         "use_dictionary": list(_FEW_VALUES),
+        "column_encoding": dict.fromkeys(_NEARLY_EQUAL, "DELTA_BINARY_PACKED"),
         "write_statistics": [name for name in ARCHIVE_SCHEMA.names if name not in _NO_STATISTICS],
         "write_page_index": True,
         "write_page_checksum": True,

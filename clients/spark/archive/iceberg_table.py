@@ -40,16 +40,23 @@ class IcebergTable:
         return int(self._table.properties.get(self._property, 0))
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Add the files of entries (in the order of the log) that the table does not have yet, in one commit."""
+        """Add the files of entries (in the order of the log) that the table does not have yet, in one commit.
+
+        Raises ArchiveError.
+        """
         new = [entry for entry in entries if entry.end > self.end]
         if not new:
             return
         end = {self._property: str(new[-1].end)}
         files = [self._directory.uri_of(file.name) for entry in new for file in entry.files]
-        with self._table.transaction() as transaction:
-            if files:
-                transaction.add_files(files, end, check_duplicate_files=False)
-            transaction.set_properties(end)
+        try:
+            with self._table.transaction() as transaction:
+                if files:
+                    transaction.add_files(files, end, check_duplicate_files=False)
+                transaction.set_properties(end)
+        except Exception as problem:  # of PyIceberg, of its catalog's client, or of the file system
+            what = f"the files cannot be added to the Iceberg table {self._table.name()}"
+            raise ArchiveError(f"{what}: {type(problem).__name__} {problem}") from problem
 
     def __repr__(self) -> str:
         return f"<IcebergTable {self._table.name()} end={self.end}>"
@@ -58,7 +65,7 @@ class IcebergTable:
 def open_table(target: IcebergTarget, directory: ArchiveDirectory) -> IcebergTable:
     """Open the table, or create it. Raises ArchiveError with the remedy."""
     try:
-        catalogs, errors = import_module("pyiceberg.catalog"), import_module("pyiceberg.exceptions")
+        catalogs = import_module("pyiceberg.catalog")
     except ImportError as problem:
         raise ArchiveError(f"--table needs PyIceberg ({problem}): pip install 'skylarkmq[iceberg]'") from problem
     namespace = target.identifier.rpartition(".")[0]
@@ -68,7 +75,8 @@ def open_table(target: IcebergTarget, directory: ArchiveDirectory) -> IcebergTab
         catalog = catalogs.load_catalog(target.catalog, **target.properties)
         catalog.create_namespace_if_not_exists(namespace)
         table = catalog.create_table_if_not_exists(target.identifier, ARCHIVE_SCHEMA)
-    except (OSError, ValueError, errors.RESTError) as problem:
+    except Exception as problem:  # of PyIceberg, of its catalog's client, or of the file system
         what = f"the Iceberg table {target.identifier} of the catalog {target.catalog} cannot be opened"
-        raise ArchiveError(f"{what}: {problem}; check --catalog and --catalog-option") from problem
+        advice = "check --catalog and --catalog-option"
+        raise ArchiveError(f"{what}: {type(problem).__name__} {problem}; {advice}") from problem
     return IcebergTable(table, directory)

@@ -1,4 +1,4 @@
-"""The records of a range of the log, in sorted pieces of at most 64 MiB of log.
+"""The records of a range of the log, in sorted pieces of at most 64 MiB of log and 262,144 records.
 
 A piece is read into one buffer, sorted in memory and becomes one file. So the memory of a task depends neither on the
 size of segments nor on the number of queues, and a file covers a short time. The order within a piece is that of topic,
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 64 << 20
 """Bytes of the log in a piece; a longer record is a piece of its own."""
+PIECE_ROWS: Final = 1 << 18
+"""Records of a piece, which limits the memory for small ones."""
 _RADIX_LIMIT: Final = 1 << 15  # NumPy's stable sort of 16-bit numbers is a radix sort
 _ADVICE: Final = "`mqbroker store verify` shows the extent of the damage, --skip-damaged archives the rest"
 
@@ -89,33 +91,40 @@ class PieceReader:
         at: int | None = begin
         while at is not None and at < end:
             for window in self._log.windows(at, end, buffer):
-                records = self._records(window)
-                self.end = window.base + int(ends_of(window.view, window.starts[-1:])[0])
-                older = _count_before(records, limit_ms)
-                is_cut = older < len(records.starts)
-                if is_cut:
-                    self.end = window.base + int(records.starts[older])
-                    records = _Records.of(window, records.starts[:older])
-                if len(records.starts):
-                    yield self._piece(window, records)
-                if is_cut:
-                    return
+                for first in range(0, len(window.starts), PIECE_ROWS):
+                    records, is_cut = self._older(window, window.starts[first : first + PIECE_ROWS], limit_ms)
+                    if len(records.starts):
+                        yield self._piece(window, window.base + int(window.starts[first]), records)
+                    if is_cut:
+                        return
             at = self.end
             if at >= end or self._log.is_closed_at(at):
                 return
             at = self._after_damage(at, end)
 
-    def _records(self, window: Window) -> "_Records":
-        """Return the whole records of the window."""
+    def _older(self, window: Window, starts: Ints, limit_ms: int | None) -> "tuple[_Records, bool]":
+        """Return the whole records at `starts` before the first one stored at `limit_ms`, and whether there is one.
+
+        `end` is then the end of these records.
+        """
+        records = self._whole_records(window, starts)
+        self.end = window.base + int(ends_of(window.view, starts[-1:])[0])
+        if limit_ms is None or not (is_late := records.heads.store_timestamps >= limit_ms).any():
+            return records, False
+        older = int(is_late.argmax())
+        self.end = window.base + int(records.starts[older])
+        return _Records.of(window, records.starts[:older]), True
+
+    def _whole_records(self, window: Window, starts: Ints) -> "_Records":
         try:
-            return _Records.of(window, window.starts)
+            return _Records.of(window, starts)
         except ProtocolError:
-            found = [parse(window.view, start, check_body=False) for start in window.starts.tolist()]
+            found = [parse(window.view, start, check_body=False) for start in starts.tolist()]
         is_record = np.array([isinstance(record, Record) for record in found])
-        for start, record in zip(window.starts.tolist(), found, strict=True):
+        for start, record in zip(starts.tolist(), found, strict=True):
             if not isinstance(record, Record):
                 self._report(f"no record at byte {window.base + start} of the log ({record})")
-        return _Records.of(window, window.starts[is_record])
+        return _Records.of(window, starts[is_record])
 
     def _after_damage(self, at: int, end: int) -> int | None:
         """Return where the next record of any queue begins; None if that is not before `end`."""
@@ -124,7 +133,7 @@ class PieceReader:
         following = min((offset for offset in known if offset is not None), default=end)
         return following if following < end else None
 
-    def _piece(self, window: Window, records: "_Records") -> Piece:
+    def _piece(self, window: Window, begin: int, records: "_Records") -> Piece:
         layout, heads = records.layout, records.heads
         times = heads.store_timestamps
         self.first_stored_ms = self.first_stored_ms or int(times[0])
@@ -140,7 +149,7 @@ class PieceReader:
         rows = rows[_order(records, rows)]
         starts = records.starts[rows]
         return Piece(
-            begin=window.base,
+            begin=begin,
             end=self.end,
             view=window.view,
             starts=starts,
@@ -197,14 +206,6 @@ class _Records(NamedTuple):
     def of(cls, window: Window, starts: Ints) -> Self:
         """Raises ProtocolError if one of them is not a whole record with a topic in UTF-8."""
         return cls(starts, RecordLayout(window.view, starts), RecordHeads(window.view, starts))
-
-
-def _count_before(records: _Records, limit_ms: int | None) -> int:
-    """Return the number of records before the first one that is stored at `limit_ms` or later."""
-    if limit_ms is None:
-        return len(records.starts)
-    is_late = records.heads.store_timestamps >= limit_ms
-    return int(is_late.argmax()) if is_late.any() else len(is_late)
 
 
 def _order(records: _Records, rows: Ints) -> Ints:

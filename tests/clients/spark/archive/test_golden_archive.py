@@ -70,6 +70,11 @@ def test_duckdb_finds_every_message_by_key_after_the_segments_are_deleted(tmp_pa
                 f"SELECT topic, queueId, queueOffset, body FROM archive WHERE {query} ORDER BY physicalOffset", [key]
             )
             assert found.fetchall() == messages
+        probe = f"FROM parquet_bloom_probe('{tmp_path}/archive/messages/*/*.parquet', '%s', 'no such key')"
+        for column in ("key", "msgId"):
+            groups = database.execute(probe % column).fetchall()
+            assert groups
+            assert all(is_excluded for *_, is_excluded in groups)
     assert len(wanted) > 100
 
 

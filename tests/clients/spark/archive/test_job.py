@@ -19,6 +19,15 @@ from skylarkmq.clients.spark.archive.job import opened_job
 from skylarkmq.clients.spark.archive.runners import LocalRunner
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.message import tags_code
+from tests.broker.store.retention.test_cleaner import (
+    filled,
+    readable_segments,
+    run,
+    set_modified,
+    settle,
+    starts,
+    step,
+)
 from tests.clients.arrow.store.stored_rows import everything
 from tests.clients.spark.archive.archived import BROKER, archive, entries, row_of, rows, settings_of
 from tests.clients.spark.archive.archived import mark as mark_of
@@ -132,6 +141,26 @@ def test_deleted_segments_stay_in_the_archive(store: Path, tmp_path: Path) -> No
     assert first < end
     assert summary.missed == [(end, 6 * SEGMENT_BYTES)]
     assert summary.mark == 7 * SEGMENT_BYTES
+
+
+def test_a_broker_deletes_due_segments_once_they_are_archived(tmp_path: Path) -> None:
+    """With `archiveHold`; the job reads the store of the running broker."""
+    store = tmp_path / "store"
+    it = filled(store, 0, archive_hold=True, file_reserved_time=0)
+    fill(it, 36)
+    settle(it)
+    for start in starts(store):
+        set_modified(store, start, it.clock.now_ms)
+    step(it, 0)
+    run(it, 8)
+    assert readable_segments(it) == [0, 1, 2, 3, 4, 5]
+    wanted = all_rows(store)
+    assert archive(store, tmp_path / "archive").mark == 4 * SEGMENT_BYTES
+    run(it, 2)
+    assert readable_segments(it) == [4, 5]
+    it.store.close()
+    archive(store, tmp_path / "archive", include_last=True)
+    assert rows(tmp_path / "archive") == wanted
 
 
 def test_half_messages_are_only_in_archives_of_everything(tmp_path: Path) -> None:
