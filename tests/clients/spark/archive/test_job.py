@@ -20,7 +20,6 @@ from skylarkmq.clients.spark.archive.runners import LocalRunner
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.message import tags_code
 from tests.broker.store.retention.test_cleaner import (
-    filled,
     readable_segments,
     run,
     set_modified,
@@ -146,7 +145,8 @@ def test_deleted_segments_stay_in_the_archive(store: Path, tmp_path: Path) -> No
 def test_a_broker_deletes_due_segments_once_they_are_archived(tmp_path: Path) -> None:
     """With `archiveHold`; the job reads the store of the running broker."""
     store = tmp_path / "store"
-    it = filled(store, 0, archive_hold=True, file_reserved_time=0)
+    hold: dict[str, Any] = {"archive_hold": True, "file_reserved_time": 0, "delete_when": tuple(range(24))}
+    it = Opened(store, flush_interval_commit_log=1, flush_commit_log_least_pages=0, **hold)
     fill(it, 36)
     settle(it)
     for start in starts(store):
