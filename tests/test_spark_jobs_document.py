@@ -6,13 +6,13 @@
 import re
 from pathlib import Path
 
-from skylarkmq.clients.spark.jobs import dead_letters, duplicates, lag, trace_summary
+from skylarkmq.clients.spark.jobs import dead_letters, duplicates, lag, redrive, trace_summary
 from skylarkmq.clients.spark.jobs.output import Summary, fields_table
 
 PAGES = sorted((Path(__file__).resolve().parent.parent / "docs" / "jobs").glob("*.md"))
 STRUCTS = {
     name: kind
-    for module in (dead_letters, duplicates, lag, trace_summary)
+    for module in (dead_letters, duplicates, lag, redrive, trace_summary)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, Summary) and kind is not Summary
 }

@@ -18,10 +18,12 @@ from typer.testing import CliRunner
 
 from skylarkmq import ConsumeFrom, Later, Message, MessageExt, Producer, PushConsumer
 from skylarkmq.clients.background_loop import run
+from skylarkmq.clients.spark.command_line import NotStarted
 from skylarkmq.clients.spark.jobs import lag, messages, trace_summary, traces
 from skylarkmq.clients.spark.jobs.dead_letters_command import letters
 from skylarkmq.clients.spark.jobs.duplicates_command import duplicates
 from skylarkmq.clients.spark.jobs.lag_command import lag as lag_command
+from skylarkmq.clients.spark.jobs.redrive import pick
 from skylarkmq.clients.spark.jobs.traces_command import traces as traces_command
 from tests.clients.peer import until
 from tests.harness.daemon import STORE
@@ -133,6 +135,23 @@ def test_dead_letters_are_grouped_and_picked(spark: SparkSession, shop: Scene) -
     source = ("-n", shop.namesrv, "--group", "billing", "--by", "key", "--samples", "0")
     picked = json_of("mqspark-dead-letters", *source, "--pick", "k5", "--where", "originTopic = 'Orders'")
     assert [(row["group"], row["letters"], row["samples"]) for row in picked["groups"]] == [("k5", 1, [])]
+
+
+def test_picked_letters_are_sent_again(spark: SparkSession, shop: Scene, tmp_path: Path) -> None:
+    """The same command resumes, and sends nothing twice."""
+    shop.create("Again", 1)
+    source = ("-n", shop.namesrv, "--group", "billing", "--by", "key", "--pick", "k5")
+    redrive = ("--redrive", str(tmp_path / "redrive"), "--to-topic", "Again")
+    runs = [json_of("mqspark-dead-letters", *source, *redrive) for _ in range(2)]
+    assert [(run["picked"], run["sent"], run["sentBefore"]) for run in runs] == [(1, 1, 0), (1, 0, 1)]
+    sent = spark.read.format("rocketmq").options(nameServer=shop.namesrv, subscribe="Again").load().collect()
+    assert [(row["keys"], bytes(row["body"])) for row in sent] == [("k5", b"order 5")]
+    dead = spark.read.format("rocketmq").options(nameServer=shop.namesrv, subscribe="%DLQ%billing").load()
+    with pytest.raises(NotStarted, match="more than 1 dead letters are selected"):
+        pick(dead, "%DLQ%billing", limit=1)
+    assert len(pick(dead, "%DLQ%billing", limit=2).places) == 2
+    with pytest.raises(NotStarted, match="no dead letter is selected"):
+        pick(dead.where("false"), "%DLQ%billing")
 
 
 def test_traces_are_joined_by_message(spark: SparkSession, shop: Scene, tmp_path: Path) -> None:

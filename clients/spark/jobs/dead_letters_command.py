@@ -1,18 +1,19 @@
 """The command `mqspark-dead-letters`: the dead letters of a consumer group or a pipeline, in groups with samples.
 
-Exit codes: 0 done; 1 failed; 2 not started.
+`--redrive` sends the selected ones again (redrive.py).
+
+Exit codes: 0 done; 1 failed, or a letter to be sent again is missing or stored twice; 2 not started.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 from rich.table import Table
 
-from skylarkmq.clients.spark.command_line import Conf, Given, Master, NotStarted, key_values, reporting
-from skylarkmq.clients.spark.jobs import dead_letters
+from skylarkmq.clients.spark.command_line import FAILED, Conf, Given, Master, NotStarted, key_values, reporting
 from skylarkmq.clients.spark.jobs.arguments import (
-    SETTINGS,
     Archive,
     AsJson,
     Since,
@@ -23,25 +24,28 @@ from skylarkmq.clients.spark.jobs.arguments import (
     Where,
     time_ms,
 )
-from skylarkmq.clients.spark.jobs.dead_letters import BY_HELP, DeadLettersSummary, check_grouping, picked, summarize
-from skylarkmq.clients.spark.jobs.messages import Selection, check, messages
-from skylarkmq.clients.spark.jobs.messages import where as where_sql
+from skylarkmq.clients.spark.jobs.dead_letters import BY_HELP, DeadLettersSummary, check_grouping, summarize
+from skylarkmq.clients.spark.jobs.messages import Selection, check
 from skylarkmq.clients.spark.jobs.output import print_json, print_tables, table
+from skylarkmq.clients.spark.jobs.redrive import Redrive, Redriven
+from skylarkmq.clients.spark.jobs.redrive_command import NAME, rate_of, send_again, text_of
+from skylarkmq.clients.spark.jobs.selected_letters import SelectedLetters
 from skylarkmq.clients.spark.progress_bar import progress_bar
-from skylarkmq.clients.spark.session import started
 from skylarkmq.protocol.codes import DLQ_PREFIX
 
-NAME: Final = "mqspark-dead-letters"
 HELP: Final = """
 Group dead letters by reason, key, tag, topic or a property, and show samples of each group.
 
---where and --pick select letters: by a condition on their columns, and by the names of groups.
+--where and --pick select letters: by a condition on their columns, and by the names of groups. --redrive sends the
+selected letters again, each once, to the topics that they came from: all consumer groups of these topics receive them.
+The same command resumes a redrive after any kind of end.
 
 Examples:\n
   mqspark-dead-letters -n 127.0.0.1:9876 --group billing\n
   mqspark-dead-letters -n 127.0.0.1:9876 --group billing --by property:exception --since 24h\n
   mqspark-dead-letters -n 127.0.0.1:9876 -t Orders-dead --pick "the field id is missing" --samples 10\n
   mqspark-dead-letters -n 127.0.0.1:9876 --group billing --where "originTopic = 'Orders' AND tags = 'paid'" --json\n
+  mqspark-dead-letters -n 127.0.0.1:9876 --group billing --by tag --pick paid --redrive redrive-1 --rate 100/s\n
 """
 
 letters = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -56,6 +60,16 @@ Pick = Annotated[
 ]
 Samples = Annotated[int, typer.Option("--samples", min=0, max=100, help="Letters shown of each group.")]
 
+RedriveTo = Annotated[
+    Path | None, typer.Option("--redrive", metavar="DIR", help="Send the letters again; DIR keeps the state.")
+]
+ToTopic = Annotated[
+    str | None, typer.Option("--to-topic", help="With --redrive: send all letters to this topic instead.")
+]
+Rate = Annotated[
+    str | None, typer.Option("--rate", metavar="N/s", help="With --redrive: maximum rate, such as 100/s or 600/min.")
+]
+
 
 @letters.command(help=HELP)
 def _dead_letters(
@@ -69,6 +83,9 @@ def _dead_letters(
     until: Until = None,
     where: Where = None,
     pick: Pick = None,
+    redrive: RedriveTo = None,
+    to_topic: ToTopic = None,
+    rate: Rate = None,
     samples: Samples = 3,
     top: Top = 20,
     as_json: AsJson = False,
@@ -89,15 +106,36 @@ def _dead_letters(
             options=key_values(given or []),
         )
         check(selection, None if group is None else f"group {group} has no dead letters.")
-        spark = started(f"{NAME} {name}", SETTINGS | key_values(conf or []), master)
-        rows = dead_letters.letters(messages(spark, selection), by)
-        chosen = picked(rows if where is None else where_sql(rows, where), pick or [])
+        chosen = SelectedLetters(
+            selection=selection,
+            by=by,
+            pick=tuple(pick or ()),
+            condition=where,
+            conf=key_values(conf or []),
+            master=master,
+        )
+        if redrive is not None:
+            raise typer.Exit(
+                print_redriven(send_again(chosen, Redrive(redrive, to_topic, rate_of(rate))), as_json=as_json)
+            )
+        if to_topic is not None or rate is not None:
+            raise NotStarted("--to-topic and --rate need --redrive DIR")
+        spark = chosen.session(NAME)
         with progress_bar(spark, "reading dead letters"):
-            summary = summarize(chosen, name, by, top=top, samples=samples)
+            summary = summarize(chosen.read(spark), name, by, top=top, samples=samples)
         if as_json:
             print_json(summary)
         else:
             print_tables(heading(summary), tables(summary))
+
+
+def print_redriven(summary: Redriven, *, as_json: bool) -> int:
+    """Print the summary of a redrive; return the exit code."""
+    if as_json:
+        print_json(summary)
+    else:
+        typer.echo(text_of(summary))
+    return FAILED if summary.missing or summary.stored_twice else 0
 
 
 def topic_of(group: str | None, topic: str | None) -> str:

@@ -109,6 +109,8 @@ def _type_name(annotation: Any) -> str:
         return " or ".join(_type_name(part) for part in inner.types)
     if isinstance(inner, msgspec.inspect.ListType):
         return f"list of {_type_name(inner.item_type)}"
+    if isinstance(inner, msgspec.inspect.DictType):
+        return f"map from {_type_name(inner.key_type)} to {_type_name(inner.value_type)}"
     if isinstance(inner, msgspec.inspect.StructType):
         return inner.cls.__name__
     return {"StrType": "text", "IntType": "integer", "FloatType": "number", "BoolType": "boolean", "NoneType": "null"}[

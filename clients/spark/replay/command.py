@@ -33,6 +33,7 @@ from skylarkmq.clients.spark.replay.selection import Selection
 from skylarkmq.clients.spark.replay.sources import Archive, ArchiveTable, Source, Store, Topics
 from skylarkmq.clients.spark.replay.targets import Targets
 
+NAME: Final = "mqspark-replay"
 HELP: Final = """
 Send messages of an archive, a store directory or live topics again, each once, in the order of each queue.
 
@@ -51,7 +52,7 @@ Examples:\n
 
 replay = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-CLUSTER: Final = Table("mqspark-replay", ClusterOptions, CLUSTER_ROWS, assemble=cluster_fields)
+CLUSTER: Final = Table(NAME, ClusterOptions, CLUSTER_ROWS, assemble=cluster_fields)
 
 Directory = Annotated[Path, typer.Argument(metavar="DIRECTORY", help="Directory of the map and the state.")]
 NameServer = Annotated[
@@ -128,7 +129,7 @@ def _replay(
     as_json: AsJson = False,
     given: Given = None,
 ) -> None:
-    with reporting("mqspark-replay"), failing():
+    with reporting(NAME), failing(NAME):
         cluster = None if name_server is None else parse(CLUSTER, {"nameServer": name_server} | key_values(given or []))
         if cluster is None and (live or not dry):
             raise NotStarted("--name-server is required, except for a --dry-run of an archive or a store")
@@ -154,20 +155,20 @@ def _replay(
             limits=Limits(settle_s=settle),
             group=group,
         )
-        summary = dry_run(made) if dry else _run(made)
+        summary = dry_run(made) if dry else run_with_progress(made)
     typer.echo(msgspec.json.encode(summary).decode() if as_json else text_of(summary))
     raise typer.Exit(FAILED if summary.doubles else 0)
 
 
 @contextmanager
-def failing() -> Iterator[None]:
+def failing(command: str) -> Iterator[None]:
     """Turn the errors of a replay into those that `reporting` maps to exit codes."""
     try:
         yield
     except (ArchiveUnreadable, StoreUnreadable, JournalError, Unreachable, ValueError) as error:
         raise NotStarted(str(error)) from error
     except (ReplayFailed, Stopped) as error:
-        typer.echo(f"mqspark-replay: {error}", err=True)
+        typer.echo(f"{command}: {error}", err=True)
         raise typer.Exit(FAILED) from None
 
 
@@ -219,7 +220,8 @@ def _rate(text: str) -> float:
 # The run.
 
 
-def _run(made: Replay) -> Summary:
+def run_with_progress(made: Replay) -> Summary:
+    """Run a replay with a progress bar; SIGTERM and SIGINT stop it. Raises Stopped, and the errors of `run`."""
     assert made.cluster is not None
     check_cluster(made.cluster, [topic for topic in (made.targets.to_topic, *made.targets.topics.values()) if topic])
     signal.signal(signal.SIGTERM, _interrupt)
