@@ -1,0 +1,1 @@
+"""Messages as tables: Delta, Iceberg and Parquet. `evolution` compares schemas."""
