@@ -21,6 +21,7 @@ from skylarkmq import Admin, Message, MessageExt, ProducerSettings
 from skylarkmq.clients.background_loop import run
 from skylarkmq.clients.blocking import Producer
 from skylarkmq.clients.spark.command_line import NotStarted
+from skylarkmq.clients.spark.decoding.encodings import AvroBodies, Decoding
 from skylarkmq.clients.spark.pipeline.command import start_queries, watch
 from skylarkmq.clients.spark.pipeline.job import Job
 from skylarkmq.clients.spark.pipeline.rows import (
@@ -32,7 +33,6 @@ from skylarkmq.clients.spark.pipeline.rows import (
     MAX_PROPERTY_CHARACTERS,
     ORIGIN_OFFSET,
     ORIGIN_TOPIC,
-    Decoding,
 )
 from skylarkmq.clients.spark.sink.sink_rows import MARK
 from tests.harness.daemon import Daemon, running
@@ -205,7 +205,7 @@ def test_avro_bodies_become_columns(spark: SparkSession, broker: Daemon, tmp_pat
             producer.send(Message("Avro", avro_body(n) if n % 5 else b"\xff" * n, properties={"n": str(n)}))
         producer.send(Message("Avro", b"\xff" * (MAX_BODY_BYTES + 1), keys="large"))
         producer.send(Message("Avro", avro_body(1) + b"rest", properties={"long": "x" * (MAX_PROPERTY_CHARACTERS + 1)}))
-    decoding = Decoding(avro=json.dumps(AVRO))
+    decoding = Decoding(avro=AvroBodies(schema=(json.dumps(AVRO),)))
     task = job(broker, tmp_path, "Avro", decoding=decoding, dead_letter_topic="AvroDead", keep_body=True)
     finish(spark, task)
     rows = spark.read.parquet(task.output).select("value.*", "body").collect()

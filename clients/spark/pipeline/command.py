@@ -28,15 +28,27 @@ from skylarkmq.clients.spark.command_line import (
     check_cluster,
     error_summary,
     key_values,
-    read,
     reporting,
     size,
 )
+from skylarkmq.clients.spark.decoding.encodings import Decoding
+from skylarkmq.clients.spark.decoding.registry import Credentials
 from skylarkmq.clients.spark.features import READ_LIMITS
 from skylarkmq.clients.spark.options import parse
+from skylarkmq.clients.spark.pipeline.body_options import (
+    AvroSchema,
+    AvroSingleObject,
+    AvroWriterSchema,
+    BodyOptions,
+    JsonSchema,
+    ProtobufDescriptor,
+    ProtobufMessage,
+    RegistryCredentials,
+    RegistryPlace,
+    decoding_of,
+)
 from skylarkmq.clients.spark.pipeline.job import Job, settings, start
 from skylarkmq.clients.spark.pipeline.progress import line
-from skylarkmq.clients.spark.pipeline.rows import Decoding
 from skylarkmq.clients.spark.pipeline.target import Stalled, Target, target_of
 from skylarkmq.clients.spark.session import started
 from skylarkmq.clients.spark.sink.sink_options import topic_name
@@ -55,6 +67,10 @@ Examples:\n
   mqspark-pipeline -n "ns1:9876;ns2:9876" -t Orders,Payments -o s3a://lake/messages --interval "5 minutes"\n
   mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --json-schema "id BIGINT" --dead-letter-topic Orders-dead\n
   mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --avro-schema order.avsc --drop-bad-rows\n
+  mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --avro-schema order.avsc --registry http://registry:8081 \\
+      --dead-letter-topic Orders-dead\n
+  mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --protobuf-descriptor orders.desc \\
+      --protobuf-message shop.Order --drop-bad-rows\n
   spark-submit --master yarn deploy/spark/pipeline.py -n 127.0.0.1:9876 --pattern "Orders.*" -o hdfs:///lake\n
 """
 
@@ -73,12 +89,6 @@ Checkpoint = Annotated[
 ]
 AvailableNow = Annotated[bool, typer.Option("--available-now", help="Write the existing messages and exit.")]
 Interval = Annotated[str, typer.Option("--interval", help="Time between batches, without --available-now.")]
-JsonSchema = Annotated[
-    str | None, typer.Option("--json-schema", help="Bodies are JSON objects: their fields as Spark DDL, or @FILE.")
-]
-AvroSchema = Annotated[
-    str | None, typer.Option("--avro-schema", metavar="FILE", help="Bodies are Avro data of this schema.")
-]
 KeepBody = Annotated[
     bool, typer.Option("--keep-body", help="With a schema: keep the column body in addition to value.")
 ]
@@ -106,6 +116,12 @@ def _pipeline(
     interval: Interval = "1 minute",
     json_schema: JsonSchema = None,
     avro_schema: AvroSchema = None,
+    avro_writer_schema: AvroWriterSchema = None,
+    avro_single_object: AvroSingleObject = False,
+    registry: RegistryPlace = None,
+    registry_credentials: RegistryCredentials = None,
+    protobuf_descriptor: ProtobufDescriptor = None,
+    protobuf_message: ProtobufMessage = None,
     keep_body: KeepBody = False,
     dead_letter_topic: DeadLetterTopic = None,
     drop_bad_rows: DropBadRows = False,
@@ -119,7 +135,18 @@ def _pipeline(
     master: Master = None,
 ) -> None:
     with reporting("mqspark-pipeline"):
-        decoding = decoding_of(json_schema, avro_schema)
+        decoding = decoding_of(
+            BodyOptions(
+                json_schema=json_schema,
+                avro_schema=avro_schema,
+                avro_writer_schemas=tuple(avro_writer_schema or ()),
+                avro_single_object=avro_single_object,
+                registry=registry,
+                credentials=None if registry_credentials is None else Credentials(registry_credentials),
+                protobuf_descriptor=protobuf_descriptor,
+                protobuf_message=protobuf_message,
+            )
+        )
         source = {"nameServer": name_server, "startingOffsets": starting_offsets, "maxOffsetsPerTrigger": str(max_rows)}
         named = {"subscribe": topics, "subscribePattern": pattern, "groupId": group}
         source |= {name: value for name, value in named.items() if value is not None} | key_values(given or [])
@@ -145,20 +172,13 @@ def _pipeline(
 # Arguments.
 
 
-def decoding_of(json_schema: str | None, avro_schema: str | None) -> Decoding:
-    """Return the decoding; at most one of the options may be set. Raises NotStarted."""
-    if json_schema and avro_schema:
-        raise NotStarted("--json-schema and --avro-schema are both set: choose one")
-    if json_schema and json_schema.startswith("@"):
-        json_schema = read(json_schema[1:])
-    return Decoding(json=json_schema, avro=read(avro_schema) if avro_schema else None)
-
-
 def dead_letters_to(topic: str | None, decoding: Decoding) -> str | None:
     """Return the dead-letter topic; None if no body is decoded. Raises NotStarted."""
     if not decoding.is_on:
         if topic is not None:
-            raise NotStarted("--dead-letter-topic needs a schema: set --json-schema or --avro-schema")
+            raise NotStarted(
+                "--dead-letter-topic needs a schema: set --json-schema, --avro-schema or --protobuf-descriptor"
+            )
         return None
     if topic is None:
         raise NotStarted("bodies may fail to parse: set --dead-letter-topic TOPIC or --drop-bad-rows")
@@ -176,7 +196,8 @@ def start_queries(spark: SparkSession, job: Job) -> list[StreamingQuery]:
     try:
         return start(spark, job)
     except ImportError as error:
-        raise NotStarted(f"{error}: Avro needs pip install 'skylarkmq[avro]'") from error
+        extra = "avro" if job.decoding.avro is not None else "protobuf"
+        raise NotStarted(f"{error}: install it with pip install 'skylarkmq[{extra}]'") from error
     except Exception as error:
         raise NotStarted(error_summary(str(error))) from error
 

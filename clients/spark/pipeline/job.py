@@ -21,13 +21,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from skylarkmq.clients.spark.cluster_options import of_cluster
+from skylarkmq.clients.spark.decoding.encodings import Decoding
 from skylarkmq.clients.spark.features import READ_LIMITS
-from skylarkmq.clients.spark.pipeline.rows import Decoding, dead_letters, good
+from skylarkmq.clients.spark.pipeline.rows import dead_letters, good
 
 FORMAT: Final = "rocketmq"
 PARQUET: Final = "parquet"
 DEAD_LETTERS: Final = "dead-letters"
 AT_ONCE: Final = "0 seconds"
+ARROW_BATCH_BYTES: Final = 16 << 20
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +50,7 @@ def settings(job: Job) -> dict[str, str]:
     """Return the settings that the session needs."""
     return {
         "spark.sql.session.timeZone": "UTC",  # the column hour is UTC
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BATCH_BYTES),  # of bodies on the way to Python
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.adaptive.streaming.stateless.enabled": "true",
         "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(job.file_bytes),

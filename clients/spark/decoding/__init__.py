@@ -1,0 +1,1 @@
+"""Bodies to columns: JSON, Avro and Protobuf. `decoding` is the entry point."""

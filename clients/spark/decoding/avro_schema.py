@@ -1,0 +1,129 @@
+"""The Spark type of an Avro schema.
+
+    null boolean int long float double bytes string     the Spark type of the same name or meaning
+    enum, uuid, fixed                                    string, string, binary
+    record, array, map, [null, T]                        struct, array, map, T
+    date, timestamp-millis, timestamp-micros, decimal    date, timestamp, decimal
+    local-timestamp-millis, -micros                      timestamp without a zone
+
+Other schemas (unions of several types, times of day, durations, recursive records) are rejected when the pipeline
+starts. They may still be schemas of writers, if Avro can resolve them to the columns.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import fastavro
+from fastavro.schema import SchemaParseException, UnknownType, fingerprint, to_parsing_canonical_form
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from skylarkmq.clients.spark.decoding.registry import Texts
+
+_PRIMITIVES: Final[Mapping[str, DataType]] = {
+    "null": NullType(),
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "bytes": BinaryType(),
+    "string": StringType(),
+    "enum": StringType(),
+    "fixed": BinaryType(),
+}
+_LOGICAL: Final[Mapping[str, DataType]] = {
+    "date": DateType(),
+    "uuid": StringType(),
+    "timestamp-millis": TimestampType(),
+    "timestamp-micros": TimestampType(),
+    "local-timestamp-millis": TimestampNTZType(),
+    "local-timestamp-micros": TimestampNTZType(),
+}
+
+SINGLE_OBJECT: Final = b"\xc3\x01"
+
+
+def parsed(texts: Texts) -> Any:
+    """Return fastavro's form of a schema. Raises ValueError if it is not an Avro schema."""
+    return _parsed(texts)[0]
+
+
+def columns(texts: Texts) -> StructType:
+    """Return the columns of a schema's data. Raises ValueError if the schema has no counterpart in Spark."""
+    schema, named = _parsed(texts)
+    kind = _spark_type(schema, named)
+    if not isinstance(kind, StructType):
+        raise ValueError(f"an Avro schema of bodies must be a record, not {kind.simpleString()}")
+    return kind
+
+
+def marker(schema: Any) -> bytes:
+    """Return the header of single-object encoding: two bytes, and the CRC-64-AVRO of the schema's canonical form."""
+    return SINGLE_OBJECT + bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
+
+
+def _parsed(texts: Texts) -> tuple[Any, dict[str, Any]]:
+    """Return the last schema and all named ones."""
+    named: dict[str, Any] = {}
+    schema: Any = None
+    for text in texts:
+        try:
+            schema = fastavro.parse_schema(json.loads(text), named_schemas=named)
+        except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"not an Avro schema: {type(error).__name__} {error}") from error
+    return schema, named
+
+
+def _spark_type(schema: Any, named: Mapping[str, Any], within: frozenset[str] = frozenset()) -> DataType:
+    """Return the type of a schema in fastavro's form; `within` has the names of the records around it."""
+    if isinstance(schema, list):
+        others = [branch for branch in schema if branch != "null"]
+        if len(others) != 1:
+            raise ValueError(f"a union of {schema} has no counterpart in Spark: only [null, T] has")
+        return _spark_type(others[0], named, within)
+    if isinstance(schema, str):
+        if schema in _PRIMITIVES:
+            return _PRIMITIVES[schema]
+        if schema in within:
+            raise ValueError(f"the record {schema} contains itself, which has no counterpart in Spark")
+        return _spark_type(named[schema], named, within)
+    if (logical := schema.get("logicalType")) is not None:
+        return _logical_type(schema, logical)
+    kind = schema["type"]
+    if kind == "array":
+        return ArrayType(_spark_type(schema["items"], named, within))
+    if kind == "map":
+        return MapType(StringType(), _spark_type(schema["values"], named, within))
+    if kind in {"record", "error"}:
+        inner = within | {schema["name"]}
+        return StructType(
+            [StructField(field["name"], _spark_type(field["type"], named, inner)) for field in schema["fields"]]
+        )
+    return _spark_type(kind, named, within) if isinstance(kind, dict | list) else _PRIMITIVES[kind]
+
+
+def _logical_type(schema: Mapping[str, Any], logical: str) -> DataType:
+    if logical == "decimal":
+        return DecimalType(schema["precision"], schema.get("scale", 0))
+    if logical not in _LOGICAL:
+        raise ValueError(f"Avro's {logical} has no counterpart in Spark")
+    return _LOGICAL[logical]
