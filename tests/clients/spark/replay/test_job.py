@@ -6,11 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from skylarkmq.clients.spark.replay import job
+from skylarkmq.clients.spark.replay import job, journal
 from skylarkmq.clients.spark.replay.copies import MARK, origin_of
-from skylarkmq.clients.spark.replay.errors import JournalError, ReplayFailed
+from skylarkmq.clients.spark.replay.errors import ReplayFailed
 from skylarkmq.clients.spark.replay.job import rows_per_request
-from skylarkmq.clients.spark.replay.journal import Journal, Saved
 from skylarkmq.clients.spark.replay.targets import Targets
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import PropertyName
@@ -141,6 +140,28 @@ def test_a_broker_that_lost_acknowledged_messages_stops_the_resume(
         lives.live(rows(OLD, 4))
 
 
+def test_a_full_disk_ends_the_run_and_the_next_one_completes_the_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a file of the map could not be written, no later one is: the copies are found in the queues instead."""
+    world = World(NEW)
+    lives = Lives(world, tmp_path, monkeypatch, TO_AGAIN)
+    publish, failed = journal._publish, []
+
+    def full_disk(path: Path, content: bytes | pa.Buffer) -> None:
+        if path.name == "00000002.parquet" and not failed:
+            failed.append(path)
+            raise OSError(28, "No space left on device")
+        publish(path, content)
+
+    monkeypatch.setattr(journal, "_publish", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        lives.live(rows(OLD, COUNT), pause_s=0.01)
+    assert [path.name for path in (tmp_path / journal.MAP).iterdir()] == ["00000001.parquet"]
+    lives.live(rows(OLD, COUNT))
+    check(world, lives)
+
+
 def test_offsets_that_do_not_ascend_stop_the_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two messages of one queue and offset are two generations of a topic, or an archive with repeated rows."""
     lives = Lives(World(NEW), tmp_path, monkeypatch, TO_AGAIN)
@@ -153,19 +174,6 @@ def test_a_topic_without_queues_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     lives = Lives(World(NEW), tmp_path, monkeypatch, Targets())
     with pytest.raises(ReplayFailed, match="SCHEDULE_TOPIC_XXXX belongs to the broker"):
         lives.live(rows([MessageQueue("SCHEDULE_TOPIC_XXXX", "a", 1)], 2))
-
-
-def test_only_one_process_runs_a_replay_and_only_with_its_definition(tmp_path: Path) -> None:
-    """A second process is refused; so is a resume with another selection."""
-    first = Journal.open(tmp_path, Saved("r1", 1, {"source": "here", "key": None}), TO_AGAIN)
-    with pytest.raises(JournalError, match="another process runs the replay"):
-        Journal.open(tmp_path, Saved("r2", 2, {"source": "here", "key": None}), TO_AGAIN)
-    first.close()
-    with pytest.raises(JournalError, match=r"other arguments \(key\)"):
-        Journal.open(tmp_path, Saved("r2", 2, {"source": "here", "key": "k"}), TO_AGAIN)
-    again = Journal.open(tmp_path, Saved("r2", 2, {"source": "here", "key": None}), TO_AGAIN)
-    assert again.saved.id == "r1"
-    again.close()
 
 
 def test_memory_is_bounded_by_bytes_of_all_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,10 +164,12 @@ def rows(sources: Sequence[MessageQueue], count: int, **columns: object) -> pa.T
     return pa.Table.from_pylist(found, ARCHIVE_SCHEMA)
 
 
-def mixed(table: pa.Table, size: int) -> Iterator[pa.RecordBatch]:
+def mixed(table: pa.Table, size: int, pause_s: float = 0.0) -> Iterator[pa.RecordBatch]:
     """Yield the rows in batches that mix the queues, in the order of offsets."""
     ordered = table.sort_by([("queueOffset", "ascending"), ("queueId", "ascending")])
-    yield from ordered.to_batches(size)
+    for batch in ordered.to_batches(size):
+        time.sleep(pause_s)
+        yield batch
 
 
 class Lives:
@@ -188,14 +190,14 @@ class Lives:
         monkeypatch.setattr(job, "WRITE_S", 0.003)
         monkeypatch.setattr(lanes, "PAUSE_S", 0.0005)
 
-    def live(self, table: pa.Table, size: int = 7) -> Job:
-        """Run the replay until it ends or is killed."""
+    def live(self, table: pa.Table, size: int = 7, pause_s: float = 0.0) -> Job:
+        """Run the replay until it ends or is killed. `pause_s`: before each batch of the source."""
         self._world.revive()
         made = Journal.open(self._directory, Saved("r1", 1, {"source": "here"}), self._targets)
         try:
             selector = Selector(Selection(), made.saved.id)
             pace = Pace(None, lambda: 0.0)
-            one = Job(mixed(table, size), selector, self._targets, self._world, made, pace, LIMITS)
+            one = Job(mixed(table, size, pause_s), selector, self._targets, self._world, made, pace, LIMITS)
             asyncio.run(one.run())
             return one
         finally:
