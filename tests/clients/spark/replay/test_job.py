@@ -146,7 +146,8 @@ def test_a_full_disk_ends_the_run_and_the_next_one_completes_the_map(
     """After a file of the map could not be written, no later one is: the copies are found in the queues instead."""
     world = World(NEW)
     lives = Lives(world, tmp_path, monkeypatch, TO_AGAIN)
-    publish, failed = journal._publish, []
+    publish = journal._publish
+    failed: list[Path] = []
 
     def full_disk(path: Path, content: bytes | pa.Buffer) -> None:
         if path.name == "00000002.parquet" and not failed:
