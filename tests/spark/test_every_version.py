@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from skylarkmq import Admin, MessageExt
+from skylarkmq import Admin, Message, MessageExt
 from skylarkmq.clients.spark.features import FILTERS, READ_LIMITS
 from skylarkmq.clients.spark.pipeline.command import pipeline
 from skylarkmq.clients.spark.sink.sink_rows import MARK
@@ -133,15 +133,19 @@ def test_a_store_is_read_with_filters(spark: SparkSession, broker: Scene) -> Non
 
 
 def test_the_pipeline_writes_the_existing_messages_and_ends(spark: SparkSession, broker: Scene, tmp_path: Path) -> None:
-    """In limited batches, each message once; a second run continues, and the group has no lag after each."""
+    """In limited batches, each message once, bad ones to the dead-letter topic; after each run the group has no lag."""
     broker.create("Piped", 2)
     arguments = ["-n", broker.namesrv, "-t", "Piped", "-o", str(tmp_path / "lake"), "--available-now"]
-    sent: list[bytes] = []
-    for count in (250, 40, 0):
-        sent += broker.send("Piped", count)
-        done = CliRunner().invoke(pipeline, [*arguments, "--max-rows", "100", "--group", "piped"])
+    arguments += ["--max-rows", "100", "--group", "piped", "--json-schema", "id BIGINT", "--dead-letter-topic", "Dead"]
+    for begin, end in ((0, 250), (250, 290)):
+        bodies = [b'{"id": %d}' % number if number % 50 else b"bad" for number in range(begin, end)]
+        broker.send_all([Message("Piped", body) for body in bodies])
+        done = CliRunner().invoke(pipeline, arguments)
         assert done.exit_code == 0, done.output
-        rows = [int(part.removeprefix("rows=")) for part in done.stderr.split() if part.startswith("rows=")]
-        assert (sum(rows), max(rows, default=0) <= 100) == (count, True), done.stderr
+        lines_of_query = [line for line in done.stderr.splitlines() if line.startswith("parquet ")]
+        rows = [int(part.removeprefix("rows=")) for part in " ".join(lines_of_query).split() if part[:5] == "rows="]
+        assert (sum(rows), max(rows, default=0) <= 100) == (end - begin, True), done.stderr
         assert broker.administer(lambda admin: admin.lag("piped", "Piped")) == 0
-    assert Counter(bytes(row.body) for row in spark.read.parquet(str(tmp_path / "lake")).collect()) == Counter(sent)
+    written = Counter(row.id for row in spark.read.parquet(str(tmp_path / "lake")).select("value.id").collect())
+    assert written == Counter(number for number in range(290) if number % 50)
+    assert len(stored(broker, "Dead")) == 6
