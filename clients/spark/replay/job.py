@@ -12,7 +12,7 @@ process behind that still sends.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final
@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.producing.outgoing_message import BATCH_RECORD_OVERHEAD
 from skylarkmq.clients.spark.replay.errors import ReplayFailed
 from skylarkmq.clients.spark.replay.journal import Journal, Stream
 from skylarkmq.clients.spark.replay.lanes import Cluster, Copy, Lane, Limits
@@ -149,8 +150,7 @@ class Job:
             if len(rest.rows):
                 queue = self._journal.queues.get(run.stream) or await self._assign(run.stream, tasks)
                 self.counts.topics[run.stream.topic] += len(rest.rows)
-                for copy in maker.copies(rest):
-                    await self._add(queue, copy)
+                await self._add(queue, maker.copies(rest))
 
     def _unsent(self, run: Run, offsets: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Run:
         """Return the rows of a run that no run has sent. Raises ReplayFailed if the offsets do not ascend."""
@@ -183,24 +183,29 @@ class Job:
             self._running.append(tasks.create_task(self._open(held).run()))
         return queue
 
-    async def _add(self, queue: MessageQueue, copy: Copy) -> None:
-        pending = self._pending.get(queue)
-        size = copy.size
-        if pending is not None and (
-            pending.size + size > self._limits.batch_bytes or pending.copies[0].compression != copy.compression
-        ):
-            await self._flush(queue)
-            pending = None
-        if pending is None:
-            pending = self._pending[queue] = Pending()
-        pending.copies.append(copy)
-        pending.size += size
-        self._pending_bytes += size
-        if len(pending.copies) >= self._most_rows:
-            await self._flush(queue)
-        elif self._pending_bytes > PENDING_BYTES:
-            for waiting in list(self._pending):
-                await self._flush(waiting)
+    async def _add(self, queue: MessageQueue, copies: Iterable[Copy]) -> None:
+        """Add copies of one stream; requests that are full go to their lanes."""
+        pending = self._pending.get(queue) or self._begin(queue)
+        limit, most_rows = self._limits.batch_bytes, self._most_rows
+        for copy in copies:
+            size = BATCH_RECORD_OVERHEAD + len(copy.body) + len(copy.properties)
+            waiting = pending.copies
+            if waiting and (
+                pending.size + size > limit or len(waiting) >= most_rows or waiting[0].compression != copy.compression
+            ):
+                await self._flush(queue)
+                pending = self._begin(queue)
+                waiting = pending.copies
+            waiting.append(copy)
+            pending.size += size
+            self._pending_bytes += size
+        if self._pending_bytes > PENDING_BYTES:
+            for each in list(self._pending):
+                await self._flush(each)
+
+    def _begin(self, queue: MessageQueue) -> Pending:
+        pending = self._pending[queue] = Pending()
+        return pending
 
     async def _flush(self, queue: MessageQueue) -> None:
         """Pass a request to its lane; waits while the lane, or all lanes together, have enough."""
@@ -210,12 +215,12 @@ class Job:
             self._drained.clear()
             await self._drained.wait()
         self._lanes_bytes += pending.size
-        await self.lanes[self._targets.held_in(queue)].put(queue, pending.copies)
+        await self.lanes[self._targets.held_in(queue)].put(queue, pending.copies, pending.size)
         await asyncio.sleep(0)  # let the lanes take responses
 
-    def _release(self, copies: Sequence[Copy]) -> None:
-        """Count the copies of a request as stored."""
-        self._lanes_bytes -= sum(copy.size for copy in copies)
+    def _release(self, size: int) -> None:
+        """Count a request of `size` bytes as stored."""
+        self._lanes_bytes -= size
         self._drained.set()
 
     # ----------------------------------------------------------------------------------------------------------- map

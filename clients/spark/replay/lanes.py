@@ -23,7 +23,6 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from skylarkmq.clients.errors import BrokerError, ClientError, InvalidResponse
-from skylarkmq.clients.producing.outgoing_message import BATCH_RECORD_OVERHEAD
 from skylarkmq.clients.producing.sends import SendResult, SendStatus
 from skylarkmq.clients.spark.replay.copies import MARK, Origin, origin_of
 from skylarkmq.clients.spark.replay.errors import ReplayFailed
@@ -57,11 +56,6 @@ class Copy(NamedTuple):
     flag: int
     body: bytes
     properties: bytes
-
-    @property
-    def size(self) -> int:
-        """The bytes in a batch."""
-        return BATCH_RECORD_OVERHEAD + len(self.body) + len(self.properties)
 
 
 class Found(NamedTuple):
@@ -100,7 +94,7 @@ class Lane:
     """Sends to the queue `held`: `run` must be running. The counters are of this run.
 
     `found`: copies of earlier runs that `recover` recorded; `doubles`: copies that were stored twice. `stored` is
-    called with the copies of each request that is acknowledged.
+    called with the size of each request that is acknowledged.
     """
 
     def __init__(
@@ -110,7 +104,7 @@ class Lane:
         journal: Journal,
         pace: Pace,
         limits: Limits,
-        stored: Callable[[Sequence[Copy]], None] = lambda _: None,
+        stored: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.held = held
         self.found = 0
@@ -122,14 +116,14 @@ class Lane:
         self._pace = pace
         self._limits = limits
         self._stored = stored
-        self._requests: asyncio.Queue[tuple[MessageQueue, list[Copy]] | None] = asyncio.Queue(REQUESTS_WAITING)
+        self._requests: asyncio.Queue[tuple[MessageQueue, list[Copy], int] | None] = asyncio.Queue(REQUESTS_WAITING)
 
     def __repr__(self) -> str:
         return f"<Lane {self.held} {self._requests.qsize()} requests wait>"
 
-    async def put(self, queue: MessageQueue, copies: list[Copy]) -> None:
-        """Add a request for a new queue; waits while enough requests wait."""
-        await self._requests.put((queue, copies))
+    async def put(self, queue: MessageQueue, copies: list[Copy], size: int) -> None:
+        """Add a request of `size` bytes for a new queue; waits while enough requests wait."""
+        await self._requests.put((queue, copies, size))
 
     async def finish(self) -> None:
         """Let `run` end once all requests are acknowledged."""
@@ -138,10 +132,10 @@ class Lane:
     async def run(self) -> None:
         """Send the requests. Raises ReplayFailed."""
         while (request := await self._requests.get()) is not None:
-            queue, copies = request
+            queue, copies, size = request
             await self._pace.take(len(copies))
             await self._send(queue, copies)
-            self._stored(copies)
+            self._stored(size)
 
     async def recover(self) -> None:
         """Record the copies that an earlier run sent and did not record. Raises ReplayFailed."""

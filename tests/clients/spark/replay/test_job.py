@@ -178,12 +178,12 @@ def test_a_topic_without_queues_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_memory_is_bounded_by_bytes_of_all_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits below the size of a request make each message a request of its own; all arrive."""
+    """Limits below the size of a request send what one run of rows has added, one request at a time; all arrive."""
     monkeypatch.setattr(job, "PENDING_BYTES", 0)
     monkeypatch.setattr(job, "LANES_BYTES", 1)
     world = World(NEW)
     lives = Lives(world, tmp_path, monkeypatch, TO_AGAIN)
-    lives.live(rows(OLD, COUNT))
+    lives.live(rows(OLD, COUNT), size=1)
     assert world.requests == COUNT * len(OLD)
     assert world.most_in_flight == 1
     check(world, lives)
