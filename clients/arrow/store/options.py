@@ -19,6 +19,7 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     commit_log_paths: tuple[str, ...] | None = None
     topics: tuple[str, ...] | None = None
+    topic_pattern: str | None = None
     key: str | None = None
     starting_timestamp: int | None = None
     ending_timestamp: int | None = None
@@ -33,11 +34,16 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     index_slots: int = 5_000_000
     index_items: int = 20_000_000
 
+    def __post_init__(self) -> None:
+        if self.topics is not None and self.topic_pattern is not None:
+            raise ValueError("give one of subscribe and subscribePattern")
+
     @property
     def selection(self) -> Selection:
         """The messages that the options select."""
         topics = None if self.topics is None else frozenset(self.topics)
-        return Selection(topics, self.key, self.starting_timestamp, self.ending_timestamp)
+        times = (self.starting_timestamp, self.ending_timestamp)
+        return Selection(topics, self.key, *times, self.topic_pattern)
 
     @property
     def index_layout(self) -> IndexLayout:

@@ -60,13 +60,43 @@ class Plan:
         finally:
             self._log.close()
 
+    def tasks_between(self, begin: int, end: int) -> list[Task]:
+        """Return the tasks for the records that begin in [begin, end) of the log; a record begins at `begin`."""
+        low, high = self._time_range()
+        try:
+            return list(self._tasks_of(max(begin, low), min(end, high)))
+        finally:
+            self._log.close()
+
+    def part_end(self, begin: int, size: int) -> int:
+        """Return where a part of about `size` bytes ends that begins at `begin`: a record begins there, or none does.
+
+        The end is at a queue unit's record, at the end of a segment, or at the end of the log.
+        """
+        wish = begin + size
+        if wish >= self.extent.end:
+            return self.extent.end
+        following = min((segment.start for segment in self._log.segments if segment.start >= wish), default=_NOWHERE)
+        return min(self._entry(wish), following, self.extent.end)
+
+    def queue_ends(self, position: int) -> dict[tuple[str, int], int]:
+        """Return the next offset of each selected queue after the records before `position` that have units.
+
+        Queues that begin after it are omitted.
+        """
+        limit = min(position, self.extent.loose)
+        ends = {(queue.topic, queue.queue_id): queue.first_unit_at(limit) for queue in self._wanted_queues()}
+        return {queue: end for queue, end in ends.items() if end}
+
     def _tasks(self) -> Iterator[Task]:
-        begin, end = self._time_range()
+        return self._tasks_of(*self._time_range())
+
+    def _tasks_of(self, begin: int, end: int) -> Iterator[Task]:
         if self._selection.key is not None and self._options.use_index:
             yield from self._by_key(begin, end)
         elif self._options.partition_by == QUEUE:
             yield from self._by_queue(begin, end)
-        elif self._selection.topics is not None and self._queues.exist:
+        elif self._selection.is_by_topic and self._queues.exist:
             yield from self._by_topic(begin, end)
         else:
             yield from self._pieces(begin, end)
@@ -75,11 +105,11 @@ class Plan:
 
     def _refuse_batch_topics(self) -> None:
         topics = self._queues.batch_topics
-        named = sorted(topics & (self._selection.topics or frozenset()))
+        named = sorted(filter(self._selection.has_topic, topics)) if self._selection.is_by_topic else []
         if named:
             advice = 'read it from its broker, with format("rocketmq")'
             raise StoreUnreadable(f"topic {named[0]} {_BATCHES}; {advice}")
-        if topics and self._selection.topics is None:
+        if topics and not self._selection.is_by_topic:
             self._report(f"topic {', '.join(sorted(topics))} {_BATCHES}", "name the topics to be read (subscribe)")
 
     def _refuse_missing_end(self) -> None:

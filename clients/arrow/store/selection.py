@@ -23,6 +23,7 @@ from skylarkmq.clients.arrow.columns import stored_columns
 from skylarkmq.clients.arrow.record_layout import STORE_TIMESTAMP_AT, V6_LONGER, Ints, RecordLayout, integers
 from skylarkmq.clients.arrow.store.extent import Extent
 from skylarkmq.clients.arrow.store.queues import StoredQueues
+from skylarkmq.clients.arrow.topic.topic_names import is_selected
 from skylarkmq.protocol.codes import SysFlag, is_reserved_topic
 from skylarkmq.protocol.disk import index_keys
 from skylarkmq.protocol.record import Buffer
@@ -33,16 +34,27 @@ _TABLE_SIZE: Final = 1 << 16
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The query's selection; None: no limit. Times in ms: stored at `begin_ms` or later, before `end_ms`."""
+    """The query's selection; None: no limit. Times in ms: stored at `begin_ms` or later, before `end_ms`.
+
+    `pattern`: a regular expression over topic names, if `topics` is None.
+    """
 
     topics: frozenset[str] | None = None
     key: str | None = None
     begin_ms: int | None = None
     end_ms: int | None = None
+    pattern: str | None = None
+
+    @property
+    def is_by_topic(self) -> bool:
+        """Whether only some of the topics are selected."""
+        return self.topics is not None or self.pattern is not None
 
     def has_topic(self, topic: str) -> bool:
         """Return whether messages of that topic are selected."""
-        return not is_reserved_topic(topic) if self.topics is None else topic in self.topics
+        if self.topics is not None:
+            return topic in self.topics
+        return not is_reserved_topic(topic) if self.pattern is None else is_selected(topic, self.pattern)
 
 
 class RecordHeads:

@@ -23,7 +23,6 @@ from skylarkmq.clients.spark.command_line import (
     Conf,
     Given,
     Master,
-    NameServer,
     NotStarted,
     check_cluster,
     error_summary,
@@ -35,6 +34,7 @@ from skylarkmq.clients.spark.decoding.encodings import Decoding
 from skylarkmq.clients.spark.decoding.registry import Credentials
 from skylarkmq.clients.spark.features import READ_LIMITS
 from skylarkmq.clients.spark.options import parse
+from skylarkmq.clients.spark.pipeline.backfill import Backfill, backfill_of, end_of, store_of
 from skylarkmq.clients.spark.pipeline.body_options import (
     AvroSchema,
     AvroSingleObject,
@@ -55,6 +55,7 @@ from skylarkmq.clients.spark.sink.sink_options import topic_name
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS
 
 POLL_S: Final = 1.0
+BACKFILL_STALLED_S: Final = 600.0
 
 HELP: Final = """
 Write messages of topics to Parquet files, in directories by topic and hour (UTC), each message once.
@@ -71,12 +72,16 @@ Examples:\n
       --dead-letter-topic Orders-dead\n
   mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --protobuf-descriptor orders.desc \\
       --protobuf-message shop.Order --drop-bad-rows\n
+  mqspark-pipeline -t Orders -o lake --backfill broker-a=/backup/store\n
   spark-submit --master yarn deploy/spark/pipeline.py -n 127.0.0.1:9876 --pattern "Orders.*" -o hdfs:///lake\n
 """
 
 pipeline = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-
+NameServer = Annotated[
+    str | None,
+    typer.Option("-n", "--name-server", metavar="ADDR;ADDR", help="Name servers, host:port; a backfill needs none."),
+]
 Topics = Annotated[str | None, typer.Option("-t", "--topics", help="Topics, separated by commas.")]
 Pattern = Annotated[
     str | None, typer.Option("--pattern", help="Instead of --topics: regular expression over topic names.")
@@ -102,13 +107,25 @@ StartingOffsets = Annotated[
 MaxRows = Annotated[int, typer.Option("--max-rows", min=1, help="Maximum messages per batch.")]
 FileBytes = Annotated[str, typer.Option("--file-bytes", help="Size at which files are split, with k, m or g.")]
 FileRows = Annotated[int, typer.Option("--file-rows", min=1, help="Rows at which files are split.")]
+BackfillStore = Annotated[
+    str | None,
+    typer.Option(
+        "--backfill",
+        metavar="BROKER=PATH",
+        help="Write the messages of this broker's store and exit; a run without it continues with the broker.",
+    ),
+]
+StoreOption = Annotated[
+    list[str] | None,
+    typer.Option("--store-option", metavar="KEY=VALUE", help="With --backfill: an option of the offline source."),
+]
 Group = Annotated[str | None, typer.Option("--group", help="Consumer group to which progress is committed.")]
 
 
 @pipeline.command(help=HELP)
 def _pipeline(
-    name_server: NameServer,
     output: Output,
+    name_server: NameServer = None,
     topics: Topics = None,
     pattern: Pattern = None,
     checkpoint: Checkpoint = None,
@@ -130,6 +147,8 @@ def _pipeline(
     file_bytes: FileBytes = "256m",
     file_rows: FileRows = 5_000_000,
     group: Group = None,
+    backfill_store: BackfillStore = None,
+    store_option: StoreOption = None,
     given: Given = None,
     conf: Conf = None,
     master: Master = None,
@@ -147,8 +166,8 @@ def _pipeline(
                 protobuf_message=protobuf_message,
             )
         )
-        source = {"nameServer": name_server, "startingOffsets": starting_offsets, "maxOffsetsPerTrigger": str(max_rows)}
-        named = {"subscribe": topics, "subscribePattern": pattern, "groupId": group}
+        source = {"startingOffsets": starting_offsets, "maxOffsetsPerTrigger": str(max_rows)}
+        named = {"nameServer": name_server, "subscribe": topics, "subscribePattern": pattern, "groupId": group}
         source |= {name: value for name, value in named.items() if value is not None} | key_values(given or [])
         job = Job(
             source=source,
@@ -157,14 +176,14 @@ def _pipeline(
             decoding=decoding,
             keep_body=keep_body,
             dead_letter_topic=None if drop_bad_rows else dead_letters_to(dead_letter_topic, decoding),
-            interval=None if available_now else interval,
+            interval=None if available_now or backfill_store is not None else interval,
+            backfill=backfill_from(backfill_store, store_option or []),
             file_bytes=size(file_bytes, "--file-bytes"),
             file_rows=file_rows,
         )
-        options = parse(SOURCE_OPTIONS, source)
-        check_cluster(options, options.subscribe or ())
+        ends = check_source(job)
         spark = started(f"mqspark-pipeline {output}", settings(job) | key_values(conf or []), master)
-        target = None if READ_LIMITS.is_present or not available_now else target_of(options)
+        target = None if READ_LIMITS.is_present or job.interval is not None else ends()
         queries = start_queries(spark, job)
     raise typer.Exit(watch(queries, target=target))
 
@@ -186,6 +205,32 @@ def dead_letters_to(topic: str | None, decoding: Decoding) -> str | None:
         return topic_name(topic)
     except ValueError as error:
         raise NotStarted(f"--dead-letter-topic must be {error}") from None
+
+
+def backfill_from(store: str | None, options: Sequence[str]) -> Backfill | None:
+    """Return the backfill. Raises NotStarted, OptionError."""
+    if store is None:
+        if options:
+            raise NotStarted("--store-option needs --backfill")
+        return None
+    return backfill_of(store, key_values(options))
+
+
+def check_source(job: Job) -> Callable[[], Target]:
+    """Check the store, or the cluster and its topics; return a function for the target of the queries.
+
+    Raises NotStarted, OptionError.
+    """
+    if job.backfill is not None:
+        store, broker = store_of(job.source, job.backfill), job.backfill.broker
+        if job.dead_letter_topic is not None and "nameServer" not in job.source:
+            raise NotStarted("--dead-letter-topic needs --name-server: set it, or --drop-bad-rows")
+        return lambda: Target(end_of(store, broker), BACKFILL_STALLED_S)
+    if "nameServer" not in job.source:
+        raise NotStarted("--name-server is missing: only a backfill works without it")
+    options = parse(SOURCE_OPTIONS, job.source)
+    check_cluster(options, options.subscribe or ())
+    return lambda: target_of(options)
 
 
 # The queries.

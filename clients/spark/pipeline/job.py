@@ -23,9 +23,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from skylarkmq.clients.spark.cluster_options import of_cluster
 from skylarkmq.clients.spark.decoding.encodings import Decoding
 from skylarkmq.clients.spark.features import READ_LIMITS
+from skylarkmq.clients.spark.pipeline.backfill import Backfill, store_options
 from skylarkmq.clients.spark.pipeline.rows import dead_letters, good
 
 FORMAT: Final = "rocketmq"
+STORE_FORMAT: Final = "rocketmq-store"
 PARQUET: Final = "parquet"
 DEAD_LETTERS: Final = "dead-letters"
 AT_ONCE: Final = "0 seconds"
@@ -33,7 +35,10 @@ ARROW_BATCH_BYTES: Final = 16 << 20
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a job. `source`: options of the source; `interval` None: write the existing messages, and end."""
+    """The settings of a job. `source`: options of the source; `interval` None: write the existing messages, and end.
+
+    `backfill`: read this store instead of the topics of `source`.
+    """
 
     source: Mapping[str, str]
     output: str
@@ -42,6 +47,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     keep_body: bool = False
     dead_letter_topic: str | None = None
     interval: str | None = None
+    backfill: Backfill | None = None
     file_bytes: int = 256 * 1024 * 1024
     file_rows: int = 5_000_000
 
@@ -68,19 +74,21 @@ def start(spark: SparkSession, job: Job) -> list[StreamingQuery]:
 
 
 def _parquet(spark: SparkSession, job: Job) -> StreamingQuery:
-    rows = good(_messages(spark, job.source), job.decoding, keep_body=job.keep_body)
+    rows = good(_messages(spark, job, job.source), job.decoding, keep_body=job.keep_body)
     writer = rows.writeStream.format("parquet").partitionBy("topic", "hour").option("path", job.output)
     return _started(writer.option("maxRecordsPerFile", str(job.file_rows)), job, PARQUET)
 
 
 def _dead_letters(spark: SparkSession, job: Job, topic: str) -> StreamingQuery:
     options = {name: value for name, value in job.source.items() if name.lower() != "groupid"}  # the parquet query's
-    rows = dead_letters(_messages(spark, options | {"includeProperties": "true"}), job.decoding)
+    rows = dead_letters(_messages(spark, job, options | {"includeProperties": "true"}), job.decoding)
     writer = rows.writeStream.format(FORMAT).options(**of_cluster(job.source), topic=topic, skipCommittedBatches="true")
     return _started(writer, job, DEAD_LETTERS)
 
 
-def _messages(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+def _messages(spark: SparkSession, job: Job, options: Mapping[str, str]) -> DataFrame:
+    if job.backfill is not None:
+        return spark.readStream.format(STORE_FORMAT).options(**store_options(options, job.backfill)).load()
     return spark.readStream.format(FORMAT).options(**options).load()
 
 

@@ -8,8 +8,12 @@ contains the starts of the queues that were added in that batch (in the first ba
 
     {"@from": {"Orders": {"broker-a": {"1": 0}}}, "Orders": {"broker-a": {"0": 17, "1": 4}}}
 
-`@from` is not a valid topic name. Spark compares offsets as text, so the keys are always written in the order of
-MessageQueue.
+A stream that reads the stores of brokers (clients/spark/store/store_stream.py) also keeps its positions in their logs:
+
+    {"@log": {"broker-a": 5368709120}, "Orders": {"broker-a": {"0": 17, "1": 4}}}
+
+`@from` and `@log` are not valid topic names. Spark compares offsets as text, so the keys are always written in the
+order of MessageQueue.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,29 +25,36 @@ from skylarkmq.clients.arrow.topic.positions import EARLIEST, LATEST, Positions,
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 FROM: Final = "@from"
+LOG: Final = "@log"
 
 _SHAPE: Final = 'JSON as {"topic": {"broker": {"0": 17}}}'
 _ASSIGN_SHAPE: Final = 'JSON as {"topic": {"broker": [0, 1]}}'
 
 
 class Offset(msgspec.Struct, frozen=True):
-    """A checkpoint's offset: the end of a batch, and the starts of the queues that were added in it."""
+    """A checkpoint's offset: the end of a batch, and the starts of the queues that were added in it.
+
+    `logs`: by broker name, the position in its log up to which its store was read.
+    """
 
     ends: Positions
     starts: Positions = {}
+    logs: dict[str, int] = {}
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> "Offset":
         """Return the offset in Spark's dict. Raises ValueError if the dict has another shape."""
         return cls(
-            ends=flattened({topic: brokers for topic, brokers in value.items() if topic != FROM}),
+            ends=flattened({topic: brokers for topic, brokers in value.items() if topic not in {FROM, LOG}}),
             starts=flattened(value.get(FROM, {})),
+            logs=dict(value.get(LOG, {})),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the dict for Spark, with ordered keys."""
-        value = nested(self.ends)
-        return {FROM: nested(self.starts), **value} if self.starts else value
+        added = {FROM: nested(self.starts)} if self.starts else {}
+        logs = {LOG: dict(sorted(self.logs.items()))} if self.logs else {}
+        return {**added, **logs, **nested(self.ends)}
 
 
 def nested(positions: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:

@@ -21,7 +21,7 @@ argument.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +31,7 @@ from skylarkmq.clients.arrow.topic.data_loss import Loss, LossRule
 from skylarkmq.clients.arrow.topic.positions import Positions
 from skylarkmq.clients.arrow.topic.splitting import Range, ranges_of
 from skylarkmq.clients.arrow.topic.topic_names import is_selected
+from skylarkmq.clients.spark.options import OptionError
 from skylarkmq.clients.spark.source.limits import TriggerRule, backlog_of, shares_of
 from skylarkmq.clients.spark.source.offsets import Offset
 from skylarkmq.clients.spark.source.source_options import SourceOptions
@@ -108,8 +109,13 @@ class StreamPlan:
         self._position = dict(end)
         if start == end:
             return []
-        ends = Offset.of(end)
-        starts = Offset.of(start).ends | ends.starts
+        before, ends = Offset.of(start), Offset.of(end)
+        if ends.logs:
+            raise OptionError(
+                "rocketmq: the last batch reads the store of a broker and has not finished: first read that store to "
+                "its end"
+            )
+        starts = before.ends | ends.starts
         if unknown := sorted(ends.ends.keys() - starts.keys()):
             raise ValueError(f"the checkpoint has no start of {', '.join(map(str, unknown))}")
         return ranges_of(starts, ends.ends)
@@ -129,7 +135,9 @@ class StreamPlan:
     # ----------------------------------------------------------------------------------------------- offsets and queues
 
     def _end(self, start: Mapping[str, Any], most: int | None, now_ms: int, *, is_all: bool) -> dict[str, Any]:
-        before = Offset.of(start).ends
+        offset = Offset.of(start)
+        self._require_brokers(offset.logs)
+        before = offset.ends
         self.commit(before)
         stay, ends = self._current_state(before)
         added = self._new_queues(stay, ends)
@@ -146,6 +154,15 @@ class StreamPlan:
         self._batches += 1
         is_first = self._begin is not None and before == self._begin.ends
         return Offset(upto, starts if is_first else added).to_dict()
+
+    def _require_brokers(self, names: Iterable[str]) -> None:
+        """Raises Unreachable unless the brokers whose stores were read are registered: the offsets are theirs."""
+        missing = sorted(set(names) - self._cluster.brokers()) if names else []
+        if missing:
+            raise Unreachable(
+                f"the checkpoint continues the store of broker {missing[0]}, which is not registered: start it, or "
+                "read the store again with the right brokerName, a new checkpoint and a new table"
+            )
 
     def _current_state(self, before: Positions) -> tuple[Positions, Positions]:
         """Return the queues that remain, with their offsets, and the ends of all reachable queues."""

@@ -60,7 +60,8 @@ def _narrow(selection: Selection, one: Filter) -> Selection | None:
 
 def _of_topics(selection: Selection, values: Iterable[object]) -> Selection:
     names = frozenset(value for value in values if isinstance(value, str))
-    return msgspec.structs.replace(selection, topics=names if selection.topics is None else names & selection.topics)
+    selected = frozenset(filter(selection.has_topic, names)) if selection.is_by_topic else names
+    return msgspec.structs.replace(selection, topics=selected)
 
 
 def _in_time(selection: Selection, one: Filter, value: datetime) -> Selection:

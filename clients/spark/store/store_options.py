@@ -4,8 +4,8 @@ from typing import Final
 
 from skylarkmq.clients.arrow.store.options import QUEUE, SEGMENT, StoreOptions
 from skylarkmq.clients.spark.column_options import INCLUDE_PROPERTIES, column_fields
-from skylarkmq.clients.spark.options import Option, Table, count, flag, one_of, positive, text
-from skylarkmq.clients.spark.source.source_options import topics
+from skylarkmq.clients.spark.options import Option, Scope, Table, count, flag, one_of, positive, text
+from skylarkmq.clients.spark.source.source_options import pattern, topics
 
 
 def directory(value: str) -> str:
@@ -27,6 +27,7 @@ class StoreSourceOptions(StoreOptions, frozen=True, kw_only=True):
     """The parsed options of a reader of a store directory."""
 
     push_filters: bool = False
+    max_bytes_per_trigger: int = 4 << 30
 
 
 STORE_OPTIONS: Final = Table(
@@ -45,7 +46,10 @@ STORE_OPTIONS: Final = Table(
             "subscribe", "topics", "topics, separated by commas; system topics only if they are named", topics,
             aliases=("topic",), default_text="all but system topics",
         ),
-        Option("key", "key", "messages with this key or unique key, found through the index", text),
+        Option("subscribePattern", "topic_pattern", "regular expression over whole topic names", pattern),
+        Option(
+            "key", "key", "messages with this key or unique key, found through the index", text, scope=Scope.BATCH,
+        ),
         Option("startingTimestamp", "starting_timestamp", "ms; messages stored then or later", count),
         Option("endingTimestamp", "ending_timestamp", "ms; messages stored before", count),
         Option(
@@ -56,7 +60,14 @@ STORE_OPTIONS: Final = Table(
             "maxPartitionBytes", "max_partition_bytes", "maximum bytes of the log per task; segments are split",
             positive, str(128 << 20),
         ),
-        Option("brokerName", "broker_name", "value of the column `brokerName`", text, default_text="null"),
+        Option(
+            "maxBytesPerTrigger", "max_bytes_per_trigger", "bytes of the log per batch, about", positive, str(4 << 30),
+            scope=Scope.STREAM,
+        ),
+        Option(
+            "brokerName", "broker_name", "value of the column `brokerName`; required by streams", text,
+            default_text="null",
+        ),
         INCLUDE_PROPERTIES,
         Option("checkCrc", "check_crc", "verify the checksums of all bodies", flag, "false"),
         Option(

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from skylarkmq import Message
 from skylarkmq.clients.blocking import Producer
 from skylarkmq.clients.spark.pipeline.command import pipeline
-from skylarkmq.clients.spark.pipeline.progress import lag, line
+from skylarkmq.clients.spark.pipeline.progress import lag, left, line
 from tests.harness.ports import free_ports
 
 UNUSED_ADDRESS = f"127.0.0.1:{free_ports(1)[0]}"
@@ -36,6 +36,10 @@ def error_of(*arguments: str) -> str:
         (("--option", "minPartition=3"), "did you mean minPartitions?"),
         (("--file-bytes", "much"), "a size such as 256m"),
         (("--pattern", "x"), "subscribe"),
+        (("--store-option", "a=b"), "--store-option needs --backfill"),
+        (("--backfill", "/store"), "must be BROKER=PATH"),
+        (("--backfill", "a=/nowhere"), "/nowhere is not a store"),
+        (("--backfill", "a=/nowhere", "--starting-offsets", "latest"), "leave out --starting-offsets"),
     ],
 )
 def test_a_mistake_is_one_line_with_advice(arguments: tuple[str, ...], advice: str) -> None:
@@ -49,6 +53,12 @@ def test_a_missing_topic_is_reported(mq_broker: Any) -> None:
         producer.send(Message("Orders", b"x"))
     output = error_of("-n", mq_broker.namesrv, "-t", "Order", "-o", "lake")
     assert "topic Order does not exist: did you mean Orders?" in output
+
+
+def test_a_backfill_shows_the_bytes_that_are_left() -> None:
+    """Of the log of the store that is read; logs that were read before are left out."""
+    source = {"endOffset": {"@log": {"a": 9, "b": 30}, "T": {"b": {"0": 1}}}, "latestOffset": {"@log": {"b": 100}}}
+    assert left({"sources": [source]}) == {"b": 70}
 
 
 def test_progress_is_a_line_with_the_lag_of_each_topic() -> None:
