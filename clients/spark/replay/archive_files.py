@@ -17,7 +17,7 @@ import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
 from skylarkmq.clients.arrow.archive_schema import MESSAGES_DIRECTORY, MESSAGES_SUFFIX
-from skylarkmq.clients.spark.replay.errors import ArchiveUnreadable
+from skylarkmq.clients.spark.replay.errors import ArchiveUnreadable, ReplayFailed
 from skylarkmq.clients.spark.replay.selection import READABLE, Selection
 
 BATCH_ROWS: Final = 8_192
@@ -72,14 +72,20 @@ class ArchiveFiles:
         return sum(file.rows for file in self._files)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows. All are readable in a file without that column."""
+        """Yield the rows. All are readable in a file without that column. Raises ReplayFailed for a damaged file."""
         for file in self._files:
             with self._open(file.path) as parquet:
-                columns = [name for name in self._columns if name in parquet.schema_arrow.names]
-                for group in file.groups:
-                    metadata = parquet.metadata.row_group(group)
-                    count = BATCH_BYTES * metadata.num_rows // max(metadata.total_byte_size, 1)
-                    yield from parquet.iter_batches(max(1, min(BATCH_ROWS, count)), [group], columns)
+                try:
+                    yield from self._batches_of(parquet, file.groups)
+                except (OSError, pa.ArrowException) as error:
+                    raise ReplayFailed(f"{file.path} is damaged: {error}") from error
+
+    def _batches_of(self, parquet: pq.ParquetFile, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        columns = [name for name in self._columns if name in parquet.schema_arrow.names]
+        for group in groups:
+            metadata = parquet.metadata.row_group(group)
+            count = BATCH_BYTES * metadata.num_rows // max(metadata.total_byte_size, 1)
+            yield from parquet.iter_batches(max(1, min(BATCH_ROWS, count)), [group], columns)
 
     def _file(self, path: str, selection: Selection) -> ArchiveFile | None:
         with self._open(path) as parquet:
@@ -99,7 +105,7 @@ class ArchiveFiles:
 
     def _open(self, path: str) -> pq.ParquetFile:
         try:
-            return pq.ParquetFile(self._system.open_input_file(path))
+            return pq.ParquetFile(self._system.open_input_file(path), page_checksum_verification=True)
         except (OSError, pa.ArrowException) as error:
             raise ArchiveUnreadable(f"{path} cannot be read: {error}") from error
 

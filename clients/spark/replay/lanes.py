@@ -34,7 +34,8 @@ from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.message import MessageExt, PropertyName
 
 REQUESTS_WAITING: Final = 2
-_POLL_S: Final = 0.05
+POLLS: Final = 6
+"""How often the end of a queue is read while it settles."""
 _NOTHING_STORED: Final = frozenset({
     ResponseCode.SYSTEM_BUSY,
     ResponseCode.FLOW_CONTROL,
@@ -237,7 +238,7 @@ class Lane:
             elif began - quiet_since >= self._limits.settle_s:
                 break
             else:
-                await asyncio.sleep(min(_POLL_S, self._limits.settle_s))
+                await asyncio.sleep(self._limits.settle_s / POLLS)
         _, end = await self._cluster.bounds(self.held)
         if end < self._journal.ends[self.held]:
             raise ReplayFailed(

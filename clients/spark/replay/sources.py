@@ -129,6 +129,7 @@ def opened(source: Source, selection: Selection) -> Rows:
                     decode=False,
                     broker_name=source.broker_name,
                     use_index=source.use_index,
+                    check_crc=True,
                 )
             )
         case Topics():

@@ -11,7 +11,7 @@ import pytest
 from skylarkmq.clients.arrow.archive_schema import ARCHIVE_SCHEMA
 from skylarkmq.clients.spark.replay import archive_files
 from skylarkmq.clients.spark.replay.archive_files import ArchiveFiles
-from skylarkmq.clients.spark.replay.errors import ArchiveUnreadable
+from skylarkmq.clients.spark.replay.errors import ArchiveUnreadable, ReplayFailed
 from skylarkmq.clients.spark.replay.runs import COLUMNS
 from skylarkmq.clients.spark.replay.selection import Selection
 from skylarkmq.clients.spark.replay.sources import Archive, opened
@@ -86,6 +86,20 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"body": [b""]}), tmp_path / "x.parquet")
     with pytest.raises(ArchiveUnreadable, match="has no column brokerName"):
         below(tmp_path)
+
+
+def test_a_damaged_page_ends_the_replay(tmp_path: Path) -> None:
+    """Archives have a checksum for each page; nothing of the page is sent."""
+    body = os.urandom(1000)
+    table = pa.Table.from_pylist([{"brokerName": "a", "physicalOffset": 0, "topic": "A", "body": body}], ARCHIVE_SCHEMA)
+    path = tmp_path / "1.parquet"
+    pq.write_table(table, path, write_page_checksum=True, compression="none")
+    files = below(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[data.index(body) + 500] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ReplayFailed, match=r"1\.parquet is damaged: .*CRC"):
+        list(files.batches())
 
 
 def test_a_condition_may_name_every_column(tmp_path: Path) -> None:
