@@ -89,6 +89,7 @@ class Job:
         self._pending: dict[MessageQueue, Pending] = {}
         self._seen: dict[Stream, int] = {}
         self._running: list[asyncio.Task[None]] = []
+        self._recorded = journal.rows
         self._pending_bytes = self._lanes_bytes = 0
         self._drained = asyncio.Event()
 
@@ -126,6 +127,21 @@ class Job:
             await lane.finish()
         await asyncio.gather(*self._running)
         timer.cancel()
+        self._check_skipped()
+
+    @property
+    def found(self) -> int:
+        """The number of copies that earlier runs sent and did not record."""
+        return sum(lane.found for lane in self.lanes.values())
+
+    def _check_skipped(self) -> None:
+        """Raises ReplayFailed if more messages were skipped than sent by earlier runs."""
+        unsent = self.counts.sent_before - self._recorded - self.found
+        if unsent > 0:
+            raise ReplayFailed(
+                f"{unsent} messages of the source were not sent: they are new there, at offsets before those that "
+                "earlier runs sent. Select them by time, and replay them with another directory"
+            )
 
     def _next(self, reader: Executor) -> asyncio.Future[pa.RecordBatch | None]:
         """Begin to read the next batch; None at the end."""

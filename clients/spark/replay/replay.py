@@ -134,7 +134,7 @@ async def _run(replay: Replay, stop: threading.Event, on_progress: Callable[[Pro
         before = journal.rows
 
         def observe(job: Job) -> None:
-            on_progress(Progress(job.counts.read, source.rows, journal.rows - before - found_by(job)))
+            on_progress(Progress(job.counts.read, source.rows, journal.rows - before - job.found))
 
         client = Client(replay.cluster.name_server, replay.cluster.client_settings())
         async with client, Brokers(client, replay.group) as brokers:
@@ -148,8 +148,8 @@ async def _run(replay: Replay, stop: threading.Event, on_progress: Callable[[Pro
             read=job.counts.read,
             selected=job.counts.selected,
             sent_before=job.counts.sent_before,
-            sent=journal.rows - before - found_by(job),
-            found=found_by(job),
+            sent=journal.rows - before - job.found,
+            found=job.found,
             doubles=sum(lane.doubles for lane in lanes),
             not_replicated=sum(lane.unreplicated for lane in lanes),
             retries=sum(lane.retries for lane in lanes),
@@ -159,11 +159,6 @@ async def _run(replay: Replay, stop: threading.Event, on_progress: Callable[[Pro
         )
     finally:
         journal.close()
-
-
-def found_by(job: Job) -> int:
-    """Return the number of copies that earlier runs sent and did not record."""
-    return sum(lane.found for lane in job.lanes.values())
 
 
 async def _unless_stopped(job: Job, stop: threading.Event) -> None:

@@ -170,6 +170,17 @@ def test_offsets_that_do_not_ascend_stop_the_replay(tmp_path: Path, monkeypatch:
         lives.live(pa.concat_tables([rows(OLD, 2), rows(OLD, 2)]))
 
 
+def test_messages_that_appear_before_the_sent_ones_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive that grows backwards: order forbids to send them, and they must not count as sent."""
+    lives = Lives(World(NEW), tmp_path, monkeypatch, TO_AGAIN)
+    table = rows(OLD[:1], 10)
+    lives.live(table.slice(3))
+    with pytest.raises(ReplayFailed, match="3 messages of the source were not sent"):
+        lives.live(table)
+
+
 def test_a_topic_without_queues_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The topic of the copies must exist; a topic of the broker is refused before anything is sent."""
     lives = Lives(World(NEW), tmp_path, monkeypatch, Targets())
