@@ -57,6 +57,7 @@ def _fill(root: Path, size: int, body_size: int, kind: str) -> None:
         if number // BATCH % STEP_EVERY == 0:
             store.step(now_ms())
     store.close()
+    (root / "config").mkdir(exist_ok=True)
 
 
 def archive(root: Path, target: Path) -> tuple[dict[str, Any], float, float]:

@@ -17,6 +17,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Final
@@ -35,6 +36,7 @@ from skylarkmq.protocol.disk import offset_file_name, parse_offset_file_name
 _BROKER_NAME: Final = re.compile(r"[\w%|-][\w.%|-]{0,254}", re.ASCII)
 _LOCK: Final = ".lock"
 _ENTRY: Final = "entry"
+_READERS: Final = 8
 
 
 class ArchiveError(Exception):
@@ -120,7 +122,8 @@ class ArchiveDirectory:
 
     def entries(self) -> list[Entry]:
         """Return all archived ranges in the order of the log. Raises ArchiveError for a damaged or overlapping one."""
-        found = sorted((self._read(path) for path in self._names(self._manifest, MANIFEST_SUFFIX)), key=_begin_of)
+        with ThreadPoolExecutor(_READERS) as pool:  # object stores take long for each
+            found = sorted(pool.map(self._read, self._names(self._manifest, MANIFEST_SUFFIX)), key=_begin_of)
         for earlier, later in pairwise(found):
             if later.begin < earlier.end:
                 what = f"the ranges [{earlier.begin}, {earlier.end}) and [{later.begin}, {later.end})"

@@ -15,7 +15,7 @@ _MODE: Final = 0o644
 
 
 class MarkFile:
-    """The mark of one store. Raises OSError."""
+    """The mark of one store. Raises OSError, also if the store has no `config`: the broker creates it."""
 
     def __init__(self, store: Path, archive: str) -> None:
         self._directory = store / CONFIG_DIRECTORY
@@ -24,7 +24,6 @@ class MarkFile:
 
     def check(self) -> None:
         """Raise OSError if the mark cannot be written later."""
-        self._directory.mkdir(exist_ok=True)
         with open(self._temporary, "wb"):
             pass
         os.unlink(self._temporary)

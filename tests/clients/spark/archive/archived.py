@@ -19,6 +19,7 @@ BROKER = "broker-a"
 
 def settings_of(store: Path, archive: Path | str, **changes: Any) -> ArchiveSettings:
     """Return settings that archive messages of any age, in whole segments."""
+    (store / "config").mkdir(exist_ok=True)  # a broker creates it
     values: dict[str, Any] = {"older_than_ms": 0, "broker_name": BROKER, "log_directories": (store / "commitlog",)}
     return ArchiveSettings(store=store, archive=str(archive), **(values | changes))
 

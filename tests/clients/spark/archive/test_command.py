@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from skylarkmq.clients.spark.archive.command import age_ms, archive
+from skylarkmq.clients.spark.archive.command import age_ms, archive, runner_of
 from skylarkmq.clients.spark.command_line import NotStarted
 from tests.clients.spark.archive.archived import mark, rows
 from tests.harness.stores import message, opened
@@ -19,6 +19,7 @@ def store(tmp_path: Path) -> Path:
     with opened(tmp_path / "store") as it:
         for _ in range(30):
             it.put(message(b"x" * 9_000))
+    (tmp_path / "store" / "config").mkdir()
     return tmp_path / "store"
 
 
@@ -43,15 +44,16 @@ def test_the_result_is_a_text_or_an_object(store: Path, tmp_path: Path) -> None:
 
 
 def test_options_reach_the_job(store: Path, tmp_path: Path) -> None:
-    """Age, mark, workers and directories of segments."""
+    """Age, mark, directories of segments and workers."""
     code, out, _ = run(store, tmp_path / "archive", "-b", "b", "--older-than", "99999d", "--json")
     assert (code, json.loads(out)["messages"], mark(store).low_water_mark) == (0, 0, 0)
     (store / "config" / "archive.json").unlink()
     (store / "commitlog").rename(tmp_path / "log")
-    arguments = ("--no-mark", "--workers", "2", "--log-directory", tmp_path / "log", "--json")
+    arguments = ("--no-mark", "--log-directory", tmp_path / "log", "--json")
     code, out, _ = run(store, tmp_path / "archive", "-b", "b", *arguments)
     assert (code, json.loads(out)["messages"]) == (0, 28)
     assert not (store / "config" / "archive.json").exists()
+    assert repr(runner_of(3, None)()) == "<LocalRunner 3>"
 
 
 @pytest.mark.parametrize(

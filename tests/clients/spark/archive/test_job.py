@@ -378,12 +378,25 @@ def test_names_that_are_no_directory_are_refused(store: Path, tmp_path: Path, na
 
 
 def test_a_mark_that_cannot_be_written_is_reported_first(store: Path, tmp_path: Path) -> None:
-    """Before anything is archived; without a mark the store is not changed at all."""
+    """Before anything is archived. The job does not create `config`, which would belong to another user."""
     (store / "config" / "archive.json.tmp").mkdir(parents=True)
     with pytest.raises(ArchiveError, match=r"mark cannot be written.*--no-mark"):
         archive(store, tmp_path / "archive")
-    assert archive(store, tmp_path / "archive", writes_mark=False).messages > 20
-    assert [path.name for path in (store / "config").iterdir()] == ["archive.json.tmp"]
+    (store / "config" / "archive.json.tmp").rmdir()
+    settings = settings_of(store, tmp_path / "archive")
+    (store / "config").rmdir()
+    with pytest.raises(ArchiveError, match=r"mark cannot be written.*--no-mark"), opened_job(settings):
+        pass
+    assert not (store / "config").exists()
+
+
+def test_without_a_mark_the_store_is_not_changed(store: Path, tmp_path: Path) -> None:
+    """Neither a file nor a directory is written or removed."""
+    settings = settings_of(store, tmp_path / "archive", writes_mark=False)
+    before = {path: path.stat().st_mtime_ns for path in store.rglob("*")}
+    with opened_job(settings) as planned:
+        assert planned.run(LocalRunner(1), lambda entry: None).messages > 20
+    assert {path: path.stat().st_mtime_ns for path in store.rglob("*")} == before
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
