@@ -20,6 +20,9 @@ Starting is most of the CPU time of a short run, so that:
   - workers and the processes that tests start write and share bytecode, also if PYTHONDONTWRITEBYTECODE is set: each
     one would otherwise compile the product and rewrite the tests again.
 
+Tests that compare two versions try a fourth of their random inputs, unless SKYLARK_ALL_ROUNDS is set, as in CI
+(tests/harness/rounds.py). Clients try again after 50 ms instead of 1 s (tests/clients/conftest.py).
+
 The terminal summary gives the time of each tier. With `CI=true` a skipped interop or Spark test counts as failed: the
 toolchains are present there, and a skip would hide that a client was not tested.
 

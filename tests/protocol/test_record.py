@@ -29,6 +29,7 @@ from skylarkmq.protocol.record import (
     to_message,
 )
 from tests.harness.golden_stores import GOLDEN_STORES, described
+from tests.harness.rounds import rounds
 from tests.harness.stores import golden_manifest, unpack_golden
 
 EXAMPLE = bytes.fromhex(
@@ -240,7 +241,7 @@ def test_the_fast_path_parses_as_the_general_parser() -> None:
     """The fast path for the common layout returns the same as the general parser, for damaged bytes too."""
     rng = random.Random(7)
     whole = example(body=bytes(range(200)))
-    for _ in range(5_000):
+    for _ in range(rounds(5_000)):
         data = bytearray(whole)
         for _ in range(rng.randrange(3)):
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)

@@ -3,10 +3,10 @@
 A broker that starts on the store recovers it first, and consumers see the result. This module applies the same rules,
 and changes nothing:
 
-    clean stop   the records after the newest queue unit are checked; before that, queues are complete crash        (the
-    file `abort` exists; also while a broker runs) everything is checked from the last segment on whose
-                 first message is at least 3 s older than the checkpoint; queue units of that range are ignored, because
-                 a broker would rebuild them
+    clean stop   the records after the newest queue unit are checked; before that, queues are complete
+    crash        (the file `abort` exists; also while a broker runs) everything is checked from the last segment on
+                 whose first message is at least 3 s older than the checkpoint; queue units of that range are ignored,
+                 because a broker would rebuild them
 
 A check covers magic, lengths, the body's checksum, and that the record's physical offset equals its position. The first
 record that fails ends the log. A copy of the log without its queues is checked from its last segment on.

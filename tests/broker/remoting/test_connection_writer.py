@@ -24,6 +24,7 @@ from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.read.log_reads import Region as StoreRegion
 from tests.harness.file_line import FileLine
 from tests.harness.peer import Peer
+from tests.harness.rounds import rounds
 from tests.harness.waiting import until
 
 LONG = SENDFILE_FROM_BYTES
@@ -102,7 +103,7 @@ PIECES = st.one_of(
     reads_first=st.booleans(),
     copies=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(60), deadline=None)
 def test_pieces_leave_in_order_byte_by_byte(batches: Any, reads: int, reads_first: bool, copies: bool) -> None:
     """The peer gets the written bytes, for any mixture of bytes, records and regions, hot and cold, in any batches."""
     uvloop.run(exchange(batches, reads, reads_first, copies))

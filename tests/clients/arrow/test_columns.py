@@ -23,6 +23,7 @@ from skylarkmq.protocol.message_id import encode_host
 from skylarkmq.protocol.record import Damaged, Record, decode, encode, iterate, to_message
 from tests.harness.golden import bodies
 from tests.harness.golden_stores import GOLDEN_STORES
+from tests.harness.rounds import rounds
 from tests.harness.spark_rows import row_of, rows_of, whole_row_of
 from tests.harness.stores import unpack_golden
 
@@ -75,7 +76,7 @@ def columns_of(buffer: bytes) -> list[dict[str, Any]]:
 
 
 @given(st.lists(records(), max_size=20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(150), deadline=None)
 def test_rows_equal_the_messages_that_protocol_decodes(parts: list[bytes]) -> None:
     """Any hosts, versions, properties, times and compressions: each column equals the message's value."""
     buffer = b"".join(parts)
@@ -84,7 +85,7 @@ def test_rows_equal_the_messages_that_protocol_decodes(parts: list[bytes]) -> No
 
 
 @given(st.lists(records(), min_size=1, max_size=12), st.randoms())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=rounds(50), deadline=None)
 def test_a_selection_of_records_becomes_only_those_rows(parts: list[bytes], chance: random.Random) -> None:
     """A batch of some of the starts has those rows, and no others."""
     buffer = b"".join(parts)
@@ -98,7 +99,7 @@ def test_a_selection_of_records_becomes_only_those_rows(parts: list[bytes], chan
     st.lists(st.sampled_from([*TYPES]), min_size=1, max_size=6, unique=True),
     st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(60), deadline=None)
 def test_any_columns_equal_the_fields_of_the_records(parts: list[bytes], names: list[str], decode: bool) -> None:
     """Columns in any number and order, decoded or as stored; the batch has the declared types."""
     buffer = b"".join(parts)

@@ -16,11 +16,12 @@ from skylarkmq.protocol.disk import index_keys
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import BatchRecord, decode_batch, decode_properties, encode_batch
 from skylarkmq.protocol.message_id import encode_offset_ids
+from tests.harness.rounds import rounds
 
 module: Any = compiled.load("batch")
 pytestmark = pytest.mark.skipif(module is None, reason="the module is not built, or switched off")
 
-BATCHES = 6_000
+BATCHES = rounds(6_000)
 UNIQUE = "UNIQ_KEY\x01A1B2\x02"
 ENTRIES = [
     *("KEYS\x01k1\x02", "KEYS\x01a b  c\x02", "TAGS\x01TagA\x02", "WAIT\x01true\x02", "n\x01v\x02", "TAGS\x01TagB\x02"),

@@ -13,14 +13,15 @@ from skylarkmq.protocol import compiled
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.send import SendMessageResponseHeader
 from skylarkmq.protocol.serialize import encode_command
+from tests.harness.rounds import rounds
 
 module = compiled.load("in_flight")
 
 pytestmark = pytest.mark.skipif(module is None, reason="no compiled modules here")
 
 FIRST = 1_000_000_000
-STREAMS = 2_000
-"""Number of streams of more than sixty responses each: a hundred thousand and more in all."""
+STREAMS = rounds(2_000)
+"""Number of streams of more than sixty responses each: a hundred thousand and more in all rounds."""
 
 
 def outcome(call: Callable[[], object]) -> object:
@@ -35,7 +36,7 @@ def test_random_patches_are_equal() -> None:
     """The same bytes, and the same errors outside of a block or of its fields."""
     rng = random.Random(51)
     complaints = 0
-    for _ in range(3_000):
+    for _ in range(rounds(3_000)):
         ours, theirs = bytearray(200), bytearray(200)
         width = rng.randint(1, 20)
         places = np.array(sorted(rng.sample(range(200 - width), 9)))
@@ -48,7 +49,7 @@ def test_random_patches_are_equal() -> None:
             assert found == outcome(lambda: python_version.fill(first, end, text))  # noqa: B023
             complaints += found is not None
         assert ours == theirs
-    assert 3_000 < complaints < 15_000
+    assert rounds(3_000) < complaints < rounds(15_000)
 
 
 @pytest.mark.parametrize("make", [PythonField, getattr(module, "Field", None)])
@@ -60,13 +61,13 @@ def test_a_field_lies_in_its_block(make: Callable[..., Any], place: int) -> None
 
 
 def test_random_frames_in_flight_are_matched_alike() -> None:
-    """A hundred thousand frames are sent and matched: the same are free, with the same times, whatever is answered."""
+    """Frames in large numbers are sent and matched: the same are free, with the same times, whatever is answered."""
     rng = random.Random(52)
     frames, step = 70, 100
     in_flight, python_version = module.InFlight(frames, step), PythonInFlight(frames, step)
     seen = complaints = 0
     under_way: set[int] = set()
-    for now_ns in range(0, 20_000_000, 1_000):
+    for now_ns in range(0, rounds(20_000_000), 1_000):
         first = rng.randint(-1, frames)
         end = rng.randint(max(first, 0), frames + (rng.random() < 0.05))
         free = outcome(lambda: in_flight.free_end(first, end))  # noqa: B023
@@ -86,8 +87,8 @@ def test_random_frames_in_flight_are_matched_alike() -> None:
         taken_ns = in_flight.match(opaques, now_ns + 500)
         assert taken_ns.tolist() == python_version.match(opaques, now_ns + 500).tolist()
         assert len(answered) <= len(taken_ns) <= len(answered) + len(strays)
-    assert seen > 100_000
-    assert complaints > 200
+    assert seen > rounds(100_000)
+    assert complaints > rounds(200)
 
 
 @pytest.mark.parametrize("make", [PythonInFlight, getattr(module, "InFlight", None)])
@@ -116,7 +117,7 @@ def test_random_responses_give_the_same_opaques() -> None:
             continue
         assert (found[0].tolist(), found[1]) == (expected[0].tolist(), expected[1])
         seen += len(found[0])
-    assert seen > 100_000 * 2 // 3
+    assert seen > rounds(100_000) * 2 // 3
     assert STREAMS // 20 < unusual < STREAMS // 2
 
 

@@ -8,12 +8,13 @@ from skylarkmq.protocol import compiled, record
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.message import MessageExt
 from skylarkmq.protocol.message_id import cached_host
+from tests.harness.rounds import rounds
 
 module = compiled.load("messages")
 
 pytestmark = pytest.mark.skipif(module is None, reason="no compiled modules here")
 
-ROWS = 20_000
+ROWS = rounds(20_000)
 """Number of responses of up to ten records each."""
 TOPICS = ["T", "TopicTest", "%RETRY%group", "x" * 127, "y" * 128, "主题"]
 HOSTS = [bytes(8), bytes(range(8)), bytes([255] * 8), bytes(range(20))]
@@ -34,7 +35,7 @@ def read(reader: record.RecordReader, body: bytes, monkeypatch: pytest.MonkeyPat
 
 
 def test_random_responses_give_the_same_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred thousand records, most in the common layout, some damaged: the same messages, or the same error."""
+    """Many records, most in the common layout, some damaged: the same messages, or the same error."""
     rng = random.Random(31)
     compiled_read = module.Messages(MessageExt, cached_host).read
     complaints = 0

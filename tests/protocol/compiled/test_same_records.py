@@ -18,6 +18,7 @@ from skylarkmq.broker.store.reput import python_gather_units
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import IndexLayout, index_keys
 from skylarkmq.protocol.record import Record, iterate
+from tests.harness.rounds import rounds
 
 module: Any = compiled.load("record")
 tails: Any = compiled.load("queue_tail")
@@ -25,9 +26,9 @@ dispatch: Any = compiled.load("dispatch")
 index_module: Any = compiled.load("index")
 pytestmark = pytest.mark.skipif(module is None, reason="the module is not built, or switched off")
 
-SEEDS = range(200)
+SEEDS = range(rounds(200))
 MESSAGES = 550
-"""More than 100,000 in all."""
+"""More than 100,000 in all rounds."""
 
 TOPICS = ["T", "TopicTest", "%RETRY%group", "x" * 127, "y" * 128, "%RETRY%" + "z" * 248, "主题", "SCHEDULE_TOPIC_XXXX"]
 HOSTS = [bytes(8), bytes(range(8)), bytes(range(20))]
@@ -149,7 +150,7 @@ def test_messages_in_runs_give_the_same_bytes(sys_flag: int) -> None:
     variants."""
     module.set_initial_status(PutStatus.PENDING)
     rng = random.Random(sys_flag)
-    for _ in range(60):
+    for _ in range(rounds(60)):
         common = fields_of(rng)[0] | {"topic": "T", "queue_id": 1, "sys_flag": sys_flag}
         messages = []
         for _ in range(rng.randint(1, 9)):

@@ -16,6 +16,7 @@ from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.disk import UNIT
 from skylarkmq.protocol.unit_runs import MOST_UNITS, PythonUnitRun
+from tests.harness.rounds import rounds
 
 module = compiled.load("gather")
 
@@ -33,11 +34,11 @@ class Segment(msgspec.Struct):
 
 
 def test_random_runs_are_equal() -> None:
-    """Ten thousand runs of records, most of them in order: the same lengths, and the same records are taken."""
+    """Random runs of records, most of them in order: the same lengths, and the same records are taken."""
     rng = random.Random(20)
     view = memoryview(rng.randbytes(SEGMENT_BYTES))
     lengths = set()
-    for _ in range(10_000):
+    for _ in range(rounds(10_000)):
         segment = Segment(rng.choice((0, 1 << 30, (1 << 62) - SEGMENT_BYTES, rng.getrandbits(50))), view)
         units = random_units(rng, segment.start, rng.choice((1, 10, MOST_UNITS, 3 * MOST_UNITS)))
         limit, span = segment.start + rng.choice((SEGMENT_BYTES, 20_000)), rng.choice((SEGMENT_BYTES, 10_000))

@@ -19,6 +19,7 @@ from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.headers.send import SendMessageHeader
 from skylarkmq.protocol.message import decode_properties
 from tests.harness.peer import Peer
+from tests.harness.rounds import rounds
 
 NOW_MS: Final = 1_700_000_000_123
 ENTRIES: Final = (
@@ -79,13 +80,13 @@ async def test_the_fast_conversion_equals_the_general_one() -> None:
     """For all kinds of properties: each message is stored, counted or refused in the same way."""
     rng = random.Random(5)
     short, long = Sending(is_short=True), Sending(is_short=False)
-    for _ in range(5_000):
+    for _ in range(rounds(5_000)):
         entries = rng.choices(ENTRIES, k=rng.randrange(4)) + rng.choices(WISHES, k=rng.choice((1, 1, 1, 2)))
         entries += ["UNIQ_KEY\x01KEY1"] * rng.randrange(2)
         rng.shuffle(entries)
         properties, sys_flag = "\x02".join(entries) + rng.choice(("", "\x02")), rng.choice((0, 0, 4, 8, 12))
         assert short.outcome(properties, sys_flag) == long.outcome(properties, sys_flag), properties
-    assert short.granted > 100
+    assert short.granted > rounds(100)
 
 
 @pytest.mark.parametrize("is_short", [True, False])

@@ -9,6 +9,7 @@ import pytest
 
 from skylarkmq.broker.store.fsck import Finding, Severity, check
 from tests.harness.golden_stores import golden_store
+from tests.harness.rounds import rounds
 
 FIRST = "commitlog/00000000000000000000"
 THIRD = "commitlog/00000000000000131072"
@@ -162,7 +163,7 @@ def test_damage_never_ends_the_check(tmp_path: Path) -> None:
     root = golden_store("4.9.8", "crashed", tmp_path).root
     files = sorted(path for path in root.rglob("*") if path.is_file() and path.stat().st_size)
     dice = random.Random(2)
-    for _ in range(60):
+    for _ in range(rounds(60)):
         path = dice.choice(files)
         whole = path.read_bytes()
         at = dice.randrange(len(whole))

@@ -10,6 +10,7 @@ import pytest
 
 from skylarkmq.broker.store.fsck import Finding, Severity, check
 from skylarkmq.protocol.timers import SLOT, SLOT_SIZE, UNIT_SIZE
+from tests.harness.rounds import rounds
 from tests.harness.stores import opened
 from tests.harness.timed import deletion, stop, timed, timers_of
 
@@ -117,7 +118,7 @@ def test_damage_never_ends_the_check(root: Path) -> None:
     """Random bytes in these files give findings, but no exception."""
     rng = Random(3)
     paths = [root / "timerwheel", root / FIRST_FILE, root / "config" / "timercheck"]
-    for _ in range(150):
+    for _ in range(rounds(150)):
         path = rng.choice(paths)
         overwrite(path, rng.randrange(path.stat().st_size), rng.randbytes(rng.choice((1, 8, 60))))
         assert all(isinstance(one, Finding) for one in check(root))

@@ -16,6 +16,7 @@ from skylarkmq.broker.store.index.search import SearchCriteria, run_now
 from skylarkmq.broker.store.running_flags import RunningFlag, RunningFlags
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.disk import IndexLayout, index_hash
+from tests.harness.rounds import rounds
 from tests.harness.stores import Clock, TestDisk
 
 TINY = IndexLayout(10, 8)
@@ -278,7 +279,7 @@ MESSAGES = st.lists(
 STEPS = st.lists(st.tuples(MESSAGES, st.sampled_from(["stay", "reopen", "again"])), max_size=8)
 
 
-@settings(deadline=None)
+@settings(max_examples=rounds(100), deadline=None)
 @given(STEPS, st.integers(1, 12), st.integers(2, 20))
 def test_the_index_equals_a_dict_of_lists(
     steps: Sequence[tuple[list[tuple[list[str], int, bool]], str]], slots: int, items: int

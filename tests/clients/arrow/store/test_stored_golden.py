@@ -14,8 +14,11 @@ from skylarkmq.protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE
 from skylarkmq.protocol.record import Record, to_message
 from tests.clients.arrow.store.stored_rows import GOLDEN_INDEX, everything, expected, identity, read
 from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
+from tests.harness.rounds import PART
 
 LIGHT = "%LMQ%"
+EACH_KEY = 20 * PART
+"""One key of this number is looked up."""
 
 
 @pytest.fixture(params=GOLDEN_STORES, ids="-".join, scope="module")
@@ -94,14 +97,14 @@ def test_times_select_messages(golden: Golden) -> None:
 
 
 def test_keys_are_found_with_and_without_the_index(golden: Golden) -> None:
-    """Every key and unique key: the messages that have it, of all topics or one."""
+    """A key or unique key: the messages that have it, of all topics or one."""
     records = served(golden)
     by_key: dict[str, list[Record]] = {}
     for record in records:
         message = to_message(record)
         for key in {message.uniq_key, *message.properties.get("KEYS", "").split(" ")} - {""}:
             by_key.setdefault(key, []).append(record)
-    for key, found in sorted(by_key.items())[::20]:
+    for key, found in sorted(by_key.items())[::EACH_KEY]:
         rows = read_rest(golden.root, key=key, **GOLDEN_INDEX)
         assert sorted(rows, key=identity) == sorted(expected(found), key=identity), key
         assert read_rest(golden.root, key=key, use_index=False) == expected(found)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from skylarkmq.protocol.filters.sql92.errors import EvaluationError, ExpressionError
 from skylarkmq.protocol.filters.sql92.filter import MOST_SEARCHES, Sql92Filter
 from skylarkmq.protocol.message import encode_properties
+from tests.harness.rounds import rounds
 from tests.protocol.filters.sql92.naive import CannotCompare, Tree, condition, written
 
 NAMES = st.sampled_from(["a", "b", "c", "TAGS"])
@@ -72,7 +73,7 @@ def result(compiled: Sql92Filter, data: bytes) -> object:
         return "error"
 
 
-@settings(max_examples=200)
+@settings(max_examples=rounds(200))
 @given(conditions, st.lists(properties_maps, min_size=1, max_size=4))
 def test_compiled_expressions_agree_with_the_naive_evaluator(tree: Tree, messages: list[dict[str, str]]) -> None:
     """A compiled expression has the same value as the naive evaluator, and matches if that is true."""
@@ -84,7 +85,7 @@ def test_compiled_expressions_agree_with_the_naive_evaluator(tree: Tree, message
         assert compiled.matches(memoryview(data)) is (expected is True)
 
 
-@settings(max_examples=50)
+@settings(max_examples=rounds(50))
 @given(st.lists(conditions, min_size=3, max_size=3), properties_maps)
 def test_expressions_with_many_properties_agree_too(trees: list[Tree], properties: dict[str, str]) -> None:
     """An expression with many properties, which splits the property string once, has the same value."""
