@@ -84,7 +84,7 @@ def test_rows_fit_a_table_that_has_evolved(spark: SparkSession) -> None:
     table = new_table(table)
     batch = spark.sql(
         "SELECT named_struct('lines', array(named_struct('price', 0.5D, 'n', 3L), NULL), 'ID', 2S,"
-        " 'counts', map('b', 4S), 'it''s', date'2024-05-01') AS value UNION ALL SELECT NULL"
+        " 'counts', map('b', 4S), 'it\\'s', date'2024-05-01') AS value UNION ALL SELECT NULL"
     )
     evolution = evolve(table, batch.schema, TableFormat.DELTA)
     assert [str(widened) for widened in evolution.widened] == ["value.lines.element.n int -> bigint"]

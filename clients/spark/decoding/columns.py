@@ -100,9 +100,21 @@ def column_of(
     try:
         return build(values)
     except BEYOND_ARROW:
-        for at, value in enumerate(values):
-            try:
-                build([value])
-            except BEYOND_ARROW as error:
-                values[at], reasons[at] = None, f"the {what} has a value beyond the column's type: {error}"
+        for at, error in _refused(values, build, 0, len(values)):
+            values[at], reasons[at] = None, f"the {what} has a value beyond the column's type: {error}"
     return build(values)
+
+
+def _refused(
+    values: list[T | None], build: Callable[[list[T | None]], pa.Array], begin: int, end: int
+) -> Iterator[tuple[int, Exception]]:
+    """Yield the values among [begin, end) for which `build` fails, found by halving: most are good."""
+    try:
+        build(values[begin:end])
+    except BEYOND_ARROW as error:
+        if end - begin == 1:
+            yield begin, error
+        else:
+            middle = (begin + end) // 2
+            yield from _refused(values, build, begin, middle)
+            yield from _refused(values, build, middle, end)

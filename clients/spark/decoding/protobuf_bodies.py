@@ -84,8 +84,8 @@ def _read(message: Any, body: bytes | None) -> tuple[Any, str | None]:
         value = message.FromString(body)
     except DecodeError as error:
         return None, f"the body is not a Protobuf message of the type: {error}"
-    if not value.IsInitialized():
-        return None, f"required fields are missing: {', '.join(value.FindInitializationErrors())}"
+    if not value.IsInitialized():  # FindInitializationErrors crashes the process for maps (protobuf 7.36)
+        return None, "the body lacks required fields of the message"
     return value, None
 
 

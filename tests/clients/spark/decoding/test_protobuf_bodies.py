@@ -173,7 +173,7 @@ def test_an_invalid_body_has_a_reason_and_no_value() -> None:
     expected = [
         "",
         *["not a Protobuf message"] * 2,
-        "required fields are missing: line.item",
+        "lacks required fields",
         "timestamp of 1000000000000",
     ]
     expected += ["JSON cannot express it", "cannot be decompressed", ""]
