@@ -68,10 +68,8 @@ Examples:\n
   mqspark-pipeline -n "ns1:9876;ns2:9876" -t Orders,Payments -o s3a://lake/messages --interval "5 minutes"\n
   mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --json-schema "id BIGINT" --dead-letter-topic Orders-dead\n
   mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --avro-schema order.avsc --drop-bad-rows\n
-  mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --avro-schema order.avsc --registry http://registry:8081 \\
-      --dead-letter-topic Orders-dead\n
-  mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --protobuf-descriptor orders.desc \\
-      --protobuf-message shop.Order --drop-bad-rows\n
+  mqspark-pipeline -n ns1:9876 -t Orders -o lake --avro-schema order.avsc --registry http://reg:8081 --drop-bad-rows\n
+  mqspark-pipeline -n ns1:9876 -t A -o lake --protobuf-descriptor a.desc --protobuf-message shop.A --drop-bad-rows\n
   mqspark-pipeline -t Orders -o lake --backfill broker-a=/backup/store\n
   spark-submit --master yarn deploy/spark/pipeline.py -n 127.0.0.1:9876 --pattern "Orders.*" -o hdfs:///lake\n
 """
