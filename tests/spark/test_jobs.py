@@ -280,7 +280,7 @@ def test_an_archive_is_read_like_a_topic(spark: SparkSession, shop: Scene, tmp_p
         [(name, body, 0x301, texts[name]) for name, body in bodies.items()],
         "keys STRING, body BINARY, sysFlag INT, properties STRING",
     )
-    stored = topic.select("*", f.lit("10.0.0.1").alias("bornHost"), f.lit(0).alias("sysFlag")).withColumn(
+    stored = topic.select("*", f.lit("10.0.0.1:4711").alias("bornHost"), f.lit(0).alias("sysFlag")).withColumn(
         "properties", f.concat(f.array_join(pairs, "\x02"), f.lit("\x02"))
     )
     stored.unionByName(

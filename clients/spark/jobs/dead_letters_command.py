@@ -26,7 +26,7 @@ from skylarkmq.clients.spark.jobs.arguments import (
 )
 from skylarkmq.clients.spark.jobs.dead_letters import BY_HELP, DeadLettersSummary, check_grouping, summarize
 from skylarkmq.clients.spark.jobs.messages import Selection, check
-from skylarkmq.clients.spark.jobs.output import print_json, print_tables, table
+from skylarkmq.clients.spark.jobs.output import print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.jobs.redrive import Redrive, Redriven
 from skylarkmq.clients.spark.jobs.redrive_command import NAME, rate_of, send_again, text_of
 from skylarkmq.clients.spark.jobs.selected_letters import SelectedLetters
@@ -153,12 +153,20 @@ def heading(summary: DeadLettersSummary) -> str:
 def tables(summary: DeadLettersSummary) -> Iterator[Table]:
     """Yield the groups, and the samples of each."""
     groups = [
-        (row.group, row.letters, row.first_at, row.last_at, ", ".join(row.origin_topics)) for row in summary.groups
+        (row.group, row.letters, short_time(row.first_at), short_time(row.last_at), ", ".join(row.origin_topics))
+        for row in summary.groups
     ]
     yield table("Groups", (summary.by, "letters", "first", "last", "from"), groups)
     for row in summary.groups:
         samples = [
-            (sample.stored_at, sample.origin_topic, sample.keys, sample.deliveries, sample.reason, sample.body)
+            (
+                short_time(sample.stored_at),
+                sample.origin_topic,
+                sample.keys,
+                sample.deliveries,
+                sample.reason,
+                sample.body,
+            )
             for sample in row.samples
         ]
         yield table(row.group, ("stored", "from", "keys", "deliveries", "reason", "body"), samples)

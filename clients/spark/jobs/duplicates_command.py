@@ -25,7 +25,7 @@ from skylarkmq.clients.spark.jobs.arguments import (
 )
 from skylarkmq.clients.spark.jobs.duplicates import BY_HELP, Duplicated, DuplicatesSummary, check_value, summarize
 from skylarkmq.clients.spark.jobs.messages import Selection, check, messages
-from skylarkmq.clients.spark.jobs.output import duration, print_json, print_tables, table
+from skylarkmq.clients.spark.jobs.output import duration, print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.progress_bar import progress_bar
 from skylarkmq.clients.spark.session import started
 
@@ -101,7 +101,14 @@ def tables(summary: DuplicatesSummary) -> Iterator[Table]:
     ]
     yield table("Values with the most messages", ("value", "messages", "bodies", "shortest", "longest"), rows)
     places = [
-        (found.value, place.broker_name, place.queue_id, place.queue_offset, place.stored_at, duration_of(place.gap_ms))
+        (
+            found.value,
+            place.broker_name,
+            place.queue_id,
+            place.queue_offset,
+            short_time(place.stored_at),
+            duration_of(place.gap_ms),
+        )
         for found in summary.top
         for place in found.places
     ]

@@ -28,8 +28,8 @@ from skylarkmq.protocol.compression import PayloadError, inflate
 from skylarkmq.protocol.message import ENTRY_END, NAME_END
 
 CLIENT_HOST: Final = "clientHost"
-ARCHIVED: Final = {"bornHost": "STRING", "sysFlag": "INT"}
-"""Columns of an archive that the sources do not have."""
+NEEDED: Final = (*(name for name in DEFAULT_COLUMNS if name != "key"), PROPERTIES, "bornHost", "sysFlag")
+"""The columns that an archive must have."""
 READABLE: Final = "readable"
 
 
@@ -114,8 +114,7 @@ def _of_archive(spark: SparkSession, selection: Selection) -> DataFrame:
         )
     except AnalysisException as error:
         raise NotStarted(f"cannot read the archive {selection.archive}: {error_summary(str(error))}") from None
-    needed = [name for name in (*DEFAULT_COLUMNS, *ARCHIVED, PROPERTIES) if name != "key"]
-    missing = [name for name in needed if name not in stored.columns]
+    missing = [name for name in NEEDED if name not in stored.columns]
     if missing:
         raise NotStarted(f"{selection.archive} is not an archive of messages: the column {missing[0]} is missing")
     stored = stored.where(f.col("topic") == selection.topic)
@@ -135,7 +134,7 @@ def of_archive(stored: DataFrame) -> DataFrame:
         *(name for name in DEFAULT_COLUMNS if name not in ("key", "body")),
         _readable_body().alias("body"),
         property_map("properties").alias(PROPERTIES),
-        f.col("bornHost").alias(CLIENT_HOST),
+        f.regexp_replace("bornHost", r":\d+$", "").alias(CLIENT_HOST),  # the port changes with each connection
     )
 
 

@@ -36,7 +36,7 @@ def print_tables(heading: str, tables: Iterable[Table]) -> None:
 
 
 def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Return a table. Numbers are right-aligned, with thousands separators; None is shown as `-`."""
+    """Return a table. Numbers are right-aligned, with thousands separators; None is shown as `-`. Texts are folded."""
     made = Table(title=printable(heading), title_justify="left", box=None, pad_edge=False, header_style="bold")
     filled = [list(row) for row in rows]
     for at, name in enumerate(columns):
@@ -73,6 +73,11 @@ def utc(ms: int | None) -> str | None:
     if ms is None:
         return None
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def short_time(text: str | None) -> str | None:
+    """Return a time of `utc` for a table, without its milliseconds: `05-01 13:00:00`."""
+    return None if text is None else text[5:19].replace("T", " ")
 
 
 def duration(seconds: float | None) -> str:

@@ -24,7 +24,7 @@ from skylarkmq.clients.spark.jobs.arguments import (
 )
 from skylarkmq.clients.spark.jobs.chart import save_svg
 from skylarkmq.clients.spark.jobs.messages import Selection, check, messages
-from skylarkmq.clients.spark.jobs.output import print_json, print_tables, table
+from skylarkmq.clients.spark.jobs.output import print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.jobs.trace_summary import (
     Consuming,
     Producing,
@@ -149,8 +149,8 @@ def names(topic: str | None, group: str | None, row: Producing | Consuming) -> t
 
 
 def slowest(title: str, rows: list[Slow]) -> Table:
-    """Return a table of single calls."""
-    columns = ("message", "topic", "group", "begun", "latency", "duration", "deliveries before", "outcome")
+    """Return a table of single calls; `before`: earlier deliveries."""
+    columns = ("message", "topic", "group", "begun", "latency", "duration", "before", "outcome")
     return table(
         title,
         columns,
@@ -159,7 +159,7 @@ def slowest(title: str, rows: list[Slow]) -> Table:
                 row.msg_id,
                 row.topic,
                 row.consumer_group,
-                row.begun_at,
+                short_time(row.begun_at),
                 row.latency_ms,
                 row.duration_ms,
                 row.earlier_deliveries,

@@ -9,11 +9,13 @@ import typer
 from typer.testing import CliRunner
 
 from skylarkmq import Message
+from skylarkmq.clients.arrow.archive_schema import ARCHIVE_SCHEMA
 from skylarkmq.clients.blocking import Producer
 from skylarkmq.clients.spark.jobs import duplicates, trace_summary
 from skylarkmq.clients.spark.jobs.dead_letters_command import letters
 from skylarkmq.clients.spark.jobs.duplicates_command import duplicates as duplicates_command
 from skylarkmq.clients.spark.jobs.lag_command import lag as lag_command
+from skylarkmq.clients.spark.jobs.messages import NEEDED
 from skylarkmq.clients.spark.jobs.output import fields_table
 from skylarkmq.clients.spark.jobs.traces_command import traces
 from tests.harness.ports import free_ports
@@ -87,6 +89,11 @@ def test_the_json_has_the_documented_names() -> None:
     made = msgspec.to_builtins(summary)
     assert made["schema"] == "mqspark-duplicates/1"
     assert set(made) == set(re.findall(r"^\| `(\w+)`", fields_table(type(summary)), flags=re.MULTILINE))
+
+
+def test_the_columns_of_an_archive_are_enough() -> None:
+    """`mqspark-archive` writes every column that the jobs read."""
+    assert set(NEEDED) < set(ARCHIVE_SCHEMA.names)
 
 
 def test_a_plot_has_a_bounded_number_of_points() -> None:

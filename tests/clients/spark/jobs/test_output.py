@@ -45,6 +45,19 @@ def test_a_table_without_rows_is_omitted(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "nothing found\n"
 
 
+def test_all_columns_fit_a_narrow_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long texts are folded; no column is lost."""
+    monkeypatch.setenv("COLUMNS", "80")
+    columns = ("message", "group", "time", "reason", "body", "count")
+    print_tables("x", [table("Letters", columns, [("m" * 56, "group-" * 5, "05-01 13:00:00", "r " * 40, "b" * 80, 7)])])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    text = "".join(lines)
+    assert text.count("m") >= 56
+    assert text.count("b") >= 80
+    assert all(name in text for name in columns)
+
+
 def test_the_preview_of_a_body_is_short_text() -> None:
     """Bytes that are not UTF-8 are escaped."""
     assert preview(b"caf\xc3\xa9 \xff") == "café \\xff"

@@ -28,7 +28,9 @@ def lines_of(capsys: pytest.CaptureFixture[str], heading: str, tables: Iterable[
 def test_duplicates_have_a_line_for_each_place(capsys: pytest.CaptureFixture[str]) -> None:
     """Distances, values, places; without duplicates one line."""
     places = [
-        Place(broker_name="b", queue_id=at, queue_offset=7, msg_id="m", stored_at="2024-05-01", gap_ms=gap)
+        Place(
+            broker_name="b", queue_id=at, queue_offset=7, msg_id="m", stored_at="2024-05-01T13:00:00.000Z", gap_ms=gap
+        )
         for at, gap in enumerate((None, 61_000))
     ]
     found = Duplicated(
@@ -49,8 +51,8 @@ def test_duplicates_have_a_line_for_each_place(capsys: pytest.CaptureFixture[str
     assert {
         "under 1 h 1",
         "k1 2 different 1 m 1 s 1 m 1 s",
-        "k1 b 0 7 2024-05-01 -",
-        "k1 b 1 7 2024-05-01 1 m 1 s",
+        "k1 b 0 7 05-01 13:00:00 -",
+        "k1 b 1 7 05-01 13:00:00 1 m 1 s",
     } <= {*lines}
     none = msgspec.structs.replace(summary, duplicated_values=0, extra_messages=0)
     assert list(duplicates_command.tables(none)) == []
@@ -76,7 +78,7 @@ def test_traces_have_times_in_ms(capsys: pytest.CaptureFixture[str]) -> None:
         topic="T",
         consumer_group="c",
         broker="b",
-        begun_at="2024-05-01",
+        begun_at="2024-05-01T13:00:00.123Z",
         latency_ms=None,
         duration_ms=9,
         earlier_deliveries=1,
@@ -95,7 +97,7 @@ def test_traces_have_times_in_ms(capsys: pytest.CaptureFixture[str]) -> None:
     lines = lines_of(capsys, traces_command.heading(summary), traces_command.tables(summary))
     assert " ".join(lines).startswith("TRACES: 5 sends, 4 handler calls; 2 calls began before the end of their send")
     assert {"T p 10.0.0.1 5 1 1.0 20.0 1,234.0", "- c 4 1 1 0", "- c - - -", "- c 1.0 20.0 1,234.0"} <= {*lines}
-    assert "m T c 2024-05-01 - 9 1 exception" in lines
+    assert "m T c 05-01 13:00:00 - 9 1 exception" in lines
     assert "Slowest deliveries (ms)" not in lines
 
 
