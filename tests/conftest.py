@@ -51,6 +51,7 @@ OF_ANOTHER_TIER = re.compile(rf"^pytestmark = .*pytest\.mark\.({'|'.join(TIERS[:
 PRODUCT = frozenset({"skylarkmq", "pyspark_rocketmq", "pyspark_rocketmq_store"})
 NEVER_SKIPPED_IN_CI = frozenset({"spark", "interop"})
 USES_SPARK = ("tests/spark/", "tests/interop/test_spark")
+STARTS_SPARK = ("tests/spark/test_matrix.py", "tests/spark/test_read_back.py")  # in other processes, or not at all
 ONE_WORKER_PER_MODULE = (
     *("tests/interop/", "tests/test_distribution.py", "tests/test_light_install.py", "tests/test_architecture.py"),
 )
@@ -103,7 +104,7 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has n
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        if path.startswith(USES_SPARK):
+        if path.startswith(USES_SPARK) and path not in STARTS_SPARK:
             return "spark"
         return path if path.startswith(ONE_WORKER_PER_MODULE) else nodeid
 
