@@ -28,13 +28,13 @@ from skylarkmq.clients.spark.pipeline.rows import (
     BODY_CUT,
     CUT,
     DEAD_LETTER_REASON,
-    HOUR,
     MAX_BODY_BYTES,
     MAX_PROPERTY_CHARACTERS,
     ORIGIN_OFFSET,
     ORIGIN_TOPIC,
 )
 from skylarkmq.clients.spark.sink.sink_rows import MARK
+from skylarkmq.clients.spark.tables.layout import TimeUnit
 from tests.harness.daemon import Daemon, running
 from tests.spark.session import JAVA_OPTIONS
 
@@ -170,7 +170,7 @@ def test_a_killed_pipeline_resumes(spark: SparkSession, broker: Daemon, tmp_path
 
     rows = spark.read.parquet(task.output)
     assert "body" not in rows.columns
-    wrong_hours = rows.where(f"hour != date_format(storeTimestamp, '{HOUR}')").count()
+    wrong_hours = rows.where(f"hour != date_format(storeTimestamp, '{TimeUnit.HOUR.pattern}')").count()
     ids = Counter((row.topic, row.id, row.item) for row in rows.select("topic", "value.id", "value.item").collect())
     expected = {("Orders" if n < COUNT else "Payments", n, "größer") for n in range(COUNT + 100) if n % 10}
     assert (set(ids), set(ids.values()), wrong_hours) == (expected, {1}, 0)

@@ -1,4 +1,4 @@
-"""The command `mqspark-pipeline`, also `python -m skylarkmq.clients.spark.pipeline.command`: topics to Parquet.
+"""The command `mqspark-pipeline`, also `python -m skylarkmq.clients.spark.pipeline.command`: topics to tables.
 
     arguments -> Job -> check of cluster and topics -> Spark session -> queries -> progress until they end
 
@@ -10,7 +10,7 @@ Exit codes: 0 finished, or stopped by a signal; 1 a query failed; 2 not started:
 
 import json
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -30,7 +30,6 @@ from skylarkmq.clients.spark.command_line import (
     reporting,
     size,
 )
-from skylarkmq.clients.spark.decoding.encodings import Decoding
 from skylarkmq.clients.spark.decoding.registry import Credentials
 from skylarkmq.clients.spark.features import READ_LIMITS
 from skylarkmq.clients.spark.options import parse
@@ -47,26 +46,48 @@ from skylarkmq.clients.spark.pipeline.body_options import (
     RegistryPlace,
     decoding_of,
 )
-from skylarkmq.clients.spark.pipeline.job import Job, settings, start
+from skylarkmq.clients.spark.pipeline.job import Job, settings
 from skylarkmq.clients.spark.pipeline.progress import line
+from skylarkmq.clients.spark.pipeline.queries import start
+from skylarkmq.clients.spark.pipeline.table_options import (
+    Checkpoint,
+    DeadLetterTopic,
+    DropBadRows,
+    FileBytes,
+    FileRows,
+    IcebergEngine,
+    Output,
+    PartitionBy,
+    To,
+    check_table,
+    checkpoint_of,
+    dead_letters_to,
+)
 from skylarkmq.clients.spark.pipeline.target import Stalled, Target, target_of
 from skylarkmq.clients.spark.session import started
-from skylarkmq.clients.spark.sink.sink_options import topic_name
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS
+from skylarkmq.clients.spark.tables.availability import Unavailable, session_settings
+from skylarkmq.clients.spark.tables.evolution import SchemaConflict, TableFormat
+from skylarkmq.clients.spark.tables.layout import TimeUnit
 
 POLL_S: Final = 1.0
 BACKFILL_STALLED_S: Final = 600.0
 
 HELP: Final = """
-Write messages of topics to Parquet files, in directories by topic and hour (UTC), each message once.
+Write messages of topics to a table, partitioned by topic and hour (UTC), each message once.
 
-Run the same command again to resume. With a schema, bodies are decoded into the column `value`, and messages that do
-not parse go to the dead-letter topic with the reason.
+OUTPUT is a directory for Parquet and Delta Lake, and catalog.namespace.table for Iceberg. Run the same command again to
+resume. With a schema, bodies are decoded into the column `value`, and messages that do not parse go to the side table
+OUTPUT_bad with the reason, or to the dead-letter topic.
 
 Examples:\n
   mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --available-now\n
   mqspark-pipeline -n "ns1:9876;ns2:9876" -t Orders,Payments -o s3a://lake/messages --interval "5 minutes"\n
   mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --json-schema "id BIGINT" --dead-letter-topic Orders-dead\n
+  mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake/orders --to delta --json-schema "id BIGINT" \\
+      --conf spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0\n
+  mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake.shop.orders --to iceberg --checkpoint lake/checkpoint \\
+      --conf spark.sql.catalog.lake.type=rest --conf spark.sql.catalog.lake.uri=http://catalog:8181\n
   mqspark-pipeline -n 127.0.0.1:9876 -t Orders -o lake --avro-schema order.avsc --drop-bad-rows\n
   mqspark-pipeline -n ns1:9876 -t Orders -o lake --avro-schema order.avsc --registry http://reg:8081 --drop-bad-rows\n
   mqspark-pipeline -n ns1:9876 -t A -o lake --protobuf-descriptor a.desc --protobuf-message shop.A --drop-bad-rows\n
@@ -84,27 +105,15 @@ Topics = Annotated[str | None, typer.Option("-t", "--topics", help="Topics, sepa
 Pattern = Annotated[
     str | None, typer.Option("--pattern", help="Instead of --topics: regular expression over topic names.")
 ]
-Output = Annotated[
-    str, typer.Option("-o", "--output", help="Directory of the Parquet files; any URI that Spark supports.")
-]
-Checkpoint = Annotated[
-    str | None, typer.Option("--checkpoint", help="Checkpoint directory; default: OUTPUT.checkpoint.")
-]
 AvailableNow = Annotated[bool, typer.Option("--available-now", help="Write the existing messages and exit.")]
 Interval = Annotated[str, typer.Option("--interval", help="Time between batches, without --available-now.")]
 KeepBody = Annotated[
     bool, typer.Option("--keep-body", help="With a schema: keep the column body in addition to value.")
 ]
-DeadLetterTopic = Annotated[
-    str | None, typer.Option("--dead-letter-topic", help="Topic for messages that do not parse.")
-]
-DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help="Discard messages that do not parse.")]
 StartingOffsets = Annotated[
     str, typer.Option("--starting-offsets", help="For the first run: earliest, latest, or JSON.")
 ]
 MaxRows = Annotated[int, typer.Option("--max-rows", min=1, help="Maximum messages per batch.")]
-FileBytes = Annotated[str, typer.Option("--file-bytes", help="Size at which files are split, with k, m or g.")]
-FileRows = Annotated[int, typer.Option("--file-rows", min=1, help="Rows at which files are split.")]
 BackfillStore = Annotated[
     str | None,
     typer.Option(
@@ -124,6 +133,9 @@ Group = Annotated[str | None, typer.Option("--group", help="Consumer group to wh
 def _pipeline(
     output: Output,
     name_server: NameServer = None,
+    table_format: To = TableFormat.PARQUET,
+    engine: IcebergEngine = None,
+    partition_by: PartitionBy = TimeUnit.HOUR,
     topics: Topics = None,
     pattern: Pattern = None,
     checkpoint: Checkpoint = None,
@@ -152,57 +164,57 @@ def _pipeline(
     master: Master = None,
 ) -> None:
     with reporting("mqspark-pipeline"):
-        decoding = decoding_of(
-            BodyOptions(
-                json_schema=json_schema,
-                avro_schema=avro_schema,
-                avro_writer_schemas=tuple(avro_writer_schema or ()),
-                avro_single_object=avro_single_object,
-                registry=registry,
-                credentials=None if registry_credentials is None else Credentials(registry_credentials),
-                protobuf_descriptor=protobuf_descriptor,
-                protobuf_message=protobuf_message,
-            )
+        check_table(output, table_format, engine)
+        bodies = BodyOptions(
+            json_schema=json_schema,
+            avro_schema=avro_schema,
+            avro_writer_schemas=tuple(avro_writer_schema or ()),
+            avro_single_object=avro_single_object,
+            registry=registry,
+            credentials=None if registry_credentials is None else Credentials(registry_credentials),
+            protobuf_descriptor=protobuf_descriptor,
+            protobuf_message=protobuf_message,
         )
+        decoding = decoding_of(bodies)
         source = {"startingOffsets": starting_offsets, "maxOffsetsPerTrigger": str(max_rows)}
         named = {"nameServer": name_server, "subscribe": topics, "subscribePattern": pattern, "groupId": group}
-        source |= {name: value for name, value in named.items() if value is not None} | key_values(given or [])
         job = Job(
-            source=source,
+            source=source
+            | {name: value for name, value in named.items() if value is not None}
+            | key_values(given or ()),
             output=output,
-            checkpoint=checkpoint or f"{output.rstrip('/')}.checkpoint",
+            checkpoint=checkpoint_of(output, table_format, checkpoint),
+            table_format=table_format,
+            engine=engine,
+            unit=partition_by,
             decoding=decoding,
             keep_body=keep_body,
-            dead_letter_topic=None if drop_bad_rows else dead_letters_to(dead_letter_topic, decoding),
+            has_side_table=dead_letter_topic is None and not drop_bad_rows,
+            dead_letter_topic=dead_letters_to(dead_letter_topic, decoding, drops=drop_bad_rows),
             interval=None if available_now or backfill_store is not None else interval,
             backfill=backfill_from(backfill_store, store_option or []),
             file_bytes=size(file_bytes, "--file-bytes"),
             file_rows=file_rows,
         )
-        ends = check_source(job)
-        spark = started(f"mqspark-pipeline {output}", settings(job) | key_values(conf or []), master)
-        target = None if READ_LIMITS.is_present or job.interval is not None else ends()
-        queries = start_queries(spark, job)
+        queries, target = started_queries(job, key_values(conf or ()), master)
     raise typer.Exit(watch(queries, target=target))
 
 
-# Arguments.
+# The queries.
 
 
-def dead_letters_to(topic: str | None, decoding: Decoding) -> str | None:
-    """Return the dead-letter topic; None if no body is decoded. Raises NotStarted."""
-    if not decoding.is_on:
-        if topic is not None:
-            raise NotStarted(
-                "--dead-letter-topic needs a schema: set --json-schema, --avro-schema or --protobuf-descriptor"
-            )
-        return None
-    if topic is None:
-        raise NotStarted("bodies may fail to parse: set --dead-letter-topic TOPIC or --drop-bad-rows")
-    try:
-        return topic_name(topic)
-    except ValueError as error:
-        raise NotStarted(f"--dead-letter-topic must be {error}") from None
+def started_queries(
+    job: Job, conf: Mapping[str, str], master: str | None
+) -> tuple[list[StreamingQuery], Target | None]:
+    """Check the source, start Spark and the queries; return these, and their target if Spark cannot end them.
+
+    Raises NotStarted, OptionError.
+    """
+    ends = check_source(job)
+    given = settings(job) | dict(conf) | session_settings(job.table_format, conf)
+    spark = started(f"mqspark-pipeline {job.output}", given, master)
+    target = None if READ_LIMITS.is_present or job.interval is not None else ends()
+    return start_queries(spark, job), target
 
 
 def backfill_from(store: str | None, options: Sequence[str]) -> Backfill | None:
@@ -222,7 +234,7 @@ def check_source(job: Job) -> Callable[[], Target]:
     if job.backfill is not None:
         store, broker = store_of(job.source, job.backfill), job.backfill.broker
         if job.dead_letter_topic is not None and "nameServer" not in job.source:
-            raise NotStarted("--dead-letter-topic needs --name-server: set it, or --drop-bad-rows")
+            raise NotStarted("--dead-letter-topic needs --name-server: set it, or leave both out for the side table")
         return lambda: Target(end_of(store, broker), BACKFILL_STALLED_S)
     if "nameServer" not in job.source:
         raise NotStarted("--name-server is missing: only a backfill works without it")
@@ -231,13 +243,12 @@ def check_source(job: Job) -> Callable[[], Target]:
     return lambda: target_of(options)
 
 
-# The queries.
-
-
 def start_queries(spark: SparkSession, job: Job) -> list[StreamingQuery]:
-    """Start and return the queries. Raises NotStarted if Spark or Avro rejects the job."""
+    """Start and return the queries. Raises NotStarted if Spark, the table or the schema rejects the job."""
     try:
         return start(spark, job)
+    except (Unavailable, SchemaConflict) as error:
+        raise NotStarted(str(error)) from error
     except ImportError as error:
         extra = "avro" if job.decoding.avro is not None else "protobuf"
         raise NotStarted(f"{error}: install it with pip install 'skylarkmq[{extra}]'") from error

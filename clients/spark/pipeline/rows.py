@@ -1,10 +1,7 @@
-"""Messages to rows: rows for tables, and dead letters.
+"""Messages that do not parse, to dead letters.
 
-    messages --decoded--> + value, reason          (clients/spark/decoding)
-        reason is null       good: topic and hour (partition columns), the message's columns, value
-        reason is not null   dead letters: the original body and properties, the origin and the reason
-
-Without a schema nothing is decoded, and all messages are good.
+messages --decoded--> + value, deadLetterReason          (clients/spark/decoding)
+    a reason --> the original body and properties, the origin and the reason
 """
 
 from typing import Final
@@ -17,7 +14,6 @@ from skylarkmq.clients.spark.decoding.columns import BODY, REASON
 from skylarkmq.clients.spark.decoding.decoding import decoded
 from skylarkmq.clients.spark.decoding.encodings import Decoding
 
-HOUR: Final = "yyyy-MM-dd-HH"
 MAX_PROPERTY_CHARACTERS: Final = 8_192  # characters; with the added ones they must fit into 32,767 bytes
 MAX_BODY_BYTES: Final = ProducerSettings().max_message_bytes  # the producer's limit, before compression
 
@@ -31,16 +27,6 @@ CUT: Final = "DEAD_LETTER_PROPERTIES_CUT"
 BODY_CUT: Final = "DEAD_LETTER_BODY_CUT"
 ORIGINS: Final = (ORIGIN_TOPIC, ORIGIN_QUEUE, ORIGIN_OFFSET, ORIGIN_MSG_ID, ORIGIN_STORED)
 ADDED: Final = (DEAD_LETTER_REASON, *ORIGINS, CUT, BODY_CUT)
-
-
-def good(messages: DataFrame, decoding: Decoding, *, keep_body: bool) -> DataFrame:
-    """Return the rows for Parquet, partitioned by topic and store hour (UTC): few large files, not many small ones."""
-    rows = messages
-    if decoding.is_on:
-        rows = decoded(messages, decoding).where(f.col(REASON).isNull()).drop(REASON)
-        rows = rows if keep_body else rows.drop(BODY)
-    rows = rows.withColumn("hour", f.date_format("storeTimestamp", HOUR))
-    return rows.hint("rebalance", f.col("topic"), f.col("hour"))
 
 
 def dead_letters(messages: DataFrame, decoding: Decoding) -> DataFrame:

@@ -27,7 +27,9 @@ def error_of(*arguments: str) -> str:
     ("arguments", "advice"),
     [
         ((), "no name server responds"),
-        (("--json-schema", "id INT"), "set --dead-letter-topic TOPIC or --drop-bad-rows"),
+        (("--json-schema", "id INT", "--dead-letter-topic", "D", "--drop-bad-rows"), "are both set: choose one"),
+        (("--to", "iceberg"), "catalog.namespace.table, such as lake.orders.messages, not 'lake'"),
+        (("--to", "delta", "--engine", "pyiceberg"), "--engine is for Iceberg, not for --to delta"),
         (("--dead-letter-topic", "D"), "set --json-schema, --avro-schema or --protobuf-descriptor"),
         (("--json-schema", "id INT", "--dead-letter-topic", "a b"), "--dead-letter-topic must be the name of a topic"),
         (("--json-schema", "id INT", "--avro-schema", "x"), "are both set"),
@@ -45,6 +47,13 @@ def error_of(*arguments: str) -> str:
 def test_a_mistake_is_one_line_with_advice(arguments: tuple[str, ...], advice: str) -> None:
     """The pipeline does not start, and the exit code is 2."""
     assert advice in error_of("-n", UNUSED_ADDRESS, "-t", "Orders", "-o", "lake", *arguments)
+
+
+def test_a_table_of_iceberg_needs_a_checkpoint() -> None:
+    """A default beside the working directory would be lost, and with it the position."""
+    arguments = ("-n", UNUSED_ADDRESS, "-t", "Orders", "-o", "lake.shop.orders", "--to", "iceberg")
+    assert "--to iceberg needs --checkpoint" in error_of(*arguments)
+    assert "no name server responds" in error_of(*arguments, "--checkpoint", "checkpoint")
 
 
 def test_a_missing_topic_is_reported(mq_broker: Any) -> None:

@@ -1,0 +1,63 @@
+"""The pipeline's queries: topics to a table, and messages that do not parse to a side table or a dead-letter topic.
+
+    parquet | delta | iceberg    the table, and the side table <output>_bad (pipeline/table_queries.py)
+    bad-rows                     the side table, if the table is a directory of Parquet files
+    dead-letters                 the dead-letter topic, by the sink, with marks and the ledger
+
+Each query has its own checkpoint below the job's checkpoint and runs independently. A message is in one of the
+outputs: once in a table, or at least once among the dead letters.
+
+Before PySpark 4.2, a job without an interval runs without Trigger.AvailableNow; its queries must be stopped at their
+target (target.py).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from skylarkmq.clients.spark.cluster_options import of_cluster
+from skylarkmq.clients.spark.features import READ_LIMITS
+from skylarkmq.clients.spark.pipeline.backfill import store_options
+from skylarkmq.clients.spark.pipeline.job import Job, settings
+from skylarkmq.clients.spark.pipeline.rows import dead_letters
+from skylarkmq.clients.spark.pipeline.table_queries import require_library, writers
+
+FORMAT: Final = "rocketmq"
+STORE_FORMAT: Final = "rocketmq-store"
+DEAD_LETTERS: Final = "dead-letters"
+AT_ONCE: Final = "0 seconds"
+
+
+def start(spark: SparkSession, job: Job) -> list[StreamingQuery]:
+    """Start the queries. Raises Unavailable, SchemaConflict."""
+    require_library(spark, job)
+    for name, value in settings(job).items():
+        spark.conf.set(name, value)
+    again = {name: value for name, value in job.source.items() if name.lower() != "groupid"}
+    tables = writers(spark, job, _messages(spark, job, job.source), _messages(spark, job, again))
+    queries = [_started(writer, job, name) for name, writer in tables]
+    if job.decoding.is_on and job.dead_letter_topic is not None:
+        messages = _messages(spark, job, again | {"includeProperties": "true"})
+        queries.append(_started(_dead_letters(messages, job, job.dead_letter_topic), job, DEAD_LETTERS))
+    return queries
+
+
+def _dead_letters(messages: DataFrame, job: Job, topic: str) -> DataStreamWriter:
+    writer = dead_letters(messages, job.decoding).writeStream.format(FORMAT)
+    return writer.options(**of_cluster(job.source), topic=topic, skipCommittedBatches="true")
+
+
+def _messages(spark: SparkSession, job: Job, options: Mapping[str, str]) -> DataFrame:
+    if job.backfill is not None:
+        return spark.readStream.format(STORE_FORMAT).options(**store_options(options, job.backfill)).load()
+    return spark.readStream.format(FORMAT).options(**options).load()
+
+
+def _started(writer: DataStreamWriter, job: Job, name: str) -> StreamingQuery:
+    writer = writer.queryName(name).outputMode("append").option("checkpointLocation", f"{job.checkpoint}/{name}")
+    if job.interval is None and READ_LIMITS.is_present:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=job.interval or AT_ONCE).start()
