@@ -1,4 +1,4 @@
-"""The quick start of docs/spark.md runs unchanged."""
+"""The quick start of docs/spark.md and the first table of docs/tables.md run unchanged."""
 
 import io
 import re
@@ -17,6 +17,8 @@ pytestmark = pytest.mark.spark
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
 QUICK_START = TEXT.split("## Quick start")[1].split("\n## ")[0]
+TABLES = (Path(__file__).resolve().parents[2] / "docs" / "tables.md").read_text()
+FIRST_TABLE = TABLES.split("## A first table in five minutes")[1].split("\n## ")[0]
 SERVER = "127.0.0.1:9876"
 
 
@@ -37,3 +39,22 @@ def test_the_quick_start_runs(spark: SparkSession, tmp_path: Path, monkeypatch: 
         assert done.exit_code == 0, done.output
         assert "lag Orders=0" in done.stderr
     assert spark.read.parquet(str(tmp_path / "lake")).count() == 1000
+
+
+def test_the_first_table_is_written_and_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand orders in an Iceberg table, and the other message with its reason in the side table."""
+    send, read = re.findall(r"^```python\n(.*?)^```", FIRST_TABLE, flags=re.MULTILINE | re.DOTALL)
+    (command,) = re.findall(r"^mqspark-pipeline (.*?)\n```", FIRST_TABLE, flags=re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "warehouse").mkdir()
+    with running(directory=tmp_path) as daemon:
+        exec(compile(send.replace(SERVER, daemon.namesrv), "docs/tables.md", "exec"), {})
+        done = CliRunner().invoke(pipeline, shlex.split(command.replace(SERVER, daemon.namesrv)))
+        assert done.exit_code == 0, done.output
+    said = io.StringIO()
+    with redirect_stdout(said):
+        exec(compile(read, "docs/tables.md", "exec"), {})
+    assert said.getvalue().startswith("(1000, 999, 'Orders')\nthe body is not a JSON object of the schema")
+    assert said.getvalue().endswith("b'no order'\n")
