@@ -1,16 +1,16 @@
-"""The pipeline to Parquet while its driver, its executors and the broker are killed: each message is there once.
+"""The pipeline into a table while its driver, its executors and the broker are killed: each message is there once.
 
-    python -m tests.spark.matrix --spark 4.1.4 --kills 20 --messages 1000000
-    python -m tests.spark.matrix --kills 3 --messages 20000            with this interpreter's PySpark
+    python -m tests.spark.matrix --spark 4.1.4 --to iceberg --kills 20 --messages 1000000
+    python -m tests.spark.matrix --to parquet --kills 3 --messages 20000            with this interpreter's PySpark
 
 Messages are sent in as many portions as there are kills. After each portion, at a random moment, a random process gets
 `kill -9`: a driver is started again by the same command, an executor by Spark, the broker on its ports and its store.
-At the end the pipeline writes the rest, and the files are compared with the store by DuckDB
+At the end the pipeline writes the rest, and the table is compared with the store by readers that are not ours
 (tests/spark/read_back.py). The broker is never killed while messages are sent: a message whose response was lost could
 be stored twice, which has nothing to do with the pipeline.
 
 `--spark` selects the interpreter: `.tox/spark-4.1/bin/python` for 4.1.4, or the one of `--python`. The interpreter also
-needs DuckDB.
+needs the readers: deltalake, pyiceberg[sql-sqlite], duckdb. Spark downloads jars (`--ivy`: their cache).
 
 Exit codes: 0 each message once; 1 a difference, or a run that failed; 2 a wrong argument.
 """
@@ -35,17 +35,58 @@ from typing import Any, Final
 import pyspark
 
 from skylarkmq import Message, Producer
+from skylarkmq.clients.spark.tables.availability import DELTA_JARS, ICEBERG_JARS
 from tests.harness.daemon import STORE
 from tests.spark.driver_process import PipelineProcess
-from tests.spark.read_back import Compared, compare, parquet_rows, stored_rows
+from tests.spark.read_back import Compared, Rows, compare, delta_rows, iceberg_rows, parquet_rows, stored_rows
 from tests.spark.scene import PATIENT, Scene, scene
 
 TOPIC: Final = "Orders"
 QUEUES: Final = 4
+NAME: Final = ("db", "messages")
 DRIVER, EXECUTOR, BROKER = "driver", "executor", "broker"
 VICTIMS: Final = (DRIVER, EXECUTOR, BROKER)
 AT_ONCE: Final = 200
+SMALL_LOG: Final = "--conf=spark.databricks.delta.snapshotPartitions=2"
 ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+class Target:
+    """Where the pipeline writes, and how to read it back. `spark`: the version of PySpark."""
+
+    def __init__(self, to: str, directory: Path, spark: str) -> None:
+        self._to = to
+        self._lake = directory / "lake"
+        self._catalog = {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"file://{self._lake}"}
+        if to == "iceberg":
+            self._catalog = {"type": "hadoop", "warehouse": f"file://{self._lake}"}
+        self._jars = {"delta": DELTA_JARS, "iceberg": ICEBERG_JARS}.get(to, {}).get(".".join(spark.split(".")[:2]), "")
+
+    @property
+    def is_available(self) -> bool:
+        """Whether this version of Spark has jars for the format, or the format needs none."""
+        return bool(self._jars) or self._to in ("parquet", "pyiceberg")
+
+    def arguments(self) -> list[str]:
+        """Return the arguments of the pipeline."""
+        if self._to == "parquet":
+            return ["--to", "parquet", "-o", str(self._lake)]
+        if self._to == "delta":
+            return ["--to", "delta", "-o", str(self._lake), *jars(self._jars), SMALL_LOG]
+        engine = jars(self._jars) if self._to == "iceberg" else ["--engine", "pyiceberg"]
+        conf = [f"--conf=spark.sql.catalog.lake.{name}={value}" for name, value in self._catalog.items()]
+        return ["--to", "iceberg", "-o", ".".join(("lake", *NAME)), *engine, *conf]
+
+    def rows(self) -> Rows:
+        """Return the rows of the table."""
+        if self._to == "parquet":
+            return parquet_rows(self._lake)
+        return delta_rows(self._lake) if self._to == "delta" else iceberg_rows(self._lake, self._catalog, NAME)
+
+
+def jars(coordinates: str) -> list[str]:
+    """Return the arguments for a package of jars."""
+    return [f"--conf=spark.jars.packages={coordinates}"]
 
 
 def message_of(number: int, size: int) -> Message:
@@ -83,7 +124,7 @@ class Trial:
         self._broker = broker
         self._report = report
         self._chance = Random(options.seed)
-        self._lake = directory / "lake"
+        self._target = Target(options.to, directory, pyspark.__version__)
         self._pipeline: PipelineProcess | None = None
         self._running = ExitStack()
         self.kills: Counter[str] = Counter()
@@ -110,7 +151,8 @@ class Trial:
                 *("-n", self._broker.namesrv, "-t", TOPIC, "--checkpoint", str(self._directory / "checkpoint"))
             ]
             arguments += ["--option", "includeProperties=true", "--max-rows", str(self._options.max_rows)]
-            arguments += ["-o", str(self._lake), *(more or ("--interval", "0 seconds"))]
+            arguments += [f"--conf=spark.jars.ivy={self._options.ivy}"] if self._options.ivy else []
+            arguments += [*self._target.arguments(), *(more or ("--interval", "0 seconds"))]
             self._pipeline = PipelineProcess(Path(sys.executable), self._directory, arguments)
             self._running.enter_context(self._pipeline)
             self.starts += 1
@@ -147,7 +189,7 @@ class Trial:
     def compare(self) -> Compared:
         """Return the comparison of the table with the store, once the broker has stopped."""
         self._broker.daemon.stop(signal.SIGTERM)
-        return compare(parquet_rows(self._lake), stored_rows(self._directory / STORE, TOPIC), self._options.messages)
+        return compare(self._target.rows(), stored_rows(self._directory / STORE, TOPIC), self._options.messages)
 
 
 def split(messages: int, parts: int) -> list[range]:
@@ -167,6 +209,7 @@ def run(options: argparse.Namespace, directory: Path, report: Callable[[str], No
         compared = trial.compare()
     return {
         "spark": pyspark.__version__,
+        "to": options.to,
         "seed": options.seed,
         "kills": dict(trial.kills),
         "starts": trial.starts,
@@ -182,12 +225,14 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--spark", help="version of PySpark; default: this interpreter's")
     parser.add_argument("--python", type=Path, help="interpreter with that version")
+    parser.add_argument("--to", choices=("parquet", "delta", "iceberg", "pyiceberg"), default="parquet")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=200, help="bytes of a body")
     parser.add_argument("--max-rows", type=int, help="messages per batch; default: half of what is sent between kills")
     parser.add_argument("--pause", type=float, default=3.0, help="maximum seconds before a kill, and before a restart")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ivy", type=Path, help="directory of Spark's downloaded jars")
     parser.add_argument("--directory", type=Path, help="where the temporary files are")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args(arguments)
@@ -217,6 +262,9 @@ def main() -> int:
         command = [str(python), "-m", "tests.spark.matrix", *sys.argv[1:], "--python", str(python)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
         return subprocess.run(command, env=environment, check=False).returncode
+    if not Target(options.to, Path(), pyspark.__version__).is_available:
+        print(f"there are no jars of {options.to} for PySpark {pyspark.__version__}", file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory(prefix="matrix-", dir=options.directory) as directory:
         figures = run(options, Path(directory), lambda line: print(line, file=sys.stderr, flush=True))
     print(json.dumps(figures) if options.json else "\n".join(f"{name}: {value}" for name, value in figures.items()))

@@ -1,4 +1,8 @@
-"""What is in a directory of Parquet files, by DuckDB, compared with what the broker stored.
+"""What is in a table, by readers that are not ours, compared with what the broker stored.
+
+    parquet                  DuckDB, over the files in the log of Spark's file sink
+    delta                    deltalake
+    iceberg, pyiceberg       PyIceberg
 
     compared = compare(rows_of_the_table, stored_rows(store, topic), sent)
 
@@ -9,7 +13,7 @@ each sent message.
 
 import json
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -92,3 +96,22 @@ def parquet_rows(output: Path) -> list[str]:
             entries = [json.loads(line) for line in log.read_text().splitlines()[1:]]
             files |= {entry["path"].removeprefix("file://") for entry in entries}
     return sorted(files)
+
+
+def delta_rows(output: Path) -> pa.RecordBatchReader:
+    """Return the rows of a Delta table."""
+    from deltalake import DeltaTable  # noqa: PLC0415 - only this target needs it
+
+    return pa.RecordBatchReader.from_stream(DeltaTable(str(output)).to_pyarrow_dataset().scanner().to_reader())
+
+
+def iceberg_rows(warehouse: Path, catalog: dict[str, Any], name: tuple[str, ...]) -> pa.RecordBatchReader:
+    """Return the rows of an Iceberg table."""
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - only this target needs it
+    from pyiceberg.table import StaticTable  # noqa: PLC0415
+
+    if catalog["type"] == "hadoop":  # PyIceberg has no such catalog
+        folder = warehouse.joinpath(*name) / "metadata"
+        last = (folder / "version-hint.text").read_text().strip()
+        return StaticTable.from_metadata(str(folder / f"v{last}.metadata.json")).scan().to_arrow_batch_reader()
+    return load_catalog("lake", **catalog).load_table(name).scan().to_arrow_batch_reader()
