@@ -51,7 +51,7 @@ def test_the_first_table_is_written_and_read(
     (tmp_path / "warehouse").mkdir()
     with running(directory=tmp_path) as daemon:
         exec(compile(send.replace(SERVER, daemon.namesrv), "docs/tables.md", "exec"), {})
-        done = CliRunner().invoke(pipeline, shlex.split(command.replace(SERVER, daemon.namesrv)))
+        done = CliRunner().invoke(pipeline, shlex.split(command.replace("\\\n", " ").replace(SERVER, daemon.namesrv)))
         assert done.exit_code == 0, done.output
     said = io.StringIO()
     with redirect_stdout(said):

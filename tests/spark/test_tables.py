@@ -23,9 +23,12 @@ from typer.testing import CliRunner
 from skylarkmq import Message
 from skylarkmq.clients.spark.pipeline.command import pipeline
 from skylarkmq.clients.spark.tables.availability import DELTA_JARS
+from skylarkmq.clients.spark.tables.data_files import DataFileWriter, target_of
+from skylarkmq.clients.spark.tables.marks import Mark
+from skylarkmq.clients.spark.tables.pyiceberg_table import append_files, in_files
 from tests.spark.scene import Scene, scene
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 JARS = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
 HAS_DELTA, HAS_RUNTIME = "io.delta:" in JARS, "iceberg-spark-runtime" in JARS
@@ -234,7 +237,8 @@ def test_the_mark_of_the_last_batch_is_a_property_of_iceberg_tables(lake: Lake, 
         lake.spark.sql(f"CALL {name[0]}.system.expire_snapshots(table => '{name[2]}', older_than => {later})")
     else:
         table = lake.table()
-        table.append(table.scan(limit=1).to_arrow())
+        rows = table.scan(limit=1).to_arrow().to_batches()
+        append_files(table, in_files(DataFileWriter(target_of(table, 1 << 20)), rows), Mark("another query", 0))
         first, _ = table.snapshots()
         table.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
     assert len(lake.table().snapshots()) == 1

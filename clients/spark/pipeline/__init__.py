@@ -1,1 +1,1 @@
-"""The command `mqspark-pipeline`: topics to Parquet. `command` is the entry point; `job` starts the Spark queries."""
+"""The command `mqspark-pipeline`: topics to tables. `command` is the entry point; `queries` starts the queries."""
