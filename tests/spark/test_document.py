@@ -47,14 +47,17 @@ def test_the_first_table_is_written_and_read(
     """A thousand orders in an Iceberg table, and the other message with its reason in the side table."""
     send, read = re.findall(r"^```python\n(.*?)^```", FIRST_TABLE, flags=re.MULTILINE | re.DOTALL)
     (command,) = re.findall(r"^mqspark-pipeline (.*?)\n```", FIRST_TABLE, flags=re.MULTILINE | re.DOTALL)
+    command = command.replace("\\\n", " ").replace("$PWD", str(tmp_path))
+    command = command.replace(
+        "--checkpoint checkpoint", f"--checkpoint {tmp_path / 'checkpoint'}"
+    )  # Spark started elsewhere
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "warehouse").mkdir()
     with running(directory=tmp_path) as daemon:
         exec(compile(send.replace(SERVER, daemon.namesrv), "docs/tables.md", "exec"), {})
-        done = CliRunner().invoke(pipeline, shlex.split(command.replace("\\\n", " ").replace(SERVER, daemon.namesrv)))
+        done = CliRunner().invoke(pipeline, shlex.split(command.replace(SERVER, daemon.namesrv)))
         assert done.exit_code == 0, done.output
     said = io.StringIO()
     with redirect_stdout(said):
         exec(compile(read, "docs/tables.md", "exec"), {})
-    assert said.getvalue().startswith("(1000, 999, 'Orders')\nthe body is not a JSON object of the schema")
+    assert said.getvalue().startswith("[(1000, 999, 'Orders')]\nthe body is not a JSON object of the schema")
     assert said.getvalue().endswith("b'no order'\n")

@@ -231,6 +231,7 @@ def test_the_mark_of_the_last_batch_is_a_property_of_iceberg_tables(lake: Lake, 
     marks = [value for name, value in lake.table().properties.items() if name.startswith("skylark.last-batch.")]
     assert marks == ["0"]
     if isinstance(lake, RuntimeLake):
+        lake.spark.catalog.refreshTable(lake.output)
         lake.spark.sql(f"INSERT INTO {lake.output} SELECT * FROM {lake.output} LIMIT 1")
         name = lake.output.partition(".")
         later = "TIMESTAMP '2100-01-01 00:00:00'"

@@ -53,6 +53,7 @@ class IcebergTable:
             self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self._name.namespace_sql}")
             partitions = [ddl.quoted(TOPIC), f"{self._unit.transform}({ddl.quoted(STORED)})"]
             self._spark.sql(ddl.create(self._sql, new_table(schema), "iceberg", partitions, PROPERTIES))
+        self._spark.catalog.refreshTable(self._sql)
         evolution = evolve(self._spark.table(self._sql).schema, schema, TableFormat.ICEBERG)
         for statement in ddl.changes(self._sql, evolution):
             self._spark.sql(statement)
@@ -60,6 +61,7 @@ class IcebergTable:
 
     def last_batch(self, query: str) -> int | None:
         """Return the last batch of the query that the table contains; None: no batch."""
+        self._spark.catalog.refreshTable(self._sql)  # the session's catalog may have an older version in its cache
         return last_batches(summaries(self._spark, self._sql), properties(self._spark, self._sql)).get(query)
 
     def append(self, rows: DataFrame, mark: Mark) -> None:
