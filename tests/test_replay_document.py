@@ -14,7 +14,7 @@ from skylarkmq.clients.background_loop import run
 from skylarkmq.clients.spark.replay.command import replay
 from skylarkmq.clients.spark.replay.copies import DROPPED, MARK
 from skylarkmq.clients.spark.replay.journal import MAP_SCHEMA
-from skylarkmq.clients.spark.replay.lanes import Limits
+from skylarkmq.clients.spark.replay.queue_senders import Limits
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from tests.clients.spark.replay.world import rows
 

@@ -19,7 +19,7 @@ import pytest
 from skylarkmq.clients.arrow.topic.options import ClusterOptions
 from skylarkmq.clients.spark.archive.job import ArchiveSettings, opened_job
 from skylarkmq.clients.spark.archive.runners import LocalRunner
-from skylarkmq.clients.spark.replay.lanes import Limits
+from skylarkmq.clients.spark.replay.queue_senders import Limits
 from skylarkmq.clients.spark.replay.replay import Replay, Summary, run
 from skylarkmq.clients.spark.replay.selection import Selection
 from skylarkmq.clients.spark.replay.sources import Archive

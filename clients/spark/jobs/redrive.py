@@ -26,7 +26,7 @@ from skylarkmq.clients.spark.command_line import NotStarted
 from skylarkmq.clients.spark.jobs.output import Summary
 from skylarkmq.clients.spark.pipeline.rows import ORIGIN_TOPIC
 from skylarkmq.clients.spark.replay import replay
-from skylarkmq.clients.spark.replay.lanes import Limits
+from skylarkmq.clients.spark.replay.queue_senders import Limits
 from skylarkmq.clients.spark.replay.replay import Replay
 from skylarkmq.clients.spark.replay.selection import Place, Selection
 from skylarkmq.clients.spark.replay.sources import Topics

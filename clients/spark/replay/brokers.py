@@ -1,4 +1,4 @@
-"""The brokers of a replay: the `Cluster` of its lanes, over the SDK's client."""
+"""The brokers of a replay: the `Cluster` of its senders, over the SDK's client."""
 
 import time
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from skylarkmq.clients.errors import NoRoute
 from skylarkmq.clients.producing.outgoing_message import Outgoing
 from skylarkmq.clients.producing.sends import SendResult, Sends
 from skylarkmq.clients.settings import ProducerSettings
-from skylarkmq.clients.spark.replay.lanes import Copy
+from skylarkmq.clients.spark.replay.queue_senders import Copy
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import BatchRecord, MessageExt, encode_batch
 

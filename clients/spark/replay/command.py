@@ -25,8 +25,8 @@ from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, cluster_fields
 from skylarkmq.clients.spark.command_line import FAILED, NotStarted, check_cluster, key_values, reporting
 from skylarkmq.clients.spark.options import Table, parse
 from skylarkmq.clients.spark.replay.errors import ArchiveUnreadable, JournalError, ReplayFailed, Stopped
-from skylarkmq.clients.spark.replay.lanes import Limits
 from skylarkmq.clients.spark.replay.pace import parse_rate
+from skylarkmq.clients.spark.replay.queue_senders import Limits
 from skylarkmq.clients.spark.replay.replay import GROUP, Replay, Summary, dry_run, run
 from skylarkmq.clients.spark.replay.replay import Progress as RunProgress
 from skylarkmq.clients.spark.replay.selection import Selection

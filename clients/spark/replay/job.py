@@ -2,7 +2,7 @@
 
     source thread     the next record batch
     feed              selected rows by stream -> skip what was sent -> copies -> requests, by new queue
-    lanes             a task for each queue that holds copies (lanes.py)
+    senders           a task for each queue that holds copies (queue_senders.py)
     writer thread     files of the map, one after the other (journal.py)
 
 All requests leave from this one process: so the rate holds for the whole replay, and a killed replay leaves no other
@@ -25,8 +25,8 @@ from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.producing.outgoing_message import BATCH_RECORD_OVERHEAD
 from skylarkmq.clients.spark.replay.errors import ReplayFailed
 from skylarkmq.clients.spark.replay.journal import Journal, Stream
-from skylarkmq.clients.spark.replay.lanes import Cluster, Copy, Lane, Limits
 from skylarkmq.clients.spark.replay.pace import Pace
+from skylarkmq.clients.spark.replay.queue_senders import Cluster, Copy, Limits, QueueSender
 from skylarkmq.clients.spark.replay.runs import CopyMaker, Run, runs
 from skylarkmq.clients.spark.replay.selection import Selector
 from skylarkmq.clients.spark.replay.targets import Targets, check_target, choose_queue
@@ -41,8 +41,8 @@ REQUESTS_PER_S: Final = 20
 """With a rate, requests are so small that about this many leave in a second."""
 PENDING_BYTES: Final = 64 << 20
 """Limit of the copies that wait until their requests are full, of all queues together."""
-LANES_BYTES: Final = 64 << 20
-"""Limit of the copies in the requests of all lanes; a single request may exceed it."""
+REQUESTED_BYTES: Final = 64 << 20
+"""Limit of the copies in the requests of all senders; a single request may exceed it."""
 
 
 class Counts(msgspec.Struct):
@@ -76,7 +76,7 @@ class Job:
         observe: Callable[["Job"], None] = lambda _: None,
     ) -> None:
         self.counts = Counts()
-        self.lanes: dict[MessageQueue, Lane] = {}
+        self.senders: dict[MessageQueue, QueueSender] = {}
         self._batches = batches
         self._selector = selector
         self._targets = targets
@@ -90,7 +90,7 @@ class Job:
         self._seen: dict[Stream, int] = {}
         self._running: list[asyncio.Task[None]] = []
         self._recorded = journal.rows
-        self._pending_bytes = self._lanes_bytes = 0
+        self._pending_bytes = self._requested_bytes = 0
         self._drained = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -111,8 +111,8 @@ class Job:
         for floor in self._journal.saved.floors:
             self._open(floor.queue)
         timer = tasks.create_task(self._write_regularly(writer))
-        await asyncio.gather(*(lane.recover() for lane in self.lanes.values()))
-        self._running = [tasks.create_task(lane.run()) for lane in self.lanes.values()]
+        await asyncio.gather(*(sender.recover() for sender in self.senders.values()))
+        self._running = [tasks.create_task(sender.run()) for sender in self.senders.values()]
         following = self._next(reader)
         try:
             while (batch := await following) is not None:
@@ -123,8 +123,8 @@ class Job:
             following.cancel()
         for queue in list(self._pending):
             await self._flush(queue)
-        for lane in self.lanes.values():
-            await lane.finish()
+        for sender in self.senders.values():
+            await sender.finish()
         await asyncio.gather(*self._running)
         timer.cancel()
         self._check_skipped()
@@ -132,7 +132,7 @@ class Job:
     @property
     def found(self) -> int:
         """The number of copies that earlier runs sent and did not record."""
-        return sum(lane.found for lane in self.lanes.values())
+        return sum(sender.found for sender in self.senders.values())
 
     def _check_skipped(self) -> None:
         """Raises ReplayFailed if more messages were skipped than sent by earlier runs."""
@@ -147,9 +147,11 @@ class Job:
         """Begin to read the next batch; None at the end."""
         return asyncio.get_running_loop().run_in_executor(reader, next, self._batches, None)
 
-    def _open(self, held: MessageQueue) -> Lane:
-        lane = self.lanes[held] = Lane(held, self._cluster, self._journal, self._pace, self._limits, self._release)
-        return lane
+    def _open(self, held: MessageQueue) -> QueueSender:
+        sender = self.senders[held] = QueueSender(
+            held, self._cluster, self._journal, self._pace, self._limits, self._release
+        )
+        return sender
 
     # ---------------------------------------------------------------------------------------------------------- feed
 
@@ -195,12 +197,12 @@ class Job:
         except (ClientError, ValueError) as error:
             raise ReplayFailed(f"messages of {stream.source} cannot go to topic {stream.topic}: {error}") from error
         self._journal.assign(stream, queue, held, end)
-        if held not in self.lanes:
+        if held not in self.senders:
             self._running.append(tasks.create_task(self._open(held).run()))
         return queue
 
     async def _add(self, queue: MessageQueue, copies: Iterable[Copy]) -> None:
-        """Add copies of one stream; requests that are full go to their lanes."""
+        """Add copies of one stream; requests that are full go to their senders."""
         pending = self._pending.get(queue) or self._begin(queue)
         limit, most_rows = self._limits.batch_bytes, self._most_rows
         for copy in copies:
@@ -224,19 +226,19 @@ class Job:
         return pending
 
     async def _flush(self, queue: MessageQueue) -> None:
-        """Pass a request to its lane; waits while the lane, or all lanes together, have enough."""
+        """Pass a request to its sender; waits while the sender, or all senders together, have enough."""
         pending = self._pending.pop(queue)
         self._pending_bytes -= pending.size
-        while self._lanes_bytes and self._lanes_bytes + pending.size > LANES_BYTES:
+        while self._requested_bytes and self._requested_bytes + pending.size > REQUESTED_BYTES:
             self._drained.clear()
             await self._drained.wait()
-        self._lanes_bytes += pending.size
-        await self.lanes[self._targets.held_in(queue)].put(queue, pending.copies, pending.size)
-        await asyncio.sleep(0)  # let the lanes take responses
+        self._requested_bytes += pending.size
+        await self.senders[self._targets.held_in(queue)].put(queue, pending.copies, pending.size)
+        await asyncio.sleep(0)  # let the senders take responses
 
     def _release(self, size: int) -> None:
         """Count a request of `size` bytes as stored."""
-        self._lanes_bytes -= size
+        self._requested_bytes -= size
         self._drained.set()
 
     # ----------------------------------------------------------------------------------------------------------- map

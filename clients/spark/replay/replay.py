@@ -30,8 +30,8 @@ from skylarkmq.clients.spark.replay.brokers import Brokers
 from skylarkmq.clients.spark.replay.errors import Stopped
 from skylarkmq.clients.spark.replay.job import Job, counted
 from skylarkmq.clients.spark.replay.journal import Journal, Saved
-from skylarkmq.clients.spark.replay.lanes import Limits
 from skylarkmq.clients.spark.replay.pace import Pace
+from skylarkmq.clients.spark.replay.queue_senders import Limits
 from skylarkmq.clients.spark.replay.selection import Selection, Selector
 from skylarkmq.clients.spark.replay.sources import Source, opened
 from skylarkmq.clients.spark.replay.targets import Targets
@@ -142,7 +142,7 @@ async def _run(replay: Replay, stop: threading.Event, on_progress: Callable[[Pro
             job = Job(source.batches(), selector, replay.targets, brokers, journal, pace, replay.limits, observe)
             await _unless_stopped(job, stop)
         observe(job)
-        lanes = job.lanes.values()
+        senders = job.senders.values()
         return Summary(
             replay=journal.saved.id,
             read=job.counts.read,
@@ -150,9 +150,9 @@ async def _run(replay: Replay, stop: threading.Event, on_progress: Callable[[Pro
             sent_before=job.counts.sent_before,
             sent=journal.rows - before - job.found,
             found=job.found,
-            doubles=sum(lane.doubles for lane in lanes),
-            not_replicated=sum(lane.unreplicated for lane in lanes),
-            retries=sum(lane.retries for lane in lanes),
+            doubles=sum(sender.doubles for sender in senders),
+            not_replicated=sum(sender.unreplicated for sender in senders),
+            retries=sum(sender.retries for sender in senders),
             seconds=time.monotonic() - began,
             topics=dict(sorted(job.counts.topics.items())),
             map=str(journal.map_directory),

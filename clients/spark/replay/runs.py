@@ -15,7 +15,7 @@ from skylarkmq.clients.arrow.slices import content
 from skylarkmq.clients.spark.replay.copies import kept_properties, mark_prefix
 from skylarkmq.clients.spark.replay.errors import ReplayFailed
 from skylarkmq.clients.spark.replay.journal import Stream
-from skylarkmq.clients.spark.replay.lanes import Copy
+from skylarkmq.clients.spark.replay.queue_senders import Copy
 from skylarkmq.clients.spark.replay.targets import Targets
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import SysFlag

@@ -4,7 +4,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -125,10 +125,22 @@ class Gate:
     def __init__(self, it: Opened) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
         self.problem: OSError | None = None
+        self._may_sync: Callable[[], bool] = lambda: True
         it.disk.refuse = self._refuse
 
+    def wait_in_sync_for(self, condition: Callable[[], bool]) -> None:
+        """Hold the fill thread between a write and the next one until `condition` is true."""
+        self._may_sync = condition
+
     def _refuse(self, call: str, _path: str) -> None:
-        if call == "pwrite" and threading.current_thread().name == "skylark-zeros":
+        if threading.current_thread().name != "skylark-zeros":
+            return
+        if call == "fdatasync":
+            until_s = time.monotonic() + LIMIT_S
+            while not self._may_sync():
+                assert time.monotonic() < until_s
+                time.sleep(0.001)
+        if call == "pwrite":
             self.reached.set()
             assert self.opened.wait(LIMIT_S)
             if self.problem is not None:
@@ -165,8 +177,10 @@ def test_a_batch_waits_for_at_most_one_stretch(tmp_path: Path) -> None:
         gate = Gate(it)
         rest(it)
         assert gate.reached.wait(LIMIT_S)
+        idle = it.store._log._zeros._idle
+        gate.wait_in_sync_for(lambda: idle is not None and idle._is_stopped)
         bodies = [bytes([number]) * 100_000 for number in range(7)]
-        threading.Timer(0.5, gate.opened.set).start()  # the put below waits for the thread by then
+        threading.Timer(0.2, gate.opened.set).start()
         it.put(*(message(body) for body in bodies))
         assert [at for at, size in log_writes(it) if size == STRETCH] == [STRETCH]
         assert bodies_of(it) == [b"first", *bodies]

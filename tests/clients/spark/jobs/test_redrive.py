@@ -21,7 +21,7 @@ from skylarkmq.clients.spark.jobs.redrive import (
 )
 from skylarkmq.clients.spark.jobs.redrive_command import rate_of, send_again, text_of
 from skylarkmq.clients.spark.jobs.selected_letters import SelectedLetters
-from skylarkmq.clients.spark.replay.lanes import Limits
+from skylarkmq.clients.spark.replay.queue_senders import Limits
 from skylarkmq.clients.spark.replay.selection import Place
 
 DEAD = "Orders-dead"

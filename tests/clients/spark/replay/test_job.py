@@ -191,7 +191,7 @@ def test_a_topic_without_queues_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_memory_is_bounded_by_bytes_of_all_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits below the size of a request send what one run of rows has added, one request at a time; all arrive."""
     monkeypatch.setattr(job, "PENDING_BYTES", 0)
-    monkeypatch.setattr(job, "LANES_BYTES", 1)
+    monkeypatch.setattr(job, "REQUESTED_BYTES", 1)
     world = World(NEW)
     lives = Lives(world, tmp_path, monkeypatch, TO_AGAIN)
     lives.live(rows(OLD, COUNT), size=1)

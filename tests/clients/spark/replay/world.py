@@ -1,6 +1,6 @@
 """A cluster in memory for replays: its requests can fail in every way, and a run can be killed at any of its steps.
 
-Queues are lists of messages. `settle_s` of the lanes is longer than LATE_S, the time after which a request without a
+Queues are lists of messages. `settle_s` of the senders is longer than LATE_S, the time after which a request without a
 response may still be stored.
 """
 
@@ -19,11 +19,11 @@ import pytest
 from skylarkmq.clients.arrow.archive_schema import ARCHIVE_SCHEMA
 from skylarkmq.clients.errors import BrokerError, ConnectionLost
 from skylarkmq.clients.producing.sends import SendResult, SendStatus
-from skylarkmq.clients.spark.replay import job, journal, lanes
+from skylarkmq.clients.spark.replay import job, journal, queue_senders
 from skylarkmq.clients.spark.replay.job import Job
 from skylarkmq.clients.spark.replay.journal import Journal, Saved
-from skylarkmq.clients.spark.replay.lanes import Copy, Limits
 from skylarkmq.clients.spark.replay.pace import Pace
+from skylarkmq.clients.spark.replay.queue_senders import Copy, Limits
 from skylarkmq.clients.spark.replay.selection import Selection, Selector
 from skylarkmq.clients.spark.replay.targets import Targets
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -74,7 +74,7 @@ class World:
         """No more faults and kills."""
         self._fault = self._kill = 0.0
 
-    # The Cluster of a lane.
+    # The Cluster of a sender.
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         self.step()
@@ -188,7 +188,7 @@ class Lives:
         monkeypatch.setattr(journal, "PART_ROWS", 10)
         monkeypatch.setattr(job, "POLL_S", 0.0005)
         monkeypatch.setattr(job, "WRITE_S", 0.003)
-        monkeypatch.setattr(lanes, "PAUSE_S", 0.0005)
+        monkeypatch.setattr(queue_senders, "PAUSE_S", 0.0005)
 
     def live(self, table: pa.Table, size: int = 7, pause_s: float = 0.0) -> Job:
         """Run the replay until it ends or is killed. `pause_s`: before each batch of the source."""

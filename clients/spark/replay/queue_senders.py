@@ -1,15 +1,15 @@
 """Sending to one queue: one request at a time, and no copy twice.
 
-    put    the main loop adds requests; a lane that has enough of them makes it wait
+    put    the main loop adds requests; a sender that has enough of them makes it wait
     run    pace -> send -> acknowledged: record
                         -> error that may be temporary: pause, find the copies that arrived, send the rest
 
-A request without a response may have been stored, or may be stored soon. So after such an error the lane reads the
+A request without a response may have been stored, or may be stored soon. So after such an error the sender reads the
 queue from the last known copy on, until no copy of this replay has appeared for `settle_s`; a resumed replay does the
 same first. A broker that stores a request later than `settle_s` after its connection has ended would cause a double;
 RocketMQ's brokers drop requests that wait for longer than 200 ms (`waitTimeMillsInSendQueue`).
 
-With a delay level, a lane's queue is that of the level (SCHEDULE_TOPIC_XXXX), where the broker holds copies for all
+With a delay level, a sender's queue is that of the level (SCHEDULE_TOPIC_XXXX), where the broker holds copies for all
 queues; otherwise it is the new queue itself.
 """
 
@@ -67,7 +67,7 @@ class Found(NamedTuple):
 
 
 class Cluster(Protocol):
-    """What a lane needs of the brokers. All raise ClientError."""
+    """The requests that a sender needs. All raise ClientError."""
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """Return the writable queues of a topic, sorted."""
@@ -91,7 +91,7 @@ class Limits(msgspec.Struct, frozen=True):
     settle_s: float = 3.0
 
 
-class Lane:
+class QueueSender:
     """Sends to the queue `held`: `run` must be running. The counters are of this run.
 
     `found`: copies of earlier runs that `recover` recorded; `doubles`: copies that were stored twice. `stored` is
@@ -120,7 +120,7 @@ class Lane:
         self._requests: asyncio.Queue[tuple[MessageQueue, list[Copy], int] | None] = asyncio.Queue(REQUESTS_WAITING)
 
     def __repr__(self) -> str:
-        return f"<Lane {self.held} {self._requests.qsize()} requests wait>"
+        return f"<QueueSender {self.held} {self._requests.qsize()} requests wait>"
 
     async def put(self, queue: MessageQueue, copies: list[Copy], size: int) -> None:
         """Add a request of `size` bytes for a new queue; waits while enough requests wait."""
