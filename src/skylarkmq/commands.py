@@ -44,6 +44,11 @@ def mqspark_pipeline() -> None:
     _command("skylarkmq.clients.spark.pipeline.command", "main", "spark")()
 
 
+def mqspark_table() -> None:
+    """Run the maintenance of a table."""
+    _command("skylarkmq.clients.spark.tables.command", "main", "spark")()
+
+
 def mqspark_archive() -> None:
     """Run the archive job."""
     _command("skylarkmq.clients.spark.archive.command", "main", "spark")()

@@ -3,9 +3,8 @@
     <directory>/topic=Orders/hour=2024-05-01-13/part-....parquet
     <directory>/_spark_metadata/12, 19.compact, ...      the files of each batch: JSON lines after a line with a version
 
-The log makes each message appear once: files of failed attempts are not in it. They are also not deleted; `expire`
-does that. A file counts as a leftover if no file of the log names it, and if it was changed before a time that is so
-long ago that the attempt that wrote it cannot run any more.
+The log makes each message appear once: files of failed attempts are not in it. They are also not deleted;
+parquet_leftovers.py does that.
 
 Small files cannot be compacted safely: the log names the files of each batch, readers without the log (DuckDB, Polars)
 would see old and new files at once, and a query that runs meanwhile rewrites the log.
@@ -13,7 +12,6 @@ would see old and new files at once, and a query that runs meanwhile rewrites th
 
 import json
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -22,11 +20,9 @@ from pyspark.sql.types import StructType
 from skylarkmq.clients.spark.tables.evolution import SchemaConflict, TableFormat, evolve
 from skylarkmq.clients.spark.tables.hadoop_path import HadoopPath
 from skylarkmq.clients.spark.tables.layout import TOPIC, TimeUnit
-from skylarkmq.clients.spark.tables.results import Expired
 
 LOG: Final = "_spark_metadata"
 SUFFIX: Final = ".parquet"
-LEAST_AGE: Final = timedelta(days=1)
 NO_COMPACTION: Final = (
     "a directory of Parquet files cannot be compacted safely: Spark's log (_spark_metadata) names the files of each "
     "batch, and other readers would see old and new files at once. Write fewer, larger batches (--interval, "
@@ -55,21 +51,6 @@ def check_columns(spark: SparkSession, directory: str, schema: StructType, unit:
 def columns_in_files(schema: StructType, unit: TimeUnit) -> StructType:
     """Return the schema without the partition columns, whose types Spark guesses from the directories' names."""
     return StructType([field for field in schema.fields if field.name not in (TOPIC, unit.column)])
-
-
-def expire(spark: SparkSession, directory: str, older_than: datetime) -> Expired:
-    """Delete files that are not in the log and were last changed before a time."""
-    log = HadoopPath.of(spark, f"{directory}/{LOG}")
-    named = frozenset(path for file in log.files() for path in paths_in(file.path.text()))
-    limit_ms = int(older_than.timestamp() * 1000)
-    leftovers = [
-        file.path
-        for file in HadoopPath.of(spark, directory).files()
-        if file.path.name.endswith(SUFFIX) and file.changed_ms < limit_ms and file.path.uri not in named
-    ]
-    for path in leftovers:
-        path.delete()
-    return Expired(len(leftovers))
 
 
 def paths_in(text: str) -> Iterator[str]:
