@@ -77,6 +77,7 @@ def compact_iceberg(spark: SparkSession, name: IcebergName, file_bytes: int) -> 
 
 def expire_iceberg(spark: SparkSession, name: IcebergName, older_than: datetime) -> Expired:
     """Remove snapshots older than a time, and the files that only they use. The current snapshot stays."""
+    spark.catalog.refreshTable(name.sql)  # the session's catalog may have an older version in its cache
     before = _snapshots(spark, name)
     marks = kept_marks(summaries(spark, name.sql), properties(spark, name.sql))
     if marks:
