@@ -211,7 +211,7 @@ PARTS_OF_EXTRAS = {
     "broker": ("broker/", "protocol/"),
     "metrics": ("clients/telemetry/",),
     "arrow": ("clients/arrow/",),
-    "avro,protobuf,replay": ("clients/arrow/", "clients/spark/"),
+    "avro,iceberg,protobuf,replay": ("clients/arrow/", "clients/spark/"),
     "bench": ("clients/mqbench/",),
 }
 

@@ -125,6 +125,7 @@ class MessageStore:
             self._index = IndexFeed.of(config, self._log, disk, now_ms, steady_ms, self._helper)
         self._key_query = KeyQuery(self._index, self._reader, config.max_msgs_num_batch)
         self._deleted = DeletedTopics(root, disk, self._helper)
+        self._deletion = asyncio.Lock()
         self._stored_bytes = StoredBytes(self._queues, lambda: self.min_physical_offset, self._helper)
         self._removal = Removal(config, self._helper)
         self._queue_cleaner = QueueCleaner(config, self._queues, self._queue_files, self._helper, self._reader)
@@ -468,12 +469,16 @@ class MessageStore:
         Recovery does not restore messages from before this call, and `is_deleted` reports them where they wait
         elsewhere (delayed messages); for a topic without queues only with `may_have_delayed`. Raises OSError if the
         deletion cannot be made durable; then nothing is removed.
+
+        One deletion runs at a time: a second one of the same topic must not find the entry of the first, which is not
+        on disk yet, and restart the queue offsets.
         """
-        if not self._queues.has_topic(topic) and not may_have_delayed:
-            return 0
-        self.commit()
-        await self._make_deletion_durable(topic)
-        removed = self._queues.remove_topic(topic)
+        async with self._deletion:
+            if not self._queues.has_topic(topic) and not may_have_delayed:
+                return 0
+            self.commit()
+            await self._make_deletion_durable(topic)
+            removed = self._queues.remove_topic(topic)
         log.info("topic removed from store topic=%s queues=%d", topic, removed)
         return removed
 

@@ -160,6 +160,30 @@ async def test_messages_during_a_deletion_are_deleted_with_the_topic(tmp_path: P
         assert again.store.max_offset("T", 0) == 1
 
 
+async def test_a_second_deletion_waits_for_the_first(tmp_path: Path) -> None:
+    """Queue offsets do not restart while the entry of another deletion of the same topic is still being saved."""
+    it = Opened(tmp_path)
+    it.put(message(b"old"))
+    saving, save = threading.Event(), threading.Event()
+
+    def hold(call: str, path: str) -> None:
+        if call == "pwrite" and "deletedTopics" in path:
+            saving.set()
+            assert save.wait(timeout=10)
+
+    it.disk.refuse = hold
+    deletions = [asyncio.create_task(it.store.delete_topic("T")) for _ in range(2)]
+    assert await asyncio.to_thread(saving.wait, 10)
+    (append,) = it.put(message(b"during"))
+    assert append.queue_offset == 1
+    save.set()
+    assert await asyncio.gather(*deletions) == [1, 0]
+    assert len(it.put(message(b"new"))) == 1
+    it.crash()
+    with opened(tmp_path) as again:
+        assert again.bodies() == [b"new"]
+
+
 def test_an_entry_is_lowered_to_the_end_of_the_log(tmp_path: Path) -> None:
     """A power cut may take the end of the log; messages that are put there afterwards are new."""
     it = Opened(tmp_path)
