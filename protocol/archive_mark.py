@@ -39,7 +39,10 @@ def decode_mark(data: bytes) -> ArchiveMark:
     """Return the mark of a file's content. Raises ValueError for any other content."""
     if len(data) > MAX_MARK_BYTES:
         raise ValueError(f"longer than {MAX_MARK_BYTES} bytes")
-    return _DECODER.decode(data)
+    try:
+        return _DECODER.decode(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def encode_mark(mark: ArchiveMark) -> bytes:

@@ -26,11 +26,14 @@ def test_fields_of_later_versions_are_ignored_and_the_archive_may_be_missing() -
         b'{"lowWaterMark":1,"updatedAt":-1}', b'{"lowWaterMark":"1","updatedAt":1}',
         b'{"lowWaterMark":1.5,"updatedAt":1}', b'{"lowWaterMark":9223372036854775808,"updatedAt":1}',
         b'{"lowWaterMark":1,"updatedAt":1,"archive":"' + b"x" * 4097 + b'"}',
+        b'{"lowWaterMark":' + b"9" * 5000 + b',"updatedAt":1}', b'{"lowWaterMark":1e5000,"updatedAt":1}',
+        b'{"lowWaterMark":1,"updatedAt":1,"more":' + b"[" * 16_000,
+        b'{"lowWaterMark":1,"updatedAt":1,"archive":"\xff"}',
         encode_mark(MARK).ljust(MAX_MARK_BYTES + 1),
     ],
 )  # fmt: skip
 def test_other_content_is_rejected(data: bytes) -> None:
-    """Missing and negative numbers, other types, numbers beyond int64, and files that are too long."""
+    """Missing and negative numbers, other types, numbers beyond int64, deep nesting, and files that are too long."""
     with pytest.raises(ValueError):  # noqa: PT011 - the texts are msgspec's
         decode_mark(data)
 

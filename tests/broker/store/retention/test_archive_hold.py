@@ -169,6 +169,7 @@ def of(data: bytes) -> Callable[[Path], object]:
     "make",
     [
         fifo, directory, link, of(b""), of(b"{}"), of(b'{"lowWaterMark":-1,"updatedAt":1}'),
+        of(b'{"a":' + b"[" * 16_000),
         of(encode_mark(ArchiveMark(SEGMENT_BYTES, 1)).ljust(MAX_MARK_BYTES + 1)),
         of(encode_mark(ArchiveMark(2 * SEGMENTS * SEGMENT_BYTES + 1, 1))),
     ],
