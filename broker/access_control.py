@@ -42,8 +42,8 @@ class AccessControl:
     """The access control of one broker and of its embedded name server. Raises StartError for unusable files, and for
     settings that contradict each other.
 
-    `new_gate` and `new_namesrv_gate` return what decides about their requests. `usage` has the quotas and the audit
-    log. `signer` signs the broker's own requests to name servers; None: they are not signed. `page_accounts` may read
+    `new_gate` and `new_namesrv_gate` return the gates of their requests. `usage` has the quotas and the audit log.
+    `signer` signs the broker's own requests to name servers; None: they are not signed. `page_accounts` may read
     the metrics page; None: it needs no account. `plain_acl` and `auth`: the access control of RocketMQ 4.9 and of 5.3;
     None: it is off. `saved` waits until a file of `kept` contains every change.
     """

@@ -237,7 +237,7 @@ class AdministrationConfig(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """What changes wait for: tables on disk, and topics `announced` to the name servers."""
+    """Functions that wait until changes of a table are on disk, or until topics are `announced` to the name servers."""
 
     topics: Wait
     groups: Wait

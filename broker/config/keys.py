@@ -426,20 +426,8 @@ SHOWN_TOO: Final = {"filterServerNums": "0"}
 BROKER_KEYS: Final = Catalogue(
     settings=(
         *(BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV + SECURITY + ACCESS),
-        *(
-            REMOTING
-            + TRANSFER
-            + TLS
-            + OUTBOUND_TLS
-            + POOLS
-            + WAITS
-            + FAST_FAILURE
-            + STORE
-            + OPS
-            + PAGE
-            + METRICS
-            + LIMITS
-        ),
+        *(REMOTING + TRANSFER + TLS + OUTBOUND_TLS + POOLS + WAITS + FAST_FAILURE),
+        *(STORE + OPS + PAGE + METRICS + LIMITS),
         *PLAIN_ACL,
         *(CLIENT_QUOTAS + QUOTAS + AUDIT),
     ),
