@@ -21,6 +21,7 @@ module = compiled.load("signed")
 pytestmark = pytest.mark.skipif(module is None, reason="no compiled modules here")
 
 KEY = SigningKey("12345678")
+UNKNOWN_SIGNATURE = "JdrAq4KSHwGCKtzCDmDpMcKAKV4="
 
 SIGNED_FIELDS: tuple[tuple[str, Any], ...] = (
     ("AccessKey", "key"),
@@ -29,6 +30,7 @@ SIGNED_FIELDS: tuple[tuple[str, Any], ...] = (
     ("AccessKey", 'k"'),
     ("AccessKey", None),
     ("AccessKey", "x" * 300),
+    ("Signature", UNKNOWN_SIGNATURE),
     ("Signature", "c2lnbmVk"),
     ("Signature", "a\\b"),
     ("Signature", ""),
@@ -118,6 +120,40 @@ def test_random_signed_requests_are_read_alike(fuzz_rounds: int) -> None:
     assert signed > fuzz_rounds * 0.3
 
 
+@pytest.mark.fuzz
+def test_a_run_of_random_sends_is_counted_up_to_the_first_wrong_signature(fuzz_rounds: int) -> None:
+    """Sends in every form and dialect with their right signature, and one in ten with a changed body. Each counted one
+    is right for the pure-Python version, too, and has the topic, the code and the account."""
+    sends, counted = SignedInputs(33), 0
+    for _ in range(fuzz_rounds // 20):
+        run = [command for _ in range(10) for command in rightly_signed(sends.frame(), sends.choice)]
+        for at, first in enumerate(run):
+            expected = (first.code, getattr(first, "topic", "T"), "key")
+            count = KEY.count_signed_sends(run, at, len(run), *expected)
+            for command in run[at : at + count]:
+                found = python_signed_parts(command)
+                assert found is not None
+                assert KEY.has_signed(found, command.body)
+                assert (command.code, command.topic, found.access_key) == expected  # type: ignore[attr-defined]
+            assert at + count == len(run) or not KEY.has_signed_send(run[at + count], *expected)
+            counted += count
+    assert counted > fuzz_rounds * 0.05
+
+
+def rightly_signed(data: bytes, choice: Random) -> list[RemotingCommand]:
+    """Return the commands of a frame with their right signature; of some the body is changed afterward."""
+    try:
+        (command,) = commands_in(data)
+        found = python_signed_parts(command)
+    except (ProtocolError, ValueError):
+        return []
+    if found is not None:
+        data = data.replace(UNKNOWN_SIGNATURE.encode(), KEY.sign(found.content, command.body).encode())
+    if len(command.body) and choice.random() < 0.1:
+        data = data[:-1] + bytes((data[-1] ^ 1,))
+    return commands_in(data)
+
+
 def test_captured_requests_are_read_alike_with_a_signature() -> None:
     """Every request of the captured transcripts: unsigned, and with the fields of a signature."""
     for frame in transcripts():
@@ -166,7 +202,7 @@ def java_order(fields: dict[str, str]) -> dict[str, str]:
 
 def layouts() -> dict[str, bytes]:
     """Return the frames of signed sends and pulls as the clients write them."""
-    keys = {"AccessKey": "RocketMQ", "Signature": "JdrAq4KSHwGCKtzCDmDpMcKAKV4="}
+    keys = {"AccessKey": "RocketMQ", "Signature": UNKNOWN_SIGNATURE}
     long = {test_same.LONG[letter]: value for letter, value in test_same.USUAL.items()}
     outer = '"flag":0,"language":"JAVA","opaque":5,"serializeTypeCurrentRPC":"JSON","version":409'
 
