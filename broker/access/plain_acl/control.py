@@ -174,24 +174,27 @@ class PlainAclControl:
 
     def rights_of(self, connection: Connection, command: RemotingCommand) -> Rights:
         """Return the rights of the account of an admitted request. Without `aclStrict` every caller has all of them, as
-        in 4.9."""
+        in 4.9. A request from a white address proves no account, so its rights end with the white address."""
         if not self._is_strict:
             return all_rights
-        return partial(self._permits, self._name_of(connection, command) or "", connection.host)
+        name, host = self._name_of(connection, command) or "", connection.host
+        return partial(self._permits, name, host, not self._is_white(name, host))
 
-    def _permits(self, name: str, host: str, topic: str, action: Action) -> bool:
+    def _permits(self, name: str, host: str, is_proven: bool, topic: str, action: Action) -> bool:
         """Return whether an account may do `action` with a message of `topic`. Reads by offset are free, as in 4.9."""
         needed = PERMISSIONS_OF.get(action)
-        if needed is None:
+        if needed is None or self._is_white(name, host):
             return True
-        address, is_white = self._located(host)
-        if is_white:
-            return True
-        account = self._rules.accounts.get(name)
+        account = self._rules.accounts.get(name) if is_proven else None
         if account is None:
             return False
-        is_free = account.white(address) or (account.is_admin and account.permissions is None)
-        return is_free or account.may(topic, needed)
+        return (account.is_admin and account.permissions is None) or account.may(topic, needed)
+
+    def _is_white(self, name: str, host: str) -> bool:
+        """Return whether requests of this account from this host need no signature."""
+        address, is_white = self._located(host)
+        account = self._rules.accounts.get(name)
+        return is_white or (account is not None and account.white(address))
 
     def _name_of(self, connection: Connection, command: RemotingCommand) -> str | None:
         """Return the account of an admitted request."""

@@ -4,7 +4,7 @@ The expected values follow from RocketMQ 4.9.8: PlainAccessValidator, PlainPermi
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +26,8 @@ from skylarkmq.broker.access.security_config import MappedSubject
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.errors import RequestError
-from skylarkmq.protocol.serialize import encode_command
+from skylarkmq.protocol.frame import encode_frame
+from skylarkmq.protocol.serialize import binary_entry, encode_command
 from skylarkmq.protocol.signature import SigningKey, signed_parts
 from skylarkmq.protocol.stream import CommandDecoder
 
@@ -210,7 +211,7 @@ def test_a_send_like_the_last_permitted_one_is_checked_like_the_first(tmp_path: 
     assert it.check(decoded("orders-pub", secret="another"), "192.0.3.1").proof is Proof.WHITE_ADDRESS
 
 
-@pytest.mark.parametrize("dialect", [JSON, ROCKETMQ])
+@pytest.mark.parametrize("dialect", [JSON, ROCKETMQ, MSGPACK])
 def test_a_run_is_admitted_up_to_the_first_send_that_is_not_permitted(tmp_path: Path, dialect: int) -> None:
     """Also of sends like the last permitted one, which are verified in one step, and after changed rules."""
     it = Fixture(tmp_path, strict=True)
@@ -224,7 +225,7 @@ def test_a_run_is_admitted_up_to_the_first_send_that_is_not_permitted(tmp_path: 
             command = signed(SEND_V2, account, send | {"b": topic}, b"body", secret)
             command.dialect = dialect
             frames += encode_command(command)
-        return CommandDecoder().feed_commands(memoryview(frames))
+        return commands_in(frames)
 
     def admitted(commands: list[RemotingCommand]) -> list[tuple[int, str | None]]:
         """Return the number of admitted requests, and the remark of the refusal after them, part by part."""
@@ -248,6 +249,123 @@ def test_a_run_is_admitted_up_to_the_first_send_that_is_not_permitted(tmp_path: 
     assert it.control.admit_alike(elsewhere, commands, 0, 7)[0] == 0
     it.files.rules = Rules()
     assert admitted(commands)[0] == (0, "No acl config for orders-pub")
+
+
+def repeated(name: str, value: str, *, first: bool = False) -> Callable[[int, bytes], bytes]:
+    """Return a change of a header: one more ext field, before or after the others."""
+
+    def change(dialect: int, header: bytes) -> bytes:
+        if dialect == JSON:
+            begin, end = header.index(b'"extFields":{') + len(b'"extFields":{'), header.index(b"}")
+            field = b'"%b":"%b"' % (name.encode(), value.encode())
+            return (
+                header[:begin] + field + b"," + header[begin:] if first else header[:end] + b"," + field + header[end:]
+            )
+        ext = binary_entry(name, value) + header[21:] if first else header[21:] + binary_entry(name, value)
+        return header[:17] + len(ext).to_bytes(4, "big") + ext
+
+    return change
+
+
+def replaced(old: str, new: str) -> Callable[[int, bytes], bytes]:
+    """Return a change of a header: a text of the same length."""
+    assert len(old) == len(new)
+    return lambda _, header: header.replace(old.encode(), new.encode())
+
+
+def in_json(old: str, new: str) -> Callable[[int, bytes], bytes]:
+    """Return a change of a JSON header; in the binary dialect, one more field."""
+
+    def change(dialect: int, header: bytes) -> bytes:
+        return header.replace(old.encode(), new.encode(), 1) if dialect == JSON else repeated("x", "x")(dialect, header)
+
+    return change
+
+
+def many(dialect: int, header: bytes) -> bytes:
+    """Return a header with more fields than the compiled reader has room for."""
+    for number in range(60):
+        header = repeated(f"x{number}", "x")(dialect, header)
+    return header
+
+
+ALTERED: Final[list[Callable[[int, bytes], bytes]]] = [
+    replaced("orders-pub", "orders-sub"), replaced("orders-pub", "unknown-it"), replaced("AccessKey", "accesskey"),
+    replaced("AccessKey", "AccessKe\x00"), replaced("Signature", "signature"), replaced("TBW102", "TBW103"),
+    *(repeated(name, value) for name, value in (
+        ("b", "others"), ("AccessKey", "an-admin"), ("Signature", "c2lnbmVk"), ("SecurityToken", "x"), ("x", "x"),
+        ("a", "QG"), ("e", "1"), ("\u8ba2", "x"))),
+    *(repeated(name, value, first=True) for name, value in (("x", "x"), ("\u8ba2", "x"))),
+    repeated("x", "y" * 40_000), in_json('"flag":0', '"flag":1'), many,
+    in_json('"b":"orders"', '"b":["orders"]'), in_json('"b":"orders"', '"b":"\\u006frdery"'),
+    in_json('"b":"orders"', '"b":null'), in_json('"flag":0', '"extFields":{"b":"others"},"flag":0'),
+    in_json('"Signature":"', '"Signature":"\\u0041'), in_json('"AccessKey":"orders-pub"', '"AccessKey":5'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", [JSON, ROCKETMQ])
+@pytest.mark.parametrize("change", ALTERED)
+def test_no_altered_send_is_admitted_in_a_run(
+    tmp_path: Path, dialect: int, change: Callable[[int, bytes], bytes]
+) -> None:
+    """A signature of another header or body admits nothing, after sends that are alike and as the first of a run."""
+    it = Fixture(tmp_path, strict=True)
+    gate = Gate(it.control)
+    peer: Any = Peer()
+    good = sent(dialect)
+    header_end = 8 + int.from_bytes(good[5:8], "big")
+    altered = encode_frame(dialect, change(dialect, good[8:header_end]), good[header_end:])
+    assert altered != good
+    for alien in (altered, good[:-1] + b"x"):
+        run = commands_in(good * 2 + alien + good)
+        assert len(run) == 4
+        for _ in range(2):
+            assert gate.admit_run(peer, run, 0)[0] == 2
+            assert gate.admit_run(peer, run, 2)[0] == 2
+            assert gate.admit_run(peer, run, 3) == (4, None)
+
+
+@pytest.mark.parametrize("dialect", [JSON, ROCKETMQ])
+def test_of_a_repeated_field_the_last_is_checked_signed_and_served(tmp_path: Path, dialect: int) -> None:
+    """So a first field of the same name changes neither the topic nor the account of a send in a run."""
+    it = Fixture(tmp_path, strict=True)
+    peer: Any = Peer()
+    good = sent(dialect)
+    header_end = 8 + int.from_bytes(good[5:8], "big")
+    for name, value in (("b", "others"), ("AccessKey", "an-admin"), ("Signature", "c2lnbmVk")):
+        header = repeated(name, value, first=True)(dialect, good[8:header_end])
+        run = commands_in(good * 2 + encode_frame(dialect, header, good[header_end:]))
+        assert Gate(it.control).admit_run(peer, run, 0) == (3, None)
+        assert [command.send_header.topic for command in run] == ["orders"] * 3
+        assert {it.control.check(peer, command, requirement_of(SEND_V2)).account for command in run} == {"orders-pub"}
+
+
+@pytest.mark.parametrize("dialect", [JSON, ROCKETMQ])
+@pytest.mark.parametrize("code", [10, 39, 320, 325])
+def test_a_run_ends_at_another_code(tmp_path: Path, dialect: int, code: int) -> None:
+    """The code is not signed, so the next request is checked for its own code, in a run of its own."""
+    it = Fixture(tmp_path, strict=True)
+    peer: Any = Peer()
+    good = sent(dialect)
+    old, new = (b'"code":310', b'"code":%d' % code) if dialect == JSON else ((310).to_bytes(2), code.to_bytes(2))
+    header_end = 8 + int.from_bytes(good[5:8], "big")
+    other = encode_frame(dialect, good[8:header_end].replace(old, new, 1), good[header_end:])
+    for run in (commands_in(good * 2 + other + good), commands_in(good * 2 + other * 2)):
+        assert run[2].code == code
+        for _ in range(2):
+            assert Gate(it.control).admit_run(peer, run, 0) == (2, None)
+
+
+def sent(dialect: int) -> bytes:
+    """Return a send that is permitted, in the layout of the fast path."""
+    send = {"a": "PG", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "UNIQ_KEY\x01A\x02"}
+    command = signed(SEND_V2, "orders-pub", ORDERS | send, b"body")
+    command.dialect = dialect
+    return encode_command(command)
+
+
+def commands_in(data: bytes) -> list[RemotingCommand]:
+    return CommandDecoder().feed_commands(memoryview(data))
 
 
 @pytest.mark.parametrize("dialect", [JSON, ROCKETMQ, MSGPACK])
@@ -515,6 +633,24 @@ def test_rights_to_stored_messages(tmp_path: Path, strict: bool) -> None:
     assert permits("", "orders", Action.PUB) is not strict
     assert permits("unknown", "orders", Action.PUB) is not strict
     assert permits("nothing", "orders", Action.GET)
+
+
+def test_rights_of_a_white_address_end_with_it(tmp_path: Path) -> None:
+    """A request from a white address may name any account: it has not proven to be that account."""
+    it = Fixture(tmp_path, strict=True, globalWhiteRemoteAddresses=["192.0.3.*"])
+    peers: list[Any] = [Peer("192.0.3.1"), Peer("10.0.0.7")]
+    kept = [
+        it.control.rights_of(peer, signed(RequestCode.HEART_BEAT, account, secret="another"))
+        for peer, account in zip(peers, ("an-admin", "at-home"), strict=True)
+    ]
+    assert all(rights("orders", Action.PUB) for rights in kept)
+    accounts = [{"accessKey": name, "secretKey": SECRET, "admin": True} for name in ("an-admin", "at-home")]
+    it.path.write_text(yaml.safe_dump({"accounts": accounts}))
+    files = AclFiles(tmp_path, lambda: 0)
+    files.open()
+    it.files.rules = files.rules
+    assert not any(rights("orders", Action.PUB) for rights in kept)
+    assert it.control.rights_of(peers[0], signed(RequestCode.HEART_BEAT, "an-admin"))("orders", Action.PUB)
 
 
 def test_long_requests_are_refused_without_hashing_their_names(tmp_path: Path) -> None:
