@@ -51,6 +51,7 @@ from skylarkmq.broker.store.retention.manual_cleanup import ManualCleanup
 from skylarkmq.broker.store.retention.queue_cleaner import QueueCleaner
 from skylarkmq.broker.store.retention.removal import Removal
 from skylarkmq.broker.store.retention.rules import DiskUsage, measure
+from skylarkmq.broker.store.retention.topic_deletion import TopicDeletion
 from skylarkmq.broker.store.running_flags import RunningFlag
 from skylarkmq.broker.store.statistics import MessageStoreStatistics
 from skylarkmq.broker.store.topic_traffic import TopicTraffic
@@ -60,7 +61,6 @@ from skylarkmq.protocol.record import Record
 log = logging.getLogger(__name__)
 
 _UNLIMITED = 1 << 62
-_DELETION_SAVES = 3  # that a deletion awaits; the event loop waits for one more
 _LOST_BYTES_CHECK_MS = 1_000  # interval of the check for lost bytes
 
 
@@ -125,7 +125,7 @@ class MessageStore:
             self._index = IndexFeed.of(config, self._log, disk, now_ms, steady_ms, self._helper)
         self._key_query = KeyQuery(self._index, self._reader, config.max_msgs_num_batch)
         self._deleted = DeletedTopics(root, disk, self._helper)
-        self._deletion = asyncio.Lock()
+        self._deletion = TopicDeletion(self._deleted, self._queues, self._log, self.commit)
         self._stored_bytes = StoredBytes(self._queues, lambda: self.min_physical_offset, self._helper)
         self._removal = Removal(config, self._helper)
         self._queue_cleaner = QueueCleaner(config, self._queues, self._queue_files, self._helper, self._reader)
@@ -469,38 +469,8 @@ class MessageStore:
         Recovery does not restore messages from before this call, and `is_deleted` reports them where they wait
         elsewhere (delayed messages); for a topic without queues only with `may_have_delayed`. Raises OSError if the
         deletion cannot be made durable; then nothing is removed.
-
-        One deletion runs at a time: a second one of the same topic must not find the entry of the first, which is not
-        on disk yet, and restart the queue offsets.
         """
-        async with self._deletion:
-            if not self._queues.has_topic(topic) and not may_have_delayed:
-                return 0
-            self.commit()
-            await self._make_deletion_durable(topic)
-            removed = self._queues.remove_topic(topic)
-        log.info("topic removed from store topic=%s queues=%d", topic, removed)
-        return removed
-
-    async def _make_deletion_durable(self, topic: str) -> None:
-        """Save the entry of a topic, up to the end of its last record. Raises OSError, without an entry.
-
-        The queue offsets of the topic restart at 0 afterward, so the entry on disk must cover every record with an old
-        queue offset. If messages of the topic arrive during each of several saves, the event loop waits for the last
-        one.
-        """
-        before = self._deleted.ends.get(topic, 0)
-        try:
-            for _ in range(_DELETION_SAVES):
-                offsets = self._queues.next_offsets(topic)
-                await self._deleted.add(topic, self._log.written)
-                self.commit()
-                if self._queues.next_offsets(topic) == offsets:
-                    return
-            self._deleted.add_blocking(topic, self._log.written)
-        except OSError:
-            self._deleted.ends[topic] = before  # a later save must not mark a topic as deleted that is still served
-            raise
+        return await self._deletion.delete(topic, may_have_delayed=may_have_delayed)
 
     def is_deleted(self, topic: str, physical_offset: int) -> bool:
         """Return whether a message for this topic, at this byte of the log, was deleted with the topic."""

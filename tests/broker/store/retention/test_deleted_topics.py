@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.store.errors import StoreError
-from skylarkmq.broker.store.message_store import _DELETION_SAVES
+from skylarkmq.broker.store.retention.topic_deletion import SAVES
 from tests.harness.stores import Opened, message, opened
 
 
@@ -125,7 +125,7 @@ def test_the_entry_is_written_before_queues_are_deleted(tmp_path: Path) -> None:
         assert again.store.max_offset("Other", 0) is None
 
 
-@pytest.mark.parametrize("during", range(1, _DELETION_SAVES + 1))
+@pytest.mark.parametrize("during", range(1, SAVES + 1))
 async def test_messages_during_a_deletion_are_deleted_with_the_topic(tmp_path: Path, during: int) -> None:
     """While the entry is being saved, queue offsets continue; they restart at 0 once it covers the last such message.
 
@@ -147,7 +147,7 @@ async def test_messages_during_a_deletion_are_deleted_with_the_topic(tmp_path: P
         saving.clear()
         (append,) = it.put(message(b"during"))
         assert append.queue_offset == number + 1
-        if number < _DELETION_SAVES - 1:
+        if number < SAVES - 1:
             save.release()
     save.release(2)  # the last save may block this loop
     assert await deletion == 1
