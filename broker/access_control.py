@@ -27,6 +27,7 @@ from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
 from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.access.secret_files import SecretFiles
 from skylarkmq.broker.background_delivery import Kept
+from skylarkmq.broker.clocks import wall_ms
 from skylarkmq.broker.config.derived import address_text
 from skylarkmq.broker.config.sections import DaemonConfig, NamesrvDaemonConfig, OpsConfig
 from skylarkmq.broker.errors import StartError
@@ -170,7 +171,7 @@ class AccessControl:
 def plain_files(config: DaemonConfig) -> ReloadedFiles:
     """Return the files of accounts of RocketMQ 4.9. Raises StartError if they cannot be read."""
     is_strict = config.security.strict_secret_files
-    files = AclFiles(config.access.acl_config_dir, lambda: time.time_ns() // 1_000_000, is_strict=is_strict)
+    files = AclFiles(config.access.acl_config_dir, wall_ms, is_strict=is_strict)
     files.open()
     return ReloadedFiles(files)
 

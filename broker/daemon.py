@@ -15,6 +15,7 @@ from typing import Final
 
 from skylarkmq.broker.access.created_names import decode as decode_created_names
 from skylarkmq.broker.background_delivery import Kept
+from skylarkmq.broker.clocks import steady_ms, wall_ms
 from skylarkmq.broker.config.live import LiveSettings
 from skylarkmq.broker.config.sections import DaemonConfig, Loaded, NamesrvDaemonConfig
 from skylarkmq.broker.config_reload import subscribe_parts
@@ -23,7 +24,7 @@ from skylarkmq.broker.host.idle_states import IdleStateInhibitor
 from skylarkmq.broker.metadata.saver import Saver
 from skylarkmq.broker.namesrv_parts import NamesrvParts
 from skylarkmq.broker.ops.health import HealthServer
-from skylarkmq.broker.parts import Parts, steady_ms, wall_ms
+from skylarkmq.broker.parts import Parts
 from skylarkmq.broker.startup import (
     hold_off_collector,
     keep_cpus_awake,

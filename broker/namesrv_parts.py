@@ -5,9 +5,9 @@ the audit log and the pages.
 """
 
 import socket
-import time
 
 from skylarkmq.broker.access_control import NamesrvAccess
+from skylarkmq.broker.clocks import wall_ms
 from skylarkmq.broker.config.derived import live_namesrv
 from skylarkmq.broker.config.keys import NAMESRV_KEYS
 from skylarkmq.broker.config.live import LiveSettings, RemoteSettings
@@ -20,11 +20,6 @@ from skylarkmq.broker.ops.metrics_page import MetricsPage, page_of
 from skylarkmq.broker.ops.namesrv_metrics import NamesrvObserved, namesrv_scrape_of
 from skylarkmq.broker.remoting.tls import ServerTls
 from skylarkmq.broker.usage_control import audit_log_of
-
-
-def wall_ms() -> int:
-    """Return Unix time in ms."""
-    return time.time_ns() // 1_000_000
 
 
 class NamesrvParts:

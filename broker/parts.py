@@ -8,10 +8,10 @@ import asyncio
 import logging
 import os
 import random
-import time
 
 from skylarkmq.broker.access_control import AccessControl
 from skylarkmq.broker.background_delivery import Background
+from skylarkmq.broker.clocks import steady_ms, wall_ms
 from skylarkmq.broker.config.derived import (
     address_text,
     embedded_address,
@@ -75,16 +75,6 @@ from skylarkmq.broker.wiring import (
 from skylarkmq.protocol.message_id import UniqueIds
 
 log = logging.getLogger(__name__)
-
-
-def wall_ms() -> int:
-    """Return Unix time in ms."""
-    return time.time_ns() // 1_000_000
-
-
-def steady_ms() -> int:
-    """Return the ms of a clock that is never set."""
-    return time.monotonic_ns() // 1_000_000
 
 
 class Parts:

@@ -26,7 +26,7 @@ STORE = ("protocol", "broker.errors", "broker.histogram", "broker.host.page_faul
 METADATA = (*STORE, "broker.config.sections", "broker.store", "broker.remoting")
 DELIVERY = (*METADATA, "broker.metadata")
 PROCESSORS = (*DELIVERY, "broker.access", "broker.delivery", "broker.config.live")
-DAEMON = (*PROCESSORS, "broker.processors", "broker.namesrv", "broker.ops")
+DAEMON = (*PROCESSORS, "broker.clocks", "broker.processors", "broker.namesrv", "broker.ops")
 
 # Reading the configuration may import only the config structs that other parts declare.
 KEYS = (
@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.host.idle_states": ("broker.remoting",),
     "broker.config.unsupported_keys": (),
     "broker.printable": (),
+    "broker.clocks": (),
     "broker.config.java_properties": ("broker.errors",),
     "broker.config.parsing": ("broker.errors", "broker.config.java_properties"),
     "broker.config.keys": KEYS,

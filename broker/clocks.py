@@ -1,0 +1,13 @@
+"""The clocks of a daemon. Parts get them as arguments, so that tests can set the time."""
+
+import time
+
+
+def wall_ms() -> int:
+    """Return Unix time in ms."""
+    return time.time_ns() // 1_000_000
+
+
+def steady_ms() -> int:
+    """Return the ms of a clock that is never set."""
+    return time.monotonic_ns() // 1_000_000
