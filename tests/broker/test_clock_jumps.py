@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-import skylarkmq.broker.parts
+import skylarkmq.broker.clocks
 from skylarkmq.broker.in_process import InProcessBroker, running
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
@@ -76,7 +76,7 @@ def bodies(client: RawClient) -> list[bytes]:
 def test_services_continue_when_the_clock_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_ms: int) -> None:
     """Sends, pulls, delays of later messages, and the saving of offsets; also after the clock is corrected."""
     clock = SetClock()
-    monkeypatch.setattr(skylarkmq.broker.parts, "time", clock)
+    monkeypatch.setattr(skylarkmq.broker.clocks, "time", clock)
     with serving(tmp_path) as (it, client):
         sent = []
 
