@@ -134,7 +134,7 @@ class ArchiveDirectory:
         try:
             with self._fs.open_input_stream(path) as stream:
                 return _DECODER.decode(stream.read())
-        except (OSError, msgspec.DecodeError) as problem:
+        except (OSError, msgspec.DecodeError, RecursionError) as problem:
             advice = "restore it, or remove it to archive its range again"
             raise ArchiveError(f"the manifest entry {path} cannot be read: {problem}; {advice}") from problem
 

@@ -24,14 +24,13 @@ class MarkFile:
 
     def check(self) -> None:
         """Raise OSError if the mark cannot be written later."""
-        with open(self._temporary, "wb"):
-            pass
+        os.close(self._open())
         os.unlink(self._temporary)
 
     def write(self, low_water_mark: int, now_ms: int) -> None:
         """Replace the mark. It is durable when this returns."""
         mark = ArchiveMark(low_water_mark=low_water_mark, updated_at=now_ms, archive=self._archive)
-        fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
+        fd = self._open()
         try:
             os.write(fd, encode_mark(mark))
             os.fsync(fd)
@@ -43,6 +42,11 @@ class MarkFile:
             os.fsync(directory)
         finally:
             os.close(directory)
+
+    def _open(self) -> int:
+        """Return a descriptor of the empty temporary file. A symbolic link in its place is an error."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(self._temporary, flags, _MODE)
 
     def __repr__(self) -> str:
         return f"<MarkFile {self._directory}>"

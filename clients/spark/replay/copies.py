@@ -11,8 +11,10 @@ that was killed reads the marks at the ends of its target queues, and so finds t
 Source: docs/formats.md, "Properties".
 """
 
+import re
 from typing import Final, NamedTuple
 
+from skylarkmq.clients.spark.replay.errors import ReplayFailed
 from skylarkmq.protocol.message import ENTRY_END, NAME_END, PropertyName
 
 MARK: Final = "REPLAYED_FROM"
@@ -51,6 +53,9 @@ DROPPED: Final = frozenset({
 _DROPPED: Final = frozenset(name.encode() for name in DROPPED)
 _NAME_END: Final = NAME_END.encode()
 _END: Final = ENTRY_END.encode()
+_PLACE: Final = re.compile(r"(.*?):(.*):([0-9]{1,10}):([0-9]{1,19})", re.DOTALL)
+_INT_MAX: Final = (1 << 31) - 1
+_LONG_MAX: Final = (1 << 63) - 1
 
 
 class Origin(NamedTuple):
@@ -63,7 +68,13 @@ class Origin(NamedTuple):
 
 
 def mark_prefix(replay_id: str, topic: str, broker_name: str, queue_id: int) -> bytes:
-    """Return the entry of the mark up to the offset, for messages of one queue."""
+    """Return the entry of the mark up to the offset, for messages of one queue.
+
+    Raises ReplayFailed for names that would add properties of their own. No broker stores such names, but a Parquet
+    file may contain them.
+    """
+    if any(separator in name for separator in (NAME_END, ENTRY_END) for name in (topic, broker_name)):
+        raise ReplayFailed(f"the source has a message of topic {topic!r}, broker {broker_name!r}: no valid names")
     return f"{MARK}{NAME_END}{replay_id}:{topic}:{broker_name}:{queue_id}:".encode()
 
 
@@ -76,11 +87,9 @@ def kept_properties(stored: bytes, prefix: bytes, offset: int) -> bytes:
 
 def origin_of(mark: str | None, replay_id: str) -> Origin | None:
     """Return the place that a mark names; None if it is missing, damaged, or of another replay."""
-    if mark is None:
+    found, _, place = (mark or "").partition(":")
+    parts = _PLACE.fullmatch(place)
+    if found != replay_id or parts is None:
         return None
-    found, _, place = mark.partition(":")
-    parts = place.rsplit(":", 2)
-    if found != replay_id or len(parts) != 3 or not (parts[1].isdigit() and parts[2].isdigit()):
-        return None
-    topic, _, broker_name = parts[0].partition(":")
-    return Origin(topic, broker_name, int(parts[1]), int(parts[2]))
+    queue_id, offset = int(parts[3]), int(parts[4])
+    return Origin(parts[1], parts[2], queue_id, offset) if queue_id <= _INT_MAX and offset <= _LONG_MAX else None

@@ -16,6 +16,7 @@ makes a replay resumable after any end:
 """
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,7 @@ STATE: Final = "replay.json"
 MAP: Final = "map"
 LOCK: Final = "lock"
 SUFFIX: Final = ".parquet"
+_PART: Final = re.compile(r"[0-9]{8,18}")
 PART_ROWS: Final = 100_000
 
 MAP_SCHEMA: Final = pa.schema(
@@ -212,10 +214,15 @@ class Journal:
     def _load(self) -> None:
         """Read how far the streams and the queues were recorded."""
         for path in sorted((self._directory / MAP).glob(f"*{SUFFIX}")):
+            if not _PART.fullmatch(path.stem):
+                raise JournalError(f"{path} is not a file of the map: remove it")
             self._parts = int(path.stem)
-            for stream, queue, last, new in _ends_of(path):
-                self._note(stream, last, self._targets.held_in(queue), new + 1)
-            self.rows += pq.read_metadata(path).num_rows
+            try:
+                for stream, queue, last, new in _ends_of(path):
+                    self._note(stream, last, self._targets.held_in(queue), new + 1)
+                self.rows += pq.read_metadata(path).num_rows
+            except (OSError, pa.ArrowInvalid, KeyError) as error:
+                raise JournalError(f"{path} is damaged ({error}): restore it, or choose another directory") from error
 
     def _note(self, stream: Stream, offset: int, held: MessageQueue, end: int) -> None:
         self.sent[stream] = max(offset, self.sent.get(stream, offset))
@@ -229,7 +236,7 @@ def _saved_in(directory: Path) -> Saved | None:
         if any((directory / MAP).glob(f"*{SUFFIX}")):
             raise JournalError(f"{directory} has a map but no {STATE}: choose another directory") from None
         return None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise JournalError(f"{directory / STATE} is damaged ({error}): choose another directory") from error
 
 

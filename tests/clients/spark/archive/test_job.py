@@ -361,9 +361,10 @@ def test_a_damaged_manifest_is_refused(store: Path, tmp_path: Path) -> None:
     archive(store, tmp_path / "archive")
     first, second = sorted((tmp_path / "archive" / "manifest" / BROKER).glob("*.json"))[:2]
     content = first.read_bytes()
-    first.write_bytes(content[:-3])
-    with pytest.raises(ArchiveError, match=f"{first.name} cannot be read"):
-        archive(store, tmp_path / "archive")
+    for damaged in (content[:-3], b'{"x":' + b"[" * 100_000):
+        first.write_bytes(damaged)
+        with pytest.raises(ArchiveError, match=f"{first.name} cannot be read"):
+            archive(store, tmp_path / "archive")
     first.write_bytes(content.replace(b'"end": %d' % SEGMENT_BYTES, b'"end": %d' % (SEGMENT_BYTES + 1), 1))
     with pytest.raises(ArchiveError, match="overlap"):
         archive(store, tmp_path / "archive")

@@ -3,6 +3,7 @@
 import pytest
 
 from skylarkmq.clients.spark.replay.copies import DROPPED, MARK, Origin, kept_properties, mark_prefix, origin_of
+from skylarkmq.clients.spark.replay.errors import ReplayFailed
 from skylarkmq.protocol.message import decode_properties, encode_properties
 
 PREFIX = mark_prefix("r1", "Orders", "broker-a", 3)
@@ -48,3 +49,17 @@ def test_a_mark_names_the_old_place() -> None:
     assert origin_of("r1:%DLQ%g:host:1:3:17", "r1") == Origin("%DLQ%g", "host:1", 3, 17)
     for mark in (None, "", "r2:Orders:b:3:17", "r1:Orders:b:3", "r1:Orders:b:x:17", "r1:Orders:b:3:-1"):
         assert origin_of(mark, "r1") is None
+
+
+def test_numbers_of_a_mark_have_the_range_of_queues_and_offsets() -> None:
+    """Producers can store marks of their own, with any text."""
+    assert origin_of(f"r1:T:b:{2**31 - 1}:{2**63 - 1}", "r1") == Origin("T", "b", 2**31 - 1, 2**63 - 1)
+    for numbers in (f"{2**31}:0", f"0:{2**63}", "0:\u00b2", "\u0661:0", "0:" + "7" * 5_000, "0:"):
+        assert origin_of(f"r1:T:b:{numbers}", "r1") is None
+
+
+@pytest.mark.parametrize("names", [("a\x02DELAY\x0118\x02", "b"), ("T", "b\x02"), ("T\x01", "b")])
+def test_names_with_separators_of_properties_are_refused(names: tuple[str, str]) -> None:
+    """They would add properties to the copies."""
+    with pytest.raises(ReplayFailed, match="no valid names"):
+        mark_prefix("r1", *names, 0)

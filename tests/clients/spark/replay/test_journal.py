@@ -83,12 +83,24 @@ def test_no_file_of_the_map_follows_a_missing_one(tmp_path: Path, monkeypatch: p
 def test_a_damaged_state_is_named(tmp_path: Path) -> None:
     """It is not taken for a new replay, which would send all messages again; nor is a map without it."""
     opened(tmp_path).close()
-    (tmp_path / "replay.json").write_text("{")
-    with pytest.raises(JournalError, match=r"replay\.json is damaged"):
-        opened(tmp_path)
+    for text in ("{", '{"x":' + "[" * 100_000):
+        (tmp_path / "replay.json").write_text(text)
+        with pytest.raises(JournalError, match=r"replay\.json is damaged"):
+            opened(tmp_path)
     (tmp_path / "replay.json").unlink()
     (tmp_path / "map" / "00000001.parquet").write_bytes(b"")
     with pytest.raises(JournalError, match=r"has a map but no replay\.json"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("00000001", "00000001.parquet is damaged"), ("copy", "copy.parquet is not a file of the map")]
+)
+def test_a_file_of_the_map_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: str) -> None:
+    """A replay without it would send its messages again."""
+    opened(tmp_path).close()
+    (tmp_path / "map" / f"{name}.parquet").write_bytes(b"no parquet")
+    with pytest.raises(JournalError, match=text):
         opened(tmp_path)
 
 
