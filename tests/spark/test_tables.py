@@ -256,6 +256,6 @@ def test_a_format_without_its_jar_is_refused(spark: SparkSession, broker: Scene,
     arguments = ["-n", broker.namesrv, "-t", "Refused", "-o", str(tmp_path / "lake"), "--to", "delta"]
     done = CliRunner().invoke(pipeline, arguments)
     jar = DELTA_JARS.get(".".join(pyspark.__version__.split(".")[:2]))
-    advice = f"spark.jars.packages={jar}" if jar else f"no Delta Lake for Spark {spark.version}: use --to iceberg"
+    advice = f"spark.jars.packages={jar}" if jar else f"no Delta Lake for Spark {spark.version}: write to Iceberg"
     assert (done.exit_code, advice in done.stderr) == (2, True), done.output
     assert not (tmp_path / "lake").exists()

@@ -168,7 +168,7 @@ class RegistryClient:
             text, references = _checked(response, what, self._registry.url)
             texts[key] = text
             for reference in references:
-                inner = (str(reference.get("subject")), int(reference.get("version", 0)))
+                inner = reference["subject"], reference["version"]
                 collect(self._reference(inner, what), inner)
             texts[key] = texts.pop(key)  # after the schemas that it refers to
 
@@ -227,7 +227,7 @@ def _refused(error: HTTPError, url: str) -> None:
     if error.code == HTTPStatus.NOT_FOUND:
         try:
             body = json.loads(error.read(MAX_RESPONSE_BYTES))
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         if isinstance(body, Mapping) and body.get("error_code") in NOT_FOUND:
             return
@@ -239,7 +239,7 @@ def _json(body: bytes, url: str) -> Any:
         raise RegistryError(f"the response of {url} is longer than {MAX_RESPONSE_BYTES} bytes")
     try:
         return json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RegistryError(f"the response of {url} is not JSON: check --registry") from error
 
 
@@ -252,6 +252,10 @@ def _checked(response: Any, what: str, url: str) -> tuple[str, list[Mapping[str,
     if kind != "AVRO":
         raise UnknownSchema(f"{what} of the schema registry is {kind}, not Avro")
     references = response.get("references") or []
-    if not isinstance(references, list) or not all(isinstance(reference, Mapping) for reference in references):
+    if not isinstance(references, list) or not all(map(_is_reference, references)):
         raise RegistryError(f"the response of {url} for {what} has invalid references: check --registry")
     return text, references
+
+
+def _is_reference(found: Any) -> bool:
+    return isinstance(found, Mapping) and isinstance(found.get("subject"), str) and type(found.get("version")) is int

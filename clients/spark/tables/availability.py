@@ -96,7 +96,7 @@ def has_class(spark: SparkSession, name: str) -> bool:
 def delta_advice(version: str) -> str:
     """Return what to do if Spark of this version has no Delta Lake."""
     return _advice("Delta Lake", DELTA_JARS, version) or (
-        f"there is no Delta Lake for Spark {version}: use --to iceberg or --to parquet, or Spark "
+        f"there is no Delta Lake for Spark {version}: write to Iceberg or Parquet, or use Spark "
         f"{' or '.join(DELTA_JARS)}"
     )
 
@@ -108,7 +108,7 @@ def iceberg_advice(version: str, wanted: Engine | None) -> str:
         return f"PyIceberg is not installed: {PYICEBERG_ADVICE}"
     if wanted is Engine.SPARK:
         return runtime or f"there is no Iceberg runtime for Spark {version}: use --engine pyiceberg"
-    return f"{runtime}; or {PYICEBERG_ADVICE}" if runtime else f"--to iceberg needs PyIceberg: {PYICEBERG_ADVICE}"
+    return f"{runtime}; or {PYICEBERG_ADVICE}" if runtime else f"Iceberg tables need PyIceberg: {PYICEBERG_ADVICE}"
 
 
 def _advice(library: str, jars: Mapping[str, str], version: str) -> str | None:

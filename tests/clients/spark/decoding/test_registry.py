@@ -192,6 +192,11 @@ def test_a_registry_that_does_not_listen_fails_the_task() -> None:
         (200, b"<html>"),
         (200, {"no": "schema"}),
         (200, {"schema": RECORD, "references": 1}),
+        (200, {"schema": RECORD, "references": [{"subject": "b", "version": "x"}]}),
+        (200, {"schema": RECORD, "references": [{"version": 1}]}),
+        (200, b'{"schema": ' + b"7" * 5_000 + b"}"),
+        (200, b"[" * 1_000_000),
+        (404, b"[" * 1_000_000),
         (200, b" " * (MAX_RESPONSE_BYTES + 1)),
     ],
 )

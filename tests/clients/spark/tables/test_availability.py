@@ -37,7 +37,7 @@ def test_the_runtime_comes_first(wanted: Engine | None, has_runtime: bool, has_p
         ("4.1.4", None, "iceberg-spark-runtime-4.1_2.13:1.12.0; or pip install 'skylarkmq"),
         ("4.0.5", Engine.SPARK, "spark.jars.packages=org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"),
         ("4.3.0", Engine.SPARK, "no Iceberg runtime for Spark 4.3.0: use --engine pyiceberg"),
-        ("4.3.0", None, "needs PyIceberg: pip install 'skylarkmq[iceberg]'"),
+        ("4.3.0", None, "need PyIceberg: pip install 'skylarkmq[iceberg]'"),
         ("4.1.4", Engine.PYICEBERG, "PyIceberg is not installed"),
     ],
 )
@@ -51,7 +51,7 @@ def test_a_missing_writer_is_refused_with_its_coordinates(version: str, wanted: 
 def test_delta_is_refused_with_its_coordinates() -> None:
     """Or with the formats and versions to use, if there is no Delta Lake for this version."""
     assert "spark.jars.packages=io.delta:delta-spark_4.1_2.13:4.4.0" in delta_advice("4.1.4")
-    assert "no Delta Lake for Spark 4.3.0: use --to iceberg or --to parquet, or Spark" in delta_advice("4.3.0")
+    assert "no Delta Lake for Spark 4.3.0: write to Iceberg or Parquet, or use Spark" in delta_advice("4.3.0")
 
 
 def test_a_session_starts_with_the_extensions_of_the_format_and_of_the_user() -> None:
