@@ -3,7 +3,6 @@
 Subprocesses take those modules away and use the SDK against a broker in this process.
 """
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,17 +57,14 @@ IMPORTED = """
 import sys, time
 
 before = set(sys.modules)
-begun_s = time.process_time()
 import skylarkmq
 
 for name in skylarkmq.__all__:
     getattr(skylarkmq, name)
-print(int((time.process_time() - begun_s) * 1000))
 loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
 print(*sorted(name for name in loaded if name not in sys.stdlib_module_names))
 """
 
-MAX_IMPORT_CPU_MS = 120
 MAY_BE_IMPORTED = {
     "skylarkmq",
     # what the SDK depends on
@@ -94,17 +90,9 @@ def test_the_sdk_sends_and_consumes_without_linux_only_modules(broker: InProcess
     assert (done.returncode, done.stdout) == (0, "asyncio\nblocking\n"), done.stderr
 
 
-def test_the_import_loads_only_the_dependencies_of_the_sdk_and_is_quick(tmp_path: Path) -> None:
-    """Not numpy, starlette, pydantic, rich or prometheus_client. Bytecode is cached, the best of ten runs counts."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
-    cpu_ms = []
-    for _ in range(10):
-        command = [sys.executable, "-c", IMPORTED]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment)
-        spent_ms, _, names = done.stdout.partition("\n")
-        assert {"_cython" if name.startswith("_cython") else name for name in names.split()} <= MAY_BE_IMPORTED
-        cpu_ms.append(int(spent_ms))
-        if cpu_ms[-1] <= MAX_IMPORT_CPU_MS:
-            return
-    pytest.fail(f"the import takes {cpu_ms} ms of CPU")
+def test_the_import_loads_only_the_dependencies_of_the_sdk() -> None:
+    """Not numpy, starlette, pydantic, rich or prometheus_client."""
+    command = [sys.executable, "-c", IMPORTED]
+    names = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    assert {"_cython" if name.startswith("_cython") else name for name in names} <= MAY_BE_IMPORTED
+    assert {"skylarkmq", "msgspec"} <= set(names)

@@ -145,6 +145,7 @@ async def test_a_missing_response_is_a_timeout() -> None:
     """Its text warns that the message may be stored."""
     settings = ProducerSettings(send_timeout_s=0.05)
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv, settings=settings) as producer:
+        await producer.send(Message("T", b"x"), timeout_s=5)  # the route is known from here on
         cluster.broker.on(SEND, silence)
         with pytest.raises(RequestTimeout, match="may be stored") as caught:
             await producer.send(Message("T", b"x"))

@@ -1,10 +1,14 @@
 """A failed allocation leaves a compiled module's objects unchanged, or one message further. It never leaves a length
 beyond the allocated memory.
 
-`_testcapi.set_nomemory(n, n + 1)` makes allocation number n fail, for every n that an operation reaches.
+`_testcapi.set_nomemory(n, n + 1)` makes allocation number n fail, for every n that an operation reaches. It makes
+allocations of all threads fail. So the checks run in a process that has no other thread: in a worker of pytest-xdist,
+the thread that receives the names of tests would end.
 """
 
+import multiprocessing
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -51,7 +55,7 @@ def append_of(number: int, queue: Any) -> Any:
     return append
 
 
-def test_index_entries_grow_completely_or_not_at_all() -> None:
+def index_entries_grow_completely_or_not_at_all() -> None:
     """The three columns are resized one by one; existing entries stay, and later ones are added within the capacity."""
     entries = compiled.load("index").IndexEntries(index_keys)
     appends = [append_of(number, None) for number in range(20_000)]
@@ -71,7 +75,7 @@ def test_index_entries_grow_completely_or_not_at_all() -> None:
     assert len(entries) == len(appends) - 7
 
 
-def test_counted_units_are_stored() -> None:
+def counted_units_are_stored() -> None:
     """A unit for which memory could not be allocated is not counted."""
     dispatch, counts = compiled.load("dispatch"), compiled.load("counts")
     queue = compiled.load("queue_tail").QueueTail("T", 0)
@@ -93,7 +97,7 @@ def test_counted_units_are_stored() -> None:
     assert queue.traffic.counts == [2_000, 0, 0]
 
 
-def test_a_batch_has_a_record_for_each_append() -> None:
+def a_batch_has_a_record_for_each_append() -> None:
     """A message is added together with its record, or not at all."""
     record.set_initial_status(PutStatus.PENDING)
     queue = compiled.load("queue_tail").QueueTail("T", 0)
@@ -110,3 +114,12 @@ def test_a_batch_has_a_record_for_each_append() -> None:
     with batch.data() as view:
         found = [one for one in iterate(bytes(view)) if isinstance(one, Record)]
     assert [one.queue_offset for one in found] == list(range(200))
+
+
+CHECKS = (index_entries_grow_completely_or_not_at_all, counted_units_are_stored, a_batch_has_a_record_for_each_append)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_without_memory(check: Callable[[], None]) -> None:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        process.submit(check).result()
