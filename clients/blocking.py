@@ -232,7 +232,7 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
 
 
 class Admin(Blocking[admin.Admin]):
-    """`clients.Admin`, blocking."""
+    """`clients.Admin`, blocking, without its sections such as `Admin.brokers`."""
 
     def __init__(self, **options: Unpack[StandaloneOptions]) -> None:
         super().__init__(lambda: admin.Admin(**options))

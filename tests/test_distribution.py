@@ -208,6 +208,7 @@ def test_declared_dependencies_are_the_imported_ones() -> None:
 
 LOADED_BY_NAME = {"matplotlib", "pandas"}  # only if the output is a .png file; PySpark's mapInArrow requires it
 PARTS_OF_EXTRAS = {
+    "admin": ("clients/mqadmin/",),
     "broker": ("broker/", "protocol/"),
     "metrics": ("clients/telemetry/",),
     "arrow": ("clients/arrow/",),

@@ -5,6 +5,10 @@
         await admin.reset_offsets("billing", "Orders", datetime(2024, 5, 1, tzinfo=UTC))
         async for message in admin.messages_between("Orders", since, until): ...
 
+Sections have the requests of operators that applications seldom need, each with its own module beside this one:
+
+    admin.brokers         state, settings, statistics and files of one broker
+
 Requests that concern all brokers go to all masters, one after the other. An error of one is raised; the requests before
 it have been executed. Offsets and times of queues have `MessageQueue`s as keys. Source: docs/formats.md, "Topics",
 "Groups", "Statistics of topics and groups", "Queries".
@@ -12,16 +16,17 @@ it have been executed. Offsets and times of queues have `MessageQueue`s as keys.
 
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
-from typing import Final, TypeVar, Unpack
+from functools import cached_property
+from typing import Final, Unpack
 
+from skylarkmq.clients.admin.brokers import Brokers
+from skylarkmq.clients.admin.requests import AdminRequests
 from skylarkmq.clients.arguments import check_group, check_offset, check_queue, check_type, time_ms
 from skylarkmq.clients.connection.participant import Participant
-from skylarkmq.clients.connection.topic_route import MASTER, checked_cluster
 from skylarkmq.clients.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.consuming.stored_messages import inflate_or_keep, restore_topic
 from skylarkmq.clients.errors import BrokerError, NoRoute, checking_argument, invalid_response, reading_response
 from skylarkmq.clients.options import StandaloneOptions, check_options
-from skylarkmq.protocol.bodies.body import Body
 from skylarkmq.protocol.bodies.client_state import ResetOffsets
 from skylarkmq.protocol.bodies.cluster import ClusterInfo, TopicList
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
@@ -32,15 +37,12 @@ from skylarkmq.protocol.codes import Permission, RequestCode, ResponseCode, Syst
 from skylarkmq.protocol.compression import MAX_PAYLOAD_BYTES
 from skylarkmq.protocol.headers.client_calls import ResetOffsetHeader
 from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader, DeleteGroupHeader
-from skylarkmq.protocol.headers.fields import Header
 from skylarkmq.protocol.headers.queue import QueryMessageHeader, ViewMessageHeader
 from skylarkmq.protocol.headers.stats import ConsumeStatsHeader
 from skylarkmq.protocol.headers.topic import CreateTopicHeader, TopicHeader
 from skylarkmq.protocol.message import MessageExt, PropertyName
 from skylarkmq.protocol.message_id import decode_offset_id
 from skylarkmq.protocol.record import decode
-
-B = TypeVar("B", bound=Body)
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 MAX_FOUND_BYTES: Final = 100 * 1024 * 1024
@@ -61,9 +63,15 @@ class Admin(Participant):
         check_options(options, StandaloneOptions, "Admin")
         super().__init__(options)
         self._queues = QueueCalls(self.client, TOOLS_GROUP)
+        self._requests = AdminRequests(self.client, self._within)
 
     def __repr__(self) -> str:
         return f"<Admin {self.client}>"
+
+    @cached_property
+    def brokers(self) -> Brokers:
+        """Requests to one broker: its state, settings, statistics and files."""
+        return Brokers(self._requests)
 
     async def _join(self) -> None:
         """An Admin belongs to no group."""
@@ -76,12 +84,14 @@ class Admin(Participant):
     async def cluster(self, *, timeout_s: float | None = None) -> ClusterInfo:
         """Return all registered brokers."""
         async with self._within(timeout_s, "cluster"):
-            return await self._cluster()
+            return await self._requests.cluster()
 
-    async def masters(self, *, timeout_s: float | None = None) -> dict[str, str]:
-        """Return the address of each broker's master, by broker name."""
+    async def masters(self, cluster: str | None = None, *, timeout_s: float | None = None) -> dict[str, str]:
+        """Return the address of each broker's master, by broker name. NoRoute if there is no such cluster."""
+        if cluster is not None:
+            check_type("cluster", cluster, str)
         async with self._within(timeout_s, "masters"):
-            return await self._masters()
+            return await self._requests.masters(cluster)
 
     async def topics(self, *, timeout_s: float | None = None) -> list[str]:
         """Return the names of all topics, sorted: also those of retries, dead letters and the system."""
@@ -116,7 +126,7 @@ class Admin(Participant):
             order=str(order).lower(),
         )
         async with self._within(timeout_s, "create_topic"):
-            for address in await self._addresses(brokers):
+            for address in await self._requests.master_addresses(brokers):
                 await self.client.request(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header, topic=topic)
 
     async def delete_topic(self, topic: str, *, timeout_s: float | None = None) -> None:
@@ -124,7 +134,7 @@ class Admin(Participant):
         check_type("topic", topic, str)
         header = TopicHeader(topic=topic)
         async with self._within(timeout_s, "delete_topic"):
-            for address in await self._addresses(None):
+            for address in await self._requests.master_addresses():
                 await self.client.request(address, RequestCode.DELETE_TOPIC_IN_BROKER, header, topic=topic)
             await self.client.routes.name_servers.request_each(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
@@ -140,8 +150,8 @@ class Admin(Participant):
         table: dict[MessageQueue, TopicOffset] = {}
         header = TopicHeader(topic=topic)
         async with self._within(timeout_s, "topic_offsets"):
-            for address in await self._addresses_of(topic):
-                stats = await self._request(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
+            for address in await self._requests.addresses_of(topic):
+                stats = await self._requests.read(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
                 table |= stats.offset_table
         return dict(sorted(table.items()))
 
@@ -152,8 +162,8 @@ class Admin(Participant):
         table: dict[str, SubscriptionGroupConfig] = {}
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         async with self._within(timeout_s, "groups"):
-            for address in await self._addresses(None):
-                table |= (await self._request(SubscriptionGroupWrapper, address, code)).subscription_group_table
+            for address in await self._requests.master_addresses():
+                table |= (await self._requests.read(SubscriptionGroupWrapper, address, code)).subscription_group_table
         return dict(sorted(table.items()))
 
     async def create_group(
@@ -163,7 +173,7 @@ class Admin(Participant):
         check_type("config", config, SubscriptionGroupConfig)
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         async with self._within(timeout_s, "create_group"):
-            for address in await self._addresses(brokers):
+            for address in await self._requests.master_addresses(brokers):
                 await self.client.request(address, code, body=config.encode())
 
     async def delete_group(self, group: str, *, offsets: bool = True, timeout_s: float | None = None) -> None:
@@ -172,7 +182,7 @@ class Admin(Participant):
         flag = str(offsets).lower()
         header = DeleteGroupHeader(group_name=group, clean_offset=flag, remove_offset=flag)
         async with self._within(timeout_s, "delete_group"):
-            for address in await self._addresses(None):
+            for address in await self._requests.master_addresses():
                 await self.client.request(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     async def members(self, group: str, *, timeout_s: float | None = None) -> ConsumerConnection:
@@ -184,9 +194,9 @@ class Admin(Participant):
         failure: BrokerError | None = None
         code, header = RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupHeader(consumer_group=group)
         async with self._within(timeout_s, "members"):
-            for address in await self._addresses(None):
+            for address in await self._requests.master_addresses():
                 try:
-                    return await self._request(ConsumerConnection, address, code, header)
+                    return await self._requests.read(ConsumerConnection, address, code, header)
                 except BrokerError as error:
                     failure = error
         raise failure or NoRoute("no broker is registered. Check that one runs, and the name server of its settings.")
@@ -206,9 +216,10 @@ class Admin(Participant):
         table: dict[MessageQueue, OffsetWrapper] = {}
         header = ConsumeStatsHeader(consumer_group=group, topic=topic)
         async with self._within(timeout_s, "group_offsets"):
-            for address in await (self._addresses(None) if topic is None else self._addresses_of(topic)):
+            requests = self._requests
+            for address in await (requests.master_addresses() if topic is None else requests.addresses_of(topic)):
                 table |= (
-                    await self._request(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
+                    await requests.read(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
                 ).offset_table
         return dict(sorted(table.items()))
 
@@ -239,8 +250,8 @@ class Admin(Participant):
         table: dict[MessageQueue, int] = {}
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         async with self._within(timeout_s, "reset_offsets"):
-            for address in await self._addresses_of(topic):
-                table |= (await self._request(ResetOffsets, address, code, header)).offset_table
+            for address in await self._requests.addresses_of(topic):
+                table |= (await self._requests.read(ResetOffsets, address, code, header)).offset_table
         return dict(sorted(table.items()))
 
     # ------------------------------------------------------------------------------------------------------- messages
@@ -270,9 +281,8 @@ class Admin(Participant):
             end_timestamp=_FOREVER_MS if until is None else time_ms("until", until),
         )
         async with self._within(timeout_s, "messages_of_key"):
-            found = [
-                message for address in await self._addresses_of(topic) for message in await self._query(address, header)
-            ]
+            addresses = await self._requests.addresses_of(topic)
+            found = [message for address in addresses for message in await self._query(address, header)]
             return await _inflated(sorted(found, key=lambda message: message.store_timestamp))
 
     async def message_of_id(self, offset_msg_id: str, *, timeout_s: float | None = None) -> MessageExt:
@@ -323,12 +333,6 @@ class Admin(Participant):
 
     # ------------------------------------------------------------------------------------------------------- requests
 
-    async def _request(self, kind: type[B], address: str, code: int, header: Header | None = None) -> B:
-        """Return the body of a broker's response. BrokerError, InvalidResponse, or an error of the transport."""
-        response = await self.client.request(address, code, header, topic=getattr(header, "topic", None))
-        with reading_response(code, f"broker {address}"):
-            return kind.decode(response.body)
-
     async def _query(self, address: str, header: QueryMessageHeader) -> list[MessageExt]:
         """Return the messages of one broker with this key; the broker itself compares only hashes of keys."""
         topic, key = header.topic, header.key
@@ -341,28 +345,6 @@ class Admin(Participant):
         with reading_response(RequestCode.QUERY_MESSAGE, f"broker {address}", topic):
             messages = decode(response.body)
         return [m for m in messages if key in m.keys or key == m.properties.get(_UNIQUE)]
-
-    async def _cluster(self) -> ClusterInfo:
-        return checked_cluster(await self.client.routes.name_servers.request(RequestCode.GET_BROKER_CLUSTER_INFO))
-
-    async def _masters(self) -> dict[str, str]:
-        table = (await self._cluster()).broker_addr_table
-        return {name: data.broker_addrs[MASTER] for name, data in sorted(table.items()) if MASTER in data.broker_addrs}
-
-    async def _addresses(self, brokers: Iterable[str] | None) -> list[str]:
-        with checking_argument("brokers"):
-            names = None if brokers is None else set(brokers)
-        masters = await self._masters()
-        unknown = (names or set()) - set(masters)
-        if unknown or not masters:
-            raise NoRoute(
-                f"no master is registered of {sorted(unknown) or 'any broker'}. Registered: {sorted(masters)}."
-            )
-        return [address for name, address in masters.items() if names is None or name in names]
-
-    async def _addresses_of(self, topic: str) -> list[str]:
-        route = await self.client.routes.reload(topic)
-        return [route.address(name) for name in sorted(route.brokers)]
 
 
 async def _readable(message: MessageExt) -> MessageExt:

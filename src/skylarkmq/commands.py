@@ -34,6 +34,11 @@ def mqnamesrv() -> None:
     _command("skylarkmq.broker.cli", "mqnamesrv", "broker")()
 
 
+def mqadmin() -> None:
+    """Run a command of an operator."""
+    _command("skylarkmq.clients.mqadmin.app", "main", "admin")()
+
+
 def mqbench() -> None:
     """Run the load generator."""
     _command("skylarkmq.clients.mqbench.commands", "mqbench", "bench")()

@@ -1,0 +1,1 @@
+"""`mqadmin`: the command line for operators, with the commands of RocketMQ's tool. `app` is the entry point."""

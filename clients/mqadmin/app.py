@@ -1,0 +1,102 @@
+"""The command line: `mqadmin` lists the commands, `mqadmin <command>` runs one, `mqadmin help <command>` explains it.
+
+Names of commands match regardless of case. Options follow RocketMQ's tool (`java_arguments.py`). Failures are one line
+on stderr (`failures.py`).
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.mqadmin.commands import Registered
+from skylarkmq.clients.mqadmin.failures import DONE, INTERRUPTED, USAGE, CommandFailed, exit_code_of, line_of
+from skylarkmq.clients.mqadmin.java_arguments import standard_arguments
+from skylarkmq.clients.mqadmin.java_output import printf
+from skylarkmq.clients.mqadmin.rocketmq import cluster
+
+ROCKETMQ: Final[list[Registered]] = [
+    *cluster.COMMANDS.registered,
+]
+"""RocketMQ's commands."""
+_USAGE_ERROR_OF_TYPER: Final = 2
+
+
+class JavaCommand(TyperCommand):
+    """A command that takes its options in the forms of RocketMQ's tool."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Return the arguments that are no options."""
+        takes_value = {
+            option: not getattr(parameter, "is_flag", False)
+            for parameter in self.get_params(ctx)
+            for option in parameter.opts
+        }
+        return super().parse_args(ctx, list(standard_arguments(args, takes_value)))
+
+
+class CommandGroup(TyperGroup):
+    """Commands by name, regardless of case, and `help <command>`."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command; None if there is none."""
+        found = super().get_command(ctx, cmd_name)
+        names = {name.lower(): name for name in self.commands}
+        return found or super().get_command(ctx, names.get(cmd_name.lower(), cmd_name))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the name of a command, the command, and its arguments."""
+        if args[0].lower() == "help" and len(args) == 2:
+            args = [args[1], "--help"]
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    cls=CommandGroup,
+    name="mqadmin",
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in ROCKETMQ:
+    app.command(command.name, cls=JavaCommand, help=command.description)(command.run)
+
+
+@app.callback()
+def list_commands(context: typer.Context) -> None:
+    """Administer brokers, topics, consumer groups and messages: this broker's, or Apache RocketMQ's."""
+    if context.invoked_subcommand is None:
+        printf("The most commonly used mqadmin commands are:%n")
+        for command in ROCKETMQ:
+            printf("   %-35s %s%n", command.name, command.description)
+        printf("%nSee 'mqadmin help <command>' for more information on a specific command.%n")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command, and return its exit code. A failure is one line on stderr."""
+    try:
+        app(list(arguments), prog_name="mqadmin")
+    except SystemExit as stop:
+        return USAGE if stop.code == _USAGE_ERROR_OF_TYPER else int(stop.code or DONE)
+    except BrokenPipeError:  # the reader of stdout has ended, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except (CommandFailed, ClientError, OSError) as error:
+        sys.stdout.flush()
+        sys.stderr.write(line_of(error))
+        return exit_code_of(error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return DONE
+
+
+def main() -> None:
+    """Run the command of the process's arguments, and exit with its code."""
+    logging.basicConfig(level=logging.ERROR, format="%(message)s")  # on stderr
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,79 @@
+"""The registry of commands, and how one runs: options -> connection -> Admin -> the command's coroutine.
+
+    COMMANDS = Commands()
+
+    @COMMANDS.add("clusterList", "List cluster infos.")
+    async def cluster_list(admin: Admin, cluster: ClusterName = None) -> None: ...
+
+A command declares its own options; `-n` and `--profile` are added. It prints to stdout and raises CommandFailed or a
+ClientError (`failures.py`).
+"""
+
+import asyncio
+import inspect
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Final, NamedTuple
+
+from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.clients.mqadmin.connection import Connection, connection_of
+from skylarkmq.clients.mqadmin.options import NamesrvAddress, ProfileName
+
+Command = Callable[..., Coroutine[Any, Any, None]]
+"""Called with an Admin and the values of its options."""
+
+_COMMON: Final[dict[str, Any]] = {"namesrv": NamesrvAddress, "profile": ProfileName}
+
+
+class Registered(NamedTuple):
+    """A command: its name, the line that describes it, and the function that typer calls."""
+
+    name: str
+    description: str
+    run: Callable[..., None]
+
+
+class Commands:
+    """The commands of one module, in the order of their registration."""
+
+    def __init__(self) -> None:
+        self.registered: list[Registered] = []
+
+    def add(self, name: str, description: str) -> Callable[[Command], Command]:
+        """Register a coroutine function as a command."""
+
+        def decorate(command: Command) -> Command:
+            self.registered.append(Registered(name, description, _runnable(command)))
+            return command
+
+        return decorate
+
+
+async def repeated(interval_s: float | None) -> AsyncIterator[None]:
+    """Yield once; with an interval, again after each pause until an interrupt."""
+    yield
+    while interval_s is not None:
+        await asyncio.sleep(interval_s)
+        yield
+
+
+def _runnable(command: Command) -> Callable[..., None]:
+    """Return a plain function with the options of a command and the common ones."""
+    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+
+    def run(namesrv: str | None, profile: str | None, **values: Any) -> None:
+        asyncio.run(_connected(command, connection_of(namesrv, profile, os.environ), values))
+
+    common = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in _COMMON.items()
+    ]
+    parameters = [*(its.replace(kind=inspect.Parameter.KEYWORD_ONLY) for its in own), *common]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+    run.__annotations__ = {its.name: its.annotation for its in parameters}
+    return run
+
+
+async def _connected(command: Command, connection: Connection, values: dict[str, Any]) -> None:
+    async with connection.client() as client, Admin(client=client) as admin:
+        await command(admin, **values)

@@ -1,0 +1,95 @@
+"""Text as Java prints it, because scripts read the columns of RocketMQ's tool.
+
+    printf("%-22s  %9.2f%n", name, rate)
+
+`java_format` takes the conversions that the tool uses: `%s %d %f %b %%` and `%n`, with width, precision and the flag
+`-`, `0` or `+`. Numbers are rounded half up from their shortest decimal form, as Java does: 0.125 with `%.2f` is 0.13.
+"""
+
+import re
+import sys
+from datetime import datetime
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Final
+
+_CONVERSION: Final = re.compile(r"%([-0+]*)(\d*)(?:\.(\d+))?([sdfbn%])")
+_TOPIC_CHARACTERS: Final = 64
+_BROKER_CHARACTERS: Final = 32
+
+
+def printf(pattern: str, *values: object) -> None:
+    """Write a line, or a part of one, to stdout."""
+    sys.stdout.write(java_format(pattern, *values))
+
+
+def java_format(pattern: str, *values: object) -> str:
+    """Return what `String.format(pattern, values)` returns."""
+    remaining = iter(values)
+
+    def converted(match: re.Match[str]) -> str:
+        flags, width, precision, kind = match.groups()
+        if kind == "n":
+            return "\n"
+        if kind == "%":
+            return "%"
+        text = _text(next(remaining), kind, precision)
+        if "+" in flags and kind != "s" and not text.startswith("-"):
+            text = "+" + text
+        if "0" in flags:
+            return text.zfill(int(width))
+        return text.ljust(int(width or 0)) if "-" in flags else text.rjust(int(width or 0))
+
+    return _CONVERSION.sub(converted, pattern)
+
+
+def java_text(value: object) -> str:
+    """Return what `String.valueOf` returns: `true`, `null`, and floating-point numbers as `1.0` and `1.0E7`."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return java_double(value)
+    return str(value)
+
+
+def java_double(value: float) -> str:
+    """Return what `Double.toString` returns: with an exponent below 0.001 and from 10,000,000 on."""
+    if value != value or abs(value) == float("inf"):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return format(Decimal(repr(value)), "f") if "e" in repr(value) else repr(value)
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    fraction = "".join(map(str, digits[1:])) or "0"
+    return f"{'-' if sign else ''}{digits[0]}.{fraction}E{exponent + len(digits) - 1}"
+
+
+def cut_front(name: str, length: int = _TOPIC_CHARACTERS) -> str:
+    """Return the last `length` characters of a topic or group; the tool cuts long names at the front."""
+    return name[-length:]
+
+
+def cut_broker(name: str) -> str:
+    """Return the last 32 characters of a broker name."""
+    return cut_front(name, _BROKER_CHARACTERS)
+
+
+def local_time(timestamp_ms: int) -> str:
+    """Return a time as `yyyy-MM-dd HH:mm:ss` in the local time zone."""
+    return datetime.fromtimestamp(timestamp_ms // 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _text(value: object, kind: str, precision: str | None) -> str:
+    if kind == "f":
+        return _rounded(value, int(precision or 6))
+    text = java_text(value)
+    return text if precision is None else text[: int(precision)]
+
+
+def _rounded(value: object, digits: int) -> str:
+    assert isinstance(value, int | float), f"%f of {value!r}"
+    number = Decimal(repr(value))
+    if not number.is_finite():
+        return java_double(float(value))
+    return format(number.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP), "f")

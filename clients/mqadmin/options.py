@@ -1,0 +1,43 @@
+"""The options that several commands share, with RocketMQ's names, and the values of their texts."""
+
+from typing import Annotated
+
+import typer
+
+from skylarkmq.clients.mqadmin.failures import usage_error
+
+NamesrvAddress = Annotated[
+    str | None,
+    typer.Option(
+        "-n",
+        "--namesrvAddr",
+        metavar="ADDR;ADDR",
+        help="Name servers, host:port;host:port. Default: NAMESRV_ADDR, the profile, 127.0.0.1:9876.",
+    ),
+]
+ProfileName = Annotated[
+    str | None, typer.Option("--profile", metavar="NAME", help="A profile of ~/.config/skylark/config.toml.")
+]
+BrokerAddress = Annotated[
+    str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Address of one broker.")
+]
+ClusterName = Annotated[
+    str | None, typer.Option("-c", "--clusterName", metavar="NAME", help="Name of a cluster: all its masters.")
+]
+Interval = Annotated[
+    int | None, typer.Option("-i", "--interval", min=1, metavar="SECONDS", help="Repeat, with this pause.")
+]
+
+
+def is_true(text: str) -> bool:
+    """Return the value of a boolean option: `true` in any case; everything else is false, as for RocketMQ's tool."""
+    return text.strip().lower() == "true"
+
+
+def one_of(broker: str | None, cluster: str | None) -> tuple[str | None, str | None]:
+    """Return the broker, or else the cluster, without blanks. CommandFailed if neither is given."""
+    if broker is not None:
+        return broker.strip(), None
+    if cluster is not None:
+        return None, cluster.strip()
+    raise usage_error("give the address of a broker (-b) or the name of a cluster (-c).")

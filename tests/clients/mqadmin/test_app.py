@@ -1,0 +1,65 @@
+"""The command line: the list of commands, help, usage, and one line for each failure."""
+
+import pytest
+
+from skylarkmq.broker.in_process import free_ports
+from skylarkmq.clients.mqadmin import app
+from tests.clients.mqadmin.conftest import RunCommand
+
+
+def test_mqadmin_alone_lists_the_commands(run_mqadmin: RunCommand) -> None:
+    """With their descriptions, as RocketMQ's tool."""
+    result = run_mqadmin()
+    assert result.code == 0
+    assert "   clusterList                         List cluster infos.\n" in result.out
+
+
+@pytest.mark.parametrize("arguments", [("help", "CLUSTERLIST"), ("clusterlist", "-h"), ("clusterList", "--help")])
+def test_help_explains_the_options_of_a_command(run_mqadmin: RunCommand, arguments: tuple[str, ...]) -> None:
+    """Regardless of the case of its name."""
+    result = run_mqadmin(*arguments)
+    assert (result.code, result.err) == (0, "")
+    assert "--moreStats" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (("noSuchCommand",), "noSuchCommand"),
+        (("clusterList", "--noSuchOption"), "--noSuchOption"),
+        (("clusterList", "-i"), "'-i'"),
+        (("clusterList", "-i", "often"), "'-i'"),
+        (("clusterList", "-n", "no port"), "host:port"),
+        (("clusterList", "--profile", "missing"), "no profile missing"),
+    ],
+)
+def test_wrong_usage_is_named_on_stderr(run_mqadmin: RunCommand, arguments: tuple[str, ...], cause: str) -> None:
+    """With exit code 1, and without output on stdout."""
+    result = run_mqadmin(*arguments)
+    assert (result.code, result.out) == (1, "")
+    assert cause in result.err
+
+
+def test_an_unreachable_name_server_is_one_line(run_mqadmin: RunCommand) -> None:
+    """With exit code 3 and the address."""
+    (port,) = free_ports(1)
+    result = run_mqadmin("clusterList", "-n", f"127.0.0.1:{port}")
+    assert (result.code, result.out) == (3, "")
+    assert result.err.count("\n") == 1
+    assert f"127.0.0.1:{port}" in result.err
+
+
+def test_an_interrupt_ends_a_command(run_mqadmin: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With exit code 130 and no output."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("skylarkmq.clients.mqadmin.commands.connection_of", interrupted)
+    assert run_mqadmin("clusterList") == (130, "", "")
+
+
+def test_names_of_commands_differ_in_more_than_case() -> None:
+    """Names match regardless of case, so two that differ only in case would hide one another."""
+    names = [command.name.lower() for command in app.ROCKETMQ]
+    assert len(names) == len(set(names))

@@ -1,0 +1,52 @@
+"""Text as Java prints it."""
+
+import pytest
+
+from skylarkmq.clients.mqadmin.java_output import cut_broker, cut_front, java_format, java_text, local_time
+
+
+@pytest.mark.parametrize(
+    ("pattern", "values", "text"),
+    [
+        ("%-6s|%6s|%s", ("ab", "ab", "ab"), "ab    |    ab|ab"),
+        ("%.2f %.2f %9.2f", (0.125, 1.005, 2), "0.13 1.01      2.00"),
+        ("%f", (1.5,), "1.500000"),
+        ("%04d %-4d|%+d", (7, 7, 7), "0007 7   |+7"),
+        ("%s %s %b", (True, None, False), "true null false"),
+        ("100%%%n", (), "100%\n"),
+        ("%.3s", ("abcdef",), "abc"),
+    ],
+)
+def test_conversions_are_those_of_java(pattern: str, values: tuple[object, ...], text: str) -> None:
+    """Widths, flags and precision, with numbers rounded half up from their shortest decimal form."""
+    assert java_format(pattern, *values) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1.0"),
+        (0.0, "0.0"),
+        (0.001, "0.001"),
+        (1234567.5, "1234567.5"),
+        (1e7, "1.0E7"),
+        (1.25e-5, "1.25E-5"),
+        (-2.5e10, "-2.5E10"),
+        (float("nan"), "NaN"),
+    ],
+)
+def test_floating_point_numbers_are_those_of_java(value: float, text: str) -> None:
+    """With an exponent outside 0.001 to 10,000,000."""
+    assert java_text(value) == text
+
+
+def test_long_names_are_cut_at_the_front() -> None:
+    """The end of a name distinguishes it."""
+    assert cut_front("x" * 10 + "y" * 64) == "y" * 64
+    assert cut_broker("x" + "y" * 32) == "y" * 32
+    assert cut_front("short") == "short"
+
+
+def test_times_are_local_times() -> None:
+    """To the second."""
+    assert len(local_time(1_700_000_000_123)) == len("2023-11-14 22:13:20")
