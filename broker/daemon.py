@@ -23,7 +23,7 @@ from skylarkmq.broker.errors import StartError, StartStopped
 from skylarkmq.broker.host.idle_states import IdleStateInhibitor
 from skylarkmq.broker.metadata.saver import Saver
 from skylarkmq.broker.namesrv_parts import NamesrvParts
-from skylarkmq.broker.ops.health import HealthServer
+from skylarkmq.broker.ops.health import OTHER_PORTS, HealthServer
 from skylarkmq.broker.parts import Parts
 from skylarkmq.broker.startup import (
     hold_off_collector,
@@ -113,6 +113,7 @@ class Broker(Parts):
                 health = HealthServer(
                     *(config.ops.host, config.ops.port, self.checks(), page),
                     permitted=self.access.page_accounts,
+                    other_ports=OTHER_PORTS if config.ops.port_may_move else 0,
                     tls=self.tls if config.ops.metrics_tls else None,
                 )
                 await start_health(health, running)

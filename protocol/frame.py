@@ -11,6 +11,7 @@
 bodies are views into those bytes (or into the buffer in which the decoder assembled a split frame). Nothing is copied,
 so frames are valid only within the event-loop iteration that returned them. The decoder keeps an incomplete frame in a
 buffer that grows with the bytes that have arrived: a peer that announces 16 MiB and sends ten bytes uses ten bytes.
+A length that no frame can have is refused once its four bytes have arrived.
 All integers are big-endian and signed. Source: docs/formats.md, "Frame".
 """
 
@@ -23,6 +24,8 @@ MAX_FRAME_BYTES: Final = 16_777_216
 """Size of the largest frame, including its length word."""
 
 _PREFIX: Final = Struct(">iI")
+_LENGTH_BYTES: Final = 4
+_SMALLEST_LENGTH: Final = 4  # of a frame without header and body
 _HEADER_LENGTH_MASK: Final = 0x00FF_FFFF
 
 
@@ -75,7 +78,8 @@ class FrameDecoder:
                 break
             frames.append((word >> 24, data[start + 8 : body_start], data[body_start:frame_end]))
             start = frame_end
-        self._pending += data[start:]
+        if start < end:
+            self._keep(data[start:])
         return frames
 
     def _complete_pending(self, data: memoryview) -> tuple[int, memoryview | None]:
@@ -86,6 +90,7 @@ class FrameDecoder:
         taken = min(max(0, _PREFIX.size - len(pending)), len(data))
         pending += data[:taken]
         if len(pending) < _PREFIX.size:
+            self._check_length()
             return taken, None
         length: int
         word: int
@@ -101,6 +106,22 @@ class FrameDecoder:
             return taken + missing, None
         self._pending = bytearray()
         return taken + missing, memoryview(pending)
+
+    def _keep(self, rest: memoryview) -> None:
+        """Keep the beginning of a frame for the next read."""
+        self._pending += rest
+        self._check_length()
+
+    def _check_length(self) -> None:
+        """Set `failure` if the pending bytes begin with a length that no frame can have."""
+        if len(self._pending) < _LENGTH_BYTES:
+            return
+        length = int.from_bytes(self._pending[:_LENGTH_BYTES], "big", signed=True)
+        if not _SMALLEST_LENGTH <= length <= self._max_frame_bytes - _LENGTH_BYTES:
+            self.failure = ProtocolError(
+                f"illegal frame: length {length}, at least {_SMALLEST_LENGTH} is expected, "
+                f"limit {self._max_frame_bytes} bytes with the length word"
+            )
 
 
 def illegal_frame(length: int, word: int, max_frame_bytes: int) -> ProtocolError:

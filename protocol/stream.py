@@ -58,7 +58,7 @@ class CommandDecoder(FrameDecoder):
             self.failure = ProtocolError(f"header not readable: {type(error).__name__}: {error}"[:_LONGEST_REASON])
             return commands
         if start < len(data):
-            self._pending += data[start:]
+            self._keep(data[start:])
         return commands
 
 

@@ -27,7 +27,7 @@ from skylarkmq.broker.config.parsing import (
 )
 from skylarkmq.broker.config.unsupported_keys import INACTIVE_IN_BROKER, INACTIVE_IN_NAMESRV
 from skylarkmq.broker.remoting.config import ClientAuth, TlsMode
-from skylarkmq.broker.store.config import FlushDiskType, parse_delay_levels
+from skylarkmq.broker.store.config import SMALLEST_TIMER_LOG_FILE, FlushDiskType, parse_delay_levels
 
 QUEUE_UNIT_BYTES: Final = 20
 INT_MAX: Final = 2**31 - 1
@@ -60,6 +60,7 @@ def percent(least: int, most: int) -> Kind:
 COUNT: Final = whole(1, INT_MAX)
 COUNT_OR_OFF: Final = whole(0, INT_MAX, "0 turns it off")
 BYTES: Final = whole(1, LONG_MAX, "bytes")
+TIMER_SEGMENT: Final = whole(SMALLEST_TIMER_LOG_FILE, 1 << 40, "bytes")
 BYTES_OR_OFF: Final = whole(0, LONG_MAX, "bytes, 0 turns it off")
 MS: Final = whole(1, INT_MAX, "ms")
 S: Final = whole(1, INT_MAX, "s")
@@ -285,7 +286,7 @@ STORE: Final = section(
     ("timerRollWindowSlot", "timer_roll_window_slot", COUNT),
     ("timerFlushIntervalMs", "timer_flush_interval_ms", MS),
     ("timerCongestNumEachSlot", "timer_congest_num_each_slot", COUNT),
-    ("mappedFileSizeTimerLog", "mapped_file_size_timer_log", whole(4_096, 1 << 40, "bytes")),
+    ("mappedFileSizeTimerLog", "mapped_file_size_timer_log", TIMER_SEGMENT),
     ("checkCRCOnRecover", "check_crc_on_recover", FLAG),
     ("openQueueFiles", "open_queue_files", COUNT),  # ours
     ("queueUnitsInMemory", "queue_units_in_memory", whole(0, INT_MAX, "units")),  # ours

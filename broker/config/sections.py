@@ -139,6 +139,7 @@ class OpsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str
     port: int = 5557  # 0: off, the default of `mqnamesrv`, since several may run on a machine
+    port_may_move: bool = False  # the next free port is used if this one is in use: the port is not set
     metrics_auth: bool | None = None  # /metrics needs an account (ours); default: if there are some, except on loopback
     metrics_tls: bool = False  # the pages use TLS, with the certificate of the broker's ports (ours)
     metrics_exporter_type: str = "PROM"  # DISABLE turns /metrics off; RocketMQ's other values have the effect of PROM
@@ -224,7 +225,9 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
         waits=WaitsConfig(**settled.of("waits")),
         fast_failure=FastFailureConfig(**settled.of("fast_failure")),
         store=store,
-        ops=msgspec.structs.replace(OpsConfig(host=listen.bind_host), **settled.of("ops")),
+        ops=msgspec.structs.replace(
+            OpsConfig(host=listen.bind_host, port_may_move="port" not in settled.of("ops")), **settled.of("ops")
+        ),
         limits=LimitsConfig(**settled.of("limits")),
         security=security_config(settled, bound_address(listen.bind_host, machine)),
         access=AccessConfig(**{"acl_config_dir": store.store_path_root_dir / "conf"} | settled.of("access")),

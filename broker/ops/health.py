@@ -5,6 +5,9 @@
     /readyz     200 if every check passes, else 503; the body lists every check either way:
                 {"ready":false,"checks":{"registered":"no name server has answered yet","store":"ok"}}
 
+If `metricsPromExporterPort` is not set and its default is in use, the pages use the next free port, so that a second
+broker can start on one host. The log shows the address.
+
 The pages run in the daemon's event loop. uvicorn serves them on a socket that is bound here, so that a port in use is
 reported before anything else starts. A check is a callable that returns None if it passes, or the reason why not.
 `metrics_page.py` produces /metrics, and `page_auth.py` restricts it to accounts. The other pages stay open: probes of
@@ -36,7 +39,9 @@ from skylarkmq.broker.remoting.tls import ServerTls
 
 PASSED: Final = "ok"
 BACKLOG: Final = 128
+LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # the wildcards
 IDLE_S: Final = 5  # of a kept-alive connection; scrapers connect less often
+OTHER_PORTS: Final = 100  # that are tried if the default port is in use
 GRACE_S: Final = 1  # for responses in progress when the daemon stops
 
 Check = Callable[[], str | None]
@@ -62,7 +67,9 @@ class HealthServer:
         request_s: float = REQUEST_S,
         permitted: PageAccounts | None = None,
         tls: ServerTls | None = None,
+        other_ports: int = 0,
     ) -> None:
+        self._other_ports = other_ports
         self._tls = tls
         self._request_s = request_s
         self._host = host
@@ -80,9 +87,9 @@ class HealthServer:
         return HealthStatistics(requests=self._server.server_state.total_requests if self._server else 0)
 
     async def start(self) -> int:
-        """Start serving, and return the port (which matters if port 0 was requested). Raises StartError if it cannot
-        bind."""
-        listener = listening_socket(self._host, self._port)
+        """Start serving, and return the port: that of the constructor, one of the `other_ports` ports after it if it is
+        in use, or the kernel's choice for port 0. Raises StartError if it cannot bind."""
+        listener = first_listening_socket(self._host, self._port, self._other_ports)
         self._port = listener.getsockname()[1]
         protocol: Any = bounded_protocol(request_s=self._request_s)
         if self._tls is not None:
@@ -102,8 +109,14 @@ class HealthServer:
             )
         )
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]), name="health pages")
-        log.info("health pages host=%s port=%d tls=%s", self._host, self._port, self._tls is not None)
+        log.info("health pages url=%s", self._url("/readyz"))
         return self._port
+
+    def _url(self, path: str) -> str:
+        """Return the address of a page for a client on this machine."""
+        host = LOOPBACK_OF.get(self._host, self._host)
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self._port}{path}"
 
     async def stop(self) -> None:
         """Stop listening, and finish the responses in progress."""
@@ -137,8 +150,24 @@ def as_json(body: Mapping[str, object], status: int) -> Response:
     )
 
 
+def first_listening_socket(host: str, port: int, other_ports: int) -> socket.socket:
+    """Return a socket that listens on the port, or on the first free one of the `other_ports` ports after it. Raises
+    StartError if it cannot bind."""
+    for candidate in range(port, port + other_ports):
+        try:
+            return listening_socket(host, candidate)
+        except PortInUse as error:
+            log.warning("%s; port %d is tried, since the port is not set", error, candidate + 1)
+    return listening_socket(host, port + other_ports)
+
+
+class PortInUse(StartError):
+    """Another program listens on the port."""
+
+
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on the address. Raises StartError if it cannot bind."""
+    """Return a socket that listens on the address. Raises StartError if it cannot bind, PortInUse if that is the
+    reason."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -147,8 +176,10 @@ def listening_socket(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be bound: {error.strerror}"
-        raise StartError(f"health pages: port {port} on {host} {reason} (metricsPromExporterPort)") from None
+        where = f"health pages: port {port} on {host}"
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(f"{where} is in use (metricsPromExporterPort)") from None
+        raise StartError(f"{where} cannot be bound: {error.strerror} (metricsPromExporterPort)") from None
     return listener
 
 

@@ -5,6 +5,10 @@ from pathlib import Path
 
 import msgspec
 
+from skylarkmq.protocol.timers import LOG_BLANK_SIZE, UNIT_SIZE
+
+SMALLEST_TIMER_LOG_FILE = UNIT_SIZE + LOG_BLANK_SIZE  # RocketMQ cannot append units to smaller files
+
 
 class FlushDiskType(Enum):
     """When a send is acknowledged: after the write, or after the sync."""

@@ -127,6 +127,7 @@ def stored(broker: BrokerUnderTest, topic: str = TOPIC, queues: int = QUEUES) ->
         return [message for queue in range(queues) for message in pull_queue(client, topic, queue)]
 
 
+SMALL_TIMER_LOG: Final = 1_056  # 20 units and the blank at the end: some files are full, the others begin anew
 DIRECTIONS: Final = {"rocketmq-continues": KINDS, "skylark-continues": KINDS[::-1]}
 
 
@@ -148,7 +149,11 @@ def test_each_broker_continues_the_timers_of_the_other(name: str, continuations:
 
 def continue_timers(writer: str, reader: str, tmp_path: Path) -> None:
     root, ports = tmp_path / "store", broker_ports()
-    settings = {"storePathRootDir": root, "mappedFileSizeCommitLog": 64 << 20}
+    settings = {
+        "storePathRootDir": root,
+        "mappedFileSizeCommitLog": 64 << 20,
+        "mappedFileSizeTimerLog": SMALL_TIMER_LOG,
+    }
     begin_ms = int(time.time() * 1000)
     dues = {
         f"{n}": begin_ms + (FIRST_DUE_S * 1000 if n else 1_000) + n * 100

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skylarkmq.protocol.frame import Frame, FrameDecoder, encode_frame, encode_prefix
+from skylarkmq.protocol.stream import CommandDecoder
 
 LIMIT = 1024
 
@@ -69,6 +70,27 @@ def test_an_invalid_frame_is_reported_after_the_frames_before_it(prefix: bytes, 
     assert feed_in_pieces(decoder, good + prefix + good, size) == [(1, b"h", b"b")]
     assert decoder.failure is not None
     assert decoder.feed(memoryview(good)) == []
+
+
+@pytest.mark.parametrize("length", [-(2**31), -1, 0, 3, LIMIT - 3, 2**31 - 1])
+@pytest.mark.parametrize("size", [1, 3, 64])
+@pytest.mark.parametrize("feed", ["feed", "feed_commands"])
+def test_a_length_that_no_frame_can_have_is_refused_at_once(length: int, size: int, feed: str) -> None:
+    """The decoder needs the four bytes of the length only; the frames before them are returned."""
+    good, decoder = encode_frame(0, b'{"code":34}'), CommandDecoder(LIMIT)
+    stream = good + length.to_bytes(4, "big", signed=True)
+    pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
+    assert sum(len(getattr(decoder, feed)(memoryview(piece))) for piece in pieces) == 1
+    assert str(decoder.failure).startswith(f"illegal frame: length {length},")
+
+
+@pytest.mark.parametrize("length", [4, LIMIT - 4])
+def test_the_smallest_and_the_largest_length_are_awaited(length: int) -> None:
+    """The rest of these frames may follow."""
+    decoder = CommandDecoder(LIMIT)
+    assert decoder.feed_commands(memoryview(length.to_bytes(4, "big"))) == []
+    assert decoder.failure is None
+    assert decoder.pending_bytes == 4
 
 
 def test_memory_is_bounded_by_the_bytes_received() -> None:

@@ -52,7 +52,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 }
 # Fields that follow from others and have no key of their own.
 DERIVED = {("listen", "advertised_ip"), ("listen", "why"), ("store", "store_host"), ("namesrv", "bind_address")}
-DERIVED |= {("security", "secret_files")}
+DERIVED |= {("security", "secret_files"), ("ops", "port_may_move")}
 DERIVED |= {("namesrv", "config_black_list")}  # a broker's name server uses the broker's list
 # Keys that are checked and set no field.
 CHECKED = {("store", "commit_log_path")}
@@ -136,6 +136,20 @@ def test_the_health_pages_can_have_another_address() -> None:
     """metricsPromExporterHost and -Port change it; port 0 turns them off."""
     config = broker("metricsPromExporterHost=10.0.0.8\nmetricsPromExporterPort=0").config
     assert config.ops == OpsConfig(host="10.0.0.8", port=0)
+
+
+def test_a_port_of_the_health_pages_that_is_set_stays() -> None:
+    """Only the default may give way to the next free port."""
+    assert broker().config.ops.port_may_move
+    assert not broker("metricsPromExporterPort=5557").config.ops.port_may_move
+
+
+@pytest.mark.parametrize("size", [68, 1_056, 104_857_600])
+def test_files_of_the_timer_log_may_have_every_size_that_holds_a_unit(size: int) -> None:
+    """A unit has 52 bytes, and a file ends with a blank of 16."""
+    assert broker(f"mappedFileSizeTimerLog={size}").config.store.mapped_file_size_timer_log == size
+    with pytest.raises(StartError, match=r"mappedFileSizeTimerLog=67: expected a whole number from 68 to"):
+        broker("mappedFileSizeTimerLog=67")
 
 
 def test_keys_set_their_fields() -> None:

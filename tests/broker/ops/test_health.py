@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ import pytest
 
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.ops.health import Check, HealthServer
+from tests.harness.ports import free_ports
 
 
 async def get(port: int, path: str) -> tuple[int, Any]:
@@ -72,6 +74,35 @@ async def test_a_port_in_use_stops_the_start_and_names_the_setting() -> None:
         with pytest.raises(StartError) as caught:
             await server.start()
     assert str(caught.value) == f"health pages: port {port} on 127.0.0.1 is in use (metricsPromExporterPort)"
+
+
+async def test_with_other_ports_the_next_free_one_is_used(caplog: pytest.LogCaptureFixture) -> None:
+    """For the second broker of a host: the log shows the port that is in use, and the address of the pages."""
+    caplog.set_level(logging.INFO)
+    port = free_ports(1, beside=[1, 2])[0]
+    with socket.socket() as first, socket.socket() as second:
+        for taken, number in ((first, port), (second, port + 1)):
+            taken.bind(("127.0.0.1", number))
+            taken.listen()
+        server = HealthServer("127.0.0.1", port, {}, other_ports=2)
+        try:
+            assert await server.start() == port + 2
+            assert (await get(port + 2, "/readyz"))[0] == 200
+        finally:
+            await server.stop()
+        with pytest.raises(StartError, match=f"port {port + 1} on 127.0.0.1 is in use"):
+            await HealthServer("127.0.0.1", port, {}, other_ports=1).start()
+    assert f"port {port + 1} on 127.0.0.1 is in use (metricsPromExporterPort); port {port + 2} is tried" in caplog.text
+    assert f"health pages url=http://127.0.0.1:{port + 2}/readyz" in caplog.text
+
+
+async def test_pages_on_all_addresses_are_logged_with_the_loopback_address(caplog: pytest.LogCaptureFixture) -> None:
+    """A wildcard is no address to connect to."""
+    caplog.set_level(logging.INFO)
+    server = HealthServer("0.0.0.0", 0, {})
+    port = await server.start()
+    await server.stop()
+    assert f"health pages url=http://127.0.0.1:{port}/readyz" in caplog.text
 
 
 async def test_an_address_that_cannot_be_bound_stops_the_start() -> None:

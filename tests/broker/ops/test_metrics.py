@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import socket
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -9,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from skylarkmq.broker.config.parsing import Given
@@ -350,3 +352,25 @@ async def test_a_scraper_that_does_not_read_blocks_nothing(start: Start) -> None
             await send(peer, b"a")
             for _ in range(3):
                 assert (await running.scrape()).value("rocketmq_messages_in_total", topic="T") == 1
+
+
+async def test_a_second_broker_of_a_host_uses_the_next_free_port(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker whose port of the health pages is not set starts although the default port is in use."""
+    caplog.set_level(logging.INFO)
+    machine = Machine(host_name="h", address=LOOPBACK, home=tmp_path, resolve=lambda host: host)
+    settings = zip(("listenPort", "embeddedNamesrvPort"), map(str, free_ports(2)), strict=True)
+    given = [Given(key, text, "test") for key, text in [*settings, ("storePathRootDir", str(tmp_path / "store"))]]
+    config = load_broker(given, machine).config
+    port = free_ports(1, beside=[1])[0]
+    broker = Broker(msgspec.structs.replace(config, ops=msgspec.structs.replace(config.ops, port=port)), alone=False)
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, port))
+        taken.listen()
+        await broker.start()
+        try:
+            assert "skylark_store_writable" in (await scrape(port + 1)).text
+        finally:
+            await broker.stop()
+    assert f"health pages url=http://{LOOPBACK}:{port + 1}/readyz" in caplog.text

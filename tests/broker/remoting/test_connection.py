@@ -22,6 +22,9 @@ GARBAGE = [
     b"\0" * 64,
     struct.pack(">iI", 16 * MIB, 10),  # a byte above the limit
     struct.pack(">iI", -5, 0),
+    struct.pack(">i", -5),  # refused without the next word
+    struct.pack(">i", 3),
+    struct.pack(">i", 16 * MIB),
     struct.pack(">iI", 10, 7),  # a header longer than its frame
     struct.pack(">iI", 8, 4) + b"nope",  # no JSON
     struct.pack(">iI", 8, 4) + b"{1:}",

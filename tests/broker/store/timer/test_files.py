@@ -39,10 +39,10 @@ class Log:
 class Opened:
     """Timer files in a directory."""
 
-    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+    def __init__(self, root: Path, disk: Disk | None = None, log_bytes: int = LOG_BYTES) -> None:
         self.root = root
         self.log = Log()
-        self.config = TimerFilesConfig(root=root, log_file_size=LOG_BYTES, slots=WHEEL_SLOTS)
+        self.config = TimerFilesConfig(root=root, log_file_size=log_bytes, slots=WHEEL_SLOTS)
         self.files = TimerFiles(self.config, self.log, disk or Disk())
         self.check = self.files.load(W, lambda offset: offset // 100)
 
@@ -88,6 +88,25 @@ def test_files_have_rocketmqs_bytes(it: Opened) -> None:
     assert (it.root / "timerwheel").stat().st_size == WHEEL_SLOTS * 32
     check = (it.root / "config" / "timercheck").read_bytes()
     assert TimerCheck.decode(check) == TimerCheck(W, LOG_BYTES + 52, 21, 21, 0, W, 1)
+
+
+@pytest.mark.parametrize("size", [68, 69, 119, 120, 1_056, 1_057, 4_095])
+def test_log_files_of_every_size_are_written_and_opened(tmp_path: Path, size: int) -> None:
+    """A unit goes to the next file if fewer than 68 bytes are left, as in RocketMQ; a restart finds every unit."""
+    it = Opened(tmp_path, log_bytes=size)
+    units_of_a_file = (size - 16) // 52
+    positions = [it.put(W + 1_000, n * 100) for n in range(units_of_a_file * 2 + 1)]
+    it.finish(queue_offset=len(positions))
+    assert positions == [n // units_of_a_file * size + n % units_of_a_file * 52 for n in range(len(positions))]
+    again = Opened(tmp_path, log_bytes=size)
+    assert again.check.queue_offset == len(positions)
+    assert [again.files.log.unit(position) is not None for position in positions] == [True] * len(positions)
+    assert [position for position, _ in again.files.log.scan(0)] == positions
+    again.log.min_physical_offset = 1_000_000
+    again.files.remove_old(W)
+    assert again.files.log.begin == 2 * size
+    again.files.close()
+    it.files.close()
 
 
 def test_nothing_is_written_before_the_commit_log_is_on_disk(it: Opened) -> None:
