@@ -6,6 +6,8 @@ The master of a queue's broker responds, or another member of the broker if ther
 
 from typing import Final
 
+import msgspec
+
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.consuming.pull_requests import PullRequests
 from skylarkmq.clients.errors import BrokerError, NoRoute, invalid_response, reading_response
@@ -30,19 +32,35 @@ MAX_MEMBERS: Final = 10_000
 """Limit of the members of a group. The time and memory of allocation rules grow with it."""
 LEAST_OFFSET: Final = -1
 """Brokers of RocketMQ return -1 for a queue that has no such offset."""
-_ELSEWHERE: Final = (
+_PULL_CODES: Final = (
+    ResponseCode.SUCCESS,
     ResponseCode.PULL_NOT_FOUND,
     ResponseCode.PULL_RETRY_IMMEDIATELY,
     ResponseCode.PULL_OFFSET_MOVED,
 )
 
 
-class QueueCalls:
-    """The requests of one consumer group."""
+class Pulled(msgspec.Struct, frozen=True):
+    """The result of one pull: messages as they are stored, where to continue, and the bounds of the queue.
 
-    def __init__(self, client: Client, group: str) -> None:
+    `code`: SUCCESS (0), PULL_NOT_FOUND (19), PULL_RETRY_IMMEDIATELY (20) or PULL_OFFSET_MOVED (21).
+    """
+
+    code: int
+    messages: list[MessageExt]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class QueueCalls:
+    """The requests of one consumer group. `route_topic`: the topic whose route has the brokers; default: the queue's
+    own. A light topic (LMQ) has no route."""
+
+    def __init__(self, client: Client, group: str, route_topic: str | None = None) -> None:
         self._client = client
         self._group = group
+        self._route_topic = route_topic
 
     def __repr__(self) -> str:
         return f"<QueueCalls {self._group}>"
@@ -119,6 +137,11 @@ class QueueCalls:
 
     async def read(self, queue: MessageQueue, offset: int, count: int) -> tuple[list[MessageExt], int | None]:
         """Return up to `count` messages from `offset` on, and the offset to continue at; None at the queue's end."""
+        pulled = await self.pull_now(queue, offset, count)
+        return pulled.messages, pulled.next_offset if pulled.next_offset > offset else None
+
+    async def pull_now(self, queue: MessageQueue, offset: int, count: int, expression: str = "*") -> Pulled:
+        """Return up to `count` messages from `offset` on that have one of the tags in `expression`, without waiting."""
         header = PullMessageHeader(
             consumer_group=self._group,
             topic=queue.topic,
@@ -129,22 +152,18 @@ class QueueCalls:
             commit_offset=0,
             suspend_timeout_millis=0,
             sub_version=0,
-            subscription="*",
+            subscription=expression,
             bname=queue.broker_name,
         )
-        route = await self._client.routes.find(queue.topic)
-        connection = await self._client.brokers.get(route.address(queue.broker_name))
+        connection = await self._client.brokers.get(await self._address(queue))
         request = RemotingCommand.request(RequestCode.PULL_MESSAGE, header)
         response = await connection.invoke(request, self._client.settings.request_timeout_s)
+        if response.code not in _PULL_CODES:
+            raise BrokerError.of(request.code, response.code, response.remark, queue.broker_name, queue.topic)
         with reading_response(request.code, f"broker {queue.broker_name}", queue.topic):
-            if response.code == ResponseCode.SUCCESS:
-                messages = decode(response.body)
-                following = response.header(PullMessageResponseHeader).next_begin_offset
-                return messages, following if following > offset else None
-            if response.code in _ELSEWHERE:
-                following = response.header(PullMessageResponseHeader).next_begin_offset
-                return [], following if following > offset else None
-        raise BrokerError.of(request.code, response.code, response.remark, queue.broker_name, queue.topic)
+            messages = decode(response.body) if response.code == ResponseCode.SUCCESS else []
+            found = response.header(PullMessageResponseHeader)
+        return Pulled(response.code, messages, found.next_begin_offset, found.min_offset, found.max_offset)
 
     async def members(self, topic: str) -> list[str]:
         """Return the client ids of the group, at most MAX_MEMBERS, as a broker of `topic` lists them."""
@@ -183,5 +202,8 @@ class QueueCalls:
         return offset
 
     async def _request(self, queue: MessageQueue, code: int, header: Header) -> RemotingCommand:
-        route = await self._client.routes.find(queue.topic)
-        return await self._client.request(route.address(queue.broker_name), code, header, topic=queue.topic)
+        return await self._client.request(await self._address(queue), code, header, topic=queue.topic)
+
+    async def _address(self, queue: MessageQueue) -> str:
+        route = await self._client.routes.find(self._route_topic or queue.topic)
+        return route.address(queue.broker_name)

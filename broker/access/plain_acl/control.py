@@ -39,7 +39,7 @@ from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.codes import RETRY_PREFIX, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
-from skylarkmq.protocol.message import java_hash
+from skylarkmq.protocol.hash_order import bucket_order
 from skylarkmq.protocol.signature import ACCESS_KEY, SigningKey, signed_parts
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
@@ -52,8 +52,6 @@ MOST_ORDERED_CHARACTERS: Final = 16_384
 MOST_ADDRESSES: Final = 4_096
 UNDECIDED: Final = ""
 WHITE: Final = Caller(proof=Proof.WHITE_ADDRESS, is_admin=True)
-HASH_MAP_CAPACITY: Final = 16
-HASH_MAP_LOAD: Final = 0.75
 
 
 Names = tuple[str | None, str | None]
@@ -262,17 +260,3 @@ class PlainAclControl:
         if len(missing) > 1 and sum(map(len, needs)) <= MOST_ORDERED_CHARACTERS:
             first = next(resource for resource in bucket_order(needs) if resource in set(missing))
         return f"No default permission for {shown_resource(first)}"
-
-
-def bucket_order(names: Iterable[str]) -> list[str]:
-    """Return names in the order in which a Java HashMap with these keys returns them."""
-    names = list(names)
-    capacity = HASH_MAP_CAPACITY
-    while len(names) > capacity * HASH_MAP_LOAD:
-        capacity *= 2
-
-    def bucket(name: str) -> int:
-        unsigned = java_hash(name) & 0xFFFF_FFFF
-        return (unsigned ^ (unsigned >> 16)) & (capacity - 1)
-
-    return sorted(names, key=bucket)

@@ -17,7 +17,7 @@ from skylarkmq.broker.access.caller import Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.gate import MAX_RUN, Gate
 from skylarkmq.broker.access.plain_acl import control as control_module
-from skylarkmq.broker.access.plain_acl.control import MOST_ORDERED_CHARACTERS, PlainAclControl, bucket_order
+from skylarkmq.broker.access.plain_acl.control import MOST_ORDERED_CHARACTERS, PlainAclControl
 from skylarkmq.broker.access.plain_acl.files import AclFiles, Rules
 from skylarkmq.broker.access.plain_acl.needs import ADMIN, readers, rows
 from skylarkmq.broker.access.plain_acl.reloading import ReloadedFiles
@@ -27,6 +27,7 @@ from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ, RemotingCommand
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.frame import encode_frame
+from skylarkmq.protocol.hash_order import bucket_order
 from skylarkmq.protocol.serialize import binary_entry, encode_command
 from skylarkmq.protocol.signature import SigningKey, signed_parts
 from skylarkmq.protocol.stream import CommandDecoder
@@ -539,20 +540,6 @@ def test_only_reads_stay_unchecked_with_strict_control() -> None:
     checked = {*rows(is_strict=True), *readers(is_strict=True), *ADMIN}
     unchecked = [row for code, row in BROKER_REQUIREMENTS.items() if code not in checked and not row.changes]
     assert {row.code for row in unchecked if not READS.intersection(row.actions)} == {RequestCode.CHECK_CLIENT_CONFIG}
-
-
-def test_names_are_in_the_order_of_a_java_hash_map() -> None:
-    """As Java 17 returns the keys of such maps: by bucket, and with more than twelve keys by more buckets."""
-    twelve, more = [f"topic-{n}" for n in range(10)], [f"topic-{n}" for n in range(11)]
-    assert bucket_order(["%RETRY%G", "orders", *twelve]) == [
-        *("topic-6", "topic-7", "topic-8", "topic-9", "%RETRY%G", "orders"),
-        *("topic-0", "topic-1", "topic-2", "topic-3", "topic-4", "topic-5"),
-    ]
-    assert bucket_order(["%RETRY%G", "orders", *more]) == [
-        *("topic-6", "topic-7", "topic-8", "topic-9", "%RETRY%G", "topic-0", "topic-1", "topic-2", "topic-3"),
-        *("topic-10", "topic-4", "topic-5", "orders"),
-    ]
-    assert bucket_order(["價格", "größe"]) == ["größe", "價格"]
 
 
 # --- changed rules, limits --------------------------------------------------------------------------------------------
