@@ -83,7 +83,7 @@ class Access:
         code = RequestCode.AUTH_GET_USER
         body = await self._send(code, address, UserHeader(username=username), b"", timeout_s)
         with reading_response(code, f"broker {address}"):
-            return UserInfo.decode(body) if _is_object(body) else None
+            return UserInfo.decode(body) if _is_value(body) else None
 
     async def users(self, address: str, name: str = "", *, timeout_s: float | None = None) -> list[UserInfo]:
         """Return the users with `name` in their names; only super users get the passwords."""
@@ -118,7 +118,7 @@ class Access:
         code = RequestCode.AUTH_GET_ACL
         body = await self._send(code, address, AclHeader(subject=subject), b"", timeout_s)
         with reading_response(code, f"broker {address}"):
-            return AclInfo.decode(body) if _is_object(body) else None
+            return AclInfo.decode(body) if _is_value(body) else None
 
     async def acls(
         self, address: str, subject: str = "", resource: str = "", *, timeout_s: float | None = None
@@ -133,11 +133,9 @@ class Access:
         check_type("acl", acl, AclInfo)
         await self._send(code, address, AclHeader(subject=acl.subject or ""), acl.encode(), timeout_s)
 
-    # ------------------------------------------------------------------------------------------- accounts of RocketMQ 4.9
+    # ---------------------------------------------------------------------------------------- accounts of RocketMQ 4.9
 
-    async def put_plain_account(
-        self, address: str, account: PlainAccount, *, timeout_s: float | None = None
-    ) -> None:
+    async def put_plain_account(self, address: str, account: PlainAccount, *, timeout_s: float | None = None) -> None:
         """Create an account of RocketMQ 4.9, or change it."""
         check_type("account", account, PlainAccount)
         header = plain.UpdateAclHeader(**msgspec.structs.asdict(account))
@@ -170,13 +168,13 @@ class Access:
             return bytes((await self._requests.send(address, code, header, body)).body)
 
 
-def _is_object(body: bytes) -> bool:
+def _is_value(body: bytes) -> bool:
     """Return whether a response has a value: brokers respond without a body, or with `null`, if there is none."""
     return body.strip() not in (b"", b"null")
 
 
 def _decoded(decoder: "msgspec.json.Decoder[Any]", body: bytes, code: RequestCode, address: str) -> Any:
     try:
-        return decoder.decode(body)
+        return decoder.decode(body if _is_value(body) else b"[]")
     except ValueError as error:
         raise invalid_response(code, f"broker {address}", str(error)) from error

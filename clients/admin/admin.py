@@ -8,6 +8,8 @@
 Sections have the requests of operators that applications seldom need, each with its own module beside this one:
 
     admin.brokers         state, settings, statistics and files of one broker
+    admin.messages        messages by id, key, queue and offset; their traces and consumption
+    admin.access          users, policies and accounts of one broker
 
 Requests that concern all brokers go to all masters, one after the other. An error of one is raised; the requests before
 it have been executed. Offsets and times of queues have `MessageQueue`s as keys. Source: docs/formats.md, "Topics",
@@ -19,13 +21,15 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final, Unpack
 
+from skylarkmq.clients.admin.access import Access
 from skylarkmq.clients.admin.brokers import Brokers
+from skylarkmq.clients.admin.messages import TOOLS_GROUP, KeyQuery, Messages
 from skylarkmq.clients.admin.requests import AdminRequests
 from skylarkmq.clients.arguments import check_group, check_offset, check_queue, check_type, time_ms
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.consuming.stored_messages import inflate_or_keep, restore_topic
-from skylarkmq.clients.errors import BrokerError, NoRoute, checking_argument, invalid_response, reading_response
+from skylarkmq.clients.errors import BrokerError, NoRoute, invalid_response, reading_response
 from skylarkmq.clients.options import StandaloneOptions, check_options
 from skylarkmq.protocol.bodies.client_state import ResetOffsets
 from skylarkmq.protocol.bodies.cluster import ClusterInfo, TopicList
@@ -33,23 +37,14 @@ from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeStats, OffsetWrapper, TopicOffset, TopicStatsTable
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from skylarkmq.protocol.codes import Permission, RequestCode, ResponseCode, SystemTopic
-from skylarkmq.protocol.compression import MAX_PAYLOAD_BYTES
+from skylarkmq.protocol.codes import Permission, RequestCode, SystemTopic
 from skylarkmq.protocol.headers.client_calls import ResetOffsetHeader
 from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader, DeleteGroupHeader
-from skylarkmq.protocol.headers.queue import QueryMessageHeader, ViewMessageHeader
 from skylarkmq.protocol.headers.stats import ConsumeStatsHeader
 from skylarkmq.protocol.headers.topic import CreateTopicHeader, TopicHeader
-from skylarkmq.protocol.message import MessageExt, PropertyName
-from skylarkmq.protocol.message_id import decode_offset_id
-from skylarkmq.protocol.record import decode
+from skylarkmq.protocol.message import MessageExt
 
-TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-MAX_FOUND_BYTES: Final = 100 * 1024 * 1024
-"""Limit of the inflated bodies of one query by key."""
-_FOREVER_MS: Final = 2**63 - 1
 _READ_MESSAGES: Final = 32
-_UNIQUE: Final = PropertyName.UNIQ_KEY
 
 
 class Admin(Participant):
@@ -73,6 +68,16 @@ class Admin(Participant):
         """Requests to one broker: its state, settings, statistics and files."""
         return Brokers(self._requests)
 
+    @cached_property
+    def messages(self) -> Messages:
+        """Messages by id, key, queue and offset; their traces and consumption."""
+        return Messages(self._requests)
+
+    @cached_property
+    def access(self) -> Access:
+        """Users, policies and accounts of one broker."""
+        return Access(self._requests)
+
     async def _join(self) -> None:
         """An Admin belongs to no group."""
 
@@ -92,6 +97,13 @@ class Admin(Participant):
             check_type("cluster", cluster, str)
         async with self._within(timeout_s, "masters"):
             return await self._requests.masters(cluster)
+
+    async def broker_addresses(
+        self, cluster: str | None = None, *, timeout_s: float | None = None
+    ) -> dict[str, list[str]]:
+        """Return the addresses of each broker's master and slaves, by broker name. NoRoute for an unknown cluster."""
+        async with self._within(timeout_s, "broker_addresses"):
+            return await self._requests.masters_and_slaves(cluster)
 
     async def topics(self, *, timeout_s: float | None = None) -> list[str]:
         """Return the names of all topics, sorted: also those of retries, dead letters and the system."""
@@ -270,35 +282,19 @@ class Admin(Participant):
 
         At most `limit` from each broker.
         """
-        check_type("topic", topic, str)
-        check_type("key", key, str)
         check_type("limit", limit, int)
-        header = QueryMessageHeader(
-            topic=topic,
-            key=key,
-            max_num=limit,
-            begin_timestamp=0 if since is None else time_ms("since", since),
-            end_timestamp=_FOREVER_MS if until is None else time_ms("until", until),
+        since_ms = 0 if since is None else time_ms("since", since)
+        query = (
+            KeyQuery(limit=limit, since_ms=since_ms)
+            if until is None
+            else KeyQuery(limit=limit, since_ms=since_ms, until_ms=time_ms("until", until))
         )
-        async with self._within(timeout_s, "messages_of_key"):
-            addresses = await self._requests.addresses_of(topic)
-            found = [message for address in addresses for message in await self._query(address, header)]
-            return await _inflated(sorted(found, key=lambda message: message.store_timestamp))
+        found = await self.messages.with_key_or_id(topic, key, query, timeout_s=timeout_s)
+        return [restore_topic(message) for message in sorted(found, key=lambda message: message.store_timestamp)]
 
     async def message_of_id(self, offset_msg_id: str, *, timeout_s: float | None = None) -> MessageExt:
         """Return the message with this offset id (`SendResult.offset_msg_id`)."""
-        check_type("offset_msg_id", offset_msg_id, str)
-        with checking_argument("offset_msg_id"):
-            ip, port, offset = decode_offset_id(offset_msg_id)
-        address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
-        code = RequestCode.VIEW_MESSAGE_BY_ID
-        async with self._within(timeout_s, "message_of_id"):
-            response = await self.client.request(address, code, ViewMessageHeader(offset=offset))
-            with reading_response(code, f"broker {address}"):
-                messages = decode(response.body)
-            if not messages:
-                raise invalid_response(code, f"broker {address}", "no message")
-            return await _readable(messages[0])
+        return restore_topic(await self.messages.at(offset_msg_id, timeout_s=timeout_s))
 
     async def messages_between(
         self, topic: str, since: datetime, until: datetime, *, timeout_s: float | None = None
@@ -331,31 +327,7 @@ class Admin(Participant):
             reason = f"a store time of {messages[0].store_timestamp} ms"
             raise invalid_response(RequestCode.PULL_MESSAGE, queue.broker_name, reason, queue.topic) from error
 
-    # ------------------------------------------------------------------------------------------------------- requests
-
-    async def _query(self, address: str, header: QueryMessageHeader) -> list[MessageExt]:
-        """Return the messages of one broker with this key; the broker itself compares only hashes of keys."""
-        topic, key = header.topic, header.key
-        try:
-            response = await self.client.request(address, RequestCode.QUERY_MESSAGE, header, topic=topic)
-        except BrokerError as error:
-            if error.code != ResponseCode.QUERY_NOT_FOUND:
-                raise
-            return []
-        with reading_response(RequestCode.QUERY_MESSAGE, f"broker {address}", topic):
-            messages = decode(response.body)
-        return [m for m in messages if key in m.keys or key == m.properties.get(_UNIQUE)]
-
 
 async def _readable(message: MessageExt) -> MessageExt:
     await inflate_or_keep(message)
     return restore_topic(message)
-
-
-async def _inflated(messages: list[MessageExt]) -> list[MessageExt]:
-    """Inflate bodies up to MAX_FOUND_BYTES in all; further bodies stay as stored (`MessageExt.payload`)."""
-    total = 0
-    for message in messages:
-        await inflate_or_keep(message, min(MAX_PAYLOAD_BYTES, max(MAX_FOUND_BYTES - total, 0)))
-        total += len(message.body)
-    return [restore_topic(message) for message in messages]

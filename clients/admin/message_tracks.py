@@ -93,9 +93,7 @@ class Tracks:
         """Return the members of a group, from a broker that has its retry topic, as consumers connect to all."""
         address = (await self._requests.addresses_of(RETRY_PREFIX + group))[0]
         header = ConsumerGroupHeader(consumer_group=group)
-        return await self._requests.read(
-            ConsumerConnection, address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header
-        )
+        return await self._requests.read(ConsumerConnection, address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
 
     async def _offsets(self, group: str) -> dict[MessageQueue, OffsetWrapper]:
         table: dict[MessageQueue, OffsetWrapper] = {}

@@ -120,6 +120,13 @@ class Messages:
         found = await self._query(topic, key, query or KeyQuery(limit=32), True, timeout_s)
         return [message for message in found if message.msg_id == key]
 
+    async def with_key_or_id(
+        self, topic: str, key: str, query: KeyQuery | None = None, *, timeout_s: float | None = None
+    ) -> list[MessageExt]:
+        """Return the messages that have `key` among their KEYS or as message id, broker by broker."""
+        found = await self._query(topic, key, query or KeyQuery(), False, timeout_s)
+        return [message for message in found if key in message.keys or key == message.uniq_key]
+
     async def _query(
         self, topic: str, key: str, query: KeyQuery, is_unique: bool, timeout_s: float | None
     ) -> list[MessageExt]:

@@ -19,7 +19,7 @@ Source: docs/formats.md, "Access control of RocketMQ 4.9".
 """
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
