@@ -34,9 +34,10 @@ from typer.main import get_command
 from skylarkmq.broker import daemon
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import NAMESRV_KEY, Catalogue, Given, from_environment, from_file, from_flags
-from skylarkmq.broker.config.sections import LOOPBACK, EffectiveSetting, Loaded, Machine, load_broker, load_namesrv
+from skylarkmq.broker.config.sections import EffectiveSetting, Loaded, Machine, load_broker, load_namesrv
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.host import page_faults
+from skylarkmq.broker.host.addresses import own_address, pod_host
 from skylarkmq.broker.printable import LineFormatter
 from skylarkmq.broker.remoting.config import TlsConfig
 from skylarkmq.protocol import compiled
@@ -46,7 +47,6 @@ LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
 FORCE_GAP_KEY: Final = "forceGap"
 ACL_DIRECTORY_KEY: Final = "aclConfigDir"
 TLS_FILE_KEY: Final = "tls.config.file"
-OUTSIDE_ADDRESS: Final = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent to it
 
 Config = TypeVar("Config")
 Serve = Callable[[Loaded[Config], asyncio.Event], Awaitable[None]]
@@ -191,17 +191,14 @@ def read_value(name: str) -> str:
 
 
 def this_machine() -> Machine:
-    return Machine(host_name=socket.gethostname(), address=own_address(), home=Path.home(), resolve=resolved)
-
-
-def own_address() -> str:
-    """Return the address that this machine uses for connections to others; the loopback address without a network."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(OUTSIDE_ADDRESS)
-        except OSError:
-            return LOOPBACK
-        return str(probe.getsockname()[0])
+    host_name = socket.gethostname()
+    return Machine(
+        host_name=host_name,
+        address=own_address(),
+        home=Path.home(),
+        resolve=resolved,
+        pod_host=pod_host(os.environ, host_name, socket.getfqdn),
+    )
 
 
 def resolved(host: str) -> str:

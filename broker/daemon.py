@@ -21,6 +21,7 @@ from skylarkmq.broker.config.sections import DaemonConfig, Loaded, NamesrvDaemon
 from skylarkmq.broker.config_reload import subscribe_parts
 from skylarkmq.broker.errors import StartError, StartStopped
 from skylarkmq.broker.host.idle_states import IdleStateInhibitor
+from skylarkmq.broker.host.service_manager import READY, STOPPING, notify
 from skylarkmq.broker.metadata.saver import Saver
 from skylarkmq.broker.namesrv_parts import NamesrvParts
 from skylarkmq.broker.ops.health import OTHER_PORTS, HealthServer
@@ -32,6 +33,7 @@ from skylarkmq.broker.startup import (
     load_beside,
     start_health,
     use_huge_pages,
+    warn_if_unreachable,
 )
 from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.protocol.bodies.offsets import ConsumerOffsets
@@ -51,9 +53,11 @@ async def serve(loaded: Loaded[DaemonConfig], stop: asyncio.Event) -> None:
     except StartStopped:
         log.info("stopped before it was ready broker=%s", loaded.config.broker.broker_name)
         return
+    notify(READY, f"ready, port {loaded.config.listen.port}")
     try:
         await stop.wait()
     finally:
+        notify(STOPPING, "stopping")
         await broker.stop()
 
 
@@ -69,7 +73,9 @@ async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event
         await listen(parts.server.start, config.namesrv.bind_address, config.namesrv.listen_port, "listenPort")
         running.push_async_callback(parts.server.stop)
         log.info("ready name_server_port=%d", config.namesrv.listen_port)
+        notify(READY, f"ready, port {config.namesrv.listen_port}")
         await stop.wait()
+        notify(STOPPING, "stopping")
 
 
 class Broker(Parts):
@@ -107,6 +113,7 @@ class Broker(Parts):
             listen_config.bind_host,
             listen_config.why,
         )
+        warn_if_unreachable(listen_config)
         async with AsyncExitStack() as running:
             if config.ops.port:
                 page = self.metrics_page()

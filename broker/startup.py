@@ -3,11 +3,13 @@
 import asyncio
 import errno
 import gc
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final, Protocol
 
+from skylarkmq.broker.config.sections import ListenConfig, is_loopback, is_wildcard
 from skylarkmq.broker.errors import StartError, StartStopped
 from skylarkmq.broker.host.huge_pages import HugePages, huge_page_bytes
 from skylarkmq.broker.host.idle_states import IdleStateInhibitor, open_request
@@ -17,6 +19,8 @@ from skylarkmq.broker.store.errors import LoadStopped, StoreError
 
 COLLECTOR_THRESHOLDS: Final = (5_000, 20, 20)
 """docs/decisions/0008-garbage-collector.md"""
+
+log = logging.getLogger(__name__)
 
 
 class Loads(Protocol):
@@ -28,6 +32,15 @@ class Loads(Protocol):
 
     def close(self) -> None:
         """Release what was loaded."""
+
+
+def warn_if_unreachable(listen: ListenConfig) -> None:
+    """Log a warning if `brokerIP1` directs clients on other machines to themselves."""
+    if is_wildcard(listen.bind_host) and is_loopback(listen.advertised_ip):
+        log.warning(
+            "only clients on this machine can connect: the broker is bound to %s, but brokerIP1=%s",
+            *(listen.bind_host, listen.advertised_host),
+        )
 
 
 async def start_health(health: HealthServer, running: AsyncExitStack) -> None:

@@ -45,7 +45,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.errors": (),
     "broker.config.protected_keys": (),
     "broker.histogram": ("protocol",),
+    "broker.host.addresses": (),
     "broker.host.huge_pages": (),
+    "broker.host.service_manager": (),
     "broker.host.page_faults": ("protocol",),
     "broker.host.idle_states": ("broker.remoting",),
     "broker.config.unsupported_keys": (),
@@ -82,7 +84,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.config_reload": (*DAEMON, "broker.config.derived", "broker.config.live", "broker.parts"),
     "broker.startup": (
         *("broker.errors", "broker.host.idle_states", "broker.host.huge_pages", "broker.ops", "broker.remoting"),
-        "broker.store",
+        *("broker.config.sections", "broker.store"),
     ),
     "broker.background_delivery": (*DELIVERY, "broker.delivery", "broker.config.derived"),
     "broker.access_control": (
@@ -108,9 +110,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "broker.daemon": (
         *(*DAEMON, "broker.background_delivery", "broker.parts", "broker.namesrv_parts", "broker.startup"),
-        *("broker.host.idle_states", "broker.config_reload"),
+        *("broker.host.idle_states", "broker.host.service_manager", "broker.config_reload"),
     ),
-    "broker.cli": (*CONFIG, "broker.config.sections", "broker.daemon", "broker.host.page_faults", "broker.printable"),
+    "broker.cli": (
+        *(*CONFIG, "broker.config.sections", "broker.daemon", "broker.host.addresses", "broker.host.page_faults"),
+        "broker.printable",
+    ),
     "broker.in_process": (*CONFIG, "broker.config.sections", "broker.daemon"),
     "broker.store_commands": (
         *(*STORE, "broker.config.parsing", "broker.config.keys", "broker.store", "broker.printable"),

@@ -8,8 +8,9 @@ that it does not permit.
 Addresses. A broker binds to `bindAddress`; without it to 0.0.0.0 if `brokerIP1` is set (which is the address that
 clients connect to, and may belong to a router in front of the broker); without either to 127.0.0.1, so that an
 unconfigured daemon is not open to a network. The advertised address is `brokerIP1`, else the address that it binds to,
-else, if that is a wildcard, the machine's own. The name server inside a broker and the health pages bind to the same
-address as the broker.
+else, if that is a wildcard, the name of the pod or the machine's own address (`broker/host/addresses.py`). A broker
+that is bound to a wildcard never advertises a loopback address, unless `brokerIP1` sets it. The name server inside a
+broker and the health pages bind to the same address as the broker.
 
 Without `namesrvAddr` a broker runs its own name server; with it, the broker registers with those name servers.
 
@@ -47,9 +48,10 @@ class Machine(NamedTuple):
     """The values of the machine that defaults depend on."""
 
     host_name: str  # brokerName
-    address: str  # advertised when bound to all addresses
+    address: str  # advertised when bound to all addresses; a loopback address: there is no other
     home: Path  # mqnamesrv keeps its files below it
     resolve: Callable[[str], str]  # host name -> address; StartError if it has none
+    pod_host: str | None = None  # in Kubernetes, advertised instead of the address
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,7 +282,13 @@ def listen_config(settled: Settled, machine: Machine) -> ListenConfig:
     else:
         why = "brokerIP1 is set" if advertised else "neither bindAddress nor brokerIP1 is set"
         bind = EVERYWHERE if advertised else LOOPBACK
-    advertised = advertised or (machine.address if is_wildcard(bind) else bind)
+    if not advertised and is_wildcard(bind):
+        advertised = machine.pod_host or machine.address
+        why += f", {advertised} is this pod's" if machine.pod_host else f", {advertised} is this machine's"
+        if is_loopback(advertised):
+            expected = "expected with brokerIP1, the address that clients connect to: none was found on this machine"
+            raise StartError(f"bindAddress={bind}: {expected}")
+    advertised = advertised or bind
     ip = advertised if is_address(advertised) else machine.resolve(advertised)
     port = given.get("port", 10911)
     return ListenConfig(bind_host=bind, advertised_host=advertised, advertised_ip=ip, port=port, why=why)
@@ -364,6 +372,11 @@ def effective_settings(config: Any, settings: Iterable[Setting], settled: Settle
 def is_wildcard(host: str) -> bool:
     """Return whether a host stands for all addresses of the machine."""
     return is_address(host) and ipaddress.ip_address(host).is_unspecified
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is a loopback address."""
+    return is_address(host) and ipaddress.ip_address(host).is_loopback
 
 
 def is_address(host: str) -> bool:

@@ -326,7 +326,7 @@ async def test_the_metrics_show_open_listeners_and_exposed_files(tmp_path: Path)
     """The later doctor reads them; a file counts until its mode is right."""
     accounts = accounts_file(tmp_path)
     accounts.chmod(0o644)
-    config = broker_config(tmp_path, {"bindAddress": "0.0.0.0", "accountsFile": accounts, "metricsAuth": "false"})
+    config = broker_config(tmp_path, {"brokerIP1": "127.0.0.1", "accountsFile": accounts, "metricsAuth": "false"})
     async with started(config):
         before = await scrape(config.ops.port)
         for listener in ("broker", "name_server"):
@@ -467,7 +467,7 @@ async def test_an_administrator_of_4_9_changes_the_embedded_name_server(tmp_path
 
 async def test_access_control_closes_the_broker_to_other_machines(tmp_path: Path) -> None:
     """The metric is 0 for the broker, and 1 for its name server without namesrvAuth."""
-    config = broker_config(tmp_path, {**plain_acl(tmp_path), "bindAddress": "0.0.0.0", "metricsAuth": "false"})
+    config = broker_config(tmp_path, {**plain_acl(tmp_path), "brokerIP1": "127.0.0.1", "metricsAuth": "false"})
     async with started(config):
         scraped = await scrape(config.ops.port)
         assert scraped.value("skylark_open_without_account", listener="broker") == 0

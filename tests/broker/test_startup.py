@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from skylarkmq.broker.config.sections import LOOPBACK, ListenConfig
 from skylarkmq.broker.errors import StartError, StartStopped
-from skylarkmq.broker.startup import load_beside
+from skylarkmq.broker.startup import load_beside, warn_if_unreachable
 from skylarkmq.broker.store.errors import LoadStopped, StoreError
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.harness.daemon import STORE, Daemon, running
@@ -41,6 +42,20 @@ class SlowStore:
 
 def loading(store: SlowStore, stop: asyncio.Event | None = None) -> asyncio.Task[None]:
     return asyncio.create_task(load_beside(store, stop or asyncio.Event()))
+
+
+@pytest.mark.parametrize(
+    ("bind", "advertised", "is_warned"),
+    [("0.0.0.0", "127.0.0.1", True), ("::", "::1", True), ("0.0.0.0", "10.0.0.5", False), (LOOPBACK, LOOPBACK, False)],
+)
+def test_a_loopback_address_for_other_machines_is_logged(
+    bind: str, advertised: str, is_warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker on all addresses may advertise one only if brokerIP1 sets it; the warning names the setting."""
+    warn_if_unreachable(
+        ListenConfig(bind_host=bind, advertised_host=advertised, advertised_ip=advertised, port=1, why="")
+    )
+    assert (f"bound to {bind}, but brokerIP1={advertised}" in caplog.text) is is_warned
 
 
 async def test_the_loop_is_free_while_a_store_is_loaded() -> None:

@@ -32,6 +32,7 @@ from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, Remo
 from skylarkmq.broker.store.config import FlushDiskType, StoreConfig
 from skylarkmq.protocol.message_id import decode_host
 
+MACHINES_OWN = "bindAddress is set, 192.168.1.5 is this machine's"
 MACHINE = Machine("box", "192.168.1.5", Path("/home/mq"), {"broker.example": "198.51.100.7"}.__getitem__)
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {
@@ -108,8 +109,8 @@ def test_without_settings_a_broker_and_its_name_server_use_the_loopback_address(
         ("", "127.0.0.1", "127.0.0.1", "127.0.0.1", "neither bindAddress nor brokerIP1 is set"),
         ("brokerIP1=203.0.113.9", "0.0.0.0", "203.0.113.9", "203.0.113.9", "brokerIP1 is set"),
         ("bindAddress=10.1.1.1", "10.1.1.1", "10.1.1.1", "10.1.1.1", "bindAddress is set"),
-        ("bindAddress=0.0.0.0", "0.0.0.0", "192.168.1.5", "192.168.1.5", "bindAddress is set"),
-        ("bindAddress=::", "::", "192.168.1.5", "192.168.1.5", "bindAddress is set"),
+        ("bindAddress=0.0.0.0", "0.0.0.0", "192.168.1.5", "192.168.1.5", MACHINES_OWN),
+        ("bindAddress=::", "::", "192.168.1.5", "192.168.1.5", MACHINES_OWN),
         ("bindAddress=10.1.1.1\nbrokerIP1=::1", "10.1.1.1", "::1", "::1", "bindAddress and brokerIP1 are set"),
         ("brokerIP1=broker.example", "0.0.0.0", "broker.example", "198.51.100.7", "brokerIP1 is set"),
         ("bindAddress=\nbrokerIP1=", "127.0.0.1", "127.0.0.1", "127.0.0.1", "neither bindAddress nor brokerIP1 is set"),
@@ -123,6 +124,28 @@ def test_bind_and_advertised_addresses(text: str, bind: str, advertised: str, ip
     )
     assert decode_host(config.store.store_host) == (ip, 11000)
     assert config.ops.host == bind
+
+
+def test_a_pod_advertises_its_name() -> None:
+    """The name stays at a restart, its address does not; records contain the address."""
+    pod = "box.skylark.default.svc.cluster.local"
+    machine = MACHINE._replace(pod_host=pod, resolve={pod: "10.244.0.7"}.__getitem__)
+    listen = load_broker(from_file("bindAddress=0.0.0.0", "b.conf"), machine).config.listen
+    assert (listen.advertised_host, listen.advertised_ip) == (pod, "10.244.0.7")
+    assert listen.why == f"bindAddress is set, {pod} is this pod's"
+    elsewhere = load_broker(from_file("bindAddress=0.0.0.0\nbrokerIP1=203.0.113.9", "b.conf"), machine).config.listen
+    assert elsewhere.advertised_host == "203.0.113.9"
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0", "::"])
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1"])
+def test_a_loopback_address_is_not_advertised_to_other_machines(bind: str, address: str) -> None:
+    """A machine without another address must set brokerIP1, which may even be a loopback address."""
+    machine = MACHINE._replace(address=address)
+    with pytest.raises(StartError, match=f"bindAddress={bind}: expected with brokerIP1, the address that clients"):
+        load_broker(from_file(f"bindAddress={bind}", "b.conf"), machine)
+    config = load_broker(from_file(f"bindAddress={bind}\nbrokerIP1=127.0.0.1", "b.conf"), machine).config
+    assert config.listen.advertised_host == "127.0.0.1"
 
 
 def test_namesrv_addr_turns_the_embedded_name_server_off() -> None:
