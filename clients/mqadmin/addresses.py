@@ -1,0 +1,19 @@
+"""The brokers that a command addresses: one (-b), or those of a cluster (-c), in the order of RocketMQ's tool."""
+
+from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.clients.mqadmin.options import one_of
+from skylarkmq.protocol.hash_order import bucket_order
+
+
+async def master_addresses(admin: Admin, broker: str | None, cluster: str | None) -> list[str]:
+    """Return the address of the broker, or of each master of the cluster."""
+    address, cluster = one_of(broker, cluster)
+    return [address] if address is not None else bucket_order((await admin.masters(cluster)).values())
+
+
+async def all_addresses(admin: Admin, broker: str | None, cluster: str | None) -> list[str]:
+    """Return the address of the broker, or of each master and slave of the cluster."""
+    address, cluster = one_of(broker, cluster)
+    if address is not None:
+        return [address]
+    return bucket_order(each for some in (await admin.broker_addresses(cluster)).values() for each in some)

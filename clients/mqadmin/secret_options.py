@@ -1,0 +1,36 @@
+"""Secrets in options: as a value, or in a file, which appears in no list of processes and no history of a shell."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.mqadmin.connection import refuse_exposed
+from skylarkmq.clients.mqadmin.failures import CommandFailed, exit_code_of, usage_error
+
+MASK: Final = "******"
+
+
+def secret_of(value: str | None, file: Path | None) -> str | None:
+    """Return the value, or the content of the file without white space around it; None if neither is given.
+
+    CommandFailed if both are given, or if other users can read the file. OSError if it cannot be read.
+    """
+    if file is None:
+        return None if value is None else value.strip()
+    if value is not None:
+        raise usage_error("give the secret either as a value or as a file.")
+    refuse_exposed(file)
+    return file.read_text().strip()
+
+
+@contextmanager
+def masked(secret: str | None) -> Iterator[None]:
+    """Mask the secret in errors: RocketMQ 4.9 repeats a secret that it refuses."""
+    try:
+        yield
+    except ClientError as error:
+        if not secret or secret not in str(error):
+            raise
+        raise CommandFailed(str(error).replace(secret, MASK), exit_code_of(error)) from None
