@@ -32,6 +32,7 @@ worker, which has one session.
 """
 
 import asyncio
+import gc
 import os
 import re
 import sys
@@ -94,6 +95,13 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: TIERS.index(tier_of(item)))
+
+
+def pytest_collection_finish() -> None:
+    """Exclude what the collection made from garbage collections: it stays until the end, and thousands of items cost a
+    full collection 0.3 s."""
+    gc.collect()
+    gc.freeze()
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types

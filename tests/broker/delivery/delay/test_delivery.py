@@ -119,8 +119,9 @@ def test_levels_run_one_slice_in_turn(running: Running) -> None:
     assert len(running.it.bodies()) == 301
 
 
-def test_a_late_level_runs_more_slices_per_iteration(running: Running) -> None:
-    """Four slices instead of one, until its first message is hardly late."""
+def test_a_late_level_runs_more_slices_per_iteration(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four slices instead of one, until its first message is hardly late. Only the number of messages ends a slice."""
+    monkeypatch.setattr("skylarkmq.broker.delivery.delay.level.SLICE_S", 60.0)
     running.it.put(*(delayed(b"many", 1) for _ in range(300)))
     running.it.clock.now_ms += 1_010
     running.delivery.start(running.loop)
