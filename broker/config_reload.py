@@ -38,14 +38,14 @@ def subscribe_parts(settings: LiveSettings[DaemonConfig], parts: Parts) -> None:
     subscribe(offsets_config, parts.offsets.configure)
     subscribe(lambda config: config.limits, parts.limits.configure)
     subscribe(live_store(settings.config), parts.store.configure)
-    subscribe(send_config, parts.send_checks.configure)
+    subscribe(send_config, parts.production.checks.configure)
     subscribe(send_config, parts.send_backs.configure)
-    subscribe(lambda config: config.store.max_message_size, parts.send_messages.set_max_message_size)
+    subscribe(lambda config: config.store.max_message_size, parts.production.messages.set_max_message_size)
     subscribe(lambda config: config.store.max_message_size, parts.ends.set_max_message_size)
     subscribe(transactions_config, parts.background.transactions.configure)
     subscribe(
         lambda config: (config.broker.region_id, config.broker.trace_on),
-        lambda values: parts.send_responses.configure(values[0], trace_on=values[1]),
+        lambda values: parts.production.responses.configure(values[0], trace_on=values[1]),
     )
     subscribe(lambda config: config.broker.rebalance_lock_max_live_time, parts.queue_locks.configure)
     subscribe(

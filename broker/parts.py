@@ -34,7 +34,6 @@ from skylarkmq.broker.delivery.arrivals import Arrivals
 from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.delivery.queue_locks import QueueLocks
-from skylarkmq.broker.delivery.request_reply import Replies
 from skylarkmq.broker.delivery.throughput import Throughput
 from skylarkmq.broker.metadata.saver import Saver
 from skylarkmq.broker.namesrv.config_requests import ConfigRequests
@@ -49,10 +48,7 @@ from skylarkmq.broker.processors.admin.consume_stats import Identity
 from skylarkmq.broker.processors.admin.delay_offset import DelayOffsetProcessor
 from skylarkmq.broker.processors.admin.runtime import RuntimeConfig, StoreTimes
 from skylarkmq.broker.processors.consumer.queue_locks import QueueLockProcessor
-from skylarkmq.broker.processors.consumer.send_back import SendBackProcessor
 from skylarkmq.broker.processors.end_transaction import EndTransactionProcessor
-from skylarkmq.broker.processors.send.recall import RecallProcessor
-from skylarkmq.broker.processors.send.reply import ReplyProcessor
 from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.outbound import Outbound
@@ -63,6 +59,8 @@ from skylarkmq.broker.wiring import (
     AdministrationConfig,
     Consumption,
     ConsumptionConfig,
+    DerivedSends,
+    DerivedSendsConfig,
     Figures,
     Production,
     ProductionConfig,
@@ -130,22 +128,16 @@ class Parts:
         self.pulls, self.clients = self.consumption.pulls, self.consumption.clients
         self.notices, self.queries = self.consumption.notices, self.consumption.queries
         self.production = self._production()
-        self.send_checks, self.send_messages = self.production.checks, self.production.messages
-        self.send_responses = self.production.responses
-        self.send_backs = self._send_back_processor()
+        self.derived_sends = self._derived_sends()
+        self.send_backs, self.recalls = self.derived_sends.send_backs, self.derived_sends.recalls
+        self.replies, self.reply_sends = self.derived_sends.replies, self.derived_sends.reply_sends
         self.administration = self._administration()
         self.windows, self.runtime = self.administration.windows, self.administration.runtime
         self.topic_requests, self.resets = self.administration.topics, self.administration.resets
-        address = address_text(self._config.listen.advertised_ip, self._config.listen.port)
-        self.replies = Replies(self.sessions, self.calls, address, wall_ms)
-        self.reply_sends = self._reply_processor()
         self.ends = self._end_transaction_processor()
         processors: tuple[tuple[str, Serves], ...] = (
             ("end_transaction", self.ends),
-            ("send", self.send_backs),
-            ("reply", self.reply_sends),
             ("admin", QueueLockProcessor(self.queue_locks, self.topics, steady_ms)),
-            ("send", self._recall_processor()),
             ("admin", DelayOffsetProcessor(self.background.delay_offsets)),
             ("admin", self._config_processor()),
             *self.access.processors(),
@@ -153,17 +145,17 @@ class Parts:
         register(dispatcher, self.pools, processors)
         self.consumption.register(dispatcher, self.pools)
         self.production.register(dispatcher)
+        self.derived_sends.register(dispatcher, self.pools)
         self.administration.register(dispatcher, self.pools)
         dispatcher.at_batch_end(self.ends.finish_iteration)
         self.topics.on_change(self.registrar.changed)
         self.consumption.attach(selector)
         self.production.attach(dispatcher, selector)
+        self.derived_sends.attach()
         self.administration.attach()
         self.usage.attach(selector, self.tables, self.arrivals, self.pulls.deliveries)
         self.topics.on_delete(self.background.forget_topic)
-        self.topics.on_delete(self.send_backs.sent_back.remove_topic)
-        for forget in (self.send_backs.sent_back.remove_group, self.queue_locks.remove_group):
-            self.groups.on_delete(forget)
+        self.groups.on_delete(self.queue_locks.remove_group)
 
     def _use_gate(self) -> None:
         self.server.dispatcher.guard = self.access.new_gate()
@@ -230,26 +222,23 @@ class Parts:
             self.usage.refusals,
         )
 
-    def _send_back_processor(self) -> SendBackProcessor:
-        return SendBackProcessor(
-            send_config(self._config),
-            self.topics,
-            self.groups,
+    def _derived_sends(self) -> DerivedSends:
+        config, background = self._config, self.background
+        return DerivedSends(
+            DerivedSendsConfig(
+                send_config(config),
+                recall_config(config),
+                address_text(config.listen.advertised_ip, config.listen.port),
+                config.broker.store_reply_message_enable,
+            ),
+            self.tables,
+            self.production,
             self.store,
-            self.background.puts,
-            self.background.deferral.defer,
+            background.puts,
+            background.deferral,
+            self.calls,
             self.access.message_rights,
             wall_ms,
-        )
-
-    def _reply_processor(self) -> ReplyProcessor:
-        return ReplyProcessor(
-            self.send_checks,
-            self.send_messages,
-            self.background.puts,
-            self.send_responses,
-            self.replies,
-            are_stored=self._config.broker.store_reply_message_enable,
         )
 
     def _end_transaction_processor(self) -> EndTransactionProcessor:
@@ -271,13 +260,6 @@ class Parts:
 
     def _black_list(self) -> tuple[str, ...]:
         return *ALWAYS, *self.settings.config.broker.config_black_list
-
-    def _recall_processor(self) -> RecallProcessor:
-        background = self.background
-        self.recalls = RecallProcessor(
-            recall_config(self._config), self.topics, background.deferral.defer, background.puts, wall_ms
-        )
-        return self.recalls
 
     def _is_orderly(self, group: str) -> bool:
         return self.queue_locks.is_orderly(group, steady_ms())

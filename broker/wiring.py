@@ -3,6 +3,7 @@
     Tables          topics, subscription groups, committed offsets and client sessions, with their limits
     Consumption     pulls, client sessions, committed offsets and queries
     Production      sends with their checks and responses, and backpressure while the disk is too slow
+    DerivedSends    retries of messages that consumers send back, replies to requests, and recalls of timed messages
     Administration  requests of operators about topics, groups, clients and offsets, and statistics
 
 `broker/parts.py` makes the sections of a broker from its configuration. Tests make single sections over a store, with a
@@ -19,7 +20,9 @@ from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.delivery.deferral import Deferral
 from skylarkmq.broker.delivery.delivery_counters import DeliveryCounters
 from skylarkmq.broker.delivery.group_notifications import Callbacks, GroupNotifications
+from skylarkmq.broker.delivery.internal_puts import InternalPuts
 from skylarkmq.broker.delivery.put_latency import PutLatency
+from skylarkmq.broker.delivery.request_reply import Replies
 from skylarkmq.broker.delivery.stats_windows import StatsWindows
 from skylarkmq.broker.delivery.throughput import Counters, Throughput
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
@@ -39,6 +42,7 @@ from skylarkmq.broker.processors.admin.topic import TopicProcessor, Wait
 from skylarkmq.broker.processors.admin.topic_stats import TopicStatsProcessor
 from skylarkmq.broker.processors.consumer.client_manage import ClientManageConfig, ClientManageProcessor
 from skylarkmq.broker.processors.consumer.offsets import ConsumerOffsetProcessor
+from skylarkmq.broker.processors.consumer.send_back import SendBackProcessor
 from skylarkmq.broker.processors.pull.checks import PullChecks, PullConfig
 from skylarkmq.broker.processors.pull.processor import PullProcessor
 from skylarkmq.broker.processors.query import QueryProcessor
@@ -46,6 +50,8 @@ from skylarkmq.broker.processors.send.checks import SendChecks, SendConfig
 from skylarkmq.broker.processors.send.disk_backpressure import SendBackpressure
 from skylarkmq.broker.processors.send.messages import SendMessages
 from skylarkmq.broker.processors.send.processor import SendProcessor
+from skylarkmq.broker.processors.send.recall import RecallConfig, RecallProcessor
+from skylarkmq.broker.processors.send.reply import ReplyProcessor
 from skylarkmq.broker.processors.send.response import SendResponses
 from skylarkmq.broker.processors.send.retention import TopicRetention
 from skylarkmq.broker.processors.send.stored_properties import PropertyCompletion
@@ -225,6 +231,57 @@ class Production:
         """Send responses when the store has decided, and pause producers while the flush is too far behind."""
         self._store.after_each_flush(selector.flush_responses)
         self.backpressure = SendBackpressure(self._store, self._pool, dispatcher.reopen, selector.resume_paused_reads)
+
+
+class DerivedSendsConfig(NamedTuple):
+    """Settings of derived sends. `address`: of this broker, for the clients that get replies."""
+
+    send: SendConfig
+    recall: RecallConfig
+    address: str
+    are_replies_stored: bool
+
+
+class DerivedSends:
+    """Requests that make the broker store a message of its own: a retry, a reply, or a recall.
+
+    `puts` stores the messages, `deferral` delays retries and recalls; `now_ms` returns Unix time.
+    """
+
+    def __init__(
+        self,
+        config: DerivedSendsConfig,
+        tables: Tables,
+        production: Production,
+        store: MessageStore,
+        puts: InternalPuts,
+        deferral: Deferral,
+        calls: ClientCalls,
+        rights: MessageRights,
+        now_ms: Clock,
+    ) -> None:
+        topics, groups = tables.topics, tables.groups
+        self._tables = tables
+        self.replies = Replies(tables.sessions, calls, config.address, now_ms)
+        self.send_backs = SendBackProcessor(config.send, topics, groups, store, puts, deferral.defer, rights, now_ms)
+        self.reply_sends = ReplyProcessor(
+            *(production.checks, production.messages, puts, production.responses, self.replies),
+            are_stored=config.are_replies_stored,
+        )
+        self.recalls = RecallProcessor(config.recall, topics, deferral.defer, puts, now_ms)
+
+    def __repr__(self) -> str:
+        return f"<DerivedSends {self.replies!r}>"
+
+    def register(self, dispatcher: Dispatcher, pools: Pools) -> None:
+        """Register the processors."""
+        processors = (("send", self.send_backs), ("reply", self.reply_sends), ("send", self.recalls))
+        register(dispatcher, pools, processors)
+
+    def attach(self) -> None:
+        """Follow deletions of topics and groups."""
+        self._tables.topics.on_delete(self.send_backs.sent_back.remove_topic)
+        self._tables.groups.on_delete(self.send_backs.sent_back.remove_group)
 
 
 class AdministrationConfig(NamedTuple):

@@ -78,9 +78,9 @@ class BrokerParts:
         self.store.load()
         self.store.start()
         self.tables = tables = Tables(
-            _config(LimitsConfig, settings),
-            _config(TopicsConfig, settings, cluster_name="C", broker_name="b"),
-            _config(GroupsConfig, settings),
+            config_part(LimitsConfig, settings),
+            config_part(TopicsConfig, settings, cluster_name="C", broker_name="b"),
+            config_part(GroupsConfig, settings),
             OffsetsConfig(),
             self.clock,
         )
@@ -90,7 +90,7 @@ class BrokerParts:
         self.topics.update(TopicConfig(TOPIC, 4, 4))
         self.groups.load(None)
         config = ConsumptionConfig(
-            _config(PullConfig, settings, broker_ip="10.0.0.1"), _config(ClientManageConfig, settings), 32
+            config_part(PullConfig, settings, broker_ip="10.0.0.1"), config_part(ClientManageConfig, settings), 32
         )
         self.loop = SteppedLoop(self.clock)
         self.dispatcher = Dispatcher()
@@ -119,7 +119,7 @@ class BrokerParts:
         self.disk = asyncio.Event()
         self.disk.set()
         self.waits: list[str] = []
-        runtime = _config(RuntimeConfig, {"boot_ms": self.clock.now_ms} | settings, store_path=root)
+        runtime = config_part(RuntimeConfig, {"boot_ms": self.clock.now_ms} | settings, store_path=root)
         self.administration = Administration(
             AdministrationConfig("C", Identity("b", "h:1"), runtime, settings.get("resets_by_broker", True)),
             self.tables,
@@ -174,7 +174,7 @@ def broker_parts(root: Path, **settings: Any) -> Iterator[BrokerParts]:
         parts.store.close()
 
 
-def _config(config: type[msgspec.Struct], settings: dict[str, Any], **fixed: Any) -> Any:
+def config_part(config: type[msgspec.Struct], settings: dict[str, Any], **fixed: Any) -> Any:
     """Return a part's configuration with the settings of the test that it has."""
     return config(**fixed, **_of(config, settings))
 

@@ -7,12 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from skylarkmq.broker.access.message_rights import AllMessages
-from skylarkmq.broker.delivery.deferral import Deferral
-from skylarkmq.broker.delivery.internal_puts import InternalPuts
-from skylarkmq.broker.processors.consumer.send_back import SendBackProcessor
 from skylarkmq.broker.processors.send.checks import SendConfig
-from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.bodies.topic import TopicConfig
@@ -22,32 +17,17 @@ from skylarkmq.protocol.decimals import INT32_MAX
 from skylarkmq.protocol.headers.send_back import SendBackHeader
 from skylarkmq.protocol.message import MessageExt, encode_properties
 from skylarkmq.protocol.record import decode
-from tests.harness.broker_parts import GROUP, TOPIC, BrokerParts
+from tests.harness.broker_parts import GROUP, TOPIC
 from tests.harness.golden import responses, transcripts
+from tests.harness.sending_parts import SendingParts
 from tests.harness.stores import message
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
-LEVELS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
 
 
-class SendBacks(BrokerParts):
-    """Parts of a broker with a send-back processor."""
-
-    def __init__(self, root: Path, **settings: Any) -> None:
-        super().__init__(root, **settings)
-        self.deferral = Deferral(settings.get("levels", LEVELS))
-        self.processor = SendBackProcessor(
-            SendConfig(broker_ip="10.0.0.1", broker_permission=settings.get("permission", 6)),
-            self.topics,
-            self.groups,
-            self.store,
-            InternalPuts(self.store),
-            self.deferral.defer,
-            AllMessages(),
-            self.clock,
-        )
-        self.serve(self.processor.handlers())
+class SendBacks(SendingParts):
+    """Parts of a broker with requests that send messages back."""
 
     async def send_back(self, original: Append | int, level: int = 0, **fields: Any) -> RemotingCommand:
         offset = original if isinstance(original, int) else original.physical_offset
@@ -117,7 +97,7 @@ async def test_a_message_keeps_its_first_origin(parts: SendBacks) -> None:
     [retry] = parts.stored(SCHEDULE, 3)
     expected = known | {"WAIT": "false", "DELAY": "4", "REAL_TOPIC": "%RETRY%G", "REAL_QID": "0"}
     assert retry.properties == expected
-    assert parts.processor.sent_back.table()["First"][GROUP].messages == 1
+    assert parts.derived.send_backs.sent_back.table()["First"][GROUP].messages == 1
 
 
 @pytest.mark.parametrize(
@@ -142,7 +122,7 @@ async def test_a_message_at_the_retry_limit_is_a_dead_letter(
     dead = parts.stored("%DLQ%G")
     owed = [(min(tried + 1, INT32_MAX), "0")] if is_dead else []
     assert [(m.reconsume_times, m.properties["DELAY"]) for m in dead] == owed
-    assert parts.processor.statistics().dead_letters == is_dead
+    assert parts.derived.send_backs.statistics().dead_letters == is_dead
     assert (parts.topics.find("%DLQ%G") == TopicConfig("%DLQ%G", 1, 1, perm=6)) is is_dead
 
 
@@ -200,11 +180,11 @@ async def test_an_unknown_group_is_refused_without_automatic_creation(tmp_path: 
 
 async def test_a_read_only_broker_refuses(tmp_path: Path) -> None:
     """NO_PERMISSION (16), as for sends, until the setting changes."""
-    parts = SendBacks(tmp_path, permission=4)
+    parts = SendBacks(tmp_path, broker_permission=4)
     original = parts.original()
     response = await parts.send_back(original)
     assert (response.code, response.remark) == (16, "the broker[10.0.0.1] sending message is forbidden")
-    parts.processor.configure(SendConfig(broker_ip="10.0.0.1"))
+    parts.derived.send_backs.configure(SendConfig(broker_ip="10.0.0.1"))
     assert (await parts.send_back(original)).code == 0
     parts.store.close()
 
@@ -229,7 +209,7 @@ async def test_a_failed_put_is_an_error(tmp_path: Path) -> None:
     parts = SendBacks(tmp_path, levels=())
     response = await parts.send_back(parts.original())
     assert (response.code, response.remark) == (ResponseCode.SYSTEM_ERROR, PutStatus.MESSAGE_ILLEGAL.name)
-    assert parts.processor.statistics().retries == 0
+    assert parts.derived.send_backs.statistics().retries == 0
     parts.store.close()
 
 
@@ -237,8 +217,8 @@ async def test_messages_sent_back_are_counted(parts: SendBacks) -> None:
     """By original topic and group; retries also count as delayed messages."""
     for level in (0, 1, -1):
         await parts.send_back(parts.original(), level)
-    assert parts.processor.sent_back.table()[TOPIC][GROUP].messages == 3
-    assert repr(parts.processor) == "<SendBackProcessor retries=2 dead_letters=1>"
+    assert parts.derived.send_backs.sent_back.table()[TOPIC][GROUP].messages == 3
+    assert repr(parts.derived.send_backs) == "<SendBackProcessor retries=2 dead_letters=1>"
     assert parts.store.traffic()[SCHEDULE].by_message_type()["delay"].count == 2
 
 

@@ -5,30 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.delivery.internal_puts import InternalPuts
-from skylarkmq.broker.delivery.timer.admission import TimerAdmission, TimerConfig
-from skylarkmq.broker.processors.send.recall import RecallConfig, RecallProcessor
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.recall import RecallMessageHeader
 from skylarkmq.protocol.recall_handle import RecallHandle
-from tests.harness.broker_parts import TOPIC, BrokerParts
+from tests.harness.broker_parts import TOPIC
+from tests.harness.sending_parts import SendingParts
 
 TIMER = "rmq_sys_wheel_timer"
 INVALID = "recall handle is invalid"
 WRONG_TIME = "recall failed, timestamp invalid"
 
 
-class Recalls(BrokerParts):
-    """Parts of a broker with a recall processor."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        config = RecallConfig(
-            is_enabled=True, broker_name="b", cluster_name="C", region="R", start_accept_ms=0, max_delay_ms=86_400_000
-        )
-        entry = TimerAdmission(TimerConfig(), lambda _out_ms: 0)
-        self.serve(RecallProcessor(config, self.topics, entry.defer, InternalPuts(self.store), self.clock).handlers())
+class Recalls(SendingParts):
+    """Parts of a broker with recalls."""
 
     async def recall(self, deliver_ms: str, unique_key: str = "K", topic: str = TOPIC) -> RemotingCommand:
         handle = RecallHandle(topic, "b", deliver_ms, unique_key).encode()

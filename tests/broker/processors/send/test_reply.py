@@ -6,61 +6,24 @@ from typing import Any
 
 import pytest
 
-from skylarkmq.broker.access.quota_refusals import Refusals
 from skylarkmq.broker.delivery import request_reply as delivery_replies
-from skylarkmq.broker.delivery.client_calls import ClientCalls
-from skylarkmq.broker.delivery.deferral import Deferral
-from skylarkmq.broker.delivery.internal_puts import InternalPuts
-from skylarkmq.broker.delivery.put_latency import PutLatency
-from skylarkmq.broker.delivery.request_reply import Replies
-from skylarkmq.broker.processors.send.checks import SendConfig
-from skylarkmq.broker.processors.send.reply import ReplyProcessor
-from skylarkmq.broker.wiring import Production, ProductionConfig
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.client_calls import PushReplyHeader
 from skylarkmq.protocol.headers.send import SendMessageHeader, SendMessageV2Header
 from skylarkmq.protocol.message import decode_properties
-from skylarkmq.protocol.message_id import decode_offset_id, encode_host
+from skylarkmq.protocol.message_id import decode_offset_id
 from skylarkmq.protocol.record import Record, parse
-from tests.harness.broker_parts import BrokerParts, heartbeat
+from tests.harness.broker_parts import heartbeat
 from tests.harness.peer import Peer
+from tests.harness.sending_parts import SendingParts
 
 REPLY_TOPIC = "C_REPLY_TOPIC"
 PROPERTIES = "CORRELATION_ID\x01c-1\x02REPLY_TO_CLIENT\x01asker\x02TTL\x013000\x02MSG_TYPE\x01reply\x02"
 
 
-class Replying(BrokerParts):
-    """Parts with a reply processor."""
-
-    def __init__(self, root: Path, *, are_stored: bool = True) -> None:
-        super().__init__(root)
-        production = Production(
-            ProductionConfig(
-                SendConfig(broker_ip="10.0.0.1"),
-                max_message_size=4 << 20,
-                cluster_name="C",
-                broker_name="b",
-                region_id="R",
-                trace_on=True,
-                store_host=encode_host("10.0.0.1", 10911),
-            ),
-            self.tables,
-            self.store,
-            Deferral((1000,)),
-            PutLatency(self.dispatcher.latencies),
-            self.pool,
-            lambda _group: False,
-            lambda: "MADE",
-            self.clock,
-            Refusals(),
-        )
-        self.replies = Replies(self.sessions, ClientCalls(), "10.0.0.1:10911", self.clock)
-        puts = InternalPuts(self.store)
-        self.processor = ReplyProcessor(
-            production.checks, production.messages, puts, production.responses, self.replies, are_stored=are_stored
-        )
-        self.serve(self.processor.handlers())
+class Replying(SendingParts):
+    """Parts of a broker with clients that request and reply."""
 
     def asker(self) -> Peer:
         """Return a producer that waits for replies."""
@@ -119,12 +82,12 @@ async def test_a_reply_is_pushed_to_the_requester(parts: Replying, code: int) ->
     assert ext == {"queueId": "0", "queueOffset": "0", "MSG_REGION": "R", "TRACE_ON": "true"}
     assert bytes(record.body) == b"pong"
     assert decode_properties(bytes(record.properties).decode()) == expected | {"UNIQ_KEY": "MADE", "CLUSTER": "C"}
-    assert parts.replies.statistics() == (type(parts.replies.statistics())(1, 0))
+    assert parts.derived.replies.statistics() == (type(parts.derived.replies.statistics())(1, 0))
 
 
 async def test_replies_that_are_not_stored_have_no_id(tmp_path: Path) -> None:
     """storeReplyMessageEnable=false: message id 0, offset 0, and a queue; the setting can be changed at run time."""
-    parts = Replying(tmp_path, are_stored=False)
+    parts = Replying(tmp_path, are_replies_stored=False)
     asker, replier = parts.asker(), parts.peer(2)
     replier.send(reply(queue_id=-1))
     asker.respond(await asker.next_request(), RemotingCommand.response())
@@ -133,7 +96,7 @@ async def test_replies_that_are_not_stored_have_no_id(tmp_path: Path) -> None:
         "msgId": "0", "queueId": "0", "queueOffset": "0", "MSG_REGION": "R", "TRACE_ON": "true",
     }  # fmt: skip
     assert (response.code, parts.stored()) == (0, [])
-    parts.processor.configure(are_stored=True)
+    parts.derived.reply_sends.configure(are_stored=True)
     replier.send(reply())
     asker.respond(await asker.next_request(), RemotingCommand.response())
     await parts.answer_to(replier)
