@@ -239,6 +239,7 @@ class Admin(Blocking[admin.Admin]):
 
     cluster = _waits(admin.Admin.cluster)
     masters = _waits(admin.Admin.masters)
+    broker_addresses = _waits(admin.Admin.broker_addresses)
     topics = _waits(admin.Admin.topics)
     create_topic = _waits(admin.Admin.create_topic)
     delete_topic = _waits(admin.Admin.delete_topic)

@@ -10,6 +10,7 @@ Sections have the requests of operators that applications seldom need, each with
     admin.brokers         state, settings, statistics and files of one broker
     admin.messages        messages by id, key, queue and offset; their traces and consumption
     admin.access          users, policies and accounts of one broker
+    admin.name_servers    settings, keys and values, write permission of brokers
 
 Requests that concern all brokers go to all masters, one after the other. An error of one is raised; the requests before
 it have been executed. Offsets and times of queues have `MessageQueue`s as keys. Source: docs/formats.md, "Topics",
@@ -24,6 +25,7 @@ from typing import Final, Unpack
 from skylarkmq.clients.admin.access import Access
 from skylarkmq.clients.admin.brokers import Brokers
 from skylarkmq.clients.admin.messages import TOOLS_GROUP, KeyQuery, Messages
+from skylarkmq.clients.admin.name_servers import NameServerAdmin
 from skylarkmq.clients.admin.requests import AdminRequests
 from skylarkmq.clients.arguments import check_group, check_offset, check_queue, check_type, time_ms
 from skylarkmq.clients.connection.participant import Participant
@@ -78,6 +80,11 @@ class Admin(Participant):
         """Users, policies and accounts of one broker."""
         return Access(self._requests)
 
+    @cached_property
+    def name_servers(self) -> NameServerAdmin:
+        """Requests to name servers: settings, keys and values, write permission of brokers."""
+        return NameServerAdmin(self._requests)
+
     async def _join(self) -> None:
         """An Admin belongs to no group."""
 
@@ -100,10 +107,12 @@ class Admin(Participant):
 
     async def broker_addresses(
         self, cluster: str | None = None, *, timeout_s: float | None = None
-    ) -> dict[str, list[str]]:
-        """Return the addresses of each broker's master and slaves, by broker name. NoRoute for an unknown cluster."""
+    ) -> dict[str, dict[int, str]]:
+        """Return all addresses by broker id, 0 for the master, by broker name. NoRoute if there is no such cluster."""
+        if cluster is not None:
+            check_type("cluster", cluster, str)
         async with self._within(timeout_s, "broker_addresses"):
-            return await self._requests.masters_and_slaves(cluster)
+            return await self._requests.broker_addresses(cluster)
 
     async def topics(self, *, timeout_s: float | None = None) -> list[str]:
         """Return the names of all topics, sorted: also those of retries, dead letters and the system."""

@@ -167,7 +167,8 @@ class Messages:
         addresses = await self._requests.addresses_of(topic)
         if cluster is None:
             return addresses
-        members = {each for some in (await self._requests.masters_and_slaves(cluster)).values() for each in some}
+        brokers = await self._requests.broker_addresses(cluster)
+        members = {address for by_id in brokers.values() for address in by_id.values()}
         return [address for address in addresses if address in members]
 
     # ------------------------------------------------------------------------------------------------------ by queue

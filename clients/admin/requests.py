@@ -85,12 +85,19 @@ class AdminRequests:
 
     async def masters(self, cluster: str | None = None) -> dict[str, str]:
         """Return the address of each master, by broker name, sorted. NoRoute if there is no such cluster."""
-        addresses = await self._addresses_by_id(cluster)
+        addresses = await self.broker_addresses(cluster)
         return {name: by_id[MASTER] for name, by_id in addresses.items() if MASTER in by_id}
 
-    async def masters_and_slaves(self, cluster: str | None = None) -> dict[str, list[str]]:
-        """Return all addresses of each broker, by broker name, sorted. NoRoute if there is no such cluster."""
-        return {name: list(by_id.values()) for name, by_id in (await self._addresses_by_id(cluster)).items()}
+    async def broker_addresses(self, cluster: str | None = None) -> dict[str, dict[int, str]]:
+        """Return all addresses by broker id, by broker name, sorted. NoRoute if there is no such cluster."""
+        info = await self.cluster()
+        brokers = {name: dict(sorted(data.broker_addrs.items())) for name, data in info.broker_addr_table.items()}
+        if cluster is None:
+            return dict(sorted(brokers.items()))
+        if cluster not in info.cluster_addr_table:
+            known = ", ".join(map(printable, sorted(info.cluster_addr_table))) or "none"
+            raise NoRoute(f"no cluster {printable(cluster)} is registered. Registered: {known}.")
+        return {name: brokers[name] for name in sorted(info.cluster_addr_table[cluster]) if name in brokers}
 
     async def master_addresses(self, brokers: Iterable[str] | None = None) -> list[str]:
         """Return the addresses of the masters with these names; None: of all. NoRoute if one is not registered."""
@@ -108,13 +115,3 @@ class AdminRequests:
         """Return an address of each broker that has the topic: its master, or else a slave. NoRoute if none has."""
         route = await self.client.routes.reload(topic)
         return [route.address(name) for name in sorted(route.brokers)]
-
-    async def _addresses_by_id(self, cluster: str | None) -> dict[str, dict[int, str]]:
-        info = await self.cluster()
-        brokers = {name: dict(sorted(data.broker_addrs.items())) for name, data in info.broker_addr_table.items()}
-        if cluster is None:
-            return dict(sorted(brokers.items()))
-        if cluster not in info.cluster_addr_table:
-            known = ", ".join(map(printable, sorted(info.cluster_addr_table))) or "none"
-            raise NoRoute(f"no cluster {printable(cluster)} is registered. Registered: {known}.")
-        return {name: brokers[name] for name in sorted(info.cluster_addr_table[cluster]) if name in brokers}

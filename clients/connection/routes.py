@@ -72,32 +72,37 @@ class NameServers:
 
     async def request(self, code: int, header: Header | None = None, topic: str | None = None) -> bytes:
         """Return the body of a successful response. BrokerError, or the last error of the transport."""
+        return bytes((await self.request_any(code, header, topic)).body)
+
+    async def request_any(self, code: int, header: Header | None = None, topic: str | None = None) -> RemotingCommand:
+        """Return the successful response of one name server. BrokerError, or the last error of the transport."""
         failure: ClientError | None = None
         for _ in self.addresses:
-            address = self.addresses[self._current]
             try:
-                connection = await self._connections.get(address)
-                response = await connection.invoke(RemotingCommand.request(code, header), self._timeout_s)
+                return await self.request_to(self.addresses[self._current], code, header, topic=topic)
             except TRANSPORT_ERRORS as error:
                 failure = error
                 self._current = (self._current + 1) % len(self.addresses)
-                continue
-            if response.code != ResponseCode.SUCCESS:
-                raise BrokerError.of(code, response.code, response.remark, f"name server {address}", topic)
-            return bytes(response.body)
         assert failure is not None
         raise failure
 
-    async def request_each(self, code: int, header: Header) -> None:
+    async def request_to(
+        self, address: str, code: int, header: Header | None = None, body: bytes = b"", topic: str | None = None
+    ) -> RemotingCommand:
+        """Return the successful response of the name server at `address`. BrokerError, or an error of the transport."""
+        connection = await self._connections.get(address)
+        response = await connection.invoke(RemotingCommand.request(code, header, body), self._timeout_s)
+        if response.code != ResponseCode.SUCCESS:
+            raise BrokerError.of(code, response.code, response.remark, f"name server {address}", topic)
+        return response
+
+    async def request_each(self, code: int, header: Header | None = None, body: bytes = b"") -> None:
         """Send a request to all name servers. The first error is raised after all requests."""
         failures: list[ClientError] = []
         for address in self.addresses:
             try:
-                connection = await self._connections.get(address)
-                response = await connection.invoke(RemotingCommand.request(code, header), self._timeout_s)
-                if response.code != ResponseCode.SUCCESS:
-                    failures.append(BrokerError.of(code, response.code, response.remark, f"name server {address}"))
-            except TRANSPORT_ERRORS as error:
+                await self.request_to(address, code, header, body)
+            except (BrokerError, *TRANSPORT_ERRORS) as error:
                 failures.append(error)
         if failures:
             raise failures[0]

@@ -16,4 +16,5 @@ async def all_addresses(admin: Admin, broker: str | None, cluster: str | None) -
     address, cluster = one_of(broker, cluster)
     if address is not None:
         return [address]
-    return bucket_order(each for some in (await admin.broker_addresses(cluster)).values() for each in some)
+    brokers = await admin.broker_addresses(cluster)
+    return bucket_order(each for by_id in brokers.values() for each in by_id.values())

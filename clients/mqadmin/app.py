@@ -18,14 +18,24 @@ from skylarkmq.clients.mqadmin.commands import Registered
 from skylarkmq.clients.mqadmin.failures import DONE, INTERRUPTED, USAGE, CommandFailed, exit_code_of, line_of
 from skylarkmq.clients.mqadmin.java_arguments import standard_arguments
 from skylarkmq.clients.mqadmin.java_output import printf
-from skylarkmq.clients.mqadmin.rocketmq import cluster, plain_acl, sending, users
+from skylarkmq.clients.mqadmin.rocketmq import (
+    broker,
+    cluster,
+    namesrv,
+    plain_acl,
+    sending,
+    users,
+)
 
-ROCKETMQ: Final[list[Registered]] = [
-    *cluster.COMMANDS.registered,
-    *sending.COMMANDS.registered,
-    *users.COMMANDS.registered,
-    *plain_acl.COMMANDS.registered,
-]
+MODULES: Final = (
+    cluster,
+    broker,
+    namesrv,
+    sending,
+    users,
+    plain_acl,
+)
+ROCKETMQ: Final[list[Registered]] = [command for module in MODULES for command in module.COMMANDS.registered]
 """RocketMQ's commands."""
 _USAGE_ERROR_OF_TYPER: Final = 2
 

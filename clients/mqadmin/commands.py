@@ -5,7 +5,8 @@
     @COMMANDS.add("clusterList", "List cluster infos.")
     async def cluster_list(admin: Admin, cluster: ClusterName = None) -> None: ...
 
-A command declares its own options; `-n` and `--profile` are added. It prints to stdout and raises CommandFailed or a
+A command declares its own options; `-n` and `--profile` are added, and passed to a command that declares them, too. It
+prints to stdout and raises CommandFailed or a
 ClientError (`failures.py`).
 """
 
@@ -60,13 +61,17 @@ async def repeated(interval_s: float | None) -> AsyncIterator[None]:
 def _runnable(command: Command) -> Callable[..., None]:
     """Return a plain function with the options of a command and the common ones."""
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
+    declared = {its.name for its in own}
 
-    def run(namesrv: str | None, profile: str | None, **values: Any) -> None:
-        asyncio.run(_connected(command, connection_of(namesrv, profile, os.environ), values))
+    def run(**values: Any) -> None:
+        connection = connection_of(values["namesrv"], values["profile"], os.environ)
+        chosen = {name: value for name, value in values.items() if name in declared}
+        asyncio.run(_connected(command, connection, chosen))
 
     common = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in _COMMON.items()
+        if name not in declared
     ]
     parameters = [*(its.replace(kind=inspect.Parameter.KEYWORD_ONLY) for its in own), *common]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it

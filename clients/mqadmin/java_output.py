@@ -66,18 +66,23 @@ def java_double(value: float) -> str:
 
 
 def cut_front(name: str, length: int = _TOPIC_CHARACTERS) -> str:
-    """Return the last `length` characters of a topic or group; the tool cuts long names at the front."""
-    return name[-length:]
+    """Return the front of a topic or group: its first `length` characters."""
+    return name[:length]
 
 
 def cut_broker(name: str) -> str:
-    """Return the last 32 characters of a broker name."""
+    """Return the front of a broker name: its first 32 characters."""
     return cut_front(name, _BROKER_CHARACTERS)
 
 
 def local_time(timestamp_ms: int) -> str:
     """Return a time as `yyyy-MM-dd HH:mm:ss` in the local time zone."""
     return datetime.fromtimestamp(timestamp_ms // 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def local_time_ms(timestamp_ms: int) -> str:
+    """Return a time as `yyyy-MM-dd HH:mm:ss,SSS` in the local time zone."""
+    return f"{local_time(timestamp_ms)},{timestamp_ms % 1000:03d}"
 
 
 def _text(value: object, kind: str, precision: str | None) -> str:

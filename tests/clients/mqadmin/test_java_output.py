@@ -40,10 +40,10 @@ def test_floating_point_numbers_are_those_of_java(value: float, text: str) -> No
     assert java_text(value) == text
 
 
-def test_long_names_are_cut_at_the_front() -> None:
-    """The end of a name distinguishes it."""
-    assert cut_front("x" * 10 + "y" * 64) == "y" * 64
-    assert cut_broker("x" + "y" * 32) == "y" * 32
+def test_of_long_names_the_front_is_printed() -> None:
+    """The first 64 characters of topics and groups, the first 32 of brokers."""
+    assert cut_front("y" * 64 + "x" * 10) == "y" * 64
+    assert cut_broker("y" * 32 + "x") == "y" * 32
     assert cut_front("short") == "short"
 
 

@@ -1,0 +1,112 @@
+"""mqadmin prints what RocketMQ's tool 5.3.3 prints, against the same broker in the same state.
+
+The tables of commands are in tests/interop/commands. CI compares against Skylark; against RocketMQ's brokers:
+
+    pytest -m interop tests/interop/test_mqadmin_output.py --broker-under-test=apache-4.9.7
+    pytest -m interop tests/interop/test_mqadmin_output.py --broker-under-test=apache-5.3.3
+"""
+
+import io
+import shlex
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from skylarkmq import ConsumeFrom, Message
+from skylarkmq.blocking import Producer, PushConsumer
+from skylarkmq.clients.mqadmin.app import run
+from tests.interop.brokers import BrokerUnderTest, running_broker, wait_until
+from tests.interop.commands import Case, cluster, masked, namesrv
+from tests.interop.mqadmin_process import CommandOutput, MqadminProcess
+
+TOPIC, GROUP, BROKER, CLUSTER = "Orders", "billing", "broker-a", "DefaultCluster"
+QUEUES, SENT = 4, 8
+CASES: Final = [*cluster.CASES, *namesrv.CASES]
+NOT_SERVED: Final[dict[str, frozenset[str]]] = {
+    "skylark": frozenset({"haStatus", "resetMasterFlushOffset"}),
+    "apache-4.9.7": frozenset({"haStatus", "resetMasterFlushOffset"}),
+    "apache-5.3.3": frozenset(),
+}
+"""The commands that a broker refuses with REQUEST_CODE_NOT_SUPPORTED (3): RocketMQ's tool prints a stack trace."""
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+class BothTools:
+    """RocketMQ's tool and ours, and the broker that both administer."""
+
+    def __init__(self, kind: str, broker: BrokerUnderTest, apache: MqadminProcess) -> None:
+        self.kind = kind
+        self.apache = apache
+        self.names = {"broker": broker.broker_address, "namesrv": broker.namesrv, "cluster": CLUSTER, "name": BROKER}
+        self.names |= {"topic": TOPIC, "group": GROUP}
+
+    def by_apache(self, command: str, arguments: str) -> CommandOutput:
+        return self.apache.run(command, *shlex.split(arguments.format_map(self.names)))
+
+    def by_ours(self, command: str, arguments: str) -> tuple[CommandOutput, str]:
+        """Return the code and stdout of a command, and its stderr."""
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = run([command, *shlex.split(arguments.format_map(self.names))])
+        return CommandOutput(command, code, out.getvalue()), err.getvalue()
+
+    def masked(self, case: Case, text: str) -> list[str]:
+        masks = [(pattern.replace("{name}", BROKER), replacement) for pattern, replacement in case.masks]
+        return masked(case._replace(masks=masks), text)
+
+
+@pytest.fixture(scope="module")
+def tools(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BothTools]:
+    """Start the broker, the group's member, and RocketMQ's tool."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        running_broker(broker_kind, tmp_path_factory.mktemp("broker"), {"brokerName": BROKER}) as broker,
+    ):
+        home = tmp_path_factory.mktemp("home")
+        for name in ("ROCKETMQ_HOME", "SKYLARK_PROFILE", "XDG_CONFIG_HOME"):
+            patch.delenv(name, raising=False)
+        patch.setenv("HOME", str(home))
+        patch.setenv("NAMESRV_ADDR", broker.namesrv)
+        broker.create_topic(TOPIC, QUEUES)
+        apache = MqadminProcess("5.3.3", Path(home) / "mqadmin", broker.namesrv)
+        seen: list[bytes] = []
+        try:
+            with (
+                PushConsumer(
+                    GROUP,
+                    namesrv=broker.namesrv,
+                    handler=lambda message: seen.append(message.body),
+                    consume_from=ConsumeFrom.FIRST,
+                    topics=TOPIC,
+                ) as member,
+                Producer("shop", namesrv=broker.namesrv) as producer,
+            ):
+                for number in range(SENT):
+                    producer.send(Message(TOPIC, b"%d" % number, keys=[f"key-{number}"], tags="ab"[number % 2]))
+                wait_until(lambda: len(seen) == SENT, "the member has consumed all messages")
+                member.commit()
+                yield BothTools(broker_kind, broker, apache)
+        finally:
+            apache.stop()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_output_is_that_of_rocketmqs_tool(tools: BothTools, case: Case) -> None:
+    """The same lines. Where RocketMQ's tool fails, ours prints one line on stderr, and its exit code is not 0."""
+    for prepared in case.before:
+        tools.by_apache(*prepared.split(" ", 1))
+    theirs = tools.by_apache(case.command, case.arguments)
+    for prepared in case.before:
+        tools.by_apache(*prepared.split(" ", 1))
+    ours, err = tools.by_ours(case.command, case.arguments)
+    if case.fails or case.command in NOT_SERVED[tools.kind]:
+        assert "Exception" in theirs.text
+        assert (ours.code != 0, err.count("\n")) == (True, 1), (ours, err)
+        return
+    assert "Exception" not in theirs.text, theirs.text
+    assert (ours.code, err) == (0, "")
+    assert tools.masked(case, ours.text) == tools.masked(case, theirs.text)
