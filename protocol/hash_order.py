@@ -1,7 +1,7 @@
 """The order in which Java's HashMap and HashSet return their elements: by bucket, then by insertion.
 
 The bucket is the hash, with its upper half mixed into the lower, modulo the capacity. The capacity is a power of two,
-and doubles when the map is more than three quarters full.
+and doubles when the map is more than three quarters full. `putAll` into an empty map sets a capacity for all entries.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,9 +20,14 @@ def bucket_order(names: Iterable[str], capacity: int = DEFAULT_CAPACITY) -> list
     return _ordered(names, java_hash, capacity)
 
 
-def queue_bucket_order(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """Return queues in the order of a set of them."""
-    return _ordered(queues, _queue_hash, DEFAULT_CAPACITY)
+def queue_bucket_order(queues: Iterable[MessageQueue], capacity: int = DEFAULT_CAPACITY) -> list[MessageQueue]:
+    """Return queues in the order of a set of them, made with this capacity."""
+    return _ordered(queues, _queue_hash, capacity)
+
+
+def capacity_of_copy(count: int) -> int:
+    """Return the capacity of an empty map after `putAll` of `count` entries."""
+    return 1 << (int(count / LOAD + 1.0) - 1).bit_length()
 
 
 def _ordered(keys: Iterable[K], hash_of: Callable[[K], int], capacity: int) -> list[K]:

@@ -24,9 +24,12 @@ from typing import Final, Unpack
 
 from skylarkmq.clients.admin.access import Access
 from skylarkmq.clients.admin.brokers import Brokers
+from skylarkmq.clients.admin.group_config import GroupConfigs
 from skylarkmq.clients.admin.messages import TOOLS_GROUP, KeyQuery, Messages
 from skylarkmq.clients.admin.name_servers import NameServerAdmin
+from skylarkmq.clients.admin.offsets import Offsets
 from skylarkmq.clients.admin.requests import AdminRequests
+from skylarkmq.clients.admin.topic_config import TopicConfigs
 from skylarkmq.clients.arguments import check_group, check_offset, check_queue, check_type, time_ms
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.consuming.queue_calls import QueueCalls
@@ -84,6 +87,21 @@ class Admin(Participant):
     def name_servers(self) -> NameServerAdmin:
         """Requests to name servers: settings, keys and values, write permission of brokers."""
         return NameServerAdmin(self._requests)
+
+    @cached_property
+    def topic_config(self) -> TopicConfigs:
+        """Topics on brokers and in name servers: configuration, routes, groups and statistics."""
+        return TopicConfigs(self._requests)
+
+    @cached_property
+    def group_config(self) -> GroupConfigs:
+        """Consumer groups, and the clients of groups."""
+        return GroupConfigs(self._requests)
+
+    @cached_property
+    def offsets(self) -> Offsets:
+        """Progress of consumer groups, resets and copies of offsets."""
+        return Offsets(self._requests)
 
     async def _join(self) -> None:
         """An Admin belongs to no group."""

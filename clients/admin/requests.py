@@ -114,4 +114,6 @@ class AdminRequests:
     async def addresses_of(self, topic: str) -> list[str]:
         """Return an address of each broker that has the topic: its master, or else a slave. NoRoute if none has."""
         route = await self.client.routes.reload(topic)
+        if not route.brokers:
+            raise NoRoute(f"the route of topic {topic} names no broker. Check its registration.", topic=topic)
         return [route.address(name) for name in sorted(route.brokers)]

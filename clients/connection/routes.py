@@ -145,7 +145,7 @@ class Routes:
             return await self.find(topic)
         except NoRoute:
             try:
-                data = await self._request(template)
+                data = await self.request(template)
             except NoRoute:
                 raise self._no_route(topic) from None
             route = self._routes[topic] = TopicRoute.of(topic, data, max_queues, self._max_queues)
@@ -189,7 +189,7 @@ class Routes:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _fetch(self, topic: str) -> TopicRoute:
-        route = TopicRoute.of(topic, await self._request(topic), None, self._max_queues)
+        route = TopicRoute.of(topic, await self.request(topic), None, self._max_queues)
         if route != self._routes.get(topic):
             log.info("route topic=%s brokers=%s queues=%d", topic, sorted(route.brokers), len(route.publish_queues))
             self._routes[topic] = route
@@ -200,7 +200,8 @@ class Routes:
         if not task.cancelled():
             task.exception()  # the callers of `reload` receive the exception
 
-    async def _request(self, topic: str) -> TopicRouteData:
+    async def request(self, topic: str) -> TopicRouteData:
+        """Return the route as a name server sends it: unchecked, not cached. NoRoute, as `find`."""
         header = TopicHeader(topic=topic, accept_standard_json_only="true")
         try:
             body = await self.name_servers.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, topic)

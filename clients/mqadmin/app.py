@@ -21,13 +21,21 @@ from skylarkmq.clients.mqadmin.java_output import printf
 from skylarkmq.clients.mqadmin.rocketmq import (
     broker,
     cluster,
+    group,
+    group_member,
     namesrv,
+    offset,
     plain_acl,
     sending,
+    topic,
     users,
 )
 
 MODULES: Final = (
+    topic,
+    group,
+    group_member,
+    offset,
     cluster,
     broker,
     namesrv,

@@ -87,6 +87,14 @@ class ProcessQueueInfo(Body):
     last_consume_timestamp: int = 0
 
 
+class PopProcessQueueInfo(Body):
+    """One queue of a consumer that pops: its messages that are not acknowledged. Time in ms."""
+
+    wait_ack_count: int = 0
+    droped: bool = False
+    last_pop_timestamp: int = 0
+
+
 class ConsumeStatus(Body):
     """One topic at a consumer: times in ms, rates per second, number of failures in the last hour."""
 
@@ -104,14 +112,17 @@ class ConsumerRunningInfo(Body):
     properties: dict[str, str] = {}
     subscription_set: list[SubscriptionData] = []
     mq_table: dict[MessageQueue, ProcessQueueInfo] = {}
+    mq_pop_table: dict[MessageQueue, PopProcessQueueInfo] = {}
     status_table: dict[str, ConsumeStatus] = {}
     user_consumer_info: dict[str, str] = {}
     jstack: str | None = None
 
     def encode(self) -> bytes:
         jstack = b"" if self.jstack is None else b'"jstack":%b,' % _encode(self.jstack)
-        return b'{%b"mqTable":%b,"properties":%b,"statusTable":%b,"subscriptionSet":%b,"userConsumerInfo":%b}' % (
+        pops = b'"mqPopTable":%b,' % encode_by_queue(self.mq_pop_table) if self.mq_pop_table else b""
+        return b'{%b%b"mqTable":%b,"properties":%b,"statusTable":%b,"subscriptionSet":%b,"userConsumerInfo":%b}' % (
             jstack,
+            pops,
             encode_by_queue(self.mq_table),
             _encode(self.properties),
             _encode(self.status_table),

@@ -13,6 +13,15 @@ from skylarkmq.protocol.bodies.body import Body
 from skylarkmq.protocol.bodies.topic import DataVersion
 
 
+class SimpleSubscriptionData(Body):
+    """One topic of a group with fixed subscriptions, which RocketMQ's proxy stores. `version`: ms."""
+
+    topic: str = ""
+    expression_type: str = ""
+    expression: str = ""
+    version: int = 0
+
+
 class SubscriptionGroupConfig(Body):
     """One group. `which_broker_when_consume_slowly`: id of the broker that lagging members should pull from."""
 
@@ -29,6 +38,7 @@ class SubscriptionGroupConfig(Body):
     notify_consumer_ids_changed_enable: bool = True
     group_sys_flag: int = 0
     consume_timeout_minute: int = 15
+    subscription_data_set: list[SimpleSubscriptionData] | None = None
     attributes: dict[str, str] = {}
 
 

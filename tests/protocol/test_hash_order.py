@@ -1,7 +1,7 @@
 """The order of Java's hash maps and sets."""
 
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
-from skylarkmq.protocol.hash_order import bucket_order, queue_bucket_order
+from skylarkmq.protocol.hash_order import bucket_order, capacity_of_copy, queue_bucket_order
 
 
 def test_names_are_in_the_order_of_a_java_hash_map() -> None:
@@ -26,3 +26,11 @@ def test_queues_are_in_the_order_of_a_java_hash_set() -> None:
     """As `fetchSubscribeMessageQueues` of RocketMQ's pull consumer returns them."""
     queues = [MessageQueue("Alpha", "broker-a", n) for n in range(8)]
     assert [queue.queue_id for queue in queue_bucket_order(queues)] == [7, 6, 5, 4, 3, 2, 1, 0]
+
+
+def test_a_copied_map_has_room_for_all_entries() -> None:
+    """So its order differs from that of a map that grew: such rows were printed by RocketMQ's resetOffsetByTime."""
+    assert [capacity_of_copy(count) for count in (1, 4, 8, 12, 13, 24)] == [2, 8, 16, 32, 32, 64]
+    queues = [MessageQueue("Orders", "broker-a", n) for n in range(8)]
+    copied = queue_bucket_order(queues, capacity_of_copy(len(queues)))
+    assert [queue.queue_id for queue in copied] == [3, 2, 5, 4, 7, 6, 1, 0]
