@@ -19,12 +19,12 @@ from skylarkmq import ConsumeFrom, Message
 from skylarkmq.blocking import Producer, PushConsumer
 from skylarkmq.clients.mqadmin.app import run
 from tests.interop.brokers import BrokerUnderTest, running_broker, wait_until
-from tests.interop.commands import Case, cluster, masked, namesrv
+from tests.interop.commands import Case, cluster, group, masked, namesrv, topic
 from tests.interop.mqadmin_process import CommandOutput, MqadminProcess
 
 TOPIC, GROUP, BROKER, CLUSTER = "Orders", "billing", "broker-a", "DefaultCluster"
 QUEUES, SENT = 4, 8
-CASES: Final = [*cluster.CASES, *namesrv.CASES]
+CASES: Final = [*cluster.CASES, *namesrv.CASES, *topic.CASES, *group.CASES]
 NOT_SERVED: Final[dict[str, frozenset[str]]] = {
     "skylark": frozenset({"haStatus", "resetMasterFlushOffset"}),
     "apache-4.9.7": frozenset({"haStatus", "resetMasterFlushOffset"}),

@@ -1,0 +1,45 @@
+"""Commands about groups and their clients, and about the offsets of groups."""
+
+from typing import Final
+
+from tests.interop.commands import Case
+
+POLICY: Final = '{{"type":"EXPONENTIAL","exponentialRetryPolicy":{{"initial":5000,"max":7200000,"multiplier":2}}}}'
+RATES: Final = ((r"(?<=TPS: )\d+\.\d+", "RATE"),)
+GROUP_RATES: Final = ((r"(?<=CLUSTERING)\s+\d+", " RATE"),)
+FILES: Final = ((r"\b\d{13}(?=/)", "MS"),)
+HEARD: Final = ((r"(?<=lastUpdateTimestamp=)\d+", "MS"),)
+NOW: Final = ((r"(?<=timestamp\(long\)\[)\d+", "MS"),)
+IDLE: Final = "updateSubGroup -c {cluster} -g idle"
+CASES: Final = [
+    Case("updateSubGroup", "-c {cluster} -g made"),
+    Case("updateSubGroup", "-b {broker} -g full -s false -m true -d true -o true -q 2 -r 5 -i 1 -w 2 -a false"),
+    Case("updateSubGroup", f"-b {{broker}} -g policy -p '{POLICY}'"),
+    Case("getConsumerConfig", "-g full"),
+    Case("getConsumerConfig", "-g {group}"),
+    Case("deleteSubGroup", "-b {broker} -g doomed -r true", before=["updateSubGroup -b {broker} -g doomed"]),
+    Case("deleteSubGroup", "-c {cluster} -g doomed", before=["updateSubGroup -c {cluster} -g doomed"]),
+    Case("consumerConnection", "-g {group}"),
+    Case("consumerConnection", "-g {group} -b {broker}"),
+    Case("consumerConnection", "-g Unknown", fails=True),
+    Case("producerConnection", "-g shop -t {topic}"),
+    Case("producerConnection", "-g Unknown -t {topic}", fails=True),
+    Case("producer", "-b {broker}", masks=HEARD, unordered=True),
+    Case("consumerStatus", "-g {group}", masks=FILES),
+    Case("consumerProgress", "-g {group}", masks=RATES),
+    Case("consumerProgress", "-g {group} -t {topic}", masks=RATES),
+    Case("consumerProgress", "-g {group} -s true", masks=RATES),
+    Case("consumerProgress", "-g Unknown", fails=True),
+    Case("consumerProgress", masks=GROUP_RATES),
+    Case("resetOffsetByTime", "-g {group} -t {topic} -s 0"),
+    Case("resetOffsetByTime", "-g {group} -t {topic} -s now", masks=NOW),
+    Case("resetOffsetByTime", "-g {group} -t {topic} -s 2020-01-01#00:00:00:000"),
+    Case("resetOffsetByTime", "-g {group} -t {topic} -s 0 -b {broker} -q 1 -o 1"),
+    Case("resetOffsetByTime", "-g {group} -t {topic} -s now -b {broker} -q 1", masks=NOW),
+    Case("resetOffsetByTime", "-g {group} -t Unknown -s 0", fails=True),
+    Case("skipAccumulatedMessage", "-g {group} -t {topic}"),
+    Case("skipAccumulatedMessage", "-g {group} -t Unknown", fails=True),
+    Case("cloneGroupOffset", "-s {group} -d idle -t {topic}", before=[IDLE]),
+    Case("consumerProgress", "-g idle -t {topic}", masks=RATES),
+    Case("cloneGroupOffset", "-s Unknown -d idle -t {topic}", fails=True),
+]
