@@ -15,6 +15,7 @@ from skylarkmq.broker.access.auth.requests import AuthRequests, NoUsers, Saved
 from skylarkmq.broker.access.auth.users import USERS_FILE, User, Users, UserType, decode_users
 from skylarkmq.broker.access.certificates import CertificateAccounts, CertificateControl
 from skylarkmq.broker.access.config import AccessConfig, Credentials, initial_user, inner_client_credentials
+from skylarkmq.broker.access.console_accounts import console_accounts
 from skylarkmq.broker.access.exposure import Exposure, Listener
 from skylarkmq.broker.access.gate import Control, Gate
 from skylarkmq.broker.access.message_rights import AllMessages, MessageRights
@@ -45,7 +46,8 @@ class AccessControl:
 
     `new_gate` and `new_namesrv_gate` return the gates of their requests. `usage` has the quotas and the audit log.
     `signer` signs the broker's own requests to name servers; None: they are not signed. `page_accounts` may read
-    the metrics page; None: it needs no account. `plain_acl` and `auth`: the access control of RocketMQ 4.9 and of 5.3;
+    the metrics page; None: it needs no account. `console_accounts` log in to the console; None: it needs no login.
+    `plain_acl` and `auth`: the access control of RocketMQ 4.9 and of 5.3;
     None: it is off. `saved` waits until a file of `kept` contains every change.
     """
 
@@ -87,6 +89,7 @@ class AccessControl:
         self.exposure = Exposure(tls, *listeners)
         pages = [*self._pages, *(() if accounts_file is None else (accounts_file,))]
         self.page_accounts = page_accounts(config.ops, pages, certificates)
+        self.console_accounts = console_accounts(config.console.host, config.console.port, pages)
 
     def __repr__(self) -> str:
         return f"<AccessControl {self._broker_control!r} {self.usage!r}>"

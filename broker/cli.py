@@ -7,6 +7,9 @@ reason why a daemon did not start.
 `mqbroker store ...` inspects a store directory instead. Its module is imported on demand, since the daemon does not
 need its dependencies.
 
+The console command passes the factory of the console as the object of its context (src/skylarkmq/commands.py): the
+broker imports no clients.
+
 SIGTERM and SIGINT stop the daemon in order; a second signal ends the process at once, with exit code 1.
 """
 
@@ -21,6 +24,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -135,7 +139,12 @@ def _mqbroker(
     with one_line_on_stderr("mqbroker"):
         beside = [Given(ACL_DIRECTORY_KEY, str(config.parent), "-c")] if config else []
         given = [*beside, *gathered(config, pairs or [], BROKER_KEYS), *named]
-        run_or_show(load_broker(given, this_machine())._replace(file=config), daemon.serve, show, as_json)
+        run_or_show(
+            load_broker(given, this_machine())._replace(file=config),
+            partial(daemon.serve, console_factory=context.obj),
+            show,
+            as_json,
+        )
 
 
 @mqnamesrv.command(help=NAMESRV_HELP)

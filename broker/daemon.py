@@ -24,6 +24,7 @@ from skylarkmq.broker.host.idle_states import IdleStateInhibitor
 from skylarkmq.broker.host.service_manager import READY, STOPPING, notify
 from skylarkmq.broker.metadata.saver import Saver
 from skylarkmq.broker.namesrv_parts import NamesrvParts
+from skylarkmq.broker.ops.console import ConsoleFactory, console_server
 from skylarkmq.broker.ops.health import OTHER_PORTS, HealthServer
 from skylarkmq.broker.parts import Parts
 from skylarkmq.broker.startup import (
@@ -45,9 +46,11 @@ STEP_S: Final = 0.1
 log = logging.getLogger(__name__)
 
 
-async def serve(loaded: Loaded[DaemonConfig], stop: asyncio.Event) -> None:
+async def serve(
+    loaded: Loaded[DaemonConfig], stop: asyncio.Event, console_factory: ConsoleFactory | None = None
+) -> None:
     """Run a broker until `stop` is set. Raises StartError if it cannot start."""
-    broker = Broker(loaded.config, LiveSettings(loaded, wall_ms))
+    broker = Broker(loaded.config, LiveSettings(loaded, wall_ms), console_factory=console_factory)
     try:
         await broker.start(stop)
     except StartStopped:
@@ -80,13 +83,20 @@ async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event
 
 class Broker(Parts):
     """One broker. It starts once and stops once. `alone`: the broker owns the process and its garbage collector, and
-    may use machine features that cost other processes CPU time."""
+    may use machine features that cost other processes CPU time. `console_factory` makes the console of
+    `consolePort`."""
 
     def __init__(
-        self, config: DaemonConfig, settings: LiveSettings[DaemonConfig] | None = None, *, alone: bool = True
+        self,
+        config: DaemonConfig,
+        settings: LiveSettings[DaemonConfig] | None = None,
+        *,
+        alone: bool = True,
+        console_factory: ConsoleFactory | None = None,
     ) -> None:
         super().__init__(config, settings)
         self._alone = alone
+        self._console_factory = console_factory
         self._idle_state_inhibitor = IdleStateInhibitor(None, self.server.selector)
         subscribe_parts(self.settings, self)
         self._running = AsyncExitStack()
@@ -151,6 +161,8 @@ class Broker(Parts):
             self.loop_lag.start()
             running.callback(self.loop_lag.stop)
             await self.registrar.register_now()
+            if config.console.port:
+                await self._start_console(running)
             if self._alone:
                 hold_off_collector(running)
                 use_huge_pages(running)
@@ -170,6 +182,11 @@ class Broker(Parts):
         if not self.arrivals.is_closed:
             self.arrivals.close()
             await self.server.stop(lambda: sum(pool.pending for pool in self.pools.values()))
+
+    async def _start_console(self, running: AsyncExitStack) -> None:
+        server = console_server(self._config.console, self._console_factory, self.console_backend(), self.tls)
+        await server.start()
+        running.push_async_callback(server.stop)
 
     async def _open_store(self, running: AsyncExitStack, stop: asyncio.Event) -> None:
         await load_beside(self.store, stop)

@@ -21,6 +21,7 @@ import uvloop
 from skylarkmq.broker.config.parsing import Given
 from skylarkmq.broker.config.sections import LOOPBACK, Machine, load_broker
 from skylarkmq.broker.daemon import Broker
+from skylarkmq.broker.ops.console import ConsoleFactory
 
 T = TypeVar("T")
 
@@ -43,7 +44,9 @@ class InProcessBroker(NamedTuple):
 
 
 @contextmanager
-def running(directory: Path, settings: Mapping[str, object] | None = None) -> Iterator[InProcessBroker]:
+def running(
+    directory: Path, settings: Mapping[str, object] | None = None, console_factory: ConsoleFactory | None = None
+) -> Iterator[InProcessBroker]:
     """Yield a running broker, and stop it in order afterwards. Raises StartError if it cannot start."""
     broker_port, namesrv_port = free_ports(2)
     store = directory / "store"
@@ -52,7 +55,7 @@ def running(directory: Path, settings: Mapping[str, object] | None = None) -> It
     machine = Machine(host_name="broker-a", address=LOOPBACK, home=directory, resolve=lambda host: host)
     config = load_broker(given, machine).config
     with loop_in_a_thread() as loop:
-        broker = wait(loop, made(config))
+        broker = wait(loop, made(config, console_factory))
         wait(loop, broker.start())
         try:
             yield InProcessBroker(f"{LOOPBACK}:{namesrv_port}", f"{LOOPBACK}:{broker_port}", store)
@@ -60,9 +63,9 @@ def running(directory: Path, settings: Mapping[str, object] | None = None) -> It
             wait(loop, broker.stop())
 
 
-async def made(config: Any) -> Broker:
+async def made(config: Any, console_factory: ConsoleFactory | None = None) -> Broker:
     """Return a broker whose parts belong to the running event loop."""
-    return Broker(config, alone=False)
+    return Broker(config, alone=False, console_factory=console_factory)
 
 
 @contextmanager

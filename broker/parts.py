@@ -39,6 +39,7 @@ from skylarkmq.broker.metadata.saver import Saver
 from skylarkmq.broker.namesrv.config_requests import ConfigRequests
 from skylarkmq.broker.namesrv.registration import Registrar, RegistrationTiming
 from skylarkmq.broker.namesrv.server import NameServer
+from skylarkmq.broker.ops.console import ConsoleBackend
 from skylarkmq.broker.ops.health import Check
 from skylarkmq.broker.ops.loop_lag import LoopLag
 from skylarkmq.broker.ops.metrics import Observed, scrape_of
@@ -99,15 +100,14 @@ class Parts:
         )
         self.background = Background(config, self.store, self.arrivals, self.sessions, self.offsets, wall_ms, steady_ms)
         self.access = AccessControl(config, self._saved)
-        self.outbound = Outbound(
-            config.remoting, client_context(config.outbound_tls, config.tls.mode), signer=self.access.signer
-        )
+        self._outbound_tls = client_context(config.outbound_tls, config.tls.mode)
+        self.outbound = Outbound(config.remoting, self._outbound_tls, signer=self.access.signer)
         self.name_server = None
         if config.namesrv is not None:
             self.name_server = NameServer(config.namesrv, config.remoting, tls=self.tls)
         self.registrar = Registrar(
             self.outbound,
-            broker.namesrv_addresses if config.namesrv is None else (embedded_address(config.namesrv),),
+            self._name_servers(),
             registration_of(config),
             self.topics.registration_body,
             RegistrationTiming.every(broker.register_name_server_period),
@@ -276,6 +276,24 @@ class Parts:
 
     async def _topics_saved(self) -> None:
         await self._saved("topics.json")
+
+    def _name_servers(self) -> tuple[str, ...]:
+        """Return the addresses of the name servers of this broker."""
+        config = self._config
+        return config.broker.namesrv_addresses if config.namesrv is None else (embedded_address(config.namesrv),)
+
+    def console_backend(self) -> ConsoleBackend:
+        """Return what the console needs of this broker."""
+        config, tls = self._config, self._outbound_tls
+        return ConsoleBackend(
+            name_servers=";".join(self._name_servers()),
+            tls=None if tls is None else tls.current,
+            accounts=self.access.console_accounts,
+            host=config.console.host,
+            is_secure=config.console.tls,
+            broker_name=config.broker.broker_name,
+            settings=lambda: self.settings.effective(BROKER_KEYS),
+        )
 
     # ---------------------------------------------------------------------------------------------------------- figures
 

@@ -116,7 +116,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(*CONFIG, "broker.config.sections", "broker.daemon", "broker.host.addresses", "broker.host.page_faults"),
         "broker.printable",
     ),
-    "broker.in_process": (*CONFIG, "broker.config.sections", "broker.daemon"),
+    "broker.in_process": (*CONFIG, "broker.config.sections", "broker.daemon", "broker.ops.console"),
     "broker.store_commands": (
         *(*STORE, "broker.config.parsing", "broker.config.keys", "broker.store", "broker.printable"),
     ),

@@ -24,6 +24,7 @@ PACKAGE = "skylarkmq"
 PARTS = ("protocol", "broker", "clients")
 """The parts of the package. Each is a top-level folder; src/skylarkmq contains a symbolic link to it."""
 
+CONSOLE = ROOT / "clients" / "console"
 COMPILE_TIME = {"cython"}  # imported by the sources of compiled modules, but not at run time
 pytestmark = pytest.mark.packaging
 
@@ -52,7 +53,12 @@ def built_wheel(source: Path, target: Path, for_platform: str | None = None, **e
 def sources() -> set[str]:
     """Return every module of this project, by its path in the wheel."""
     files = [path for part in (SRC, *PARTS) for path in (ROOT / part).rglob("*") if not path.is_dir()]
-    return {path_in_wheel(path) for path in files if path.suffix in {".py", ".pyi", ".pxd"} or path.name == "py.typed"}
+    return {path_in_wheel(path) for path in files if path.suffix in {".py", ".pyi", ".pxd"} or is_data(path)}
+
+
+def is_data(path: Path) -> bool:
+    """Return whether a file is part of the wheel although it is no module."""
+    return path.name == "py.typed" or path.parent in {CONSOLE / "templates", CONSOLE / "static"}
 
 
 def path_in_wheel(path: Path) -> str:
@@ -208,8 +214,8 @@ def test_declared_dependencies_are_the_imported_ones() -> None:
 
 LOADED_BY_NAME = {"matplotlib", "pandas"}  # only if the output is a .png file; PySpark's mapInArrow requires it
 PARTS_OF_EXTRAS = {
-    "admin": ("clients/mqadmin/",),
-    "broker": ("broker/", "protocol/"),
+    "admin": ("clients/console/", "clients/mqadmin/"),
+    "broker": ("broker/", "clients/console/", "protocol/"),
     "metrics": ("clients/telemetry/",),
     "arrow": ("clients/arrow/",),
     "avro,iceberg,protobuf,replay": ("clients/arrow/", "clients/spark/"),

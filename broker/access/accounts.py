@@ -38,6 +38,9 @@ class Passwords(Protocol):
     def password_matches(self, account: str, password: str) -> bool:
         """Return whether this is the account's secret. Takes the same steps for an unknown account."""
 
+    def may_administer(self, account: str) -> bool:
+        """Return whether the account exists, and may do everything in the console."""
+
 
 class Accounts(Passwords, Protocol):
     """Accounts that sign requests."""
@@ -83,6 +86,10 @@ class AccountTable:
         secret = self._secrets.get(account) or self._decoy_secret
         return hmac.compare_digest(secret.encode(), password.encode())
 
+    def may_administer(self, account: str) -> bool:
+        """Return whether the account exists: accounts of name servers have no roles."""
+        return self.is_known(account)
+
 
 class AccountsFile:
     """The accounts of a file, which is read again when it has changed. Raises StartError if it is invalid now."""
@@ -109,6 +116,10 @@ class AccountsFile:
     def password_matches(self, account: str, password: str) -> bool:
         """Return whether this is the account's secret."""
         return self._latest().password_matches(account, password)
+
+    def may_administer(self, account: str) -> bool:
+        """Return whether the account exists."""
+        return self._latest().may_administer(account)
 
     def _latest(self) -> AccountTable:
         fingerprint = file_fingerprint(self._path)
@@ -145,6 +156,10 @@ class AnyOf:
     def password_matches(self, account: str, password: str) -> bool:
         """Return whether this is the account's secret."""
         return any(source.password_matches(account, password) for source in self._sources)
+
+    def may_administer(self, account: str) -> bool:
+        """Return whether the account may do everything, by one of the sources."""
+        return any(source.may_administer(account) for source in self._sources)
 
 
 def own_credentials() -> Credentials:

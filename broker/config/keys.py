@@ -322,6 +322,12 @@ PAGE: Final = section(
     ("metricsLabel", "metrics_label", LABELS),
     ("metricsOtelCardinalityLimit", "metrics_otel_cardinality_limit", COUNT),
 )
+CONSOLE: Final = section(  # ours
+    "console",
+    ("consolePort", "port", PORT_OR_OFF),
+    ("consoleHost", "host", HOST),
+    ("consoleTls", "tls", FLAG),
+)
 METRICS: Final = section(
     "ops",
     ("enableConnectionMetrics", "enable_connection_metrics", FLAG),
@@ -428,7 +434,7 @@ BROKER_KEYS: Final = Catalogue(
     settings=(
         *(BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV + SECURITY + ACCESS),
         *(REMOTING + TRANSFER + TLS + OUTBOUND_TLS + POOLS + WAITS + FAST_FAILURE),
-        *(STORE + OPS + PAGE + METRICS + LIMITS),
+        *(STORE + OPS + PAGE + CONSOLE + METRICS + LIMITS),
         *PLAIN_ACL,
         *(CLIENT_QUOTAS + QUOTAS + AUDIT),
     ),

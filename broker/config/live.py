@@ -28,7 +28,7 @@ import msgspec
 from skylarkmq.broker.config.file import ConfigFile
 from skylarkmq.broker.config.java_properties import entry, parse_properties
 from skylarkmq.broker.config.parsing import Catalogue, Setting, shown_other
-from skylarkmq.broker.config.sections import Loaded
+from skylarkmq.broker.config.sections import EffectiveSetting, Loaded, effective_settings
 from skylarkmq.broker.errors import StartError
 from skylarkmq.protocol.bodies.topic import DataVersion
 from skylarkmq.protocol.codes import ResponseCode
@@ -39,6 +39,9 @@ T = TypeVar("T")
 
 ONLY_FOR_ONE_START: Final = ("environment ", "-")
 """Prefixes of the origins that a file does not override: environment variables and flags."""
+
+CHANGED: Final = "changed at run time"
+"""The origin of settings that a request has changed since the start."""
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +80,7 @@ class LiveSettings(Generic[Config]):
         self._writing = asyncio.Lock()
         self._subscriptions: list[_Subscription] = []
         self._changes = 0
+        self._changed: set[str] = set()
 
     def __repr__(self) -> str:
         return f"<LiveSettings changes={self._changes} subscriptions={len(self._subscriptions)} {self._file!r}>"
@@ -84,6 +88,11 @@ class LiveSettings(Generic[Config]):
     def statistics(self) -> LiveSettingsStatistics:
         """Return the current figures."""
         return LiveSettingsStatistics(self._changes, len(self._subscriptions))
+
+    def effective(self, catalogue: Catalogue) -> list[EffectiveSetting]:
+        """Return the current value of each key and its origin; secrets are hidden."""
+        origins = {key: origin for key, origin in self._origins.items() if key not in self._changed}
+        return effective_settings(self.config, catalogue.settings, origins | dict.fromkeys(self._changed, CHANGED))
 
     def subscribe(self, derive: Callable[[Config], T], listener: Callable[[T], None]) -> None:
         """Call `listener` with the result of `derive(config)` whenever it has changed."""
@@ -105,6 +114,7 @@ class LiveSettings(Generic[Config]):
             if config != self.config:
                 self._log_change(change, is_live=self._is_subscribed(self.config, config))
                 changed.append(change.setting.key)
+                self._changed.add(change.setting.key)
                 self.config = config
         self.others.update({key: shown_other(key, text) for key, text in others.items()})
         self.version = self.version.next(self._now_ms())

@@ -26,7 +26,8 @@ ALWAYS: Final = (
 
 ADDRESSES: Final = (
     *("bindAddress", "brokerIP1", "brokerIP2", "listenPort", "listenPortForSlave", "embeddedNamesrvPort"),
-    *("metricsPromExporterHost", "metricsPromExporterPort", "metricsGrpcExporterTarget", "metricsGrpcExporterHeader"),
+    *("consoleHost", "consolePort", "metricsPromExporterHost", "metricsPromExporterPort"),
+    *("metricsGrpcExporterTarget", "metricsGrpcExporterHeader"),
     *("namesrvAddr", "fetchNamesrvAddrByAddressServer", "fetchNameSrvAddrByDnsLookup"),
     *("controllerAddr", "dLegerPeers", "haListenPort", "haMasterAddress"),
 )
@@ -43,7 +44,7 @@ FILE_SIZES: Final = (
 
 PROTECTION: Final = (
     *("namesrvAuth", "accountsFile", "tlsAuthMapping", "adminAllowedNetworks", "strictSecretFiles"),
-    *("metricsAuth", "metricsTls"),
+    *("consoleTls", "metricsAuth", "metricsTls"),
 )
 
 DEFAULT: Final = ADDRESSES + PATHS + FILE_SIZES + PROTECTION

@@ -156,6 +156,14 @@ class OpsConfig(msgspec.Struct, frozen=True, kw_only=True):
     enable_transaction_metrics: bool = True
 
 
+class ConsoleConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The console in the browser."""
+
+    port: int = 0  # 0: off
+    host: str = LOOPBACK  # other addresses need accounts
+    tls: bool = False  # with the certificate of the broker's ports
+
+
 class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The whole configuration of `mqbroker`."""
 
@@ -169,6 +177,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     fast_failure: FastFailureConfig
     store: StoreConfig
     ops: OpsConfig
+    console: ConsoleConfig
     limits: LimitsConfig
     security: SecurityConfig
     access: AccessConfig
@@ -230,6 +239,7 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
         ops=msgspec.structs.replace(
             OpsConfig(host=listen.bind_host, port_may_move="port" not in settled.of("ops")), **settled.of("ops")
         ),
+        console=ConsoleConfig(**settled.of("console")),
         limits=LimitsConfig(**settled.of("limits")),
         security=security_config(settled, bound_address(listen.bind_host, machine)),
         access=AccessConfig(**{"acl_config_dir": store.store_path_root_dir / "conf"} | settled.of("access")),
@@ -240,7 +250,8 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
     check_own_registration(config)
     check_access(config.access)
     check_protection(config.security, config.tls, has_name_server=config.namesrv is not None)
-    check_pages(config.ops, config.tls)
+    check_pages("metricsTls", config.tls, is_on=config.ops.metrics_tls)
+    check_pages("consoleTls", config.tls, is_on=config.console.tls)
     return loaded_of(config, BROKER_KEYS, settled)
 
 
@@ -261,7 +272,7 @@ def load_namesrv(given: Iterable[Given], machine: Machine) -> Loaded[NamesrvDaem
         ops=msgspec.structs.replace(OpsConfig(host=namesrv.bind_address, port=0), **settled.of("ops")),
     )
     check_protection(config.security, config.tls, has_name_server=True)
-    check_pages(config.ops, config.tls)
+    check_pages("metricsTls", config.tls, is_on=config.ops.metrics_tls)
     if config.security.namesrv_auth and config.security.accounts_file is None:
         raise StartError("namesrvAuth=true: expected with accountsFile")
     return loaded_of(config, NAMESRV_KEYS, settled)
@@ -269,7 +280,7 @@ def load_namesrv(given: Iterable[Given], machine: Machine) -> Loaded[NamesrvDaem
 
 def loaded_of(config: Config, catalogue: Catalogue, settled: Settled) -> Loaded[Config]:
     """Return the configuration with its effective settings and messages."""
-    effective = effective_settings(config, catalogue.settings, settled)
+    effective = effective_settings(config, catalogue.settings, settled.origins)
     return Loaded(config, effective, settled.warnings, settled.notes, settled.others)
 
 
@@ -329,10 +340,10 @@ def bound_address(host: str, machine: Machine) -> str:
     return host if is_address(host) else machine.resolve(host)
 
 
-def check_pages(ops: OpsConfig, tls: TlsConfig) -> None:
-    """Check that the pages can use TLS if they are to. Raises StartError otherwise."""
-    if ops.metrics_tls and tls.mode is TlsMode.DISABLED:
-        raise StartError("metricsTls=true: expected with tls.server.mode=permissive or enforcing")
+def check_pages(key: str, tls: TlsConfig, *, is_on: bool) -> None:
+    """Check that pages can use TLS if the setting `key` is on. Raises StartError otherwise."""
+    if is_on and tls.mode is TlsMode.DISABLED:
+        raise StartError(f"{key}=true: expected with tls.server.mode=permissive or enforcing")
 
 
 def check_protection(security: SecurityConfig, tls: TlsConfig, *, has_name_server: bool) -> None:
@@ -358,12 +369,10 @@ def check_own_registration(config: DaemonConfig) -> None:
         raise StartError("tls.client.certPath: expected, the broker's own name server requires a client certificate")
 
 
-def effective_settings(config: Any, settings: Iterable[Setting], settled: Settled) -> list[EffectiveSetting]:
-    """Return the value of each key, defaults included; keys of missing parts are left out."""
+def effective_settings(config: Any, settings: Iterable[Setting], origins: Mapping[str, str]) -> list[EffectiveSetting]:
+    """Return the value of each key, defaults included; keys of missing parts are left out. `origins`: by key."""
     return [
-        EffectiveSetting(
-            setting.key, setting.shown(getattr(part, setting.field)), settled.origins.get(setting.key, "default")
-        )
+        EffectiveSetting(setting.key, setting.shown(getattr(part, setting.field)), origins.get(setting.key, "default"))
         for setting in settings
         if hasattr(part := getattr(config, setting.section), setting.field)
     ]

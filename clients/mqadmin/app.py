@@ -30,6 +30,7 @@ from skylarkmq.clients.mqadmin.rocketmq import (
     topic,
     users,
 )
+from skylarkmq.commands import MissingExtra, load
 
 MODULES: Final = (
     topic,
@@ -45,6 +46,8 @@ MODULES: Final = (
 )
 ROCKETMQ: Final[list[Registered]] = [command for module in MODULES for command in module.COMMANDS.registered]
 """RocketMQ's commands."""
+ON_DEMAND: Final = {"console": ("skylarkmq.clients.mqadmin.console_command", "Serve the console in the browser.")}
+"""Commands whose modules need packages that other commands do not load, with the function of the same name."""
 _USAGE_ERROR_OF_TYPER: Final = 2
 
 
@@ -66,6 +69,8 @@ class CommandGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command; None if there is none."""
+        if cmd_name.lower() in ON_DEMAND:
+            return on_demand(cmd_name.lower())
         found = super().get_command(ctx, cmd_name)
         names = {name.lower(): name for name in self.commands}
         return found or super().get_command(ctx, names.get(cmd_name.lower(), cmd_name))
@@ -77,13 +82,27 @@ class CommandGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+def on_demand(name: str) -> Any:
+    """Return a command whose module is loaded now. CommandFailed if packages are missing."""
+    module, description = ON_DEMAND[name]
+    try:
+        run_command = load(module, name, "admin")
+    except MissingExtra as error:
+        raise CommandFailed(str(error), USAGE) from error
+    own = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, add_completion=False)
+    own.command(name, help=description, context_settings=HELP)(run_command)
+    return typer.main.get_command(own)
+
+
+HELP: Final = {"help_option_names": ["-h", "--help"]}
+
 app = typer.Typer(
     cls=CommandGroup,
     name="mqadmin",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
 )
 for command in ROCKETMQ:
     app.command(command.name, cls=JavaCommand, help=command.description)(command.run)
@@ -96,6 +115,8 @@ def list_commands(context: typer.Context) -> None:
         printf("The most commonly used mqadmin commands are:%n")
         for command in ROCKETMQ:
             printf("   %-35s %s%n", command.name, command.description)
+        for name, (_, description) in ON_DEMAND.items():
+            printf("   %-35s %s%n", name, description)
         printf("%nSee 'mqadmin help <command>' for more information on a specific command.%n")
 
 

@@ -25,8 +25,8 @@ def load(module: str, name: str, extra: str) -> Any:
 
 
 def mqbroker() -> None:
-    """Run the broker."""
-    _command("skylarkmq.broker.cli", "mqbroker", "broker")()
+    """Run the broker, with the console as a part that it can serve."""
+    _command("skylarkmq.broker.cli", "mqbroker", "broker")(obj=_console)
 
 
 def mqnamesrv() -> None:
@@ -84,9 +84,14 @@ def mqspark_duplicates() -> None:
     _command("skylarkmq.clients.spark.jobs.duplicates_command", "main", "spark")()
 
 
-def _command(module: str, name: str, extra: str) -> Callable[[], object]:
+def _console(backend: Any) -> Any:
+    """Return the console of a broker (`broker.ops.console.ConsoleFactory`)."""
+    return load("skylarkmq.clients.console.embedded", "embedded_console", "broker")(backend)
+
+
+def _command(module: str, name: str, extra: str) -> Callable[..., object]:
     try:
-        command: Callable[[], object] = load(module, name, extra)
+        command: Callable[..., object] = load(module, name, extra)
     except MissingExtra as error:
         sys.exit(str(error))
     return command

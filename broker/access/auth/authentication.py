@@ -126,6 +126,11 @@ class Authenticator:
         known = self._random_password if user is None else user.password
         return hmac.compare_digest(known.encode(), password.encode())
 
+    def may_administer(self, account: str) -> bool:
+        """Return whether this is an enabled super user."""
+        user = self.enabled(account)
+        return user is not None and user.is_super
+
 
 def refusal_of(username: str, state: str) -> str:
     """Return the remark about a disabled or unknown user."""

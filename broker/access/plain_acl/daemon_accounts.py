@@ -35,6 +35,11 @@ class AclAccounts:
         own, given = self._key(account).sign(PROBE, b""), SigningKey(password).sign(PROBE, b"")
         return hmac.compare_digest(own, given)
 
+    def may_administer(self, account: str) -> bool:
+        """Return whether the account has `admin: true`."""
+        known = self._files.rules.accounts.get(account)
+        return known is not None and known.is_admin
+
     def _key(self, account: str) -> SigningKey:
         known = self._files.rules.accounts.get(account)
         return self._unknown if known is None else known.key

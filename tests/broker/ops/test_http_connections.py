@@ -45,8 +45,8 @@ async def test_a_probe_is_served_despite_many_half_open_connections() -> None:
     for _, writer in streams:
         writer.write(b"GET /healthz HTTP/1.1\r\n")
     assert await probe(port) == b"HTTP/1.1 200 OK"
-    assert server._server is not None
-    assert len(server._server.server_state.connections) <= MAX_CONNECTIONS + 1
+    assert server._server._server is not None
+    assert len(server._server._server.server_state.connections) <= MAX_CONNECTIONS + 1
     for _, writer in streams:
         writer.close()
     await server.stop()

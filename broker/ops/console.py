@@ -1,0 +1,57 @@
+"""The console on `consolePort`: served by the daemon, made by a factory that its command gives.
+
+The console is a client of the broker, and the broker imports no clients (docs/architecture.md). So `mqbroker` passes a
+factory, which gets a ConsoleBackend and returns an ASGI application with a lifespan.
+"""
+
+import ssl
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from starlette.types import ASGIApp
+
+from skylarkmq.broker.access.console_accounts import ConsoleAccounts
+from skylarkmq.broker.config.sections import ConsoleConfig
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.ops.page_server import PagesAddress, PageServer
+from skylarkmq.broker.remoting.tls import ServerTls
+
+
+class SettingRow(Protocol):
+    """A setting, its value as text (secrets are hidden), and where it comes from."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> str: ...
+    @property
+    def origin(self) -> str: ...
+
+
+class ConsoleBackend(NamedTuple):
+    """What the console needs of its broker.
+
+    `name_servers`: `host:port;host:port`. `tls`: for connections to them and to brokers; None: plain ones. `accounts`
+    None: no login. `host`: the address of the console; `is_secure`: it is served over TLS.
+    """
+
+    name_servers: str
+    tls: ssl.SSLContext | None
+    accounts: ConsoleAccounts | None
+    host: str
+    is_secure: bool
+    broker_name: str
+    settings: Callable[[], Sequence[SettingRow]]
+
+
+ConsoleFactory = Callable[[ConsoleBackend], ASGIApp]
+
+
+def console_server(
+    config: ConsoleConfig, factory: ConsoleFactory | None, backend: ConsoleBackend, tls: ServerTls
+) -> PageServer:
+    """Return the server of the console. Raises StartError without a factory."""
+    if factory is None:
+        raise StartError("consolePort: expected with the command mqbroker, this process has no console")
+    address = PagesAddress("console", config.host, config.port, "consolePort")
+    return PageServer(factory(backend), address, tls=tls if config.tls else None, lifespan="on")

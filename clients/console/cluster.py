@@ -1,0 +1,126 @@
+"""The cluster as one caller sees it: an Admin with the caller's credentials, lists that are kept for seconds, rates.
+
+Lists of 100,000 names take a broker and this process some 100 ms, so a list is kept for LIST_AGE_S, and refreshed
+sooner after a change that this console has made. Calls that need the same list wait for one request.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.clients.connection.signing import Credentials
+from skylarkmq.clients.console.jobs import Job
+from skylarkmq.clients.console.rates import RateHistory
+from skylarkmq.clients.producing.producer import Producer
+from skylarkmq.clients.settings import TlsSettings
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+
+LIST_AGE_S: Final = 10.0
+CONSOLE_GROUP: Final = "SKYLARK_CONSOLE"
+"""The producer group of test messages and of dead letters that are sent again."""
+MAX_AT_ONCE: Final = 8
+"""Requests of one page that are in flight at the same time."""
+
+T = TypeVar("T")
+
+
+class Target(NamedTuple):
+    """Where a cluster is: `host:port;host:port` of its name servers."""
+
+    name_servers: str
+    tls: TlsSettings | ssl.SSLContext | None = None
+
+
+class Cluster:
+    """A cluster for one caller. `start` opens no connection; `close` ends all of them."""
+
+    def __init__(self, admin: Admin) -> None:
+        self.admin = admin
+        self.rates = RateHistory()
+        self.jobs: dict[str, Job] = {}
+        self._topics = _Kept(admin.topics)
+        self._groups = _Kept(admin.groups)
+        self._producer: Producer | None = None
+        self._starting = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self.admin!r}>"
+
+    @classmethod
+    def at(cls, target: Target, credentials: Credentials | None) -> "Cluster":
+        """Return the cluster for a caller with these credentials; None: requests are not signed."""
+        return cls(Admin(namesrv=target.name_servers, tls=target.tls, credentials=credentials))
+
+    async def start(self) -> None:
+        """Start the client."""
+        await self.admin.start()
+
+    async def close(self) -> None:
+        """End the jobs, and close all connections."""
+        for job in self.jobs.values():
+            await job.stop()
+        if self._producer is not None:
+            await self._producer.stop()
+        await self.admin.stop()
+
+    async def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return await self._topics.value()
+
+    async def groups(self) -> dict[str, SubscriptionGroupConfig]:
+        """Return all consumer groups by name, sorted."""
+        return await self._groups.value()
+
+    def changed(self) -> None:
+        """Read the lists again at their next use."""
+        self._topics.forget()
+        self._groups.forget()
+
+    async def producer(self) -> Producer:
+        """Return the producer of this console."""
+        async with self._starting:
+            if self._producer is None:
+                producer = Producer(CONSOLE_GROUP, client=self.admin.client)
+                await producer.start()
+                self._producer = producer
+        return self._producer
+
+
+class _Kept(Generic[T]):
+    """A value that is read at most every LIST_AGE_S."""
+
+    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+        self._read = read
+        self._value: T | None = None
+        self._read_s = 0.0
+        self._lock = asyncio.Lock()
+
+    def forget(self) -> None:
+        self._value = None
+
+    async def value(self) -> T:
+        async with self._lock:
+            now_s = time.monotonic()
+            if self._value is None or now_s - self._read_s > LIST_AGE_S:
+                self._value = await self._read()
+                self._read_s = now_s
+            return self._value
+
+
+async def gathered(calls: list[Callable[[], Awaitable[T]]]) -> list[T]:
+    """Return the results of calls, at most MAX_AT_ONCE at the same time. The first error is raised."""
+    slots = asyncio.Semaphore(MAX_AT_ONCE)
+
+    async def one(call: Callable[[], Awaitable[T]]) -> T:
+        async with slots:
+            return await call()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(call)) for call in calls]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]

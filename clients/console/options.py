@@ -1,0 +1,43 @@
+"""What a console shows, and to whom."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from skylarkmq.clients.connection.signing import Credentials
+from skylarkmq.clients.console.cluster import Target
+
+
+class Accounts(Protocol):
+    """The accounts that may log in."""
+
+    async def may_act(self, account: str, password: str) -> bool | None:
+        """Return whether an account may do more than read; None: unknown account or wrong password."""
+
+
+class OwnSetting(Protocol):
+    """A setting of the broker that serves the console, and where it comes from."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> str: ...
+    @property
+    def origin(self) -> str: ...
+
+
+class ConsoleOptions(NamedTuple):
+    """What a console shows, and to whom.
+
+    `credentials`: of a console without accounts. `accounts` None: no login. `hosts`: the names of its address that
+    browsers may use; none: all. `is_secure`: it is served over TLS. `own_settings`: those of the broker named
+    `own_broker`, with their origins.
+    """
+
+    target: Target
+    credentials: Credentials | None = None
+    accounts: Accounts | None = None
+    is_read_only: bool = False
+    is_secure: bool = False
+    hosts: frozenset[str] = frozenset()
+    own_broker: str = ""
+    own_settings: Callable[[], Sequence[OwnSetting]] | None = None

@@ -1,0 +1,148 @@
+"""The console on `consolePort` of a broker, and the server of `mqadmin console`, over real sockets."""
+
+import json
+import re
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from skylarkmq.broker.access.console_accounts import ConsoleAccounts, console_accounts
+from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.in_process import free_ports, running
+from skylarkmq.clients.console.embedded import allowed_hosts, embedded_console, is_local
+from skylarkmq.clients.mqadmin.app import run
+
+SECRET = "secret-of-ada"
+
+
+@contextmanager
+def served(directory: Path, **settings: object) -> Iterator[str]:
+    """Yield the address of the console of a broker with these settings."""
+    (port,) = free_ports(1)
+    with running(directory, {"consolePort": port, **settings}, embedded_console):
+        yield f"{'https' if settings.get('consoleTls') else 'http'}://127.0.0.1:{port}"
+
+
+def test_a_broker_serves_its_console(tmp_path: Path) -> None:
+    """Pages and files come from `consolePort`; another Host is refused."""
+    with served(tmp_path) as address, httpx.Client(base_url=address) as http:
+        page = http.get("/")
+        assert (page.status_code, "broker-a" in page.text) == (200, True)
+        assert http.get("/static/htmx.min.js").status_code == 200
+        assert http.get("/", headers={"host": "rebound.example"}).status_code == 421
+
+
+def test_the_accounts_of_a_broker_log_in(tmp_path: Path) -> None:
+    """The accounts of the metrics page log in, over TLS; requests of the session are signed."""
+    file = tmp_path / "accounts.json"
+    file.write_text(json.dumps([{"accessKey": "ada", "secretKey": SECRET}]))
+    file.chmod(0o600)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    settings = {"accountsFile": file, "consoleTls": "true", "tls.test.mode.enable": "true"}
+    with served(tmp_path, **settings) as address, httpx.Client(base_url=address, verify=context) as http:
+        login = http.get("/", follow_redirects=True)
+        (token,) = re.findall(r'name="csrf" value="([0-9a-f]+)"', login.text)
+        assert "Secure" in login.history[0].headers["set-cookie"]
+        form = {"csrf": token, "account": "ada", "password": SECRET, "next": "/"}
+        page = http.post("/login", data=form, follow_redirects=True)
+        assert (page.status_code, "broker-a" in page.text, SECRET in page.text) == (200, True, False)
+
+
+def test_a_broker_without_the_factory_names_the_command(tmp_path: Path) -> None:
+    """A program that embeds a broker has no console, unless it passes the factory."""
+    (port,) = free_ports(1)
+    with (
+        pytest.raises(StartError, match="consolePort: expected with the command mqbroker"),
+        running(tmp_path, {"consolePort": port}),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.5", "console.example"])
+def test_a_console_for_other_machines_needs_accounts(host: str) -> None:
+    """Without accounts the console listens on loopback addresses only."""
+    with pytest.raises(StartError, match=r"consoleHost=.*: expected a loopback address"):
+        console_accounts(host, 8086, [])
+    assert console_accounts(host, 0, []) is None
+    assert console_accounts("localhost", 8086, []) is None
+
+
+class Source:
+    """Accounts whose password is `right`; those in `administrators` may administer."""
+
+    def __init__(self, *administrators: str) -> None:
+        self._administrators = administrators
+
+    def is_known(self, account: str) -> bool:
+        return True
+
+    def password_matches(self, account: str, password: str) -> bool:
+        return password == "right"
+
+    def may_administer(self, account: str) -> bool:
+        return account in self._administrators
+
+
+async def test_an_account_may_act_if_its_source_says_so() -> None:
+    """Administrators act, others read, and wrong passwords are no accounts."""
+    accounts = ConsoleAccounts([Source(), Source("ada")])
+    assert await accounts.may_act("ada", "right") is True
+    assert await accounts.may_act("ben", "right") is False
+    assert await accounts.may_act("ada", "wrong") is None
+
+
+def test_addresses_of_this_machine_are_known() -> None:
+    """Hosts are restricted for loopback addresses only."""
+    assert [is_local(host) for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost", "0.0.0.0", "a.example")] == [
+        *[True] * 4, *[False] * 2
+    ]  # fmt: skip
+    assert allowed_hosts("0.0.0.0") == frozenset()
+    assert "127.9.9.9" in allowed_hosts("127.9.9.9")
+
+
+def test_mqadmin_console_refuses_other_addresses(capsys: pytest.CaptureFixture[str]) -> None:
+    """The console of mqadmin has no login, so it listens on loopback addresses only: one line, exit code 1."""
+    assert run(["console", "--address", "0.0.0.0"]) == 1
+    line = capsys.readouterr().err
+    assert "0.0.0.0 is not a loopback address" in line
+    assert line.count("\n") == 1
+
+
+def test_mqadmin_console_names_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
+    """A port in use is one line, exit code 1."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert run(["console", "--port", str(taken.getsockname()[1])]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_mqadmin_console_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    """The first line is the address; SIGINT ends the process without a traceback."""
+    with running(tmp_path) as broker:
+        command = [sys.executable, "-c", "from skylarkmq.commands import mqadmin; mqadmin()", "console", "--port", "0"]
+        process = subprocess.Popen(
+            [*command, "-n", broker.namesrv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        with process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            address = process.stdout.readline().removeprefix("console: ").strip()
+            assert "broker-a" in httpx.get(address).text
+            process.send_signal(2)
+            assert process.wait() in {0, 130}
+            assert process.stderr.read() == ""
+
+
+def test_mqadmin_lists_the_console(capsys: pytest.CaptureFixture[str]) -> None:
+    """The list and the help name the command."""
+    assert run([]) == 0
+    assert "console" in capsys.readouterr().out
+    assert run(["help", "Console"]) == 0
+    assert "--read-only" in capsys.readouterr().out
