@@ -140,5 +140,5 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """Run the command of the process's arguments, and exit with its code."""
-    logging.basicConfig(level=logging.ERROR, format="%(message)s")  # on stderr
+    logging.basicConfig(level=logging.CRITICAL)  # a failure is one line, not also the lines of a log
     sys.exit(run(sys.argv[1:]))

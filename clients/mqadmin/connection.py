@@ -151,14 +151,20 @@ def _tls(profile: bool | TlsProfile, directory: Path) -> TlsSettings | None:
         return TlsSettings() if profile else None
 
     def located(name: str | None) -> Path | None:
-        return None if name is None else directory / Path(name).expanduser()
+        if name is None:
+            return None
+        path = directory / Path(name).expanduser()
+        if not path.exists():
+            raise usage_error(f"{path} does not exist: correct the TLS settings of the profile.")
+        return path
 
-    if profile.key is not None or profile.cert is not None:
-        refuse_exposed(directory / Path(profile.key or profile.cert or "").expanduser())
+    cert, key = located(profile.cert), located(profile.key)
+    if (holds_key := key or cert) is not None:
+        refuse_exposed(holds_key)
     return TlsSettings(
         trust_cert_path=located(profile.trust_cert),
-        cert_path=located(profile.cert),
-        key_path=located(profile.key),
+        cert_path=cert,
+        key_path=key,
         check_server=profile.check_server,
         check_host_name=profile.check_host_name,
     )

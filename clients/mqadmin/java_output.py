@@ -8,13 +8,14 @@
 
 import re
 import sys
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Final
 
 _CONVERSION: Final = re.compile(r"%([-0+]*)(\d*)(?:\.(\d+))?([sdfbn%])")
 _TOPIC_CHARACTERS: Final = 64
 _BROKER_CHARACTERS: Final = 32
+_BEIJING: Final = timezone(timedelta(hours=8))
 
 
 def printf(pattern: str, *values: object) -> None:
@@ -83,6 +84,11 @@ def local_time(timestamp_ms: int) -> str:
 def local_time_ms(timestamp_ms: int) -> str:
     """Return a time as `yyyy-MM-dd HH:mm:ss,SSS` in the local time zone."""
     return f"{local_time(timestamp_ms)},{timestamp_ms % 1000:03d}"
+
+
+def beijing_time(timestamp_ms: int) -> str:
+    """Return a time as `yyyy-MM-dd HH:mm:ss` in GMT+8, which clusterRT prints everywhere."""
+    return datetime.fromtimestamp(timestamp_ms // 1000, _BEIJING).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _text(value: object, kind: str, precision: str | None) -> str:

@@ -1,5 +1,7 @@
-"""Commands about a whole cluster: clusterList."""
+"""Commands about whole clusters: clusterList, clusterRT."""
 
+import logging
+import math
 import time
 from collections.abc import Iterator
 from typing import Annotated, Final, NamedTuple
@@ -10,18 +12,24 @@ from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.errors import ClientError, invalid_response
 from skylarkmq.clients.mqadmin.commands import Commands, repeated
 from skylarkmq.clients.mqadmin.failures import Failures, not_found
-from skylarkmq.clients.mqadmin.java_output import java_format, printf
-from skylarkmq.clients.mqadmin.options import Interval
+from skylarkmq.clients.mqadmin.java_output import beijing_time, java_format, printf
+from skylarkmq.clients.mqadmin.options import Interval, is_true
+from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.hash_order import bucket_order
+from skylarkmq.protocol.message import Message
 
 COMMANDS = Commands()
+log = logging.getLogger(__name__)
 
 _RATES_HEAD: Final = "%-22s  %-22s  %-4s  %-22s %-16s  %16s  %30s  %-22s  %-11s  %-12s  %-8s  %-10s%n"
 _RATES_ROW: Final = "%-22s  %-22s  %-4s  %-22s %-16s  %16s  %30s  %-22s  %11s  %-12s  %-8s  %10s%n"
 _NO_RATES: Final = (*("", "     0.00(,ms)", "     0.00(,ms|,ms)", "0-0(0.0w, 0.0, 0.0)", "", "0.00", "0.0000", False),)
 _TOTALS_HEAD: Final = "%-16s  %-32s %14s %14s %14s %14s%n"
 _TOTALS_ROW: Final = "%-16s  %-32s %14d %14d %14d %14d%n"
+_TIMES_HEAD: Final = "%-24s  %-24s  %-4s  %-8s  %-8s%n"
+_TIMES_ROW: Final = "%-24s  %-24s  %-8s  %-16s  %-16s%n"
 _MOMENTS: Final = ("YesterdayMorning", "TodayMorning", "TodayNow")
 
 
@@ -50,11 +58,11 @@ class _Broker(NamedTuple):
 
 
 def _brokers_of(info: ClusterInfo, cluster: str | None) -> Iterator[_Broker]:
-    """Yield all brokers, or those of a cluster, sorted. CommandFailed if there is no such cluster."""
+    """Yield all brokers, or those of a cluster, by their names. CommandFailed if there is no such cluster."""
     if cluster is not None and cluster not in info.cluster_addr_table:
         known = ", ".join(sorted(info.cluster_addr_table)) or "none"
         raise not_found(f"no cluster {cluster} is registered. Registered: {known}.")
-    for cluster_name in sorted(info.cluster_addr_table) if cluster is None else [cluster]:
+    for cluster_name in bucket_order(info.cluster_addr_table) if cluster is None else [cluster]:
         for name in sorted(info.cluster_addr_table[cluster_name]):
             data = info.broker_addr_table.get(name)
             for broker_id, address in sorted(data.broker_addrs.items() if data else ()):
@@ -110,6 +118,48 @@ async def _print_totals(admin: Admin, brokers: list[_Broker], failures: Failures
         )
         totals = (puts[1] - puts[0], gets[1] - gets[0], puts[2] - puts[1], gets[2] - gets[1])
         printf(_TOTALS_ROW, broker.cluster, broker.name, *totals)
+
+
+@COMMANDS.add("clusterRT", "List All clusters Message Send RT.")
+async def cluster_rt(
+    admin: Admin,
+    amount: Annotated[int, typer.Option("-a", "--amount", min=1, help="Messages for each broker.")] = 100,
+    size: Annotated[int, typer.Option("-s", "--size", min=1, help="Bytes of a body.")] = 128,
+    cluster: Annotated[str | None, typer.Option("-c", "--cluster", help="Only this cluster.")] = None,
+    as_log: Annotated[str, typer.Option("-p", "--printLog", metavar="BOOL", help="Print lines for a log.")] = "false",
+    room: Annotated[str, typer.Option("-m", "--machineRoom", help="Name of this place, for a log.")] = "noname",
+    interval: Annotated[int, typer.Option("-i", "--interval", min=1, help="Seconds between two rounds.")] = 10,
+) -> None:
+    """Send messages to the topic named like each broker, again and again, and print the mean time of a send."""
+    is_log = is_true(as_log)
+    brokers = list(dict.fromkeys(its[:2] for its in _brokers_of(await admin.cluster(), cluster and cluster.strip())))
+    if not is_log:
+        printf(_TIMES_HEAD, "#Cluster Name", "#Broker Name", "#RT", "#successCount", "#failCount")
+    async with Producer(str(now_ms()), client=admin.client) as producer:
+        async for _ in repeated(interval):
+            for cluster_name, name in brokers:
+                mean_ms, sent = await _mean_send_ms(producer, Message(name, b"a" * size), amount)
+                if is_log:
+                    row = beijing_time(now_ms()), room.strip(), cluster_name, name
+                    printf("%s|%s|%s|%s|%s%n", *row, java_format("%.0f", mean_ms))
+                else:
+                    rate = java_format("%.2f", mean_ms)
+                    printf(_TIMES_ROW, cluster_name, name, rate, sent, amount - sent)
+
+
+async def _mean_send_ms(producer: Producer, message: Message, amount: int) -> tuple[float, int]:
+    """Return the mean time of the sends after the first one, and how many of all succeeded."""
+    elapsed_ms = sent = 0
+    for number in range(amount):
+        begun_ms = now_ms()
+        try:
+            await producer.send(message)
+            sent += 1
+        except ClientError as error:
+            log.debug("send failed topic=%s error=%s", message.topic, error)
+        if number:
+            elapsed_ms += now_ms() - begun_ms
+    return elapsed_ms / (amount - 1) if amount > 1 else math.nan, sent
 
 
 def number(info: dict[str, str], key: str, address: str) -> float:

@@ -1,6 +1,7 @@
 """Commands about a whole cluster."""
 
 import re
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -93,3 +94,31 @@ def test_a_broker_that_does_not_run_gets_a_row(
     assert result.code == 3
     assert result.err.count("\n") == 1
     assert [(row[1], row[-1]) for row in result.rows] == [("dead", "false"), ("live", "true")]
+
+
+@pytest.fixture
+def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End clusterRT after its first round."""
+
+    async def once(_: float) -> AsyncIterator[None]:
+        yield
+
+    monkeypatch.setattr("skylarkmq.clients.mqadmin.rocketmq.cluster.repeated", once)
+
+
+@pytest.mark.usefixtures("one_round")
+def test_the_times_of_sends_to_each_broker_are_printed(mqadmin: RunCommand) -> None:
+    """As a table, or as lines for a log."""
+    result = mqadmin("clusterRT", "-a", "3", "-s", "10", "-c", "DefaultCluster")
+    assert (result.code, result.err) == (0, "")
+    (row,) = result.rows
+    assert (row[:2], row[3:]) == (["DefaultCluster", "broker-a"], ["3", "0"])
+    lines = mqadmin("clusterRT", "-a", "2", "-p", "true", "-m", "here").out
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\|here\|DefaultCluster\|broker-a\|\d+\n", lines)
+
+
+@pytest.mark.usefixtures("one_round")
+def test_failed_sends_are_counted(run_mqadmin: RunCommand, scripted: Peer) -> None:
+    """A command for measurements goes on."""
+    result = run_mqadmin("clusterRT", "-a", "1")
+    assert [row[1:] for row in result.rows] == [["b", "NaN", "0", "1"]]

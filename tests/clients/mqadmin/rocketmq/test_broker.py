@@ -1,0 +1,163 @@
+"""Commands about brokers."""
+
+import re
+
+import pytest
+
+from skylarkmq.broker.in_process import InProcessBroker, free_ports
+from skylarkmq.protocol.bodies.cluster import ClusterInfo
+from skylarkmq.protocol.bodies.ha import HAClientInfo, HAConnectionInfo, HARuntimeInfo
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.route import BrokerData
+from skylarkmq.protocol.bodies.stats import ConsumeStats, ConsumeStatsList, OffsetWrapper
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.ha import MasterFlushOffsetHeader
+from tests.clients.mqadmin.conftest import RunCommand
+from tests.clients.peer import Peer
+
+
+def test_the_state_of_a_broker_is_printed(mqadmin: RunCommand, broker: InProcessBroker) -> None:
+    """Sorted, with the keys in 32 characters; for a cluster with the address in front."""
+    one = mqadmin("brokerStatus", "-b", broker.address)
+    assert (one.code, one.err) == (0, "")
+    assert "brokerVersionDesc               : V5_3_3" in one.out.splitlines()
+    assert one.out.splitlines() == sorted(one.out.splitlines())
+    all_of_them = mqadmin("brokerStatus", "-c", "DefaultCluster")
+    assert f"{broker.address:24} brokerVersionDesc               : V5_3_3" in all_of_them.out.splitlines()
+
+
+def test_settings_are_changed_and_printed(mqadmin: RunCommand, broker: InProcessBroker) -> None:
+    """Of one broker, and of those of a cluster; secrets stay hidden."""
+    changed = mqadmin("updateBrokerConfig", "-b", broker.address, "-k", "flushIntervalCommitLog", "-v", "700")
+    assert changed == (0, f"update broker config success, {broker.address}\n", "")
+    one = mqadmin("getBrokerConfig", "-b", broker.address)
+    assert one.out.startswith(f"============{broker.address}============\n")
+    assert f"{'flushIntervalCommitLog':50}=  700" in one.out.splitlines()
+    again = mqadmin("updateBrokerConfig", "-c", "DefaultCluster", "-k=flushIntervalCommitLog", "-v=500", "-a", "x")
+    assert again.out == f"update broker config success, {broker.address}\n"
+    of_cluster = mqadmin("getBrokerConfig", "-c", "DefaultCluster")
+    assert of_cluster.out.startswith(f"============Master: {broker.address}============\n")
+    assert f"{'flushIntervalCommitLog':50}=  500" in of_cluster.out.splitlines()
+
+
+@pytest.mark.parametrize("value", ["8", "-1", "all"])
+def test_an_invalid_permission_of_a_broker_is_not_sent(mqadmin: RunCommand, value: str) -> None:
+    """A broker would ignore it without an error."""
+    result = mqadmin("updateBrokerConfig", "-c", "DefaultCluster", "-k", "brokerPermission", "-v", value)
+    assert (result.code, result.out) == (1, "")
+    assert result.err == f"mqadmin: brokerPermission is a sum of 4 (read) and 2 (write), not {value}.\n"
+
+
+def test_a_setting_is_one_line(mqadmin: RunCommand) -> None:
+    """A line break would change a second setting."""
+    result = mqadmin("updateBrokerConfig", "-c", "DefaultCluster", "-k", "a", "-v", "1\nb=2")
+    assert (result.code, result.out) == (1, "")
+    assert "a setting is one line" in result.err
+
+
+def test_messages_are_sent_to_a_broker(mqadmin: RunCommand) -> None:
+    """To the topic named like it: a line for each message after the first."""
+    result = mqadmin("sendMsgStatus", "-b", "broker-a", "-c", "2", "-s", "20")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert len(lines) == 2
+    assert all(re.fullmatch(r"rt=\d+ms, SendResult=SendResult \[sendStatus=SEND_OK, .*\]", line) for line in lines)
+
+
+@pytest.mark.parametrize("command", ["cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"])
+def test_files_are_cleaned_up(mqadmin: RunCommand, broker: InProcessBroker, command: str) -> None:
+    """On one broker, those of a cluster, or all; an unknown cluster is an error."""
+    assert mqadmin(command) == (0, "success", "")
+    assert mqadmin(command, "-b", broker.address) == (0, "success", "")
+    assert mqadmin(command, "-c", "DefaultCluster") == (0, "success", "")
+    assert mqadmin(command, "-c", "Nowhere").code == 2
+
+
+def test_offsets_of_all_groups_are_printed(run_mqadmin: RunCommand, scripted: Peer) -> None:
+    """Without queues below the level, and without those of which nothing was consumed."""
+    row = OffsetWrapper(broker_offset=10, consumer_offset=7, last_timestamp=1_700_000_000_000)
+    unread = OffsetWrapper(broker_offset=5)
+    even = OffsetWrapper(broker_offset=4, consumer_offset=4, last_timestamp=1_700_000_000_000)
+    queues = {MessageQueue("T" * 70, "b" * 40, number): its for number, its in enumerate((row, unread, even))}
+    listed = ConsumeStatsList([{"billing": [ConsumeStats(queues)]}], scripted.address)
+    scripted.on(RequestCode.GET_BROKER_CONSUME_STATS, lambda *_: RemotingCommand.response(body=listed.encode()))
+    result = run_mqadmin("brokerConsumeStats", "-b", scripted.address, "-l", "1")
+    assert result.code == 0
+    (cells,) = result.rows
+    assert cells[:7] == ["T" * 64, "billing", "b" * 32, "0", "10", "7", "3"]
+    assert result.out.endswith("\n\nDiff Total: 8\n")
+
+
+def test_slaves_of_a_master_are_printed(run_mqadmin: RunCommand, scripted: Peer) -> None:
+    """With their offsets and state."""
+    slaves = [
+        HAConnectionInfo("10.0.0.2:5000", 100, 0, True, 2048, 90),
+        HAConnectionInfo("10.0.0.3:5000", 40, 60, False, 0, 40),
+    ]
+    status = HARuntimeInfo(True, 100, 2, slaves)
+    scripted.on(RequestCode.GET_BROKER_HA_STATUS, lambda *_: RemotingCommand.response(body=status.encode()))
+    result = run_mqadmin("haStatus", "-c", "c")
+    assert result.out == (
+        f"\n#MasterAddr\t{scripted.address}\n#MasterCommitLogMaxOffset\t100\n#SlaveNum\t2\n#InSyncSlaveNum\t2\n"
+        "#SlaveAddr                        #SlaveAckOffset             #Diff #TransferSpeed(KB/s)          #Status"
+        " #TransferFromWhere\n"
+        "10.0.0.2:5000                     100                             0             2.00               OK"
+        "               90\n"
+        "10.0.0.3:5000                     40                             60             0.00      Fall Behind"
+        "               40\n"
+    )
+
+
+def test_the_connection_of_a_slave_is_printed(run_mqadmin: RunCommand, scripted: Peer) -> None:
+    """With its master, offsets and times."""
+    info = HAClientInfo("10.0.0.1:10912", 1024, 50, 1_700_000_000_123, 1_700_000_000_456, 40, True)
+    status = HARuntimeInfo(ha_client_runtime_info=info)
+    scripted.on(RequestCode.GET_BROKER_HA_STATUS, lambda *_: RemotingCommand.response(body=status.encode()))
+    lines = run_mqadmin("haStatus", "-b", scripted.address).out.splitlines()
+    assert lines[:4] == ["", "#MasterAddr\t10.0.0.1:10912", "#CommitLogMaxOffset\t50", "#TransferSpeed(KB/s)\t1.00"]
+    assert [re.sub(r"\d{4}-.*:\d\d,", "TIME,", line) for line in lines[4:]] == [
+        "#LastReadTime\tTIME,123",
+        "#LastWriteTime\tTIME,456",
+        "#MasterFlushOffset\t40",
+    ]
+
+
+def test_the_flushed_offset_of_a_master_is_sent(run_mqadmin: RunCommand, scripted: Peer) -> None:
+    """To the slave."""
+    scripted.on(RequestCode.RESET_MASTER_FLUSH_OFFSET, None)
+    result = run_mqadmin("resetMasterFlushOffset", "-b", scripted.address, "-o", "77")
+    assert result == (0, "reset master flush offset to 77 success\n", "")
+    assert scripted.requests[-1].header(MasterFlushOffsetHeader).master_flush_offset == 77
+
+
+@pytest.mark.parametrize("command", ["haStatus", "resetMasterFlushOffset -o 1"])
+def test_what_only_rocketmq_5_serves_is_refused_in_one_line(
+    mqadmin: RunCommand, broker: InProcessBroker, command: str
+) -> None:
+    """By this broker and by 4.9, with exit code 5."""
+    result = mqadmin(*command.split(), "-b", broker.address)
+    assert (result.code, result.out, result.err.count("\n")) == (5, "", 1)
+    assert "REQUEST_CODE_NOT_SUPPORTED (3)" in result.err
+
+
+@pytest.mark.parametrize("command", ["brokerStatus", "getBrokerConfig", "updateBrokerConfig -k a -v b", "haStatus"])
+def test_a_broker_or_a_cluster_must_be_named(mqadmin: RunCommand, command: str) -> None:
+    """With exit code 1; an unknown cluster has 2."""
+    result = mqadmin(*command.split())
+    assert result == (1, "", "mqadmin: give the address of a broker (-b) or the name of a cluster (-c).\n")
+    unknown = mqadmin(*command.split(), "-c", "Nowhere")
+    assert unknown == (2, "", "mqadmin: no cluster Nowhere is registered. Registered: DefaultCluster.\n")
+
+
+def test_a_command_for_a_cluster_goes_on_after_a_failure(
+    run_mqadmin: RunCommand, scripted: Peer, broker: InProcessBroker
+) -> None:
+    """Each failure is a line; the exit code is that of the first."""
+    (port,) = free_ports(1)
+    addresses = {0: f"127.0.0.1:{port}", 1: broker.address}
+    info = ClusterInfo({"b": BrokerData("c", "b", addresses)}, {"c": ["b"]})
+    scripted.on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda *_: RemotingCommand.response(body=info.encode()))
+    result = run_mqadmin("getBrokerConfig", "-c", "c")
+    assert (result.code, result.err.count("\n")) == (3, 1)
+    assert result.out.startswith(f"============My Master: {addresses[0]}=====Slave: {broker.address}============\n")
