@@ -21,12 +21,16 @@ from skylarkmq.clients.mqadmin.java_output import printf
 from skylarkmq.clients.mqadmin.rocketmq import (
     broker,
     cluster,
+    export,
     group,
     group_member,
+    message,
     namesrv,
     offset,
     plain_acl,
+    queue_messages,
     sending,
+    stats,
     topic,
     users,
 )
@@ -40,9 +44,13 @@ MODULES: Final = (
     cluster,
     broker,
     namesrv,
+    message,
+    queue_messages,
     sending,
+    stats,
     users,
     plain_acl,
+    export,
 )
 ROCKETMQ: Final[list[Registered]] = [command for module in MODULES for command in module.COMMANDS.registered]
 """RocketMQ's commands."""

@@ -4,9 +4,7 @@ The order of properties is that of the HashMap in which RocketMQ's clients keep 
 """
 
 import codecs
-import os
 import re
-import tempfile
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +15,7 @@ import msgspec
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.admin.message_tracks import MessageTrack
 from skylarkmq.clients.mqadmin.failures import usage_error
+from skylarkmq.clients.mqadmin.files import ROCKETMQ_FILES, write_file
 from skylarkmq.clients.mqadmin.java_output import java_text, printf
 from skylarkmq.clients.producing.sends import SendResult, SendStatus
 from skylarkmq.protocol.bodies.client_state import ConsumeDirectlyResult
@@ -24,7 +23,7 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.hash_order import bucket_order
 from skylarkmq.protocol.message import MessageExt, PropertyName
 
-BODIES: Final = Path(tempfile.gettempdir(), "rocketmq", "msgbodys")
+BODIES: Final = ROCKETMQ_FILES / "msgbodys"
 """Where the bodies of printed messages are written, each to a file with the name of the message id."""
 PROPERTIES_CAPACITY: Final = 128
 _FIELD: Final = "%-20s %s%n"
@@ -32,7 +31,7 @@ _FIELD: Final = "%-20s %s%n"
 
 def print_message(message: MessageExt, body_file: Path, *, has_offset_id: bool = True) -> None:
     """Print the fields of a message, and write its body to a file."""
-    write_body(message, body_file)
+    write_file(body_file, message.body)
     if has_offset_id:
         printf(_FIELD, "OffsetID:", message.offset_msg_id)
     printf(_FIELD, "Topic:", message.topic)
@@ -59,14 +58,6 @@ async def print_tracks(admin: Admin, message: MessageExt, end: str) -> None:
         printf("WARN: No Consumer")
     for track in tracks:
         printf("%s%s", track_text(track), end)
-
-
-def write_body(message: MessageExt, file: Path) -> None:
-    """Write a body to a file. OSError, also if the file is a symbolic link: the directory is shared."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    with os.fdopen(os.open(file, flags, 0o666), "wb") as opened:
-        opened.write(message.body)
 
 
 def body_file_of(message: MessageExt, index: int = 0) -> Path:

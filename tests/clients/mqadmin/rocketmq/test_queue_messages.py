@@ -1,0 +1,125 @@
+"""Commands that read queues."""
+
+import re
+
+import pytest
+
+from skylarkmq import Message, MessageQueue, blocking
+from skylarkmq.broker.in_process import InProcessBroker
+from tests.clients.mqadmin.conftest import RunCommand
+from tests.clients.mqadmin.rocketmq.conftest import GROUP, TOPIC, Live
+
+QUEUE_0, QUEUE_1 = (f"MessageQueue [topic=Read, brokerName=broker-a, queueId={n}]" for n in (0, 1))
+LINE = "-" * 56
+RULE = "=" * 38
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read(broker: InProcessBroker) -> None:
+    """Send three messages to the first of two queues, and one to the second."""
+    with blocking.Admin(namesrv=broker.namesrv) as admin:
+        admin.create_topic("Read", queues=2)
+    with blocking.Producer("p", namesrv=broker.namesrv) as producer:
+        for queue, body, tag in ((0, b"a1", "a"), (0, b"b1", "b"), (0, b"a2", "a"), (1, "é".encode(), "c")):
+            producer.send(Message("Read", body, tags=tag), queue=MessageQueue("Read", "broker-a", queue))
+
+
+def shown(text: str) -> list[str]:
+    """Return the lines of an output, with queue, offset and body of each message."""
+    message = r"MSGID: \w+ MessageExt \[brokerName=broker-a, queueId=(\d), .*queueOffset=(\d+), .* BODY: (.*)"
+    return [re.sub(message, r"\1 \2 \3", line) for line in text.splitlines()]
+
+
+def test_messages_of_a_topic_are_printed_queue_by_queue(mqadmin: RunCommand) -> None:
+    """In the order of a Java set of the queues, with their offsets."""
+    result = mqadmin("printMsg", "-t", "Read")
+    assert (result.code, result.err) == (0, "")
+    first, second = f"minOffset=0, maxOffset=3, {QUEUE_0}", f"minOffset=0, maxOffset=1, {QUEUE_1}"
+    of_first, of_second = [first, "0 0 a1", "0 1 b1", "0 2 a2", LINE], [second, "1 0 é", LINE]
+    assert shown(result.out) in (of_first + of_second, of_second + of_first)
+    with_tags = shown(mqadmin("printMsg", "-t", "Read", "-s", "b || x", "-d", "false").out)
+    assert "0 1 NOT PRINT BODY" in with_tags
+    assert f"{QUEUE_1} no matched msg. status=NO_MATCHED_MSG, offset=1" in with_tags
+    no_time = shown(mqadmin("printMsg", "-t", "Read", "-b", "2024-05-01#13:00:00:000", "-e", "1").out)
+    assert set(no_time) == {LINE, *(f"minOffset=0, maxOffset=0, {queue}" for queue in (QUEUE_0, QUEUE_1))}
+
+
+def test_a_message_is_printed_with_all_its_fields(mqadmin: RunCommand) -> None:
+    """As RocketMQ's class prints it: bytes are signed, and hosts begin with a slash."""
+    out = mqadmin("printMsgByQueue", "-t", "Read", "-a", "broker-a", "-i", "1", "-p", "true", "-d", "true").out
+    assert re.sub(r"\b\d{13}\b|(?<=127\.0\.0\.1:)\d+|(?<=(?:Size|CRC)=)\d+|(?<=LogOffset=)\d+", "N", out) == re.sub(
+        r"UNIQUE", re.findall(r"MSGID: (\w+)", out)[0], EXPECTED.replace("OFFSET", re.findall(r"msgId=(\w+)", out)[0])
+    )
+
+
+EXPECTED = (
+    "MSGID: UNIQUE MessageExt [brokerName=broker-a, queueId=1, storeSize=N, queueOffset=0, sysFlag=0, bornTimestamp=N, "
+    "bornHost=/127.0.0.1:N, storeTimestamp=N, storeHost=/127.0.0.1:N, msgId=OFFSET, commitLogOffset=N, bodyCRC=N, "
+    "reconsumeTimes=0, preparedTransactionOffset=0, toString()=Message{topic='Read', flag=0, "
+    "properties={UNIQ_KEY=UNIQUE, CLUSTER=DefaultCluster, MIN_OFFSET=0, TAGS=c, MAX_OFFSET=1}, body=[-61, -87], "
+    "transactionId='null'}] BODY: é\n"
+)
+
+
+def test_the_messages_of_a_queue_are_counted_by_tag(mqadmin: RunCommand) -> None:
+    """The most frequent tag first; messages are printed on request."""
+    at = ("printMsgByQueue", "-t", "Read", "-a", "broker-a", "-i", "0")
+    assert mqadmin(*at, "-f", "true").out == f"Tag: {'a':30} Count: 2\nTag: {'b':30} Count: 1\n"
+    assert shown(mqadmin(*at, "-p", "true", "-s", "a").out) == ["0 0 NOT PRINT BODY", "0 2 NOT PRINT BODY"]
+    assert mqadmin(*at).out == ""
+
+
+def test_consume_message_prints_the_first_messages(mqadmin: RunCommand) -> None:
+    """Of one queue, from an offset on or in a range of times."""
+    at = ("consumeMessage", "-t", "Read", "-b", "broker-a", "-i", "0")
+    end = f"{QUEUE_0} print msg finished. status=NO_NEW_MSG, offset=3"
+    assert shown(mqadmin(*at).out) == ["Consume ok", "0 0 a1", "0 1 b1", "0 2 a2", end]
+    assert shown(mqadmin(*at, "-o", "2", "-g", "readers").out) == ["Consume ok", "0 2 a2", end]
+    limited = mqadmin(*at, "-c", "2")
+    assert shown(limited.out) == ["The oldler 2 message will be provided", "Consume ok", "0 0 a1", "0 1 b1"]
+    assert mqadmin(*at, "-o", "9").out == f"{QUEUE_0} no matched msg, offset=9\n"
+    everything = shown(mqadmin("consumeMessage", "-t", "Read").out)
+    assert sorted(line for line in everything if line[0].isdigit()) == ["0 0 a1", "0 1 b1", "0 2 a2", "1 0 é"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "cause"),
+    [
+        (("consumeMessage", "-t", "Read", "-c", "0"), 1, "Please input a positive messageNumber!"),
+        (("consumeMessage", "-t", "Read", "-i", "0"), 1, "Please set the brokerName before queueId!"),
+        (("consumeMessage", "-t", "Read", "-o", "0"), 1, "Please set queueId before offset!"),
+        (("consumeMessage", "-t", "Read", "-s", "9999999999999"), 1, "Please set the beginTimestamp before now!"),
+        (("consumeMessage", "-t", "Read", "-e", "9999999999999"), 1, "Please set the endTimestamp before now!"),
+        (("consumeMessage", "-t", "Read", "-s", "9", "-e", "5"), 1, "is less than or equal to the endTimestamp"),
+        (("consumeMessage", "-t", "Unknown"), 2, "Unknown"),
+        (("printMsg", "-t", "Unknown"), 2, "Unknown"),
+        (("printMsg", "-t", "Read", "-c", "martian"), 1, "no charset martian"),
+        (("printMsg", "-t", "Read", "-b", "yesterday"), 1, "yesterday"),
+        (("printMsgByQueue", "-t", "Read", "-a", "nobody", "-i", "0"), 2, "nobody"),
+        (("queryCq", "-t", "Unknown", "-q", "0", "-i", "0"), 2, "Unknown"),
+        (("queryCq", "-t", "Read", "-q", "0", "-i", "0", "-b", "127.0.0.1:1"), 3, "127.0.0.1:1"),
+    ],
+)
+def test_failures_are_one_line(mqadmin: RunCommand, arguments: tuple[str, ...], code: int, cause: str) -> None:
+    """On stderr, with the cause; nothing is printed."""
+    result = mqadmin(*arguments)
+    assert (result.code, result.out, result.err.count("\n")) == (code, "", 1)
+    assert cause in result.err
+
+
+def test_units_of_a_consume_queue_are_printed(mqadmin: RunCommand, broker: InProcessBroker) -> None:
+    """With the bounds of the queue."""
+    result = mqadmin("queryCq", "-t", "Read", "-q", "0", "-i", "1", "-c", "1", "-b", broker.address)
+    assert re.sub(r"(?<=physicOffset=)\d+|(?<=physicSize=)\d+", "N", result.out) == (
+        f"Queue data: \nmax: 3, min: 0\n{RULE}\nidx: 1\n"
+        "ConsumeQueueData{physicOffset=N, physicSize=N, tagsCode=98, extendDataJson='null', bitMap='null', eval=false, "
+        f"msg='null'}}\n{RULE}\n"
+    )
+
+
+def test_the_filter_of_a_group_is_applied_to_units(mqadmin: RunCommand, live: Live) -> None:
+    """Its subscription is printed as indented JSON."""
+    out = mqadmin("queryCq", "-t", TOPIC, "-q", "0", "-i", "0", "-g", GROUP).out
+    assert out.startswith('Subscription data: \n{\n\t"classFilterMode":false,\n\t"codeSet":[],\n')
+    assert f'\t"topic":"{TOPIC}"\n}}\n{RULE}\nFilter data: \nnull\n{RULE}\nQueue data: \n' in out
+    assert "eval=true" in out
