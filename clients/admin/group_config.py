@@ -64,9 +64,13 @@ class GroupConfigs:
 
     async def on_broker(self, address: str, *, timeout_s: float | None = None) -> dict[str, SubscriptionGroupConfig]:
         """Return the groups of one broker, by name."""
+        return (await self.table(address, timeout_s=timeout_s)).subscription_group_table
+
+    async def table(self, address: str, *, timeout_s: float | None = None) -> SubscriptionGroupWrapper:
+        """Return the groups of one broker by name, with the version of the table."""
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        async with self._requests.within(timeout_s, "on_broker"):
-            return (await self._requests.read(SubscriptionGroupWrapper, address, code)).subscription_group_table
+        async with self._requests.within(timeout_s, "table"):
+            return await self._requests.read(SubscriptionGroupWrapper, address, code)
 
     async def delete(self, address: str, group: str, *, offsets: bool = True, timeout_s: float | None = None) -> None:
         """Delete a group from one broker, and with `offsets` its committed offsets. An unknown group is no error."""

@@ -127,6 +127,17 @@ class TopicConfigs:
         with reading_response(code, "a name server"):
             return TopicList.decode(body).topic_list
 
+    async def table(self, address: str, *, timeout_s: float | None = None) -> TopicConfigSerializeWrapper:
+        """Return the topics of one broker by name, with the version of the table."""
+        async with self._requests.within(timeout_s, "table"):
+            return await self._requests.read(TopicConfigSerializeWrapper, address, RequestCode.GET_ALL_TOPIC_CONFIG)
+
+    async def system_names(self, address: str, *, timeout_s: float | None = None) -> list[str]:
+        """Return the names of the topics that a broker made for itself."""
+        code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
+        async with self._requests.within(timeout_s, "system_names"):
+            return (await self._requests.read(TopicList, address, code)).topic_list
+
     async def route(self, topic: str, *, timeout_s: float | None = None) -> TopicRouteData:
         """Return the queues and addresses of the topic's brokers. NoRoute if no name server has it."""
         check_type("topic", topic, str)

@@ -15,8 +15,8 @@ import msgspec
 _TAB: Final = "\t"
 
 
-def indented(value: msgspec.Struct) -> str:
-    """Return a struct as text. Members that are None are left out."""
+def indented(value: object) -> str:
+    """Return a struct, or maps and lists of structs, as text. Members that are None are left out."""
     return _text(msgspec.to_builtins(value), 0)
 
 

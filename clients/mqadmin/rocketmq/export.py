@@ -115,7 +115,7 @@ async def _export_broker(
 ) -> None:
     """Write the topics or the groups of one broker, with the version of the table."""
     if only_topics:
-        topics = await admin.topic_config.on_broker(address)
+        topics = await admin.topic_config.table(address)
         topics.topic_config_table = await _user_topics(admin, address, with_special)
         printf("export %s success", _write(directory / "topic.json", topics))
     elif only_groups:
@@ -210,7 +210,7 @@ async def _user_topics(admin: Admin, address: str, with_special: bool) -> dict[s
     special = () if with_special else (RETRY_PREFIX, DLQ_PREFIX)
     return {
         name: topic
-        for name, topic in (await admin.topic_config.on_broker(address)).topic_config_table.items()
+        for name, topic in (await admin.topic_config.table(address)).topic_config_table.items()
         if name not in own and not is_reserved_topic(name) and not name.startswith(special) and topic.perm < _MOST_PERM
     }
 

@@ -3,7 +3,7 @@
 `{unique_id}` and `{offset_id}` are those of the first message, which is the first in queue 0.
 """
 
-from tests.interop.commands import NUMBER, Case
+from tests.interop.commands import Case
 
 PORT = (r"(?<=127\.0\.0\.1:)\d+", "PORT")
 MESSAGE_ID = (r"\b[0-9A-F]{32}\b", "ID")

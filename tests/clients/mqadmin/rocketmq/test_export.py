@@ -55,7 +55,7 @@ def test_figures_are_exported(mqadmin: RunCommand, live: Live, tmp_path: Path) -
     assert mqadmin("exportMetrics", *CLUSTER, "-f", str(tmp_path)).out == f"export {tmp_path / 'metrics.json'} success"
     content = json.loads((tmp_path / "metrics.json").read_text())
     report = content["evaluateReport"]["broker-a"]
-    assert report["runtimeVersion"] == {"rocketmqVersion": "V5_3_3", "clientInfo": ["OTHER%V5_3_3"]}
+    assert report["runtimeVersion"] == {"rocketmqVersion": "V5_3_3", "clientInfo": ["PYTHON%V5_3_3"]}
     assert (report["runtimeQuota"]["groupSize"], report["runtimeQuota"]["topicSize"]) == (1, 1)
     assert sorted(report["runtimeQuota"]["diskRatio"]) == ["commitLogDiskRatio", "consumeQueueDiskRatio"]
     assert sorted(content["totalData"]["totalTps"]) == [

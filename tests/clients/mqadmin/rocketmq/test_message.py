@@ -172,7 +172,7 @@ def test_a_trace_shows_the_send_and_the_calls_of_handlers(
         (("queryMsgByKey", "-t", "Found", "-k", "same", "-c", "Nowhere"), 2, "no cluster Nowhere is registered"),
         (("queryMsgByOffset", "-t", "Found", "-b", "broker-a", "-i", "0", "-o", "9"), 2, "Its offsets are 0 to 2."),
         (("queryMsgByOffset", "-t", "Found", "-b", "nobody", "-i", "0", "-o", "0"), 2, "nobody"),
-        (("queryMsgTraceById", "-i", "none"), 2, "no trace of message none"),
+        (("queryMsgTraceById", "-i", "none", "-t", "Found"), 2, "no trace of message none in topic Found"),
     ],
 )
 def test_failures_are_one_line(
