@@ -3,18 +3,17 @@
     verify   check every invariant; print each finding as a line on stdout
     dump     print records as a table, or as JSON lines
     repair   rebuild queues and index from the log
+    backup   copy the store of a running broker, or bring a copy up to date
+    restore  make a store from a backup, up to its end or to an earlier record
 
 Exit codes: 0 no damage (warnings and notes are possible), 1 damage, 2 not done: a wrong argument, no store, a running
-broker. Progress goes to stderr, and only to a terminal, so that stdout can be piped.
+broker, a full disk. Progress goes to stderr, and only to a terminal, so that stdout can be piped.
 
 This module is imported when one of its commands runs: the daemon starts without rich.
 """
 
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final
@@ -22,42 +21,37 @@ from typing import Annotated, Final
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from skylarkmq.broker.config.keys import BROKER_KEYS
-from skylarkmq.broker.config.parsing import from_file, from_flags, settle
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.backup_commands import BACKUP_HELP, RESTORE_HELP, backup, restore
 from skylarkmq.broker.printable import printable, printable_json
-from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
-from skylarkmq.broker.store.errors import StoreError
-from skylarkmq.broker.store.fsck import Finding, Progress, Severity, Sizes, check
+from skylarkmq.broker.store.fsck import Severity, check
 from skylarkmq.broker.store.fsck.dump import DumpedRecord, Selection
 from skylarkmq.broker.store.fsck.dump import dump as records_of
-from skylarkmq.broker.store.fsck.findings import OnProgress, no_progress
 from skylarkmq.broker.store.fsck.repair import repair as repaired
-from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY, IndexLayout
+from skylarkmq.broker.store_command_line import (
+    DAMAGED,
+    NOT_DONE,
+    ConfigFile,
+    Pairs,
+    line_of,
+    one_line_on_stderr,
+    progress_bar,
+    settings_of,
+)
 
-DAMAGED: Final = 1
-NOT_DONE: Final = 2
 ROWS_OF_A_TABLE: Final = 50
-STYLES: Final = {Severity.DAMAGE: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 SIZES_HELP: Final = """
 Segment and index sizes are detected from the files; -c and --set override them with the broker's settings. Of the
 other settings messageDelayLevel and messageIndexEnable are used.
 """
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The store directory (storePathRootDir).")]
-ConfigFile = Annotated[
-    Path | None, typer.Option("-c", "--config", metavar="FILE", help="The broker's properties file.")
-]
-Pairs = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set one key; may be repeated.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 store = typer.Typer(
-    help="Inspect and repair a store directory.",
+    help="Inspect, repair, back up and restore a store directory.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -99,14 +93,6 @@ Examples:\n
   mqbroker store repair ./store\n
   mqbroker store repair ./store --yes && mqbroker store verify ./store\n
 """
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """The broker settings that the commands need."""
-
-    sizes: Sizes
-    delay_levels: tuple[int, ...]
-    is_indexed: bool
 
 
 @store.command(help=VERIFY_HELP, short_help="Check every invariant; exit code 1 on damage.")
@@ -189,6 +175,10 @@ def repair(
         raise typer.Exit(DAMAGED)
 
 
+store.command(help=BACKUP_HELP, short_help="Copy the store of a running broker.")(backup)
+store.command(help=RESTORE_HELP, short_help="Make a store from a backup.")(restore)
+
+
 # Arguments.
 
 
@@ -200,50 +190,7 @@ def agreed(question: str) -> bool:
         return False
 
 
-@contextmanager
-def one_line_on_stderr(command: str) -> Iterator[None]:
-    """Turn an error into one line on stderr and exit code 2."""
-    try:
-        yield
-    except (StartError, StoreError, OSError) as error:
-        typer.echo(printable(f"mqbroker store {command}: {error}"), err=True)
-        raise typer.Exit(NOT_DONE) from None
-
-
-def settings_of(directory: Path, config: Path | None, pairs: list[str]) -> Settings:
-    """Return the given settings, completed by those detected from the files. Raises StartError if there is no store."""
-    if not (directory / COMMIT_LOG_DIRECTORY).is_dir():
-        raise StartError(f"{directory} is not a store: it has no {COMMIT_LOG_DIRECTORY}/")
-    in_file = from_file(config.read_text(encoding="utf-8"), str(config)) if config else ()
-    settled = settle([*in_file, *from_flags(pairs)], BROKER_KEYS)
-    for warning in settled.warnings:
-        typer.echo(f"warning: {warning}", err=True)
-    given = settled.of("store")
-    looks = Sizes.of(directory)
-    return Settings(
-        Sizes(
-            commit_log=given.get("mapped_file_size_commit_log", looks.commit_log),
-            consume_queue=given.get("mapped_file_size_consume_queue", looks.consume_queue),
-            index=IndexLayout(
-                given.get("max_hash_slot_num", looks.index.slots), given.get("max_index_num", looks.index.items)
-            ),
-        ),
-        parse_delay_levels(given.get("message_delay_level", DEFAULT_DELAY_LEVELS)),
-        given.get("message_index_enable", True),
-    )
-
-
 # Output.
-
-
-def line_of(finding: Finding) -> Text:
-    """Return one line: severity, position, problem, consequence."""
-    place = finding.file if finding.offset is None else f"{finding.file}:{finding.offset}"
-    return Text.assemble(
-        (f"{finding.severity.value:7}", STYLES[finding.severity]),
-        printable(f" {place}  {finding.what}"),
-        (printable(f"; {finding.follows}"), "dim"),
-    )
 
 
 def table_of(rows: list[DumpedRecord]) -> Table:
@@ -270,21 +217,3 @@ def table_of(rows: list[DumpedRecord]) -> Table:
 def on_one_line(text: str) -> str:
     """Return the beginning of a body, with a dot for each character that is not printable."""
     return "".join(character if character.isprintable() else "·" for character in text)
-
-
-@contextmanager
-def progress_bar() -> Iterator[OnProgress]:
-    """Show a progress bar on stderr, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield no_progress
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        tasks: dict[str, TaskID] = {}
-
-        def show(progress: Progress) -> None:
-            if progress.stage not in tasks:
-                tasks[progress.stage] = bar.add_task(progress.stage, total=progress.total)
-            bar.update(tasks[progress.stage], completed=progress.done)
-
-        yield show

@@ -28,6 +28,8 @@ DELIVERY = (*METADATA, "broker.metadata")
 PROCESSORS = (*DELIVERY, "broker.access", "broker.delivery", "broker.config.live")
 DAEMON = (*PROCESSORS, "broker.clocks", "broker.processors", "broker.namesrv", "broker.ops")
 
+COMMANDS = (*STORE, "broker.config.parsing", "broker.config.keys", "broker.store", "broker.printable")
+
 # Reading the configuration may import only the config structs that other parts declare.
 KEYS = (
     *("broker.errors", "broker.config.unsupported_keys", "broker.config.parsing"),
@@ -117,9 +119,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "broker.printable",
     ),
     "broker.in_process": (*CONFIG, "broker.config.sections", "broker.daemon", "broker.ops.console"),
-    "broker.store_commands": (
-        *(*STORE, "broker.config.parsing", "broker.config.keys", "broker.store", "broker.printable"),
-    ),
+    "broker.store_command_line": COMMANDS,
+    "broker.backup_commands": (*COMMANDS, "broker.store_command_line"),
+    "broker.store_commands": (*COMMANDS, "broker.store_command_line", "broker.backup_commands"),
     "broker.__main__": ("broker.cli",),
     "clients": ("protocol",),
     "clients.arrow": (

@@ -305,6 +305,7 @@ STORE: Final = section(
     ("archiveHold", "archive_hold", FLAG),  # ours
     ("archiveHoldMaxBytes", "archive_hold_max_bytes", whole(0, LONG_MAX, "bytes")),  # ours; 0: no limit
     ("archiveHoldMaxHours", "archive_hold_max_hours", whole(0, INT_MAX, "hours")),  # ours
+    ("backupMaxRate", "backup_max_rate", BYTES_OR_OFF),  # ours; per second
     ("forceGap", "force_gap", FLAG),  # ours; --force-gap
 )
 

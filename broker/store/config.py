@@ -157,6 +157,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     archive_hold: bool = False  # due segments wait for the archive (config/archive.json), within these limits (ours)
     archive_hold_max_bytes: int = 0  # bytes of due segments that may wait; 0: the disk ratios alone limit them (ours)
     archive_hold_max_hours: int = 168  # hours since the archive job last completed, after which none wait (ours)
+    backup_max_rate: int = 256 << 20  # bytes per second that `store backup` copies; 0: no limit (ours)
     force_gap: bool = False  # start although segments of the log are missing in the middle (ours)
 
     def __post_init__(self) -> None:

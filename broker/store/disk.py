@@ -12,6 +12,7 @@ All calls release the GIL while they wait. Other threads may make them only if t
 """
 
 import errno
+import fcntl
 import mmap
 import os
 from collections.abc import Callable
@@ -26,6 +27,7 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 PRIVATE: Final = 0o600
 """Mode of files with secrets."""
 _ZEROS: Final = bytes(1 << 16)
+_FICLONE: Final = 0x40049409  # ioctl of btrfs, XFS and others: see ioctl_ficlone(2)
 
 Data = bytes | bytearray | memoryview
 
@@ -201,6 +203,14 @@ class Disk:
     def write_some(self, fd: int, data: Data, at: int) -> int:
         """Write at byte `at`. Return the number of bytes written."""
         return os.pwrite(fd, data, at)
+
+    def clone(self, source: int, fd: int) -> None:
+        """Make a file share all blocks of another one. Raises OSError if the file system cannot do that."""
+        fcntl.ioctl(fd, _FICLONE, source)
+
+    def copy_range(self, source: int, fd: int, count: int, at: int) -> int:
+        """Copy up to `count` bytes at byte `at` inside the kernel. Return the number of bytes copied."""
+        return os.copy_file_range(source, fd, count, at, at)
 
     def fdatasync(self, fd: int) -> None:
         """Make the file's bytes durable."""
