@@ -42,7 +42,7 @@ class RestoredTimers:
         data = state.files.get(CHECK_FILE)
         self._check = TimerCheck.decode(data) if data is not None else None
 
-    def restore(self, precision_ms: int) -> list[str]:
+    def restore(self, precision_ms: int, slots: int) -> list[str]:
         """Copy the timer log, and rebuild the wheel. Call it before the queues exist. Return what is missing."""
         check, snapshot = self._check, self._snapshot
         if check is None or snapshot is None:
@@ -55,7 +55,7 @@ class RestoredTimers:
         if snapshot.log_end > self._end.offset:
             check = msgspec.structs.replace(check, read_ms=min(check.read_ms, self._end.store_time))
         if self._copy_log(end):
-            end = self._build_wheel(check, end, precision_ms)
+            end = self._build_wheel(check, end, precision_ms, slots)
         self._check = msgspec.structs.replace(check, log_position=end)
         return []
 
@@ -79,11 +79,11 @@ class RestoredTimers:
                 os.close(source)
         return bool(copied)
 
-    def _build_wheel(self, check: TimerCheck, end: int, precision_ms: int) -> int:
+    def _build_wheel(self, check: TimerCheck, end: int, precision_ms: int, slots: int) -> int:
         """Write the wheel, and cut the log at the first unit whose message the log lacks. Return the log's end."""
         reads = ColdReads(1)
         log = TimerLog(f"{self._root}/{LOG_DIRECTORY}", self._manifest.timer_segment_size, self._disk, reads)
-        wheel = TimerWheel(f"{self._root}/{WHEEL_FILE}", precision_ms, self._disk)
+        wheel = TimerWheel(f"{self._root}/{WHEEL_FILE}", precision_ms, self._disk, slots)
         try:
             log.load()
             read_ms = check.read_ms // precision_ms * precision_ms

@@ -52,6 +52,7 @@ from skylarkmq.protocol.disk import (
     Checkpoint,
     offset_file_name,
 )
+from skylarkmq.protocol.timers import SLOTS
 
 STAGING_DIRECTORY: Final = "restoring"
 
@@ -61,7 +62,7 @@ class RestoreOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `uses_later_state`: if no snapshot is as old as the end, the oldest one is used. `bytes_per_s`: limit of the copy, 0
     for none. Not `is_verified`: checksums are not compared. `sizes`, `delay_levels` in ms, `timer_precision_ms`: as in
-    the settings of the broker.
+    the settings of the broker. `timer_slots`: of the wheel, for tests.
     """
 
     until_ms: int | None = None
@@ -72,6 +73,7 @@ class RestoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     sizes: Sizes
     delay_levels: Sequence[int]
     timer_precision_ms: int = 1_000
+    timer_slots: int = SLOTS
 
 
 class Restored(msgspec.Struct, frozen=True, rename="camel"):
@@ -121,7 +123,9 @@ def restore(
         copier = _copy_log(source, staging, manifest, end.offset, options, disk, progress)
         state.write()
         timers = RestoredTimers(source, staging, manifest, state, end, disk)
-        missing = _missing_state(manifest, snapshot, end) + timers.restore(options.timer_precision_ms)
+        missing = _missing_state(manifest, snapshot, end) + timers.restore(
+            options.timer_precision_ms, options.timer_slots
+        )
         done = repair(staging, options.sizes, delay_levels=options.delay_levels, now_ms=now_ms(), progress=progress)
         fill_queues(staging, state.queue_ends, options.sizes.consume_queue, disk)
         cut = state.cut_offsets()

@@ -58,6 +58,8 @@ class State(msgspec.Struct, frozen=True):
 def read_state(root: Path) -> State:
     """Return the state of a store. Raises StoreError if a file and its backup are damaged."""
     warnings = [f"{name}/ is not part of a backup" for name in FOREIGN_DIRECTORIES if (root / name).is_dir()]
+    if any(topic.startswith(LIGHT_QUEUE_PREFIX) for topic in directories(root / CONSUME_QUEUE_DIRECTORY)):
+        warnings.append(f"light queues ({LIGHT_QUEUE_PREFIX}...) are not part of a backup")
     directory = root / CONFIG_DIRECTORY
     names = {
         name.removesuffix(BACKUP_SUFFIX)

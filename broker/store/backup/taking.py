@@ -50,7 +50,7 @@ from skylarkmq.broker.store.backup.manifest import (
     load_manifest,
     save_manifest,
 )
-from skylarkmq.broker.store.backup.segment_copies import missing_bytes
+from skylarkmq.broker.store.backup.segment_copies import SegmentCopies, missing_bytes
 from skylarkmq.broker.store.backup.source import OpenFiles, check_segments, find_end, open_log
 from skylarkmq.broker.store.backup.state_snapshot import State, read_state
 from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX, Disk
