@@ -195,4 +195,9 @@ def ended(query: StreamingQuery, within_s: float) -> bool:
 
 def is_slow_start(error: StreamingQueryException) -> bool:
     """Return whether a Python process did not start within Spark's limit of 10 s, because the machine is busy."""
-    return "Python worker failed to connect back" in str(error)
+    return is_slow_start_text(str(error))
+
+
+def is_slow_start_text(text: str) -> bool:
+    """Return whether an output has that error."""
+    return "Python worker failed to connect back" in text

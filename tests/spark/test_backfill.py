@@ -43,7 +43,7 @@ def test_a_stream_continues_a_backfill(spark: SparkSession, tmp_path: Path) -> N
             interval="0 seconds",
             backfill=Backfill("broker-a", store, {"maxBytesPerTrigger": part}),
         )
-        (query,) = start_queries(spark.newSession(), job)
+        (query,) = start_queries(spark.newSession(), job).queries
         while not query.recentProgress:
             query.awaitTermination(0.05)  # type: ignore[arg-type]
         query.stop()

@@ -108,7 +108,7 @@ def finish(spark: SparkSession, task: Job) -> list[str]:
     output: list[str] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        assert watch(start_queries(spark.newSession(), task), output.append) == 0, output
+        assert watch(start_queries(spark.newSession(), task).queries, output.append) == 0, output
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -239,7 +239,7 @@ def test_a_failed_query_is_reported_in_one_line(spark: SparkSession, broker: Dae
     send(broker, "Failing", range(3))
     task = job(broker, tmp_path, "Failing", subExpression="a = 1", expressionType="SQL92")
     output: list[str] = []
-    assert watch(start_queries(spark.newSession(), task), output.append) == 1
+    assert watch(start_queries(spark.newSession(), task).queries, output.append) == 1
     assert output[-1].startswith("mqspark-pipeline: parquet failed: ")
     assert "filter" in output[-1].lower()
     assert "\n" not in output[-1]

@@ -48,7 +48,7 @@ from skylarkmq.clients.spark.pipeline.body_options import (
 )
 from skylarkmq.clients.spark.pipeline.job import Job, settings
 from skylarkmq.clients.spark.pipeline.progress import line
-from skylarkmq.clients.spark.pipeline.queries import start
+from skylarkmq.clients.spark.pipeline.queries import Started, start
 from skylarkmq.clients.spark.pipeline.table_options import (
     Checkpoint,
     DeadLetterTopic,
@@ -69,6 +69,7 @@ from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS
 from skylarkmq.clients.spark.tables.availability import Unavailable, session_settings
 from skylarkmq.clients.spark.tables.evolution import SchemaConflict, TableFormat
 from skylarkmq.clients.spark.tables.layout import TimeUnit
+from skylarkmq.clients.spark.tables.offset_log import StaleCheckpoint
 
 POLL_S: Final = 1.0
 BACKFILL_STALLED_S: Final = 600.0
@@ -214,7 +215,10 @@ def started_queries(
     given = settings(job) | dict(conf) | session_settings(job.table_format, conf)
     spark = started(f"mqspark-pipeline {job.output}", given, master)
     target = None if READ_LIMITS.is_present or job.interval is not None else ends()
-    return start_queries(spark, job), target
+    running = start_queries(spark, job)
+    if target is not None:
+        target.begin_at(running.begins)
+    return running.queries, target
 
 
 def backfill_from(store: str | None, options: Sequence[str]) -> Backfill | None:
@@ -243,17 +247,20 @@ def check_source(job: Job) -> Callable[[], Target]:
     return lambda: target_of(options)
 
 
-def start_queries(spark: SparkSession, job: Job) -> list[StreamingQuery]:
+def start_queries(spark: SparkSession, job: Job) -> Started:
     """Start and return the queries. Raises NotStarted if Spark, the table or the schema rejects the job."""
     try:
-        return start(spark, job)
-    except (Unavailable, SchemaConflict) as error:
+        started_now = start(spark, job)
+    except (Unavailable, SchemaConflict, StaleCheckpoint) as error:
         raise NotStarted(str(error)) from error
     except ImportError as error:
         extra = "avro" if job.decoding.avro is not None else "protobuf"
         raise NotStarted(f"{error}: install it with pip install 'skylarkmq[{extra}]'") from error
     except Exception as error:
         raise NotStarted(error_summary(str(error))) from error
+    for name in started_now.begins:
+        typer.echo(f"mqspark-pipeline: {name}: no checkpoint; continuing at the offsets in the table", err=True)
+    return started_now
 
 
 def watch(

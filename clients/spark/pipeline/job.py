@@ -41,6 +41,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int = 256 * 1024 * 1024
     file_rows: int = 5_000_000
 
+    def checkpoint_of(self, query: str) -> str:
+        """Return the checkpoint of a query."""
+        return f"{self.checkpoint}/{query}"
+
 
 def settings(job: Job) -> dict[str, str]:
     """Return the settings that the session needs; all can be set in a session that runs."""

@@ -6,7 +6,8 @@ that the queues had when the run began. Messages that arrive meanwhile may be wr
 
 A query is complete when its batches have reached the target and Spark has requested the next batch, because the reader
 commits the group's offsets at that moment. A query that does not advance for `timeout_s` is stalled: a broker is
-unreachable, or a topic was deleted.
+unreachable, or a topic was deleted. A query that continues without its checkpoint may have nothing to read, and then
+has no batch at all; `begin_at` passes its start.
 """
 
 import time
@@ -34,10 +35,15 @@ class Target:
         self._timeout_s = timeout_s
         self._clock = clock
         self._reached: dict[str, int] = {}  # query: the batch that reached the target
+        self._begins: Mapping[str, Positions] = {}  # query: where it continues without its checkpoint
         self._advanced: dict[str, tuple[Mapping[Any, int], float]] = {}  # query: its last ends, and their time
 
     def __repr__(self) -> str:
         return f"<Target of {len(self._ends)} queues, reached by {sorted(self._reached)}>"
+
+    def begin_at(self, begins: Mapping[str, Positions]) -> None:
+        """Set the offsets at which queries continue whose checkpoint was lost."""
+        self._begins = begins
 
     def is_complete(self, query: str, progress: Mapping[str, Any] | None, *, has_data: bool) -> bool:
         """Return whether a query has read everything. Raises Stalled.
@@ -45,9 +51,11 @@ class Target:
         `progress` is that of the last batch; `has_data`: whether Spark has planned another batch since then.
         """
         now = self._clock()
-        ends = {} if progress is None else end_offsets(progress)
-        if progress is not None and all(ends.get(queue, 0) >= end for queue, end in self._ends.items() if end):
-            batch = int(progress.get("batchId", 0))
+        begin = self._begins.get(query)
+        ends = (begin or {}) | (end_offsets(progress) if progress is not None else {})
+        has_begun = progress is not None or begin is not None
+        if has_begun and all(ends.get(queue, 0) >= end for queue, end in self._ends.items() if end):
+            batch = int((progress or {}).get("batchId", 0))
             return not has_data or batch > self._reached.setdefault(query, batch)
         before, since = self._advanced.setdefault(query, (ends, now))
         if ends != before:

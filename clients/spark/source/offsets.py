@@ -12,6 +12,10 @@ A stream that reads the stores of brokers (clients/spark/store/store_stream.py) 
 
     {"@log": {"broker-a": 5368709120}, "Orders": {"broker-a": {"0": 17, "1": 4}}}
 
+A query without a checkpoint can begin at such an offset, and with a given first batch (option `firstBatch`):
+
+    {"start": {"Orders": {"broker-a": {"0": 10}}}, "end": {"Orders": {"broker-a": {"0": 17}}}}
+
 `@from` and `@log` are not valid topic names. Spark compares offsets as text, so the keys are always written in the
 order of MessageQueue.
 """
@@ -55,6 +59,21 @@ class Offset(msgspec.Struct, frozen=True):
         added = {FROM: nested(self.starts)} if self.starts else {}
         logs = {LOG: dict(sorted(self.logs.items()))} if self.logs else {}
         return {**added, **logs, **nested(self.ends)}
+
+
+class FirstBatch(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Where a new query begins, as in a checkpoint, and the end of its first batch; None: any end."""
+
+    start: dict[str, Any]
+    end: dict[str, Any] | None = None
+
+    def text(self) -> str:
+        """Return the value of the option."""
+        return msgspec.json.encode(self).decode()
+
+    def end_after(self, start: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the end of the batch that begins at `start`, if this is the first one and its end is given."""
+        return self.end if start == self.start else None
 
 
 def nested(positions: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
@@ -111,6 +130,17 @@ def parse_times(text: str) -> Times:
         return Times(by_topic, flattened({topic: value for topic, value in members.items() if topic not in by_topic}))
     except ValueError:
         raise ValueError(shape) from None
+
+
+def parse_first_batch(text: str) -> FirstBatch:
+    """Return the first batch of `{"start": offset, "end": offset}`; the end may be missing."""
+    try:
+        first = msgspec.json.decode(text, type=FirstBatch)
+        for offset in (first.start, first.end or {}):
+            Offset.of(offset)
+    except (msgspec.MsgspecError, ValueError, TypeError):
+        raise ValueError('JSON as {"start": offset, "end": offset} with offsets of a checkpoint') from None
+    return first
 
 
 def _json(text: str, shape: str) -> object:

@@ -13,7 +13,14 @@ from skylarkmq.clients.arrow.topic.positions import Positions
 from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, cluster_fields
 from skylarkmq.clients.spark.column_options import INCLUDE_PROPERTIES, column_fields
 from skylarkmq.clients.spark.options import Option, Scope, Table, count, duration_ms, flag, one_of, positive, text
-from skylarkmq.clients.spark.source.offsets import parse_ends, parse_queues, parse_starts, parse_times
+from skylarkmq.clients.spark.source.offsets import (
+    FirstBatch,
+    parse_ends,
+    parse_first_batch,
+    parse_queues,
+    parse_starts,
+    parse_times,
+)
 from skylarkmq.protocol.bodies.heartbeat import SQL92, TAG
 from skylarkmq.protocol.filters.tag import EVERYTHING
 
@@ -68,6 +75,7 @@ class SourceOptions(TopicOptions, frozen=True, kw_only=True):
     min_partitions: int | None = None
     max_partitions: int | None = None
     max_per_partition: int | None = None
+    first_batch: FirstBatch | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,6 +89,15 @@ class SourceOptions(TopicOptions, frozen=True, kw_only=True):
 
 _START: Final = "`earliest`, `latest`, or JSON by queue, with -2 for earliest and -1 for latest; for a new query only"
 _TIMES: Final = 'JSON by topic `{"topic": ms}` or by queue `{"topic": {"broker": {"0": ms}}}`'
+
+FIRST_BATCH: Final = Option(
+    "firstBatch",
+    "first_batch",
+    'JSON `{"start": offset, "end": offset}` with offsets of a checkpoint: the first batch of a new query; '
+    "`mqspark-pipeline` sets it if the table has the offsets",
+    parse_first_batch,
+    scope=STREAM,
+)
 
 SOURCE_OPTIONS: Final = Table(
     "rocketmq source",
@@ -103,6 +120,7 @@ SOURCE_OPTIONS: Final = Table(
             one_of("error", "latest"),
             "error",
         ),
+        FIRST_BATCH,
         Option("endingOffsets", "ending_offsets", "`latest`, or JSON by queue", ends, "latest", scope=BATCH),
         Option(
             "endingTimestamp", "ending_timestamp", "ms; end before the first message stored then or later", count,

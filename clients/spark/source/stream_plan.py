@@ -18,6 +18,9 @@ the query is new. So `ranges` records the end, also of a batch that is planned a
 The end of a batch contains the starts of the queues that were added in it (clients/spark/source/offsets.py), so a batch
 that is planned again after a crash is the same; this includes the first one. Pure logic over `Queues`; the time is an
 argument.
+
+With the option `firstBatch`, a new query begins where the checkpoint of another one ended, and its first batch may be
+that query's last one.
 """
 
 import logging
@@ -78,6 +81,8 @@ class StreamPlan:
 
     def begin(self) -> dict[str, Any]:
         """Return where a new query begins. Raises Unreachable, InvalidBounds."""
+        if self._begin is None and self._options.first_batch is not None:
+            self._begin = Offset.of(self._options.first_batch.start)
         if self._begin is None:
             queues = find_queues(self._cluster, self._options)
             starts = starts_of(self._cluster, self._options, queues, "latest")
@@ -101,7 +106,9 @@ class StreamPlan:
 
         `is_all`: do not wait for a minimum.
         """
-        self._position = self._end(start, most, now_ms, is_all=is_all)
+        first = self._options.first_batch
+        end = None if first is None else first.end_after(start)
+        self._position = self._end(start, most, now_ms, is_all=is_all) if end is None else end
         return self._position
 
     def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Range]:

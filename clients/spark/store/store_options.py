@@ -5,7 +5,8 @@ from typing import Final
 from skylarkmq.clients.arrow.store.options import QUEUE, SEGMENT, StoreOptions
 from skylarkmq.clients.spark.column_options import INCLUDE_PROPERTIES, column_fields
 from skylarkmq.clients.spark.options import Option, Scope, Table, count, flag, one_of, positive, text
-from skylarkmq.clients.spark.source.source_options import pattern, topics
+from skylarkmq.clients.spark.source.offsets import FirstBatch
+from skylarkmq.clients.spark.source.source_options import FIRST_BATCH, pattern, topics
 
 
 def directory(value: str) -> str:
@@ -28,6 +29,7 @@ class StoreSourceOptions(StoreOptions, frozen=True, kw_only=True):
 
     push_filters: bool = False
     max_bytes_per_trigger: int = 4 << 30
+    first_batch: FirstBatch | None = None
 
 
 STORE_OPTIONS: Final = Table(
@@ -64,6 +66,7 @@ STORE_OPTIONS: Final = Table(
             "maxBytesPerTrigger", "max_bytes_per_trigger", "bytes of the log per batch, about", positive, str(4 << 30),
             scope=Scope.STREAM,
         ),
+        FIRST_BATCH,
         Option(
             "brokerName", "broker_name", "value of the column `brokerName`; required by streams", text,
             default_text="null",

@@ -54,7 +54,9 @@ class StoreStreamReader(DataSourceStreamReader):
         return f"<{type(self).__name__} {self._options.path} of {self._broker}>"
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return the position of the first record."""
+        """Return the position of the first record, or the start of the option `firstBatch`."""
+        if self._options.first_batch is not None:
+            return dict(self._options.first_batch.start)
         return Offset({}, logs={self._broker: self._store().begin}).to_dict()
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
@@ -67,6 +69,10 @@ class StoreStreamReader(DataSourceStreamReader):
         store, before = self._store(), Offset.of(start)
         begin = self._begin(before)
         store.check(begin)
+        first = self._options.first_batch
+        if first is not None and (given := first.end_after(start)) is not None:
+            self._position = given
+            return given
         end = store.end if size is None else store.part_end(begin, size)
         self._position = dict(start)
         if end > begin:

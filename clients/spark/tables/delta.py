@@ -4,6 +4,9 @@ Each commit has a transaction identifier: `skylark-<query id>` and the batch id.
 application in the table's log, skips a commit with an older or equal one, and refuses two concurrent commits of one
 application. The identifiers outlast the expiry of files (`VACUUM`), unless the table property
 `delta.setTransactionRetentionDuration` is set; then they end with it.
+
+The offsets of a batch (batch_offsets.py) are the `userMetadata` of its commit, not a table property: a commit that
+changes properties makes concurrent ones fail, such as those of OPTIMIZE.
 """
 
 from typing import Any, Final
@@ -15,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from skylarkmq.clients.spark.tables import ddl
 from skylarkmq.clients.spark.tables.availability import DELTA_CATALOG_CLASS, SESSION_CATALOG
+from skylarkmq.clients.spark.tables.batch_offsets import BatchOffsets, offsets_from
 from skylarkmq.clients.spark.tables.evolution import (
     Evolution,
     SchemaConflict,
@@ -75,9 +79,19 @@ class DeltaTable:
         last = delta_log(self._spark, self._path).unsafeVolatileSnapshot().transactions().get(APPLICATION + query)
         return int(last.get()) if last.isDefined() else None
 
-    def append(self, rows: DataFrame, mark: Mark) -> None:
+    def last_offsets(self, checkpoint: str) -> BatchOffsets | None:
+        """Return the offsets of the last batch of a checkpoint; None: the table's log has none."""
+        commits = self._spark.sql(f"DESCRIBE HISTORY {self._name}").where("userMetadata IS NOT NULL")
+        for row in commits.select("userMetadata").orderBy("version", ascending=False).toLocalIterator():
+            if (found := offsets_from(row.userMetadata, checkpoint)) is not None:
+                return found
+        return None
+
+    def append(self, rows: DataFrame, mark: Mark, offsets: BatchOffsets | None) -> None:
         """Add the rows in one commit with the mark as its transaction identifier."""
         writer = rows.write.format("delta").mode("append").option("maxRecordsPerFile", str(self._file_rows))
+        if offsets is not None:
+            writer = writer.option("userMetadata", offsets.text())
         writer.option("txnAppId", APPLICATION + mark.query).option("txnVersion", str(mark.batch)).save(self._path)
 
 

@@ -1,8 +1,9 @@
 """An Iceberg table, written by Iceberg's Spark runtime. The table is a name: catalog.namespace.table.
 
 The commit of a batch has its mark in the snapshot summary (`snapshot-property.*` write options); a second commit copies
-it to a table property, where it outlasts the snapshot; see marks.py. The catalog is configured as Iceberg documents it:
-`spark.sql.catalog.<catalog>.type`, `.uri`, `.warehouse` and others.
+it to a table property, where it outlasts the snapshot; see marks.py. A commit before both has the offsets of the batch;
+see batch_offsets.py. The catalog is configured as Iceberg documents it: `spark.sql.catalog.<catalog>.type`, `.uri`,
+`.warehouse` and others.
 
 Rows are written where they are read: the table's distribution mode is overridden, because a shuffle would cost more
 than compaction does later. Within a task Spark sorts rows by partition, so a task has one open file at a time.
@@ -16,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from skylarkmq.clients.spark.tables import ddl
 from skylarkmq.clients.spark.tables.availability import CATALOG_SETTING, Unavailable
+from skylarkmq.clients.spark.tables.batch_offsets import BatchOffsets, offsets_in
 from skylarkmq.clients.spark.tables.evolution import TableFormat, evolve, expressions, new_table
 from skylarkmq.clients.spark.tables.layout import STORED, TOPIC, TimeUnit
 from skylarkmq.clients.spark.tables.marks import Mark, last_batches
@@ -64,8 +66,15 @@ class IcebergTable:
         self._spark.catalog.refreshTable(self._sql)  # the session's catalog may have an older version in its cache
         return last_batches(summaries(self._spark, self._sql), properties(self._spark, self._sql)).get(query)
 
-    def append(self, rows: DataFrame, mark: Mark) -> None:
-        """Add the rows in one commit with the mark in its snapshot summary."""
+    def last_offsets(self, checkpoint: str) -> BatchOffsets | None:
+        """Return the offsets of the last batch of a checkpoint; None: the table has none."""
+        self._spark.catalog.refreshTable(self._sql)
+        return offsets_in(properties(self._spark, self._sql), checkpoint)
+
+    def append(self, rows: DataFrame, mark: Mark, offsets: BatchOffsets | None) -> None:
+        """Add the rows in one commit with the mark in its snapshot summary; the offsets before, the property after."""
+        if offsets is not None:
+            rows.sparkSession.sql(ddl.set_properties(self._sql, offsets.properties()))
         writer = rows.writeTo(self._sql).option("distribution-mode", "none").option("fanout-enabled", "false")
         for name, value in mark.summary().items():
             writer = writer.option(f"snapshot-property.{name}", value)

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from skylarkmq.clients.spark.tables.evolution import SchemaConflict, TableFormat, evolve
 from skylarkmq.clients.spark.tables.hadoop_path import HadoopPath
 from skylarkmq.clients.spark.tables.layout import TOPIC, TimeUnit
+from skylarkmq.clients.spark.tables.offset_log import OffsetLog, StaleCheckpoint, last_number
 
 LOG: Final = "_spark_metadata"
 SUFFIX: Final = ".parquet"
@@ -28,6 +29,20 @@ NO_COMPACTION: Final = (
     "batch, and other readers would see old and new files at once. Write fewer, larger batches (--interval, "
     "--max-rows), or use --to delta or --to iceberg"
 )
+
+
+def check_checkpoint(spark: SparkSession, directory: str, checkpoint: OffsetLog) -> None:
+    """Raise StaleCheckpoint if the directory contains batches that the checkpoint lacks.
+
+    Spark skips a batch whose number is in the directory's log, so the next batches of the query would be lost.
+    """
+    last, begun = last_number(HadoopPath.of(spark, f"{directory}/{LOG}")), checkpoint.last()
+    if last is not None and (begun is None or begun < last):
+        has = "has no batch" if begun is None else f"ends at batch {begun}"
+        raise StaleCheckpoint(
+            f"{directory} contains the batches up to {last} of a query, but the checkpoint {checkpoint.checkpoint} "
+            f"{has}: restore the checkpoint, or write to a new directory with a new checkpoint"
+        )
 
 
 def check_columns(spark: SparkSession, directory: str, schema: StructType, unit: TimeUnit) -> None:

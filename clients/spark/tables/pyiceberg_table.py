@@ -1,7 +1,7 @@
 """An Iceberg table, written by PyIceberg: for versions of Spark without an Iceberg runtime.
 
     tasks     mapInArrow: rows -> Parquet files in the table's location -> their DataFiles      data_files.py
-    driver    one commit: all DataFiles of the batch, the mark in the summary and in a property
+    driver    one commit: all DataFiles of the batch, its mark in the summary, its mark and its offsets in properties
 
 The driver handles metadata only. Files of failed attempts are not committed, so no reader sees them; files of tasks
 that ended with an error are deleted, those of killed processes stay. A commit that conflicts with another writer is
@@ -9,7 +9,7 @@ repeated by PyIceberg; its rows are not written again.
 """
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from skylarkmq.clients.spark.tables.batch_offsets import BatchOffsets, offsets_in
 from skylarkmq.clients.spark.tables.data_files import DataFileWriter, Target, target_of
 from skylarkmq.clients.spark.tables.evolution import TableFormat, evolve, expressions, new_table
 from skylarkmq.clients.spark.tables.iceberg import PROPERTIES
@@ -64,13 +65,16 @@ class PyIcebergTable:
         table = self._load()
         return last_batches(summaries(table), table.properties).get(query)
 
-    def append(self, rows: DataFrame, mark: Mark) -> None:
-        """Add the rows and the mark in one commit; without rows there is no commit."""
+    def last_offsets(self, checkpoint: str) -> BatchOffsets | None:
+        """Return the offsets of the last batch of a checkpoint; None: the table has none."""
+        return offsets_in(self._load().properties, checkpoint)
+
+    def append(self, rows: DataFrame, mark: Mark, offsets: BatchOffsets | None) -> None:
+        """Add the rows, the mark and the offsets in one commit; without rows there is no snapshot."""
         table = self._load()
         write = partial(write_data_files, target_of(table, self._file_bytes))
         files = [pickle.loads(row.file) for row in rows.mapInArrow(write, f"{FILE} BINARY").collect()]
-        if files:
-            append_files(table, files, mark)
+        append_files(table, files, mark, offsets)
 
     def _load(self) -> Any:
         return self._catalog.load_table(self._name.in_catalog)
@@ -104,10 +108,12 @@ def summaries(table: Any) -> list[dict[str, str]]:
     return [snapshot.summary.additional_properties for snapshot in table.snapshots() if snapshot.summary is not None]
 
 
-def append_files(table: Any, files: Iterable[Any], mark: Mark) -> None:
-    """Commit DataFiles and the mark."""
+def append_files(table: Any, files: Sequence[Any], mark: Mark, offsets: BatchOffsets | None = None) -> None:
+    """Commit DataFiles, the mark and the offsets."""
     with table.transaction() as transaction:
-        transaction.set_properties(mark.properties())
+        transaction.set_properties(mark.properties() | ({} if offsets is None else offsets.properties()))
+        if not files:
+            return
         with transaction.update_snapshot(snapshot_properties=mark.summary()).merge_append() as append:
             for file in files:
                 append.append_data_file(file)

@@ -44,3 +44,14 @@ def test_a_query_that_does_not_advance_is_stalled() -> None:
     now = 130
     with pytest.raises(Stalled, match="q does not advance in T@a:1: check"):
         target.is_complete("q", progress(1, 5, 1), has_data=False)
+
+
+def test_a_query_without_its_checkpoint_may_have_nothing_to_read() -> None:
+    """It is complete where it begins, without any batch; otherwise at the target, like others."""
+    target = Target(TARGET, 60)
+    target.begin_at({"q": {A: 5, B: 3}, "late": {A: 5, B: 2}})
+    assert target.is_complete("q", None, has_data=False)
+    assert not target.is_complete("late", None, has_data=False)
+    assert not target.is_complete("late", progress(0, 5, 3), has_data=True)
+    assert target.is_complete("late", progress(0, 5, 3), has_data=False)
+    assert not target.is_complete("other", None, has_data=False)

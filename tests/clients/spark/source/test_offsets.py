@@ -4,7 +4,15 @@ import json
 
 import pytest
 
-from skylarkmq.clients.spark.source.offsets import Offset, parse_ends, parse_queues, parse_starts, parse_times
+from skylarkmq.clients.spark.source.offsets import (
+    FirstBatch,
+    Offset,
+    parse_ends,
+    parse_first_batch,
+    parse_queues,
+    parse_starts,
+    parse_times,
+)
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 
 A0, A1, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "a", 1), MessageQueue("T", "b", 0)
@@ -59,3 +67,15 @@ def test_queues_are_listed_sorted() -> None:
     for text in ('{"T":{"a":[]}}', '{"T":{"a":[-1]}}', '{"T":{"a":0}}'):
         with pytest.raises(ValueError, match="JSON as"):
             parse_queues(text)
+
+
+def test_the_first_batch_of_a_query_is_parsed_from_its_text() -> None:
+    """With offsets as in a checkpoint; the end may be missing, and the start be empty."""
+    start, end = Offset({A0: 1}, logs={"a": 5}).to_dict(), Offset({A0: 4}).to_dict()
+    for first in (FirstBatch(start, end), FirstBatch(start), FirstBatch({})):
+        assert parse_first_batch(first.text()) == first
+    assert (FirstBatch(start, end).end_after(dict(start)), FirstBatch(start, end).end_after(end)) == (end, None)
+    assert FirstBatch(start).end_after(start) is None
+    for wrong in ("", "{}", '{"start": 1}', '{"start": {"T": 1}}', '{"start": {}, "end": {"T": {"a": {"0": -1}}}}'):
+        with pytest.raises(ValueError, match="with offsets of a checkpoint"):
+            parse_first_batch(wrong)

@@ -16,8 +16,8 @@ from skylarkmq.clients.arrow.topic.bounds import (
 from skylarkmq.clients.arrow.topic.data_loss import DataLoss
 from skylarkmq.clients.arrow.topic.positions import Positions
 from skylarkmq.clients.arrow.topic.splitting import Range
-from skylarkmq.clients.spark.options import parse
-from skylarkmq.clients.spark.source.offsets import Offset
+from skylarkmq.clients.spark.options import OptionError, parse
+from skylarkmq.clients.spark.source.offsets import FirstBatch, Offset
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS, SourceOptions
 from skylarkmq.clients.spark.source.stream_plan import PlanStatistics, StreamPlan
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -72,6 +72,40 @@ def options(**given: str) -> SourceOptions:
 
 def planned(fake: Fake, **given: str) -> StreamPlan:
     return StreamPlan(options(**given), fake, now_ms=0)
+
+
+def test_a_new_query_repeats_the_last_batch_of_another_one_and_continues() -> None:
+    """Its queues are not asked for a start, and new ones begin at their first message."""
+    fake = Fake({A0: (2, 9), A1: (0, 3), B0: (0, 0)})
+    start, end = Offset({A0: 4, B0: 0}, {A0: 2}).to_dict(), Offset({A0: 6, B0: 0}).to_dict()
+    plan = planned(fake, firstBatch=FirstBatch(start, end).text(), startingOffsets="latest")
+    assert plan.begin() == plan.position() == start
+    assert plan.latest(start, None, 0) == end
+    assert plan.ranges(start, end) == [Range(A0, 4, 6)]
+    following = plan.latest(end, None, 0)
+    assert following == Offset({A0: 9, A1: 3, B0: 0}, {A1: 0}).to_dict()
+    assert plan.latest(following, None, 0) == following
+
+
+def test_a_new_query_begins_at_the_end_of_another_one() -> None:
+    """After a backfill: the broker of the store must be registered, and the ranges follow its end."""
+    fake = Fake({A0: (2, 9), A1: (0, 3)})
+    start = Offset({A0: 4}, logs={"a": 100}).to_dict()
+    plan = planned(fake, firstBatch=FirstBatch(start).text())
+    end = plan.latest(plan.begin(), None, 0)
+    assert plan.ranges(start, end) == [Range(A0, 4, 9), Range(A1, 0, 3)]
+    assert plan.ranges(plan.begin(), end) == plan.ranges(start, end)
+    fake.registered = {"b"}
+    with pytest.raises(Unreachable, match="which is not registered"):
+        planned(fake, firstBatch=FirstBatch(start).text()).latest(start, None, 0)
+
+
+def test_the_last_batch_of_a_store_is_repeated_by_the_store_only() -> None:
+    """A stream of brokers cannot read it."""
+    start, end = Offset({}, logs={"a": 0}).to_dict(), Offset({A0: 4}, logs={"a": 100}).to_dict()
+    plan = planned(Fake({A0: (0, 9)}), firstBatch=FirstBatch(start, end).text())
+    with pytest.raises(OptionError, match="first read that store to its end"):
+        plan.ranges(plan.begin(), plan.latest(start, None, 0))
 
 
 def test_a_batch_begins_at_the_end_of_the_last_one() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.spark.options import OptionError
-from skylarkmq.clients.spark.source.offsets import FROM, LOG, Offset
+from skylarkmq.clients.spark.source.offsets import FROM, LOG, FirstBatch, Offset
 from skylarkmq.clients.spark.store.store_options import StoreSourceOptions
 from skylarkmq.clients.spark.store.store_stream import StoreStreamReader
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -122,6 +122,25 @@ def test_a_reader_without_the_start_keeps_its_position(tmp_path: Path) -> None:
         start = end
     assert found == messages
     assert one.remaining()[LOG] == end[LOG]
+
+
+def test_a_new_query_repeats_the_last_part_of_another_one_and_continues(tmp_path: Path) -> None:
+    """From offsets that a table kept; an empty start is the first record."""
+    with opened(tmp_path) as store:
+        messages = fill(store, 200)
+    parts, ends = drain(tmp_path)
+    starts: list[dict[str, Any]] = [{}, *(end.to_dict() for end in ends)]
+    for number, (start, end) in enumerate(zip(starts, ends, strict=False)):
+        first = FirstBatch(start, end.to_dict())
+        one = reader(tmp_path, first_batch=first)
+        assert one.initialOffset() == start
+        assert one.latestOffset() == one.next_end(start, None) == end.to_dict()
+        found = rows(one, start, end.to_dict())
+        assert found == parts[number]
+        more, _ = drain(tmp_path, end.to_dict(), first_batch=first)
+        assert [*found, *(row for part in more for row in part)] == messages[-len(found) - sum(map(len, more)) :]
+    last = reader(tmp_path, first_batch=FirstBatch(starts[-1]))
+    assert last.next_end(last.initialOffset(), None) == starts[-1]
 
 
 def test_a_store_after_the_stream_has_begun_is_refused(tmp_path: Path) -> None:

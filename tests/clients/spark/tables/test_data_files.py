@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from skylarkmq.clients.spark.tables import data_files
+from skylarkmq.clients.spark.tables.batch_offsets import BatchOffsets, offsets_in
 from skylarkmq.clients.spark.tables.data_files import DataFileWriter, target_of
 from skylarkmq.clients.spark.tables.marks import Mark, last_batches
 from skylarkmq.clients.spark.tables.pyiceberg_table import append_files, in_files, summaries
@@ -66,6 +67,18 @@ def test_rows_are_read_back_and_files_have_one_partition_each(table: Any, tmp_pa
     assert partitions == {(topic, time) for topic in ("T0", "T1") for time in (hour, hour + 1, None)}
     assert last_batches(summaries(table), {}) == last_batches([], table.properties) == {"q": 3}
     assert table.scan("topic = 'T1' and storeTimestamp < '2024-05-01T14:00:00+00:00'").to_arrow().num_rows == 2
+
+
+def test_a_batch_without_rows_leaves_its_mark_and_its_offsets(table: Any) -> None:
+    """In properties, without a snapshot; a batch with rows has the same properties."""
+    first, second = (BatchOffsets("file:/c", Mark("q", n), {"n": n}, {"n": n + 1}) for n in range(2))
+    append_files(table, [], first.mark, first)
+    assert (table.snapshots(), last_batches([], table.properties)) == ([], {"q": 0})
+    assert offsets_in(table.properties, "file:/c") == first
+    files = in_files(DataFileWriter(target_of(table, 1 << 20)), [rows(range(5))])
+    append_files(table, files, second.mark, second)
+    assert (len(table.snapshots()), offsets_in(table.properties, "file:/c")) == (1, second)
+    assert last_batches([], table.properties) == {"q": 1}
 
 
 def test_files_end_at_their_size(table: Any, tmp_path: Path) -> None:
