@@ -13,6 +13,9 @@ Responses with a code of RETRY_CODES and errors of the transport are repeated on
 broker, within the time of the send. After a lost connection or a timeout the first attempt may have been stored too, so
 consumers must expect duplicates (same `msg_id`). A message with a message group or a given queue is not repeated: later
 messages of the group may already be stored.
+
+A topic that does not exist, or that was deleted while its route is known, is created by the broker at the next send, if
+autoCreateTopicEnable is on: requests name the template topic, as those of RocketMQ's clients do.
 """
 
 import asyncio

@@ -37,6 +37,7 @@ _BROKER_NAME: Final = re.compile(r"[\w%|-][\w.%|-]{0,254}", re.ASCII)
 _LOCK: Final = ".lock"
 _ENTRY: Final = "entry"
 _READERS: Final = 8
+MAX_ENTRY_BYTES: Final = 16 << 20  # a file takes 150 bytes, and a segment of the largest size, 2 GiB, has about 100
 
 
 class ArchiveError(Exception):
@@ -133,8 +134,11 @@ class ArchiveDirectory:
     def _read(self, path: str) -> Entry:
         try:
             with self._fs.open_input_stream(path) as stream:
-                return _DECODER.decode(stream.read())
-        except (OSError, msgspec.DecodeError, RecursionError) as problem:
+                data = stream.read(MAX_ENTRY_BYTES + 1)
+            if len(data) > MAX_ENTRY_BYTES:
+                raise ValueError(f"it is larger than {MAX_ENTRY_BYTES} bytes")
+            return _DECODER.decode(data)
+        except (OSError, ValueError, RecursionError) as problem:
             advice = "restore it, or remove it to archive its range again"
             raise ArchiveError(f"the manifest entry {path} cannot be read: {problem}; {advice}") from problem
 

@@ -1,13 +1,15 @@
 """The arguments that the jobs share, and times and durations as users write them."""
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from skylarkmq.clients.spark.command_line import NotStarted
+from skylarkmq.clients.spark.command_line import NotStarted, key_values
+from skylarkmq.clients.spark.jobs.messages import Selection
 from skylarkmq.clients.spark.options import duration_ms
 
 SETTINGS: Final = {
@@ -33,6 +35,28 @@ Where = Annotated[str | None, typer.Option("--where", metavar="SQL", help="A con
 Top = Annotated[int, typer.Option("--top", min=1, help="Rows of each table.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON to stdout.")]
 Svg = Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write a plot to this file.")]
+
+
+def selection_of(
+    topic: str,
+    *,
+    name_server: str | None,
+    store: str | None,
+    archive: str | None,
+    since: str | None,
+    until: str | None,
+    given: Sequence[str] | None,
+) -> Selection:
+    """Return the messages that these arguments of a command select. Raises NotStarted."""
+    return Selection(
+        topic=topic,
+        name_server=name_server,
+        store=store,
+        archive=archive,
+        since_ms=time_ms(since, "--since"),
+        until_ms=time_ms(until, "--until"),
+        options=key_values(given or []),
+    )
 
 
 def time_ms(text: str | None, option: str) -> int | None:

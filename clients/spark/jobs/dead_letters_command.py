@@ -22,10 +22,10 @@ from skylarkmq.clients.spark.jobs.arguments import (
     Top,
     Until,
     Where,
-    time_ms,
+    selection_of,
 )
 from skylarkmq.clients.spark.jobs.dead_letters import BY_HELP, DeadLettersSummary, check_grouping, summarize
-from skylarkmq.clients.spark.jobs.messages import Selection, check
+from skylarkmq.clients.spark.jobs.messages import check
 from skylarkmq.clients.spark.jobs.output import print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.jobs.redrive import Redrive, Redriven
 from skylarkmq.clients.spark.jobs.redrive_command import NAME, rate_of, send_again, text_of
@@ -96,14 +96,8 @@ def _dead_letters(
     with reporting(NAME):
         check_grouping(by)
         name = topic_of(group, topic)
-        selection = Selection(
-            topic=name,
-            name_server=name_server,
-            store=store,
-            archive=archive,
-            since_ms=time_ms(since, "--since"),
-            until_ms=time_ms(until, "--until"),
-            options=key_values(given or []),
+        selection = selection_of(
+            name, name_server=name_server, store=store, archive=archive, since=since, until=until, given=given
         )
         check(selection, None if group is None else f"group {group} has no dead letters.")
         chosen = SelectedLetters(

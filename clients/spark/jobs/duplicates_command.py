@@ -21,10 +21,10 @@ from skylarkmq.clients.spark.jobs.arguments import (
     Topic,
     Until,
     Where,
-    time_ms,
+    selection_of,
 )
 from skylarkmq.clients.spark.jobs.duplicates import BY_HELP, Duplicated, DuplicatesSummary, check_value, summarize
-from skylarkmq.clients.spark.jobs.messages import Selection, check, messages
+from skylarkmq.clients.spark.jobs.messages import check, messages
 from skylarkmq.clients.spark.jobs.output import duration, print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.progress_bar import progress_bar
 from skylarkmq.clients.spark.session import started
@@ -60,21 +60,14 @@ def _duplicates(
     master: Master = None,
 ) -> None:
     with reporting(NAME):
-        selection = Selection(
-            topic=topic,
-            name_server=name_server,
-            store=store,
-            archive=archive,
-            since_ms=time_ms(since, "--since"),
-            until_ms=time_ms(until, "--until"),
-            where=where,
-            options=key_values(given or []),
+        selection = selection_of(
+            topic, name_server=name_server, store=store, archive=archive, since=since, until=until, given=given
         )
         check_value(by)
         check(selection)
         spark = started(f"{NAME} {topic}", SETTINGS | key_values(conf or []), master)
         with progress_bar(spark, "comparing messages"):
-            summary = summarize(messages(spark, selection), topic, by, top)
+            summary = summarize(messages(spark, selection, where), topic, by, top)
         if as_json:
             print_json(summary)
         else:

@@ -42,7 +42,6 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     archive: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
-    where: str | None = None
     options: Mapping[str, str] = {}
 
 
@@ -65,8 +64,11 @@ def check(selection: Selection, advice: str | None = None) -> None:
             raise NotStarted(f"{path} is not a directory: --store takes the broker's storePathRootDir")
 
 
-def messages(spark: SparkSession, selection: Selection) -> DataFrame:
-    """Return the selected messages. Raises NotStarted for an archive or a condition that Spark rejects."""
+def messages(spark: SparkSession, selection: Selection, condition: str | None = None) -> DataFrame:
+    """Return the selected messages for which a condition holds.
+
+    Raises NotStarted for an archive or a condition that Spark rejects.
+    """
     if selection.name_server is not None:
         rows = spark.read.format("rocketmq").options(**_topic_options(selection)).load()
     elif selection.store is not None:
@@ -75,7 +77,7 @@ def messages(spark: SparkSession, selection: Selection) -> DataFrame:
         rows = _of_archive(spark, selection)
     if CLIENT_HOST not in rows.columns:
         rows = rows.withColumn(CLIENT_HOST, f.lit(None).cast("string"))
-    return rows if selection.where is None else where(rows, selection.where)
+    return rows if condition is None else where(rows, condition)
 
 
 def where(rows: DataFrame, condition: str) -> DataFrame:

@@ -20,10 +20,10 @@ from skylarkmq.clients.spark.jobs.arguments import (
     Svg,
     Top,
     Until,
-    time_ms,
+    selection_of,
 )
 from skylarkmq.clients.spark.jobs.chart import save_svg
-from skylarkmq.clients.spark.jobs.messages import Selection, check, messages
+from skylarkmq.clients.spark.jobs.messages import check, messages
 from skylarkmq.clients.spark.jobs.output import print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.jobs.trace_summary import (
     Consuming,
@@ -82,14 +82,8 @@ def _traces(
     master: Master = None,
 ) -> None:
     with reporting(NAME):
-        selection = Selection(
-            topic=topic,
-            name_server=name_server,
-            store=store,
-            archive=archive,
-            since_ms=time_ms(since, "--since"),
-            until_ms=time_ms(until, "--until"),
-            options=key_values(given or []),
+        selection = selection_of(
+            topic, name_server=name_server, store=store, archive=archive, since=since, until=until, given=given
         )
         if by_client and archive is None:
             raise NotStarted("--by-client needs --archive: topics and stores have no column of client addresses")

@@ -9,14 +9,14 @@ Of each file, row groups that cannot have selected rows are skipped by their sta
 group (16 MiB of the log in an archive), and has at most BATCH_ROWS rows and about BATCH_BYTES.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
-from skylarkmq.clients.arrow.archive_schema import MESSAGES_DIRECTORY, MESSAGES_SUFFIX
+from skylarkmq.clients.arrow.archive_schema import ARCHIVE_SCHEMA, MESSAGES_DIRECTORY, MESSAGES_SUFFIX
 from skylarkmq.clients.spark.replay.errors import ArchiveUnreadable, ReplayFailed
 from skylarkmq.clients.spark.replay.selection import READABLE, Selection
 
@@ -85,7 +85,8 @@ class ArchiveFiles:
         for group in groups:
             metadata = parquet.metadata.row_group(group)
             count = BATCH_BYTES * metadata.num_rows // max(metadata.total_byte_size, 1)
-            yield from parquet.iter_batches(max(1, min(BATCH_ROWS, count)), [group], columns)
+            for batch in parquet.iter_batches(max(1, min(BATCH_ROWS, count)), [group], columns):
+                yield batch.cast(pa.schema([ARCHIVE_SCHEMA.field(name) for name in batch.schema.names]))
 
     def _file(self, path: str, selection: Selection) -> ArchiveFile | None:
         with self._open(path) as parquet:
@@ -95,6 +96,7 @@ class ArchiveFiles:
                 raise ArchiveUnreadable(
                     f"{path} has no column {missing[0]}: only archives of mqspark-archive can be replayed"
                 )
+            _check_types(path, parquet.schema_arrow, {*self._columns, "physicalOffset"})
             ranges = [_ranges(metadata.row_group(group)) for group in range(metadata.num_row_groups)]
         groups = tuple(group for group, bounds in enumerate(ranges) if _may_match(bounds, selection))
         if not groups:
@@ -108,6 +110,27 @@ class ArchiveFiles:
             return pq.ParquetFile(self._system.open_input_file(path), page_checksum_verification=True)
         except (OSError, pa.ArrowException) as error:
             raise ArchiveUnreadable(f"{path} cannot be read: {error}") from error
+
+
+_OTHER_LAYOUTS: Final = {
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+}
+"""Types of the same values in another layout, as other tools write them."""
+
+
+def _check_types(path: str, schema: pa.Schema, names: Collection[str]) -> None:
+    """Raise ArchiveUnreadable if a column has another type than in an archive."""
+    for field in schema:
+        if field.name in names:
+            wanted = ARCHIVE_SCHEMA.field(field.name).type
+            if _OTHER_LAYOUTS.get(field.type, field.type) != wanted:
+                raise ArchiveUnreadable(
+                    f"the column {field.name} of {path} has the type {field.type}, and {wanted} in an archive: only "
+                    "archives of mqspark-archive can be replayed"
+                )
 
 
 def _place_of(location: str) -> tuple[pa_fs.FileSystem, str]:

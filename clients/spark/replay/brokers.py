@@ -1,4 +1,9 @@
-"""The brokers of a replay: the `Cluster` of its senders, over the SDK's client."""
+"""The brokers of a replay: the `Cluster` of its senders, over the SDK's client.
+
+A broker with autoCreateTopicEnable creates a topic at a send from the template topic that the request names. A topic
+that is deleted during a replay must not come into existence again, with other queues. So the requests name a template
+that every broker has and that creates nothing.
+"""
 
 import time
 from collections.abc import Sequence
@@ -12,10 +17,12 @@ from skylarkmq.clients.producing.sends import SendResult, Sends
 from skylarkmq.clients.settings import ProducerSettings
 from skylarkmq.clients.spark.replay.queue_senders import Copy
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.message import BatchRecord, MessageExt, encode_batch
 
 READ_AT_ONCE: Final = 256
 SEND_TIMEOUT_S: Final = 10.0
+NO_TEMPLATE: Final = SystemTopic.SELF_TEST
 
 
 class Brokers:
@@ -25,7 +32,7 @@ class Brokers:
         self._client = client
         self._group = group
         self._calls = QueueCalls(client, group)
-        self._sends = Sends(group, client, ProducerSettings(retries=0))
+        self._sends = Sends(group, client, ProducerSettings(retries=0, default_topic=NO_TEMPLATE))
 
     def __repr__(self) -> str:
         return f"<Brokers {self._group}>"

@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.spark.archive import columns, files, job, pieces
-from skylarkmq.clients.spark.archive.directory import ArchiveDirectory, ArchiveError
+from skylarkmq.clients.spark.archive.directory import MAX_ENTRY_BYTES, ArchiveDirectory, ArchiveError
 from skylarkmq.clients.spark.archive.files import NotVerified
 from skylarkmq.clients.spark.archive.job import opened_job
 from skylarkmq.clients.spark.archive.runners import LocalRunner
@@ -361,7 +361,7 @@ def test_a_damaged_manifest_is_refused(store: Path, tmp_path: Path) -> None:
     archive(store, tmp_path / "archive")
     first, second = sorted((tmp_path / "archive" / "manifest" / BROKER).glob("*.json"))[:2]
     content = first.read_bytes()
-    for damaged in (content[:-3], b'{"x":' + b"[" * 100_000):
+    for damaged in (content[:-3], b'{"x":' + b"[" * 100_000, content + b" " * MAX_ENTRY_BYTES):
         first.write_bytes(damaged)
         with pytest.raises(ArchiveError, match=f"{first.name} cannot be read"):
             archive(store, tmp_path / "archive")

@@ -110,3 +110,37 @@ def test_a_condition_may_name_every_column(tmp_path: Path) -> None:
     (all_columns,) = opened(source, Selection(where="true")).batches()
     assert set(few.schema.names) == {*COLUMNS, "readable"}
     assert all_columns.schema.names == ARCHIVE_SCHEMA.names
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("storeTimestamp", pa.timestamp("us")),
+        ("storeTimestamp", pa.int64()),
+        ("topic", pa.dictionary(pa.int32(), pa.string())),
+        ("topic", pa.list_(pa.string())),
+        ("brokerName", pa.int64()),
+        ("physicalOffset", pa.float64()),
+        ("properties", pa.map_(pa.string(), pa.string())),
+        ("body", pa.struct([("a", pa.int32())])),
+        ("readable", pa.int32()),
+    ],
+    ids=str,
+)
+def test_columns_of_other_types_are_refused(tmp_path: Path, column: str, kind: pa.DataType) -> None:
+    """In one line with the column, its type, and the type in an archive; whatever the statistics are."""
+    schema = ARCHIVE_SCHEMA.set(ARCHIVE_SCHEMA.get_field_index(column), pa.field(column, kind))
+    pq.write_table(pa.Table.from_pylist([{}], schema), tmp_path / "1.parquet")
+    with pytest.raises(ArchiveUnreadable, match=f"the column {column} of .*1.parquet has the type .* in an archive"):
+        ArchiveFiles.below(str(tmp_path), Selection(topics=("A",), since_ms=1), [*COLUMNS, "readable"])
+
+
+def test_layouts_of_other_tools_are_read_as_those_of_an_archive(tmp_path: Path) -> None:
+    """Such as large strings, and views."""
+    layouts = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    schema = pa.schema([(field.name, layouts.get(field.type, field.type)) for field in ARCHIVE_SCHEMA])
+    row = {"topic": "A", "brokerName": "b", "physicalOffset": 1, "queueOffset": 7, "body": b"x"}
+    pq.write_table(pa.Table.from_pylist([row], schema), tmp_path / "1.parquet")
+    (batch,) = below(tmp_path).batches()
+    assert batch.schema.field("topic").type == pa.string()
+    assert (batch.column("body").to_pylist(), batch.column("queueOffset").to_pylist()) == ([b"x"], [7])
