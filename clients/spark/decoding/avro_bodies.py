@@ -11,6 +11,7 @@ own Avro decoder is a separate jar and resolves no registry; fastavro comes with
 
 import io
 import struct
+from collections.abc import Mapping
 from typing import Any, Final
 
 import fastavro
@@ -18,7 +19,8 @@ import pyarrow as pa
 from fastavro.read import SchemaResolutionError
 from pyspark.sql.types import StructType
 
-from skylarkmq.clients.spark.decoding.avro_schema import SINGLE_OBJECT, columns, marker, parsed
+from skylarkmq.clients.spark.decoding.avro_schema import SINGLE_OBJECT, columns, conversion, marker, parsed
+from skylarkmq.clients.spark.decoding.avro_values import Conversion, Convert
 from skylarkmq.clients.spark.decoding.columns import DAMAGED, arrow_type, column_of
 from skylarkmq.clients.spark.decoding.encodings import AvroBodies
 from skylarkmq.clients.spark.decoding.registry import Registry, UnknownSchema, client_of
@@ -42,6 +44,7 @@ class AvroDecoder:
         self._kind = columns(bodies.schema)
         self._writers = _Writers(bodies)
         self._reader: Any = None
+        self._conversion: Conversion | None = None
 
     def __repr__(self) -> str:
         return f"<AvroDecoder {self._kind.simpleString()}>"
@@ -51,18 +54,23 @@ class AvroDecoder:
         """The columns of the reader schema."""
         return self._kind
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle no functions: each process makes its own."""
+        return self.__dict__ | {"_reader": None, "_conversion": None}
+
     def decode(self, bodies: pa.Array) -> tuple[pa.Array, pa.Array]:
         """Return the values and the reasons; one of the two is null in each row. Raises RegistryError."""
-        if self._reader is None:
-            self._reader = parsed(self._bodies.schema)
-        read = [self._read(body) for body in bodies.to_pylist()]
+        if self._reader is None or self._conversion is None:
+            self._reader, self._conversion = parsed(self._bodies.schema), conversion(self._bodies.schema)
+        options, convert = self._conversion
+        read = [self._read(body, options, convert) for body in bodies.to_pylist()]
         values = [value for value, _ in read]
         reasons = [reason for _, reason in read]
         kind = arrow_type(self._kind)
         column = column_of(values, reasons, lambda some: pa.array(some, kind), "Avro datum")
         return column, pa.array(reasons, pa.string())
 
-    def _read(self, body: bytes | None) -> tuple[Any, str | None]:
+    def _read(self, body: bytes | None, options: Mapping[str, bool], convert: Convert | None) -> tuple[Any, str | None]:
         if body is None:
             return None, DAMAGED
         try:
@@ -72,7 +80,8 @@ class AvroDecoder:
         stream = io.BytesIO(body)
         stream.seek(start)
         try:
-            value = fastavro.schemaless_reader(stream, writer, self._reader)
+            value = fastavro.schemaless_reader(stream, writer, self._reader, **options)
+            value = value if convert is None else convert(value)
         except MALFORMED as error:
             return None, f"{_NOT_A_DATUM}: {type(error).__name__} {error}".rstrip()
         if rest := len(body) - stream.tell():

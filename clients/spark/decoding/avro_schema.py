@@ -3,10 +3,13 @@
     null boolean int long float double bytes string     the Spark type of the same name or meaning
     enum, uuid, fixed                                    string, string, binary
     record, array, map, [null, T]                        struct, array, map, T
+    a union of int and long, of float and double         long, double
+    other unions of several types                        struct with the nullable fields member0, member1, ...
     date, timestamp-millis, timestamp-micros, decimal    date, timestamp, decimal
     local-timestamp-millis, -micros                      timestamp without a zone
 
-Other schemas (unions of several types, times of day, durations, recursive records) are rejected when the pipeline
+The members of a union are its types but null, in their order; avro_values.py finds the member of a value. Other schemas
+(times of day, durations, recursive records) are rejected when the pipeline
 starts. They may still be schemas of writers, if Avro can resolve them to the columns.
 """
 
@@ -36,6 +39,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from skylarkmq.clients.spark.decoding import avro_values
+from skylarkmq.clients.spark.decoding.avro_values import Conversion, branches, is_one_column
 from skylarkmq.clients.spark.decoding.registry import Texts
 
 _PRIMITIVES: Final[Mapping[str, DataType]] = {
@@ -59,12 +64,19 @@ _LOGICAL: Final[Mapping[str, DataType]] = {
     "local-timestamp-micros": TimestampNTZType(),
 }
 
+_WIDTHS: Final = (IntegerType(), LongType(), FloatType(), DoubleType())
+
 SINGLE_OBJECT: Final = b"\xc3\x01"
 
 
 def parsed(texts: Texts) -> Any:
     """Return fastavro's form of a schema. Raises ValueError if it is not an Avro schema."""
     return _parsed(texts)[0]
+
+
+def conversion(texts: Texts) -> Conversion:
+    """Return what makes the columns' values from those of fastavro."""
+    return avro_values.conversion(*_parsed(texts))
 
 
 def columns(texts: Texts) -> StructType:
@@ -96,10 +108,7 @@ def _parsed(texts: Texts) -> tuple[Any, dict[str, Any]]:
 def _spark_type(schema: Any, named: Mapping[str, Any], within: frozenset[str] = frozenset()) -> DataType:
     """Return the type of a schema in fastavro's form; `within` has the names of the records around it."""
     if isinstance(schema, list):
-        others = [branch for branch in schema if branch != "null"]
-        if len(others) != 1:
-            raise ValueError(f"a union of {schema} has no counterpart in Spark: only [null, T] has")
-        return _spark_type(others[0], named, within)
+        return _union_type(schema, named, within)
     if isinstance(schema, str):
         if schema in _PRIMITIVES:
             return _PRIMITIVES[schema]
@@ -119,6 +128,15 @@ def _spark_type(schema: Any, named: Mapping[str, Any], within: frozenset[str] = 
             [StructField(field["name"], _spark_type(field["type"], named, inner)) for field in schema["fields"]]
         )
     return _spark_type(kind, named, within) if isinstance(kind, dict | list) else _PRIMITIVES[kind]
+
+
+def _union_type(union: list[Any], named: Mapping[str, Any], within: frozenset[str]) -> DataType:
+    types = [_spark_type(branch, named, within) for branch in branches(union)]
+    if not types:
+        raise ValueError("a union without a type but null has no counterpart in Spark")
+    if not is_one_column(union):
+        return StructType([StructField(f"member{number}", kind) for number, kind in enumerate(types)])
+    return max(types, key=_WIDTHS.index) if len(types) > 1 else types[0]
 
 
 def _logical_type(schema: Mapping[str, Any], logical: str) -> DataType:

@@ -7,6 +7,7 @@ import struct
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
@@ -25,6 +26,7 @@ SCHEMA = {
         {"name": "flag", "type": "boolean"},
         {"name": "number", "type": ["null", "int"]},
         {"name": "ratio", "type": "double"},
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
         {"name": "raw", "type": {"type": "fixed", "name": "four", "size": 4}},
         {"name": "kind", "type": {"type": "enum", "name": "kind", "symbols": ["A", "B"]}},
         {"name": "day", "type": {"type": "int", "logicalType": "date"}},
@@ -45,6 +47,7 @@ DATUM = {
     "flag": True,
     "number": None,
     "ratio": 0.5,
+    "id": UUID("9f9b5a5e-3a1c-4b6e-8a55-0d6a1c9b7e21"),
     "raw": b"1234",
     "kind": "B",
     "day": date(2024, 5, 1),
@@ -77,7 +80,7 @@ def test_every_type_of_avro_has_a_column() -> None:
     """Values are decoded as they were encoded."""
     (value,), (reason,) = decode([encoded(SCHEMA, DATUM)], schema=text(SCHEMA))
     assert reason is None
-    assert value == DATUM | {"counts": [("a", 1)]}
+    assert value == DATUM | {"counts": [("a", 1)], "id": str(DATUM["id"])}
 
 
 def test_an_invalid_datum_has_a_reason_and_no_value() -> None:
@@ -106,7 +109,15 @@ def test_a_value_without_an_arrow_counterpart_has_a_reason() -> None:
 @pytest.mark.parametrize(
     ("schema", "error"),
     [
-        (["int", "string"], "a union of"),
+        ({"type": "record", "name": "r", "fields": [{"name": "a", "type": ["null"]}]}, "a union without a type"),
+        (
+            {
+                "type": "record",
+                "name": "r",
+                "fields": [{"name": "a", "type": ["int", {"type": "array", "items": "r"}]}],
+            },
+            "contains itself",
+        ),
         ({"type": "int", "logicalType": "time-millis"}, "time-millis has no counterpart"),
         ("int", "must be a record"),
         ({"type": "record", "name": "r", "fields": [{"name": "self", "type": ["null", "r"]}]}, "contains itself"),
@@ -197,3 +208,134 @@ def test_columns_are_those_of_the_reader_schema() -> None:
     """Types with parameters keep them."""
     kind = columns(text(SCHEMA))
     assert (kind["price"].dataType, kind["kind"].dataType) == (DecimalType(9, 2), StringType())
+
+
+# --- unions of several types ----------------------------------------------------------------------
+
+
+def record(name: str, *fields: tuple[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": one, "type": kind} for one, kind in fields]} | more
+
+
+CARD = record("shop.Card", ("number", "string"), ("limit", ["null", "int"]))
+CASH = record("shop.Cash", ("number", "string"), ("limit", ["null", "int"]))
+KIND = {"type": "enum", "name": "shop.Kind", "symbols": ["A", "B"]}
+FOUR = {"type": "fixed", "name": "shop.Four", "size": 4}
+PRICE = {"type": "fixed", "name": "shop.Price", "size": 8, "logicalType": "decimal", "precision": 9, "scale": 2}
+DAY = {"type": "int", "logicalType": "date"}
+AT = {"type": "long", "logicalType": "timestamp-millis"}
+ID = {"type": "string", "logicalType": "uuid"}
+UNION = [
+    *("null", CARD, CASH, KIND, FOUR, PRICE, ID, AT, DAY, "boolean", "bytes", "double"),
+    *({"type": "array", "items": ["string", "int"]}, {"type": "map", "values": "shop.Card"}),
+]
+MEMBERS: list[tuple[Any, Any]] = [
+    (("shop.Card", {"number": "1", "limit": 5}), {"number": "1", "limit": 5}),
+    (("shop.Cash", {"number": "2", "limit": None}), {"number": "2", "limit": None}),
+    (("shop.Kind", "B"), "B"),
+    (("shop.Four", b"1234"), b"1234"),
+    (("shop.Price", Decimal("12.34")), Decimal("12.34")),
+    (DATUM["id"], str(DATUM["id"])),
+    (DATUM["at"], DATUM["at"]),
+    (DATUM["day"], DATUM["day"]),
+    (True, True),
+    (b"\xff", b"\xff"),
+    (0.5, 0.5),
+    (["a", 1], [{"member0": "a", "member1": None}, {"member0": None, "member1": 1}]),
+    ({"k": {"number": "3", "limit": None}}, [("k", {"number": "3", "limit": None})]),
+]
+
+
+def one_of(kind: Any) -> Any:
+    return record("shop.Event", ("what", kind), ("card", ["null", "shop.Card"]), ("id", ID))
+
+
+def test_a_union_of_several_types_is_a_struct_with_a_field_for_each() -> None:
+    """At every depth; null is no field, and one field has the value. Other fields are decoded as without the union."""
+    schema = one_of(UNION)
+    card = {"number": "9", "limit": 1}
+    data = [{"what": member, "card": card, "id": DATUM["id"]} for member, _ in [*MEMBERS, (None, None)]]
+    values, reasons = decode([encoded(schema, datum) for datum in data], schema=text(schema))
+    assert reasons == [None] * len(data)
+    empty = dict.fromkeys(f"member{number}" for number in range(len(MEMBERS)))
+    expected = [empty | {f"member{number}": value} for number, (_, value) in enumerate(MEMBERS)]
+    assert [value["what"] for value in values] == [*expected, None]
+    assert {(value["card"]["number"], value["id"]) for value in values} == {("9", str(DATUM["id"]))}
+    kind = columns(text(schema))["what"].dataType
+    assert isinstance(kind, StructType)
+    assert kind.fieldNames() == list(empty)
+
+
+def test_numbers_of_two_widths_are_one_column() -> None:
+    """As for Spark's own reader; with other types, numbers are in the member of the wider type."""
+    schema = record(
+        "r", ("whole", ["int", "null", "long"]), ("part", ["double", "float"]), ("all", ["int", "long", "string"])
+    )
+    values, _ = decode(
+        [encoded(schema, {"whole": 1, "part": 0.5, "all": n}) for n in (1, 2**40, "x")], schema=text(schema)
+    )
+    assert columns(text(schema)).simpleString() == (
+        "struct<whole:bigint,part:double,all:struct<member0:int,member1:bigint,member2:string>>"
+    )
+    assert [value["all"] for value in values] == [
+        {"member0": None, "member1": 1, "member2": None},
+        {"member0": None, "member1": 2**40, "member2": None},
+        {"member0": None, "member1": None, "member2": "x"},
+    ]
+    assert [(value["whole"], value["part"]) for value in values] == [(1, 0.5)] * 3
+
+
+def test_bodies_may_be_of_several_records() -> None:
+    """A schema that is a union itself, as registries have it for topics with several types of events."""
+    schema = [CARD, CASH]
+    values, reasons = decode([encoded(schema, member) for member, _ in MEMBERS[:2]], schema=text(schema))
+    assert reasons == [None, None]
+    assert values == [
+        {"member0": MEMBERS[0][1], "member1": None},
+        {"member0": None, "member1": MEMBERS[1][1]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "datum", "read", "expected"),
+    [
+        ("int", 1, ["null", "string", "double"], {"member0": None, "member1": 1.0}),
+        (["string", "int"], 1, ["null", "long", "boolean"], {"member0": 1, "member1": None}),
+        (["null", "string"], None, ["null", "string", "int"], None),
+        (CARD, MEMBERS[0][1], [CASH, CARD], {"member0": MEMBERS[0][1], "member1": None}),
+        (["null", CARD], MEMBERS[0][1], CARD, MEMBERS[0][1]),
+        (
+            ["null", record("shop.Old", ("number", "string"))],
+            ("shop.Old", {"number": "7"}),
+            [
+                record("shop.New", ("number", "string"), aliases=["shop.Old"]),
+                {"type": "map", "values": "string"},
+            ],
+            {"member0": {"number": "7"}, "member1": None},
+        ),
+        (
+            {"type": "map", "values": "int"},
+            {"a": 1},
+            [CARD, {"type": "map", "values": "int"}],
+            {"member0": None, "member1": [("a", 1)]},
+        ),
+    ],
+)  # fmt: skip
+def test_data_of_another_schema_are_resolved_to_a_member(written: Any, datum: Any, read: Any, expected: Any) -> None:
+    """By Avro's rules: promotions and aliases. Of records with the same fields, the first one is the member."""
+    other = {"name": "other", "type": ["null", "string", "int"], "default": None}
+    reader = record("r", ("u", read)) | {"fields": [{"name": "u", "type": read}, other]}
+    (value,), (reason,) = decode(
+        [encoded(record("r", ("u", written)), {"u": datum})],
+        schema=text(reader),
+        writer_schemas=(text(record("r", ("u", written))),),
+    )
+    assert (reason, value) == (None, {"u": expected, "other": None})
+
+
+def test_a_datum_without_a_member_has_a_reason() -> None:
+    """The other bodies of the batch are decoded."""
+    schema = record("r", ("u", ["int", "string"]))
+    values, reasons = decode([encoded(schema, {"u": "x"}), b"\x08\x02", b"\x02"], schema=text(schema))
+    assert values == [{"u": {"member0": None, "member1": "x"}}, None, None]
+    assert [reason is None for reason in reasons] == [True, False, False]
