@@ -70,7 +70,7 @@ class AvroDecoder:
         column = column_of(values, reasons, lambda some: pa.array(some, kind), "Avro datum")
         return column, pa.array(reasons, pa.string())
 
-    def _read(self, body: bytes | None, options: Mapping[str, bool], convert: Convert | None) -> tuple[Any, str | None]:
+    def _read(self, body: bytes | None, options: Mapping[str, Any], convert: Convert | None) -> tuple[Any, str | None]:
         if body is None:
             return None, DAMAGED
         try:

@@ -45,7 +45,7 @@ _KINDS: Final[Sequence[tuple[type, tuple[str, ...]]]] = (
 class Conversion(NamedTuple):
     """What makes the columns' values: options of fastavro, and a function; None: the values are as they are."""
 
-    options: Mapping[str, bool]
+    options: Mapping[str, Any]
     convert: Convert | None
 
 
