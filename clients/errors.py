@@ -78,6 +78,8 @@ class BrokerError(ClientError):
         text = f"{broker} refused {name_of(RequestCode, request_code)}{about}: {name_of(ResponseCode, code)}"
         if remark:
             text += f": {printable(remark)}"
+        if advice and not text.endswith("."):
+            text += "."
         return cls(f"{text} {advice}".rstrip(), code=code, remark=remark, broker=broker, topic=topic)
 
 

@@ -4,7 +4,20 @@ from typing import Annotated
 
 import typer
 
+from skylarkmq.clients.connection.topic_route import is_address
+from skylarkmq.clients.errors import printable
 from skylarkmq.clients.mqadmin.failures import usage_error
+
+
+def checked_address(text: str | None) -> str | None:
+    """Return an address without blanks. BadParameter if it is not host:port."""
+    if text is None:
+        return None
+    address = text.strip()
+    if not is_address(address):
+        raise typer.BadParameter(f"{printable(address)!r} is not host:port")
+    return address
+
 
 NamesrvAddress = Annotated[
     str | None,
@@ -19,7 +32,12 @@ ProfileName = Annotated[
     str | None, typer.Option("--profile", metavar="NAME", help="A profile of ~/.config/skylark/config.toml.")
 ]
 BrokerAddress = Annotated[
-    str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Address of one broker.")
+    str | None,
+    typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", callback=checked_address, help="Address of one broker."),
+]
+RequiredBrokerAddress = Annotated[
+    str,
+    typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", callback=checked_address, help="Address of the broker."),
 ]
 ClusterName = Annotated[
     str | None, typer.Option("-c", "--clusterName", metavar="NAME", help="Name of a cluster: all its masters.")

@@ -7,6 +7,7 @@ The tables of commands are in tests/interop/commands. CI compares against Skylar
 """
 
 import io
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from skylarkmq import ConsumeFrom, Message
 from skylarkmq.blocking import Producer, PushConsumer
-from skylarkmq.clients.mqadmin.app import run
+from skylarkmq.clients.mqadmin.app import ROCKETMQ, app, run
 from tests.interop.brokers import BrokerUnderTest, running_broker, wait_until
 from tests.interop.commands import Case, cluster, group, masked, namesrv, topic
 from tests.interop.mqadmin_process import CommandOutput, MqadminProcess
@@ -110,3 +113,26 @@ def test_output_is_that_of_rocketmqs_tool(tools: BothTools, case: Case) -> None:
     assert "Exception" not in theirs.text, theirs.text
     assert (ours.code, err) == (0, "")
     assert tools.masked(case, ours.text) == tools.masked(case, theirs.text)
+
+
+OPTION_OF_HELP = re.compile(r"^ -(?P<short>\w)(,--(?P<long>\w+)(?= <arg>|  |$))?", re.MULTILINE)
+"""A line of RocketMQ's help. Long names with a blank, such as `--print msg`, are left out: ours have none."""
+OWN_OPTIONS: Final = {"--profile", "-h", "--help"}
+ONLY_IN_4_9: Final = {"updateAclConfig", "deleteAclConfig", "clusterAclConfigVersion", "updateGlobalWhiteAddr"}
+
+
+@pytest.mark.parametrize("command", sorted({command.name for command in ROCKETMQ} - ONLY_IN_4_9))
+def test_options_are_those_of_rocketmqs_tool(tools: BothTools, command: str) -> None:
+    """With the same letters, long names and values. Ours may have more long options."""
+    theirs = {
+        option
+        for match in OPTION_OF_HELP.finditer(tools.by_apache("help", command).text)
+        for option in (f"-{match['short']}", f"--{match['long']}" if match["long"] else None)
+        if option is not None
+    }
+    assert "-n" in theirs
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    ours = {option for parameter in group.commands[command].params for option in parameter.opts}
+    assert theirs - ours - OWN_OPTIONS == set()
+    assert {option for option in ours - theirs - OWN_OPTIONS if len(option) == 2} == set()

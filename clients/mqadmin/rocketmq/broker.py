@@ -17,7 +17,14 @@ from skylarkmq.clients.mqadmin.addresses import all_addresses, master_addresses
 from skylarkmq.clients.mqadmin.commands import Commands, repeated
 from skylarkmq.clients.mqadmin.failures import Failures, usage_error
 from skylarkmq.clients.mqadmin.java_output import cut_broker, cut_front, local_time, local_time_ms, printf
-from skylarkmq.clients.mqadmin.options import BrokerAddress, ClusterName, Interval, is_true, one_of
+from skylarkmq.clients.mqadmin.options import (
+    BrokerAddress,
+    ClusterName,
+    Interval,
+    RequiredBrokerAddress,
+    is_true,
+    one_of,
+)
 from skylarkmq.clients.mqadmin.rocketmq.message_text import result_text
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.protocol.bodies.ha import HAClientInfo, HARuntimeInfo
@@ -26,7 +33,6 @@ from skylarkmq.protocol.message import Message
 
 COMMANDS = Commands()
 
-OneBroker = Annotated[str, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Address of the broker.")]
 ClusterToClean = Annotated[
     str | None, typer.Option("-c", "--cluster", metavar="NAME", help="Only the brokers of this cluster.")
 ]
@@ -115,11 +121,11 @@ async def ha_status(
 @COMMANDS.add("resetMasterFlushOffset", "Reset master flush offset in slave.")
 async def reset_master_flush_offset(
     admin: Admin,
-    broker: OneBroker,
+    broker: RequiredBrokerAddress,
     offset: Annotated[int, typer.Option("-o", "--offset", help="Offset in the commit log.")],
 ) -> None:
     """Change the offset up to which a slave assumes its master's log to be flushed. RocketMQ 5 only."""
-    await admin.brokers.reset_master_flush_offset(broker.strip(), offset)
+    await admin.brokers.reset_master_flush_offset(broker, offset)
     printf("reset master flush offset to %d success%n", offset)
 
 
@@ -129,14 +135,14 @@ async def reset_master_flush_offset(
 @COMMANDS.add("brokerConsumeStats", "Fetch broker consume stats data.")
 async def broker_consume_stats(
     admin: Admin,
-    broker: OneBroker,
+    broker: RequiredBrokerAddress,
     timeout_ms: Annotated[int, typer.Option("-t", "--timeoutMillis", min=1, help="Limit of the request.")] = 50_000,
     level: Annotated[int, typer.Option("-l", "--level", help="Only queues with this difference or more.")] = 0,
     order: Annotated[str, typer.Option("-o", "--order", metavar="BOOL", help="Only ordered topics.")] = "false",
 ) -> None:
     """Print the offsets of all groups of a broker. Queues of which a group has consumed nothing are left out."""
     timeout_s = timeout_ms / 1000
-    listed = await admin.brokers.consume_stats(broker.strip(), ordered=is_true(order), timeout_s=timeout_s)
+    listed = await admin.brokers.consume_stats(broker, ordered=is_true(order), timeout_s=timeout_s)
     heads = ("#Topic", "#Group", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset", "#Diff", "#LastTime")
     printf(_CONSUME_HEAD, *heads)
     topics = [(group, stats) for entry in listed.consume_stats_list for group, each in entry.items() for stats in each]
@@ -158,11 +164,13 @@ async def send_msg_status(
     count: Annotated[int, typer.Option("-c", "--count", min=0, help="Number of messages.")] = 50,
 ) -> None:
     """Send messages to the topic named like the broker, and print the time and the result of each."""
+    topic = broker.strip()
+    await admin.queues(topic)  # or the first message of a misspelled name would create a topic
     async with Producer("PID_SMSC", client=admin.client) as producer:
-        await producer.send(_greeting(broker.strip(), 16))
+        await producer.send(_greeting(topic, 16))
         for _ in range(count):
             begun_s = time.monotonic()
-            result = await producer.send(_greeting(broker.strip(), size))
+            result = await producer.send(_greeting(topic, size))
             elapsed_ms = int((time.monotonic() - begun_s) * 1000)
             printf("rt=%sms, SendResult=%s%n", elapsed_ms, result_text(result))
 
@@ -193,7 +201,7 @@ async def _clean(
 ) -> None:
     """Run a clean-up on a broker, on those of a cluster, or on all; RocketMQ's tool ends the line nowhere."""
     if broker is not None:
-        addresses = [broker.strip()]
+        addresses = [broker]
     else:
         by_name = await admin.broker_addresses((cluster or "").strip() or None)
         addresses = [address for by_id in by_name.values() for address in by_id.values()]

@@ -1,5 +1,7 @@
 """The command line: the list of commands, help, usage, and one line for each failure."""
 
+import os
+
 import pytest
 
 from skylarkmq.broker.in_process import free_ports
@@ -12,6 +14,21 @@ def test_mqadmin_alone_lists_the_commands(run_mqadmin: RunCommand) -> None:
     result = run_mqadmin()
     assert result.code == 0
     assert "   clusterList                         List cluster infos.\n" in result.out
+
+
+def test_help_alone_lists_the_commands(run_mqadmin: RunCommand) -> None:
+    """As `mqadmin` alone."""
+    assert run_mqadmin("help") == run_mqadmin()
+
+
+def test_a_reader_of_the_output_may_end_early(run_mqadmin: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `head` does: no error, and no message of the interpreter when it exits."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed:
+        monkeypatch.setattr("sys.stdout", closed)
+        assert app.run([]) == 0
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize("arguments", [("help", "CLUSTERLIST"), ("clusterlist", "-h"), ("clusterList", "--help")])
@@ -30,6 +47,7 @@ def test_help_explains_the_options_of_a_command(run_mqadmin: RunCommand, argumen
         (("clusterList", "-i"), "'-i'"),
         (("clusterList", "-i", "often"), "'-i'"),
         (("clusterList", "-n", "no port"), "host:port"),
+        (("brokerStatus", "-b", "no port"), "'no port' is not host:port"),
         (("clusterList", "--profile", "missing"), "no profile missing"),
     ],
 )

@@ -65,6 +65,13 @@ def test_messages_are_sent_to_a_broker(mqadmin: RunCommand) -> None:
     assert all(re.fullmatch(r"rt=\d+ms, SendResult=SendResult \[sendStatus=SEND_OK, .*\]", line) for line in lines)
 
 
+def test_messages_to_an_unknown_broker_are_not_sent(mqadmin: RunCommand) -> None:
+    """Exit code 2; RocketMQ's tool creates a topic of that name."""
+    result = mqadmin("sendMsgStatus", "-b", "broker-x")
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert mqadmin("topicRoute", "-t", "broker-x").code == 2
+
+
 @pytest.mark.parametrize("command", ["cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"])
 def test_files_are_cleaned_up(mqadmin: RunCommand, broker: InProcessBroker, command: str) -> None:
     """On one broker, those of a cluster, or all; an unknown cluster is an error."""
