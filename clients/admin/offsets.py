@@ -22,6 +22,7 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeStats, OffsetWrapper, TopicStatsTable
 from skylarkmq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.hash_order import queue_bucket_order
 from skylarkmq.protocol.headers.client_calls import ResetOffsetHeader
 from skylarkmq.protocol.headers.consumer import UpdateConsumerOffsetHeader
 from skylarkmq.protocol.headers.queue import OffsetResponseHeader, QueueHeader, SearchOffsetHeader
@@ -195,7 +196,8 @@ class Offsets:
         stats = await self._requests.read(
             ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header, timeout_s=_STATS_TIMEOUT_S
         )
-        consumed = {queue: row for queue, row in stats.offset_table.items() if queue.topic == topic}
+        ordered = queue_bucket_order(stats.offset_table)  # as RocketMQ's tool lists them
+        consumed = {queue: stats.offset_table[queue] for queue in ordered if queue.topic == topic}
         if consumed:
             return consumed
         code = RequestCode.GET_TOPIC_STATS_INFO

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.interop.commands import Case
+from tests.interop.commands import NUMBER, Case
 
 POLICY: Final = '{{"type":"EXPONENTIAL","exponentialRetryPolicy":{{"initial":5000,"max":7200000,"multiplier":2}}}}'
 RATES: Final = ((r"(?<=TPS: )\d+\.\d+", "RATE"),)
@@ -11,11 +11,15 @@ FILES: Final = ((r"\b\d{13}(?=/)", "MS"),)
 HEARD: Final = ((r"(?<=lastUpdateTimestamp=)\d+", "MS"),)
 NOW: Final = ((r"(?<=timestamp\(long\)\[)\d+", "MS"),)
 IDLE: Final = "updateSubGroup -c {cluster} -g idle"
+AT_ONE: Final = [IDLE, *(f"resetOffsetByTime -g idle -t {{topic}} -s 0 -b {{broker}} -q {n} -o 1" for n in range(4))]
+"""A group without members, at offset 1 of each queue: a broker of 4.9 refuses its reset, and sets no offset itself."""
 CASES: Final = [
     Case("updateSubGroup", "-c {cluster} -g made"),
     Case("updateSubGroup", "-b {broker} -g full -s false -m true -d true -o true -q 2 -r 5 -i 1 -w 2 -a false"),
     Case("updateSubGroup", f"-b {{broker}} -g policy -p '{POLICY}'"),
+    Case("updateSubGroupList", "-b {broker} -f {groups_file}", requires_5=True),
     Case("getConsumerConfig", "-g full"),
+    Case("getConsumerConfig", "-g tried"),
     Case("getConsumerConfig", "-g {group}"),
     Case("deleteSubGroup", "-b {broker} -g doomed -r true", before=["updateSubGroup -b {broker} -g doomed"]),
     Case("deleteSubGroup", "-c {cluster} -g doomed", before=["updateSubGroup -c {cluster} -g doomed"]),
@@ -26,9 +30,11 @@ CASES: Final = [
     Case("producerConnection", "-g Unknown -t {topic}", fails=True),
     Case("producer", "-b {broker}", masks=HEARD, unordered=True),
     Case("consumerStatus", "-g {group}", masks=FILES),
-    Case("consumerProgress", "-g {group}", masks=RATES),
-    Case("consumerProgress", "-g {group} -t {topic}", masks=RATES),
-    Case("consumerProgress", "-g {group} -s true", masks=RATES),
+    Case("consumerStatus", "-g {group} -i {member}", masks=[NUMBER]),
+    Case("consumerStatus", "-g {group} -i Unknown", fails=True),
+    Case("consumerProgress", "-g {group}", masks=RATES, requires_5=True),
+    Case("consumerProgress", "-g {group} -t {topic}", masks=RATES, requires_5=True),
+    Case("consumerProgress", "-g {group} -s true", masks=RATES, requires_5=True),
     Case("consumerProgress", "-g Unknown", fails=True),
     Case("consumerProgress", masks=GROUP_RATES),
     Case("resetOffsetByTime", "-g {group} -t {topic} -s 0"),
@@ -38,8 +44,11 @@ CASES: Final = [
     Case("resetOffsetByTime", "-g {group} -t {topic} -s now -b {broker} -q 1", masks=NOW),
     Case("resetOffsetByTime", "-g {group} -t Unknown -s 0", fails=True),
     Case("skipAccumulatedMessage", "-g {group} -t {topic}"),
+    Case("resetOffsetByTime", "-g idle -t {topic} -s now", before=AT_ONE, masks=NOW),
+    Case("resetOffsetByTime", "-g idle -t {topic} -s 0 -f false", before=AT_ONE),
+    Case("skipAccumulatedMessage", "-g idle -t {topic} -f true", before=AT_ONE),
     Case("skipAccumulatedMessage", "-g {group} -t Unknown", fails=True),
-    Case("cloneGroupOffset", "-s {group} -d idle -t {topic}", before=[IDLE]),
-    Case("consumerProgress", "-g idle -t {topic}", masks=RATES),
+    Case("cloneGroupOffset", "-s {group} -d idle -t {topic}", before=[IDLE], requires_5=True),
+    Case("consumerProgress", "-g idle -t {topic}", masks=RATES, requires_5=True),
     Case("cloneGroupOffset", "-s Unknown -d idle -t {topic}", fails=True),
 ]
