@@ -236,6 +236,7 @@ class MessageExt(msgspec.Struct):
 
     @property
     def tags(self) -> str:
+        """The tag, by which consumers filter; empty if there is none."""
         return self.properties.get(PropertyName.TAGS, "")
 
     @property
@@ -245,10 +246,12 @@ class MessageExt(msgspec.Struct):
 
     @property
     def uniq_key(self) -> str:
+        """The unique id that the producer set; empty if it set none."""
         return self.properties.get(PropertyName.UNIQ_KEY, "")
 
     @property
     def offset_msg_id(self) -> str:
+        """The message ID made of the broker's address and the position in its log."""
         return encode_offset_id(encode_host(*self.store_host), self.physical_offset)
 
     @property

@@ -1,9 +1,12 @@
 """The documents agree with the repository: cited headings, linked files and named modules exist."""
 
+import os
 import re
 from pathlib import Path
 
 import pytest
+
+from docs.hooks.generated_pages import generated_names
 
 ROOT = Path(__file__).resolve().parent.parent
 FORMATS = (ROOT / "docs" / "formats.md").read_text()
@@ -22,6 +25,11 @@ FILE_NAME = re.compile(r"`((?:protocol|broker|clients|tests|deploy|docs)/[\w./-]
 
 def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def exists(path: Path) -> bool:
+    """Return whether a path is a file, a folder, or a page that is generated with the site."""
+    return path.exists() or Path(os.path.relpath(path, ROOT / "docs")).as_posix() in generated_names()
 
 
 def test_every_cited_section_of_the_formats_exists() -> None:
@@ -45,9 +53,9 @@ def test_links_and_file_names_of_a_document_exist(path: Path) -> None:
     broken = [
         link
         for link in links
-        if (link[1:] not in anchors if link.startswith("#") else not (path.parent / link.split("#")[0]).exists())
+        if (link[1:] not in anchors if link.startswith("#") else not exists(path.parent / link.split("#")[0]))
     ]
-    missing = [name for name in FILE_NAME.findall(text) if not (ROOT / name).exists()]
+    missing = [name for name in FILE_NAME.findall(text) if not exists(ROOT / name)]
     assert broken + missing == []
 
 
@@ -56,6 +64,7 @@ def test_modules_named_without_a_folder_exist(path: Path) -> None:
     """Each `module.py` in a document is the name of a file of the repository."""
     folders = ("src", "protocol", "broker", "clients", "tests", "deploy")
     modules = {module.name for folder in folders for module in (ROOT / folder).rglob("*.py")} | {"setup.py"}
+    modules |= set(re.findall(r'^```python title="(.+)"$', path.read_text(), flags=re.MULTILINE))
     assert sorted(set(MODULE_NAME.findall(path.read_text())) - modules) == []
 
 
@@ -65,3 +74,14 @@ def test_the_glossary_is_alphabetical_and_defines_each_term_once() -> None:
     terms = [term.replace("**", "").replace("-", " ").lower() for term, _ in rows]
     assert terms == sorted(set(terms))
     assert [text for _, text in rows if not text.endswith(".") or ". " in text] == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """Each page of docs/ is in the part `nav` of mkdocs.yml, itself or by its folder. Add new pages there."""
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2].partition("\nplugins:")[0]
+    named = set(re.findall(r"[\w/.-]+\.md$", nav, flags=re.MULTILINE))
+    folders = {folder.rstrip("/") for folder in re.findall(r"[\w/-]+/$", nav, flags=re.MULTILINE)}
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    in_folders = {page for page in pages if page.rpartition("/")[0] in folders}
+    assert sorted(pages - named - in_folders) == []
+    assert sorted(named - pages - generated_names()) == []

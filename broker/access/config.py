@@ -27,17 +27,17 @@ class AccessConfig(msgspec.Struct, frozen=True, kw_only=True):
 class QuotaConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Quotas; 0: no quota. A client is an IP address. All settings are ours."""
 
-    quota_client_requests_per_second: int = 0
+    quota_client_requests_per_second: int = 0  # of one client
     quota_client_bytes_in_per_second: int = 0  # bodies and header fields of requests
     quota_client_bytes_out_per_second: int = 0  # everything that is written to its connections
     quota_client_connections: int = 0  # at a time
     quota_client_parked_pulls: int = 0  # at a time
-    quota_account_requests_per_second: int = 0
-    quota_account_bytes_in_per_second: int = 0
-    quota_account_bytes_out_per_second: int = 0
+    quota_account_requests_per_second: int = 0  # of one account
+    quota_account_bytes_in_per_second: int = 0  # bodies and header fields of requests
+    quota_account_bytes_out_per_second: int = 0  # everything that is written to its connections
     quota_account_connections: int = 0  # at a time
     quota_account_topics: int = 0  # that exist and were created by the account
-    quota_account_groups: int = 0
+    quota_account_groups: int = 0  # that exist and were created by the account
     quota_topic_requests_per_second: int = 0  # sends and pulls
     quota_topic_bytes_in_per_second: int = 0  # sends and pulls
     quota_topic_bytes_out_per_second: int = 0  # records in responses to pulls

@@ -57,7 +57,7 @@ class Machine(NamedTuple):
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The broker's identity and its features for clients. Periods in ms."""
 
-    broker_cluster_name: str = "DefaultCluster"
+    broker_cluster_name: str = "DefaultCluster"  # the cluster that the broker registers with
     broker_name: str  # default: the host name; to clients, brokers with the same name are replicas of each other
     broker_id: int = 0  # 0 is a master, the only role in this version
     namesrv_addresses: tuple[str, ...] = ()  # "host:port" each; none: the name server in this process
@@ -88,8 +88,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     transaction_check_max: int = 15  # checks, then the message is discarded
     transaction_check_interval: int = 30_000  # time between two check rounds
     trace_topic_enable: bool = False  # the topic for message traces is created at the start
-    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
-    config_black_list: tuple[str, ...] = DEFAULT  # keys that request 25 must not change, besides protected_keys.ALWAYS
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"  # the topic for message traces
+    config_black_list: tuple[str, ...] = DEFAULT  # further keys that UPDATE_BROKER_CONFIG (25) must not change
 
 
 class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,34 +98,34 @@ class ListenConfig(msgspec.Struct, frozen=True, kw_only=True):
     bind_host: str  # an address of this machine, or a wildcard
     advertised_host: str  # the address that name servers give to clients
     advertised_ip: str  # the same as an IP address, for records and message ids
-    port: int
+    port: int  # of clients
     why: str  # the settings that decided this, for the log
 
 
 class PoolsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The number of requests of each pool that may wait for a response; more are refused with SYSTEM_BUSY."""
 
-    send: int = 10_000
+    send: int = 10_000  # sends, batches and messages that consumers send back
     pull: int = 100_000  # including parked pulls of both kinds
-    lite_pull: int = 100_000
-    query: int = 20_000
-    client_manage: int = 1_000_000
-    heartbeat: int = 50_000
-    consumer_manage: int = 1_000_000
-    end_transaction: int = 100_000
-    admin: int = 10_000
-    reply: int = 10_000
+    lite_pull: int = 100_000  # LITE_PULL_MESSAGE (361), including parked ones
+    query: int = 20_000  # queries by key, id, offset and time
+    client_manage: int = 1_000_000  # of clients and the members of groups
+    heartbeat: int = 50_000  # HEART_BEAT (34)
+    consumer_manage: int = 1_000_000  # QUERY_CONSUMER_OFFSET (14) and UPDATE_CONSUMER_OFFSET (15)
+    end_transaction: int = 100_000  # END_TRANSACTION (37)
+    admin: int = 10_000  # requests of operators
+    reply: int = 10_000  # replies of request-reply
 
 
 class WaitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How many ms requests of a pool may wait for their dispatch; older ones are refused with SYSTEM_BUSY."""
 
-    send: int = 200
-    pull: int = 5_000
-    lite_pull: int = 5_000
-    heartbeat: int = 31_000
-    end_transaction: int = 3_000
-    admin: int = 5_000
+    send: int = 200  # sends, batches and messages that consumers send back
+    pull: int = 5_000  # PULL_MESSAGE (11)
+    lite_pull: int = 5_000  # LITE_PULL_MESSAGE (361)
+    heartbeat: int = 31_000  # HEART_BEAT (34)
+    end_transaction: int = 3_000  # END_TRANSACTION (37)
+    admin: int = 5_000  # requests of operators
 
 
 class FastFailureConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +139,7 @@ class FastFailureConfig(msgspec.Struct, frozen=True, kw_only=True):
 class OpsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Health pages and metrics."""
 
-    host: str
+    host: str  # default: the address of the broker's port
     port: int = 5557  # 0: off, the default of `mqnamesrv`, since several may run on a machine
     port_may_move: bool = False  # the next free port is used if this one is in use: the port is not set
     metrics_auth: bool | None = None  # /metrics needs an account (ours); default: if there are some, except on loopback
@@ -147,13 +147,13 @@ class OpsConfig(msgspec.Struct, frozen=True, kw_only=True):
     metrics_exporter_type: str = "PROM"  # DISABLE turns /metrics off; RocketMQ's other values have the effect of PROM
     metrics_label: str = ""  # additional labels of native metrics, name:value,name:value
     metrics_otel_cardinality_limit: int = 50_000  # series per metric; the rest are aggregated into one overflow series
-    enable_connection_metrics: bool = True
-    enable_lag_and_dlq_metrics: bool = True
-    enable_message_store_metrics: bool = True
-    enable_remoting_metrics: bool = True
-    enable_request_metrics: bool = True
-    enable_stats_metrics: bool = True
-    enable_transaction_metrics: bool = True
+    enable_connection_metrics: bool = True  # metrics of connections
+    enable_lag_and_dlq_metrics: bool = True  # metrics of consumer lag and dead letters
+    enable_message_store_metrics: bool = True  # metrics of the store
+    enable_remoting_metrics: bool = True  # metrics of the latency of requests
+    enable_request_metrics: bool = True  # metrics of messages and bytes
+    enable_stats_metrics: bool = True  # metrics of the broker's tables and pools
+    enable_transaction_metrics: bool = True  # metrics of transactions
 
 
 class ConsoleConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ _LOGGED_EVERY: Final = 1_000  # rejections of one limit per log line
 class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The values of the limits. Official clients and tools stay far below all of them."""
 
-    max_topics: int = 65_536
+    max_topics: int = 65_536  # system topics included
     max_queues_per_topic: int = 4_096  # for reading or writing, whichever is more
     max_queues: int = 65_536  # of all topics; the system topics have some 1,100
     max_subscription_groups: int = 32_768  # each has a retry topic

@@ -10,8 +10,8 @@ from skylarkmq.broker.config.protected_keys import DEFAULT
 class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One name server, in a process of its own or in a broker's process."""
 
-    bind_address: str
-    listen_port: int = 9876
+    bind_address: str  # an address of this machine, or 0.0.0.0 for all
+    listen_port: int = 9876  # of brokers and clients
     kv_config_path: Path  # the key-value configuration (100, 101, 102, 219), saved at each change
     scan_not_active_broker_interval: int = 5_000  # ms between scans for silent brokers
     order_message_enable: bool = False  # the route of a topic includes its ordering configuration
@@ -23,7 +23,7 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True):
     enable_topic_list: bool = True  # GET_TOPICS_BY_CLUSTER (224) is allowed
     max_route_brokers: int = 1_024  # broker names
     max_route_addresses: int = 64  # of one broker name
-    max_route_topics: int = 100_000
+    max_route_topics: int = 100_000  # topics of all brokers
     max_route_queues: int = 65_536  # of a topic on one broker
     max_kv_config_bytes: int = 1 << 20  # keys and values together; each change writes all of them
-    config_black_list: tuple[str, ...] = DEFAULT  # keys that request 318 must not change, besides protected_keys.ALWAYS
+    config_black_list: tuple[str, ...] = DEFAULT  # further keys that UPDATE_NAMESRV_CONFIG (318) must not change

@@ -23,7 +23,7 @@ class RemotingConfig(msgspec.Struct, frozen=True):
     unfinished_frames_host_percent: int = 75  # share of it for the connections of one host
     unfinished_frame_min_rate: int = 16 * 1024  # bytes/s; slower peers are closed while others wait for the memory
     unfinished_frame_slow_s: float = 5.0  # period over which the rate is measured
-    transfer_by_copying: bool = False  # transferMsgByHeap, on in RocketMQ: file data is copied, without sendfile
+    transfer_by_copying: bool = False  # file data is copied, without sendfile
     busy_poll_us: int = 200  # for the flush and the next message of a producer with one in flight (busy_polling.py)
     keep_cpus_awake: bool = True  # while messages are sent and received (host/idle_states.py)
 
@@ -47,13 +47,13 @@ class ClientAuth(Enum):
 class TlsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """TLS on accepted connections."""
 
-    mode: TlsMode = TlsMode.PERMISSIVE
+    mode: TlsMode = TlsMode.PERMISSIVE  # which protocols clients may use: plain, TLS or both
     config_file: Path = Path("/etc/rocketmq/tls.properties")  # more of these settings, if the file exists
     test_mode: bool | None = None  # use a self-signed certificate made at start; default: if cert_path is not set
     cert_path: Path | None = None  # PEM, a chain
     key_path: Path | None = None  # PEM
-    key_password: str | None = None
-    need_client_auth: ClientAuth = ClientAuth.NONE
+    key_password: str | None = None  # of the encrypted private key
+    need_client_auth: ClientAuth = ClientAuth.NONE  # whether clients are asked for a certificate, and need one
     auth_client: bool | None = None  # whether client certificates are verified; default: if trust_cert_path is set
     trust_cert_path: Path | None = None  # PEM, the authorities for client certificates; default: the system's
 
@@ -70,7 +70,7 @@ class OutboundTlsConfig(msgspec.Struct, frozen=True, kw_only=True):
     use_tls: bool | None = None  # the same setting under broker.conf's name; default: true in enforcing mode
     cert_path: Path | None = None  # our certificate for servers that ask for one; PEM, a chain
     key_path: Path | None = None  # PEM
-    key_password: str | None = None
+    key_password: str | None = None  # of the encrypted private key
     auth_server: bool | None = None  # whether the server's certificate is verified; default: if trust_cert_path is set
     trust_cert_path: Path | None = None  # PEM, the authorities for server certificates; default: the system's
 

@@ -21,7 +21,7 @@ import msgspec
 
 SENDFILE_FROM_BYTES: Final = 32 << 10
 """From this size on, sendfile of a region costs no more than copying: 20.3 against 19.7 µs at 16 KiB, 22.6 against
-23.4 at 40 KiB, 179 against 229 at 1 MiB. See docs/performance.md, "Zero-copy pulls"."""
+23.4 at 40 KiB, 179 against 229 at 1 MiB. See docs/benchmarks/broker.md, "Zero-copy pulls"."""
 
 READ_AHEAD_BYTES: Final = 1 << 20  # requested from the kernel at a cold position: reads continue there
 CHUNK_BYTES: Final = 256 << 10  # read at a time if the bytes have to be copied

@@ -80,14 +80,16 @@ LIVE = (
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one store. Sizes in bytes, intervals in ms. Settings marked (ours) do not exist in RocketMQ."""
 
-    store_path_root_dir: Path
+    store_path_root_dir: Path  # the directory of the store
     store_host: bytes = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")  # part of every record and message id
 
     mapped_file_size_commit_log: int = 1 << 30  # bytes of a log segment; fixed for the life of a store
     mapped_file_size_consume_queue: int = 6_000_000  # bytes of a queue segment: 300,000 units
     max_message_size: int = 4 << 20  # bytes of a body; its record may be 64 KiB larger
 
-    flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
+    flush_disk_type: FlushDiskType = (
+        FlushDiskType.ASYNC_FLUSH
+    )  # whether a send is acknowledged after the write or after the sync
     flush_interval_commit_log: int = 500  # ms between syncs under ASYNC_FLUSH; a power cut loses up to this much
     flush_commit_log_least_pages: int = 4  # a sync is skipped with fewer dirty pages (4 KiB)
     flush_commit_log_thorough_interval: int = 10_000  # ms after which a sync is never skipped
@@ -114,9 +116,9 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     force_verify_prop_crc: bool = False  # recovery verifies it, and rejects records without it
 
     max_transfer_bytes_on_message_in_memory: int = 262_144  # bytes of one get from the part of the log in memory
-    max_transfer_count_on_message_in_memory: int = 32
+    max_transfer_count_on_message_in_memory: int = 32  # most messages of such a get
     max_transfer_bytes_on_message_in_disk: int = 65_536  # bytes of one get that must be read from disk
-    max_transfer_count_on_message_in_disk: int = 8
+    max_transfer_count_on_message_in_disk: int = 8  # most messages of such a get
     access_message_in_memory_max_ratio: int = 40  # percent of RAM before the log's end that counts as in memory
     max_filter_message_size: int = 16_000  # bytes of queue units inspected per get: 800 units
     travel_cq_file_num_when_get_message: int = 1  # queue segments that a get may search for its first message
@@ -130,7 +132,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_msgs_num_batch: int = 64  # most messages of a query by key
     default_query_max_num: int = 32  # most messages of a query by unique key
 
-    message_delay_level: str = DEFAULT_DELAY_LEVELS
+    message_delay_level: str = DEFAULT_DELAY_LEVELS  # the delay of each level, level 1 first
     timer_wheel_enable: bool = True  # messages with a delivery time; off: they are refused
     timer_precision_ms: int = 1_000  # ms of a slot: a delivery may be late by this; fixed for the life of a store
     timer_max_delay_sec: int = 259_200  # longest delay that a message may request, in seconds

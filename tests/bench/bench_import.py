@@ -4,8 +4,8 @@
     python -m tests.bench.bench_import --rounds 40 --json
 
 Each round starts two processes: one imports the SDK, one imports asyncio and ssl alone, which most programs that use
-the SDK import anyway. Budget: the minimum of the first is at most 120 ms on the machine of docs/performance.md. Whether
-the import loads only the SDK's dependencies is a test (tests/clients/test_platforms.py).
+the SDK import anyway. Budget: the minimum of the first is at most 120 ms on the machine of docs/benchmarks/broker.md.
+Whether the import loads only the SDK's dependencies is a test (tests/clients/test_platforms.py).
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""The table of docs/performance.md: ours, interpreted and compiled, next to RocketMQ's brokers, on this machine, now.
+"""The table of docs/benchmarks/broker.md: ours, interpreted and compiled, beside RocketMQ's, on this machine, now.
 
     python -m tests.bench.table                                  # all rows, 5 rounds, half an hour
     python -m tests.bench.table --runs 3                         # three times: the rounds of a row are spread out
     python -m tests.bench.table --quick                          # 2 short rounds, without 5.3.3: five minutes
     python -m tests.bench.table --row sync-16 --row sync-64      # the rows of some loads
-    python -m tests.bench.table --write docs/performance.md      # also write the table into the document
+    python -m tests.bench.table --write docs/benchmarks/broker.md      # also write the table into the document
     python -m tests.bench.table --awake --row single             # idle processors stay awake for all brokers
 
 All brokers of a flush mode are running and alternate within each round; the others are stopped (SIGSTOP) meanwhile. The

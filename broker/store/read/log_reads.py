@@ -27,7 +27,7 @@ HOT_TAIL_BYTES: Final = 64 << 20
 """Bytes at the end of the log that count as in memory, unless they are from before the start."""
 
 LONG_RUN_BYTES: Final = 32 << 10
-"""Shorter runs cost less by copying than by a call of their own: docs/performance.md, "Zero-copy pulls"."""
+"""Shorter runs cost less by copying than by a call of their own: docs/benchmarks/broker.md, "Zero-copy pulls"."""
 
 _WORTH_COPYING_BYTES: Final = 16 << 10  # copying such a gap between two records costs less than another system call
 _NEAR_BYTES: Final = 2 << 20  # from the first to the last record of one get
