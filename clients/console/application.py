@@ -27,7 +27,7 @@ from starlette.staticfiles import StaticFiles
 
 from skylarkmq.clients.console.guard import LOGIN, LOGOUT, Guard, cookie_text
 from skylarkmq.clients.console.options import ConsoleOptions
-from skylarkmq.clients.console.pages.overview import ROUTES as OVERVIEW
+from skylarkmq.clients.console.pages import groups, overview, topics
 from skylarkmq.clients.console.rendering import form_of, redirect, respond
 from skylarkmq.clients.console.state import Console, console_of, session_of
 from skylarkmq.clients.errors import (
@@ -48,6 +48,7 @@ UNKNOWN: Final = (
     ResponseCode.QUERY_NOT_FOUND,
     ResponseCode.CONSUMER_NOT_ONLINE,
 )
+PAGES: Final = (overview, topics, groups)
 FAILED_LOGIN_S: Final = 0.5
 """The delay of the response to a wrong password."""
 
@@ -68,7 +69,7 @@ def application(options: ConsoleOptions) -> Starlette:
 
     handlers: dict[Any, Any] = {ClientError: _failed, HTTPException: _http_error}
     app = Starlette(
-        routes=[*_own_routes(), *OVERVIEW],
+        routes=[*_own_routes(), *(route for page in PAGES for route in page.ROUTES)],
         middleware=[Middleware(Guard, console=console)],
         exception_handlers=handlers,
         lifespan=lifespan,

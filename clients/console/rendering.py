@@ -98,6 +98,7 @@ def respond(request: Request, template: str, status: int = HTTPStatus.OK, **valu
     values |= {
         "request": request,
         "path": request.scope["path"],
+        "encoded_path": quote(request.scope["path"]),
         "csrf": session.csrf,
         "account": session.login.account if session.login else None,
         "has_login": console.options.accounts is not None,
@@ -105,12 +106,10 @@ def respond(request: Request, template: str, status: int = HTTPStatus.OK, **valu
         "live_address": _changed(request, "part", LIVE),
         "page_address": lambda parameter, number: _changed(request, parameter, number),
     }
-    loaded = _templates.get_template(template)
-    if wants_fragment(request) and LIVE in loaded.blocks:
-        context = loaded.new_context(values)
-        return HTMLResponse("".join(loaded.blocks[LIVE](context)), status)
-    values["notice"] = console.sessions.take_notice(session)
-    return HTMLResponse(loaded.render(values), status)
+    is_fragment = wants_fragment(request)
+    values["layout"] = "fragment.html" if is_fragment else "base.html"
+    values["notice"] = None if is_fragment else console.sessions.take_notice(session)
+    return HTMLResponse(_templates.get_template(template).render(values), status)
 
 
 def redirect(request: Request, path: str, text: str, *, is_error: bool = False) -> Response:

@@ -1,0 +1,73 @@
+"""Actions: a form, a question, and one line as the result.
+
+    POST form -> the question, with the fields of the form -> POST confirmed -> the action -> redirect with its result
+
+The guard has checked token and role before. A value that is not allowed, and an error of the cluster, lead back to the
+form's page with the reason.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from skylarkmq.clients.console.guard import CSRF_FIELD
+from skylarkmq.clients.console.rendering import form_of, redirect, respond
+from skylarkmq.clients.console.state import cluster_of
+from skylarkmq.clients.errors import ClientError, InvalidArgument
+
+CONFIRMED: Final = "confirmed"
+
+
+class Question(NamedTuple):
+    """What is asked before an action: its title, its effects, the label of its button, and the page to go back to."""
+
+    title: str
+    effect: str
+    button: str
+    back: str
+    is_dangerous: bool = False
+
+
+async def confirmed(request: Request, question: Question, run: Callable[[], Awaitable[str]], then: str) -> Response:
+    """Ask, and run the action once it is confirmed. `run` returns the result; `then`: the page that shows it."""
+    form = form_of(request)
+    if form.get(CONFIRMED) != "yes":
+        fields = [(name, value) for name, value in form.items() if name not in {CSRF_FIELD, CONFIRMED}]
+        return respond(request, "confirm.html", question=question, fields=fields)
+    try:
+        result = await run()
+    except ClientError as error:
+        return redirect(request, question.back, f"Not done: {error}", is_error=True)
+    finally:
+        cluster_of(request).changed()
+    return redirect(request, then, result)
+
+
+def refused(request: Request, back: str, error: InvalidArgument) -> Response:
+    """Return to a form whose value is not allowed."""
+    return redirect(request, back, f"Not done: {error}", is_error=True)
+
+
+def required(request: Request, name: str, label: str) -> str:
+    """Return a field of the form. InvalidArgument if it is empty."""
+    value = form_of(request).get(name, "").strip()
+    if not value:
+        raise InvalidArgument(f"{label} is empty: fill it in.")
+    return value
+
+
+def whole(request: Request, name: str, label: str, low: int, high: int) -> int:
+    """Return a field of the form as a number. InvalidArgument if it is none, or out of bounds."""
+    text = form_of(request).get(name, "").strip()
+    digits = text.removeprefix("-")
+    number = int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= 19 else None
+    if number is None or not low <= number <= high:
+        raise InvalidArgument(f"{label} is {text!r}: use a whole number from {low:,} to {high:,}.")
+    return number
+
+
+def is_checked(request: Request, name: str) -> bool:
+    """Return whether a checkbox of the form is checked."""
+    return form_of(request).get(name) == "yes"
