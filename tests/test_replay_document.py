@@ -11,8 +11,9 @@ import typer
 
 from skylarkmq import Admin
 from skylarkmq.clients.background_loop import run
+from skylarkmq.clients.copied_properties import DROPPED
 from skylarkmq.clients.spark.replay.command import replay
-from skylarkmq.clients.spark.replay.copies import DROPPED, MARK
+from skylarkmq.clients.spark.replay.copies import MARK
 from skylarkmq.clients.spark.replay.journal import MAP_SCHEMA
 from skylarkmq.clients.spark.replay.queue_senders import Limits
 from skylarkmq.protocol.bodies.message_queue import MessageQueue

@@ -23,7 +23,13 @@ from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, is_internal_topic
 TEMPLATES: Final = Path(__file__).parent / "templates"
 LIVE: Final = "live"
 
-NAVIGATION: Final = (("overview", "/", "Overview"),)
+NAVIGATION: Final = (
+    ("overview", "/", "Overview"),
+    ("topics", "/topics", "Topics"),
+    ("groups", "/groups", "Groups"),
+    ("messages", "/messages", "Messages"),
+    ("dead-letters", "/dead-letters", "Dead letters"),
+)
 
 _UNPRINTABLE: Final = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "\N{REPLACEMENT CHARACTER}")
 

@@ -48,7 +48,8 @@ async def groups(request: Request) -> Response:
 
 async def _row(cluster: Cluster, config: SubscriptionGroupConfig) -> GroupRow:
     members, progress = await members_of(cluster, config.group_name), await _progress(cluster, config.group_name)
-    return GroupRow(config, 0 if members is None else len(members.connection_set), progress and progress.diff)
+    lag = None if progress is None else progress.diff
+    return GroupRow(config, 0 if members is None else len(members.connection_set), lag)
 
 
 async def members_of(cluster: Cluster, group: str) -> ConsumerConnection | None:

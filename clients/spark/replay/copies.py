@@ -1,9 +1,9 @@
 """The properties that the copy of a message keeps, and the mark that names its origin.
 
 A copy has the body, the flag and the compression of the old message, and all of its properties except those that make a
-broker or a client act: DROPPED. So keys, tags, sharding key and unique id (UNIQ_KEY) are those of the old message, and
-a copy is neither delayed nor half of a transaction nor a retry. Its born time and host, store time and store host are
-new.
+broker or a client act (`copied_properties.py`). So keys, tags, sharding key and unique id (UNIQ_KEY) are those of the
+old message, and a copy is neither delayed nor half of a transaction nor a retry. Its born time and host, store time and
+store host are new.
 
 The mark, the property REPLAYED_FROM, is `<replay id>:<topic>:<broker>:<queue>:<offset>` of the old message. A replay
 that was killed reads the marks at the ends of its target queues, and so finds the copies that arrived.
@@ -14,43 +14,13 @@ Source: docs/formats.md, "Properties".
 import re
 from typing import Final, NamedTuple
 
+from skylarkmq.clients.copied_properties import DROPPED
 from skylarkmq.clients.spark.replay.errors import ReplayFailed
-from skylarkmq.protocol.message import ENTRY_END, NAME_END, PropertyName
+from skylarkmq.protocol.message import ENTRY_END, NAME_END
 
 MARK: Final = "REPLAYED_FROM"
 
-_OF_NEWER_BROKERS: Final = (
-    *(
-        "TIMER_DELAY_SEC",
-        "TIMER_ROLL_TIMES",
-        "TIMER_ENQUEUE_MS",
-        "TIMER_DEQUEUE_MS",
-        "TIMER_OUT_MS",
-        "TIMER_DEL_UNIQKEY",
-    ),
-    *("INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "INNER_BASE", "DUP_INFO", "CONSUME_START_TIME"),
-)
-DROPPED: Final = frozenset({
-    # Delays
-    *(PropertyName.DELAY, PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS),
-    *(PropertyName.REAL_TOPIC, PropertyName.REAL_QUEUE_ID),
-    # Transactions
-    *(PropertyName.TRANSACTION_PREPARED, PropertyName.PRODUCER_GROUP, PropertyName.TRANSACTION_ID),
-    *(PropertyName.TRANSACTION_CHECK_TIMES, PropertyName.TRANSACTION_IMMUNITY_S),
-    *(PropertyName.TRANSACTION_QUEUE_OFFSET, PropertyName.TRANSACTION_HALF_OFFSET),
-    # Retries and dead letters
-    *(PropertyName.RETRY_TOPIC, PropertyName.ORIGIN_MESSAGE_ID, PropertyName.RECONSUME_TIME),
-    *(PropertyName.MAX_RECONSUME_TIMES, PropertyName.POP_CHECKPOINT),
-    # Requests: the requester no longer waits for a reply
-    *(PropertyName.CORRELATION_ID, PropertyName.REPLY_TO_CLIENT, PropertyName.TTL, PropertyName.MESSAGE_TYPE),
-    PropertyName.PUSH_REPLY_TIME,
-    # What the new broker and the pull set themselves
-    *(PropertyName.WAIT, PropertyName.CLUSTER, PropertyName.MSG_REGION, PropertyName.TRACE_ON, PropertyName.CRC32),
-    *(PropertyName.MIN_OFFSET, PropertyName.MAX_OFFSET, PropertyName.INNER_NUM, *_OF_NEWER_BROKERS, MARK),
-})  # fmt: skip
-"""Names of the properties that a copy does not have."""
-
-_DROPPED: Final = frozenset(name.encode() for name in DROPPED)
+_DROPPED: Final = frozenset(name.encode() for name in (*DROPPED, MARK))
 _NAME_END: Final = NAME_END.encode()
 _END: Final = ENTRY_END.encode()
 _PLACE: Final = re.compile(r"(.*?):(.*):([0-9]{1,10}):([0-9]{1,19})", re.DOTALL)
