@@ -1,14 +1,16 @@
 """Body: the base of all JSON bodies, which decodes and encodes them.
 
-Decoding tries three readers, from fast to tolerant: msgspec; msgspec with quotes added to bare numeric keys; the
-tolerant reader, which also drops nulls, replaces ordinals by names and accepts objects as map keys. All three accept
-numbers as text, as fastjson does, and absent members get their defaults. Encoding follows fastjson.
+Decoding tries four readers, from fast to tolerant: msgspec; msgspec with quotes added to bare numeric keys; msgspec
+with queues as keys of maps; the tolerant reader, which also drops nulls, replaces ordinals by names and resolves
+references. All accept numbers as text, as fastjson does, and absent members get their defaults. Encoding follows
+fastjson.
 
 `decode` is for files and for responses to our own requests. `decode_request` is for requests: it limits the time that a
 hostile body takes on the event loop. Each type of body has a maximum size, and the two tolerant readers (10 and 2 MB/s)
 read only small bodies.
 """
 
+import re
 from functools import lru_cache
 from typing import Any, ClassVar, Final, Self
 
@@ -77,6 +79,10 @@ class Body(msgspec.Struct, rename="camel"):
             except (ValueError, RecursionError):
                 continue  # invalid for this reader: the next one is more tolerant
         try:
+            return msgspec.convert(_with_queue_keys(data), cls, strict=False, str_keys=True)
+        except (ValueError, RecursionError):
+            pass  # no queues as keys, or more deviations from JSON than these
+        try:
             members = javajson.loads(data, nulls=False, object_key=MessageQueue.of, object_hook=name_ordinals)
             return msgspec.convert(members, cls, strict=False, str_keys=True)
         except (ValueError, RecursionError) as error:
@@ -86,3 +92,28 @@ class Body(msgspec.Struct, rename="camel"):
 @lru_cache(maxsize=256)
 def _decoder(body: type[Body]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(body, strict=False)
+
+
+_OBJECT_KEY: Final = re.compile(rb'([{,])(\{(?:[^"\\{}\[\]]++|"[^"\\]*+")++\}):')
+"""A map key that is an object, as fastjson writes it: without nested objects and without escapes."""
+
+
+def _with_queue_keys(data: bytes | bytearray | memoryview) -> object:
+    """Return the document of a body with queues as keys of maps. Raises ValueError if it is another document.
+
+    Each key becomes a text first. A match inside a string closes that string, and the result is invalid JSON.
+    """
+    text = bytes(data)
+    quoted, count = _OBJECT_KEY.subn(lambda key: b'%b"%b":' % (key[1], key[2].replace(b'"', b'\\"')), text)
+    if not count or b'"$ref"' in text:
+        raise ValueError("no object is a map key, or some are references")
+    return _queues_as_keys(msgspec.json.decode(quoted))
+
+
+def _queues_as_keys(value: object) -> object:
+    if isinstance(value, dict):
+        return {_queue_of(name) if name[:1] == "{" else name: _queues_as_keys(item) for name, item in value.items()}
+    return [_queues_as_keys(item) for item in value] if isinstance(value, list) else value
+
+
+_queue_of: Final = msgspec.json.Decoder(MessageQueue, strict=False).decode
