@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 TIME = (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d{3})?", "TIME")
+REASON = re.compile(r"(?<=trackType=UNKNOWN, exceptionDesc=)(?!null)[^\]]*")
+STACK_TRACE = "\tat "
+"""In the output of RocketMQ's tool, if a command fails."""
 NUMBER = (r"\d+(\.\d+)?", "N")
 
 
@@ -24,7 +27,8 @@ class Case(NamedTuple):
     `before`: commands that RocketMQ's tool runs before each of both. `masks`: regular expressions of texts that differ
     between two runs, and their replacements; times are always masked. `unordered`: the order of lines is Java's order
     of hashes. `fails`: RocketMQ's tool prints a stack trace, ours one line. `requires_5`: RocketMQ's tool 5.3.3 fails
-    against 4.9, which does not serve a request that it needs, such as GET_TOPIC_CONFIG (351); ours goes without it.
+    against 4.9, which does not serve a request that it needs, such as GET_TOPIC_CONFIG (351); ours goes without it. The reasons
+    of tracks, which are Java's exceptions, are always masked.
     """
 
     command: str
@@ -44,6 +48,7 @@ def masked(case: Case, text: str) -> list[str]:
 
     The spacing of a line counts unless something in it was masked: then the width of columns differs, too.
     """
+    text = REASON.sub("REASON", text)
     lines = [_masked(line, (TIME, *case.masks)) for line in text.rstrip("\n").split("\n")]
     return sorted(lines) if case.unordered else lines
 

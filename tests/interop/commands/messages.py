@@ -5,10 +5,7 @@
 
 from tests.interop.commands import Case
 
-PORT = (r"(?<=127\.0\.0\.1:)\d+", "PORT")
-MESSAGE_ID = (r"\b[0-9A-F]{32}\b", "ID")
-STATE = (r"(?<=(Timestamp|orn|tore|Host|Path)=)[^,\]]*", "STATE")
-SENT = (r"(?<=SEND_OK).*", "")
+SENT = (r"(?<=broker-a) +\d +(?=SEND_OK)|(?<=SEND_OK).*", " ")
 RATES = (r"(?<=billing).*", " RATES")
 
 CASES = [
@@ -40,7 +37,7 @@ CASES = [
     Case("consumeMessage", "-t {topic} -c 3"),
     Case("consumeMessage", "-t {topic} -b {name} -i 1 -o 1"),
     Case("consumeMessage", "-t {topic} -b {name} -i 1 -o 99"),
-    Case("consumeMessage", "-t {topic} -b {name} -i 1 -s 2024-05-01#13:00:00:000 -e 1714561200001"),
+    Case("consumeMessage", "-t {topic} -b {name} -i 1 -s 2024-05-01#13:00:00:000 -e 1714700000000"),
     Case("sendMessage", "-t Sent -p hello -k key -c tag", before=["updateTopic -c {cluster} -t Sent"], masks=[SENT]),
     Case("sendMessage", "-t Sent -p hello -b {name} -i 3", masks=[SENT]),
     Case("checkMsgSendRT", "-t Sent -a 3 -s 10", masks=[(r"(?<=true) +\d+", ""), (r"(?<=RT: ).*", "MS")]),
