@@ -27,8 +27,8 @@ class Case(NamedTuple):
     `before`: commands that RocketMQ's tool runs before each of both. `masks`: regular expressions of texts that differ
     between two runs, and their replacements; times are always masked. `unordered`: the order of lines is Java's order
     of hashes. `fails`: RocketMQ's tool prints a stack trace, ours one line. `requires_5`: RocketMQ's tool 5.3.3 fails
-    against 4.9, which does not serve a request that it needs, such as GET_TOPIC_CONFIG (351); ours goes without it. The reasons
-    of tracks, which are Java's exceptions, are always masked.
+    against 4.9, which does not serve a request that it needs, such as GET_TOPIC_CONFIG (351); ours goes without it.
+    The reasons of tracks, which are Java's exceptions, are always masked.
     """
 
     command: str
