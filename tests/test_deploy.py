@@ -4,13 +4,16 @@ rules and dashboard use metrics that the broker exports.
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from skylarkmq.broker.config.keys import BROKER_KEYS
-from skylarkmq.broker.config.parsing import from_file
+from skylarkmq.broker.config.parsing import from_environment, from_file
 from skylarkmq.broker.config.sections import Machine, load_broker
 from skylarkmq.broker.ops.catalogue import CATALOGUE, LIBRARY, Kind
 
@@ -134,3 +137,63 @@ def test_the_dashboard_has_the_most_important_metrics() -> None:
         "rocketmq_storage_flush_behind_bytes", "skylark_store_disk_used_ratio", "skylark_pool_refused_total",
         "skylark_memory_anonymous_bytes", "skylark_loop_lag_seconds_bucket",
     } <= used_metrics  # fmt: skip
+
+
+def test_the_dashboard_has_a_row_for_each_feature() -> None:
+    """Each row has panels below it, and every panel has a query, whose legend names labels of its series."""
+    title, found = "", dict[str, int]()
+    for panel in DASHBOARD["panels"]:
+        if panel["type"] == "row":
+            title = panel["title"]
+            found[title] = 0
+            continue
+        found[title] += 1
+        assert panel["targets"], panel["title"]
+        for target in panel["targets"]:
+            grouped = re.findall(r"by \(([^)]*)\)", target["expr"])
+            metrics = selectors(target["expr"])
+            labels = {label.strip() for group in grouped for label in group.split(",")} or {
+                *(label for metric, _ in metrics for label in labels_of(metric)), "instance", "job",
+            }  # fmt: skip
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels, panel["title"]
+    assert {"Delays", "Timers", "Transactions", "Dead letters", "TLS", "Access control"} <= found.keys()
+    assert all(found.values())
+
+
+def test_every_alert_is_in_a_group_and_has_a_severity() -> None:
+    """Names are unique; each alert has a summary."""
+    groups = yaml.safe_load(RULES)["groups"]
+    alerts = [rule for group in groups for rule in group["rules"]]
+    assert len({alert["alert"] for alert in alerts}) == len(alerts)
+    assert {alert["labels"]["severity"] for alert in alerts} == {"critical", "warning"}
+    assert all(alert["annotations"]["summary"] for alert in alerts)
+
+
+def test_the_dockerfile_follows_the_rules_of_hadolint() -> None:
+    """hadolint has no remark."""
+    done = subprocess.run(
+        [Path(sys.executable).with_name("hadolint"), ROOT / "Dockerfile"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("stage", ["packages", "build"])
+def test_the_image_copies_packages_and_the_project_as_layers(stage: str) -> None:
+    """The locked packages are installed before the sources are copied, and are a layer of their own in the image."""
+    last = DOCKERFILE.split("\nFROM ")[-1]
+    assert f"COPY --from={stage} " in last
+    packages = DOCKERFILE.split(" AS build")[0]
+    assert "--require-hashes -r /locks/requirements.lock" in packages
+    assert "COPY . " not in packages
+
+
+def test_containers_of_the_compose_file_reach_the_broker() -> None:
+    """Unless BROKER_IP1 is given, the broker advertises its own address; published ports are those of the host only."""
+    compose = yaml.safe_load(COMPOSE)
+    broker = compose["services"]["broker"]
+    assert broker["environment"]["SKYLARK_BROKER_IP1"] == "${BROKER_IP1:-}"
+    given = from_environment({"SKYLARK_BROKER_IP1": "", "SKYLARK_BIND_ADDRESS": "0.0.0.0"}, BROKER_KEYS, str)
+    assert load_broker(given, MACHINE).config.listen.advertised_host == MACHINE.address
+    for service in compose["services"].values():
+        assert all(port.startswith(("127.0.0.1:", "${PUBLISHED:-127.0.0.1}:")) for port in service["ports"])
+    assert compose["networks"]["default"]["name"] == "skylark"

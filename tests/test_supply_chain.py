@@ -100,10 +100,20 @@ def test_the_image_installs_only_what_is_locked() -> None:
     assert len(commands) == 4
     assert [c for c in commands if "--require-hashes" not in c and "--no-index --no-deps" not in c] == []
     assert set(re.findall(r"--require-hashes -r /locks/(\S+)", DOCKERFILE)) == set(WANTED)
+    bases = dict(re.findall(r"^ARG (\w+_IMAGE)=(\S+)$", DOCKERFILE, flags=re.MULTILINE))
     sources = re.findall(r"^FROM (\S+)", DOCKERFILE, flags=re.MULTILINE)
-    assert len(sources) == 2
-    for source in sources:
-        assert re.fullmatch(r"python:3\.\d+\.\d+-[a-z-]+(@sha256:[0-9a-f]{64})?", source)
+    assert {source for source in sources if source.startswith("$")} == {f"${{{name}}}" for name in bases}
+    for base in bases.values():
+        assert re.fullmatch(r"python:3\.\d+\.\d+-[a-z-]+", base)
+
+
+def test_the_release_gives_the_digests_of_the_base_images() -> None:
+    """A tag can be moved: the workflow passes each base image of the Dockerfile with the digest of its tag."""
+    bases = re.findall(r"^ARG (\w+_IMAGE)=(\S+)$", DOCKERFILE, flags=re.MULTILINE)
+    assert len(bases) == 2
+    for name, base in bases:
+        assert f"{name}: {base}\n" in WORKFLOW
+        assert f'--build-arg "{name}=$(pinned "${name}")"' in WORKFLOW
 
 
 def test_the_build_context_contains_the_locks() -> None:
