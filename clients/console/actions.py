@@ -7,14 +7,16 @@ form's page with the reason.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from skylarkmq.clients.console.guard import CSRF_FIELD
+from skylarkmq.clients.console.guard import CSRF_FIELD, READ_ONLY
 from skylarkmq.clients.console.rendering import form_of, redirect, respond
-from skylarkmq.clients.console.state import cluster_of
+from skylarkmq.clients.console.state import cluster_of, console_of, session_of
 from skylarkmq.clients.errors import ClientError, InvalidArgument
 
 CONFIRMED: Final = "confirmed"
@@ -43,6 +45,13 @@ async def confirmed(request: Request, question: Question, run: Callable[[], Awai
     finally:
         cluster_of(request).changed()
     return redirect(request, then, result)
+
+
+def form_page(request: Request, template: str, **values: Any) -> Response:
+    """Return the page of a form, which a read-only session does not get."""
+    if not console_of(request).may_act(session_of(request)):
+        raise HTTPException(HTTPStatus.FORBIDDEN, READ_ONLY)
+    return respond(request, template, **values)
 
 
 def refused(request: Request, back: str, error: InvalidArgument) -> Response:

@@ -27,7 +27,17 @@ from starlette.staticfiles import StaticFiles
 
 from skylarkmq.clients.console.guard import LOGIN, LOGOUT, Guard, cookie_text
 from skylarkmq.clients.console.options import ConsoleOptions
-from skylarkmq.clients.console.pages import dead_letters, groups, messages, overview, topics
+from skylarkmq.clients.console.pages import (
+    connections,
+    dead_letters,
+    delayed,
+    groups,
+    messages,
+    overview,
+    settings,
+    topics,
+    transactions,
+)
 from skylarkmq.clients.console.rendering import form_of, redirect, respond
 from skylarkmq.clients.console.state import Console, console_of, session_of
 from skylarkmq.clients.errors import (
@@ -48,7 +58,10 @@ UNKNOWN: Final = (
     ResponseCode.QUERY_NOT_FOUND,
     ResponseCode.CONSUMER_NOT_ONLINE,
 )
-PAGES: Final = (overview, topics, groups, messages, dead_letters)
+PAGES: Final = (
+    *(overview, topics, groups, messages, dead_letters),
+    *(delayed, transactions, connections, settings),
+)
 FAILED_LOGIN_S: Final = 0.5
 """The delay of the response to a wrong password."""
 

@@ -33,6 +33,7 @@ CSRF_FIELD: Final = "csrf"
 LOGIN: Final = "/login"
 LOGOUT: Final = "/logout"
 STATIC: Final = "/static/"
+READ_ONLY: Final = "this session is read-only. Log in with an account that may administer."
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -29,6 +29,10 @@ NAVIGATION: Final = (
     ("groups", "/groups", "Groups"),
     ("messages", "/messages", "Messages"),
     ("dead-letters", "/dead-letters", "Dead letters"),
+    ("delayed", "/delayed", "Delayed"),
+    ("transactions", "/transactions", "Transactions"),
+    ("connections", "/connections", "Connections"),
+    ("settings", "/settings", "Settings"),
 )
 
 _UNPRINTABLE: Final = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127), "\N{REPLACEMENT CHARACTER}")

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from skylarkmq.clients.admin.offsets import TO_END
-from skylarkmq.clients.console.actions import Question, confirmed, is_checked, refused, required, whole
+from skylarkmq.clients.console.actions import Question, confirmed, form_page, is_checked, refused, required, whole
 from skylarkmq.clients.console.cluster import Cluster, gathered
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import address, form_of, path_of, respond, time_text
@@ -135,13 +135,13 @@ async def group_form(request: Request) -> Response:
     config = SubscriptionGroupConfig()
     if name is not None:
         config = (await cluster_of(request).groups()).get(name, SubscriptionGroupConfig(group_name=name))
-    return respond(request, "group_form.html", config=config, is_new=name is None)
+    return form_page(request, "group_form.html", config=config, is_new=name is None)
 
 
 async def put_group(request: Request) -> Response:
     """Create a group on all brokers, or change it; what the form does not have keeps its value."""
     exists = is_checked(request, "exists")
-    back = address("/groups/form", group=form_of(request).get("group") if exists else None)
+    back = address("/group-form", group=form_of(request).get("group") if exists else None)
     try:
         name = checked_group(required(request, "group", "The name"))
         changes = {
@@ -227,7 +227,7 @@ def checked_group(name: str) -> str:
 ROUTES = [
     Route("/groups", groups),
     Route("/groups", put_group, methods=["POST"]),
-    Route("/groups/form", group_form),
+    Route("/group-form", group_form),
     Route("/groups/{group}", group),
     Route("/groups/{group}/delete", delete_group, methods=["POST"]),
     Route("/groups/{group}/reset", reset, methods=["POST"]),

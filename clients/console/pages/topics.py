@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skylarkmq.clients.console.actions import Question, confirmed, is_checked, refused, required, whole
+from skylarkmq.clients.console.actions import Question, confirmed, form_page, is_checked, refused, required, whole
 from skylarkmq.clients.console.cluster import Cluster, gathered
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import address, form_of, kind_of, path_of, redirect, respond
@@ -113,7 +113,7 @@ async def topic_form(request: Request) -> Response:
         configs = await _configs(cluster_of(request), name)
         if configs:
             config = configs[0][1]
-    return respond(
+    return form_page(
         request, "topic_form.html", config=config, is_new=name is None, brokers=brokers, permissions=PERMISSIONS,
         permission_text=permission_text,
     )  # fmt: skip
@@ -121,7 +121,7 @@ async def topic_form(request: Request) -> Response:
 
 async def put_topic(request: Request) -> Response:
     """Create a topic, or change it on brokers; attributes of 5.x keep their values."""
-    back = address("/topics/form", topic=form_of(request).get("topic") if is_checked(request, "exists") else None)
+    back = address("/topic-form", topic=form_of(request).get("topic") if is_checked(request, "exists") else None)
     try:
         name = checked_topic(required(request, "topic", "The name"))
         config = TopicConfig(
@@ -166,7 +166,7 @@ async def delete_topic(request: Request) -> Response:
 
 async def send_form(request: Request) -> Response:
     """Serve the form of a test message."""
-    return respond(request, "send.html", topic=request.path_params["topic"])
+    return form_page(request, "send.html", topic=request.path_params["topic"])
 
 
 async def send(request: Request) -> Response:
@@ -201,7 +201,7 @@ def checked_topic(name: str) -> str:
 ROUTES = [
     Route("/topics", topics),
     Route("/topics", put_topic, methods=["POST"]),
-    Route("/topics/form", topic_form),
+    Route("/topic-form", topic_form),
     Route("/topics/{topic}", topic),
     Route("/topics/{topic}/delete", delete_topic, methods=["POST"]),
     Route("/topics/{topic}/send", send_form),

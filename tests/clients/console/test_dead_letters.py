@@ -108,7 +108,7 @@ async def test_a_value_that_is_not_allowed_is_one_line(
     browser: Browser, path: str, fields: dict[str, str], reason: str
 ) -> None:
     """The page of the group shows the reason."""
-    await browser.get("/topics/form")
+    await browser.get("/topic-form")
     assert reason in notice_of(await browser.post(f"/dead-letters/any/{path}", **fields))
 
 
@@ -119,7 +119,7 @@ async def test_only_dead_letters_are_sent_again(browser: Browser, client: Client
         await admin.create_topic("%DLQ%lost", queues=1)
         plain = await producer.send(Message("Plain", b"x"))
         lost = await producer.send(Message("%DLQ%lost", b"x"))
-    await browser.get("/topics/form")
+    await browser.get("/topic-form")
     for result, reason in ((plain, "no topic of dead letters"), (lost, "does not name the topic")):
         page = await browser.act("/dead-letters/any/resend", id=result.offset_msg_id)
         assert reason in notice_of(page)

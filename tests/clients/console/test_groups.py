@@ -18,12 +18,12 @@ from tests.clients.console.fake_cluster import FakeAdmin, made_of
 
 async def test_a_group_is_created_changed_and_deleted(browser: Browser, broker: InProcessBroker) -> None:
     """Checkboxes that are not checked are off; fields that the form lacks keep their values."""
-    await browser.get("/groups/form")
+    await browser.get("/group-form")
     page = await browser.act(
         "/groups", group="billing", retry_max_times=3, retry_queue_nums=1, consume_enable="yes", broadcast="yes"
     )
     assert notice_of(page) == "Group billing is stored on all brokers."
-    form = await browser.get("/groups/form?group=billing")
+    form = await browser.get("/group-form?group=billing")
     assert 'value="3"' in form.text
     assert 'id="broadcast" name="broadcast" type="checkbox" value="yes" checked' in form.text
     await browser.act("/groups", group="billing", exists="yes", retry_max_times=5, retry_queue_nums=1)
@@ -40,7 +40,7 @@ async def test_a_group_is_created_changed_and_deleted(browser: Browser, broker: 
 )
 async def test_a_value_that_is_not_allowed_is_one_line(browser: Browser, changed: dict[str, str], reason: str) -> None:
     """The form's page shows the reason."""
-    await browser.get("/groups/form")
+    await browser.get("/group-form")
     fields = {"group": "bad", "retry_max_times": "3", "retry_queue_nums": "1"} | changed
     page = await browser.post("/groups", **fields)
     assert reason in notice_of(page)

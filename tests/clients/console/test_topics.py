@@ -14,7 +14,7 @@ SCRIPT = "<script>alert(1)</script>"
 
 
 async def created(browser: Browser, topic: str, queues: int = 4) -> None:
-    await browser.get("/topics/form")
+    await browser.get("/topic-form")
     page = await browser.act("/topics", topic=topic, read_queues=queues, write_queues=queues, perm=6)
     assert notice_of(page) == f"Topic {topic} is stored on all brokers."
 
@@ -23,7 +23,7 @@ async def test_a_topic_is_created_changed_and_deleted(browser: Browser, broker: 
     """Each action asks, is done once, and reports its result."""
     await created(browser, "Orders")
     assert "Orders normal 4 4 RW- broker-a" in text_of(await browser.get("/topics?q=orders"))
-    form = await browser.get("/topics/form?topic=Orders")
+    form = await browser.get("/topic-form?topic=Orders")
     assert 'value="4"' in form.text
     page = await browser.act(
         "/topics", topic="Orders", exists="yes", read_queues=6, write_queues=2, perm=4, broker="broker-a"
@@ -58,7 +58,7 @@ async def test_nothing_is_done_before_the_confirmation(browser: Browser, broker:
 )
 async def test_a_value_that_is_not_allowed_is_one_line(browser: Browser, changed: dict[str, str], reason: str) -> None:
     """The form's page shows the reason, escaped."""
-    await browser.get("/topics/form")
+    await browser.get("/topic-form")
     fields = {"topic": "Bad", "read_queues": "1", "write_queues": "1", "perm": "6"} | changed
     page = await browser.post("/topics", **fields)
     assert notice_of(page).startswith("Not done: ")
@@ -68,7 +68,7 @@ async def test_a_value_that_is_not_allowed_is_one_line(browser: Browser, changed
 
 async def test_an_unknown_broker_and_a_system_topic_are_refused(browser: Browser) -> None:
     """An error of the cluster is shown with its next step."""
-    await browser.get("/topics/form")
+    await browser.get("/topic-form")
     fields = {"read_queues": 1, "write_queues": 1, "perm": 6}
     page = await browser.act("/topics", topic="Bad", broker="none", **fields)
     assert "no master of broker none is registered. Registered: broker-a." in notice_of(page)
