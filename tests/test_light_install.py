@@ -65,6 +65,7 @@ def test_arrow_without_its_packages_names_the_extra(light: Path, tmp_path: Path)
     [
         ("mqbroker", "broker"),
         ("mqnamesrv", "broker"),
+        ("mqadmin", "admin"),
         ("mqbench", "bench"),
         ("mqspark-pipeline", "spark"),
         ("mqspark-replay", "spark"),
