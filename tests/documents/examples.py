@@ -99,8 +99,8 @@ def settings_of(page: Path) -> dict[str, Any]:
 
 def matches(output: str, printed: str) -> bool:
     """Return whether a program printed the documented output."""
-    pattern = ".*".join(re.escape(part) for part in output.rstrip("\n").split("…"))
-    return re.fullmatch(pattern, printed.rstrip("\n")) is not None
+    pattern = ".*".join(re.escape(part) for part in output.strip().split("…"))
+    return re.fullmatch(pattern, printed.strip()) is not None
 
 
 EXAMPLES: Final = [example for page in PAGES for example in examples_of(page)]
