@@ -130,6 +130,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "clients.spark": ("protocol", "clients"),
     "skylarkmq": ("clients",),
+    "skylarkmq.admin_types": ("clients", "protocol"),
 }
 
 ONLY_DOCSTRINGS = frozenset({"broker", "broker.config", "broker.host", "clients"})

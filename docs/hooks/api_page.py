@@ -16,7 +16,7 @@ import msgspec
 from docs.hooks.settings_page import comments
 from skylarkmq.clients import options
 
-MODULES: Final = ("skylarkmq", "skylarkmq.blocking", "skylarkmq.arrow", "skylarkmq.testing")
+MODULES: Final = ("skylarkmq", "skylarkmq.admin_types", "skylarkmq.blocking", "skylarkmq.arrow", "skylarkmq.testing")
 FIXTURES: Final = {"skylarkmq.testing": ("mq_broker",)}
 """Public names of modules without `__all__`."""
 
