@@ -1,7 +1,8 @@
 """A store directory that brokers exchange: written by Skylark, continued by RocketMQ's own broker and by Skylark again.
 
 Skylark writes it under SYNC_FLUSH and ASYNC_FLUSH, by raw frames and by the Java client, over many small segments, and
-is killed meanwhile. RocketMQ opens one copy after a clean stop and one after a kill. RocketMQ's Java client consumes
+is killed meanwhile. RocketMQ opens one copy after a clean stop, one after a kill, and one that is restored from a
+backup of the running broker. RocketMQ's Java client consumes
 all messages from RocketMQ's broker exactly as Skylark acknowledged them, and finds every message by key, by unique key
 and by offset id. The tests of RocketMQ's versions run concurrently, each with its own stores.
 """
@@ -16,6 +17,9 @@ from typing import NamedTuple
 
 import pytest
 
+from skylarkmq.broker.store.backup import RestoreOptions, backup, restore
+from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from skylarkmq.broker.store.fsck import Sizes
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.record import decode
 from tests.harness.ports import LOOPBACK
@@ -49,7 +53,10 @@ BURST, KILL_AFTER = 400, 150
 COMMITTED = 7
 CONSUME_DEADLINE_S = 90.0
 PRODUCE_DEADLINE_S = 60.0
-STOPPED, KILLED = "stopped", "killed"
+STOPPED, KILLED, RESTORED = "stopped", "killed", "restored"
+EXCHANGES = [*((version, end) for end in (STOPPED, KILLED) for version in READERS), ("5.3.3", RESTORED)]
+
+DELAY_LEVELS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
@@ -69,14 +76,13 @@ def exchanges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[s
         for version in READERS:
             thread = stack.enter_context(ThreadPoolExecutor(1))
             writing = thread.submit(write, tmp_path_factory.mktemp(f"written-{version}"))
-            for end in (STOPPED, KILLED):
+            for end in (end for of, end in EXCHANGES if of == version):
                 home = tmp_path_factory.mktemp(f"{end}-{version}")
                 ends[version, end] = thread.submit(exchange, version, end, writing, home)
         yield ends
 
 
-@pytest.mark.parametrize("end", [STOPPED, KILLED])
-@pytest.mark.parametrize("version", READERS)
+@pytest.mark.parametrize(("version", "end"), EXCHANGES)
 def test_rocketmq_and_skylark_continue_each_others_store(
     version: str, end: str, exchanges: dict[tuple[str, str], "Future[float]"], measured: list[str]
 ) -> None:
@@ -108,8 +114,12 @@ def write(base: Path) -> Written:
         writer.orders(100)
         writer.batches(5)
         commit_offset(client, ORDERS, COMMITTED)
+        backup(root, base / "backup", sizes := Sizes.of(root))
+        restored = base / RESTORED, ledger.copy()
+        Writer(client, ledger, "later").orders(5)
+    restore(base / "backup", restored[0], RestoreOptions(sizes=sizes, delay_levels=DELAY_LEVELS))
     put_delayed(root, ledger)
-    return Written(ports, {STOPPED: (root, ledger), KILLED: killed})
+    return Written(ports, {STOPPED: (root, ledger), KILLED: killed, RESTORED: restored})
 
 
 def exchange(version: str, end: str, writing: "Future[Written]", tmp_path: Path) -> float:
@@ -124,7 +134,7 @@ def exchange(version: str, end: str, writing: "Future[Written]", tmp_path: Path)
         received = consume(READERS[version], broker, tmp_path, ledger)
         assert ledger.differences(received, *CONSUMED) == []
         assert ledger.differences(pull_all(client, UNUSUAL, QUEUES[UNUSUAL]), UNUSUAL) == []
-        assert end == KILLED or committed_offset(client, ORDERS) == COMMITTED
+        assert end != STOPPED or committed_offset(client, ORDERS) == COMMITTED
         assert failed_lookups(READERS[version], broker, tmp_path, ledger, received) == []
         writer = Writer(client, ledger, "rocketmq")
         writer.orders(60)
@@ -135,7 +145,7 @@ def exchange(version: str, end: str, writing: "Future[Written]", tmp_path: Path)
         assert all_bounds(client) == bounds
         assert ledger_differences(client, ledger) == []
         assert not_found(client, ledger) == []
-        assert end == KILLED or committed_offset(client, ORDERS) == COMMITTED
+        assert end != STOPPED or committed_offset(client, ORDERS) == COMMITTED
         Writer(client, ledger, "again").orders(8)
         assert ledger_differences(client, ledger) == []
     assert_consistent(root, store_config(root))
