@@ -68,6 +68,7 @@ Examples:\n
   mqbroker --set brokerIP1=10.0.0.5                   reachable from other machines\n
   mqbroker -c broker.conf -p                          print the settings and where each value comes from\n
   mqbroker store verify ./store                       check whether a store is consistent; see also dump and repair\n
+  mqbroker store backup ./backup                      copy the store of a running broker; see also restore\n
 """
 
 NAMESRV_HELP: Final = """

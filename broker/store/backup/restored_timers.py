@@ -50,7 +50,7 @@ class RestoredTimers:
         if snapshot.timer_end < check.log_position:
             os.unlink(self._root / CONFIG_DIRECTORY / CHECK_FILE)
             self._check = None
-            return ["the timer log of this snapshot: timer messages in the log are delivered again"]
+            return ["the timer log of this state: timer messages in the log are delivered again"]
         end = check.log_position
         if snapshot.log_end > self._end.offset:
             check = msgspec.structs.replace(check, read_ms=min(check.read_ms, self._end.store_time))

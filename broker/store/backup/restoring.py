@@ -220,7 +220,7 @@ def _missing_state(manifest: Manifest, snapshot: Snapshot | None, end: LogEnd) -
         ]
     if snapshot.log_end < end.offset:
         what = f"changes of topics, groups, committed offsets and accounts after {time_text(snapshot.taken_at)}"
-        return [f"{what}: the last {end.offset - snapshot.log_end} bytes of the log are newer than the snapshot"]
+        return [f"{what}: the last {end.offset - snapshot.log_end} bytes of the log are newer than this state"]
     return []
 
 

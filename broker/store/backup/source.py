@@ -63,7 +63,11 @@ class OpenFiles:
                     fd = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC)
                 except FileNotFoundError:
                     continue
-                self.segments.append(OpenSegment(found.path, found.start, os.fstat(fd).st_size, fd))
+                size = os.fstat(fd).st_size
+                if size:
+                    self.segments.append(OpenSegment(found.path, found.start, size, fd))
+                else:  # left by a crash, the next start removes it
+                    os.close(fd)
         except OSError as problem:
             self.close()
             if problem.errno not in NO_DESCRIPTORS:

@@ -172,7 +172,7 @@ def test_the_state_is_the_newest_one_that_is_not_later(
     assert committed(tmp_path / "new") == {"T@g": {"0": 80}}
     (missing,) = done.missing
     assert missing.startswith("changes of topics, groups, committed offsets and accounts after ")
-    assert missing.endswith(f"the last {records[100][0] - records[79][0]} bytes of the log are newer than the snapshot")
+    assert missing.endswith(f"the last {records[100][0] - records[79][0]} bytes of the log are newer than this state")
 
 
 def test_without_a_state_that_is_old_enough_the_log_alone_is_restored(

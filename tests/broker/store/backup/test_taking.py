@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -357,6 +358,37 @@ def test_other_directories_are_refused(tmp_path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_SH)
         with pytest.raises(BackupError, match="another command is using"):
             back_up(tmp_path / "store", tmp_path / "backup")
+
+
+def test_a_store_that_no_broker_would_start_on_is_refused(tmp_path: Path) -> None:
+    """A segment of another size, or a missing one. An empty last file is harmless."""
+    with opened(tmp_path / "store") as it:
+        put(it, 200)
+    root, end = tmp_path / "store", back_up(tmp_path / "store", tmp_path / "backup").log_end
+    segment(root, 9).touch()
+    assert back_up(root, tmp_path / "backup").log_end == end
+    os.truncate(segment(root, 1), 5_000)
+    with pytest.raises(BackupError, match="has 5000 bytes, segments here have 65536: give mappedFileSizeCommitLog"):
+        back_up(root, tmp_path / "backup")
+    segment(root, 1).unlink()
+    with pytest.raises(BackupError, match=r"65536 bytes before .* are missing: run mqbroker store verify"):
+        back_up(root, tmp_path / "backup")
+
+
+def test_too_many_files_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All segments are opened at once."""
+    with opened(tmp_path / "store") as it:
+        put(it, 10)
+    real_open = os.open
+
+    def refuse(path: Any, *arguments: Any, **options: Any) -> int:
+        if "/store/commitlog/" in str(path):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real_open(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(BackupError, match=r"more files than this process may open: raise the limit \(ulimit -Hn\)"):
+        back_up(tmp_path / "store", tmp_path / "backup")
 
 
 def test_an_empty_store_can_be_backed_up(tmp_path: Path) -> None:
