@@ -16,7 +16,7 @@ def encode_properties(settings: Mapping[str, str]) -> bytes:
         check_type("key", key, str)
         check_type("value", value, str)
         if not key or "=" in key or len(f"{key}{value}x".splitlines()) > 1:
-            raise InvalidArgument(f"a setting is one line, key=value, not {f'{key}={value}'!r}")
+            raise InvalidArgument(f"setting {key!r}: a name without =, and a value without line breaks")
     return "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
 
 

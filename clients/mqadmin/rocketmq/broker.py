@@ -26,6 +26,7 @@ from skylarkmq.clients.mqadmin.options import (
     one_of,
 )
 from skylarkmq.clients.mqadmin.rocketmq.message_text import result_text
+from skylarkmq.clients.mqadmin.rocketmq.setting_lines import print_settings
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.protocol.bodies.ha import HAClientInfo, HARuntimeInfo
 from skylarkmq.protocol.codes import Permission
@@ -224,8 +225,7 @@ async def _each(addresses: list[str], action: Callable[[str], Awaitable[None]]) 
 async def _print_config(admin: Admin, head: str, address: str) -> None:
     settings = await admin.brokers.config(address)
     printf("============%s============%n", head)
-    for key, value in sorted(settings.items()):
-        printf("%-50s=  %s%n", key, value)
+    print_settings(settings)
     printf("%n")
 
 

@@ -15,6 +15,7 @@ from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import Failures, usage_error
 from skylarkmq.clients.mqadmin.java_output import printf
 from skylarkmq.clients.mqadmin.options import NamesrvAddress
+from skylarkmq.clients.mqadmin.rocketmq.setting_lines import print_settings, shown
 
 COMMANDS = Commands()
 
@@ -31,8 +32,7 @@ async def get_namesrv_config(admin: Admin) -> None:
     for address in admin.name_servers.addresses:
         settings = await admin.name_servers.config(address)
         printf("============%s============%n", address)
-        for key, value in sorted(settings.items()):
-            printf("%-50s=  %s%n", key, value)
+        print_settings(settings)
 
 
 @COMMANDS.add("updateNamesrvConfig", "Update configs of name server.")
@@ -41,7 +41,7 @@ async def update_namesrv_config(admin: Admin, key: Key, value: Value, namesrv: N
     key, value = key.strip(), value.strip()
     await admin.name_servers.update_config({key: value})
     servers = f"[{', '.join(namesrv.strip().split(';'))}]" if namesrv else ""
-    printf("update name server config success!%s%n%s : %s%n", servers, key, value)
+    printf("update name server config success!%s%n%s : %s%n", servers, key, shown(key, value))
 
 
 @COMMANDS.add("updateKvConfig", "Create or update KV config.")

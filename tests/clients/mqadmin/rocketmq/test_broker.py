@@ -5,6 +5,7 @@ import re
 import pytest
 
 from skylarkmq.broker.in_process import InProcessBroker, free_ports
+from skylarkmq.clients.admin.properties import encode_properties
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.ha import HAClientInfo, HAConnectionInfo, HARuntimeInfo
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -53,7 +54,21 @@ def test_a_setting_is_one_line(mqadmin: RunCommand) -> None:
     """A line break would change a second setting."""
     result = mqadmin("updateBrokerConfig", "-c", "DefaultCluster", "-k", "a", "-v", "1\nb=2")
     assert (result.code, result.out) == (1, "")
-    assert "a setting is one line" in result.err
+    assert "a value without line breaks" in result.err
+
+
+def test_secrets_of_a_broker_are_hidden(run_mqadmin: RunCommand, scripted: Peer) -> None:
+    """RocketMQ's brokers send them in the clear; an empty value stays empty."""
+    settings = {"innerClientAuthenticationCredentials": '{"secretKey":"open-sesame"}', "initAuthenticationUser": ""}
+    body = encode_properties(settings | {"tls.server.keyPassword": "open-sesame", "brokerName": "b"})
+    scripted.on(RequestCode.GET_BROKER_CONFIG, lambda *_: RemotingCommand.response(body=body))
+    result = run_mqadmin("getBrokerConfig", "-b", scripted.address)
+    assert [line.split() for line in result.out.splitlines()[1:-1]] == [
+        ["brokerName", "=", "b"],
+        ["initAuthenticationUser", "="],
+        ["innerClientAuthenticationCredentials", "=", "******"],
+        ["tls.server.keyPassword", "=", "******"],
+    ]
 
 
 def test_messages_are_sent_to_a_broker(mqadmin: RunCommand) -> None:
