@@ -18,8 +18,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import uvloop
 
+from skylarkmq.broker.clocks import wall_ms
+from skylarkmq.broker.config.live import LiveSettings
 from skylarkmq.broker.config.parsing import Given
-from skylarkmq.broker.config.sections import LOOPBACK, Machine, load_broker
+from skylarkmq.broker.config.sections import LOOPBACK, DaemonConfig, Loaded, Machine, load_broker
 from skylarkmq.broker.daemon import Broker
 from skylarkmq.broker.ops.console import ConsoleFactory
 
@@ -53,9 +55,9 @@ def running(
     own = {"listenPort": broker_port, "embeddedNamesrvPort": namesrv_port, "storePathRootDir": store}
     given = [Given(key, _text(value), "test") for key, value in {**SMALL, **own, **(settings or {})}.items()]
     machine = Machine(host_name="broker-a", address=LOOPBACK, home=directory, resolve=lambda host: host)
-    config = load_broker(given, machine).config
+    loaded = load_broker(given, machine)
     with loop_in_a_thread() as loop:
-        broker = wait(loop, made(config, console_factory))
+        broker = wait(loop, made(loaded, console_factory))
         wait(loop, broker.start())
         try:
             yield InProcessBroker(f"{LOOPBACK}:{namesrv_port}", f"{LOOPBACK}:{broker_port}", store)
@@ -63,9 +65,9 @@ def running(
             wait(loop, broker.stop())
 
 
-async def made(config: Any, console_factory: ConsoleFactory | None = None) -> Broker:
+async def made(loaded: Loaded[DaemonConfig], console_factory: ConsoleFactory | None = None) -> Broker:
     """Return a broker whose parts belong to the running event loop."""
-    return Broker(config, alone=False, console_factory=console_factory)
+    return Broker(loaded.config, LiveSettings(loaded, wall_ms), alone=False, console_factory=console_factory)
 
 
 @contextmanager

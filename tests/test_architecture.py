@@ -118,7 +118,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(*CONFIG, "broker.config.sections", "broker.daemon", "broker.host.addresses", "broker.host.page_faults"),
         "broker.printable",
     ),
-    "broker.in_process": (*CONFIG, "broker.config.sections", "broker.daemon", "broker.ops.console"),
+    "broker.in_process": (
+        *(*CONFIG, "broker.clocks", "broker.config.live", "broker.config.sections", "broker.daemon"),
+        "broker.ops.console",
+    ),
     "broker.store_command_line": COMMANDS,
     "broker.backup_commands": (*COMMANDS, "broker.store_command_line"),
     "broker.store_commands": (*COMMANDS, "broker.store_command_line", "broker.backup_commands"),

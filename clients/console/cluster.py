@@ -7,7 +7,7 @@ sooner after a change that this console has made. Calls that need the same list 
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from skylarkmq.clients.admin.admin import Admin
@@ -17,12 +17,19 @@ from skylarkmq.clients.console.rates import RateHistory
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.clients.settings import TlsSettings
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
+from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, is_internal_topic
 
 LIST_AGE_S: Final = 10.0
 CONSOLE_GROUP: Final = "SKYLARK_CONSOLE"
 """The producer group of test messages and of dead letters that are sent again."""
 MAX_AT_ONCE: Final = 8
 """Requests of one page that are in flight at the same time."""
+
+NORMAL, RETRY, DEAD_LETTERS, SYSTEM = KINDS = ("normal", "retry", "dead letters", "system")
+"""The kinds of topics."""
+ALL: Final = "all"
+SLICE: Final = 2_000
+"""Names that are handled without a pause: less than 2 ms."""
 
 T = TypeVar("T")
 
@@ -41,7 +48,7 @@ class Cluster:
         self.admin = admin
         self.rates = RateHistory()
         self.jobs: dict[str, Job] = {}
-        self._topics = _Kept(admin.topics)
+        self._topics = _Kept(self._read_topics)
         self._groups = _Kept(admin.groups)
         self._producer: Producer | None = None
         self._starting = asyncio.Lock()
@@ -66,13 +73,21 @@ class Cluster:
             await self._producer.stop()
         await self.admin.stop()
 
-    async def topics(self) -> list[str]:
-        """Return the names of all topics, sorted."""
+    async def topics(self) -> Mapping[str, list[str]]:
+        """Return the names of all topics by kind, each list sorted; ALL has all of them."""
         return await self._topics.value()
 
     async def groups(self) -> dict[str, SubscriptionGroupConfig]:
         """Return all consumer groups by name, sorted."""
         return await self._groups.value()
+
+    async def _read_topics(self) -> Mapping[str, list[str]]:
+        names = await self.admin.topics()
+        by_kind: dict[str, list[str]] = {kind: [] for kind in KINDS} | {ALL: names}
+        async for part in sliced(names):
+            for name in part:
+                by_kind[kind_of(name)].append(name)
+        return by_kind
 
     def changed(self) -> None:
         """Read the lists again at their next use."""
@@ -108,6 +123,28 @@ class _Kept(Generic[T]):
                 self._value = await self._read()
                 self._read_s = now_s
             return self._value
+
+
+async def sliced(names: Sequence[T]) -> AsyncIterator[Sequence[T]]:
+    """Yield a list in slices, between which other tasks run: a broker may serve messages in the same event loop."""
+    for start in range(0, len(names), SLICE):
+        yield names[start : start + SLICE]
+        await asyncio.sleep(0)
+
+
+async def containing(names: Sequence[str], text: str) -> Sequence[str]:
+    """Return the names that contain a text, regardless of case."""
+    lower = text.lower()
+    return [name async for part in sliced(names) for name in part if lower in name.lower()] if lower else names
+
+
+def kind_of(topic: str) -> str:
+    """Return the kind of a topic, one of KINDS."""
+    if topic.startswith(RETRY_PREFIX):
+        return RETRY
+    if topic.startswith(DLQ_PREFIX):
+        return DEAD_LETTERS
+    return SYSTEM if is_internal_topic(topic) else NORMAL
 
 
 async def gathered(calls: list[Callable[[], Awaitable[T]]]) -> list[T]:

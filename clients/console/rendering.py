@@ -16,9 +16,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from skylarkmq.clients.console.cluster import kind_of
 from skylarkmq.clients.console.sessions import Notice
 from skylarkmq.clients.console.state import console_of, session_of
-from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, is_internal_topic
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 LIVE: Final = "live"
@@ -56,15 +56,6 @@ def count_text(number: float) -> str:
 def visible(text: str) -> str:
     """Return a text without control characters, which HTML does not allow."""
     return text.translate(_UNPRINTABLE)
-
-
-def kind_of(topic: str) -> str:
-    """Return the kind of a topic, in one word."""
-    if topic.startswith(RETRY_PREFIX):
-        return "retry"
-    if topic.startswith(DLQ_PREFIX):
-        return "dead letters"
-    return "system" if is_internal_topic(topic) else "normal"
 
 
 def path_of(*parts: str) -> str:

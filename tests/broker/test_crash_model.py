@@ -263,7 +263,7 @@ def running_broker(directory: Path, loop: asyncio.AbstractEventLoop) -> Iterator
     own = {"listenPort": broker_port, "embeddedNamesrvPort": namesrv_port, "storePathRootDir": store}
     chosen = [Given(key, str(value), "test") for key, value in {**SMALL, **SIZES, **own}.items()]
     machine = Machine(host_name="b", address=LOOPBACK, home=directory, resolve=lambda host: host)
-    broker = wait(loop, made(load_broker(chosen, machine).config))
+    broker = wait(loop, made(load_broker(chosen, machine)))
     wait(loop, broker.start())
     try:
         with closing(RunningBroker(loop, broker, broker_port, store)) as it:

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from skylarkmq.clients.admin.dead_letters import copy_of, origin_topic
 from skylarkmq.clients.console.actions import Question, confirmed, refused, required
-from skylarkmq.clients.console.cluster import Cluster, gathered
+from skylarkmq.clients.console.cluster import DEAD_LETTERS, Cluster, containing, gathered
 from skylarkmq.clients.console.jobs import Job
 from skylarkmq.clients.console.message_bodies import preview_of
 from skylarkmq.clients.console.pages.messages import message_at, optional_time
@@ -57,10 +57,9 @@ async def dead_letters(request: Request) -> Response:
     """Serve the list of groups with dead letters."""
     cluster = cluster_of(request)
     text = request.query_params.get("q", "").strip()
-    groups = [name.removeprefix(DLQ_PREFIX) for name in await cluster.topics() if name.startswith(DLQ_PREFIX)]
-    found = [name for name in groups if text.lower() in name.lower()]
+    found = await containing((await cluster.topics())[DEAD_LETTERS], text)
     page = paging(request, len(found))
-    rows = await gathered([partial(_row, cluster, group) for group in page.of(found)])
+    rows = await gathered([partial(_row, cluster, name.removeprefix(DLQ_PREFIX)) for name in page.of(found)])
     return respond(request, "dead_letters.html", rows=rows, paging=page, query=text)
 
 

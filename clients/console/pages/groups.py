@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from skylarkmq.clients.admin.offsets import TO_END
 from skylarkmq.clients.console.actions import Question, confirmed, form_page, is_checked, refused, required, whole
-from skylarkmq.clients.console.cluster import Cluster, gathered
+from skylarkmq.clients.console.cluster import Cluster, containing, gathered
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import address, form_of, path_of, respond, time_text
 from skylarkmq.clients.console.state import cluster_of
@@ -40,9 +40,10 @@ async def groups(request: Request) -> Response:
     """Serve the list; lag and members are read for the rows of the page only."""
     cluster = cluster_of(request)
     text = request.query_params.get("q", "").strip()
-    found = [config for name, config in (await cluster.groups()).items() if text.lower() in name.lower()]
+    configs = await cluster.groups()
+    found = await containing(list(configs), text)
     page = paging(request, len(found))
-    rows = await gathered([partial(_row, cluster, config) for config in page.of(found)])
+    rows = await gathered([partial(_row, cluster, configs[name]) for name in page.of(found)])
     return respond(request, "groups.html", rows=rows, paging=page, query=text)
 
 

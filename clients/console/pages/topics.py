@@ -8,9 +8,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from skylarkmq.clients.console.actions import Question, confirmed, form_page, is_checked, refused, required, whole
-from skylarkmq.clients.console.cluster import Cluster, gathered
+from skylarkmq.clients.console.cluster import ALL, KINDS, NORMAL, Cluster, containing, gathered
 from skylarkmq.clients.console.paging import paging
-from skylarkmq.clients.console.rendering import address, form_of, kind_of, path_of, redirect, respond
+from skylarkmq.clients.console.rendering import address, form_of, path_of, redirect, respond
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.errors import BrokerError, InvalidArgument, NoRoute
 from skylarkmq.protocol.bodies.topic import TopicConfig, permission_text
@@ -18,7 +18,6 @@ from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import Message, check_client_topic
 
-KINDS: Final = ("normal", "retry", "dead letters", "system", "all")
 PERMISSIONS: Final = (6, 4, 2)
 MAX_QUEUES: Final = 4_096
 MAX_TEST_BYTES: Final = 256 * 1024
@@ -38,15 +37,11 @@ async def topics(request: Request) -> Response:
     """Serve the list: filtered and paged here, so that 100,000 topics are no more work for a browser than 50."""
     cluster = cluster_of(request)
     text = request.query_params.get("q", "").strip()
-    kind = request.query_params.get("kind", KINDS[0])
-    names = [
-        name
-        for name in await cluster.topics()
-        if (kind == "all" or kind_of(name) == kind) and text.lower() in name.lower()
-    ]
+    kind = request.query_params.get("kind", NORMAL)
+    names = await containing((await cluster.topics()).get(kind, []), text)
     page = paging(request, len(names))
     rows = await gathered([partial(_row, cluster, name) for name in page.of(names)])
-    return respond(request, "topics.html", rows=rows, paging=page, query=text, kind=kind, kinds=KINDS)
+    return respond(request, "topics.html", rows=rows, paging=page, query=text, kind=kind, kinds=(*KINDS, ALL))
 
 
 async def _row(cluster: Cluster, name: str) -> TopicRow:

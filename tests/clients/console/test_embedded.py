@@ -1,5 +1,6 @@
 """The console on `consolePort` of a broker, and the server of `mqadmin console`, over real sockets."""
 
+import asyncio
 import json
 import re
 import socket
@@ -15,9 +16,12 @@ import pytest
 
 from skylarkmq.broker.access.console_accounts import ConsoleAccounts, console_accounts
 from skylarkmq.broker.errors import StartError
-from skylarkmq.broker.in_process import free_ports, running
+from skylarkmq.broker.in_process import InProcessBroker, free_ports, running
+from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.console.embedded import allowed_hosts, embedded_console, is_local
 from skylarkmq.clients.mqadmin.app import run
+from skylarkmq.protocol.bodies.auth import UserInfo
 
 SECRET = "secret-of-ada"
 
@@ -48,12 +52,64 @@ def test_the_accounts_of_a_broker_log_in(tmp_path: Path) -> None:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     settings = {"accountsFile": file, "consoleTls": "true", "tls.test.mode.enable": "true"}
     with served(tmp_path, **settings) as address, httpx.Client(base_url=address, verify=context) as http:
-        login = http.get("/", follow_redirects=True)
-        (token,) = re.findall(r'name="csrf" value="([0-9a-f]+)"', login.text)
-        assert "Secure" in login.history[0].headers["set-cookie"]
-        form = {"csrf": token, "account": "ada", "password": SECRET, "next": "/"}
-        page = http.post("/login", data=form, follow_redirects=True)
+        assert "Secure" in http.get("/login").headers["set-cookie"]
+        page = logged_in(http, "ada", SECRET)
         assert (page.status_code, "broker-a" in page.text, SECRET in page.text) == (200, True, False)
+
+
+def logged_in(http: httpx.Client, account: str, password: str) -> httpx.Response:
+    """Return the first page after a login."""
+    login = http.get("/", follow_redirects=True)
+    (token,) = re.findall(r'name="csrf" value="([0-9a-f]+)"', login.text)
+    form = {"csrf": token, "account": account, "password": password, "next": "/"}
+    return http.post("/login", data=form, follow_redirects=True)
+
+
+USERS = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps({"username": "root", "password": SECRET}),
+    "innerClientAuthenticationCredentials": json.dumps({"accessKey": "inner", "secretKey": "secret-of-inner"}),
+}
+
+
+def test_a_super_user_acts_with_its_own_rights(tmp_path: Path) -> None:
+    """The requests of the session are signed: a super user creates a topic. No page shows a secret."""
+    with served(tmp_path, **USERS) as address, httpx.Client(base_url=address) as http:
+        page = logged_in(http, "root", SECRET)
+        assert "broker-a" in page.text
+        assert "read-only" not in page.text
+        form = http.get("/topic-form")
+        (token, *_) = re.findall(r'name="csrf" value="([0-9a-f]+)"', form.text)
+        fields = {"csrf": token, "topic": "Made", "read_queues": "1", "write_queues": "1", "perm": "6"}
+        page = http.post("/topics", data=fields | {"confirmed": "yes"}, follow_redirects=True)
+        assert "Topic Made is stored" in page.text
+        for path in ("/", "/settings?q=auth", "/settings?q=credential", "/connections"):
+            text = http.get(path).text
+            assert SECRET not in text
+            assert "secret-of-inner" not in text
+        rows = re.findall(r"<tr><td>(\w+)</td><td>(.*?)</td><td>(.*?)</td></tr>", http.get("/settings?q=authen").text)
+        assert ("authenticationEnabled", "true", "test") in rows
+        assert ("initAuthenticationUser", "(hidden)", "test") in rows
+        assert ("authenticationWhitelist", "", "default") in rows
+
+
+async def created_user(broker: InProcessBroker, user: UserInfo) -> None:
+    async with Admin(namesrv=broker.namesrv, credentials=Credentials("root", SECRET)) as admin:
+        await admin.access.create_user(broker.address, user)
+
+
+def test_a_normal_user_reads_what_its_rights_allow(tmp_path: Path) -> None:
+    """Another user is read-only, and a page for which it has no right is one line with status 403."""
+    (port,) = free_ports(1)
+    with running(tmp_path, {"consolePort": port, **USERS}, embedded_console) as broker:
+        asyncio.run(created_user(broker, UserInfo("ben", "secret-of-ben")))
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as http:
+            page = logged_in(http, "ben", "secret-of-ben")
+            assert "ben (read-only)" in page.text
+            assert "no figures" in page.text
+            refused = http.get("/groups")
+            assert (refused.status_code, "NO_PERMISSION" in refused.text) == (403, True)
 
 
 def test_a_broker_without_the_factory_names_the_command(tmp_path: Path) -> None:
