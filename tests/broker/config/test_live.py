@@ -8,7 +8,7 @@ import pytest
 
 from skylarkmq.broker.config.java_properties import parse_properties
 from skylarkmq.broker.config.keys import BROKER_KEYS, EMBEDDED_NAMESRV_KEYS, SHOWN_TOO
-from skylarkmq.broker.config.live import LiveSettings, RemoteSettings
+from skylarkmq.broker.config.live import CHANGED, LiveSettings, RemoteSettings
 from skylarkmq.broker.config.parsing import from_environment, from_file, from_flags
 from skylarkmq.broker.config.protected_keys import ALWAYS
 from skylarkmq.broker.config.sections import DaemonConfig, Loaded, Machine, load_broker
@@ -168,3 +168,15 @@ def test_live_settings_need_only_a_configuration() -> None:
     assert settings.statistics().changes == 0
     assert settings.config is config
     assert "LiveSettings" in repr(settings)
+
+
+async def test_effective_settings_follow_changes() -> None:
+    """The current value of each key comes with its origin; a changed one has the origin CHANGED. Secrets are hidden."""
+    secret = '{"username":"root","password":"hidden-1"}'
+    it = RemoteAccess(f"traceOn=true\ninitAuthenticationUser={secret}")
+    await it.remote.change(b"traceOn=false\nregionId=R")
+    rows = {row.key: (row.value, row.origin) for row in it.settings.effective(BROKER_KEYS)}
+    assert rows["traceOn"] == ("false", CHANGED)
+    assert rows["regionId"] == ("R", CHANGED)
+    assert rows["initAuthenticationUser"] == ("(hidden)", "b.conf:2")
+    assert rows["longPollingEnable"] == ("true", "default")

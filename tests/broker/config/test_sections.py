@@ -393,3 +393,17 @@ def test_credentials_have_the_form_of_rocketmq() -> None:
     assert inner_client_credentials(config.access) == Credentials("rocketmq", "12345678")
     assert config.security.secret_files == (Path("b.conf"),)
     assert broker().config.security.secret_files == ()
+
+
+def test_the_console_is_off_and_local_by_default() -> None:
+    """It listens on the loopback address, also if the broker is bound to all addresses."""
+    rows = effective(broker("brokerIP1=203.0.113.9"))
+    assert rows["consolePort"] == ("0", "default")
+    assert rows["consoleHost"] == ("127.0.0.1", "default")
+
+
+def test_pages_with_tls_need_tls_of_the_broker() -> None:
+    """consoleTls and metricsTls use the certificate of the broker's ports."""
+    for key in ("consoleTls", "metricsTls"):
+        with pytest.raises(StartError, match=f"{key}=true: expected with tls.server.mode=permissive or enforcing"):
+            broker(f"{key}=true\ntls.server.mode=disabled")
