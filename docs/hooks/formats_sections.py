@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 FORMATS: Final = Path(__file__).parents[1] / "formats.md"
-LISTS: Final = {"Operator settings", "Settings at run time", "Codes"}
-"""Sections that mention every setting or code."""
+LISTS: Final = {"Settings at run time", "Codes"}
+"""Sections that mention settings or codes only to list them."""
 
 
 def link_to(name: str) -> str:

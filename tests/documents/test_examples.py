@@ -132,7 +132,7 @@ def test_options_of_our_commands_exist(example: Example) -> None:
 def unknown_words(words: list[str]) -> list[str]:
     """Return the options that the command of a command line does not have, or its unknown subcommand."""
     command: Any = commands()[words[0]][0]
-    rest = words[1:]
+    rest = words[2:] if words[1:2] == ["help"] else words[1:]
     while hasattr(command, "list_commands") and rest and not rest[0].startswith("-"):
         found = command.get_command(None, rest[0])
         if found is None:
