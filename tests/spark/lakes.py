@@ -50,6 +50,10 @@ class DeltaLake(Lake):
     name = "delta"
     options = ("--to", "delta")
 
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        super().__init__(spark, directory)
+        self.output = str(directory / "the orders 100%")
+
     def rows(self, suffix: str = "") -> list[dict[str, Any]]:
         from deltalake import DeltaTable  # noqa: PLC0415 - only the environments with Delta's jar have it
 

@@ -75,6 +75,22 @@ def test_bodies_become_columns_in_all_encodings(spark: SparkSession) -> None:
                     assert reason.startswith("the body")
 
 
+def test_a_body_is_one_json_object(spark: SparkSession) -> None:
+    """Text after it is not ignored, such as a second object; braces in strings and numbers like NaN are accepted."""
+    good = [
+        '{"id": 1}',
+        ' {"id": 2, "a": {"b": [{"c": 1}, {}]}} \n',
+        '{"id": 3, "s": "} x"}',
+        '{"id": 4, "s": "} x", "n": NaN}',
+    ]
+    bad = ['{"id": 1}\n{"id": 2}', '{"id": 1}{"id": 2}', '{"id": 1} x', '{"id": 1, "s": "} x"} 7', '[{"id": 1}]']
+    found = values_and_reasons(
+        decoded(messages(spark, [body.encode() for body in good + bad]), Decoding(json="id BIGINT"))
+    )
+    assert [value and value["id"] for _, value, _ in found] == [1, 2, 3, 4, *[None] * len(bad)]
+    assert {reason for _, _, reason in found[len(good) : -1]} == {"the body has text after its JSON object"}
+
+
 def test_rows_fit_a_table_that_has_evolved(spark: SparkSession) -> None:
     """The SQL expressions cast, reorder, and fill with null at every depth; null structs stay null."""
     table = spark.sql(

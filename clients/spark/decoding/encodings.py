@@ -20,10 +20,14 @@ class AvroBodies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProtobufBodies(msgspec.Struct, frozen=True, kw_only=True):
-    """Bodies are messages of the type `message`, a full name; `descriptor_set` is a serialized FileDescriptorSet."""
+    """Bodies are messages of the type `message`, a full name; `descriptor_set` is a serialized FileDescriptorSet.
+
+    `has_header`: each body begins with the header of a schema registry.
+    """
 
     descriptor_set: bytes
     message: str
+    has_header: bool = False
 
 
 class Decoding(msgspec.Struct, frozen=True):

@@ -1,4 +1,6 @@
-"""Protobuf bodies as columns, decoded by the library `protobuf`; each body is one message without a header.
+"""Protobuf bodies as columns, decoded by the library `protobuf`; each body is one message.
+
+It may have the header of a schema registry before it (protobuf_header.py).
 
 The type comes from a FileDescriptorSet, `protoc --include_imports --descriptor_set_out=orders.desc orders.proto`; the
 imports google/protobuf/*.proto may be missing in it. Spark's own decoder is a separate jar.
@@ -29,6 +31,7 @@ from pyspark.sql.types import StructType
 from skylarkmq.clients.spark.decoding.columns import DAMAGED, column_of
 from skylarkmq.clients.spark.decoding.encodings import ProtobufBodies
 from skylarkmq.clients.spark.decoding.protobuf_columns import Column, message_column
+from skylarkmq.clients.spark.decoding.protobuf_header import Indexes, NoHeader, indexes_of, message_start
 
 _BUNDLED: Final = {
     module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb
@@ -47,7 +50,7 @@ class ProtobufDecoder:
         if not isinstance(column.type, StructType):
             raise ValueError(f"the message {bodies.message} has no fields of its own")
         self._kind = column.type
-        self._loaded: tuple[Any, Column] | None = None
+        self._loaded: tuple[Any, Column, Indexes | None] | None = None
 
     def __repr__(self) -> str:
         return f"<ProtobufDecoder {self._bodies.message}>"
@@ -69,19 +72,22 @@ class ProtobufDecoder:
         """Return the values and the reasons; one of the two is null in each row."""
         if self._loaded is None:
             message = message_class(self._bodies)
-            self._loaded = message, message_column(message.DESCRIPTOR)
-        message, column = self._loaded
-        read = [_read(message, body) for body in bodies.to_pylist()]
+            header = indexes_of(message.DESCRIPTOR) if self._bodies.has_header else None
+            self._loaded = message, message_column(message.DESCRIPTOR), header
+        message, column, header = self._loaded
+        read = [_read(message, header, body) for body in bodies.to_pylist()]
         values = [value for value, _ in read]
         reasons = [reason for _, reason in read]
         return column_of(values, reasons, column.build, "Protobuf message"), pa.array(reasons, pa.string())
 
 
-def _read(message: Any, body: bytes | None) -> tuple[Any, str | None]:
+def _read(message: Any, header: Indexes | None, body: bytes | None) -> tuple[Any, str | None]:
     if body is None:
         return None, DAMAGED
     try:
-        value = message.FromString(body)
+        value = message.FromString(body if header is None else body[message_start(body, header) :])
+    except NoHeader as error:
+        return None, str(error)
     except DecodeError as error:
         return None, f"the body is not a Protobuf message of the type: {error}"
     if not value.IsInitialized():  # FindInitializationErrors crashes the process for maps (protobuf 7.36)

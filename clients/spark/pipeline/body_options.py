@@ -5,7 +5,8 @@
     --avro-schema --avro-writer-schema                    the same, written by another schema
     --avro-schema --avro-single-object                    in single-object encoding
     --avro-schema --registry                              with the header of a schema registry
-    --protobuf-descriptor --protobuf-message          Protobuf
+    --protobuf-descriptor --protobuf-message          Protobuf: one message, without a header
+    --protobuf-... --protobuf-registry-header             with the header of a schema registry
 
 Schemas are read when the pipeline starts; a schema that changed is used after the next start. Schemas of writers come
 from the registry while the pipeline runs. `--registry` may also be a directory of files `<id>.avsc`, which is read at
@@ -86,6 +87,15 @@ ProtobufMessage = Annotated[
 ]
 
 
+ProtobufRegistryHeader = Annotated[
+    bool,
+    typer.Option(
+        "--protobuf-registry-header",
+        help="Bodies begin with 00, the id of a schema, and the indexes of the message in it.",
+    ),
+]
+
+
 class BodyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The given options."""
 
@@ -97,6 +107,7 @@ class BodyOptions(msgspec.Struct, frozen=True, kw_only=True):
     credentials: Credentials | None = None
     protobuf_descriptor: str | None = None
     protobuf_message: str | None = None
+    protobuf_registry_header: bool = False
 
 
 def decoding_of(given: BodyOptions) -> Decoding:
@@ -117,7 +128,13 @@ def decoding_of(given: BodyOptions) -> Decoding:
         return Decoding(avro=_avro(given, given.avro_schema))
     if given.protobuf_descriptor is not None and given.protobuf_message is not None:
         descriptor = _bytes(given.protobuf_descriptor)
-        return Decoding(protobuf=ProtobufBodies(descriptor_set=descriptor, message=given.protobuf_message))
+        return Decoding(
+            protobuf=ProtobufBodies(
+                descriptor_set=descriptor,
+                message=given.protobuf_message,
+                has_header=given.protobuf_registry_header,
+            )
+        )
     return Decoding()
 
 
@@ -130,7 +147,8 @@ def _require(given: BodyOptions) -> None:
             "--registry": given.registry,
         }.items():
             if value:
-                raise OptionError(f"{name} needs --avro-schema, which names the columns")
+                hint = "; Protobuf has --protobuf-registry-header" if name == "--registry" else ""
+                raise OptionError(f"{name} needs --avro-schema, which names the columns{hint}")
     if given.registry is not None and (given.avro_single_object or given.avro_writer_schemas):
         raise OptionError(
             "--registry determines the schemas of the bodies: leave out --avro-single-object and --avro-writer-schema"
@@ -139,6 +157,8 @@ def _require(given: BodyOptions) -> None:
         raise OptionError("several --avro-writer-schema need --avro-single-object: nothing else says which one is used")
     if (given.protobuf_descriptor is None) != (given.protobuf_message is None):
         raise OptionError("--protobuf-descriptor and --protobuf-message go together: set both")
+    if given.protobuf_registry_header and given.protobuf_descriptor is None:
+        raise OptionError("--protobuf-registry-header needs --protobuf-descriptor and --protobuf-message")
 
 
 def _avro(given: BodyOptions, schema: str) -> AvroBodies:

@@ -42,6 +42,7 @@ from skylarkmq.clients.spark.pipeline.body_options import (
     JsonSchema,
     ProtobufDescriptor,
     ProtobufMessage,
+    ProtobufRegistryHeader,
     RegistryCredentials,
     RegistryPlace,
     decoding_of,
@@ -150,6 +151,7 @@ def _pipeline(
     registry_credentials: RegistryCredentials = None,
     protobuf_descriptor: ProtobufDescriptor = None,
     protobuf_message: ProtobufMessage = None,
+    protobuf_registry_header: ProtobufRegistryHeader = False,
     keep_body: KeepBody = False,
     dead_letter_topic: DeadLetterTopic = None,
     drop_bad_rows: DropBadRows = False,
@@ -175,6 +177,7 @@ def _pipeline(
             credentials=None if registry_credentials is None else Credentials(registry_credentials),
             protobuf_descriptor=protobuf_descriptor,
             protobuf_message=protobuf_message,
+            protobuf_registry_header=protobuf_registry_header,
         )
         decoding = decoding_of(bodies)
         source = {"startingOffsets": starting_offsets, "maxOffsetsPerTrigger": str(max_rows)}

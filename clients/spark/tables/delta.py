@@ -42,7 +42,7 @@ class DeltaTable:
     def __init__(self, spark: SparkSession, path: str, unit: TimeUnit, file_rows: int) -> None:
         use_delta(spark)
         self._spark = spark
-        self._path = HadoopPath.of(spark, path).uri
+        self._path = HadoopPath.of(spark, path).location
         self._name = ddl.quoted("delta", self._path)
         self._unit = unit
         self._file_rows = file_rows

@@ -38,6 +38,11 @@ class HadoopPath:
         return str(self._path.toUri().toString())
 
     @property
+    def location(self) -> str:
+        """Return the path as `HadoopPath.of` and Spark's readers and writers take it: nothing is escaped."""
+        return str(self._path.toString())
+
+    @property
     def name(self) -> str:
         """Return the last part of the path."""
         return str(self._path.getName())

@@ -161,7 +161,7 @@ class DeltaMaintenance:
         if not at.child(DELTA_LOG).exists():
             raise Unavailable(f"there is no Delta table at {at.uri}")
         self._spark = spark
-        self._name = quoted("delta", at.uri)
+        self._name = quoted("delta", at.location)
 
     def compact(self, file_bytes: int) -> Compacted:
         """Rewrite small files as files of about `file_bytes`."""

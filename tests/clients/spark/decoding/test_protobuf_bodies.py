@@ -211,3 +211,71 @@ def test_the_columns_do_not_change_by_pickling() -> None:
     decoder = ProtobufDecoder(bodies_of("shop.Line"))
     copy: ProtobufDecoder = pickle.loads(pickle.dumps(decoder))
     assert copy.kind == decoder.kind == StructType().add("item", StringType()).add("n", IntegerType())
+
+
+# --- the header of a schema registry --------------------------------------------------------------
+
+NESTED = f"""
+file {{
+  name: "nested.proto" package: "n" syntax: "proto3"
+  message_type {{ name: "First" {field("a", 1, "int32")} }}
+  message_type {{
+    name: "Outer" {field("m", 1, ".n.Outer.MEntry", "REPEATED")}
+    {entry("MEntry", "string", "int64")}
+    nested_type {{ name: "One" {field("a", 1, "int32")} }}
+    nested_type {{ name: "Two" {field("a", 1, "int32")} }}
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "headers"),
+    [
+        ("n.First", [b"\0", b"\x02\0"]),
+        ("n.Outer", [b"\x02\x02"]),
+        ("n.Outer.One", [b"\x04\x02\0"]),
+        ("n.Outer.Two", [b"\x04\x02\x02"]),
+    ],
+)
+def test_a_header_names_the_message(message: str, headers: list[bytes]) -> None:
+    """By its place in its file, without the messages of map entries; [0] has a short form."""
+    bodies = ProtobufBodies(descriptor_set=descriptors(NESTED), message=message, has_header=True)
+    decoder: ProtobufDecoder = pickle.loads(pickle.dumps(ProtobufDecoder(bodies)))
+    content = message_class(bodies)().SerializeToString() if message == "n.Outer" else b"\x08\x07"
+    values, reasons = decoder.decode(
+        pa.array([b"\0\0\0\x01\x02" + header + content for header in headers], pa.binary())
+    )
+    assert reasons.to_pylist() == [None] * len(headers)
+    assert {str(value) for value in values.to_pylist()} == {"{'m': []}" if message == "n.Outer" else "{'a': 7}"}
+
+
+def test_a_body_without_its_header_has_a_reason() -> None:
+    """Also one of another message: its bytes would parse. The other bodies are decoded."""
+    bodies = ProtobufBodies(descriptor_set=descriptors(NESTED), message="n.First", has_header=True)
+    prefix = b"\0\0\0\0\x07"
+    good = prefix + b"\0\x08\x07"
+    data: list[bytes | None] = [
+        *(good, b"\x08\x07", b"", prefix, b"\x01" + good[1:], None),
+        *(
+            prefix + b"\x02\x02\x08\x07",
+            prefix + b"\x02",
+            prefix + b"\x80" * 9,
+            prefix + b"\x01",
+            prefix + b"\xfe\xff\x0f",
+        ),
+        prefix + b"\0\xff",
+    ]
+    values, reasons = ProtobufDecoder(bodies).decode(pa.array(data, pa.binary()))
+    assert values.to_pylist() == [{"a": 7}, *[None] * 11]
+    expected = ["no header", "no header", "no header", "no header", "cannot be decompressed"]
+    expected += ["names message [1] of its schema, and the expected one is [0]", "is cut off", "is cut off"]
+    expected += ["has -1 message indexes", "message indexes", "not a Protobuf message"]
+    assert [part in reason for part, reason in zip(expected, reasons.to_pylist()[1:], strict=True)] == [True] * 11
+
+
+def test_a_header_without_a_message_is_an_empty_message() -> None:
+    """All fields have their defaults."""
+    bodies = ProtobufBodies(descriptor_set=descriptors(NESTED), message="n.First", has_header=True)
+    values, reasons = ProtobufDecoder(bodies).decode(pa.array([b"\0\0\0\0\x07\0"], pa.binary()))
+    assert (values.to_pylist(), reasons.to_pylist()) == ([{"a": 0}], [None])

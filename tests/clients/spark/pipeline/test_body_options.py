@@ -50,6 +50,10 @@ def test_each_encoding_has_its_options(folder: Path) -> None:
     assert of(protobuf_descriptor=f"{folder}/a.desc", protobuf_message="a.B") == Decoding(
         protobuf=ProtobufBodies(descriptor_set=b"\x0a\xff", message="a.B")
     )
+    with_header = of(
+        protobuf_descriptor=f"{folder}/a.desc", protobuf_message="a.B", protobuf_registry_header=True
+    ).protobuf
+    assert with_header == ProtobufBodies(descriptor_set=b"\x0a\xff", message="a.B", has_header=True)
 
 
 def test_a_schema_may_have_a_url() -> None:
@@ -74,7 +78,8 @@ def test_a_schema_may_have_a_url() -> None:
     ("given", "error"),
     [
         ({"json_schema": "a INT", "avro_schema": "x"}, "--json-schema and --avro-schema are both set"),
-        ({"registry": "http://x"}, "--registry needs --avro-schema"),
+        ({"registry": "http://x"}, "--registry needs --avro-schema.* Protobuf has --protobuf-registry-header"),
+        ({"protobuf_registry_header": True}, "--protobuf-registry-header needs --protobuf-descriptor"),
         ({"avro_single_object": True}, "--avro-single-object needs --avro-schema"),
         ({"avro_writer_schemas": ("a",)}, "--avro-writer-schema needs --avro-schema"),
         ({"avro_schema": "a", "registry": "x", "avro_single_object": True}, "leave out --avro-single-object"),
