@@ -9,6 +9,7 @@ import pytest
 
 from skylarkmq.broker.processors.admin.group import changed_attributes
 from skylarkmq.protocol.bodies.subscription_group import (
+    SimpleSubscriptionData,
     SubscriptionGroupConfig,
     SubscriptionGroupList,
     SubscriptionGroupWrapper,
@@ -59,6 +60,13 @@ async def test_a_group_is_created_and_changed(admin: Admin) -> None:
     assert admin.saves == 1
     await admin.set(consume_enable=False)
     assert admin.saves == 2
+
+
+async def test_fixed_subscriptions_are_kept(admin: Admin) -> None:
+    """RocketMQ's proxy stores them in the configuration of a group; the broker does not act on them."""
+    fixed = [SimpleSubscriptionData("T", "TAG", "a || b", 7)]
+    assert (await admin.set(subscription_data_set=fixed)).code == 0
+    assert admin.groups.find(GROUP) == SubscriptionGroupConfig(GROUP, subscription_data_set=fixed)
 
 
 async def test_a_permission_takes_effect_with_the_next_pull(admin: Admin) -> None:
