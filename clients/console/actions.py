@@ -22,6 +22,14 @@ from skylarkmq.clients.errors import ClientError, InvalidArgument
 CONFIRMED: Final = "confirmed"
 
 
+class Choice(NamedTuple):
+    """A field that is chosen with the confirmation: its name, its label, and values with their texts."""
+
+    name: str
+    label: str
+    values: tuple[tuple[str, str], ...]
+
+
 class Question(NamedTuple):
     """What is asked before an action: its title, its effects, the label of its button, and the page to go back to."""
 
@@ -30,14 +38,16 @@ class Question(NamedTuple):
     button: str
     back: str
     is_dangerous: bool = False
+    choice: Choice | None = None
 
 
 async def confirmed(request: Request, question: Question, run: Callable[[], Awaitable[str]], then: str) -> Response:
     """Ask, and run the action once it is confirmed. `run` returns the result; `then`: the page that shows it."""
     form = form_of(request)
     if form.get(CONFIRMED) != "yes":
-        fields = [(name, value) for name, value in form.items() if name not in {CSRF_FIELD, CONFIRMED}]
-        return respond(request, "confirm.html", question=question, fields=fields)
+        chosen = None if question.choice is None else question.choice.name
+        fields = [(name, value) for name, value in form.items() if name not in {CSRF_FIELD, CONFIRMED, chosen}]
+        return respond(request, "confirm.html", question=question, fields=fields, chosen=form.get(chosen or ""))
     try:
         result = await run()
     except ClientError as error:

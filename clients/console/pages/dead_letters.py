@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from skylarkmq.clients.admin.dead_letters import copy_of, origin_topic
-from skylarkmq.clients.console.actions import Question, confirmed, refused, required
+from skylarkmq.clients.console.actions import Choice, Question, confirmed, refused, required
 from skylarkmq.clients.console.cluster import DEAD_LETTERS, Cluster, containing, gathered
 from skylarkmq.clients.console.jobs import Job
 from skylarkmq.clients.console.message_bodies import preview_of
@@ -27,7 +27,9 @@ from skylarkmq.protocol.message import MessageExt
 
 MAX_SCANNED: Final = 20_000
 """Letters that a text filter reads at most for a page."""
-TARGETS: Final = (("group", "this group only"), ("topic", "the topic that they came from: all its groups"))
+TARGET: Final = Choice(
+    "target", "Send to", (("group", "this group only"), ("topic", "the topic that it came from: all its groups"))
+)
 READ_AT_ONCE: Final = 32
 
 
@@ -90,7 +92,7 @@ async def letters(request: Request) -> Response:
         rows, is_cut = await read(cluster, part_of(ranges, page))
     return respond(
         request, "letters.html", group=group, rows=[each.message for each in rows], paging=page, wanted=wanted,
-        is_cut=is_cut, is_unknown=is_unknown, targets=TARGETS, job=cluster.jobs.get(_job_name(group)),
+        is_cut=is_cut, is_unknown=is_unknown, job=cluster.jobs.get(_job_name(group)),
         preview_of=preview_of, origin_topic=origin_topic,
     )  # fmt: skip
 
@@ -140,8 +142,8 @@ async def resend(request: Request) -> Response:
         result = await (await cluster.producer()).send(copy_of(letter, target))
         return f"Message {letter.msg_id} is sent again: queue {result.queue}, offset {result.queue_offset}."
 
-    effect = f"A copy goes to {_where(target)}. The dead letter stays where it is."
-    question = Question(f"Send the dead letter {letter_id} again?", effect, "Send it again", back)
+    effect = f"Group {group}, or all groups of the topic, get a copy. The dead letter stays where it is."
+    question = Question(f"Send the dead letter {letter_id} again?", effect, "Send it again", back, choice=TARGET)
     return await confirmed(request, question, run, back)
 
 
@@ -177,8 +179,11 @@ async def resend_all(request: Request) -> Response:
         return "The dead letters are being sent. This page shows the progress."
 
     chosen = "those of the filter" if any(wanted) else "all"
-    effect = f"Copies of {chosen}, up to {total:,}, go to {_where(target)}. The dead letters stay where they are."
-    question = Question(f"Send dead letters of {group} again?", effect, "Send them again", back, True)
+    effect = (
+        f"Group {group}, or all groups of their topics, get copies of {chosen}, up to {total:,}. "
+        "The dead letters stay where they are."
+    )
+    question = Question(f"Send dead letters of {group} again?", effect, "Send them again", back, True, TARGET)
     return await confirmed(request, question, run, back)
 
 
@@ -189,13 +194,9 @@ def _job_name(group: str) -> str:
 def _target(request: Request, group: str) -> str | None:
     """Return the group that gets the copies; None: all groups of the topics that they came from."""
     target = form_of(request).get("target", "group")
-    if target not in dict(TARGETS):
+    if target not in dict(TARGET.values):
         raise InvalidArgument(f"{target!r} is no place for dead letters: choose one of the list.")
     return group if target == "group" else None
-
-
-def _where(group: str | None) -> str:
-    return "the topic that it came from, and so to all its groups" if group is None else f"group {group} only"
 
 
 ROUTES = [

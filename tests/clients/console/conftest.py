@@ -52,8 +52,11 @@ class Browser:
         question = await self.post(path, **fields)
         assert question.status_code == 200, question.text
         assert 'name="confirmed"' in question.text, question.text
-        hidden = dict(re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', question.text))
-        return await self.post(path, **{unescape(name): unescape(value) for name, value in hidden.items()})
+        shown = question.text.partition('<form id="confirm"')[2]
+        hidden = dict(re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', shown))
+        chosen = dict(re.findall(r'<select id="[^"]*" name="([^"]*)">.*?<option value="([^"]*)" selected>', shown))
+        sent = {unescape(name): unescape(value) for name, value in (hidden | chosen).items()}
+        return await self.post(path, **sent)
 
     def _seen(self, page: httpx.Response) -> httpx.Response:
         token = re.search(r'name="csrf" value="([0-9a-f]+)"', page.text)

@@ -179,6 +179,7 @@ def test_mqadmin_console_names_a_port_in_use(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.daemon
 def test_mqadmin_console_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     """The first line is the address; SIGINT ends the process without a traceback."""
     with running(tmp_path) as broker:
