@@ -78,7 +78,7 @@ def test_the_glossary_is_alphabetical_and_defines_each_term_once() -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     """Each page of docs/ is in the part `nav` of mkdocs.yml, itself or by its folder. Add new pages there."""
-    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2].partition("\nplugins:")[0]
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2].partition("\nextra_css:")[0]
     named = set(re.findall(r"[\w/.-]+\.md$", nav, flags=re.MULTILINE))
     folders = {folder.rstrip("/") for folder in re.findall(r"[\w/-]+/$", nav, flags=re.MULTILINE)}
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}

@@ -1,6 +1,6 @@
 """The page of all settings, from the tables of `broker/config/keys.py` and the structs of the configuration.
 
-A row has the key, its default, the permitted values with their unit, the comment beside the field, and what RocketMQ
+A row has the key, its default, the comment beside the field, the permitted values with their unit, and what RocketMQ
 has for the key. Whether a change takes effect at once is found by changing each setting and asking the subscriptions of
 `broker/config_reload.py` whether their value is different.
 
@@ -60,7 +60,11 @@ TITLES: Final = {
     "audit": "Audit log",
 }
 
-TEXT: Final = """# Settings
+TEXT: Final = """---
+hide: [navigation]
+---
+
+# Settings
 
 *This page is generated from the code.*
 
@@ -108,16 +112,16 @@ def table(
     title: str, rows: list[Setting], defaults: Mapping[str, str], live: frozenset[str], daemon: str = ""
 ) -> Iterator[str]:
     """Yield a table of settings."""
-    yield f"## {title}\n\n| Key | Default | Values | Effect | RocketMQ | Meaning |\n|---|---|---|---|---|---|"
+    yield f"## {title}\n\n| Key | Default | Meaning | Values | Effect | RocketMQ |\n|---|---|---|---|---|---|"
     for one in rows:
         default = "storePathRootDir/commitlog" if one.key == COMMIT_LOG else defaults[one.key]
         cells = (
             f'<span id="{(daemon + one.key).replace(" ", "-")}"></span>`{one.key}`',
             shown(default),
+            escaped(meaning(one) + link_to(one.key)),
             escaped(expected(one)),
             "now" if one.key in live else "start",
             rocketmqs(one, default, daemon),
-            escaped(meaning(one) + link_to(one.key)),
         )
         yield f"| {' | '.join(cells)} |"
     yield ""

@@ -45,6 +45,7 @@ class Body(msgspec.Struct, rename="camel"):
     most_quoted_bytes: ClassVar[int] = QUOTED_BYTES
 
     def encode(self) -> bytes:
+        """Return the body of a request or response, as RocketMQ writes it."""
         return javajson.dumps(self)
 
     @classmethod

@@ -25,6 +25,7 @@ class ResetOffsets(Body):
     offset_table: dict[MessageQueue, int] = {}
 
     def encode(self) -> bytes:
+        """Return the body of a request or response, as RocketMQ writes it."""
         return b'{"offsetTable":%b}' % encode_by_queue(self.offset_table)
 
 
@@ -49,6 +50,7 @@ class ListedOffsets(Body):
         return cls([ListedOffset(queue.topic, queue.broker_name, queue.queue_id, offset) for queue, offset in table])
 
     def encode(self) -> bytes:
+        """Return the body of a request or response, as RocketMQ writes it."""
         return _encode(self)
 
 
@@ -60,6 +62,7 @@ class ConsumerStatus(Body):
     consumer_table: dict[str, dict[MessageQueue, int]] = {}
 
     def encode(self) -> bytes:
+        """Return the body of a request or response, as RocketMQ writes it."""
         clients = [b"%b:%b" % (_encode(name), encode_by_queue(table)) for name, table in self.consumer_table.items()]
         return b'{"consumerTable":{%b},"messageQueueTable":%b}' % (
             b",".join(clients),
@@ -118,6 +121,7 @@ class ConsumerRunningInfo(Body):
     jstack: str | None = None
 
     def encode(self) -> bytes:
+        """Return the body of a request or response, as RocketMQ writes it."""
         jstack = b"" if self.jstack is None else b'"jstack":%b,' % _encode(self.jstack)
         pops = b'"mqPopTable":%b,' % encode_by_queue(self.mq_pop_table) if self.mq_pop_table else b""
         return b'{%b%b"mqTable":%b,"properties":%b,"statusTable":%b,"subscriptionSet":%b,"userConsumerInfo":%b}' % (

@@ -57,6 +57,7 @@ class ConsumerConnection(Body):
         yield b"}}" if self.subscription_table else comma + b"}}"
 
     def encode(self) -> bytes:
+        """Return the body of a request or response, as RocketMQ writes it."""
         return b"".join(self.pieces())
 
 
@@ -72,6 +73,7 @@ class ProducerConnection(Body):
         yield b"}"
 
     def encode(self) -> bytes:
+        """Return the body of a request or response, as RocketMQ writes it."""
         return b"".join(self.pieces())
 
 
@@ -100,4 +102,5 @@ class ProducerTable(Body):
         yield b"}}" if self.data else comma + b"}}"
 
     def encode(self) -> bytes:
+        """Return the body of a request or response, as RocketMQ writes it."""
         return b"".join(self.pieces())

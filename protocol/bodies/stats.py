@@ -54,6 +54,7 @@ class TopicStatsTable(Body):
     topic_put_tps: float = 0.0
 
     def encode(self) -> bytes:
+        """Return the body of a request or response, as RocketMQ writes it."""
         return b'{"offsetTable":%b,"topicPutTps":%b}' % (
             encode_by_queue(self.offset_table),
             _encode(float(self.topic_put_tps)),
@@ -82,6 +83,7 @@ class ConsumeStats(Body):
         yield b"}"
 
     def encode(self) -> bytes:
+        """Return the body of a request or response, as RocketMQ writes it."""
         return b"".join(self.pieces())
 
     @property
@@ -119,6 +121,7 @@ class ConsumeStatsList(Body):
         yield b'],"totalDiff":%d,"totalInflightDiff":%d}' % (diff, inflight_diff)
 
     def encode(self) -> bytes:
+        """Return the body of a request or response, as RocketMQ writes it."""
         return b"".join(self.pieces())
 
 
@@ -145,6 +148,7 @@ class ConsumeTimeSpans(Body):
     consume_time_span_set: list[QueueTimeSpan] = []
 
     def encode(self) -> bytes:
+        """Return the body of a request or response, as RocketMQ writes it."""
         return _encode(self)
 
 
