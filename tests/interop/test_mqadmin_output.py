@@ -21,6 +21,7 @@ from typer.main import get_command
 from skylarkmq import ConsumeFrom, Message
 from skylarkmq.blocking import Producer, PushConsumer
 from skylarkmq.clients.mqadmin.app import ROCKETMQ, app, run
+from skylarkmq.protocol import javajson
 from tests.interop.brokers import BrokerUnderTest, running_broker, wait_until
 from tests.interop.commands import STACK_TRACE, Case, cluster, group, masked, messages, namesrv, topic
 from tests.interop.mqadmin_process import CommandOutput, MqadminProcess
@@ -156,3 +157,36 @@ def test_options_are_those_of_rocketmqs_tool(tools: BothTools, command: str) -> 
     ours = {option for parameter in group.commands[command].params for option in parameter.opts}
     assert theirs - ours - OWN_OPTIONS == set()
     assert {option for option in ours - theirs - OWN_OPTIONS if len(option) == 2} == set()
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "name"),
+    [
+        ("exportConfigs", "-c {cluster}", "configs.json"),
+        ("exportMetadata", "-c {cluster}", "metadata.json"),
+        ("exportMetadata", "-c {cluster} -t -s", "topic.json"),
+        ("exportMetadata", "-b {broker} -t", "topic.json"),
+        ("exportMetadata", "-b {broker} -g", "subscriptionGroup.json"),
+        ("exportMetrics", "-c {cluster}", "metrics.json"),
+    ],
+)
+def test_exported_files_are_those_of_rocketmqs_tool(
+    tools: BothTools, command: str, arguments: str, name: str, tmp_path: Path
+) -> None:
+    """The same members, whose values change only with time."""
+    theirs = tools.by_apache(command, f"{arguments} -f {tmp_path / 'theirs'}")
+    assert STACK_TRACE not in theirs.text, theirs.text
+    ours, err = tools.by_ours(command, f"{arguments} -f {tmp_path / 'ours'}")
+    assert (ours.code, err) == (0, "")
+    assert ours.text.strip() == theirs.text.strip().replace("/theirs/", "/ours/")
+    content = {whose: javajson.loads((tmp_path / whose / name).read_text()) for whose in ("ours", "theirs")}
+    for exported in content.values():
+        exported.pop("exportTime", None)
+    if command == "exportMetrics":
+        content = {whose: shape(exported) for whose, exported in content.items()}
+    assert content["ours"] == content["theirs"]
+
+
+def shape(value: object) -> object:
+    """Return a JSON value with the names of its members only."""
+    return {name: shape(member) for name, member in value.items()} if isinstance(value, dict) else None

@@ -115,13 +115,15 @@ async def _export_broker(
 ) -> None:
     """Write the topics or the groups of one broker, with the version of the table."""
     if only_topics:
-        topics = await admin.topic_config.table(address)
-        topics.topic_config_table = await _user_topics(admin, address, with_special)
-        printf("export %s success", _write(directory / "topic.json", topics))
+        version = (await admin.topic_config.table(address)).data_version
+        topics = await _user_topics(admin, address, with_special)
+        content = {"dataVersion": version, "topicConfigTable": topics}
+        printf("export %s success", _write(directory / "topic.json", content))
     elif only_groups:
-        groups = await admin.group_config.table(address)
-        groups.subscription_group_table = await _user_groups(admin, address)
-        printf("export %s success", _write(directory / "subscriptionGroup.json", groups))
+        version = (await admin.group_config.table(address)).data_version
+        groups = await _user_groups(admin, address)
+        content = {"dataVersion": version, "subscriptionGroupTable": groups}
+        printf("export %s success", _write(directory / "subscriptionGroup.json", content))
     else:
         raise usage_error("with -b give -t for the topics or -g for the groups of the broker.")
 
