@@ -17,5 +17,5 @@ def print_settings(settings: Mapping[str, str]) -> None:
 
 
 def shown(key: str, value: str) -> str:
-    """Return the value, or a mask if the name of the setting suggests a secret."""
-    return MASK if value and SECRET_NAME.search(key) else value
+    """Return the value, or a mask if the name of the setting suggests a secret; a switch is none."""
+    return MASK if value not in {"", "true", "false"} and SECRET_NAME.search(key) else value

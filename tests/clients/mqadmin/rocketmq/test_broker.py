@@ -58,15 +58,15 @@ def test_a_setting_is_one_line(mqadmin: RunCommand) -> None:
 
 
 def test_secrets_of_a_broker_are_hidden(run_mqadmin: RunCommand, scripted: Peer) -> None:
-    """RocketMQ's brokers send them in the clear; an empty value stays empty."""
+    """RocketMQ's brokers send them in the clear; an empty value and a switch stay as they are."""
     settings = {"innerClientAuthenticationCredentials": '{"secretKey":"open-sesame"}', "initAuthenticationUser": ""}
-    body = encode_properties(settings | {"tls.server.keyPassword": "open-sesame", "brokerName": "b"})
+    body = encode_properties(settings | {"tls.server.keyPassword": "open-sesame", "strictSecretFiles": "true"})
     scripted.on(RequestCode.GET_BROKER_CONFIG, lambda *_: RemotingCommand.response(body=body))
     result = run_mqadmin("getBrokerConfig", "-b", scripted.address)
     assert [line.split() for line in result.out.splitlines()[1:-1]] == [
-        ["brokerName", "=", "b"],
         ["initAuthenticationUser", "="],
         ["innerClientAuthenticationCredentials", "=", "******"],
+        ["strictSecretFiles", "=", "true"],
         ["tls.server.keyPassword", "=", "******"],
     ]
 
