@@ -4,6 +4,9 @@
 
 `java_format` takes the conversions that the tool uses: `%s %d %f %b %%` and `%n`, with width, precision and the flag
 `-`, `0` or `+`. Numbers are rounded half up from their shortest decimal form, as Java does: 0.125 with `%.2f` is 0.13.
+
+Names, remarks and bodies come from other clients, and the output may go to a terminal. Unlike Java, `%s` prints control
+characters escaped (ESC is `\\x1b`), so that they cannot move the cursor or add rows. `Lines` may have several lines.
 """
 
 import re
@@ -12,10 +15,22 @@ from datetime import datetime, timedelta, timezone
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Final
 
+_CONTROL: Final = "\\x00-\\x1f\\x7f-\\x9f"
+_DIRECTION: Final = "\\u202a-\\u202e\\u2066-\\u2069"
+"""Characters that change the direction of the text after them."""
+_NOT_ENCODABLE: Final = "\\ud800-\\udfff"
+_UNSAFE: Final = re.compile(f"[{_CONTROL}{_DIRECTION}{_NOT_ENCODABLE}]")
+_UNSAFE_IN_LINES: Final = re.compile(rf"(?!\r?\n|\t){_UNSAFE.pattern}")
 _CONVERSION: Final = re.compile(r"%([-0+]*)(\d*)(?:\.(\d+))?([sdfbn%])")
 _TOPIC_CHARACTERS: Final = 64
 _BROKER_CHARACTERS: Final = 32
 _BEIJING: Final = timezone(timedelta(hours=8))
+
+
+class Lines(str):
+    """A text of several lines, such as indented JSON or a body: its tabs and ends of lines are printed as they are."""
+
+    __slots__ = ()
 
 
 def printf(pattern: str, *values: object) -> None:
@@ -94,7 +109,8 @@ def beijing_time(timestamp_ms: int) -> str:
 def _text(value: object, kind: str, precision: str | None) -> str:
     if kind == "f":
         return _rounded(value, int(precision or 6))
-    text = java_text(value)
+    unsafe = _UNSAFE_IN_LINES if isinstance(value, Lines) else _UNSAFE
+    text = unsafe.sub(lambda match: ascii(match[0])[1:-1], java_text(value))
     return text if precision is None else text[: int(precision)]
 
 

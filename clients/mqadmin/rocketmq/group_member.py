@@ -10,7 +10,7 @@ from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import Failures
-from skylarkmq.clients.mqadmin.java_output import printf
+from skylarkmq.clients.mqadmin.java_output import Lines, printf
 from skylarkmq.clients.mqadmin.running_info import have_same_subscriptions, problems, running_info_text
 from skylarkmq.protocol.bodies.client_state import ConsumerRunningInfo
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
@@ -91,7 +91,8 @@ async def consumer_status(
     name = group.strip()
     members = await admin.group_config.consumers(name, None if broker is None else broker.strip())
     if client_id is not None:
-        printf("%s", running_info_text(await admin.group_config.running_info(name, client_id.strip(), jstack=jstack)))
+        info = await admin.group_config.running_info(name, client_id.strip(), jstack=jstack)
+        printf("%s", Lines(running_info_text(info)))
         return
     failures = Failures()
     infos = await _write_files(admin, name, members, failures, jstack=jstack)
@@ -137,7 +138,7 @@ def _print_checks(infos: dict[str, ConsumerRunningInfo]) -> None:
     printf("%n%nRebalance OK%n")
     for client_id, info in infos.items():
         for line in problems(client_id, info, now_ms):
-            printf("%s", line)
+            printf("%s", Lines(line))
 
 
 def _now_ms() -> int:

@@ -16,7 +16,7 @@ from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.admin.message_tracks import MessageTrack
 from skylarkmq.clients.mqadmin.failures import usage_error
 from skylarkmq.clients.mqadmin.files import ROCKETMQ_FILES, write_file
-from skylarkmq.clients.mqadmin.java_output import java_text, printf
+from skylarkmq.clients.mqadmin.java_output import Lines, java_text, printf
 from skylarkmq.clients.producing.sends import SendResult, SendStatus
 from skylarkmq.protocol.bodies.client_state import ConsumeDirectlyResult
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -57,7 +57,7 @@ async def print_tracks(admin: Admin, message: MessageExt, end: str) -> None:
     if not tracks:
         printf("WARN: No Consumer")
     for track in tracks:
-        printf("%s%s", track_text(track), end)
+        printf("%s%s", track_text(track), Lines(end))
 
 
 def body_file_of(message: MessageExt, index: int = 0) -> Path:
@@ -77,9 +77,9 @@ def charset(name: str) -> str:
         raise usage_error(f"no charset {name.strip()}: give one such as UTF-8 or GBK.") from error
 
 
-def body_text(message: MessageExt, encoding: str) -> str:
+def body_text(message: MessageExt, encoding: str) -> Lines:
     """Return a body as text. Bytes that are no text become U+FFFD."""
-    return message.body.decode(encoding, "replace")
+    return Lines(message.body.decode(encoding, "replace"))
 
 
 def time_with_ms(timestamp_ms: int) -> str:
@@ -155,9 +155,9 @@ def result_text(result: SendResult) -> str:
     )
 
 
-def direct_result_text(result: ConsumeDirectlyResult) -> str:
+def direct_result_text(result: ConsumeDirectlyResult) -> Lines:
     """Return the result of a handler as RocketMQ's ConsumeMessageDirectlyResult prints it."""
-    return (
+    return Lines(
         f"ConsumeMessageDirectlyResult [order={java_text(result.order)}, autoCommit={java_text(result.auto_commit)}, "
         f"consumeResult={result.consume_result}, remark={java_text(result.remark)}, "
         f"spentTimeMills={result.spent_time_mills}]"

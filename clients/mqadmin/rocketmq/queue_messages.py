@@ -17,7 +17,7 @@ from skylarkmq.clients.consuming.queue_calls import Pulled
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import not_found, usage_error
 from skylarkmq.clients.mqadmin.fastjson import indented
-from skylarkmq.clients.mqadmin.java_output import java_text, printf
+from skylarkmq.clients.mqadmin.java_output import Lines, java_text, printf
 from skylarkmq.clients.mqadmin.options import is_true
 from skylarkmq.clients.mqadmin.rocketmq.cluster import now_ms
 from skylarkmq.clients.mqadmin.rocketmq.message_text import (
@@ -44,7 +44,7 @@ _STATUS: Final = {
     ResponseCode.PULL_OFFSET_MOVED: "OFFSET_ILLEGAL",
 }
 """RocketMQ's PullStatus by response code."""
-_LINE: Final = "======================================\n"
+_LINE: Final = "======================================"
 
 Topic = Annotated[str, typer.Option("-t", "--topic", help="Name of the topic.")]
 Charset = Annotated[str, typer.Option("-c", "--charsetName", help="Charset of the bodies, such as UTF-8 or GBK.")]
@@ -241,15 +241,15 @@ async def query_consume_queue(
     queue = MessageQueue(topic, queue_id=queue_id)
     found = await admin.messages.queue_units(address, queue, index, count, None if group is None else group.strip())
     if found.subscription_data is not None:
-        printf("Subscription data: \n%s\n", indented(found.subscription_data))
-        printf("%s", _LINE)
+        printf("Subscription data: \n%s\n", Lines(indented(found.subscription_data)))
+        printf("%s%n", _LINE)
     if found.filter_data is not None:
-        printf("Filter data: \n%s\n", found.filter_data)
-        printf("%s", _LINE)
+        printf("Filter data: \n%s\n", Lines(found.filter_data))
+        printf("%s%n", _LINE)
     printf("Queue data: \nmax: %d, min: %d\n", found.max_queue_index, found.min_queue_index)
-    printf("%s", _LINE)
+    printf("%s%n", _LINE)
     for at, unit in enumerate(found.queue_data or (), index):
-        printf("idx: %d\n%s\n%s", at, _unit_text(unit), _LINE)
+        printf("idx: %d\n%s\n%s%n", at, _unit_text(unit), _LINE)
 
 
 async def _first_master(admin: Admin, topic: str) -> str:

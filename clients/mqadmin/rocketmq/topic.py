@@ -16,7 +16,7 @@ from skylarkmq.clients.mqadmin.attributes import attribute_changes
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import not_found, usage_error
 from skylarkmq.clients.mqadmin.fastjson import indented
-from skylarkmq.clients.mqadmin.java_output import cut_broker, cut_front, local_time, printf
+from skylarkmq.clients.mqadmin.java_output import Lines, cut_broker, cut_front, local_time, printf
 from skylarkmq.clients.mqadmin.options import BrokerAddress, ClusterName, is_true, one_of
 from skylarkmq.protocol import javajson
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
@@ -206,7 +206,7 @@ async def topic_route(
     """Print the brokers and queues of a topic, as a name server has them."""
     route = await admin.topic_config.route(topic.strip())
     if not as_list:
-        printf("%s%n", indented(route))
+        printf("%s%n", Lines(indented(route)))
         return
     queues = {data.broker_name: data for data in route.queue_datas}
     printf(_ROUTE_ROW, "#ClusterName", "#BrokerName", "#BrokerAddrs", "#ReadQueue", "#WriteQueue", "#Perm")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from skylarkmq.clients.mqadmin.java_output import cut_broker, cut_front, java_format, java_text, local_time
+from skylarkmq.clients.mqadmin.java_output import Lines, cut_broker, cut_front, java_format, java_text, local_time
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,26 @@ def test_of_long_names_the_front_is_printed() -> None:
 def test_times_are_local_times() -> None:
     """To the second."""
     assert len(local_time(1_700_000_000_123)) == len("2023-11-14 22:13:20")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Orders \u00fc \u3000 \u4e2d\u6587 \U0001f600", "Orders \u00fc \u3000 \u4e2d\u6587 \U0001f600"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("\x9b2J\x7f\x00", "\\x9b2J\\x7f\\x00"),
+        ("a\r\nb\tc", "a\\r\\nb\\tc"),
+        ("\u202egpj.exe", "\\u202egpj.exe"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_control_characters_of_names_are_printed_escaped(name: str, shown: str) -> None:
+    """A name cannot move the cursor of a terminal, or add a row. Other text is unchanged."""
+    assert java_format("%s|%-3s", name, 1) == f"{shown}|1  "
+
+
+def test_lines_keep_their_ends_and_tabs() -> None:
+    """Escapes, and a carriage return within a line, are printed escaped."""
+    text = "one\r\n\ttwo\nthree"
+    assert java_format("%s", Lines(text)) == text
+    assert java_format("%s", Lines("paid\rlost\x1b[0m")) == "paid\\rlost\\x1b[0m"

@@ -67,6 +67,19 @@ EXPECTED = (
 )
 
 
+def test_control_characters_of_bodies_and_tags_are_printed_escaped(
+    mqadmin: RunCommand, broker: InProcessBroker
+) -> None:
+    """A body with several lines keeps them."""
+    with blocking.Admin(namesrv=broker.namesrv) as admin, blocking.Producer("p", namesrv=broker.namesrv) as producer:
+        admin.create_topic("Escapes", queues=1)
+        producer.send(Message("Escapes", b"one\ttwo\n\x1b[2Jthree", tags="\x1b]0;t"))
+    result = mqadmin("printMsgByQueue", "-t", "Escapes", "-a", "broker-a", "-i", "0", "-p", "true", "-d", "true")
+    assert "BODY: one\ttwo\n\\x1b[2Jthree\n" in result.out
+    assert "TAGS=\\x1b]0;t" in result.out
+    assert "\x1b" not in result.out
+
+
 def test_the_messages_of_a_queue_are_counted_by_tag(mqadmin: RunCommand) -> None:
     """The most frequent tag first; messages are printed on request."""
     at = ("printMsgByQueue", "-t", "Read", "-a", "broker-a", "-i", "0")
