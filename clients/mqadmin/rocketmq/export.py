@@ -48,6 +48,8 @@ _OWN_GROUPS: Final = frozenset((
 """Groups that RocketMQ's brokers create."""
 _DAY_KEYS: Final = ("normalOneDayInNum", "normalOneDayOutNum", "transOneDayInNum", "scheduleOneDayInNum")
 _MOST_PERM: Final = 8
+OUT_TPS_4_9: Final = "getTransferedTps"
+"""The name of `getTransferredTps` in RocketMQ 4.9."""
 
 Cluster = Annotated[str, typer.Option("-c", "--clusterName", help="Name of the cluster.")]
 Directory = Annotated[Path, typer.Option("-f", "--filePath", help="Directory of the file.")]
@@ -173,7 +175,7 @@ async def _quotas(admin: Admin, address: str, info: dict[str, str]) -> tuple[dic
 
     tps = {
         "normalInTps": number(info, "putTps", address),
-        "normalOutTps": number(info, "getTransferredTps", address),
+        "normalOutTps": number(info, "getTransferredTps" if "getTransferredTps" in info else OUT_TPS_4_9, address),
         "transInTps": transactions.stats_minute.tps if transactions else 0.0,
         "scheduleInTps": delayed.stats_minute.tps if delayed else 0.0,
     }
