@@ -1,11 +1,12 @@
-"""Throughput of `scan_store` on one core, compared with the offline Spark source on all cores, alternately in one run.
+"""Throughput of `scan_store` and `scan_topic` on one core, compared with the offline Spark source, alternately.
 
     python -m tests.bench.bench_arrow                      # 1 M messages of 1 KiB, 5 rounds
     python -m tests.bench.bench_arrow --rows 200000 --rounds 2
 
 A separate process writes the store in advance, so it is in memory. Spark runs on two cores (local[2]) and discards the
-rows. The scan runs in this process, which is bound to one core for that time, and drops each batch. Figures are rows
-per second; the result is the ratio to Spark's rate within a round.
+rows. The scan runs in this process, which is bound to one core for that time, and drops each batch. `scan_topic` reads
+the same store from a broker on the other cores. Figures are rows per second; the result is the ratio to Spark's rate
+within a round. CPU is that of this process, without the broker's.
 
 Budget: the default columns at least twice the rate of Spark.
 """
@@ -14,27 +15,33 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from skylarkmq.arrow import RECORD_COLUMNS, scan_store
+from skylarkmq.arrow import RECORD_COLUMNS, scan_store, scan_topic
 from skylarkmq.broker.store.config import StoreConfig
-from tests.bench.bench_spark import RECORD_BYTES, session, spread, timed
-from tests.bench.filled_store import write_store
+from tests.bench.bench_spark import RECORD_BYTES, broker_of, session, spread, timed
+from tests.bench.filled_store import TOPIC, write_store
 
 BUDGET: Final = 2.0
-SCANS: Final[dict[str, dict[str, Any]]] = {
+WITHOUT_BODY: Final = ("topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys")
+STORE_SCANS: Final[dict[str, dict[str, Any]]] = {
     "default columns": {},
     "all fields, as stored": {"columns": RECORD_COLUMNS, "decode": False},
-    "without body": {"columns": ["topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys"]},
+    "without body": {"columns": WITHOUT_BODY},
     "body and properties": {"columns": ["body", "properties"]},
     "keys only": {"columns": ["keys"]},
     "filter, 1 of 8 rows": {"filter": pc.field("queueId") == 3},
 }
+TOPIC_SCANS: Final[dict[str, dict[str, Any]]] = {"default columns": {}, "without body": {"columns": WITHOUT_BODY}}
+
+Scan = Callable[[], pa.RecordBatchReader]
 
 
 @contextmanager
@@ -48,11 +55,11 @@ def one_core() -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def scanned(root: Path, arguments: dict[str, Any]) -> tuple[float, float]:
+def scanned(scan: Scan) -> tuple[float, float]:
     """Return the seconds and the seconds of CPU of one scan."""
     with one_core():
         begin, cpu = time.perf_counter(), time.process_time()
-        with scan_store(root, **arguments) as reader:
+        with scan() as reader:
             for _ in reader:
                 pass
         return time.perf_counter() - begin, time.process_time() - cpu
@@ -70,19 +77,30 @@ def main() -> None:
         write_store(StoreConfig(store_path_root_dir=root), options.rows * RECORD_BYTES, 8, kill=False)
         spark = session(directory)
         frame = spark.read.format("rocketmq-store").load(str(root))
-        run(frame.count(), lambda: timed(frame), root, options.rounds)
+        rows = frame.count()
+        with broker_of(root) as namesrv:
+            run(rows, lambda: timed(frame), scans_of(root, namesrv), options.rounds)
         spark.stop()
 
 
-def run(rows: int, spark_s: Callable[[], float], root: Path, rounds: int) -> None:
+def scans_of(root: Path, namesrv: str) -> dict[str, Scan]:
+    """Return the scans by name."""
+    stores = {f"scan_store, {name}": partial(scan_store, root, **given) for name, given in STORE_SCANS.items()}
+    topics = {
+        f"scan_topic, {name}": partial(scan_topic, namesrv, TOPIC, **given) for name, given in TOPIC_SCANS.items()
+    }
+    return {**stores, **topics}
+
+
+def run(rows: int, spark_s: Callable[[], float], scans: Mapping[str, Scan], rounds: int) -> None:
     """Measure everything once per round, then print the table."""
     spark: list[float] = []
-    rates: dict[str, list[float]] = {name: [] for name in SCANS}
-    costs: dict[str, list[float]] = {name: [] for name in SCANS}
+    rates: dict[str, list[float]] = {name: [] for name in scans}
+    costs: dict[str, list[float]] = {name: [] for name in scans}
     for _ in range(rounds):
         spark.append(rows / spark_s())
-        for name, arguments in SCANS.items():
-            taken, cpu = scanned(root, arguments)
+        for name, scan in scans.items():
+            taken, cpu = scanned(scan)
             rates[name].append(rows / taken)
             costs[name].append(cpu / rows * 1e6)
     print(f"{rows} rows; minimum / median / maximum of {rounds} rounds")
@@ -91,9 +109,9 @@ def run(rows: int, spark_s: Callable[[], float], root: Path, rounds: int) -> Non
     print(f"| Spark, rocketmq-store, 2 cores | {spread(spark, ',.0f')} | 1 | |")
     for name, found in rates.items():
         shares = [one / other for one, other in zip(found, spark, strict=True)]
-        budget = f" (budget {BUDGET})" if name == "default columns" else ""
+        budget = f" (budget {BUDGET})" if name == "scan_store, default columns" else ""
         cells = f"{spread(found, ',.0f')} | {spread(shares, '.2f')}{budget} | {spread(costs[name], '.2f')}"
-        print(f"| scan_store, 1 core, {name} | {cells} |")
+        print(f"| {name}, 1 core | {cells} |")
 
 
 if __name__ == "__main__":
