@@ -135,7 +135,7 @@ def test_a_broker_makes_the_request_while_it_receives_messages(
 ) -> None:
     """With `keepCpusAwake=false` it never does."""
 
-    async def made(config: DaemonConfig) -> Broker:
+    async def made(config: DaemonConfig, _console_factory: object) -> Broker:
         return Broker(config)
 
     monkeypatch.setattr(in_process, "made", made)
