@@ -40,6 +40,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
+import hypothesis
 import pytest
 import uvloop
 from xdist.scheduler import LoadScopeScheduling
@@ -60,6 +61,11 @@ FUZZ_ROUNDS = 100_000
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+hypothesis.settings.register_profile(  # the machine's speed fails no test
+    "skylark", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("skylark")
 
 seconds_by_tier: defaultdict[str, float] = defaultdict(float)
 

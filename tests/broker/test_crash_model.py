@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skylarkmq.broker.config.parsing import Given
@@ -297,7 +297,7 @@ def no_traceback() -> Iterator[None]:
 
 
 @pytest.mark.timeout(3600)
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES)
 @given(sequence=st.lists(puts, min_size=MIN_LENGTH, max_size=60))
 def test_a_crash_changes_nothing(sequence: list[Any]) -> None:
     """Live dispatch and recovery have the same result for all accepted requests."""

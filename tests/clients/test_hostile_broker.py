@@ -140,7 +140,7 @@ async def test_a_consumer_survives_malformed_responses(malformed: str, code: Req
 
 def client_of(cluster: Cluster) -> Client:
     """Return a client with short timeouts."""
-    return Client(cluster.namesrv, ClientSettings(request_timeout_s=0.5, connect_timeout_s=0.5, heartbeat_s=0.2))
+    return Client(cluster.namesrv, ClientSettings(request_timeout_s=0.5, connect_timeout_s=5.0, heartbeat_s=0.2))
 
 
 def pull_consumer(client: Client) -> PullConsumer:

@@ -103,7 +103,7 @@ PIECES = st.one_of(
     reads_first=st.booleans(),
     copies=st.booleans(),
 )
-@settings(max_examples=rounds(60), deadline=None)
+@settings(max_examples=rounds(60))
 def test_pieces_leave_in_order_byte_by_byte(batches: Any, reads: int, reads_first: bool, copies: bool) -> None:
     """The peer gets the written bytes, for any mixture of bytes, records and regions, hot and cold, in any batches."""
     uvloop.run(exchange(batches, reads, reads_first, copies))

@@ -98,7 +98,7 @@ class StoreModel(RuleBasedStateMachine):
 
 
 TestStoreModel = StoreModel.TestCase
-TestStoreModel.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestStoreModel.settings = settings(max_examples=25, stateful_step_count=25)
 
 
 class CutModel(RuleBasedStateMachine):
@@ -175,4 +175,4 @@ class CutModel(RuleBasedStateMachine):
 
 
 TestCutModel = pytest.mark.crash(CutModel.TestCase)
-TestCutModel.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestCutModel.settings = settings(max_examples=40, stateful_step_count=25)

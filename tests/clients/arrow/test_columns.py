@@ -76,7 +76,7 @@ def columns_of(buffer: bytes) -> list[dict[str, Any]]:
 
 
 @given(st.lists(records(), max_size=20))
-@settings(max_examples=rounds(150), deadline=None)
+@settings(max_examples=rounds(150))
 def test_rows_equal_the_messages_that_protocol_decodes(parts: list[bytes]) -> None:
     """Any hosts, versions, properties, times and compressions: each column equals the message's value."""
     buffer = b"".join(parts)
@@ -85,7 +85,7 @@ def test_rows_equal_the_messages_that_protocol_decodes(parts: list[bytes]) -> No
 
 
 @given(st.lists(records(), min_size=1, max_size=12), st.randoms())
-@settings(max_examples=rounds(50), deadline=None)
+@settings(max_examples=rounds(50))
 def test_a_selection_of_records_becomes_only_those_rows(parts: list[bytes], chance: random.Random) -> None:
     """A batch of some of the starts has those rows, and no others."""
     buffer = b"".join(parts)
@@ -99,7 +99,7 @@ def test_a_selection_of_records_becomes_only_those_rows(parts: list[bytes], chan
     st.lists(st.sampled_from([*TYPES]), min_size=1, max_size=6, unique=True),
     st.booleans(),
 )
-@settings(max_examples=rounds(60), deadline=None)
+@settings(max_examples=rounds(60))
 def test_any_columns_equal_the_fields_of_the_records(parts: list[bytes], names: list[str], decode: bool) -> None:
     """Columns in any number and order, decoded or as stored; the batch has the declared types."""
     buffer = b"".join(parts)
@@ -259,7 +259,7 @@ def test_invalid_starts_are_rejected() -> None:
 def test_flipped_bytes_become_the_same_rows_or_an_error(fuzz_rounds: int) -> None:
     """Records that protocol.record still parses become the same rows; all others raise ProtocolError."""
     given_any = given(st.lists(records(), min_size=1, max_size=6), st.randoms())
-    settings(max_examples=max(fuzz_rounds // 500, 1), deadline=None)(given_any(check_broken))()
+    settings(max_examples=max(fuzz_rounds // 500, 1))(given_any(check_broken))()
 
 
 def check_broken(parts: list[bytes], chance: random.Random) -> None:

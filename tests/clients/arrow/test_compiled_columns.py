@@ -48,7 +48,7 @@ def records_in_common_layout(draw: Any) -> bytes:
 
 
 @given(st.lists(records_in_common_layout(), max_size=12), st.binary(max_size=120), st.randoms())
-@settings(max_examples=rounds(150), deadline=None)
+@settings(max_examples=rounds(150))
 def test_records_in_the_common_layout_have_the_same_columns(parts: list[bytes], rest: bytes, chance: Any) -> None:
     """The columns of all records, and of some of them, are equal and valid, whatever bytes follow."""
     buffer = b"".join(parts) + rest
@@ -83,7 +83,7 @@ USED_BY = {
     st.sets(st.sampled_from([*STORED_TYPES])),
     st.sampled_from(OTHERS),
 )
-@settings(max_examples=rounds(60), deadline=None)
+@settings(max_examples=rounds(60))
 def test_only_the_wanted_columns_are_returned(parts: list[bytes], names: set[str], other: dict[str, Any]) -> None:
     """A record is in the common layout if its wanted columns are; stored bodies may be compressed."""
     parts = [*parts, encode_one(**other)]
@@ -98,7 +98,7 @@ def test_only_the_wanted_columns_are_returned(parts: list[bytes], names: set[str
 
 
 @given(st.lists(records_in_common_layout(), max_size=12), st.integers(0, 2000), st.integers(-3, 3))
-@settings(max_examples=rounds(100), deadline=None)
+@settings(max_examples=rounds(100))
 def test_record_starts_are_the_same(parts: list[bytes], cut: int, shift: int) -> None:
     """The result is the same for a part of the buffer, and from a position without a record."""
     buffer = b"".join(parts)
@@ -127,7 +127,7 @@ def test_one_record_in_another_layout_disables_the_compiled_columns(other: dict[
 
 
 @given(st.lists(records_in_common_layout(), min_size=1, max_size=4), st.randoms())
-@settings(max_examples=rounds(200), deadline=None)
+@settings(max_examples=rounds(200))
 def test_damaged_records_have_no_columns_or_the_same(parts: list[bytes], chance: Any) -> None:
     """Bytes are flipped at random; compiled columns equal those of the Python version, if there are any."""
     buffer = bytearray(b"".join(parts))

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from skylarkmq.broker.store.disk import Disk
@@ -77,7 +77,6 @@ KEYS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(KEYS, st.integers(1, 12), st.sampled_from([0, 1_700_000_000_000]), st.data())
 def test_a_batch_of_keys_writes_the_same_bytes_as_single_keys(
     tmp_path_factory: pytest.TempPathFactory, keys: list[tuple[str, int]], slots: int, time: int, data: st.DataObject
@@ -103,7 +102,6 @@ def test_a_batch_of_keys_writes_the_same_bytes_as_single_keys(
         assert (directory / "one").read_bytes() == (directory / "many").read_bytes()
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(st.text(max_size=70), st.text("az#0\0", max_size=300)), min_size=1, max_size=40))
 def test_hashes_of_many_keys_equal_java_hashes(texts: list[str]) -> None:
     """For ASCII and other keys, short and long."""

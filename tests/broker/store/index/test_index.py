@@ -279,7 +279,7 @@ MESSAGES = st.lists(
 STEPS = st.lists(st.tuples(MESSAGES, st.sampled_from(["stay", "reopen", "again"])), max_size=8)
 
 
-@settings(max_examples=rounds(100), deadline=None)
+@settings(max_examples=rounds(100))
 @given(STEPS, st.integers(1, 12), st.integers(2, 20))
 def test_the_index_equals_a_dict_of_lists(
     steps: Sequence[tuple[list[tuple[list[str], int, bool]], str]], slots: int, items: int
