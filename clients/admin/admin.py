@@ -268,7 +268,11 @@ class Admin(Participant):
         return sum(row.broker_offset - row.consumer_offset for row in offsets.values())
 
     async def set_offset(self, group: str, queue: MessageQueue, offset: int, *, timeout_s: float | None = None) -> None:
-        """Commit an offset for a group. Running members keep their positions: see `reset_offsets`."""
+        """Commit an offset for a group. Running members keep their positions: see `reset_offsets`.
+
+        After `reset_offsets` the broker ignores commits, also this one, until a member of the group pulls from the
+        queue; this holds for RocketMQ 5.3, too. To move such a group once more, use `offsets.reset_queue`.
+        """
         check_group(group)
         check_queue(queue)
         check_offset(offset)

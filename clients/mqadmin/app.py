@@ -144,6 +144,8 @@ def _code_of_call(arguments: list[str]) -> int:
     try:
         _commands()([] if arguments == ["help"] else arguments, prog_name="mqadmin")
     except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # typer turns it into the exit code 1
+            raise stop.__context__ from None
         return USAGE if stop.code == _USAGE_ERROR_OF_TYPER else int(stop.code or DONE)
     except (CommandFailed, ClientError, OSError) as error:
         sys.stdout.flush()

@@ -55,6 +55,16 @@ async def test_one_queue_is_moved(broker: InProcessBroker, admin: Admin) -> None
         await admin.offsets.reset_queue(broker.address, "g", "T", 1, 10**9)
 
 
+async def test_after_a_reset_commits_wait_for_a_member(broker: InProcessBroker, admin: Admin) -> None:
+    """The broker ignores `set_offset` until a member pulls, as RocketMQ 5.3; `reset_queue` moves the group again."""
+    await admin.create_group(SubscriptionGroupConfig("reset"))
+    await admin.offsets.reset("reset", "T", 0)
+    await admin.set_offset("reset", QUEUES[1], 1)
+    assert (await admin.group_offsets("reset", "T"))[QUEUES[1]].consumer_offset == 0
+    await admin.offsets.reset_queue(broker.address, "reset", "T", 1, 1)
+    assert (await admin.group_offsets("reset", "T"))[QUEUES[1]].consumer_offset == 1
+
+
 async def test_offsets_of_times(broker: InProcessBroker, admin: Admin) -> None:
     """The first message, and the end."""
     assert await admin.offsets.at_time(broker.address, "T", 0, 0) == 0

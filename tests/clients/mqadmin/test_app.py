@@ -1,12 +1,29 @@
 """The command line: the list of commands, help, usage, and one line for each failure."""
 
 import os
+import shlex
+import subprocess
+import sys
+from typing import Final
 
 import pytest
 
 from skylarkmq.broker.in_process import free_ports
 from skylarkmq.clients.mqadmin import app
 from tests.clients.mqadmin.conftest import RunCommand
+
+LONG_COMMAND: Final = """
+import sys
+from skylarkmq.clients.mqadmin import app
+
+@app.app.command("long")
+def print_long() -> None:
+    for number in range(200_000):
+        print(number)
+
+app.main()
+"""
+"""A process of mqadmin with the additional command `long`, whose output is longer than a pipe and its buffers hold."""
 
 
 def test_mqadmin_alone_lists_the_commands(run_mqadmin: RunCommand) -> None:
@@ -29,6 +46,28 @@ def test_a_reader_of_the_output_may_end_early(run_mqadmin: RunCommand, monkeypat
         monkeypatch.setattr("sys.stdout", closed)
         assert app.run([]) == 0
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("arguments", [[], ["help", "updateTopic"], ["updateTopic", "-h"], ["long"]])
+def test_a_pipeline_with_head_succeeds(arguments: list[str]) -> None:
+    """A command whose reader ends in the middle of its output ends with exit code 0, and writes nothing to stderr."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", LONG_COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    with process.stderr:
+        assert (process.stderr.read(), process.wait()) == ("", 0)
+
+
+def test_a_pipeline_with_pipefail_succeeds() -> None:
+    """As a script with `set -o pipefail` runs it."""
+    command = shlex.join([sys.executable, "-c", LONG_COMMAND, "long"])
+    script = f"set -eo pipefail; {command} | head -1"
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "0\n", "")
 
 
 @pytest.mark.parametrize("arguments", [("help", "CLUSTERLIST"), ("clusterlist", "-h"), ("clusterList", "--help")])

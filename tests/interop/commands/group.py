@@ -13,13 +13,14 @@ NOW: Final = ((r"(?<=timestamp\(long\)\[)\d+", "MS"),)
 IDLE: Final = "updateSubGroup -c {cluster} -g idle"
 AT_ONE: Final = [IDLE, *(f"resetOffsetByTime -g idle -t {{topic}} -s 0 -b {{broker}} -q {n} -o 1" for n in range(4))]
 """A group without members, at offset 1 of each queue: a broker of 4.9 refuses its reset, and sets no offset itself."""
+FULL: Final = "-b {broker} -g full -s false -m true -d true -o true -q 2 -r 5 -i 1 -w 2 -a false"
 CASES: Final = [
     Case("updateSubGroup", "-c {cluster} -g made"),
-    Case("updateSubGroup", "-b {broker} -g full -s false -m true -d true -o true -q 2 -r 5 -i 1 -w 2 -a false"),
+    Case("updateSubGroup", FULL),
     Case("updateSubGroup", f"-b {{broker}} -g policy -p '{POLICY}'"),
     Case("updateSubGroupList", "-b {broker} -f {groups_file}", requires_5=True),
-    Case("getConsumerConfig", "-g full"),
-    Case("getConsumerConfig", "-g tried"),
+    Case("getConsumerConfig", "-g full", before=[f"updateSubGroup {FULL}"]),
+    Case("getConsumerConfig", "-g tried", before=["updateSubGroup -b {broker} -g tried -r 3"]),
     Case("getConsumerConfig", "-g {group}"),
     Case("deleteSubGroup", "-b {broker} -g doomed -r true", before=["updateSubGroup -b {broker} -g doomed"]),
     Case("deleteSubGroup", "-c {cluster} -g doomed", before=["updateSubGroup -c {cluster} -g doomed"]),
