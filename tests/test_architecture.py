@@ -32,7 +32,7 @@ COMMANDS = (*STORE, "broker.config.parsing", "broker.config.keys", "broker.store
 
 # Reading the configuration may import only the config structs that other parts declare.
 KEYS = (
-    *("broker.errors", "broker.config.unsupported_keys", "broker.config.parsing"),
+    *("protocol", "broker.errors", "broker.config.parsing"),
     *("broker.store.config", "broker.remoting.config", "broker.access.config"),
     *("broker.access.address_ranges", "broker.access.security_config"),
 )
@@ -52,7 +52,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.host.service_manager": (),
     "broker.host.page_faults": ("protocol",),
     "broker.host.idle_states": ("broker.remoting",),
-    "broker.config.unsupported_keys": (),
     "broker.printable": (),
     "broker.clocks": (),
     "broker.config.java_properties": ("broker.errors",),

@@ -1,7 +1,7 @@
 """The tables: every supported key of broker.conf and namesrv.conf, with the field it sets and its permitted values.
 
 Names and defaults are RocketMQ's where it has the key; keys that exist only here are marked "ours". Keys of RocketMQ
-that are accepted and ignored are in `broker/config/unsupported_keys.py`. A new setting is a field of its struct and a
+that are accepted and ignored are in `protocol/unsupported_keys.py`. A new setting is a field of its struct and a
 row here.
 """
 
@@ -25,9 +25,9 @@ from skylarkmq.broker.config.parsing import (
     whole,
     word,
 )
-from skylarkmq.broker.config.unsupported_keys import INACTIVE_IN_BROKER, INACTIVE_IN_NAMESRV
 from skylarkmq.broker.remoting.config import ClientAuth, TlsMode
 from skylarkmq.broker.store.config import SMALLEST_TIMER_LOG_FILE, FlushDiskType, parse_delay_levels
+from skylarkmq.protocol.unsupported_keys import INACTIVE_IN_BROKER, INACTIVE_IN_NAMESRV
 
 QUEUE_UNIT_BYTES: Final = 20
 INT_MAX: Final = 2**31 - 1

@@ -55,7 +55,10 @@ MODULES: Final = (
 )
 ROCKETMQ: Final[list[Registered]] = [command for module in MODULES for command in module.COMMANDS.registered]
 """RocketMQ's commands."""
-ON_DEMAND: Final = {"console": ("skylarkmq.clients.mqadmin.console_command", "Serve the console in the browser.")}
+ON_DEMAND: Final = {
+    "console": ("skylarkmq.clients.mqadmin.console_command", "Serve the console in the browser."),
+    "doctor": ("skylarkmq.clients.mqadmin.doctor.command", "Find what is wrong with a cluster, and what to do."),
+}
 """Commands whose modules need packages that other commands do not load, with the function of the same name."""
 _USAGE_ERROR_OF_TYPER: Final = 2
 

@@ -6,6 +6,8 @@
     3    no connection: a name server or broker cannot be reached, or does not respond in time
     4    no permission: the cluster requires other credentials, or denies the action
     5    a broker refused the request for another reason, or its response cannot be used
+    6    `mqadmin doctor` found problems, none of them an error
+    7    `mqadmin doctor` found errors
     130  interrupted
 
 RocketMQ's tool prints a stack trace and exits with 0 in all these cases.
@@ -32,6 +34,8 @@ NOT_FOUND: Final = 2
 NO_CONNECTION: Final = 3
 NO_PERMISSION: Final = 4
 REFUSED: Final = 5
+WARNINGS_FOUND: Final = 6
+ERRORS_FOUND: Final = 7
 INTERRUPTED: Final = 130
 
 _CLASSES: Final = (

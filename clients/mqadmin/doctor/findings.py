@@ -1,0 +1,73 @@
+"""What checks yield, and the report of all of them. The structs are the schema of `mqadmin doctor --json`."""
+
+from collections.abc import AsyncIterator, Callable
+from enum import Enum
+from typing import Final, NamedTuple
+
+import msgspec
+
+from skylarkmq.clients.mqadmin.doctor.subject import Subject
+
+SCHEMA_VERSION: Final = 1
+
+
+class Severity(Enum):
+    """`error`: messages are not sent, stored or consumed. `warning`: they may soon not be. `note`: no effect."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One problem. `where`: an address, broker, topic or group. `check` is set by the examination."""
+
+    severity: Severity
+    where: str
+    what: str
+    next_step: str
+    check: str = ""
+
+
+class NotExamined(msgspec.Struct, frozen=True):
+    """A state that could not be read, and the reason."""
+
+    where: str
+    reason: str
+    check: str = ""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The result of an examination. `checks`: the names of all checks, in their order."""
+
+    namesrv: str
+    checks: list[str]
+    findings: list[Finding]
+    not_examined: list[NotExamined]
+    version: int = SCHEMA_VERSION
+
+
+Outcome = Finding | NotExamined
+Outcomes = AsyncIterator[Outcome]
+
+
+class Check(NamedTuple):
+    """A check: its name, and the function that examines."""
+
+    name: str
+    examine: Callable[[Subject], Outcomes]
+
+
+def error(where: str, what: str, next_step: str) -> Finding:
+    """Return a finding: messages are not sent, stored or consumed."""
+    return Finding(Severity.ERROR, where, what, next_step)
+
+
+def warning(where: str, what: str, next_step: str) -> Finding:
+    """Return a finding: messages may soon not be sent, stored or consumed."""
+    return Finding(Severity.WARNING, where, what, next_step)
+
+
+def note(where: str, what: str, next_step: str) -> Finding:
+    """Return a finding without effect on messages."""
+    return Finding(Severity.NOTE, where, what, next_step)
