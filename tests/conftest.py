@@ -8,6 +8,7 @@ network, no Java, Node or Go, and 90 s on two cores. The other tiers:
     crash       cuts the daemon or a simulated disk in the middle of its work
     fuzz        feeds random input in large numbers
     spark       runs a real Spark (Java 17)
+    browser     opens the console in Chromium
     interop     runs RocketMQ's official clients, tools and brokers (Java 17, Maven, Node, Go)
 
     pytest -m ""            every tier
@@ -23,12 +24,12 @@ Starting is most of the CPU time of a short run, so that:
 Tests that compare two versions try a fourth of their random inputs, unless SKYLARK_ALL_ROUNDS is set, as in CI
 (tests/harness/rounds.py). Clients try again after 50 ms instead of 1 s (tests/clients/conftest.py).
 
-The terminal summary gives the time of each tier. With `CI=true` a skipped interop or Spark test counts as failed: the
-toolchains are present there, and a skip would hide that a client was not tested.
+The terminal summary gives the time of each tier. With `CI=true` a skipped interop, browser or Spark test counts as
+failed: the toolchains are present there, and a skip would hide that a client was not tested.
 
 Tests of one interop module run in one worker, because they share brokers and clients that are slow to start; different
 modules run side by side. So do modules whose tests share wheels or parsed sources. All tests that use Spark run in one
-worker, which has one session.
+worker, which has one session, and so do those with a browser.
 """
 
 import asyncio
@@ -45,15 +46,16 @@ import pytest
 import uvloop
 from xdist.scheduler import LoadScopeScheduling
 
-TIERS = ("crash", "spark", "interop", "packaging", "fuzz", "daemon", "quick")
+TIERS = ("crash", "spark", "interop", "browser", "packaging", "fuzz", "daemon", "quick")
 """In the order in which they start: the longest tests first, so that no worker idles at the end."""
-QUICK_TIER = "not (packaging or daemon or crash or fuzz or spark or interop)"
+QUICK_TIER = "not (packaging or daemon or crash or fuzz or spark or browser or interop)"
 """The marker expression of a plain `pytest` (pyproject.toml)."""
 OF_ANOTHER_TIER = re.compile(rf"^pytestmark = .*pytest\.mark\.({'|'.join(TIERS[:-1])})\b", re.MULTILINE)
 PRODUCT = frozenset({"skylarkmq", "pyspark_rocketmq", "pyspark_rocketmq_store"})
-NEVER_SKIPPED_IN_CI = frozenset({"spark", "interop"})
+NEVER_SKIPPED_IN_CI = frozenset({"spark", "browser", "interop"})
 USES_SPARK = ("tests/spark/", "tests/interop/test_spark")
 STARTS_SPARK = ("tests/spark/test_matrix.py", "tests/spark/test_read_back.py")  # in other processes, or not at all
+USES_BROWSER = "tests/browser/"
 ONE_WORKER_PER_MODULE = (
     *("tests/interop/", "tests/test_distribution.py", "tests/test_light_install.py", "tests/test_architecture.py"),
 )
@@ -120,6 +122,8 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has n
         path = nodeid.partition("::")[0]
         if path.startswith(USES_SPARK) and path not in STARTS_SPARK:
             return "spark"
+        if path.startswith(USES_BROWSER):
+            return "browser"
         return path if path.startswith(ONE_WORKER_PER_MODULE) else nodeid
 
     def mark_test_complete(self, node: object, item_index: int, duration: float = 0) -> None:

@@ -48,9 +48,9 @@ async def test_groups_with_dead_letters_are_listed(browser: Browser, client: Cli
     assert "listed 2 " in text_of(await browser.get("/dead-letters?q=listed"))
     page = await browser.get("/dead-letters/listed")
     assert "Source 0 t k one" in text_of(page)
-    assert "2 dead letters" in text_of(page)
-    assert "1 dead letters" in text_of(await browser.get("/dead-letters/listed?text=two"))
-    assert "0 dead letters" in text_of(await browser.get("/dead-letters/listed?since=2999-01-01T00:00"))
+    assert "Dead letters: 2" in text_of(page)
+    assert "Dead letters: 1" in text_of(await browser.get("/dead-letters/listed?text=two"))
+    assert "Dead letters: 0" in text_of(await browser.get("/dead-letters/listed?since=2999-01-01T00:00"))
     assert "has no dead letters" in text_of(await browser.get("/dead-letters/unknown"))
 
 

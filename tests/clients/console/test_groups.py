@@ -110,7 +110,7 @@ async def test_many_groups_are_pages_of_fifty(monkeypatch: pytest.MonkeyPatch) -
     async with opened(ConsoleOptions(Target("127.0.0.1:1"))) as browser:
         page = await browser.get("/groups?page=600")
         assert "group-29999" in page.text
-        assert "30,000 groups, page 600 of 600" in text_of(page)
+        assert "Groups: 30,000, page 600 of 600" in text_of(page)
         assert len(page.content) < 200_000
 
 

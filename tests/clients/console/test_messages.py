@@ -50,11 +50,11 @@ async def test_messages_of_a_time_are_paged_over_all_queues(browser: Browser, cl
         texts = [Message("Paged", b"%d-%d" % (queue_id, number)) for number in range(40)]
         await sent(client, *texts, queue=MessageQueue("Paged", "broker-a", queue_id))
     page = await browser.get("/messages?topic=Paged&by=time&page=2")
-    assert "80 messages, page 2 of 2" in text_of(page)
+    assert "Messages: 80, page 2 of 2" in text_of(page)
     assert "<td>1-10</td>" in page.text
     assert "<td>1-9</td>" not in page.text
-    assert "0 messages" in text_of(await browser.get("/messages?topic=Paged&by=time&since=2999-01-01T00:00"))
-    assert "80 messages" in text_of(await browser.get("/messages?topic=Paged&by=time&until=2999-01-01T00:00"))
+    assert "Messages: 0" in text_of(await browser.get("/messages?topic=Paged&by=time&since=2999-01-01T00:00"))
+    assert "Messages: 80" in text_of(await browser.get("/messages?topic=Paged&by=time&until=2999-01-01T00:00"))
 
 
 async def test_messages_are_read_from_an_offset(browser: Browser, client: Client) -> None:
@@ -65,7 +65,7 @@ async def test_messages_are_read_from_an_offset(browser: Browser, client: Client
         queue=MessageQueue("Offsets", "broker-a", 1),
     )
     path = "/messages?topic=Offsets&by=offset&broker=broker-a&queue=1&offset="
-    assert "2 messages" in text_of(await browser.get(f"{path}1"))
+    assert "Messages: 2" in text_of(await browser.get(f"{path}1"))
     page = await browser.get(f"{path}9")
     assert (page.status_code, "has offsets from 0 to 2, not 9" in notice_of(page)) == (400, True)
 

@@ -99,7 +99,7 @@ async def test_a_topic_lists_its_queues_by_page(browser: Browser) -> None:
     await created(browser, "Wide", 70)
     page = await browser.get("/topics/Wide?page=2")
     assert page.text.count('<td class="number"><a href="/messages?') == 20
-    assert "70 queues, page 2 of 2" in text_of(page)
+    assert "Queues: 70, page 2 of 2" in text_of(page)
     assert 'hx-get="/topics/Wide?page=2&amp;part=live"' in page.text
     assert (await browser.live("/topics/Wide?page=2")).text.count('<td class="number"><a href="/messages?') == 20
 
@@ -118,11 +118,11 @@ async def test_a_hundred_thousand_topics_are_pages_of_fifty(monkeypatch: pytest.
     async with opened(ConsoleOptions(Target("127.0.0.1:1"))) as browser:
         page = await browser.get("/topics?page=2000")
         assert "topic-099950" in page.text
-        assert "100,000 topics, page 2,000 of 2,000" in text_of(page)
+        assert "Topics: 100,000, page 2,000 of 2,000" in text_of(page)
         assert (admin.lists, len(admin.topic_config.routes)) == (1, PAGE_ROWS)
         assert len(page.content) < 200_000
         found = await browser.get("/topics?q=99999")
-        assert "1 topics" in text_of(found)
+        assert "Topics: 1" in text_of(found)
         assert admin.lists == 1
 
 
