@@ -8,14 +8,18 @@ The copy keeps id, keys, tags and the properties of applications; deliveries are
 docs/formats.md, "Retries and dead letters".
 """
 
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final
 
+from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.clients.admin.queue_ranges import QueueRange, Stored, read
 from skylarkmq.clients.copied_properties import DROPPED
 from skylarkmq.clients.errors import InvalidArgument
 from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX
 from skylarkmq.protocol.message import Message, MessageExt, PropertyName
 
 DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"  # of RocketMQ 5's proxy
+READ_AT_ONCE: Final = 32
 
 
 def origin_topic(letter: MessageExt) -> str | None:
@@ -42,3 +46,28 @@ def copy_of(letter: MessageExt, group: str | None) -> Message:
         }
     topic = origin if group is None else RETRY_PREFIX + group
     return Message(topic, letter.body, properties=properties, flag=letter.flag)
+
+
+def has_text(letter: MessageExt, text: str) -> bool:
+    """Return whether a message has a text in its id, tag, keys or body; an empty text is in every message."""
+    return not text or any(text in part for part in (letter.msg_id, letter.tags, *letter.keys)) or (
+        text.encode() in letter.body
+    )  # fmt: skip
+
+
+async def letters_in(
+    admin: Admin, ranges: Iterable[QueueRange], accepts: Callable[[MessageExt], bool], most: int | None = None
+) -> AsyncIterator[Stored]:
+    """Yield the accepted messages of ranges, of the first `most` offsets; None: of all. Few are read at a time."""
+    left = most
+    for queue, first, end in ranges:
+        offset = first
+        while offset < end and (left is None or left > 0):
+            count = READ_AT_ONCE if left is None else min(READ_AT_ONCE, left)
+            stop = min(offset + count, end)
+            stored, _ = await read(admin, [QueueRange(queue, offset, stop)])
+            for each in stored:
+                if accepts(each.message):
+                    yield each
+            left = None if left is None else left - (stop - offset)
+            offset = stop

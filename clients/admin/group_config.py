@@ -16,6 +16,7 @@ from skylarkmq.clients.arguments import check_group, check_type
 from skylarkmq.clients.errors import BrokerError, NoRoute, printable
 from skylarkmq.protocol.bodies.client_state import ConsumerRunningInfo
 from skylarkmq.protocol.bodies.connections import ConsumerConnection, ProducerConnection
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.subscription_group import (
     SubscriptionGroupConfig,
     SubscriptionGroupList,
@@ -128,6 +129,20 @@ class GroupConfigs:
         async with self._requests.within(timeout_s, "running_info"):
             address = (await brokers_of_group(self._requests, group))[0]
             return await self._requests.read(ConsumerRunningInfo, address, code, header)
+
+    async def readers(self, group: str, *, timeout_s: float | None = None) -> dict[MessageQueue, str]:
+        """Return the client id of the member that reads each queue, as far as members are online and report it.
+
+        Each member gets one request, which a broker relays. `timeout_s` limits each request.
+        """
+        found: dict[MessageQueue, str] = {}
+        try:
+            for member in (await self.consumers(group, timeout_s=timeout_s)).connection_set:
+                info = await self.running_info(group, member.client_id, timeout_s=timeout_s)
+                found |= dict.fromkeys(info.mq_table, member.client_id)
+        except (BrokerError, NoRoute):  # no members, or one has just left
+            return found
+        return found
 
 
 async def brokers_of_group(requests: AdminRequests, group: str) -> list[str]:

@@ -134,6 +134,36 @@ class Offsets:
         with reading_response(code, f"broker {address}", header.topic):
             return ResetOffsets.decode(response.body).offset_table if response.body else {}
 
+    async def reset_or_roll_back(
+        self,
+        group: str,
+        topic: str,
+        timestamp_ms: int,
+        *,
+        force: bool = True,
+        to_cpp_clients: bool = False,
+        route_of: str | None = None,
+        timeout_s: float | None = None,
+    ) -> dict[MessageQueue, int] | list[Rollback]:
+        """Return the offsets of `reset`; those of `roll_back` if a broker leaves resets to members, and there are none.
+
+        Arguments are those of `reset`; `timeout_s` limits each of both.
+        """
+        try:
+            return await self.reset(
+                group,
+                topic,
+                timestamp_ms,
+                force=force,
+                to_cpp_clients=to_cpp_clients,
+                route_of=route_of,
+                timeout_s=timeout_s,
+            )
+        except BrokerError as error:
+            if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                raise
+        return await self.roll_back(group, topic, timestamp_ms, force=force, route_of=route_of, timeout_s=timeout_s)
+
     async def reset_queue(
         self, address: str, group: str, topic: str, queue_id: int, offset: int, *, timeout_s: float | None = None
     ) -> None:

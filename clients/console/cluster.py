@@ -11,22 +11,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.clients.admin.topic_kinds import KINDS, kind_of
 from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.console.jobs import Job
 from skylarkmq.clients.console.rates import RateHistory
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.clients.settings import TlsSettings
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
-from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, is_internal_topic
 
 LIST_AGE_S: Final = 10.0
 CONSOLE_GROUP: Final = "SKYLARK_CONSOLE"
 """The producer group of test messages and of dead letters that are sent again."""
-MAX_AT_ONCE: Final = 8
-"""Requests of one page that are in flight at the same time."""
-
-NORMAL, RETRY, DEAD_LETTERS, SYSTEM = KINDS = ("normal", "retry", "dead letters", "system")
-"""The kinds of topics."""
 ALL: Final = "all"
 SLICE: Final = 2_000
 """Names that are handled without a pause: less than 2 ms."""
@@ -136,28 +131,3 @@ async def containing(names: Sequence[str], text: str) -> Sequence[str]:
     """Return the names that contain a text, regardless of case."""
     lower = text.lower()
     return [name async for part in sliced(names) for name in part if lower in name.lower()] if lower else names
-
-
-def kind_of(topic: str) -> str:
-    """Return the kind of a topic, one of KINDS."""
-    if topic.startswith(RETRY_PREFIX):
-        return RETRY
-    if topic.startswith(DLQ_PREFIX):
-        return DEAD_LETTERS
-    return SYSTEM if is_internal_topic(topic) else NORMAL
-
-
-async def gathered(calls: list[Callable[[], Awaitable[T]]]) -> list[T]:
-    """Return the results of calls, at most MAX_AT_ONCE at the same time. The first error is raised."""
-    slots = asyncio.Semaphore(MAX_AT_ONCE)
-
-    async def one(call: Callable[[], Awaitable[T]]) -> T:
-        async with slots:
-            return await call()
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(call)) for call in calls]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]

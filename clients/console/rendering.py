@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from skylarkmq.clients.console.cluster import kind_of
+from skylarkmq.clients.admin.topic_kinds import kind_of
 from skylarkmq.clients.console.sessions import Notice
 from skylarkmq.clients.console.state import console_of, session_of
 

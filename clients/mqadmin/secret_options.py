@@ -1,5 +1,9 @@
-"""Secrets in options: as a value, or in a file, which appears in no list of processes and no history of a shell."""
+"""Secrets in options: as a value, or in a file, which appears in no list of processes and no history of a shell.
 
+Secrets among the settings of brokers and name servers are hidden in output; RocketMQ's servers send them.
+"""
+
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +14,12 @@ from skylarkmq.clients.mqadmin.connection import refuse_exposed
 from skylarkmq.clients.mqadmin.failures import CommandFailed, exit_code_of, usage_error
 
 MASK: Final = "******"
+SECRET_NAME: Final = re.compile(r"secret|passw|credential|token|authenticationuser|exporterheader", re.IGNORECASE)
+
+
+def shown(key: str, value: str) -> str:
+    """Return the value, or a mask if the name of the setting suggests a secret; a switch is none."""
+    return MASK if value not in {"", "true", "false"} and SECRET_NAME.search(key) else value
 
 
 def secret_of(value: str | None, file: Path | None) -> str | None:

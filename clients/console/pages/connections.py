@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skylarkmq.clients.console.cluster import Cluster, gathered
+from skylarkmq.clients.admin.gathering import gathered
+from skylarkmq.clients.console.cluster import Cluster
 from skylarkmq.clients.console.pages.groups import members_of
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import respond

@@ -3,7 +3,6 @@
 All letters of a filter are sent by a job, which goes on when the page is closed; the page shows its progress.
 """
 
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -11,14 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from skylarkmq.clients.admin.dead_letters import copy_of, origin_topic
+from skylarkmq.clients.admin.dead_letters import copy_of, has_text, letters_in, origin_topic
+from skylarkmq.clients.admin.gathering import gathered
+from skylarkmq.clients.admin.message_bodies import preview_of
+from skylarkmq.clients.admin.queue_ranges import QueueRange, part_of, ranges_of, read, total_of
+from skylarkmq.clients.admin.topic_kinds import DEAD_LETTERS
 from skylarkmq.clients.console.actions import Choice, Question, confirmed, refused, required
-from skylarkmq.clients.console.cluster import DEAD_LETTERS, Cluster, containing, gathered
+from skylarkmq.clients.console.cluster import Cluster, containing
 from skylarkmq.clients.console.jobs import Job
-from skylarkmq.clients.console.message_bodies import preview_of
 from skylarkmq.clients.console.pages.messages import message_at, optional_time
 from skylarkmq.clients.console.paging import paging
-from skylarkmq.clients.console.queue_ranges import QueueRange, Stored, part_of, ranges_of, read, total_of
 from skylarkmq.clients.console.rendering import address, form_of, path_of, respond
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.errors import InvalidArgument, NoRoute
@@ -30,7 +31,6 @@ MAX_SCANNED: Final = 20_000
 TARGET: Final = Choice(
     "target", "Send to", (("group", "this group only"), ("topic", "the topic that it came from: all its groups"))
 )
-READ_AT_ONCE: Final = 32
 
 
 class Filter(NamedTuple):
@@ -49,10 +49,7 @@ class Filter(NamedTuple):
 
     def accepts(self, letter: MessageExt) -> bool:
         """Return whether a letter of the range has the text."""
-        text = self.text
-        return not text or any(text in part for part in (letter.msg_id, letter.tags, *letter.keys)) or (
-            text.encode() in letter.body
-        )  # fmt: skip
+        return has_text(letter, self.text)
 
 
 async def dead_letters(request: Request) -> Response:
@@ -83,13 +80,13 @@ async def letters(request: Request) -> Response:
     ranges, is_unknown = await _ranges(cluster, group, wanted)
     is_cut = False
     if wanted.text:
-        found = [letter async for letter in _matching(cluster, ranges, wanted, MAX_SCANNED)]
+        found = [letter async for letter in letters_in(cluster.admin, ranges, wanted.accepts, MAX_SCANNED)]
         is_cut = total_of(ranges) > MAX_SCANNED
         page = paging(request, len(found))
         rows = page.of(found)
     else:
         page = paging(request, total_of(ranges))
-        rows, is_cut = await read(cluster, part_of(ranges, page))
+        rows, is_cut = await read(cluster.admin, part_of(ranges, page.start, page.stop))
     return respond(
         request, "letters.html", group=group, rows=[each.message for each in rows], paging=page, wanted=wanted,
         is_cut=is_cut, is_unknown=is_unknown, job=cluster.jobs.get(_job_name(group)),
@@ -101,29 +98,11 @@ async def _ranges(cluster: Cluster, group: str, wanted: Filter) -> tuple[list[Qu
     """Return the ranges of a filter, and whether the group has no topic of dead letters."""
     since_ms, until_ms = optional_time(wanted.since), optional_time(wanted.until)
     try:
-        return await ranges_of(cluster, DLQ_PREFIX + group, since_ms, until_ms), False
+        return await ranges_of(cluster.admin, DLQ_PREFIX + group, since_ms, until_ms), False
     except NoRoute as error:
         if error.topic is None:
             raise
         return [], True
-
-
-async def _matching(
-    cluster: Cluster, ranges: list[QueueRange], wanted: Filter, most: int | None = None
-) -> AsyncIterator[Stored]:
-    """Yield the letters that a filter accepts, of the first `most` ones; None: of all."""
-    left = most
-    for queue, first, end in ranges:
-        offset = first
-        while offset < end and (left is None or left > 0):
-            count = READ_AT_ONCE if left is None else min(READ_AT_ONCE, left)
-            stop = min(offset + count, end)
-            stored, _ = await read(cluster, [QueueRange(queue, offset, stop)])
-            for each in stored:
-                if wanted.accepts(each.message):
-                    yield each
-            left = None if left is None else left - (stop - offset)
-            offset = stop
 
 
 async def resend(request: Request) -> Response:
@@ -169,7 +148,7 @@ async def resend_all(request: Request) -> Response:
         async def work(job: Job) -> str:
             producer = await cluster.producer()
             sent = 0
-            async for letter in _matching(cluster, ranges, wanted):
+            async for letter in letters_in(cluster.admin, ranges, wanted.accepts):
                 await producer.send(copy_of(letter.message, target))
                 sent += 1
                 job.done = sent

@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from skylarkmq.clients.admin.message_bodies import preview_of
 from skylarkmq.clients.console.actions import Question, confirmed, refused, required
-from skylarkmq.clients.console.message_bodies import preview_of
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of

@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from skylarkmq.clients.admin.gathering import gathered
 from skylarkmq.clients.admin.offsets import TO_END
 from skylarkmq.clients.console.actions import Question, confirmed, form_page, is_checked, refused, required, whole
-from skylarkmq.clients.console.cluster import Cluster, containing, gathered
+from skylarkmq.clients.console.cluster import Cluster, containing
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import address, form_of, path_of, respond, time_text
 from skylarkmq.clients.console.state import cluster_of

@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from skylarkmq.clients.admin.message_bodies import FORMS, preview_of, view_of
 from skylarkmq.clients.admin.messages import KeyQuery, is_offset_id
+from skylarkmq.clients.admin.queue_ranges import part_of, range_from, ranges_of, read, total_of
 from skylarkmq.clients.console.cluster import Cluster
-from skylarkmq.clients.console.message_bodies import FORMS, preview_of, view_of
 from skylarkmq.clients.console.pages.groups import time_ms
 from skylarkmq.clients.console.paging import paging
-from skylarkmq.clients.console.queue_ranges import part_of, range_from, ranges_of, read, total_of
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.errors import BrokerError, InvalidArgument, NoRoute
@@ -44,11 +44,13 @@ async def messages(request: Request) -> Response:
         return respond(request, "messages.html", rows=page.of(found), paging=page, is_cut=False, **values)
     if by == "offset":
         queue = MessageQueue(topic, query.get("broker", "").strip(), number_in(query.get("queue"), "The queue", 2**31))
-        ranges = [await range_from(cluster, queue, number_in(query.get("offset"), "The offset", MAX_OFFSET))]
+        ranges = [await range_from(cluster.admin, queue, number_in(query.get("offset"), "The offset", MAX_OFFSET))]
     else:
-        ranges = await ranges_of(cluster, topic, optional_time(query.get("since")), optional_time(query.get("until")))
+        ranges = await ranges_of(
+            cluster.admin, topic, optional_time(query.get("since")), optional_time(query.get("until"))
+        )
     page = paging(request, total_of(ranges))
-    stored, is_cut = await read(cluster, part_of(ranges, page))
+    stored, is_cut = await read(cluster.admin, part_of(ranges, page.start, page.stop))
     rows = [each.message for each in stored]
     return respond(request, "messages.html", rows=rows, paging=page, is_cut=is_cut, **values)
 

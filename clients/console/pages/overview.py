@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from skylarkmq.clients.admin.gathering import gathered
 from skylarkmq.clients.console.charts import line_chart
-from skylarkmq.clients.console.cluster import Cluster, gathered
+from skylarkmq.clients.console.cluster import Cluster
 from skylarkmq.clients.console.rates import Counters
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of

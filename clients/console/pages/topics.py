@@ -7,8 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from skylarkmq.clients.admin.gathering import gathered
+from skylarkmq.clients.admin.topic_kinds import KINDS, NORMAL
 from skylarkmq.clients.console.actions import Question, confirmed, form_page, is_checked, refused, required, whole
-from skylarkmq.clients.console.cluster import ALL, KINDS, NORMAL, Cluster, containing, gathered
+from skylarkmq.clients.console.cluster import ALL, Cluster, containing
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import address, form_of, path_of, redirect, respond
 from skylarkmq.clients.console.state import cluster_of

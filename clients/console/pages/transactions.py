@@ -4,11 +4,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from skylarkmq.clients.admin.message_bodies import preview_of
+from skylarkmq.clients.admin.queue_ranges import part_of, ranges_of, read, total_of
 from skylarkmq.clients.console.actions import Question, confirmed, refused, required
-from skylarkmq.clients.console.message_bodies import preview_of
 from skylarkmq.clients.console.pages.messages import message_at
 from skylarkmq.clients.console.paging import paging
-from skylarkmq.clients.console.queue_ranges import part_of, ranges_of, read, total_of
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.console.waiting_messages import check_again, open_transactions
@@ -22,13 +22,13 @@ async def transactions(request: Request) -> Response:
     cluster = cluster_of(request)
     found, is_cut = await open_transactions(cluster.admin)
     try:
-        ranges = await ranges_of(cluster, SystemTopic.TRANSACTION_CHECK_MAX, None, None)
+        ranges = await ranges_of(cluster.admin, SystemTopic.TRANSACTION_CHECK_MAX, None, None)
     except NoRoute as error:
         if error.topic is None:
             raise
         ranges = []
     page, discarded_page = paging(request, len(found)), paging(request, total_of(ranges), "discarded")
-    discarded, _ = await read(cluster, part_of(ranges, discarded_page))
+    discarded, _ = await read(cluster.admin, part_of(ranges, discarded_page.start, discarded_page.stop))
     return respond(
         request, "transactions.html", transactions=page.of(found), paging=page, is_cut=is_cut,
         discarded=[each.message for each in discarded], discarded_paging=discarded_page, preview_of=preview_of,

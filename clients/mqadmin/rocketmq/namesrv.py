@@ -15,7 +15,8 @@ from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import Failures, usage_error
 from skylarkmq.clients.mqadmin.java_output import printf
 from skylarkmq.clients.mqadmin.options import NamesrvAddress
-from skylarkmq.clients.mqadmin.rocketmq.setting_lines import print_settings, shown
+from skylarkmq.clients.mqadmin.rocketmq.setting_lines import print_settings
+from skylarkmq.clients.mqadmin.secret_options import shown
 
 COMMANDS = Commands()
 

@@ -19,7 +19,7 @@ from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeStats
-from skylarkmq.protocol.codes import RETRY_PREFIX, ResponseCode
+from skylarkmq.protocol.codes import RETRY_PREFIX
 from skylarkmq.protocol.hash_order import bucket_order, capacity_of_copy, queue_bucket_order
 from skylarkmq.protocol.versions import version_name
 
@@ -104,14 +104,8 @@ def _print_progress(stats: ConsumeStats, members: Mapping[MessageQueue, str] | N
 
 async def _members_by_queue(admin: Admin, group: str) -> dict[MessageQueue, str]:
     """Return the host of the member that reads each queue, as far as members are online and report it."""
-    hosts: dict[MessageQueue, str] = {}
-    try:
-        for member in (await admin.group_config.consumers(group)).connection_set:
-            info = await admin.group_config.running_info(group, member.client_id)
-            hosts |= dict.fromkeys(info.mq_table, member.client_id.split("@")[0])
-    except (BrokerError, NoRoute):  # no members, or one left: RocketMQ's tool prints N/A, too
-        return hosts
-    return hosts
+    readers = await admin.group_config.readers(group)
+    return {queue: client_id.split("@")[0] for queue, client_id in readers.items()}
 
 
 async def _print_groups(admin: Admin) -> None:
@@ -185,14 +179,13 @@ async def reset_offset_by_time(
         return
     values = group_name, topic_name, is_true(force), given, timestamp_ms
     texts = "topic[%s], force[%s], timestamp(string)[%s], timestamp(long)[%s]%n"
-    moved = await _reset(
-        admin,
+    moved = await admin.offsets.reset_or_roll_back(
         group_name,
         topic_name,
         timestamp_ms,
-        is_forced=is_true(force),
-        cluster=cluster,
-        for_cpp=cluster is not None,
+        force=is_true(force),
+        to_cpp_clients=cluster is not None,
+        route_of=_route_of(topic_name, cluster),
     )
     if isinstance(moved, list):
         printf(f"reset consumer offset by specified consumerGroup[%s], {texts}", *values)
@@ -207,33 +200,13 @@ async def skip_accumulated_message(
     admin: Admin, group: Group, topic: Topic, force: Force = "true", cluster: RouteCluster = None
 ) -> None:
     """Move a group, and its running members, to the end of each queue."""
-    moved = await _reset(admin, group.strip(), topic.strip(), TO_END, is_forced=is_true(force), cluster=cluster)
+    moved = await admin.offsets.reset_or_roll_back(
+        group.strip(), topic.strip(), TO_END, force=is_true(force), route_of=_route_of(topic.strip(), cluster)
+    )
     if isinstance(moved, list):
         _print_rollbacks(moved, "#rollbackOffset")
     else:
         _print_offsets(moved)
-
-
-async def _reset(
-    admin: Admin,
-    group: str,
-    topic: str,
-    timestamp_ms: int,
-    *,
-    is_forced: bool,
-    cluster: str | None,
-    for_cpp: bool = False,
-) -> dict[MessageQueue, int] | list[Rollback]:
-    """Return the new offsets; as rollbacks if the broker leaves a reset to the members, and there are none."""
-    route_of = _route_of(topic, cluster)
-    try:
-        return await admin.offsets.reset(
-            group, topic, timestamp_ms, force=is_forced, to_cpp_clients=for_cpp, route_of=route_of
-        )
-    except BrokerError as error:
-        if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise
-    return await admin.offsets.roll_back(group, topic, timestamp_ms, force=is_forced, route_of=route_of)
 
 
 def _print_offsets(table: Mapping[MessageQueue, int]) -> None:

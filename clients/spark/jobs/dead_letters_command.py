@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
+from skylarkmq.clients.printed_output import print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.command_line import FAILED, Conf, Given, Master, NotStarted, key_values, reporting
 from skylarkmq.clients.spark.jobs.arguments import (
     Archive,
@@ -26,7 +27,6 @@ from skylarkmq.clients.spark.jobs.arguments import (
 )
 from skylarkmq.clients.spark.jobs.dead_letters import BY_HELP, DeadLettersSummary, check_grouping, summarize
 from skylarkmq.clients.spark.jobs.messages import check
-from skylarkmq.clients.spark.jobs.output import print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.jobs.redrive import Redrive, Redriven
 from skylarkmq.clients.spark.jobs.redrive_command import NAME, rate_of, send_again, text_of
 from skylarkmq.clients.spark.jobs.selected_letters import SelectedLetters

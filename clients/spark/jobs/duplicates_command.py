@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
+from skylarkmq.clients.printed_output import duration, print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.command_line import Conf, Given, Master, key_values, reporting
 from skylarkmq.clients.spark.jobs.arguments import (
     SETTINGS,
@@ -25,7 +26,6 @@ from skylarkmq.clients.spark.jobs.arguments import (
 )
 from skylarkmq.clients.spark.jobs.duplicates import BY_HELP, Duplicated, DuplicatesSummary, check_value, summarize
 from skylarkmq.clients.spark.jobs.messages import check, messages
-from skylarkmq.clients.spark.jobs.output import duration, print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.progress_bar import progress_bar
 from skylarkmq.clients.spark.session import started
 

@@ -26,6 +26,7 @@ from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.arrow.topic.options import ClusterOptions
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.printed_output import duration, print_json, print_tables, table
 from skylarkmq.clients.spark import options
 from skylarkmq.clients.spark.cluster_options import CLUSTER_ROWS, cluster_fields
 from skylarkmq.clients.spark.command_line import (
@@ -42,7 +43,6 @@ from skylarkmq.clients.spark.jobs.arguments import SETTINGS, AsJson, Since, Svg,
 from skylarkmq.clients.spark.jobs.chart import save_svg
 from skylarkmq.clients.spark.jobs.lag import LagSummary, over_time, panels, steps, summarize
 from skylarkmq.clients.spark.jobs.lag_samples import SCHEMA, Sampler
-from skylarkmq.clients.spark.jobs.output import duration, print_json, print_tables, table
 from skylarkmq.clients.spark.progress_bar import progress_bar
 from skylarkmq.clients.spark.session import started
 

@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from skylarkmq.clients.arrow.topic.options import ClusterOptions
+from skylarkmq.clients.printed_output import Summary
 from skylarkmq.clients.spark.command_line import NotStarted
-from skylarkmq.clients.spark.jobs.output import Summary
 from skylarkmq.clients.spark.pipeline.rows import ORIGIN_TOPIC
 from skylarkmq.clients.spark.replay import replay
 from skylarkmq.clients.spark.replay.queue_senders import Limits

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
+from skylarkmq.clients.printed_output import print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.command_line import Conf, Given, Master, NotStarted, key_values, reporting
 from skylarkmq.clients.spark.jobs.arguments import (
     SETTINGS,
@@ -24,7 +25,6 @@ from skylarkmq.clients.spark.jobs.arguments import (
 )
 from skylarkmq.clients.spark.jobs.chart import save_svg
 from skylarkmq.clients.spark.jobs.messages import check, messages
-from skylarkmq.clients.spark.jobs.output import print_json, print_tables, short_time, table
 from skylarkmq.clients.spark.jobs.trace_summary import (
     Consuming,
     Producing,

@@ -8,10 +8,9 @@ import pytest
 from skylarkmq.broker.in_process import InProcessBroker
 from skylarkmq.clients import Client, Message, MessageQueue, Producer, SendResult
 from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.clients.admin.message_bodies import MAX_CHARACTERS, best_form, hex_dump, preview_of, view_of
+from skylarkmq.clients.admin.queue_ranges import QueueRange, part_of
 from skylarkmq.clients.console import queue_ranges
-from skylarkmq.clients.console.message_bodies import MAX_CHARACTERS, best_form, hex_dump, preview_of, view_of
-from skylarkmq.clients.console.paging import Paging
-from skylarkmq.clients.console.queue_ranges import QueueRange, part_of
 from skylarkmq.protocol.message_id import encode_host, encode_offset_id
 from tests.clients.console.conftest import Browser, notice_of, text_of
 
@@ -157,7 +156,7 @@ async def test_an_id_leads_to_brokers_of_the_cluster_only(browser: Browser) -> N
 def test_a_page_is_a_part_of_the_ranges() -> None:
     """Ranges are concatenated; empty ones and gaps before a range do not count."""
     ranges = [QueueRange(QUEUE, 10, 40), QueueRange(QUEUE, 5, 5), QueueRange(QUEUE, 7, 60)]
-    parts = [[part[1:] for part in part_of(ranges, Paging(number, 83))] for number in (1, 2)]
+    parts = [[part[1:] for part in part_of(ranges, start, start + 50)] for start in (0, 50)]
     assert parts == [[(10, 40), (7, 27)], [(27, 60)]]
 
 

@@ -1,4 +1,4 @@
-"""The output of the jobs: tables for a terminal, or the summary as JSON.
+"""The output of command lines: tables for a terminal, or a summary as JSON.
 
 Texts of messages can contain anything. `printable` escapes control characters, so that they cannot change the terminal.
 """

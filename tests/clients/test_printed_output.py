@@ -2,7 +2,7 @@
 
 import pytest
 
-from skylarkmq.clients.spark.jobs.output import duration, preview, print_tables, printable, table, utc
+from skylarkmq.clients.printed_output import duration, preview, print_tables, printable, table, utc
 
 
 @pytest.mark.parametrize(
