@@ -41,13 +41,14 @@ def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -
     filled = [list(row) for row in rows]
     for at, name in enumerate(columns):
         is_number = all(isinstance(row[at], int | float | None) for row in filled)
-        made.add_column(name, justify="right" if is_number else "left", overflow="fold")
+        made.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
     for row in filled:
-        made.add_row(*map(_cell, row))
+        made.add_row(*map(cell, row))
     return made
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """Return a value as `table` shows it."""
     if value is None:
         return NONE
     if isinstance(value, float):

@@ -1,6 +1,7 @@
 """The command line: `mqadmin` lists the commands, `mqadmin <command>` runs one, `mqadmin help <command>` explains it.
 
-Names of commands match regardless of case. Options follow RocketMQ's tool (`java_arguments.py`). Failures are one line
+Commands for people have groups (`mqadmin topic list`), those of RocketMQ's tool have none (`mqadmin topicList`). Names
+match regardless of case. Options of RocketMQ's commands follow its tool (`java_arguments.py`). Failures are one line
 on stderr (`failures.py`).
 """
 
@@ -15,8 +16,16 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from skylarkmq.clients.errors import ClientError
-from skylarkmq.clients.mqadmin.commands import Registered
+from skylarkmq.clients.mqadmin.commands import Commands, Registered
 from skylarkmq.clients.mqadmin.failures import DONE, INTERRUPTED, USAGE, CommandFailed, exit_code_of, line_of
+from skylarkmq.clients.mqadmin.grouped import broker as grouped_broker
+from skylarkmq.clients.mqadmin.grouped import cluster as grouped_cluster
+from skylarkmq.clients.mqadmin.grouped import dlq
+from skylarkmq.clients.mqadmin.grouped import group as grouped_group
+from skylarkmq.clients.mqadmin.grouped import message as grouped_message
+from skylarkmq.clients.mqadmin.grouped import namesrv as grouped_namesrv
+from skylarkmq.clients.mqadmin.grouped import topic as grouped_topic
+from skylarkmq.clients.mqadmin.grouped.output import with_default_watch
 from skylarkmq.clients.mqadmin.java_arguments import standard_arguments
 from skylarkmq.clients.mqadmin.java_output import printf
 from skylarkmq.clients.mqadmin.rocketmq import (
@@ -55,6 +64,16 @@ MODULES: Final = (
 )
 ROCKETMQ: Final[list[Registered]] = [command for module in MODULES for command in module.COMMANDS.registered]
 """RocketMQ's commands."""
+GROUPS: Final[dict[str, tuple[str, Commands]]] = {
+    "topic": ("Topics.", grouped_topic.COMMANDS),
+    "group": ("Consumer groups and their lag.", grouped_group.COMMANDS),
+    "message": ("Messages.", grouped_message.COMMANDS),
+    "dlq": ("Dead letters: messages that a group could not handle.", dlq.COMMANDS),
+    "cluster": ("All brokers.", grouped_cluster.COMMANDS),
+    "broker": ("Brokers and their settings.", grouped_broker.COMMANDS),
+    "namesrv": ("Name servers and their settings.", grouped_namesrv.COMMANDS),
+}
+"""The commands for people, by group."""
 ON_DEMAND: Final = {
     "console": ("skylarkmq.clients.mqadmin.console_command", "Serve the console in the browser."),
     "doctor": ("skylarkmq.clients.mqadmin.doctor.command", "Find what is wrong with a cluster, and what to do."),
@@ -76,21 +95,37 @@ class JavaCommand(TyperCommand):
         return super().parse_args(ctx, list(standard_arguments(args, takes_value)))
 
 
+class GroupedCommand(TyperCommand):
+    """A command of a group. `--watch` needs no value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Return the arguments that are no options."""
+        return super().parse_args(ctx, with_default_watch(args))
+
+
 class CommandGroup(TyperGroup):
-    """Commands by name, regardless of case, and `help <command>`."""
+    """Commands by name, regardless of case."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command; None if there is none."""
+        found = super().get_command(ctx, cmd_name)
+        names = {name.lower(): name for name in self.commands}
+        return found or super().get_command(ctx, names.get(cmd_name.lower(), cmd_name))
+
+
+class AllCommands(CommandGroup):
+    """All commands and groups, and `help <command>`."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command; None if there is none."""
         if cmd_name.lower() in ON_DEMAND:
             return on_demand(cmd_name.lower())
-        found = super().get_command(ctx, cmd_name)
-        names = {name.lower(): name for name in self.commands}
-        return found or super().get_command(ctx, names.get(cmd_name.lower(), cmd_name))
+        return super().get_command(ctx, cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the name of a command, the command, and its arguments."""
-        if args[0].lower() == "help" and len(args) == 2:
-            args = [args[1], "--help"]
+        if args[0].lower() == "help" and len(args) > 1:
+            args = [*args[1:], "--help"]
         return super().resolve_command(ctx, args)
 
 
@@ -108,14 +143,40 @@ def on_demand(name: str) -> Any:
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 
+
+def typer_of_group(description: str) -> typer.Typer:
+    """Return a group without commands; alone it prints its help."""
+    return typer.Typer(
+        cls=CommandGroup, help=description, no_args_is_help=True, rich_markup_mode=None, context_settings=HELP
+    )
+
+
+def add_group(parent: typer.Typer, name: str, description: str, commands: Commands) -> None:
+    """Add a group with its commands; `config get` is added to a group `config`."""
+    group = typer_of_group(description)
+    inner: dict[str, typer.Typer] = {}
+    for command in commands.registered:
+        *outer, own = command.name.split()
+        target = group
+        if outer:
+            if outer[0] not in inner:
+                inner[outer[0]] = typer_of_group("Settings.")
+                group.add_typer(inner[outer[0]], name=outer[0])
+            target = inner[outer[0]]
+        target.command(own, cls=GroupedCommand, help=command.help, context_settings=HELP)(command.run)
+    parent.add_typer(group, name=name)
+
+
 app = typer.Typer(
-    cls=CommandGroup,
+    cls=AllCommands,
     name="mqadmin",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings=HELP,
 )
+for group_name, (group_description, commands) in GROUPS.items():
+    add_group(app, group_name, group_description, commands)
 for command in ROCKETMQ:
     app.command(command.name, cls=JavaCommand, help=command.description)(command.run)
 
@@ -124,11 +185,15 @@ for command in ROCKETMQ:
 def list_commands(context: typer.Context) -> None:
     """Administer brokers, topics, consumer groups and messages: this broker's, or Apache RocketMQ's."""
     if context.invoked_subcommand is None:
-        printf("The most commonly used mqadmin commands are:%n")
-        for command in ROCKETMQ:
-            printf("   %-35s %s%n", command.name, command.description)
+        printf("Commands for people:%n")
+        for name, (_, group) in GROUPS.items():
+            for command in group.registered:
+                printf("   %-35s %s%n", f"{name} {command.name}", command.description)
         for name, (_, description) in ON_DEMAND.items():
             printf("   %-35s %s%n", name, description)
+        printf("%nThe most commonly used mqadmin commands are:%n")
+        for command in ROCKETMQ:
+            printf("   %-35s %s%n", command.name, command.description)
         printf("%nSee 'mqadmin help <command>' for more information on a specific command.%n")
 
 

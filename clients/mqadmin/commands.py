@@ -27,11 +27,18 @@ _COMMON: Final[dict[str, Any]] = {"namesrv": NamesrvAddress, "profile": ProfileN
 
 
 class Registered(NamedTuple):
-    """A command: its name, the line that describes it, and the function that typer calls."""
+    """A command: its name, the line that describes it, the function that typer calls, and lines that use it."""
 
     name: str
     description: str
     run: Callable[..., None]
+    examples: tuple[str, ...] = ()
+
+    @property
+    def help(self) -> str:
+        """Return the text of `--help`."""
+        lines = "".join(f"\n  {line}" for line in self.examples)
+        return f"{self.description}\n\n\b\nExamples:{lines}" if lines else self.description
 
 
 class Commands:
@@ -40,11 +47,11 @@ class Commands:
     def __init__(self) -> None:
         self.registered: list[Registered] = []
 
-    def add(self, name: str, description: str) -> Callable[[Command], Command]:
-        """Register a coroutine function as a command."""
+    def add(self, name: str, description: str, *examples: str) -> Callable[[Command], Command]:
+        """Register a coroutine function as a command. `config get` is the command `get` of the group `config`."""
 
         def decorate(command: Command) -> Command:
-            self.registered.append(Registered(name, description, _runnable(command)))
+            self.registered.append(Registered(name, description, _runnable(command), examples))
             return command
 
         return decorate

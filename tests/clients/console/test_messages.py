@@ -7,10 +7,10 @@ import pytest
 
 from skylarkmq.broker.in_process import InProcessBroker
 from skylarkmq.clients import Client, Message, MessageQueue, Producer, SendResult
+from skylarkmq.clients.admin import queue_ranges
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.admin.message_bodies import MAX_CHARACTERS, best_form, hex_dump, preview_of, view_of
 from skylarkmq.clients.admin.queue_ranges import QueueRange, part_of
-from skylarkmq.clients.console import queue_ranges
 from skylarkmq.protocol.message_id import encode_host, encode_offset_id
 from tests.clients.console.conftest import Browser, notice_of, text_of
 

@@ -1,0 +1,22 @@
+"""The result of commands that create, change or delete a topic, a group or a setting."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from msgspec import Meta
+
+from skylarkmq.clients.mqadmin.grouped.output import Result, Rows
+
+
+class Change(Result, frozen=True, kw_only=True):
+    """What a command has changed."""
+
+    kind: Annotated[str, Meta(description="`topic`, `group` or `setting`")]
+    name: Annotated[str, Meta(description="name of the changed object")]
+    action: Annotated[str, Meta(description="`created`, `updated` or `deleted`")]
+    servers: Annotated[list[str], Meta(description="addresses of the servers that have done it")]
+
+    def tables(self) -> Iterator[Rows]:
+        """Yield one line."""
+        places = ", ".join(self.servers)
+        yield Rows(f"{self.kind.capitalize()} {self.name} is {self.action} on {places}.")

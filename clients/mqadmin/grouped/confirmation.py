@@ -1,0 +1,23 @@
+"""The question before a command deletes or resets something."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from skylarkmq.clients.mqadmin.failures import USAGE, CommandFailed, usage_error
+from skylarkmq.clients.printed_output import printable
+
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask before.")]
+
+
+def confirm(effect: str, *, is_agreed: bool) -> None:
+    """Ask on stderr whether to go on. CommandFailed unless the answer is y or yes, or if there is no terminal."""
+    if is_agreed:
+        return
+    if not sys.stdin.isatty():
+        raise usage_error(f"{effect} Nothing is done without --yes, because stdin is no terminal.")
+    sys.stderr.write(f"{printable(effect)} Go on? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise CommandFailed("nothing is done.", USAGE)
