@@ -57,7 +57,9 @@ async def advertised_addresses(subject: Subject) -> Outcomes:
             next_step = "Check brokerIP1 and listenPort of the broker, that it runs, and the firewall on the way."
             yield error(str(target), f"the advertised address cannot be used from here: {state}", next_step)
         elif isinstance(state, Exception) and not isinstance(state, _UNREACHABLE):
-            next_step = "Give credentials of an administrator (--profile); check that the address is that of a broker."
+            next_step = (
+                "If access is denied, give credentials (--profile). RocketMQ 4.9 fails in its first seconds: try again."
+            )
             yield warning(str(target), f"the broker responds, but does not report its state: {state}", next_step)
 
 
