@@ -34,7 +34,7 @@ from isal.isal_zlib import crc32
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.errors import ProtocolError
-from skylarkmq.protocol.message import MessageExt, decode_properties
+from skylarkmq.protocol.message import MessageExt, PropertyName, decode_properties, property_value, tags_code
 from skylarkmq.protocol.message_id import cached_host
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -98,8 +98,8 @@ def _layout(born_host_size: int, store_host_size: int) -> Layout:
 LAYOUTS: Final = {(born, store): _layout(born, store) for born in (8, 20) for store in (8, 20)}
 LAYOUT_BY_FLAGS: Final = {layout.host_flags: layout for layout in LAYOUTS.values()}
 
-_COMMON_HEAD: Final = Struct(">iiiiiqqiq8sq8siqi").unpack_from  # all before the body, with IPv4 hosts
-_COMMON_HEAD_SIZE: Final = LAYOUTS[8, 8].head.size
+COMMON_HEAD: Final = Struct(">iiiiiqqiq8sq8siqi").unpack_from  # all before the body, with IPv4 hosts
+COMMON_HEAD_SIZE: Final = LAYOUTS[8, 8].head.size
 
 # Two big-endian bytes for every valid properties length; a lookup costs a quarter of packing.
 LENGTH_PREFIX: Final = [length.to_bytes(2, "big") for length in range(MAX_PROPERTIES_BYTES + 1)]
@@ -138,6 +138,11 @@ class Record(msgspec.Struct, gc=False):
     def properties(self) -> bytes:
         """The properties as they are stored, without their length."""
         return bytes(self.source[self.properties_at : self.position + self.size])
+
+    @property
+    def tags_code(self) -> int:
+        """The tags code of the record's unit, from its tags."""
+        return tags_code(property_value(self.properties.decode("utf-8", "replace"), PropertyName.TAGS))
 
     @property
     def keys(self) -> list[bytes] | None:
@@ -252,9 +257,9 @@ def _parse_common_layout(source: memoryview, at: int, remaining: int, check_body
     (
         size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, born_host,
         store_timestamp, store_host, reconsume_times, prepared, body_size,
-    ) = _COMMON_HEAD(source, at)  # fmt: skip
+    ) = COMMON_HEAD(source, at)  # fmt: skip
     end = at + size
-    body_at = at + _COMMON_HEAD_SIZE
+    body_at = at + COMMON_HEAD_SIZE
     topic_at = body_at + body_size + 1
     if magic != MAGIC_V1 or sys_flag & HOST_FLAGS or size > remaining or body_size < 0 or topic_at > end - 2:
         return None
@@ -408,9 +413,9 @@ def _common_layout_message(source: memoryview, at: int, check_body: bool, kind: 
     (
         size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp, born_host,
         store_timestamp, store_host, reconsume_times, prepared, body_size,
-    ) = _COMMON_HEAD(source, at)  # fmt: skip
+    ) = COMMON_HEAD(source, at)  # fmt: skip
     end = at + size
-    body_at = at + _COMMON_HEAD_SIZE
+    body_at = at + COMMON_HEAD_SIZE
     topic_at = body_at + body_size + 1
     if magic != MAGIC_V1 or sys_flag & HOST_FLAGS or body_size < 0 or size > remaining or topic_at > end - 2:
         return None

@@ -18,18 +18,18 @@ from isal.isal_zlib import crc32
 from skylarkmq.protocol.record import CRC_MASK, Buffer, Record
 
 NAME: Final = b"__CRC32#"
-_PREFIX: Final = NAME + b"\x01"
+PREFIX: Final = NAME + b"\x01"
 _ENTRY_END: Final = b"\x02"
 _DIGITS: Final = 10
-SIZE: Final = len(_PREFIX) + _DIGITS + 1
-_ROOM: Final = _PREFIX + b"0" * _DIGITS + _ENTRY_END
+SIZE: Final = len(PREFIX) + _DIGITS + 1
+_ROOM: Final = PREFIX + b"0" * _DIGITS + _ENTRY_END
 
 
 def with_checksum_space(properties: bytes) -> bytes:
     """Return `properties` with space for a checksum at their end. The function is idempotent."""
     if NAME in properties:
         entries = properties.split(_ENTRY_END)
-        properties = _ENTRY_END.join(entry for entry in entries if not entry.startswith(_PREFIX))
+        properties = _ENTRY_END.join(entry for entry in entries if not entry.startswith(PREFIX))
     if properties and not properties.endswith(_ENTRY_END):
         properties += _ENTRY_END
     return properties + _ROOM
@@ -56,9 +56,9 @@ def has_valid_checksum(record: Record) -> bool:
 
 def has_wrong_checksum(record: Record) -> bool:
     """Return whether the record ends in a wrong checksum. False for a record without a checksum."""
-    return record.properties[-SIZE:].startswith(_PREFIX) and not has_valid_checksum(record)
+    return record.properties[-SIZE:].startswith(PREFIX) and not has_valid_checksum(record)
 
 
 def _entry(checksum: int) -> bytes:
     digits = f"{checksum & CRC_MASK:0{_DIGITS}d}"[::-1]
-    return _PREFIX + digits.encode() + _ENTRY_END
+    return PREFIX + digits.encode() + _ENTRY_END

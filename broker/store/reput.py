@@ -18,13 +18,13 @@ from typing import Final, TypeAlias
 import msgspec
 
 from skylarkmq.broker.store.index.builder import IndexFeed
-from skylarkmq.broker.store.log.append import Append
+from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.unit_writes import FULL_BYTES, UnitWrites
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.decimals import INT32_MAX, decimal
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
-from skylarkmq.protocol.message import PropertyName, property_value, tags_code
+from skylarkmq.protocol.message import PropertyName, property_value
 from skylarkmq.protocol.record import Record
 
 log = logging.getLogger(__name__)
@@ -175,25 +175,14 @@ class Reput:
 
     def append_of(self, record: Record, queue: ConsumeQueue | None) -> Append:
         """Return a parsed record in the form that `dispatch` takes. `queue`: None if it gets no unit."""
-        properties = record.properties
-        return Append(
-            topic=record.topic,
-            queue_id=record.queue_id,
-            body=b"",
-            properties=properties,
-            tags_code=tags_code(property_value(properties.decode("utf-8", "replace"), PropertyName.TAGS)),
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_timestamp=record.born_timestamp,
-            born_host=record.born_host,
-            reconsume_times=record.reconsume_times,
-            prepared_transaction_offset=record.prepared_transaction_offset,
-            physical_offset=record.physical_offset,
-            queue_offset=record.queue_offset,
-            size=record.size,
-            store_timestamp=record.store_timestamp,
-            queue=queue,
+        # fmt: off
+        return Append(  # by position: names take half of the time
+            record.topic, record.queue_id, b"", record.properties, record.tags_code, record.flag, record.sys_flag,
+            record.born_timestamp, record.born_host, record.reconsume_times, record.prepared_transaction_offset,
+            True, PutStatus.PENDING, record.physical_offset, record.queue_offset, record.size, record.store_timestamp,
+            queue,
         )
+        # fmt: on
 
     def statistics(self) -> ReputStatistics:
         """Return the counts since the start."""

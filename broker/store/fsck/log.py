@@ -13,12 +13,11 @@ Source: docs/formats.md, "CommitLog record", "Checking one record", "End-of-file
 
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from isal.isal_zlib import crc32
-
+from skylarkmq.broker.store.fsck.common_records import RUN_BYTES, read_run, record_checksum_matches
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
 from skylarkmq.broker.store.fsck.segments import (
     SegmentFile,
@@ -29,10 +28,8 @@ from skylarkmq.broker.store.fsck.segments import (
 )
 from skylarkmq.broker.store.log.record_rules import has_unit
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
-from skylarkmq.protocol.message import PropertyName
 from skylarkmq.protocol.record import (
     BLANK_SIZE,
-    CRC_MASK,
     MAGIC_V1,
     MAGIC_V2,
     Blank,
@@ -45,8 +42,6 @@ from skylarkmq.protocol.record import (
 _BATCH: Final = 2_048  # records passed to the other checks at a time
 _DROPPED_BYTES: Final = 1 << 24
 _MAGICS: Final = tuple(struct.pack(">i", magic) for magic in (MAGIC_V1, MAGIC_V2))
-_CRC_SIZE: Final = 20
-_CRC_START: Final = f"{PropertyName.CRC32}\x01".encode()
 
 
 class LogCheck:
@@ -89,14 +84,20 @@ class LogCheck:
         whole.madvise(mmap.MADV_SEQUENTIAL)
         view = memoryview(whole)[: self._size]
         batch: list[Record] = []
-        dropped = 0
+        dropped = alone_until = 0
         while True:
-            record, at = self._next(segment, view, whole, at)
-            if record is None:
-                break
-            batch.append(record)
-            at += record.size
-            if len(batch) == _BATCH:
+            if at >= alone_until and (run := read_run(view, at, segment.start)):
+                self._take_run(run, segment)
+                batch += run
+            else:
+                if at >= alone_until:
+                    alone_until = at + RUN_BYTES  # one attempt for these bytes is enough
+                single, at = self._next(segment, view, whole, at)
+                if single is None:
+                    break
+                batch.append(single)
+            at = batch[-1].position + batch[-1].size
+            if len(batch) >= _BATCH:
                 yield batch
                 batch = []
                 if at - dropped >= _DROPPED_BYTES:  # pages that were read need not stay mapped
@@ -128,13 +129,26 @@ class LogCheck:
                 return None, at
         else:
             problem = parsed.reason if isinstance(parsed, Damaged) else ""
-        following = _next_valid(whole, view, segment.start, at + 1)
+        is_zero = not problem and written(segment.path, at, segment.length) is None
+        following = None if is_zero else _next_valid(whole, view, segment.start, at + 1)
         if following is None:
             self._note_end(segment, at, problem)
             return None, at
         self._report_bad_range(segment, at, problem or "zeros where a record should be", following.physical_offset)
         self._take(following, segment)
         return following, following.position
+
+    def _take_run(self, run: Sequence[Record], segment: SegmentFile) -> None:
+        """Take consecutive records: all at once if none of them is reported."""
+        times = [record.store_timestamp for record in run]
+        is_ordered = times[0] >= self.newest and times == sorted(times)
+        if self._open is not None or not is_ordered or not all(map(has_unit, {record.sys_flag for record in run})):
+            for record in run:
+                self._take(record, segment)
+            return
+        self.newest = times[-1]
+        self.end = run[-1].physical_offset + run[-1].size
+        self.records_read += len(run)
 
     def _take(self, record: Record, segment: SegmentFile) -> None:
         if self._open is not None:
@@ -208,20 +222,8 @@ def _problem(record: Record, position: int) -> str:
     """Return the problem of a record that parses; "" if there is none."""
     if record.physical_offset != position:
         return f"a record that states the offset {record.physical_offset}"
-    return "" if _record_checksum_matches(record) else "record checksum"
-
-
-def _record_checksum_matches(record: Record) -> bool:
-    """Return whether the record checksum matches; True without one. docs/formats.md, "CommitLog record"."""
-    end = record.position + record.size
-    tail = bytes(record.source[end - _CRC_SIZE : end])
-    name, digits = tail[: len(_CRC_START)], tail[len(_CRC_START) : -1]
-    agrees = digits.isdigit() and (
-        int(digits[::-1]) == crc32(record.source[record.position : end - _CRC_SIZE]) & CRC_MASK
-    )
-    if name != _CRC_START and not agrees:  # if the digits agree, they are a checksum with a damaged name
-        return True
-    return agrees and name == _CRC_START and tail.endswith(b"\x02")
+    is_intact = record_checksum_matches(record.source, record.position, record.position + record.size)
+    return "" if is_intact else "record checksum"
 
 
 def _next_valid(whole: mmap.mmap, view: memoryview, start: int, at: int) -> Record | None:

@@ -36,7 +36,6 @@ from skylarkmq.protocol.disk import (
     UNIT,
     UNIT_SIZE,
 )
-from skylarkmq.protocol.message import PropertyName, property_value, tags_code
 from skylarkmq.protocol.record import Record
 from skylarkmq.protocol.unit_search import UNIT_DTYPE
 
@@ -145,7 +144,7 @@ class QueueCheck:
     def tags_code_of(self, record: Record) -> int:
         """Return the tags code in the unit of a record."""
         properties = record.properties
-        code = tags_code(property_value(properties.decode("utf-8", "replace"), PropertyName.TAGS))
+        code = record.tags_code
         if record.topic == SystemTopic.SCHEDULE:
             return schedule_tags_code(properties, record.store_timestamp, code, self._delay_levels)
         return code

@@ -163,7 +163,9 @@ class _Build:
 
     def add(self, records: Sequence[Record]) -> None:
         """Add the next records of the log."""
-        wanted = [record for record in records if record.physical_offset >= self._deleted.get(record.topic, 0)]
+        wanted = records
+        if self._deleted:
+            wanted = [record for record in records if record.physical_offset >= self._deleted.get(record.topic, 0)]
         if self._log.damages != self._damages:
             self._damages = self._log.damages
             self._order.pass_gap()
