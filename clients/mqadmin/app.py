@@ -116,6 +116,10 @@ class CommandGroup(TyperGroup):
 class AllCommands(CommandGroup):
     """All commands and groups, and `help <command>`."""
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of groups, and then those of RocketMQ's commands."""
+        return sorted(super().list_commands(ctx), key=lambda name: name not in GROUPS)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command; None if there is none."""
         if cmd_name.lower() in ON_DEMAND:

@@ -17,6 +17,7 @@ import typer
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 HIDDEN: Final = frozenset(("--help", "--install-completion", "--show-completion"))
+PIPE, ESCAPED_PIPE = "|", "\\|"  # in a cell of a table, also inside code
 TEXT: Final = """# Commands
 
 *This page is generated from the code.*
@@ -102,7 +103,7 @@ def help_text(text: str) -> Iterator[str]:
 def parameters(command: Any, context: Any) -> Iterator[str]:
     """Yield a table of arguments and options, as `--help` describes them."""
     records = [one.get_help_record(context) for one in command.params if not set(one.opts) & HIDDEN]
-    rows = [f"| `{names}` | {escaped(text)} |" for names, text in filter(None, records)]
+    rows = [f"| `{names.replace(PIPE, ESCAPED_PIPE)}` | {escaped(text)} |" for names, text in filter(None, records)]
     if rows:
         yield "| Option | Meaning |\n|---|---|"
         yield "\n".join(rows) + "\n"

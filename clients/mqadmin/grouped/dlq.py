@@ -196,7 +196,7 @@ async def show_letters(
 async def resend(
     admin: Admin,
     group: LettersArgument,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of letters.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of letters.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All letters of the group.")] = False,
     since: Since = None,
     until: Until = None,

@@ -267,7 +267,7 @@ async def _tracks(admin: Admin, message: MessageExt) -> list[GroupTrack]:
 async def send(
     admin: Admin,
     topic: TopicArgument,
-    body: Annotated[str | None, typer.Argument(metavar="[BODY]", help="Text of the body, sent as UTF-8.")] = None,
+    body: Annotated[str | None, typer.Argument(metavar="BODY", help="Text of the body, sent as UTF-8.")] = None,
     file: Annotated[Path | None, typer.Option("--file", metavar="PATH", help="A file with the body.")] = None,
     keys: Annotated[list[str] | None, typer.Option("-k", "--key", help="A key; may be repeated.")] = None,
     tag: Annotated[str, typer.Option("--tag", help="Tag of the message.")] = "",

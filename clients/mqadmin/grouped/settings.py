@@ -14,7 +14,7 @@ from skylarkmq.clients.mqadmin.grouped.output import Result, Rows
 from skylarkmq.clients.mqadmin.secret_options import shown
 from skylarkmq.clients.printed_output import Summary
 
-KeysArgument = Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Names of settings. Default: all.")]
+KeysArgument = Annotated[list[str] | None, typer.Argument(metavar="KEY", help="Names of settings. Default: all.")]
 KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="Name of the setting.")]
 ValueArgument = Annotated[str, typer.Argument(metavar="VALUE", help="Its new value.")]
 
