@@ -1,12 +1,12 @@
 """What checks yield, and the report of all of them. The structs are the schema of `mqadmin doctor --json`."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-import msgspec
-
 from skylarkmq.clients.mqadmin.doctor.subject import Subject
+from skylarkmq.clients.mqadmin.grouped.output import Result, Rows
+from skylarkmq.clients.printed_output import Summary, printable
 
 SCHEMA_VERSION: Final = 1
 
@@ -19,7 +19,7 @@ class Severity(Enum):
     NOTE = "note"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Finding(Summary, frozen=True):
     """One problem. `where`: an address, broker, topic or group. `check` is set by the examination."""
 
     severity: Severity
@@ -29,7 +29,7 @@ class Finding(msgspec.Struct, frozen=True):
     check: str = ""
 
 
-class NotExamined(msgspec.Struct, frozen=True):
+class NotExamined(Summary, frozen=True):
     """A state that could not be read, and the reason."""
 
     where: str
@@ -37,7 +37,7 @@ class NotExamined(msgspec.Struct, frozen=True):
     check: str = ""
 
 
-class Report(msgspec.Struct, frozen=True):
+class Report(Result, frozen=True):
     """The result of an examination. `checks`: the names of all checks, in their order."""
 
     namesrv: str
@@ -45,6 +45,17 @@ class Report(msgspec.Struct, frozen=True):
     findings: list[Finding]
     not_examined: list[NotExamined]
     version: int = SCHEMA_VERSION
+
+    def tables(self) -> Iterator[Rows]:
+        """Yield the findings, and what was not examined: one row for each place and reason."""
+        found = [(its.severity.value, its.where or its.check, its.what, its.next_step) for its in self.findings]
+        columns = ("Severity", "Where", "What is wrong", "Next step")
+        yield Rows("", columns, found, empty=f"No problem found at {printable(self.namesrv)}.")
+        checks: dict[tuple[str, str], list[str]] = {}
+        for each in self.not_examined:
+            checks.setdefault((each.where, each.reason), []).append(each.check)
+        rows = [(", ".join(names), where, reason) for (where, reason), names in checks.items()]
+        yield Rows("Not examined", ("Checks", "Where", "Reason"), rows)
 
 
 Outcome = Finding | NotExamined

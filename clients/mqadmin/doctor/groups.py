@@ -97,7 +97,7 @@ async def dead_letters(subject: Subject) -> Outcomes:
         return
     count = sum(offsets.max_offset - offsets.min_offset for offsets in table.values())
     if count > 0:
-        next_step = f"Read them: mqadmin printMsg -t {topic} -d true. Correct the handler, then send them again."
+        next_step = f"Read them: mqadmin dlq show {group}. Correct the handler, then: mqadmin dlq resend {group} --all"
         yield warning(group, f"{count} dead letters", next_step)
 
 
