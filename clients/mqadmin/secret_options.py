@@ -3,23 +3,22 @@
 Secrets among the settings of brokers and name servers are hidden in output; RocketMQ's servers send them.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from skylarkmq.clients.admin.secret_settings import is_secret
 from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.connection import refuse_exposed
 from skylarkmq.clients.mqadmin.failures import CommandFailed, exit_code_of, usage_error
 
 MASK: Final = "******"
-SECRET_NAME: Final = re.compile(r"secret|passw|credential|token|authenticationuser|exporterheader", re.IGNORECASE)
 
 
 def shown(key: str, value: str) -> str:
-    """Return the value, or a mask if the name of the setting suggests a secret; a switch is none."""
-    return MASK if value not in {"", "true", "false"} and SECRET_NAME.search(key) else value
+    """Return the value, or a mask if the name of the setting suggests a secret; a switch is not hidden."""
+    return MASK if is_secret(key, value) else value
 
 
 def secret_of(value: str | None, file: Path | None) -> str | None:

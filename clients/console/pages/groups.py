@@ -200,24 +200,12 @@ async def reset(request: Request) -> Response:
     where = "the end of each queue" if to_ms == TO_END else f"the first message stored at or after {time_text(to_ms)}"
 
     async def run() -> str:
-        queues = await _moved(cluster_of(request), name, topic, to_ms)
-        return f"Group {name} is at {where} in {queues:,} queues of {topic}."
+        moved = await cluster_of(request).admin.offsets.reset_or_roll_back(name, topic, to_ms)
+        return f"Group {name} is at {where} in {len(moved):,} queues of {topic}."
 
     effect = f"The group and its running members continue at {where}. Messages before it are skipped, or come again."
     question = Question(f"Reset group {name} in {topic}?", effect, "Reset the offsets", back, True)
     return await confirmed(request, question, run, back)
-
-
-async def _moved(cluster: Cluster, group: str, topic: str, to_ms: int) -> int:
-    """Move a group and its members, and return the number of queues. RocketMQ 4.9 does not move groups without members
-    by this request; their offsets are committed."""
-    offsets = cluster.admin.offsets
-    try:
-        return len(await offsets.reset(group, topic, to_ms))
-    except BrokerError as error:
-        if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise
-    return len(await offsets.roll_back(group, topic, to_ms))
 
 
 def time_ms(text: str) -> int:

@@ -3,22 +3,19 @@
 Other brokers return key and value only (GET_BROKER_CONFIG, 26). Values of keys whose names suggest a secret are hidden.
 """
 
-import re
 from typing import Final, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from skylarkmq.clients.admin.secret_settings import is_secret
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of, console_of
 from skylarkmq.clients.errors import InvalidArgument
 
 HIDDEN: Final = "(hidden)"
-SECRET_NAME: Final = re.compile(
-    r"secret|passw|credential|token|authenticationuser|exporterheader|accesskey", re.IGNORECASE
-)
 
 
 class SettingRow(NamedTuple):
@@ -60,8 +57,7 @@ async def _rows(request: Request, broker: str, where: str | None) -> list[Settin
 
 
 def _shown(key: str, value: str) -> str:
-    is_secret = SECRET_NAME.search(key) is not None and value.lower() not in {"", "true", "false"}
-    return HIDDEN if is_secret else value
+    return HIDDEN if is_secret(key, value) else value
 
 
 ROUTES = [Route("/settings", settings)]
