@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker import in_process
-from skylarkmq.broker.config.sections import DaemonConfig
+from skylarkmq.broker.config.sections import DaemonConfig, Loaded
 from skylarkmq.broker.daemon import STEP_S, Broker
 from skylarkmq.broker.host import idle_states
 from skylarkmq.broker.host.idle_states import BUSY_BYTES, MOST_CPUS, IdleStateInhibitor, open_request
@@ -135,8 +135,8 @@ def test_a_broker_makes_the_request_while_it_receives_messages(
 ) -> None:
     """With `keepCpusAwake=false` it never does."""
 
-    async def made(config: DaemonConfig, _console_factory: object) -> Broker:
-        return Broker(config)
+    async def made(loaded: Loaded[DaemonConfig], _console_factory: object) -> Broker:
+        return Broker(loaded.config)
 
     monkeypatch.setattr(in_process, "made", made)
     with in_process.running(tmp_path, {"keepCpusAwake": str(is_wanted).lower()}) as broker:

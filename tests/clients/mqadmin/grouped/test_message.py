@@ -25,6 +25,17 @@ def sent(sender: Sender) -> str:
     return sender.send(message).msg_id
 
 
+@pytest.fixture(scope="module", autouse=True)
+def traced(broker: InProcessBroker, sender: Sender, sent: str) -> str:
+    """Return the id of a message whose send is traced."""
+
+    async def send() -> str:
+        async with Producer("traced", namesrv=broker.namesrv, trace=True) as producer:
+            return (await producer.send(Message("Traced", b"traced"))).msg_id
+
+    return sender.run(send())
+
+
 def test_a_message_is_found_in_each_way(json_of: Callable[..., Any], mqadmin: RunCommand, sent: str) -> None:
     """By a key and an id, also without its topic; by its queue and offset; by time."""
     (row,) = json_of("message", "find", "--key", "k2")["messages"]
@@ -69,19 +80,11 @@ def test_a_message_is_sent(json_of: Callable[..., Any], mqadmin: RunCommand, tmp
     assert json_of("message", "show", line.split()[1].rstrip(":"))["bodyForm"] == "hex"
 
 
-def test_a_trace_is_shown(
-    json_of: Callable[..., Any], mqadmin: RunCommand, sender: Sender, broker: InProcessBroker
-) -> None:
+def test_a_trace_is_shown(json_of: Callable[..., Any], mqadmin: RunCommand, traced: str) -> None:
     """With the group and the result of each event."""
-
-    async def traced() -> str:
-        async with Producer("traced", namesrv=broker.namesrv, trace=True) as producer:
-            return (await producer.send(Message(TOPIC, b"traced"))).msg_id
-
-    message_id = sender.run(traced())
-    (event,) = json_of("message", "trace", message_id)["events"]
+    (event,) = json_of("message", "trace", traced)["events"]
     assert (event["event"], event["group"], event["succeeded"]) == ("Pub", "traced", True)
-    assert mqadmin("message", "trace", message_id).out.splitlines()[2].split()[:2] == ["Pub", "traced"]
+    assert mqadmin("message", "trace", traced).out.splitlines()[2].split()[:2] == ["Pub", "traced"]
 
 
 @pytest.mark.parametrize(
