@@ -211,6 +211,8 @@ def running_broker(
         yield broker
 
 
+SEGMENT_BYTES = 64 << 20
+"""Segments are allocated when they are made, and the directories of all tests stay until the end of the session."""
 NO_FAST_FAILURE = {"brokerFastFailureEnable": "false"}  # machines that run tests are busy
 Commands = list[tuple[list[str], dict[str, str]]]
 CommandMaker = Callable[[Path, int, int, Mapping[str, object]], Commands]
@@ -221,6 +223,7 @@ def skylark_commands(home: Path, namesrv_port: int, broker_port: int, settings: 
         "listenPort": broker_port,
         "embeddedNamesrvPort": namesrv_port,
         "storePathRootDir": home / "store",
+        "mappedFileSizeCommitLog": SEGMENT_BYTES,
         "metricsPromExporterPort": 0,
         **NO_FAST_FAILURE,
     }
@@ -247,7 +250,7 @@ def apache_commands(
         "haListenPort": broker_port + 1,
         "namesrvAddr": f"{LOOPBACK}:{namesrv_port}",
         "storePathRootDir": home / "store",
-        "mappedFileSizeCommitLog": 64 << 20,
+        "mappedFileSizeCommitLog": SEGMENT_BYTES,
         **NO_FAST_FAILURE,
     } | dict(settings)
     broker["storePathCommitLog"] = f"{broker['storePathRootDir']}/commitlog"
