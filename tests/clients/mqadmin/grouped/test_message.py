@@ -33,7 +33,8 @@ def traced(broker: InProcessBroker, sender: Sender, sent: str) -> str:
         async with Producer("traced", namesrv=broker.namesrv, trace=True) as producer:
             return (await producer.send(Message("Traced", b"traced"))).msg_id
 
-    return sender.run(send())
+    message_id: str = sender.run(send())
+    return message_id
 
 
 def test_a_message_is_found_in_each_way(json_of: Callable[..., Any], mqadmin: RunCommand, sent: str) -> None:
