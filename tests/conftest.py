@@ -59,6 +59,7 @@ USES_BROWSER = "tests/browser/"
 ONE_WORKER_PER_MODULE = (
     *("tests/interop/", "tests/test_distribution.py", "tests/test_light_install.py", "tests/test_architecture.py"),
 )
+SLOW_TIERS_LIMIT_S = 1_200
 FUZZ_ROUNDS = 100_000
 
 sys.dont_write_bytecode = False
@@ -102,7 +103,11 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the tests by tier. Outside the quick tier, a test may take long on a busy machine."""
     items.sort(key=lambda item: TIERS.index(tier_of(item)))
+    for item in items:
+        if tier_of(item) != TIERS[-1] and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SLOW_TIERS_LIMIT_S))
 
 
 def pytest_collection_finish() -> None:

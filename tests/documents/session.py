@@ -22,7 +22,7 @@ from tests.harness.ports import LOOPBACK, free_ports
 
 PORTS: Final = ("9876", "10911", "5557", "8000", "8001")
 SMALL: Final = {"mappedFileSizeCommitLog": 1 << 20, "maxHashSlotNum": 1_000, "maxIndexNum": 4_000}
-LIMIT_S: Final = 60.0
+LIMIT_S: Final = 300.0
 POLL_S: Final = 0.05
 
 
