@@ -9,43 +9,16 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
-from skylarkmq import Message
-from skylarkmq.clients.spark.pipeline.command import pipeline
 from tests.harness.daemon import STORE
+from tests.spark.lake_runs import assert_once, keys, run, send
 from tests.spark.lakes import LAKES, Lake
-from tests.spark.scene import Scene, is_slow_start_text, scene
+from tests.spark.scene import scene
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 SEGMENT = 64 * 1024
 TABLES = [lake for lake in LAKES if lake is not Lake]
-
-
-def run(lake: Lake, *arguments: str, code: int = 0) -> str:
-    """Run the command to its end; return its output on stderr."""
-    given = ["-o", lake.output, "--checkpoint", str(lake.checkpoint), "--json-schema", "id BIGINT NOT NULL"]
-    given += ["--pattern", "Orders.*", *lake.options, *arguments]
-    done = CliRunner().invoke(pipeline, given)
-    while done.exit_code == 1 and is_slow_start_text(done.output):
-        done = CliRunner().invoke(pipeline, given)
-    assert done.exit_code == code, done.output
-    return done.stderr
-
-
-def send(broker: Scene, topic: str, numbers: range) -> None:
-    bodies = [b'{"id": %d, "text": "%s"}' % (n, b"t" * 300) if n % 5 else b"bad %d" % n for n in numbers]
-    broker.send_all(Message(topic, body, keys=f"k{n}") for n, body in zip(numbers, bodies, strict=True))
-
-
-def keys(lake: Lake, suffix: str = "") -> Counter[str]:
-    return Counter(row["keys"] for row in lake.rows(suffix))
-
-
-def assert_once(lake: Lake, numbers: range) -> None:
-    assert keys(lake) == Counter(f"k{n}" for n in numbers if n % 5)
-    assert keys(lake, "_bad") == Counter(f"k{n}" for n in numbers if n % 5 == 0)
 
 
 @pytest.fixture(params=TABLES, ids=lambda lake: lake.__name__)
@@ -100,19 +73,3 @@ def test_an_older_checkpoint_is_refused(lake: Lake, tmp_path: Path) -> None:
         shutil.rmtree(lake.checkpoint)
         run(lake, *stream)
     assert_once(lake, range(12))
-
-
-@pytest.mark.skipif(Lake not in LAKES, reason="the session has jars: another environment runs this test")
-def test_a_directory_without_its_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark's file sink skips the numbers of batches that it has: the first batches of a new query would be lost."""
-    lake = Lake(spark, tmp_path)
-    (tmp_path / "broker").mkdir()
-    with scene(tmp_path / "broker") as broker:
-        broker.create("Orders", 1)
-        send(broker, "Orders", range(20))
-        stream = ("-n", broker.namesrv, "--available-now")
-        run(lake, *stream)
-        shutil.rmtree(lake.checkpoint)
-        send(broker, "Orders", range(20, 30))
-        assert "has no batch: restore the checkpoint, or write to a new directory" in run(lake, *stream, code=2)
-    assert_once(lake, range(20))
