@@ -4,6 +4,7 @@ The result goes to stdout, as text or with --json as one object; warnings go to 
 the log has damaged records, 2 not done.
 """
 
+import math
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -89,7 +90,7 @@ def backup(
         check_is_store(root)
         limit = given.get("backup_max_rate", StoreConfig(store_path_root_dir=root).backup_max_rate)
         options = BackupOptions(
-            bytes_per_s=limit if rate is None else int(rate * MB), is_verified=verify, is_pruned=prune
+            bytes_per_s=limit if rate is None else bytes_per_s(rate), is_verified=verify, is_pruned=prune
         )
         done = backed_up(root, directory, completed(given, Sizes.of(root)).sizes, options, progress=progress)
     for warning in done.warnings:
@@ -126,7 +127,7 @@ def restore(
             until_ms=until_ms,
             until_offset=until_offset,
             uses_later_state=later_state,
-            bytes_per_s=int((rate or 0) * MB),
+            bytes_per_s=bytes_per_s(rate or 0),
             is_verified=verify,
             sizes=settings.sizes,
             delay_levels=settings.delay_levels,
@@ -138,6 +139,13 @@ def restore(
     else:
         show_restore(done, to)
     end_with(done.damage, as_json=as_json)
+
+
+def bytes_per_s(rate: float) -> int:
+    """Return `rate` (MB per second) in bytes, at least 1 unless it is 0. Raises StartError."""
+    if not math.isfinite(rate * MB):
+        raise StartError(f"--rate {rate}: expected a number of MB per second")
+    return math.ceil(rate * MB)
 
 
 def bounds_of(until: str | None) -> tuple[int | None, int | None]:

@@ -87,9 +87,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     mapped_file_size_consume_queue: int = 6_000_000  # bytes of a queue segment: 300,000 units
     max_message_size: int = 4 << 20  # bytes of a body; its record may be 64 KiB larger
 
-    flush_disk_type: FlushDiskType = (
-        FlushDiskType.ASYNC_FLUSH
-    )  # whether a send is acknowledged after the write or after the sync
+    flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH  # a send is acknowledged after the write or the sync
     flush_interval_commit_log: int = 500  # ms between syncs under ASYNC_FLUSH; a power cut loses up to this much
     flush_commit_log_least_pages: int = 4  # a sync is skipped with fewer dirty pages (4 KiB)
     flush_commit_log_thorough_interval: int = 10_000  # ms after which a sync is never skipped

@@ -15,6 +15,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 from collections.abc import Callable
 from typing import Final
 
@@ -27,6 +28,7 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 PRIVATE: Final = 0o600
 """Mode of files with secrets."""
 _ZEROS: Final = bytes(1 << 16)
+_NO_WAIT: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # no open may wait for another process
 _FICLONE: Final = 0x40049409  # ioctl of btrfs, XFS and others: see ioctl_ficlone(2)
 
 Data = bytes | bytearray | memoryview
@@ -41,6 +43,27 @@ def temporary_path(path: str) -> str:
     directory, name = os.path.split(path)
     separator = "/" if parse_offset_file_name(name) is None else "."
     return f"{directory}{separator}{name}{TEMPORARY_SUFFIX}"
+
+
+def open_untrusted(path: str | os.PathLike[str]) -> int:
+    """Return a descriptor for reading a file that another user may have put there: a regular file, and no link.
+
+    Raises OSError. A pipe is refused and never waited for.
+    """
+    fd = os.open(path, _NO_WAIT)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return fd
+
+
+def read_untrusted(path: str | os.PathLike[str], limit: int) -> bytes:
+    """Return the content of such a file. Raises OSError, also if it has more than `limit` bytes."""
+    with open(open_untrusted(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise OSError(errno.EFBIG, f"{size} bytes, the limit is {limit}", os.fspath(path))
+        return file.read(size)
 
 
 class Disk:

@@ -10,34 +10,49 @@ A segment counts up to `length` bytes. The file may contain more, from a backup 
 overwrites these bytes. A snapshot counts if the manifest lists it, which happens after its files and all bytes of the
 log before its `log_end` are on disk. So a backup is complete up to its newest snapshot at any time.
 
+The directory may come from another machine, so its content is untrusted. Numbers have limits. Names are single
+components of a path: a restore writes files of these names.
+
 Source: docs/formats.md, "Backups".
 """
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
 from skylarkmq.broker.store.backup.errors import BackupError
-from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX, Disk
+from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX, Disk, read_untrusted
 from skylarkmq.broker.store.fsck.sizes import Sizes
-from skylarkmq.protocol.disk import IndexLayout
+from skylarkmq.protocol.disk import UNIT_SIZE, IndexLayout
 
 MANIFEST_FILE: Final = "backup.json"
+LOCK_FILE: Final = "lock"
 LOG_ROOT: Final = "log"
 STATE_DIRECTORY: Final = "state"
 QUEUES_FILE: Final = "queues.json"
 VERSION: Final = 1
+LARGEST_STATE: Final = 1 << 30
+"""Maximum size of the manifest, and of all files of a snapshot together, in bytes."""
+
+Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+"""A byte of the log or of the timer log, a size in bytes, or a time in Unix ms."""
+StoreTime: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+SegmentSize: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
+QueueSegmentSize: TypeAlias = Annotated[int, msgspec.Meta(ge=UNIT_SIZE, le=1 << 40)]
+IndexCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=(1 << 31) - 1)]
+Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A(?!\.{1,2}\Z)[^/\x00]+\Z")]
+"""The name of a file in a directory."""
 
 
 class CopiedSegment(msgspec.Struct, rename="camel"):
     """A file of the log or of the timer log. The first `length` bytes are copied, the first `verified` of them were
     read back. `crc32` is that of the verified bytes."""
 
-    start: int
-    length: int = 0
-    verified: int = 0
+    start: Position
+    length: Position = 0
+    verified: Position = 0
     crc32: int = 0
 
 
@@ -48,24 +63,24 @@ class Snapshot(msgspec.Struct, frozen=True, rename="camel"):
     `timercheck`; 0 if the backup does not have this timer log. `files`: CRC-32 of each file in `directory`, by name.
     """
 
-    directory: str
-    taken_at: int
-    log_start: int
-    log_end: int
-    last_store_time: int
-    timer_end: int
-    files: dict[str, int]
+    directory: Name
+    taken_at: Position
+    log_start: Position
+    log_end: Position
+    last_store_time: StoreTime
+    timer_end: Position
+    files: dict[Name, int]
 
 
 class Manifest(msgspec.Struct, rename="camel", kw_only=True):
     """The content of `backup.json`. Sizes in bytes, except index slots and items."""
 
     version: int = VERSION
-    segment_size: int
-    queue_segment_size: int
-    index_slots: int
-    index_items: int
-    timer_segment_size: int = 0
+    segment_size: SegmentSize
+    queue_segment_size: QueueSegmentSize
+    index_slots: IndexCount
+    index_items: IndexCount
+    timer_segment_size: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 0
     log: list[CopiedSegment] = []
     timer_log: list[CopiedSegment] = []
     snapshots: list[Snapshot] = []
@@ -109,12 +124,12 @@ def load_manifest(directory: Path) -> Manifest | None:
     """Return the manifest of a backup; None if there is none. Raises BackupError if it is not usable."""
     path = directory / MANIFEST_FILE
     try:
-        data = path.read_bytes()
+        data = read_untrusted(path, LARGEST_STATE)
     except FileNotFoundError:
         return None
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise BackupError(f"{path} is damaged ({problem}): use another backup") from None
     if manifest.version != VERSION:
         raise BackupError(f"{path} has version {manifest.version}, this program reads {VERSION}: use a newer one")

@@ -8,19 +8,20 @@ the log, and an archive mark beyond it belongs to messages that this store does 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from isal.isal_zlib import crc32
 
 from skylarkmq.broker.store.backup.errors import BackupError
-from skylarkmq.broker.store.backup.manifest import QUEUES_FILE, Snapshot
+from skylarkmq.broker.store.backup.manifest import LARGEST_STATE, QUEUES_FILE, Snapshot
 from skylarkmq.broker.store.backup.source import LogEnd
 from skylarkmq.broker.store.backup.state_snapshot import QueueEnds, queue_end
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.disk import Disk, read_untrusted
 from skylarkmq.broker.store.fsck.offsets import OFFSETS_FILE
 from skylarkmq.broker.store.fsck.segments import directories
 from skylarkmq.broker.store.fsck.state import TOPICS_FILE, read_table
+from skylarkmq.broker.store.log.record_rules import may_have_queue
 from skylarkmq.broker.store.retention.deleted_topics import DELETED_TOPICS_FILE
 from skylarkmq.protocol.archive_mark import ARCHIVE_MARK_FILE, decode_mark
 from skylarkmq.protocol.bodies.offsets import ConsumerOffsets, DelayOffsets
@@ -34,6 +35,9 @@ from skylarkmq.protocol.disk import (
 )
 
 DELAY_OFFSETS_FILE: Final = "delayOffset.json"
+_MAX_QUEUE_OFFSET: Final = (1 << 62) // UNIT_SIZE
+
+T = TypeVar("T")
 
 
 class RestoredState:
@@ -49,10 +53,11 @@ class RestoredState:
         self._disk = disk
         self.files: dict[str, bytes] = {}
         self.queue_ends: QueueEnds = {}
+        self._states = states
         if snapshot is not None:
             self.files = _files_of(states / snapshot.directory, snapshot, is_verified=is_verified)
-        if QUEUES_FILE in self.files:
-            self.queue_ends = msgspec.json.decode(self.files.pop(QUEUES_FILE), type=QueueEnds)
+        self.queue_ends = self._decoded(QUEUES_FILE, _decode_queue_ends) or {}
+        self.files.pop(QUEUES_FILE, None)
 
     def write(self) -> None:
         """Write the files to config/, readable by this user only, as some contain secrets."""
@@ -61,14 +66,26 @@ class RestoredState:
         for name, data in self.files.items():
             self._write(name, data)
 
+    def _decoded(self, name: str, decode: Callable[[bytes], T]) -> T | None:
+        """Return the content of a file; None without the file. Raises BackupError if it is damaged."""
+        data = self.files.get(name)
+        if data is None:
+            return None
+        try:
+            return decode(data)
+        except (ValueError, RecursionError) as problem:
+            raise BackupError(
+                f"{name} in {self._states} is damaged ({problem}): restore an earlier state with --until"
+            ) from None
+
     def _write(self, name: str, data: bytes) -> None:
         self._disk.write_private_file(f"{self._root}/{CONFIG_DIRECTORY}/{name}", data)
 
     def _limit_deletions(self) -> None:
         """Let deletions of topics count up to the end of the log, so that they do not cover later messages."""
-        data = self.files.get(DELETED_TOPICS_FILE)
-        if data is not None:
-            ends = {topic: min(end, self._end) for topic, end in msgspec.json.decode(data, type=dict[str, int]).items()}
+        deleted = self._decoded(DELETED_TOPICS_FILE, msgspec.json.Decoder(dict[str, int]).decode)
+        if deleted is not None:
+            ends = {topic: min(end, self._end) for topic, end in deleted.items()}
             self.files[DELETED_TOPICS_FILE] = msgspec.json.encode(ends, order="sorted")
 
     def _drop_later_archive_mark(self) -> None:
@@ -83,17 +100,15 @@ class RestoredState:
     def cut_offsets(self) -> list[str]:
         """Cut offsets that lie beyond the ends of their queues. Return a line for each."""
         cut: list[str] = []
-        data = self.files.get(OFFSETS_FILE)
-        if data is not None:
-            committed = ConsumerOffsets.decode(data)
+        committed = self._decoded(OFFSETS_FILE, ConsumerOffsets.decode)
+        if committed is not None:
             for name, offsets in sorted(committed.offset_table.items()):
                 topic, _, group = name.partition("@")
                 cut += self._cut(f"group {group!r} had committed", topic, offsets, lambda queue_id: queue_id)
             if cut:
                 self._write(OFFSETS_FILE, committed.encode())
-        data = self.files.get(DELAY_OFFSETS_FILE)
-        if data is not None:
-            delayed = DelayOffsets.decode(data)
+        delayed = self._decoded(DELAY_OFFSETS_FILE, DelayOffsets.decode)
+        if delayed is not None:
             of_levels = self._cut(
                 "the delay levels had delivered", SystemTopic.SCHEDULE, delayed.offset_table, lambda level: level - 1
             )
@@ -135,12 +150,29 @@ class RestoredState:
 
 def _files_of(directory: Path, snapshot: Snapshot, *, is_verified: bool) -> dict[str, bytes]:
     files = {}
+    left = LARGEST_STATE
     for name, crc in snapshot.files.items():
         path = directory / name
-        if not path.is_file() or (is_verified and crc32(path.read_bytes()) != crc):
-            raise BackupError(f"{path} is missing or damaged: restore an earlier state with --until")
-        files[name] = path.read_bytes()
+        try:
+            data = read_untrusted(path, left)
+        except OSError as problem:
+            raise BackupError(
+                f"{path} is missing or damaged ({problem.strerror}): restore an earlier state with --until"
+            ) from problem
+        if is_verified and crc32(data) != crc:
+            raise BackupError(f"{path} is missing or damaged (checksum): restore an earlier state with --until")
+        files[name] = data
+        left -= len(data)
     return files
+
+
+def _decode_queue_ends(data: bytes) -> QueueEnds:
+    ends = msgspec.json.decode(data, type=QueueEnds)
+    for topic, queues in ends.items():
+        for queue_id, end in queues.items():
+            if not may_have_queue(topic, queue_id) or not 0 < end <= _MAX_QUEUE_OFFSET:
+                raise ValueError(f"{topic!r}-{queue_id} ends at {end}")
+    return ends
 
 
 def fill_queues(root: Path, ends: QueueEnds, segment_size: int, disk: Disk) -> None:
@@ -152,6 +184,10 @@ def fill_queues(root: Path, ends: QueueEnds, segment_size: int, disk: Disk) -> N
                 continue
             start = (end * UNIT_SIZE - 1) // segment_size * segment_size
             disk.make_directory(directory)
-            data = FILLER_UNIT * (end - start // UNIT_SIZE)
-            disk.write_file(f"{directory}/{offset_file_name(start)}", data.ljust(segment_size, b"\0"))
+            fd = disk.create_sparse(f"{directory}/{offset_file_name(start)}", segment_size)
+            try:
+                disk.pwrite(fd, FILLER_UNIT * (end - start // UNIT_SIZE), 0)
+                disk.fsync(fd)
+            finally:
+                os.close(fd)
             disk.sync_directory(directory)

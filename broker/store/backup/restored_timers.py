@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from skylarkmq.broker.store.backup.copied_files import check_checksum, opened
 from skylarkmq.broker.store.backup.copying import Copier
 from skylarkmq.broker.store.backup.errors import BackupError
 from skylarkmq.broker.store.backup.manifest import LOG_ROOT, Manifest
@@ -18,6 +19,7 @@ from skylarkmq.broker.store.backup.restored_state import RestoredState
 from skylarkmq.broker.store.backup.source import LogEnd
 from skylarkmq.broker.store.backup.state_snapshot import queue_end
 from skylarkmq.broker.store.cold_reads import ColdReads
+from skylarkmq.broker.store.config import SMALLEST_TIMER_LOG_FILE
 from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.timer.files import slot_with_unit
 from skylarkmq.broker.store.timer.timer_log import TimerLog
@@ -31,7 +33,15 @@ class RestoredTimers:
     """The timers of one restore."""
 
     def __init__(
-        self, source: Path, root: Path, manifest: Manifest, state: RestoredState, end: LogEnd, disk: Disk
+        self,
+        source: Path,
+        root: Path,
+        manifest: Manifest,
+        state: RestoredState,
+        end: LogEnd,
+        disk: Disk,
+        *,
+        is_verified: bool,
     ) -> None:
         self._files = source / LOG_ROOT / LOG_DIRECTORY
         self._root = root
@@ -39,6 +49,7 @@ class RestoredTimers:
         self._snapshot = state.snapshot
         self._end = end
         self._disk = disk
+        self._is_verified = is_verified
         data = state.files.get(CHECK_FILE)
         self._check = TimerCheck.decode(data) if data is not None else None
 
@@ -63,20 +74,23 @@ class RestoredTimers:
         """Copy the timer log up to position `end`. Return whether there is any."""
         size = self._manifest.timer_segment_size
         copied = [segment for segment in self._manifest.timer_log if segment.start < end]
+        if copied and size < SMALLEST_TIMER_LOG_FILE:
+            raise BackupError(f"{self._files} has files of {size} bytes: use another backup")
         for segment in copied:
             name = offset_file_name(segment.start)
             length = min(end - segment.start, size)
             if segment.length < length:
                 raise BackupError(f"{self._files}/{name} is incomplete: repeat the backup, or restore with --until")
             self._disk.make_directory(f"{self._root}/{LOG_DIRECTORY}")
-            source = os.open(self._files / name, os.O_RDONLY | os.O_CLOEXEC)
             fd = self._disk.create_sparse(f"{self._root}/{LOG_DIRECTORY}/{name}", size)
             try:
-                Copier(self._disk, 0).copy(source, fd, 0, length)
+                with opened(self._files / name, length) as source:
+                    crc = Copier(self._disk, 0).copy(source, fd, 0, length)
                 self._disk.fsync(fd)
             finally:
                 os.close(fd)
-                os.close(source)
+            if self._is_verified:
+                check_checksum(self._files / name, segment, length, crc)
         return bool(copied)
 
     def _build_wheel(self, check: TimerCheck, end: int, precision_ms: int, slots: int) -> int:

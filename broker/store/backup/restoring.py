@@ -25,8 +25,10 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.store.backup.copied_files import check_checksum, opened
 from skylarkmq.broker.store.backup.copying import Copier, checksum
 from skylarkmq.broker.store.backup.errors import BackupError, clear_disk_errors
+from skylarkmq.broker.store.backup.manifest import LOCK_FILE as BACKUP_LOCK_FILE
 from skylarkmq.broker.store.backup.manifest import (
     LOG_ROOT,
     MANIFEST_FILE,
@@ -38,9 +40,8 @@ from skylarkmq.broker.store.backup.manifest import (
 from skylarkmq.broker.store.backup.restored_state import RestoredState, fill_queues
 from skylarkmq.broker.store.backup.restored_timers import RestoredTimers
 from skylarkmq.broker.store.backup.source import LogEnd
-from skylarkmq.broker.store.backup.taking import LOCK_FILE as BACKUP_LOCK_FILE
 from skylarkmq.broker.store.backup.until import end_of_offset, end_of_time, time_text
-from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.disk import Disk, open_untrusted
 from skylarkmq.broker.store.fsck.findings import Finding, OnProgress, Progress, no_progress
 from skylarkmq.broker.store.fsck.repair import repair
 from skylarkmq.broker.store.fsck.sizes import Sizes
@@ -122,7 +123,7 @@ def restore(
         disk.make_directory(str(staging / CONFIG_DIRECTORY))
         copier = _copy_log(source, staging, manifest, end.offset, options, disk, progress)
         state.write()
-        timers = RestoredTimers(source, staging, manifest, state, end, disk)
+        timers = RestoredTimers(source, staging, manifest, state, end, disk, is_verified=options.is_verified)
         missing = _missing_state(manifest, snapshot, end) + timers.restore(
             options.timer_precision_ms, options.timer_slots
         )
@@ -168,6 +169,8 @@ def _check_empty(target: Path) -> None:
     if not target.is_dir():
         raise BackupError(f"{target} is not a directory: give an empty one")
     others = sorted(set(os.listdir(target)) - {STAGING_DIRECTORY})
+    if (target / STAGING_DIRECTORY).is_symlink():
+        others.append(STAGING_DIRECTORY)
     if others:
         raise BackupError(f"{target} is not empty (it contains {others[0]}): give an empty directory")
 
@@ -176,7 +179,7 @@ def _check_empty(target: Path) -> None:
 def _shared_lock(source: Path) -> Iterator[None]:
     """Keep backups from changing `source`. Raises BackupError if one is running. A backup may lack the lock file."""
     try:
-        fd = os.open(source / BACKUP_LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_untrusted(source / BACKUP_LOCK_FILE)
     except FileNotFoundError:
         yield
         return
@@ -258,25 +261,21 @@ def _copy_log(
             crc = _copy_segment(path, fd, length, manifest.segment_size, copier, disk)
         finally:
             os.close(fd)
-        if options.is_verified and segment.verified == length and crc != segment.crc32:
-            raise BackupError(
-                f"{path} is damaged (checksum): repeat the backup while the store still has it, or restore with "
-                "--no-verify, which keeps all records that are valid"
-            )
+        if options.is_verified:
+            check_checksum(path, segment, length, crc)
+    if copied and expected < end:
+        raise BackupError(f"bytes of the log before {end} are missing: repeat the backup, or restore with --until")
     disk.sync_directory(str(staging / COMMIT_LOG_DIRECTORY))
     return copier
 
 
 def _copy_segment(path: Path, fd: int, length: int, size: int, copier: Copier, disk: Disk) -> int:
     """Copy the first `length` bytes of a segment; the file gets its full size. Return their checksum."""
-    source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(path, length) as source:
         if copier.share(source, fd, length):
             crc = checksum(fd, 0, length)
         else:
             crc = copier.copy(source, fd, 0, length)
-    finally:
-        os.close(source)
     disk.resize(fd, length)
     disk.reserve(fd, size)
     disk.fsync(fd)

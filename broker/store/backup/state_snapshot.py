@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.store.backup.manifest import LARGEST_STATE
 from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX
 from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.fsck.segments import directories, segment_files
@@ -34,7 +35,6 @@ from skylarkmq.protocol.timers import CHECK_FILE, TimerCheck
 
 _FIRST: Final = ("consumerOffset.json", "delayOffset.json", CHECK_FILE)
 _TABLE_SUFFIX: Final = ".json"
-_LARGEST_TABLE: Final = 1 << 30
 FOREIGN_DIRECTORIES: Final = (BATCH_CONSUME_QUEUE_DIRECTORY, "consumequeue_ext", "compaction")
 """Data of RocketMQ that this broker does not use and that a backup does not contain."""
 
@@ -71,6 +71,8 @@ def read_state(root: Path) -> State:
         data = _read_file(directory / name, warnings)
         if data is not None:
             files[name] = data
+    if sum(map(len, files.values())) > LARGEST_STATE:
+        raise StoreError(f"the files in {directory} have more than {LARGEST_STATE} bytes: no restore reads so many")
     return State(files, _expired_queue_ends(root), warnings)
 
 
@@ -98,7 +100,7 @@ def _damage(data: bytes) -> str:
     if not data.strip():
         return "empty"
     try:
-        loads(data, max_bytes=_LARGEST_TABLE)
+        loads(data, max_bytes=LARGEST_STATE)
     except ValueError as problem:
         return str(problem)
     return ""

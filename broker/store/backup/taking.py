@@ -33,13 +33,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 import msgspec
 from isal.isal_zlib import crc32
 
 from skylarkmq.broker.store.backup.errors import BackupError, clear_disk_errors
 from skylarkmq.broker.store.backup.manifest import (
+    LOCK_FILE,
     LOG_ROOT,
     MANIFEST_FILE,
     QUEUES_FILE,
@@ -60,8 +60,6 @@ from skylarkmq.broker.store.fsck.segments import segment_files
 from skylarkmq.broker.store.fsck.sizes import Sizes
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
 from skylarkmq.protocol.timers import LOG_DIRECTORY as TIMER_LOG_DIRECTORY
-
-LOCK_FILE: Final = "lock"
 
 
 class BackupOptions(msgspec.Struct, frozen=True, kw_only=True):

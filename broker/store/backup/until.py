@@ -32,8 +32,12 @@ def parse_until(text: str) -> tuple[int | None, int | None]:
 
 
 def time_text(unix_ms: int) -> str:
-    """Return a time for operators: local, in seconds and milliseconds, with its zone."""
-    return datetime.fromtimestamp(unix_ms / 1000).astimezone().isoformat(timespec="milliseconds")
+    """Return a time for operators: local, in seconds and milliseconds, with its zone; digits outside of years 1 to
+    9999."""
+    try:
+        return datetime.fromtimestamp(unix_ms / 1000).astimezone().isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{unix_ms} ms"
 
 
 def end_of_offset(source: Path, manifest: Manifest, newest: Snapshot, offset: int) -> LogEnd:

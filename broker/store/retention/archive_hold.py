@@ -19,7 +19,6 @@ Source: docs/formats.md, "Archive mark", "Retention".
 
 import logging
 import os
-import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -27,6 +26,7 @@ from typing import Final
 import msgspec
 
 from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.disk import open_untrusted
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.retention.rules import HOUR_MS
 from skylarkmq.protocol.archive_mark import ARCHIVE_MARK_FILE, MAX_MARK_BYTES, ArchiveMark, decode_mark
@@ -35,7 +35,6 @@ from skylarkmq.protocol.disk import CONFIG_DIRECTORY
 log = logging.getLogger(__name__)
 
 OVERRIDES: Final = ("space", "bytes", "age")
-_NO_WAIT: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # no open may wait for another process
 
 
 class HoldStatistics(msgspec.Struct, frozen=True):
@@ -52,11 +51,9 @@ class HoldStatistics(msgspec.Struct, frozen=True):
 
 
 def read_mark(path: str) -> ArchiveMark:
-    """Return the mark of a file. Raises OSError, and ValueError if it is not a regular file with a mark."""
-    fd = os.open(path, _NO_WAIT)
+    """Return the mark of a file. Raises OSError, also if it is not a regular file; ValueError if it has no mark."""
+    fd = open_untrusted(path)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ValueError("not a regular file")
         return decode_mark(os.read(fd, MAX_MARK_BYTES + 1))
     finally:
         os.close(fd)

@@ -48,6 +48,18 @@ def test_a_socket_that_does_not_exist_is_logged(
     assert "service manager not notified state=READY=1" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "address", ["@", "relative", "/", "/dev/null", "vsock:2:1", "\x1b[2J", "/" + "a" * 200, "@" + "a" * 200, "\udcff"]
+)
+def test_an_address_that_is_none_is_logged(
+    address: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the variable contains, the daemon continues."""
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    notify(READY, "ready")
+    assert caplog.text.count("service manager not notified state=READY=1 error=") == 1
+
+
 @pytest.mark.daemon
 @pytest.mark.parametrize("command", [MQBROKER, MQNAMESRV])
 def test_both_daemons_notify_of_their_start_and_stop(

@@ -308,7 +308,7 @@ def test_a_damaged_segment_that_the_store_no_longer_has_is_named(tmp_path: Path)
         done = back_up(it.root, tmp_path / "backup")
     assert len(done.warnings) == 1
     assert "is damaged, and the store no longer has this segment" in done.warnings[0]
-    with pytest.raises(OSError, match="the file ends at byte 5"):
+    with pytest.raises(BackupError, match=r"00000000000000000000 has 5 of 65536 bytes: repeat the backup"):
         restored(tmp_path / "backup", tmp_path / "new")
 
 
