@@ -13,6 +13,7 @@ import msgspec
 
 from skylarkmq.clients.errors import printable
 from skylarkmq.clients.trace_records import FIELD_END, RECORD_END
+from skylarkmq.protocol.decimals import INT64_MAX
 
 log = logging.getLogger(__name__)
 
@@ -54,14 +55,22 @@ def events(body: bytes, client_host: str = "") -> list[TraceEvent]:
     return found
 
 
+def _number(text: str) -> int:
+    """Return a number of 64 bits. Raises ValueError."""
+    number = int(text)
+    if not -INT64_MAX <= number <= INT64_MAX:
+        raise ValueError(f"{len(text)} digits")
+    return number
+
+
 def _pub(fields: Sequence[str]) -> TraceEvent:
     time_ms, _, group, topic, msg_id, tags, keys, store_host, _, cost_ms, _, *rest = fields
     return TraceEvent(
         "Pub",
         msg_id,
         group,
-        int(time_ms),
-        int(cost_ms),
+        _number(time_ms),
+        _number(cost_ms),
         rest[0 if len(rest) == 1 else 1].lower() == "true",  # RocketMQ before 4.4 has no offset id before it
         topic=topic,
         tags=tags,
@@ -76,10 +85,10 @@ def _sub_before(fields: Sequence[str]) -> TraceEvent:
         "SubBefore",
         msg_id,
         group,
-        int(time_ms),
+        _number(time_ms),
         keys=keys,
         request_id=request_id,
-        retry_times=int(retry_times),
+        retry_times=_number(retry_times),
     )
 
 
@@ -90,8 +99,8 @@ def _sub_after(fields: Sequence[str]) -> TraceEvent:
         "SubAfter",
         msg_id,
         group,
-        int(time_ms),
-        int(cost_ms),
+        _number(time_ms),
+        _number(cost_ms),
         succeeded.lower() == "true",
         keys=keys,
         request_id=request_id,
@@ -101,13 +110,13 @@ def _sub_after(fields: Sequence[str]) -> TraceEvent:
 def _end_transaction(fields: Sequence[str]) -> TraceEvent:
     time_ms, _, group, topic, msg_id, tags, keys, store_host, *_ = fields
     return TraceEvent(
-        "EndTransaction", msg_id, group, int(time_ms), topic=topic, tags=tags, keys=keys, store_host=store_host
+        "EndTransaction", msg_id, group, _number(time_ms), topic=topic, tags=tags, keys=keys, store_host=store_host
     )
 
 
 def _recall(fields: Sequence[str]) -> TraceEvent:
     time_ms, _, group, topic, msg_id, succeeded, *_ = fields
-    return TraceEvent("Recall", msg_id, group, int(time_ms), succeeded=succeeded.lower() == "true", topic=topic)
+    return TraceEvent("Recall", msg_id, group, _number(time_ms), succeeded=succeeded.lower() == "true", topic=topic)
 
 
 _READERS: Final[dict[str, Callable[[Sequence[str]], TraceEvent]]] = {

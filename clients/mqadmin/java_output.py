@@ -25,6 +25,11 @@ _CONVERSION: Final = re.compile(r"%([-0+]*)(\d*)(?:\.(\d+))?([sdfbn%])")
 _TOPIC_CHARACTERS: Final = 64
 _BROKER_CHARACTERS: Final = 32
 _BEIJING: Final = timezone(timedelta(hours=8))
+_CYCLE_YEARS: Final = 400
+_CYCLE_S: Final = 146_097 * 86_400
+"""The calendar repeats after so many years, or seconds."""
+_OF_DATETIME_S: Final = range(-62_135_510_400, 253_402_214_400)
+"""The times that Python's datetime has in each time zone: the years 1 to 9999 without the first and the last day."""
 
 
 class Lines(str):
@@ -92,8 +97,15 @@ def cut_broker(name: str) -> str:
 
 
 def local_time(timestamp_ms: int) -> str:
-    """Return a time as `yyyy-MM-dd HH:mm:ss` in the local time zone."""
-    return datetime.fromtimestamp(timestamp_ms // 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    """Return a time as `yyyy-MM-dd HH:mm:ss` in the local time zone.
+
+    Clients set some of the times, to any number of 64 bits. Like Java's, years may have more than four digits.
+    """
+    seconds = timestamp_ms // 1000
+    cycles = 0 if seconds in _OF_DATETIME_S else seconds // _CYCLE_S
+    moment = datetime.fromtimestamp(seconds - cycles * _CYCLE_S).astimezone()
+    year = moment.year + cycles * _CYCLE_YEARS
+    return f"{year if year > 0 else 1 - year:04}{moment:-%m-%d %H:%M:%S}"
 
 
 def local_time_ms(timestamp_ms: int) -> str:

@@ -5,11 +5,10 @@ apply to members that have run for two minutes, because subscriptions change at 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
-from skylarkmq.clients.mqadmin.java_output import java_format
+from skylarkmq.clients.mqadmin.java_output import java_format, local_time_ms
 from skylarkmq.protocol.bodies.client_state import ConsumerRunningInfo, ProcessQueueInfo
 from skylarkmq.protocol.bodies.heartbeat import SubscriptionData
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -98,9 +97,7 @@ def _queue_text(state: ProcessQueueInfo) -> str:
 
 def _digits(timestamp_ms: int) -> str:
     """Return a time as yyyyMMddHHmmssSSS in the local time zone."""
-    return datetime.fromtimestamp(timestamp_ms // 1000).astimezone().strftime("%Y%m%d%H%M%S") + (
-        f"{timestamp_ms % 1000:03d}"
-    )
+    return "".join(filter(str.isdigit, local_time_ms(timestamp_ms)))
 
 
 # ----------------------------------------------------------------------------------------------------------- checks

@@ -62,7 +62,14 @@ def test_records_of_other_clients_are_read(record: str, event: TraceEvent) -> No
     assert events((record.replace(" ", "\x01") + "\x02").encode()) == [event]
 
 
-@pytest.mark.parametrize("record", ["Pub 7", "Pub x r g T A1 tag key h 4 9 0 true", "Sideways 1 2", ""])
+@pytest.mark.parametrize(
+    "record",
+    [
+        *("Pub 7", "Pub x r g T A1 tag key h 4 9 0 true", "Sideways 1 2", ""),
+        *(f"Pub {'9' * digits} r g T A1 tag key h 4 9 0 true" for digits in (20, 4_000, 5_000)),
+        f"SubBefore 7 r g q A1 {1 << 63} key",
+    ],
+)
 def test_records_that_cannot_be_read_are_skipped(record: str) -> None:
     """Any client may write to the trace topic."""
     body = f"{record}|Recall 7 r g T A1 true|".replace(" ", "\x01").replace("|", "\x02")

@@ -6,7 +6,6 @@ The order of properties is that of the HashMap in which RocketMQ's clients keep 
 import codecs
 import re
 from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,7 @@ from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.admin.message_tracks import MessageTrack
 from skylarkmq.clients.mqadmin.failures import usage_error
 from skylarkmq.clients.mqadmin.files import ROCKETMQ_FILES, write_file
-from skylarkmq.clients.mqadmin.java_output import Lines, java_text, printf
+from skylarkmq.clients.mqadmin.java_output import Lines, java_text, local_time_ms, printf
 from skylarkmq.clients.producing.sends import SendResult, SendStatus
 from skylarkmq.protocol.bodies.client_state import ConsumeDirectlyResult
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -41,8 +40,8 @@ def print_message(message: MessageExt, body_file: Path, *, has_offset_id: bool =
     printf(_FIELD, "Queue Offset:", message.queue_offset)
     printf(_FIELD, "CommitLog Offset:", message.physical_offset)
     printf(_FIELD, "Reconsume Times:", message.reconsume_times)
-    printf(_FIELD, "Born Timestamp:", time_with_ms(message.born_timestamp))
-    printf(_FIELD, "Store Timestamp:", time_with_ms(message.store_timestamp))
+    printf(_FIELD, "Born Timestamp:", local_time_ms(message.born_timestamp))
+    printf(_FIELD, "Store Timestamp:", local_time_ms(message.store_timestamp))
     printf(_FIELD, "Born Host:", address_text(message.born_host))
     printf(_FIELD, "Store Host:", address_text(message.store_host))
     printf(_FIELD, "System Flag:", message.sys_flag)
@@ -80,12 +79,6 @@ def charset(name: str) -> str:
 def body_text(message: MessageExt, encoding: str) -> Lines:
     """Return a body as text. Bytes that are no text become U+FFFD."""
     return Lines(message.body.decode(encoding, "replace"))
-
-
-def time_with_ms(timestamp_ms: int) -> str:
-    """Return a time as `yyyy-MM-dd HH:mm:ss,SSS` in the local time zone."""
-    seconds = datetime.fromtimestamp(timestamp_ms // 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    return f"{seconds},{timestamp_ms % 1000:03d}"
 
 
 def address_text(host: tuple[str, int]) -> str:

@@ -16,7 +16,7 @@ from skylarkmq.clients.mqadmin.attributes import attribute_changes
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import not_found, usage_error
 from skylarkmq.clients.mqadmin.fastjson import indented
-from skylarkmq.clients.mqadmin.java_output import Lines, cut_broker, cut_front, local_time, printf
+from skylarkmq.clients.mqadmin.java_output import Lines, cut_broker, cut_front, local_time_ms, printf
 from skylarkmq.clients.mqadmin.options import BrokerAddress, ClusterName, is_true, one_of
 from skylarkmq.protocol import javajson
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
@@ -240,7 +240,7 @@ async def topic_status(
     printf("%-32s  %-4s  %-20s  %-20s    %s%n", "#Broker Name", "#QID", "#Min Offset", "#Max Offset", "#Last Updated")
     for queue, row in sorted(stats.offset_table.items()):
         updated_ms = row.last_update_timestamp
-        updated = f"{local_time(updated_ms)},{updated_ms % 1000:03d}" if updated_ms > 0 else ""
+        updated = local_time_ms(updated_ms) if updated_ms > 0 else ""
         cells = cut_broker(queue.broker_name), queue.queue_id, row.min_offset, row.max_offset, updated
         printf("%-32s  %-4d  %-20d  %-20d    %s%n", *cells)
     printf("%n")

@@ -1,5 +1,7 @@
 """Text as Java prints it."""
 
+import re
+
 import pytest
 
 from skylarkmq.clients.mqadmin.java_output import Lines, cut_broker, cut_front, java_format, java_text, local_time
@@ -73,3 +75,17 @@ def test_lines_keep_their_ends_and_tabs() -> None:
     text = "one\r\n\ttwo\nthree"
     assert java_format("%s", Lines(text)) == text
     assert java_format("%s", Lines("paid\rlost\x1b[0m")) == "paid\\rlost\\x1b[0m"
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "year"),
+    [
+        (2**63 - 1, 292278994),
+        (-(2**63), 292275056),
+        (253_402_300_800_000 + 86_400_000, 10000),
+        (-62_135_700_000_000, 1),
+    ],
+)
+def test_times_that_clients_made_up_have_a_text(timestamp_ms: int, year: int) -> None:
+    """Producers set the time of birth, and any client may write a trace; Java prints such years too."""
+    assert re.fullmatch(rf"{year:04}-\d\d-\d\d \d\d:\d\d:\d\d", local_time(timestamp_ms))
