@@ -68,6 +68,7 @@ from skylarkmq.clients.spark.pipeline.target import Stalled, Target, target_of
 from skylarkmq.clients.spark.session import started
 from skylarkmq.clients.spark.source.source_options import SOURCE_OPTIONS
 from skylarkmq.clients.spark.tables.availability import Unavailable, session_settings
+from skylarkmq.clients.spark.tables.batch_offsets import DamagedOffsets
 from skylarkmq.clients.spark.tables.evolution import SchemaConflict, TableFormat
 from skylarkmq.clients.spark.tables.layout import TimeUnit
 from skylarkmq.clients.spark.tables.offset_log import StaleCheckpoint
@@ -254,7 +255,7 @@ def start_queries(spark: SparkSession, job: Job) -> Started:
     """Start and return the queries. Raises NotStarted if Spark, the table or the schema rejects the job."""
     try:
         started_now = start(spark, job)
-    except (Unavailable, SchemaConflict, StaleCheckpoint) as error:
+    except (Unavailable, SchemaConflict, StaleCheckpoint, DamagedOffsets) as error:
         raise NotStarted(str(error)) from error
     except ImportError as error:
         extra = "avro" if job.decoding.avro is not None else "protobuf"

@@ -41,7 +41,7 @@ class Started(NamedTuple):
 
 
 def start(spark: SparkSession, job: Job) -> Started:
-    """Start the queries. Raises Unavailable, SchemaConflict, StaleCheckpoint."""
+    """Start the queries. Raises Unavailable, SchemaConflict, StaleCheckpoint, DamagedOffsets."""
     require_library(spark, job)
     for name, value in settings(job).items():
         spark.conf.set(name, value)

@@ -62,7 +62,7 @@ def require_library(spark: SparkSession, job: Job) -> None:
 
 
 def writers(spark: SparkSession, job: Job, messages: Messages, again: Messages) -> list[NamedWriter]:
-    """Return the writers of the job's tables. Raises Unavailable, SchemaConflict, StaleCheckpoint.
+    """Return the writers of the job's tables. Raises Unavailable, SchemaConflict, StaleCheckpoint, DamagedOffsets.
 
     `again` are the same messages for a second query, which commits no progress to a group.
     """

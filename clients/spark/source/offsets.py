@@ -20,6 +20,7 @@ A query without a checkpoint can begin at such an offset, and with a given first
 order of MessageQueue.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -27,11 +28,15 @@ import msgspec
 
 from skylarkmq.clients.arrow.topic.positions import EARLIEST, LATEST, Positions, Times
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.decimals import INT64_MAX
+
+_QUEUE_ID: Final = re.compile(r"[0-9]{1,10}")
 
 FROM: Final = "@from"
 LOG: Final = "@log"
 
 _SHAPE: Final = 'JSON as {"topic": {"broker": {"0": 17}}}'
+_LOGS_SHAPE: Final = 'JSON as {"@log": {"broker": 5368709120}}'
 _ASSIGN_SHAPE: Final = 'JSON as {"topic": {"broker": [0, 1]}}'
 
 
@@ -51,7 +56,7 @@ class Offset(msgspec.Struct, frozen=True):
         return cls(
             ends=flattened({topic: brokers for topic, brokers in value.items() if topic not in {FROM, LOG}}),
             starts=flattened(value.get(FROM, {})),
-            logs=dict(value.get(LOG, {})),
+            logs=_logs(value.get(LOG, {})),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,16 +89,31 @@ def nested(positions: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[st
     return value
 
 
-def flattened(value: object, check: Callable[[int], bool] = lambda number: number >= 0) -> Positions:
+def _is_not_negative(number: int) -> bool:
+    return number >= 0
+
+
+def flattened(value: object, check: Callable[[int], bool] = _is_not_negative) -> Positions:
     """Return the positions by queue. Raises ValueError with the expected shape."""
     positions: Positions = {}
     for topic, brokers in _members(value, _SHAPE):
         for broker, queues in _members(brokers, _SHAPE):
             for queue, number in _members(queues, _SHAPE):
-                if not queue.isdigit() or type(number) is not int or not check(number):
+                if not _QUEUE_ID.fullmatch(queue) or not _is_offset(number, check):
                     raise ValueError(_SHAPE)
                 positions[MessageQueue(topic, broker, int(queue))] = number
     return positions
+
+
+def _is_offset(value: object, check: Callable[[int], bool]) -> bool:
+    return type(value) is int and value <= INT64_MAX and check(value)
+
+
+def _logs(value: object) -> dict[str, int]:
+    logs = dict(_members(value, _LOGS_SHAPE))
+    if not all(_is_offset(at, _is_not_negative) for at in logs.values()):
+        raise ValueError(_LOGS_SHAPE)
+    return logs
 
 
 def parse_starts(text: str) -> Positions:
@@ -138,7 +158,7 @@ def parse_first_batch(text: str) -> FirstBatch:
         first = msgspec.json.decode(text, type=FirstBatch)
         for offset in (first.start, first.end or {}):
             Offset.of(offset)
-    except (msgspec.MsgspecError, ValueError, TypeError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         raise ValueError('JSON as {"start": offset, "end": offset} with offsets of a checkpoint') from None
     return first
 
@@ -146,7 +166,7 @@ def parse_first_batch(text: str) -> FirstBatch:
 def _json(text: str, shape: str) -> object:
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         raise ValueError(shape) from None
 
 

@@ -35,10 +35,21 @@ from typing import Any, Final
 
 import msgspec
 
+from skylarkmq.clients.spark.source.offsets import Offset
 from skylarkmq.clients.spark.tables.marks import Mark
 
 OFFSETS: Final = "skylark.offsets."
 NAME_DIGITS: Final = 16
+
+
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+_ADVICE: Final = (
+    "the offsets of the last batch are lost. Restore the checkpoint, or write to a new table with a new checkpoint"
+)
+
+
+class DamagedOffsets(Exception):
+    """Offsets in a table that cannot be read; the text names the remedy."""
 
 
 class BatchOffsets(msgspec.Struct, frozen=True):
@@ -67,15 +78,39 @@ def property_of(checkpoint: str) -> str:
 
 
 def offsets_in(properties: Mapping[str, str], checkpoint: str) -> BatchOffsets | None:
-    """Return the offsets of a checkpoint's last batch; None: none. Raises msgspec.MsgspecError if they are damaged."""
-    value = properties.get(property_of(checkpoint))
-    return None if value is None else msgspec.json.decode(value, type=BatchOffsets)
+    """Return the offsets of a checkpoint's last batch; None: none. Raises DamagedOffsets."""
+    name = property_of(checkpoint)
+    value = properties.get(name)
+    if value is None:
+        return None
+    try:
+        return _checked(msgspec.json.decode(value, type=BatchOffsets))
+    except _UNREADABLE as error:
+        raise DamagedOffsets(f"the table property {name} is damaged ({error}): {_ADVICE}") from error
 
 
 def offsets_from(metadata: str | None, checkpoint: str) -> BatchOffsets | None:
-    """Return the offsets in the metadata of a commit; None if those are of another checkpoint or another writer."""
+    """Return the offsets in the metadata of a commit; None if those are of another checkpoint or another writer.
+
+    Raises DamagedOffsets.
+    """
     try:
         found = msgspec.json.decode(metadata or "", type=BatchOffsets)
-    except msgspec.MsgspecError:
+    except _UNREADABLE:
         return None
-    return found if found.checkpoint == checkpoint else None
+    if found.checkpoint != checkpoint:
+        return None
+    try:
+        return _checked(found)
+    except ValueError as error:
+        raise DamagedOffsets(f"the userMetadata of a commit is damaged ({error}): {_ADVICE}") from error
+
+
+def _checked(offsets: BatchOffsets) -> BatchOffsets:
+    """Return the offsets. Raises ValueError if they have another shape than those of a checkpoint."""
+    for offset in (offsets.start, offsets.end):
+        try:
+            Offset.of(offset)
+        except ValueError as shape:
+            raise ValueError(f"an offset is {shape}") from shape
+    return offsets

@@ -58,7 +58,7 @@ class OffsetLog:
         return last_number(self._path.child(OFFSETS))
 
     def end(self, batch: int) -> dict[str, Any]:
-        """Return the end of a batch. Raises RuntimeError if the file has another format."""
+        """Return the end of a batch. Raises RuntimeError if the file is damaged or has another format."""
         path = self._path.child(OFFSETS).child(str(batch))
         return end_in(path.text(), path.uri)
 
@@ -72,11 +72,14 @@ def last_number(directory: HadoopPath) -> int | None:
 
 
 def end_in(text: str, name: str) -> dict[str, Any]:
-    """Return the offset in the text of a file. Raises RuntimeError if the file has another format."""
+    """Return the offset in the text of a file. Raises RuntimeError if the file is damaged or has another format."""
     lines = text.splitlines()
     if len(lines) != LINES or lines[0] != VERSION or not lines[2].startswith("{"):
         raise RuntimeError(
             f"{name} has a format of Spark that is not supported: unset spark.sql.streaming.offsetLog.formatVersion"
         )
-    offset: dict[str, Any] = json.loads(lines[2])
+    try:
+        offset: dict[str, Any] = json.loads(lines[2])
+    except (ValueError, RecursionError) as error:
+        raise RuntimeError(f"{name} is damaged ({error}): restore the checkpoint, or start with a new one") from error
     return offset

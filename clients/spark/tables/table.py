@@ -69,7 +69,7 @@ class Once:
         self._last: dict[str, int] = {}
 
     def last_batch(self, query: str) -> int:
-        """Return the last batch of the query in the table; -1: none. The table is asked once for each query."""
+        """Return the last batch of the query in the table; -1: none. The table is read once for each query."""
         if query not in self._last:
             last = self._table.last_batch(query)
             self._last[query] = -1 if last is None else last

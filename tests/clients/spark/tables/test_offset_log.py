@@ -67,3 +67,10 @@ def test_another_format_is_refused(text: str) -> None:
     """Such as that of two sources, or of a later version of Spark; the error names the file."""
     with pytest.raises(RuntimeError, match="file:/offsets/3 has a format of Spark that is not supported"):
         end_in(text, "file:/offsets/3")
+
+
+@pytest.mark.parametrize("offset", ["{", '{"T": ' + "9" * 5_000 + "}", '{"T": ' + "[" * 100_000])
+def test_a_damaged_log_is_refused(offset: str) -> None:
+    """The error names the file."""
+    with pytest.raises(RuntimeError, match=r"file:/offsets/3 is damaged .*: restore the checkpoint"):
+        end_in(f"v1\n{{}}\n{offset}", "file:/offsets/3")

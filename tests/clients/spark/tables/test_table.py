@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructField, StructType
 
 from skylarkmq.clients.spark.source.offsets import LOG, FirstBatch
-from skylarkmq.clients.spark.tables.batch_offsets import BatchOffsets, offsets_from, offsets_in
+from skylarkmq.clients.spark.tables.batch_offsets import BatchOffsets, offsets_in
 from skylarkmq.clients.spark.tables.marks import Mark
 from skylarkmq.clients.spark.tables.offset_log import StaleCheckpoint
 from skylarkmq.clients.spark.tables.table import QUERY_PROPERTY, BatchWriter, Once, Split
@@ -246,18 +246,6 @@ def test_an_older_checkpoint_is_refused() -> None:
     world.run(MESSAGES + 1)
     assert world.bad is not None
     assert Counter(world.good.rows + world.bad.rows) == Counter(range(MESSAGES + 1))
-
-
-def test_pipelines_into_one_table_have_their_own_offsets() -> None:
-    """They differ by the path of their checkpoints."""
-    one = BatchOffsets("file:/a", Mark("q", 3), {}, {"T": {}})
-    other = BatchOffsets("file:/b", Mark("r", 1), {"T": {}}, {"U": {}})
-    properties = one.properties() | other.properties()
-    assert (offsets_in(properties, "file:/a"), offsets_in(properties, "file:/b")) == (one, other)
-    assert offsets_in(properties, "file:/c") is None
-    assert (offsets_from(one.text(), "file:/a"), offsets_from(one.text(), "file:/b")) == (one, None)
-    for text in (None, "", "by hand", "[]", '{"checkpoint": "file:/a"}'):
-        assert offsets_from(text, "file:/a") is None
 
 
 class Failing(MemoryTable):
