@@ -14,12 +14,19 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
-import fastavro
 import pyarrow as pa
 from fastavro.read import SchemaResolutionError
 from pyspark.sql.types import StructType
 
-from skylarkmq.clients.spark.decoding.avro_schema import SINGLE_OBJECT, columns, conversion, marker, parsed
+from skylarkmq.clients.spark.decoding.avro_schema import (
+    SINGLE_OBJECT,
+    Writer,
+    columns,
+    conversion,
+    marker,
+    parsed,
+    writer_of,
+)
 from skylarkmq.clients.spark.decoding.avro_values import Conversion, Convert
 from skylarkmq.clients.spark.decoding.columns import DAMAGED, arrow_type, column_of
 from skylarkmq.clients.spark.decoding.encodings import AvroBodies
@@ -80,7 +87,7 @@ class AvroDecoder:
         stream = io.BytesIO(body)
         stream.seek(start)
         try:
-            value = fastavro.schemaless_reader(stream, writer, self._reader, **options)
+            value = writer.read(stream, writer.schema, self._reader, **options)
             value = value if convert is None else convert(value)
         except MALFORMED as error:
             return None, f"{_NOT_A_DATUM}: {type(error).__name__} {error}".rstrip()
@@ -90,23 +97,23 @@ class AvroDecoder:
 
 
 class _Writers:
-    """Finds the writer schema of a body."""
+    """Finds the writer of a body."""
 
     def __init__(self, bodies: AvroBodies) -> None:
         self._registry = bodies.registry
-        self._by_id: dict[int, Any] = {}
-        schemas = [parsed(texts) for texts in bodies.writer_schemas]
-        self._by_marker: dict[bytes, Any] = {}
-        self._plain: Any = None
+        self._by_id: dict[int, Writer] = {}
+        writers = [writer_of(texts) for texts in bodies.writer_schemas]
+        self._by_marker: dict[bytes, Writer] = {}
+        self._plain: Writer | None = None
         if bodies.is_single_object:
-            self._by_marker = {marker(schema): schema for schema in (parsed(bodies.schema), *schemas)}
-        elif len(schemas) > 1:
+            self._by_marker = {marker(one.schema): one for one in (writer_of(bodies.schema), *writers)}
+        elif len(writers) > 1:
             raise ValueError("plain Avro data have one writer schema: several need single-object encoding")
         else:
-            self._plain = schemas[0] if schemas else parsed(bodies.schema)
+            self._plain = writers[0] if writers else writer_of(bodies.schema)
 
-    def of(self, body: bytes) -> tuple[Any, int]:
-        """Return the writer schema, and the offset of the datum. Raises UnknownSchema, RegistryError."""
+    def of(self, body: bytes) -> tuple[Writer, int]:
+        """Return the writer, and the offset of the datum. Raises UnknownSchema, RegistryError."""
         if self._registry is not None:
             return self._registered(self._registry, body), _HEADER.size
         if self._plain is not None:
@@ -119,7 +126,7 @@ class _Writers:
             raise UnknownSchema(f"no schema has the fingerprint {shown}: add it with --avro-writer-schema")
         return schema, _MARKER_BYTES
 
-    def _registered(self, registry: Any, body: bytes) -> Any:
+    def _registered(self, registry: Any, body: bytes) -> Writer:
         if len(body) < _HEADER.size or body[0]:
             raise UnknownSchema("the body has no header of a schema registry (00 and an id of 4 bytes)")
         _, schema_id = _HEADER.unpack_from(body)
@@ -127,7 +134,7 @@ class _Writers:
         if schema is None:
             source = client_of(registry) if isinstance(registry, Registry) else registry
             try:
-                schema = self._by_id[schema_id] = parsed(source.find(schema_id))
+                schema = self._by_id[schema_id] = writer_of(source.find(schema_id))
             except ValueError as error:
                 raise UnknownSchema(f"schema {schema_id}: {error}") from error
         return schema

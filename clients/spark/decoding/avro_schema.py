@@ -9,15 +9,20 @@
     local-timestamp-millis, -micros                      timestamp without a zone
 
 The members of a union are its types but null, in their order; avro_values.py finds the member of a value. Other schemas
-(times of day, durations, recursive records) are rejected when the pipeline
-starts. They may still be schemas of writers, if Avro can resolve them to the columns.
+(times of day, durations, recursive records) are rejected when the pipeline starts. They may still be schemas of
+writers, if Avro can resolve them to the columns.
+
+fastavro's compiled reader does not limit its recursion: a body of some thousand nested records, of a writer with a
+recursive schema, would overflow the stack and end the process. Such writers are read by fastavro's reader in Python,
+which raises RecursionError. The depth of other bodies is that of their schema.
 """
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 import fastavro
+from fastavro import _read_py
 from fastavro.schema import SchemaParseException, UnknownType, fingerprint, to_parsing_canonical_form
 from pyspark.sql.types import (
     ArrayType,
@@ -40,7 +45,7 @@ from pyspark.sql.types import (
 )
 
 from skylarkmq.clients.spark.decoding import avro_values
-from skylarkmq.clients.spark.decoding.avro_values import Conversion, branches, is_one_column
+from skylarkmq.clients.spark.decoding.avro_values import Conversion, branches, inner, is_one_column
 from skylarkmq.clients.spark.decoding.registry import Texts
 
 _PRIMITIVES: Final[Mapping[str, DataType]] = {
@@ -74,8 +79,22 @@ def parsed(texts: Texts) -> Any:
     return _parsed(texts)[0]
 
 
+class Writer(NamedTuple):
+    """A writer's schema, and the function of fastavro that reads its data."""
+
+    schema: Any
+    read: Callable[..., Any]
+
+
+def writer_of(texts: Texts) -> Writer:
+    """Return the writer of a schema. Raises ValueError."""
+    schema, named = _parsed(texts)
+    is_recursive = any(_refers_to(name, part) for name, record in named.items() for part in inner(record))
+    return Writer(schema, _read_py.schemaless_reader if is_recursive else fastavro.schemaless_reader)
+
+
 def conversion(texts: Texts) -> Conversion:
-    """Return what makes the columns' values from those of fastavro."""
+    """Return the conversion of fastavro's values to the columns' values."""
     return avro_values.conversion(*_parsed(texts))
 
 
@@ -100,9 +119,16 @@ def _parsed(texts: Texts) -> tuple[Any, dict[str, Any]]:
     for text in texts:
         try:
             schema = fastavro.parse_schema(json.loads(text), named_schemas=named)
-        except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError) as error:
+        except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"not an Avro schema: {type(error).__name__} {error}") from error
     return schema, named
+
+
+def _refers_to(name: str, schema: Any) -> bool:
+    """Return whether a schema in fastavro's form has a reference to a named type, at any depth."""
+    if isinstance(schema, str):
+        return schema == name
+    return any(_refers_to(name, one) for one in (schema if isinstance(schema, list) else inner(schema)))
 
 
 def _spark_type(schema: Any, named: Mapping[str, Any], within: frozenset[str] = frozenset()) -> DataType:

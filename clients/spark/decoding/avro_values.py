@@ -4,9 +4,10 @@
                               as Spark's own Avro reader makes it
     uuid                      text
 
-fastavro returns the value of a union without its type, except that it can add the names of named types (NAMES). The
-other types are told apart by Python's: Avro allows each type once in a union. Only int and long, and float and double,
-have the same Python type: in a union with others, their numbers are in the member of long or double.
+fastavro returns the value of a union without its type, except that it can add the names of named types (NAMES). For the
+other types, the Python type of the value determines the member, because Avro allows each type once in a union. Only int
+and long, and float and double, have the same Python type: in a union with others, their numbers are in the member of
+long or double.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,7 @@ _KINDS: Final[Sequence[tuple[type, tuple[str, ...]]]] = (
 
 
 class Conversion(NamedTuple):
-    """What makes the columns' values: options of fastavro, and a function; None: the values are as they are."""
+    """Options of fastavro, and the function that makes the columns' values; None: the values are as they are."""
 
     options: Mapping[str, Any]
     convert: Convert | None
@@ -67,15 +68,20 @@ def is_one_column(union: Sequence[Any]) -> bool:
     return len(types) == 1 or ({kind for kind in types if isinstance(kind, str)} in _ONE_COLUMN and len(types) == 2)
 
 
+def inner(schema: Mapping[str, Any]) -> list[Any]:
+    """Return the schemas of which a schema consists: its items, values or fields."""
+    found = [schema.get("items"), schema.get("values"), *(field["type"] for field in schema.get("fields", ()))]
+    found += [schema["type"]] if isinstance(schema["type"], dict | list) else []
+    return [one for one in found if one is not None]
+
+
 def _has_members(schema: Any, named: Mapping[str, Any]) -> bool:
     """Return whether a union of several types is anywhere in a schema."""
     if isinstance(schema, list):
         return not is_one_column(schema) or any(_has_members(branch, named) for branch in branches(schema))
     if isinstance(schema, str):
         return schema in named and _has_members(named[schema], named)
-    inner = [schema.get("items"), schema.get("values"), *(field["type"] for field in schema.get("fields", ()))]
-    inner += [schema["type"]] if isinstance(schema["type"], dict | list) else []
-    return any(_has_members(one, named) for one in inner if one is not None)
+    return any(_has_members(one, named) for one in inner(schema))
 
 
 def _convert(schema: Any, named: Mapping[str, Any], plain: Convert | None) -> Convert | None:

@@ -339,3 +339,27 @@ def test_a_datum_without_a_member_has_a_reason() -> None:
     values, reasons = decode([encoded(schema, {"u": "x"}), b"\x08\x02", b"\x02"], schema=text(schema))
     assert values == [{"u": {"member0": None, "member1": "x"}}, None, None]
     assert [reason is None for reason in reasons] == [True, False, False]
+
+
+NODE = record("Node", ("next", ["null", "Node"]))
+TREES = record("Trees", ("nodes", {"type": "array", "items": NODE}), ("id", "int"))
+TREES_BY_NAME = record("Trees", ("nodes", {"type": "array", "items": "Node"}), ("id", "int"))
+
+
+@pytest.mark.parametrize("writer", [text(TREES), text(NODE) + text(TREES_BY_NAME)])
+def test_a_body_that_nests_too_deep_has_a_reason(writer: tuple[str, ...]) -> None:
+    """A record that contains itself may be that of a writer; a hostile body of it must not end the process."""
+    good = encoded(TREES, {"nodes": [{"next": {"next": None}}], "id": 3})
+    values, reasons = decode(
+        [good, b"\x02" * 1_000_000 + b"\x00\x00\x06"],
+        schema=text(record("Trees", ("id", "int"))),
+        writer_schemas=(writer,),
+    )
+    assert values == [{"id": 3}, None]
+    assert reasons[0] is None
+    assert "RecursionError" in reasons[1]
+
+
+def test_a_schema_that_nests_too_deep_is_rejected() -> None:
+    with pytest.raises(ValueError, match="not an Avro schema: RecursionError"):
+        columns(('{"type":"array","items":' * 100_000,))
