@@ -69,11 +69,19 @@ def preview(body: bytes | None) -> str:
     return text if len(text) <= PREVIEW_CHARACTERS else f"{text[: PREVIEW_CHARACTERS - 1]}…"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 message`, `1,234 messages`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def utc(ms: int | None) -> str | None:
-    """Return a time (ms since 1970) as `2024-05-01T13:00:00.123Z`."""
+    """Return a time (ms since 1970) as `2024-05-01T13:00:00.123Z`; None for None, and for a year beyond 1 to 9999."""
     if ms is None:
         return None
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def short_time(text: str | None) -> str | None:

@@ -21,7 +21,7 @@ STRUCTS = {
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, Summary) and kind not in {Summary, Result}
 }
-TABLE = re.compile(r"<!-- fields: (\w+) -->\n\n((?:\|.*\n)*)")
+TABLE = re.compile(r"<!-- fields: (\w+) -->\n\n((?:\|.*\n)*)\n")
 
 
 def test_every_field_of_the_json_is_documented() -> None:
@@ -47,5 +47,5 @@ def test_every_command_for_people_has_an_example() -> None:
 
 if __name__ == "__main__":
     PAGE.write_text(
-        TABLE.sub(lambda found: f"<!-- fields: {found[1]} -->\n\n{fields_table(STRUCTS[found[1]])}", PAGE.read_text())
+        TABLE.sub(lambda found: f"<!-- fields: {found[1]} -->\n\n{fields_table(STRUCTS[found[1]])}\n", PAGE.read_text())
     )

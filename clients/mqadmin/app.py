@@ -17,7 +17,15 @@ from typer.core import TyperCommand, TyperGroup
 
 from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.commands import Commands, Registered
-from skylarkmq.clients.mqadmin.failures import DONE, INTERRUPTED, USAGE, CommandFailed, exit_code_of, line_of
+from skylarkmq.clients.mqadmin.failures import (
+    DONE,
+    INTERRUPTED,
+    USAGE,
+    CommandFailed,
+    exit_code_of,
+    usage_error,
+    write_failure,
+)
 from skylarkmq.clients.mqadmin.grouped import broker as grouped_broker
 from skylarkmq.clients.mqadmin.grouped import cluster as grouped_cluster
 from skylarkmq.clients.mqadmin.grouped import dlq
@@ -117,8 +125,9 @@ class AllCommands(CommandGroup):
     """All commands and groups, and `help <command>`."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of groups, and then those of RocketMQ's commands."""
-        return sorted(super().list_commands(ctx), key=lambda name: name not in GROUPS)
+        """Return the names of groups, of the commands on demand, and then of RocketMQ's commands."""
+        first = {*GROUPS, *ON_DEMAND}
+        return sorted([*super().list_commands(ctx), *ON_DEMAND], key=lambda name: name not in first)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command; None if there is none."""
@@ -214,18 +223,27 @@ def run(arguments: Sequence[str]) -> int:
 
 def _code_of_call(arguments: list[str]) -> int:
     try:
+        check_encoding(arguments)
         _commands()([] if arguments == ["help"] else arguments, prog_name="mqadmin")
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # typer turns it into the exit code 1
             raise stop.__context__ from None
         return USAGE if stop.code == _USAGE_ERROR_OF_TYPER else int(stop.code or DONE)
     except (CommandFailed, ClientError, OSError) as error:
-        sys.stdout.flush()
-        sys.stderr.write(line_of(error))
+        write_failure(error)
         return exit_code_of(error)
     except KeyboardInterrupt:
         return INTERRUPTED
     return DONE
+
+
+def check_encoding(arguments: Sequence[str]) -> None:
+    """CommandFailed unless each argument is UTF-8. Python represents other bytes as lone surrogates."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise usage_error(f"the argument {argument!r} is not UTF-8.") from None
 
 
 @cache

@@ -71,8 +71,7 @@ class Failures:
 
     def add(self, error: Exception) -> None:
         """Write the line of an error."""
-        sys.stdout.flush()
-        sys.stderr.write(line_of(error))
+        write_failure(error)
         self._exit_code = self._exit_code or exit_code_of(error)
 
     def raise_if_any(self) -> None:
@@ -100,6 +99,12 @@ def exit_code_of(error: Exception) -> int:
             return NO_PERMISSION
         return _CODES.get(error.code, REFUSED)
     return next((code for kinds, code in _CLASSES if isinstance(error, kinds)), REFUSED)
+
+
+def write_failure(error: Exception) -> None:
+    """Write the line of an error to stderr, after the output so far."""
+    sys.stdout.flush()
+    sys.stderr.write(line_of(error))
 
 
 def line_of(error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from skylarkmq.clients.printed_output import duration, preview, print_tables, printable, table, utc
+from skylarkmq.clients.printed_output import counted, duration, preview, print_tables, printable, table, utc
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,16 @@ def test_a_time_is_utc_with_milliseconds() -> None:
     """The same text on every machine."""
     assert utc(1_714_568_400_123) == "2024-05-01T13:00:00.123Z"
     assert utc(None) is None
+    assert utc(2**63 - 1) is utc(-(2**63)) is None
+
+
+def test_a_count_has_its_noun() -> None:
+    """In singular and plural."""
+    assert [counted(count, "dead letter") for count in (0, 1, 1_234)] == [
+        "0 dead letters",
+        "1 dead letter",
+        "1,234 dead letters",
+    ]
 
 
 def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

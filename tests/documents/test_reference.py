@@ -14,6 +14,7 @@ from docs.hooks.generated_pages import generated_names, generated_pages
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import Setting
 from skylarkmq.broker.ops.catalogue import CATALOGUE
+from skylarkmq.clients.mqadmin.app import ON_DEMAND
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from tests.documents.examples import ROOT
 
@@ -115,6 +116,7 @@ def test_every_command_has_its_page() -> None:
         for parameter in command.params:
             if not set(parameter.opts) & HIDDEN and parameter.param_type_name == "option":
                 assert parameter.opts[-1] in page, (name, parameter.opts)
+    assert all(f"\n## mqadmin {name}\n" in pages()["mqadmin.md"] for name in ON_DEMAND)
 
 
 def test_addresses_of_the_project_agree() -> None:

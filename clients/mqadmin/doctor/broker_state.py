@@ -20,8 +20,8 @@ PAGE_CACHE_BUSY_MS: Final = 1_000
 """Default of osPageCacheBusyTimeOutMills: a broker refuses sends if its log is locked for longer."""
 SEND_WAIT_MS: Final = 200
 """Default of waitTimeMillsInSendQueue: a broker refuses sends that have waited for longer."""
-_DURATION: Final = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
-_SIZE: Final = re.compile(r"([\d.]+) ?([KMGTPE]?)i?B?")
+_DURATION: Final = re.compile(r"\[ (\d{1,9}) days, (\d{1,9}) hours, (\d{1,9}) minutes, (\d{1,9}) seconds \]", re.ASCII)
+_SIZE: Final = re.compile(r"(\d{1,18}(?:\.\d{1,18})?) ?([KMGTPE]?)i?B?", re.ASCII)
 _OF_SKYLARK: Final = "embeddedNamesrvPort"
 """A setting that brokers of RocketMQ do not have."""
 _MADE_UP: Final = frozenset({"filterServerNums"})

@@ -5,16 +5,14 @@ import os
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.mqadmin.connection import Connection, connection_of
 from skylarkmq.clients.mqadmin.doctor.examination import CHECKS, examine
 from skylarkmq.clients.mqadmin.doctor.findings import Report, Severity
 from skylarkmq.clients.mqadmin.doctor.subject import Subject, Wanted
-from skylarkmq.clients.mqadmin.failures import DONE, ERRORS_FOUND, WARNINGS_FOUND, CommandFailed
-from skylarkmq.clients.mqadmin.grouped.output import Json, print_result
+from skylarkmq.clients.mqadmin.failures import DONE, ERRORS_FOUND, WARNINGS_FOUND, CommandFailed, usage_error
+from skylarkmq.clients.mqadmin.grouped.output import Json, print_result, progress_bar
 from skylarkmq.clients.mqadmin.options import NamesrvAddress, ProfileName
 
 
@@ -33,6 +31,8 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Connect as a client would, find what is wrong with a cluster, and name the next step. Changes nothing."""
+    if metrics is not None and "@" in metrics:
+        raise usage_error("--metrics takes no user and no password: give http://host:port/metrics.")
     connection = connection_of(namesrv, profile, os.environ)
     wanted = Wanted(_stripped(topic), _stripped(group), _stripped(metrics), sample)
     report = asyncio.run(_report(connection, wanted))
@@ -50,10 +50,7 @@ def exit_code(report: Report) -> int:
 
 
 async def _report(connection: Connection, wanted: Wanted) -> Report:
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with progress:
+    with progress_bar() as progress:
         task = progress.add_task("", total=len(CHECKS))
 
         def began(name: str) -> None:

@@ -17,8 +17,9 @@ from skylarkmq.protocol.codes import SystemTopic
 
 MAX_LATE_S: Final = 10
 """Delayed messages and timers that are later are a finding."""
-_PROGRESS: Final = "scheduleMessageOffset_"
-_DELAY: Final = re.compile(r"(\d+)([smhd])")
+_LEVEL: Final = re.compile(r"scheduleMessageOffset_(\d{1,9})", re.ASCII)
+_PROGRESS: Final = re.compile(r"(\d{1,18}),(\d{1,18})", re.ASCII)
+_DELAY: Final = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -65,10 +66,9 @@ async def timers(subject: Subject) -> Outcomes:
 def _waiting(state: State) -> Iterator[tuple[int, int]]:
     """Yield each delay level that has messages, and the offset of its next one."""
     for key, text in sorted(state.table.items()):
-        level, (offset, _, end) = key.removeprefix(_PROGRESS), text.partition(",")
-        is_progress = key.startswith(_PROGRESS) and level.isdecimal() and offset.isdecimal() and end.isdecimal()
-        if is_progress and int(level) > 0 and int(offset) < int(end):
-            yield int(level), int(offset)
+        level, progress = _LEVEL.fullmatch(key), _PROGRESS.fullmatch(text)
+        if level is not None and progress is not None and int(level[1]) > 0 and int(progress[1]) < int(progress[2]):
+            yield int(level[1]), int(progress[1])
 
 
 CHECKS: Final = (Check("delayed messages", delayed_messages), Check("timers", timers))

@@ -38,8 +38,7 @@ async def examine(
     outcomes: list[Outcome] = []
     for check in checks:
         began(check.name)
-        found_now = await _outcomes(check, subject, limit_s + subject.wanted.sample_s)
-        outcomes += [msgspec.structs.replace(outcome, check=check.name) for outcome in found_now]
+        await _run(check, subject, limit_s + subject.wanted.sample_s, outcomes)
     found = [outcome for outcome in outcomes if isinstance(outcome, Finding)]
     return Report(
         namesrv=";".join(subject.name_servers),
@@ -49,19 +48,22 @@ async def examine(
     )
 
 
-async def _outcomes(check: Check, subject: Subject, limit_s: float) -> list[Outcome]:
-    outcomes: list[Outcome] = []
+async def _run(check: Check, subject: Subject, limit_s: float, outcomes: list[Outcome]) -> None:
+    """Add the outcomes of a check, with its name."""
+
+    def add(outcome: Outcome) -> None:
+        outcomes.append(msgspec.structs.replace(outcome, check=check.name))
+
     try:
         async with asyncio.timeout(limit_s):
             async for outcome in check.examine(subject):
-                outcomes.append(outcome)  # noqa: PERF401 - a limit that is reached keeps those before it
+                add(outcome)
     except TimeoutError:
-        outcomes.append(NotExamined("", f"the check did not end within {limit_s:g} s"))
+        add(NotExamined("", f"the check did not end within {limit_s:g} s"))
     except NotAvailable as reason:
-        outcomes.append(NotExamined("", str(reason)))
+        add(NotExamined("", str(reason)))
     except ClientError as problem:
         if is_not_served(problem):
-            outcomes.append(NotExamined("", str(problem)))
+            add(NotExamined("", str(problem)))
         else:
-            outcomes.append(warning("", f"the check failed: {problem}", "Correct the cause, and run this again."))
-    return outcomes
+            add(warning("", f"the check failed: {problem}", "Correct the cause, and run this again."))

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from skylarkmq.clients.mqadmin.doctor.subject import Subject
 from skylarkmq.clients.mqadmin.grouped.output import Result, Rows
-from skylarkmq.clients.printed_output import Summary, printable
+from skylarkmq.clients.printed_output import Summary
 
 SCHEMA_VERSION: Final = 1
 
@@ -50,7 +50,7 @@ class Report(Result, frozen=True):
         """Yield the findings, and what was not examined: one row for each place and reason."""
         found = [(its.severity.value, its.where or its.check, its.what, its.next_step) for its in self.findings]
         columns = ("Severity", "Where", "What is wrong", "Next step")
-        yield Rows("", columns, found, empty=f"No problem found at {printable(self.namesrv)}.")
+        yield Rows("", columns, found, empty=f"No problem found at {self.namesrv}.")
         checks: dict[tuple[str, str], list[str]] = {}
         for each in self.not_examined:
             checks.setdefault((each.where, each.reason), []).append(each.check)

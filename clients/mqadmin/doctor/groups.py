@@ -7,6 +7,7 @@ from typing import Final
 from skylarkmq.clients.errors import BrokerError, ClientError, NoRoute
 from skylarkmq.clients.mqadmin.doctor.findings import Check, NotExamined, Outcomes, error, warning
 from skylarkmq.clients.mqadmin.doctor.subject import NotAvailable, Subject
+from skylarkmq.clients.printed_output import counted
 from skylarkmq.protocol.bodies.client_state import ConsumerRunningInfo
 from skylarkmq.protocol.bodies.enums import MessageModel
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -76,13 +77,13 @@ async def lag(subject: Subject) -> Outcomes:
         if topic == RETRY_PREFIX + group:
             if after > 0:
                 next_step = "Read the log of the consumers: their handler failed, or took too long."
-                yield warning(group, f"{after} messages wait for another delivery", next_step)
+                yield warning(group, f"{counted(after, 'message')} to be delivered again", next_step)
         elif after > 0 and progress <= 0 and before > 0:
-            what = f"the lag is {after} messages, and none was acknowledged within {interval}"
+            what = f"the lag is {counted(after, 'message')}, and none was acknowledged within {interval}"
             next_step = f"Check that the handlers return: mqadmin consumerStatus -g {group}"
             yield error(where, what, next_step)
         elif after > before:
-            what = f"the lag grew within {interval} from {before} to {after} messages"
+            what = f"the lag grew within {interval} from {before:,} to {counted(after, 'message')}"
             yield warning(where, what, "Add members, up to the number of queues, or make the handler faster.")
 
 
@@ -98,7 +99,7 @@ async def dead_letters(subject: Subject) -> Outcomes:
     count = sum(offsets.max_offset - offsets.min_offset for offsets in table.values())
     if count > 0:
         next_step = f"Read them: mqadmin dlq show {group}. Correct the handler, then: mqadmin dlq resend {group} --all"
-        yield warning(group, f"{count} dead letters", next_step)
+        yield warning(group, counted(count, "dead letter"), next_step)
 
 
 def _group(subject: Subject) -> str:

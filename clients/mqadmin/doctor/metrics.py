@@ -9,6 +9,8 @@ from typing import Final
 
 from skylarkmq.clients.mqadmin.doctor.findings import Check, NotExamined, Outcomes, warning
 from skylarkmq.clients.mqadmin.doctor.subject import NotAvailable, Subject
+from skylarkmq.clients.mqadmin.grouped.broker_state import number_of
+from skylarkmq.clients.printed_output import counted
 
 TIMEOUT_S: Final = 5.0
 MAX_BYTES: Final = 64 << 20
@@ -31,11 +33,11 @@ async def access(subject: Subject) -> Outcomes:
     if not listeners:
         yield NotExamined(url, "the page has no skylark_open_without_account")
     for listener, value in listeners:
-        if float(value):
+        if number_of(value):
             what = f"other machines can use the {listener.replace('_', ' ')} without an account"
             yield warning(url, what, "Turn on access control, or listen on a private address (SECURITY.md).")
-    if (exposed := _EXPOSED.search(text)) is not None and float(exposed[1]):
-        what = f"other users of its machine can read {float(exposed[1]):g} files with secrets"
+    if (found := _EXPOSED.search(text)) is not None and (exposed := number_of(found[1])):
+        what = f"other users of its machine can read {counted(int(exposed), 'file')} with secrets"
         yield warning(url, what, "chmod 600 the files that the log of the broker names.")
 
 

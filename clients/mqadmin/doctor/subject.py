@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.connection.topic_route import MASTER, checked_cluster
 from skylarkmq.clients.errors import BrokerError, ClientError
+from skylarkmq.clients.mqadmin.grouped.broker_state import number_of
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
@@ -180,14 +181,6 @@ def is_master(target: Target) -> bool:
 def is_not_served(problem: Exception) -> bool:
     """Return whether a broker or name server of another version does not serve the request."""
     return isinstance(problem, BrokerError) and problem.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-
-
-def number_of(text: str | None) -> float | None:
-    """Return the first number of a text such as `0.5 0.4 0.3`; None if there is none."""
-    try:
-        return float((text or "").split(" ")[0])
-    except ValueError:
-        return None
 
 
 def now_ms() -> int:

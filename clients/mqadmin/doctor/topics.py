@@ -28,7 +28,8 @@ async def topics(subject: Subject) -> Outcomes:
             next_step = "Create it (mqadmin updateTopic), or check that its brokers are registered."
             yield error(name, "no name server has a route of the topic", next_step)
         except ClientError as problem:
-            yield error(name, f"its route cannot be used: {problem}", "Check who registered it (mqadmin topicRoute).")
+            next_step = "Find the broker that registered it: mqadmin topicRoute."
+            yield error(name, f"its route cannot be used: {problem}", next_step)
         else:
             for finding in route_findings(name, route):
                 yield finding
@@ -52,7 +53,8 @@ def route_findings(topic: str, route: TopicRouteData) -> Iterator[Finding]:
                 yield warning(f"{topic} on {row.broker_name}", f"the topic cannot be {verb} on this broker", grant)
     for row in rows:
         if row in writable and row in readable and row.write_queue_nums > row.read_queue_nums:
-            what = f"{row.write_queue_nums} queues are written, but only {row.read_queue_nums} are read"
+            unread = row.write_queue_nums - row.read_queue_nums
+            what = f"messages in {unread} of {row.write_queue_nums} queues cannot be read"
             next_step = f"Set both to {row.write_queue_nums} (mqadmin updateTopic -r -w), and later reduce -w first."
             yield error(f"{topic} on {row.broker_name}", what, next_step)
 

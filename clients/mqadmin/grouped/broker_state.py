@@ -11,7 +11,8 @@ from skylarkmq.clients.admin.gathering import gathered
 from skylarkmq.clients.connection.topic_route import MASTER, is_address
 from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.failures import not_found, usage_error
-from skylarkmq.clients.printed_output import Summary, utc
+from skylarkmq.clients.mqadmin.grouped.output import utc_text
+from skylarkmq.clients.printed_output import Summary
 
 
 class BrokerPlace(Summary, frozen=True, kw_only=True):
@@ -60,6 +61,14 @@ async def places_of(admin: Admin, cluster: str | None = None) -> list[BrokerPlac
     return found
 
 
+async def masters_of(admin: Admin, cluster: str | None = None) -> list[str]:
+    """Return the addresses of the masters. CommandFailed if there is none."""
+    addresses = list((await admin.masters(cluster)).values())
+    if not addresses:
+        raise not_found("no master is registered. `mqadmin cluster status` lists the brokers.")
+    return addresses
+
+
 async def address_of(admin: Admin, broker: str) -> str:
     """Return the address of a broker: itself if it is host:port, else of the master with that name."""
     if is_address(broker):
@@ -91,34 +100,30 @@ def state_of(place: BrokerPlace, info: dict[str, str]) -> BrokerState:
     return BrokerState(
         place=place,
         version=info.get("brokerVersionDesc"),
-        stored_per_second=_number(info, "putTps"),
-        delivered_per_second=_number(info, "getTransferredTps"),
+        stored_per_second=number_of(info.get("putTps")),
+        delivered_per_second=number_of(info.get("getTransferredTps")),
         stored_today=_difference(info, "msgPutTotalTodayNow", "msgPutTotalTodayMorning"),
         delivered_today=_difference(info, "msgGetTotalTodayNow", "msgGetTotalTodayMorning"),
-        disk_used=_number(info, "commitLogDiskRatio"),
+        disk_used=number_of(info.get("commitLogDiskRatio")),
         oldest_message=_time(info, "earliestMessageTimeStamp"),
         started=_time(info, "bootTimestamp"),
         problem=None,
     )
 
 
-def _number(info: dict[str, str], key: str) -> float | None:
-    """Return a number; of several, such as the rates of 10 s, 1 min and 10 min, the first one."""
-    first = info.get(key, "").split()[:1]
+def number_of(text: str | None) -> float | None:
+    """Return the first number of a text, such as `0.5 0.4 0.3`; None if there is none, or above 64 bits."""
     try:
-        return float(first[0]) if first else None
+        number = float((text or "").split(" ")[0])
     except ValueError:
         return None
+    return number if abs(number) <= 2.0**63 else None
 
 
 def _difference(info: dict[str, str], now: str, before: str) -> int | None:
-    later, earlier = _number(info, now), _number(info, before)
+    later, earlier = number_of(info.get(now)), number_of(info.get(before))
     return None if later is None or earlier is None else int(later - earlier)
 
 
 def _time(info: dict[str, str], key: str) -> str | None:
-    ms = _number(info, key)
-    try:
-        return utc(int(ms)) if ms is not None and ms > 0 else None
-    except (ValueError, OverflowError, OSError):
-        return None
+    return utc_text(int(number_of(info.get(key)) or 0))

@@ -11,6 +11,7 @@ from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import NO_CONNECTION, CommandFailed, not_found
 from skylarkmq.clients.mqadmin.grouped.broker_state import BrokerState, places_of, states_of
 from skylarkmq.clients.mqadmin.grouped.output import Json, Result, Rows, Watch, show
+from skylarkmq.clients.printed_output import counted
 
 COMMANDS = Commands()
 
@@ -49,16 +50,14 @@ async def status(
     watch: Watch = None,
 ) -> None:
     """Print a row for each broker. CommandFailed with NO_CONNECTION if one does not respond."""
-    silent: list[str] = []
 
     async def read() -> ClusterStatus:
         places = await places_of(admin, cluster)
         if not places:
             raise not_found("no broker is registered. Check that one runs, and the name server of its settings.")
-        states = await states_of(admin, places)
-        silent[:] = [each.place.address for each in states if each.problem is not None]
-        return ClusterStatus(brokers=states)
+        return ClusterStatus(brokers=await states_of(admin, places))
 
-    await show(read, as_json=as_json, watch=watch)
-    if silent:
-        raise CommandFailed(f"{len(silent)} brokers do not respond: {', '.join(silent)}. See Problems.", NO_CONNECTION)
+    shown = await show(read, as_json=as_json, watch=watch)
+    if silent := [each.place.address for each in shown.brokers if each.problem is not None]:
+        text = f"no response from {counted(len(silent), 'broker')}: {', '.join(silent)}. See Problems."
+        raise CommandFailed(text, NO_CONNECTION)

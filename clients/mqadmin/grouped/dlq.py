@@ -18,10 +18,20 @@ from skylarkmq.clients.mqadmin.failures import Failures, not_found, usage_error
 from skylarkmq.clients.mqadmin.grouped.completion import LettersArgument
 from skylarkmq.clients.mqadmin.grouped.confirmation import Yes, confirm
 from skylarkmq.clients.mqadmin.grouped.message import MAX_LIMIT, PRODUCER_GROUP
-from skylarkmq.clients.mqadmin.grouped.output import Json, Result, Rows, Watch, print_result, progress, show, time_text
+from skylarkmq.clients.mqadmin.grouped.output import (
+    Json,
+    Result,
+    Rows,
+    Watch,
+    print_result,
+    progress,
+    show,
+    time_text,
+    utc_text,
+)
 from skylarkmq.clients.mqadmin.grouped.stored_message import MessageRow, message_of, row_of
 from skylarkmq.clients.mqadmin.time_arguments import moment_argument
-from skylarkmq.clients.printed_output import Summary, utc
+from skylarkmq.clients.printed_output import Summary, counted
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.protocol.codes import DLQ_PREFIX
 from skylarkmq.protocol.message import MessageExt
@@ -97,7 +107,7 @@ class Resent(Result, frozen=True, kw_only=True):
     def tables(self) -> Iterator[Rows]:
         """Yield one line."""
         failed = f", {self.failed:,} failed" if self.failed else ""
-        yield Rows(f"{self.sent:,} dead letters of group {self.group} are sent again{failed}.")
+        yield Rows(f"Sent {counted(self.sent, 'dead letter')} of group {self.group} again{failed}.")
 
 
 class Filter(NamedTuple):
@@ -150,7 +160,7 @@ async def _group_row(admin: Admin, group: str, advance: Callable[[], None]) -> L
     return LetterGroup(
         group=group,
         letters=sum(each.max_offset - each.min_offset for each in offsets),
-        last_stored=utc(last_ms or None),
+        last_stored=utc_text(last_ms),
         last_stored_ms=last_ms,
     )
 
@@ -218,8 +228,9 @@ async def resend(
     ranges = await _ranges(admin, group, wanted)
     total = len(ids) if ids else total_of(ranges)
     where = f"group {group}" if target == _GROUP else "all groups of the topics that they came from"
-    amount = f"up to {total:,}" if any(wanted) else f"{total:,}"
-    confirm(f"Copies of {amount} dead letters of group {group} will be sent to {where}.", is_agreed=yes)
+    most = "up to " if any(wanted) else ""
+    letters_text = f"{most}{counted(total, 'dead letter')} of group {group}"
+    confirm(f"Copies of {letters_text} will be sent to {where}.", is_agreed=yes)
     letters = _by_id(admin, group, ids) if ids else _matching(admin, ranges, wanted)
     failures, counts = Failures(), [0, 0]
     async with Producer(PRODUCER_GROUP, client=admin.client) as producer:

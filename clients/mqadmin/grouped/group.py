@@ -12,6 +12,7 @@ from skylarkmq.clients.admin.offsets import TO_END
 from skylarkmq.clients.errors import BrokerError, NoRoute
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import not_found, usage_error
+from skylarkmq.clients.mqadmin.grouped.broker_state import masters_of
 from skylarkmq.clients.mqadmin.grouped.changes import Change
 from skylarkmq.clients.mqadmin.grouped.completion import GroupArgument, TopicOption, topics
 from skylarkmq.clients.mqadmin.grouped.confirmation import Yes, confirm
@@ -26,9 +27,9 @@ from skylarkmq.clients.mqadmin.grouped.group_results import (
     QueueLag,
     QueueMove,
 )
-from skylarkmq.clients.mqadmin.grouped.output import Json, Watch, print_result, progress, show, time_text
+from skylarkmq.clients.mqadmin.grouped.output import Json, Watch, print_result, progress, show, time_text, utc_text
 from skylarkmq.clients.mqadmin.time_arguments import moment_argument
-from skylarkmq.clients.printed_output import utc
+from skylarkmq.clients.printed_output import counted
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeStats
@@ -119,7 +120,7 @@ async def create(
     config = SubscriptionGroupConfig(
         group, retry_max_times=retries, consume_message_orderly=ordered, consume_broadcast_enable=broadcast
     )
-    addresses = list((await admin.masters(cluster)).values())
+    addresses = await masters_of(admin, cluster)
     for address in addresses:
         await admin.group_config.put(address, config)
     print_result(Change(kind="group", name=group, action="created", servers=addresses), as_json=as_json)
@@ -137,9 +138,10 @@ async def delete(
     if group not in await admin.groups():
         raise _unknown(group)
     count = len((await _members(admin, group)).connection_set)
-    what = "keeps its offsets" if keep_offsets else "loses its offsets"
-    confirm(f"Group {group} will be deleted on all brokers and {what}. It has {count:,} members.", is_agreed=yes)
-    addresses = list((await admin.masters()).values())
+    offsets = "keeps its offsets" if keep_offsets else "loses its offsets"
+    effect = f"Group {group} will be deleted on all brokers and {offsets}. It has {counted(count, 'member')}."
+    confirm(effect, is_agreed=yes)
+    addresses = await masters_of(admin)
     await admin.delete_group(group, offsets=not keep_offsets)
     print_result(Change(kind="group", name=group, action="deleted", servers=addresses), as_json=as_json)
 
@@ -248,7 +250,7 @@ async def _lag(admin: Admin, group: str, topic: str | None, *, with_members: boo
                 lag=row.broker_offset - row.consumer_offset,
                 committed=row.consumer_offset,
                 next_offset=row.broker_offset,
-                last_consumed=utc(row.last_timestamp or None),
+                last_consumed=utc_text(row.last_timestamp),
                 last_consumed_ms=row.last_timestamp,
                 client_id=readers.get(queue),
             )

@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from skylarkmq.clients.mqadmin.grouped.output import Result, Rows, time_text
-from skylarkmq.clients.printed_output import Summary
+from skylarkmq.clients.printed_output import Summary, counted
 
 
 class GroupRow(Summary, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class GroupLag(Result, frozen=True, kw_only=True):
     def tables(self) -> Iterator[Rows]:
         """Yield the totals and one table."""
         rate = f"{self.messages_per_second:,.1f} messages/s"
-        yield Rows(f"Group {self.group}: lag {self.lag:,}, {self.members:,} members, {rate}")
+        yield Rows(f"Group {self.group}: lag {self.lag:,}, {counted(self.members, 'member')}, {rate}")
         columns = ["Topic", "Broker", "Queue", "Lag", "Committed", "Next offset", "Last consumed"]
         rows: list[list[object]] = [
             [

@@ -16,10 +16,10 @@ from skylarkmq.clients.errors import BrokerError
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import not_found, usage_error
 from skylarkmq.clients.mqadmin.grouped.completion import TopicArgument, TopicOption
-from skylarkmq.clients.mqadmin.grouped.output import Json, Result, Rows, print_result, time_text
+from skylarkmq.clients.mqadmin.grouped.output import Json, Result, Rows, print_result, time_text, utc_text
 from skylarkmq.clients.mqadmin.grouped.stored_message import MessageRow, message_of, message_rows, row_of, with_key
 from skylarkmq.clients.mqadmin.time_arguments import moment_argument
-from skylarkmq.clients.printed_output import Summary, utc
+from skylarkmq.clients.printed_output import Summary
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.clients.trace_events import TraceEvent
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -233,7 +233,7 @@ async def show_message(
     ip, port = message.born_host
     details = MessageDetails(
         message=row_of(message),
-        born=utc(message.born_timestamp) if time_text(message.born_timestamp) else None,
+        born=utc_text(message.born_timestamp),
         born_host=f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}",
         redeliveries=message.reconsume_times,
         properties=dict(message.properties),
@@ -327,7 +327,7 @@ def _trace_row(event: TraceEvent) -> TraceRow:
     return TraceRow(
         event=event.kind,
         group=event.group,
-        time=utc(event.time_ms) if time_text(event.time_ms) else None,
+        time=utc_text(event.time_ms),
         time_ms=event.time_ms,
         cost_ms=event.cost_ms,
         succeeded=event.succeeded,

@@ -12,10 +12,11 @@ is cut. Without a terminal every row is one line of any width, without colors. T
 """
 
 import sys
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 import typer
@@ -23,8 +24,10 @@ from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.commands import repeated
-from skylarkmq.clients.printed_output import Summary, cell, print_json, printable, table
+from skylarkmq.clients.mqadmin.failures import CommandFailed, write_failure
+from skylarkmq.clients.printed_output import Summary, cell, print_json, printable, table, utc
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Watch = Annotated[
@@ -55,9 +58,12 @@ class Rows(NamedTuple):
 class Result(Summary, frozen=True, kw_only=True):
     """Base of the structs that commands print. Their fields are the schema of `--json`."""
 
+    @abstractmethod
     def tables(self) -> Iterator[Rows]:
         """Yield the tables for people."""
-        raise NotImplementedError
+
+
+R = TypeVar("R", bound=Result)
 
 
 def with_default_watch(arguments: Sequence[str]) -> list[str]:
@@ -71,22 +77,40 @@ def with_default_watch(arguments: Sequence[str]) -> list[str]:
     return found
 
 
-async def show(read: Callable[[], Awaitable[Result]], *, as_json: bool, watch: float | None = None) -> None:
-    """Print a result; with `watch` again after each pause of that many seconds, as one line each if it is JSON."""
+async def show(read: Callable[[], Awaitable[R]], *, as_json: bool, watch: float | None = None) -> R:
+    """Print a result and return it; with `watch` print it again after each pause of that many seconds.
+
+    The first reading must succeed. A later failure, such as that of a broker that restarts, is a line on stderr.
+    """
+    result: R | None = None
     async for _ in repeated(watch):
-        result = await read()
+        try:
+            result = await read()
+        except (CommandFailed, ClientError) as error:
+            if result is None:
+                raise
+            write_failure(error)
+            continue
         if watch is None:
             print_result(result, as_json=as_json)
-        elif as_json:
-            typer.echo(msgspec.json.encode(result))
         else:
-            console = output_console()
-            if console.is_terminal:
-                console.clear()
-                console.print(f"Every {watch:g} s, {datetime.now().astimezone():%H:%M:%S}. Ctrl-C ends.\n")
-            print_rows(console, result.tables())
-            console.print()
-        sys.stdout.flush()
+            _print_watched(result, watch, as_json=as_json)
+    assert result is not None  # `repeated` yields at least once
+    return result
+
+
+def _print_watched(result: Result, pause_s: float, *, as_json: bool) -> None:
+    """Print a result: as one line if it is JSON, else as tables on a cleared terminal."""
+    if as_json:
+        typer.echo(msgspec.json.encode(result))
+    else:
+        console = output_console()
+        if console.is_terminal:
+            console.clear()
+            console.print(f"Every {pause_s:g} s, {datetime.now().astimezone():%H:%M:%S}. Stop: Ctrl-C.\n")
+        print_rows(console, result.tables())
+        console.print()
+    sys.stdout.flush()
 
 
 def print_result(result: Result, *, as_json: bool) -> None:
@@ -118,7 +142,7 @@ def print_rows(console: Console, tables: Iterator[Rows]) -> None:
             console.print(printable(each.heading), style="bold" if each.columns else None, soft_wrap=True)
         if not each.rows:
             if each.empty:
-                console.print(each.empty, soft_wrap=True)
+                console.print(printable(each.empty), soft_wrap=True)
             continue
         _print_table(console, each)
 
@@ -166,7 +190,7 @@ def _block_lines(names: Sequence[str], texts: Sequence[Sequence[str]], width: in
 
 
 def time_text(ms: int | None) -> str | None:
-    """Return a local time for a table, `2024-05-01 13:00:00`; None for 0, and for a time that is none."""
+    """Return a local time for a table, `2024-05-01 13:00:00`; None for 0, and for a time that cannot be shown."""
     if not ms or ms < 0:
         return None
     try:
@@ -175,11 +199,21 @@ def time_text(ms: int | None) -> str | None:
         return None
 
 
+def utc_text(ms: int | None) -> str | None:
+    """Return a UTC time for JSON; None for 0, and for a time that cannot be shown."""
+    return utc(ms) if ms and ms > 0 else None
+
+
+def progress_bar() -> Progress:
+    """Return a bar on stderr. It shows nothing if stderr is no terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Callable[[], None]]:
     """Show a progress bar on stderr if that is a terminal; the yielded function advances it by one."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress_bar() as bar:
         task = bar.add_task(description, total=total)
         yield lambda: bar.advance(task)

@@ -13,8 +13,8 @@ from skylarkmq.clients.admin.messages import KeyQuery, is_offset_id
 from skylarkmq.clients.admin.topic_kinds import NORMAL, kind_of
 from skylarkmq.clients.errors import ClientError, NoRoute
 from skylarkmq.clients.mqadmin.failures import not_found
-from skylarkmq.clients.mqadmin.grouped.output import Rows, progress, time_text
-from skylarkmq.clients.printed_output import Summary, utc
+from skylarkmq.clients.mqadmin.grouped.output import Rows, progress, time_text, utc_text
+from skylarkmq.clients.printed_output import Summary
 from skylarkmq.protocol.message import MessageExt
 
 
@@ -47,7 +47,7 @@ def row_of(message: MessageExt) -> MessageRow:
         offset=message.queue_offset,
         keys=message.keys,
         tag=message.tags,
-        stored=utc(message.store_timestamp) if time_text(message.store_timestamp) else None,
+        stored=utc_text(message.store_timestamp),
         stored_ms=message.store_timestamp,
         size=len(message.body),
         preview=preview_of(message.body),

@@ -15,11 +15,12 @@ from skylarkmq.clients.connection.topic_route import MASTER
 from skylarkmq.clients.errors import BrokerError, NoRoute
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import not_found, usage_error
+from skylarkmq.clients.mqadmin.grouped.broker_state import masters_of
 from skylarkmq.clients.mqadmin.grouped.changes import Change
 from skylarkmq.clients.mqadmin.grouped.completion import TopicArgument
 from skylarkmq.clients.mqadmin.grouped.confirmation import Yes, confirm
-from skylarkmq.clients.mqadmin.grouped.output import Json, Result, Rows, Watch, print_result, show, time_text
-from skylarkmq.clients.printed_output import Summary, utc
+from skylarkmq.clients.mqadmin.grouped.output import Json, Result, Rows, Watch, print_result, show, time_text, utc_text
+from skylarkmq.clients.printed_output import Summary, counted
 from skylarkmq.protocol.bodies.topic import TopicConfig
 from skylarkmq.protocol.codes import Permission, ResponseCode
 
@@ -102,7 +103,7 @@ class TopicDetails(Result, frozen=True, kw_only=True):
 
     def tables(self) -> Iterator[Rows]:
         """Yield brokers, queues and groups."""
-        yield Rows(f"Topic {self.name}: {self.messages:,} messages, {self.messages_per_second:,.1f} sends/s")
+        yield Rows(f"Topic {self.name}: {counted(self.messages, 'message')}, {self.messages_per_second:,.1f} sends/s")
         brokers = [(each.broker, each.read_queues, each.write_queues, each.permission) for each in self.brokers]
         yield Rows("Brokers", ("Broker", "Read queues", "Write queues", "Permission"), brokers, "No broker.")
         queues = [
@@ -139,7 +140,7 @@ async def create(
         order=bool(order),
         attributes=_changes(message_type, attributes),
     )
-    addresses = await _masters(admin, cluster)
+    addresses = await masters_of(admin, cluster)
     for address in addresses:
         await admin.topic_config.put(address, config)
     print_result(Change(kind="topic", name=topic, action="created", servers=addresses), as_json=as_json)
@@ -172,6 +173,8 @@ async def update(
     permission = None if perm is None else _permission(perm)
     route = await admin.topic_config.route(topic)
     addresses = [each.broker_addrs[MASTER] for each in route.broker_datas if MASTER in each.broker_addrs]
+    if not addresses:
+        raise not_found(f"no master of topic {topic} is registered. `mqadmin cluster status` lists the brokers.")
     for address in addresses:
         old = await admin.topic_config.get(address, topic)
         changed = msgspec.structs.replace(
@@ -191,8 +194,8 @@ async def delete(admin: Admin, topic: TopicArgument, yes: Yes = False, as_json: 
     """Delete the topic on all brokers and name servers."""
     stored = (await admin.topic_config.statistics(topic)).offset_table.values()
     count = sum(each.max_offset - each.min_offset for each in stored)
-    confirm(f"Topic {topic} and its {count:,} messages will be deleted on all brokers.", is_agreed=yes)
-    addresses = await _masters(admin, None)
+    confirm(f"Topic {topic} with {counted(count, 'message')} will be deleted on all brokers.", is_agreed=yes)
+    addresses = await masters_of(admin)
     await admin.delete_topic(topic)
     print_result(Change(kind="topic", name=topic, action="deleted", servers=addresses), as_json=as_json)
 
@@ -286,7 +289,7 @@ async def _details(admin: Admin, topic: str) -> TopicDetails:
                 queue=queue.queue_id,
                 first_offset=each.min_offset,
                 next_offset=each.max_offset,
-                last_stored=utc(each.last_update_timestamp or None),
+                last_stored=utc_text(each.last_update_timestamp),
                 last_stored_ms=each.last_update_timestamp,
             )
             for queue, each in queues
@@ -305,13 +308,6 @@ async def _groups(admin: Admin, topic: str) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------------------------------- parts
-
-
-async def _masters(admin: Admin, cluster: str | None) -> list[str]:
-    addresses = list((await admin.masters(cluster)).values())
-    if not addresses:
-        raise not_found("no master is registered. `mqadmin cluster status` lists the brokers.")
-    return addresses
 
 
 async def _has_route(admin: Admin, topic: str) -> bool:

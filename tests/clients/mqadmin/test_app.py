@@ -88,6 +88,8 @@ def test_help_explains_the_options_of_a_command(run_mqadmin: RunCommand, argumen
         (("clusterList", "-n", "no port"), "host:port"),
         (("brokerStatus", "-b", "no port"), "'no port' is not host:port"),
         (("clusterList", "--profile", "missing"), "no profile missing"),
+        (("topic", "show", "\udcff"), "the argument '\\udcff' is not UTF-8"),
+        (("topicRoute", "-t", "\udcff"), "the argument '\\udcff' is not UTF-8"),
     ],
 )
 def test_wrong_usage_is_named_on_stderr(run_mqadmin: RunCommand, arguments: tuple[str, ...], cause: str) -> None:

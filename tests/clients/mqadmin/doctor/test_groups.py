@@ -145,7 +145,7 @@ def test_retries_and_dead_letters_are_found(billing: ScriptedCluster) -> None:
     table = TopicStatsTable({MessageQueue("%DLQ%billing", "b", 0): TopicOffset(min_offset=1, max_offset=4)})
     billing.peer.on(RequestCode.GET_TOPIC_STATS_INFO, lambda *_: RemotingCommand.response(body=table.encode()))
     assert billing.findings("-g", "billing") == [
-        ("warning", "lag", "2 messages wait for another delivery"),
+        ("warning", "lag", "2 messages to be delivered again"),
         ("warning", "dead letters", "3 dead letters"),
     ]
 
@@ -166,5 +166,5 @@ def test_a_lag_of_our_own_broker_is_found(mqadmin: RunCommand, broker: InProcess
         admin.set_offset("slow", MessageQueue("Slow", "broker-a", 0), 0)
     report = parsed(mqadmin("doctor", "--json", "--sample", "0.01", "-g", "slow", "-t", "Slow"))
     assert [finding.what for finding in report.findings if finding.check == "lag"] == [
-        "the lag is 1 messages, and none was acknowledged within 0.01 s"
+        "the lag is 1 message, and none was acknowledged within 0.01 s"
     ]

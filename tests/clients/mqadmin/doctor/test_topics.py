@@ -19,7 +19,7 @@ NOT_WRITTEN, NOT_READ = "the topic cannot be written on any broker", "the topic 
         (route("h:1", perm=0), [("error", NOT_WRITTEN), ("error", NOT_READ)]),
         (route("h:1", write=0), [("error", NOT_WRITTEN)]),
         (route("h:1", broker_id=1), [("error", NOT_WRITTEN)]),
-        (route("h:1", read=2, write=4), [("error", "4 queues are written, but only 2 are read")]),
+        (route("h:1", read=2, write=4), [("error", "messages in 2 of 4 queues cannot be read")]),
         (route("h:1", read=4, write=2), []),
         (TopicRouteData(), [("error", NOT_WRITTEN), ("error", NOT_READ)]),
     ],

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from skylarkmq.broker.in_process import free_ports
-from skylarkmq.protocol.bodies.cluster import ClusterInfo
+from skylarkmq.protocol.bodies.cluster import ClusterInfo, KVTable
 from skylarkmq.protocol.bodies.route import BrokerData
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -39,7 +40,21 @@ def test_a_silent_broker_is_a_row_with_its_problem(scripted: Peer, run_mqadmin: 
     assert result.code == 3
     assert "no response" in result.out
     assert "\nProblems\n" in result.out
-    assert result.err == f"mqadmin: 1 brokers do not respond: {silent}. See Problems.\n"
+    assert result.err == f"mqadmin: no response from 1 broker: {silent}. See Problems.\n"
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "nan", "inf", "-1e999", "1e18", "x", ""], ids=ascii)
+def test_any_text_of_a_broker_is_read_as_a_number_or_left_out(
+    scripted: Peer, run_mqadmin: RunCommand, value: str
+) -> None:
+    """In the rates, counters and times of its state."""
+    keys = ("putTps", "msgPutTotalTodayNow", "msgPutTotalTodayMorning", "commitLogDiskRatio", "bootTimestamp")
+    table = KVTable(dict.fromkeys((*keys, "earliestMessageTimeStamp"), value))
+    scripted.on(RequestCode.GET_BROKER_RUNTIME_INFO, lambda *_: RemotingCommand.response(body=table.encode()))
+    result = run_mqadmin("cluster", "status", "--json")
+    assert (result.code, result.err) == (0, "")
+    (state,) = msgspec.json.decode(result.out)["brokers"]
+    assert (state["started"], state["oldestMessage"]) == (None, None)
 
 
 def test_a_broker_reports_its_counters(json_of: Callable[..., Any], mqadmin: RunCommand) -> None:

@@ -60,12 +60,12 @@ def test_letters_are_sent_again(
     assert bodies(sender, RETRIES) == [b"letter 2"]
     answers("y\n")
     filtered = mqadmin("dlq", "resend", GROUP, "--contains", "letter 1", "--to", "topic")
-    assert (filtered.code, filtered.out) == (0, f"1 dead letters of group {GROUP} are sent again.\n")
+    assert (filtered.code, filtered.out) == (0, f"Sent 1 dead letter of group {GROUP} again.\n")
     assert "Copies of up to 4 dead letters" in filtered.err
     assert bodies(sender, "Orders") == [b"letter 1"]
     every = mqadmin("dlq", "resend", GROUP, "--all", "--yes")
     assert every.code == 1
-    assert every.out == f"3 dead letters of group {GROUP} are sent again, 1 failed.\n"
+    assert every.out == f"Sent 3 dead letters of group {GROUP} again, 1 failed.\n"
     assert every.err == f"mqadmin: message {letters[3]} does not name the topic that it came from.\n"
     assert bodies(sender, RETRIES) == [b"letter 2", b"letter 0", b"letter 1", b"letter 2"]
     assert json_of("dlq", "list")["groups"][0]["letters"] == 4

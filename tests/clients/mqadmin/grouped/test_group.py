@@ -48,7 +48,7 @@ def test_the_lag_is_shown_by_queue(mqadmin: RunCommand, json_of: Callable[..., A
     assert [each["queue"] for each in queues] == [0, 1]
     assert sum(each["committed"] for each in queues) == SENT
     assert {each["clientId"] for each in queues} == {live.member}
-    assert mqadmin("group", "lag", GROUP).out.startswith(f"Group {GROUP}: lag 0, 1 members, ")
+    assert mqadmin("group", "lag", GROUP).out.startswith(f"Group {GROUP}: lag 0, 1 member, ")
 
 
 def test_a_group_is_created_and_deleted(

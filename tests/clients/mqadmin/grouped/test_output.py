@@ -11,8 +11,13 @@ from rich.console import Console
 from skylarkmq.broker.in_process import free_ports
 from skylarkmq.clients.mqadmin.grouped import output
 from skylarkmq.clients.mqadmin.grouped.output import Rows, print_rows, with_default_watch
+from skylarkmq.protocol.bodies.cluster import ClusterInfo
+from skylarkmq.protocol.bodies.route import BrokerData
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 from tests.clients.mqadmin.conftest import Result, RunCommand
 from tests.clients.mqadmin.grouped.conftest import Sender
+from tests.clients.peer import Peer
 
 NAME = "a-name-of-forty-characters-without-blank"
 
@@ -48,6 +53,18 @@ def test_a_terminal_is_cleared_between_repetitions(
     assert in_terminal(80, "topic", "list", "--watch").out.count("Every 2 s, ") == len(twice) + 1
 
 
+def test_watch_goes_on_after_a_failure(scripted: Peer, run_mqadmin: RunCommand, twice: list[float | None]) -> None:
+    """Of a later reading: a broker may restart. A failure of the first reading ends the command."""
+    first = ClusterInfo({"b": BrokerData("c", "b", {0: "h:1"})}, {"c": ["b"]})
+    responses = [RemotingCommand.response(body=first.encode()), RemotingCommand.response(1, "restarting")]
+    scripted.on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda *_: responses.pop(0))
+    result = run_mqadmin("broker", "list", "--watch")
+    assert (result.code, result.out.count("h:1"), result.err.count("restarting")) == (0, 1, 1)
+    responses += [RemotingCommand.response(1, "restarting")]
+    result = run_mqadmin("broker", "list", "--watch")
+    assert (result.code, result.out, result.err.count("restarting")) == (5, "", 1)
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -80,6 +97,8 @@ def test_no_width_cuts_a_text(width: int) -> None:
     ("line", "proposals"),
     [
         ("mqadmin top", ["topic", "topicList"]),
+        ("mqadmin conso", ["console"]),
+        ("mqadmin doc", ["doctor"]),
         ("mqadmin topic ", ["create", "update", "delete", "list", "show"]),
         ("mqadmin broker config ", ["get", "set"]),
         ("mqadmin topic show Comp", ["Completed-1", "Completed-2"]),

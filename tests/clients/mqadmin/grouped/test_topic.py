@@ -67,7 +67,7 @@ def test_a_topic_is_shown_with_its_queues(mqadmin: RunCommand, json_of: Callable
     stored = {each["lastStored"] is None: each["lastStoredMs"] for each in shown["queues"]}
     assert stored[True] == 0
     assert stored[False] > 0
-    assert mqadmin("topic", "show", "Orders").out.startswith("Topic Orders: 1 messages, ")
+    assert mqadmin("topic", "show", "Orders").out.startswith("Topic Orders: 1 message, ")
 
 
 @pytest.mark.parametrize(
