@@ -6,30 +6,19 @@ factory, which gets a ConsoleBackend and returns an ASGI application with a life
 
 import ssl
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from starlette.types import ASGIApp
 
 from skylarkmq.broker.access.console_accounts import ConsoleAccounts
-from skylarkmq.broker.config.sections import ConsoleConfig
+from skylarkmq.broker.config.sections import ConsoleConfig, EffectiveSetting
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.ops.page_server import PagesAddress, PageServer
 from skylarkmq.broker.remoting.tls import ServerTls
 
 
-class SettingRow(Protocol):
-    """A setting, its value as text (secrets are hidden), and where it comes from."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def value(self) -> str: ...
-    @property
-    def origin(self) -> str: ...
-
-
 class ConsoleBackend(NamedTuple):
-    """What the console needs of its broker.
+    """The values of a broker that its console needs.
 
     `name_servers`: `host:port;host:port`. `tls`: for connections to them and to brokers; None: plain ones. `accounts`
     None: no login. `host`: the address of the console; `is_secure`: it is served over TLS.
@@ -41,7 +30,7 @@ class ConsoleBackend(NamedTuple):
     host: str
     is_secure: bool
     broker_name: str
-    settings: Callable[[], Sequence[SettingRow]]
+    settings: Callable[[], Sequence[EffectiveSetting]]
 
 
 ConsoleFactory = Callable[[ConsoleBackend], ASGIApp]

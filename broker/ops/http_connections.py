@@ -1,9 +1,9 @@
-"""Limits for connections to the health pages: how many there may be, and how long a request may take.
+"""Limits for connections to the health pages and to the console: their number, and the time of a request.
 
 uvicorn limits requests, not connections, and waits for the rest of a request forever. A peer that opens connections and
 sends nothing, sends half a request, or reads no response could use up the file descriptors that the store and clients
 need. So a request must arrive within REQUEST_S, and its response must be read within RESPONSE_S. Beyond MAX_CONNECTIONS
-the oldest connection is closed, so that a new probe is always served.
+the oldest connection is closed, so that a new probe is always served. Each server has its own connections.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class BoundedHTTP(H11Protocol):
         now_s = self.loop.time()
         if now_s - type(self)._logged_s >= LOG_EVERY_S:
             type(self)._logged_s = now_s
-            log.info("closing health connection peer=%s reason=%s open=%d", self.client, reason, len(self.open))
+            log.info("closing page connection peer=%s reason=%s open=%d", self.client, reason, len(self.open))
         self.open.pop(self, None)
         self.transport.abort()
 
