@@ -10,7 +10,6 @@ Errors of the cluster become a page with cause and next step:
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -21,7 +20,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -64,8 +63,6 @@ PAGES: Final = (
 )
 FAILED_LOGIN_S: Final = 0.5
 """The delay of the response to a wrong password."""
-
-log = logging.getLogger(__name__)
 
 
 def application(options: ConsoleOptions) -> Starlette:
@@ -118,21 +115,19 @@ async def _log_in(request: Request) -> Response:
     if console.options.accounts is not None and account and password:
         session = await console.log_in(account, password)
     if session is None:
-        log.warning("console login refused account=%r peer=%s", account[:255], request.client and request.client.host)
+        console.log_refusal(account, None if request.client is None else request.client.host)
         await asyncio.sleep(FAILED_LOGIN_S)
         reason = "Unknown account or wrong password. Use an account of the broker."
         return respond(request, "login.html", HTTPStatus.UNAUTHORIZED, following=following, reason=reason)
-    response = Response(status_code=HTTPStatus.SEE_OTHER, headers={"location": following})
+    await console.log_out(session_of(request))
+    response = RedirectResponse(following, HTTPStatus.SEE_OTHER)
     cookie = cookie_text(request.state.cookie, session.id, is_secure=console.options.is_secure)
     response.headers["set-cookie"] = cookie
     return response
 
 
 async def _log_out(request: Request) -> Response:
-    console = console_of(request)
-    login = console.sessions.log_out(session_of(request))
-    if login is not None:
-        await login.cluster.close()
+    await console_of(request).log_out(session_of(request))
     return redirect(request, LOGIN, "You are logged out.")
 
 

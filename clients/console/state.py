@@ -1,6 +1,8 @@
 """The state of a console: its sessions, and the clients of its callers."""
 
+import logging
 import time
+from typing import Final
 
 from starlette.requests import Request
 
@@ -8,6 +10,10 @@ from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.console.cluster import Cluster
 from skylarkmq.clients.console.options import ConsoleOptions
 from skylarkmq.clients.console.sessions import Login, Role, Session, Sessions
+
+LOG_INTERVAL_S: Final = 1.0
+
+log = logging.getLogger(__name__)
 
 
 class Console:
@@ -17,6 +23,7 @@ class Console:
         self.options = options
         self.sessions = Sessions(time.monotonic)
         self._shared: Cluster | None = None
+        self._next_log_s = 0.0
 
     def __repr__(self) -> str:
         return f"<Console {self.options.target.name_servers} {self.sessions!r}>"
@@ -57,11 +64,23 @@ class Console:
             return None
         cluster = Cluster.at(self.options.target, Credentials(account, password))
         await cluster.start()
-        role = Role.OPERATOR if may_act and not self.options.is_read_only else Role.READ_ONLY
-        session = self.sessions.log_in(Login(account, role, cluster))
+        session = self.sessions.log_in(Login(account, Role.OPERATOR if may_act else Role.READ_ONLY, cluster))
         for login in self.sessions.ended():
             await login.cluster.close()
         return session
+
+    async def log_out(self, session: Session) -> None:
+        """End the login of a session, if it has one, and close its connections."""
+        login = self.sessions.log_out(session)
+        if login is not None:
+            await login.cluster.close()
+
+    def log_refusal(self, account: str, peer: str | None) -> None:
+        """Log a refused login, at most one per LOG_INTERVAL_S."""
+        now_s = time.monotonic()
+        if now_s >= self._next_log_s:
+            log.warning("console login refused account=%r peer=%s", account[:255], peer)
+            self._next_log_s = now_s + LOG_INTERVAL_S
 
 
 def console_of(request: Request) -> Console:
