@@ -31,7 +31,7 @@ class Choice(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What is asked before an action: its title, its effects, the label of its button, and the page to go back to."""
+    """The question before an action: its title, its effects, the label of its button, and the page to go back to."""
 
     title: str
     effect: str
@@ -67,26 +67,3 @@ def form_page(request: Request, template: str, **values: Any) -> Response:
 def refused(request: Request, back: str, error: InvalidArgument) -> Response:
     """Return to a form whose value is not allowed."""
     return redirect(request, back, f"Not done: {error}", is_error=True)
-
-
-def required(request: Request, name: str, label: str) -> str:
-    """Return a field of the form. InvalidArgument if it is empty."""
-    value = form_of(request).get(name, "").strip()
-    if not value:
-        raise InvalidArgument(f"{label} is empty: fill it in.")
-    return value
-
-
-def whole(request: Request, name: str, label: str, low: int, high: int) -> int:
-    """Return a field of the form as a number. InvalidArgument if it is none, or out of bounds."""
-    text = form_of(request).get(name, "").strip()
-    digits = text.removeprefix("-")
-    number = int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= 19 else None
-    if number is None or not low <= number <= high:
-        raise InvalidArgument(f"{label} is {text!r}: use a whole number from {low:,} to {high:,}.")
-    return number
-
-
-def is_checked(request: Request, name: str) -> bool:
-    """Return whether a checkbox of the form is checked."""
-    return form_of(request).get(name) == "yes"

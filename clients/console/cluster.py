@@ -1,19 +1,20 @@
 """The cluster as one caller sees it: an Admin with the caller's credentials, lists that are kept for seconds, rates.
 
 Lists of 100,000 names take a broker and this process some 100 ms, so a list is kept for LIST_AGE_S, and refreshed
-sooner after a change that this console has made. Calls that need the same list wait for one request.
+sooner after a change that this console has made. Calls that need the same list wait for the same read, and a read that
+fails is an error of each of them: with a broker that does not respond, no page waits longer than one read.
 """
 
 import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.admin.topic_kinds import KINDS, kind_of
 from skylarkmq.clients.connection.signing import Credentials
-from skylarkmq.clients.console.jobs import Job
+from skylarkmq.clients.console.jobs import Jobs
 from skylarkmq.clients.console.rates import RateHistory
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.clients.settings import TlsSettings
@@ -42,7 +43,7 @@ class Cluster:
     def __init__(self, admin: Admin) -> None:
         self.admin = admin
         self.rates = RateHistory()
-        self.jobs: dict[str, Job] = {}
+        self.jobs = Jobs()
         self._topics = _Kept(self._read_topics)
         self._groups = _Kept(admin.groups)
         self._producer: Producer | None = None
@@ -62,8 +63,7 @@ class Cluster:
 
     async def close(self) -> None:
         """End the jobs, and close all connections."""
-        for job in self.jobs.values():
-            await job.stop()
+        await self.jobs.stop()
         if self._producer is not None:
             await self._producer.stop()
         await self.admin.stop()
@@ -100,24 +100,26 @@ class Cluster:
 
 
 class _Kept(Generic[T]):
-    """A value that is read at most every LIST_AGE_S."""
+    """A value that is read at most every LIST_AGE_S. A read that was begun before `forget` is not used after it."""
 
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
         self._read = read
-        self._value: T | None = None
-        self._read_s = 0.0
-        self._lock = asyncio.Lock()
+        self._begun_s = 0.0
+        self._reading: asyncio.Future[T] | None = None
 
     def forget(self) -> None:
-        self._value = None
+        self._reading = None
 
     async def value(self) -> T:
-        async with self._lock:
-            now_s = time.monotonic()
-            if self._value is None or now_s - self._read_s > LIST_AGE_S:
-                self._value = await self._read()
-                self._read_s = now_s
-            return self._value
+        reading, now_s = self._reading, time.monotonic()
+        if reading is None or (reading.done() and (_has_failed(reading) or now_s - self._begun_s > LIST_AGE_S)):
+            self._begun_s = now_s
+            reading = self._reading = asyncio.ensure_future(self._read())
+        return await asyncio.shield(reading)
+
+
+def _has_failed(reading: asyncio.Future[Any]) -> bool:
+    return reading.cancelled() or reading.exception() is not None
 
 
 async def sliced(names: Sequence[T]) -> AsyncIterator[Sequence[T]]:

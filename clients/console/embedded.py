@@ -1,4 +1,4 @@
-"""The console that a broker serves on `consolePort`. The broker passes what it knows of itself."""
+"""The console that a broker serves on `consolePort`. The broker passes its addresses, accounts and settings."""
 
 import ssl
 from collections.abc import Callable, Sequence

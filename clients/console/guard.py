@@ -9,9 +9,13 @@
     login       with accounts, a page without a login leads to /login
     role        each POST of a read-only session, except for login and logout, gets 403
 
+    time        a page that takes longer than PAGE_S gets 503, such as one that reads thousands of messages from a slow
+                broker. Actions are not interrupted: each of their calls has a limit of its own
+
 Responses of pages are not stored by browsers. The policy permits scripts and styles of this address only, none inline.
 """
 
+import asyncio
 import hmac
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -29,6 +33,8 @@ from skylarkmq.clients.console.state import Console
 
 MAX_FORM_BYTES: Final = 1 << 20
 MAX_FORM_FIELDS: Final = 100
+PAGE_S: Final = 25.0
+"""Less than the time after which a broker closes the connection (`broker/ops/http_connections.py`)."""
 CSRF_FIELD: Final = "csrf"
 LOGIN: Final = "/login"
 LOGOUT: Final = "/logout"
@@ -93,10 +99,30 @@ class Guard:
                 response = PlainTextResponse(f"{refusal}\n", refusal.status)
             else:
                 response = respond(request, "error.html", refusal.status, title="Refused", reason=str(refusal))
-        if response is None:
+        if response is not None:
+            await response(scope, receive, guarded)
+        elif is_static or request.method == "POST":
             await self._app(scope, receive, guarded)
         else:
-            await response(scope, receive, guarded)
+            await self._page(request, receive, guarded)
+
+    async def _page(self, request: Request, receive: Receive, send: Send) -> None:
+        """Serve a page that must begin within PAGE_S."""
+        limit = asyncio.timeout(PAGE_S)
+
+        async def begun(message: Message) -> None:
+            limit.reschedule(None)
+            await send(message)
+
+        try:
+            async with limit:
+                await self._app(request.scope, receive, begun)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            reason = f"the page took more than {PAGE_S:g} s. Check the brokers and the network, or narrow the search."
+            late = respond(request, "error.html", HTTPStatus.SERVICE_UNAVAILABLE, title="Too slow", reason=reason)
+            await late(request.scope, receive, send)
 
     async def _stop(self, request: Request, session: Session) -> Response | None:
         """Return a redirect instead of the page; None: the page may be served. Raises Refused."""
@@ -120,9 +146,7 @@ class Guard:
                 return Response(status_code=HTTPStatus.UNAUTHORIZED, headers={"hx-redirect": target})
             return RedirectResponse(target, HTTPStatus.SEE_OTHER)
         if request.method == "POST" and path not in {LOGIN, LOGOUT} and not self._console.may_act(session):
-            raise Refused(
-                HTTPStatus.FORBIDDEN, "this session is read-only. Log in with an account that may administer."
-            )
+            raise Refused(HTTPStatus.FORBIDDEN, READ_ONLY)
         return None
 
     def _is_named(self, request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""What a console shows, and to whom."""
+"""Options of a console: its cluster, its accounts, and its restrictions."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -26,7 +26,7 @@ class OwnSetting(Protocol):
 
 
 class ConsoleOptions(NamedTuple):
-    """What a console shows, and to whom.
+    """Options of a console: its cluster, its accounts, and its restrictions.
 
     `credentials`: of a console without accounts. `accounts` None: no login. `hosts`: the names of its address that
     browsers may use; none: all. `is_secure`: it is served over TLS. `own_settings`: those of the broker named

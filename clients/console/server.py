@@ -20,7 +20,7 @@ def serve(target: Target, credentials: Credentials | None, host: str, port: int,
     """Serve until SIGINT or SIGTERM. The first line on stdout is the address.
 
     InvalidArgument if the address is not one of the loopback device: the console would act with these credentials for
-    everyone who can reach it. OSError if the address cannot be bound.
+    every client that can reach it. OSError if the address cannot be bound.
     """
     if not is_local(host):
         raise InvalidArgument(

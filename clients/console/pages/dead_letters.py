@@ -15,10 +15,11 @@ from skylarkmq.clients.admin.gathering import gathered
 from skylarkmq.clients.admin.message_bodies import preview_of
 from skylarkmq.clients.admin.queue_ranges import QueueRange, part_of, ranges_of, read, total_of
 from skylarkmq.clients.admin.topic_kinds import DEAD_LETTERS
-from skylarkmq.clients.console.actions import Choice, Question, confirmed, refused, required
+from skylarkmq.clients.console.actions import Choice, Question, confirmed, refused
 from skylarkmq.clients.console.cluster import Cluster, containing
+from skylarkmq.clients.console.fields import optional_time, required
 from skylarkmq.clients.console.jobs import Job
-from skylarkmq.clients.console.pages.messages import message_at, optional_time
+from skylarkmq.clients.console.pages.messages import message_at
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import address, form_of, path_of, respond
 from skylarkmq.clients.console.state import cluster_of
@@ -141,10 +142,6 @@ async def resend_all(request: Request) -> Response:
     total = total_of(ranges)
 
     async def run() -> str:
-        running = cluster.jobs.get(_job_name(group))
-        if running is not None and running.is_running:
-            raise InvalidArgument(f"dead letters of {group} are being sent already: wait until that is finished.")
-
         async def work(job: Job) -> str:
             producer = await cluster.producer()
             sent = 0
@@ -154,7 +151,7 @@ async def resend_all(request: Request) -> Response:
                 job.done = sent
             return f"{sent:,} dead letters of {group} are sent again."
 
-        cluster.jobs[_job_name(group)] = Job(f"Dead letters of {group}", total, work)
+        cluster.jobs.start(_job_name(group), f"Dead letters of {group}", total, work)
         return "The dead letters are being sent. This page shows the progress."
 
     chosen = "those of the filter" if any(wanted) else "all"

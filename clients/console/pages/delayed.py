@@ -7,7 +7,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from skylarkmq.clients.admin.message_bodies import preview_of
-from skylarkmq.clients.console.actions import Question, confirmed, refused, required
+from skylarkmq.clients.console.actions import Question, confirmed, refused
+from skylarkmq.clients.console.fields import required
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of

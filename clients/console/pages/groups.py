@@ -1,6 +1,5 @@
 """Consumer groups: the list, one group with its lag by queue and member, and its actions."""
 
-from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -11,8 +10,9 @@ from starlette.routing import Route
 
 from skylarkmq.clients.admin.gathering import gathered
 from skylarkmq.clients.admin.offsets import TO_END
-from skylarkmq.clients.console.actions import Question, confirmed, form_page, is_checked, refused, required, whole
+from skylarkmq.clients.console.actions import Question, confirmed, form_page, refused
 from skylarkmq.clients.console.cluster import Cluster, containing
+from skylarkmq.clients.console.fields import checked_name, is_checked, required, time_ms, whole
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import address, form_of, path_of, respond, time_text
 from skylarkmq.clients.console.state import cluster_of
@@ -22,7 +22,6 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeStats
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.codes import ResponseCode
-from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import check_group_name
 
 MAX_ASKED_MEMBERS: Final = 20
@@ -142,16 +141,16 @@ async def group_form(request: Request) -> Response:
 
 async def put_group(request: Request) -> Response:
     """Create a group on all brokers, or change it; what the form does not have keeps its value."""
-    exists = is_checked(request, "exists")
-    back = address("/group-form", group=form_of(request).get("group") if exists else None)
+    form = form_of(request)
+    back = address("/group-form", group=form.get("group") if is_checked(request, "exists") else None)
     try:
-        name = checked_group(required(request, "group", "The name"))
+        name = checked_name(request, "group", check_group_name)
         changes = {
             "consume_enable": is_checked(request, "consume_enable"),
             "consume_broadcast_enable": is_checked(request, "broadcast"),
             "consume_message_orderly": is_checked(request, "orderly"),
-            "retry_max_times": whole(request, "retry_max_times", "Redeliveries", -1, 1_000),
-            "retry_queue_nums": whole(request, "retry_queue_nums", "Retry queues", 0, 4_096),
+            "retry_max_times": whole(form.get("retry_max_times"), "Redeliveries", -1, 1_000),
+            "retry_queue_nums": whole(form.get("retry_queue_nums"), "Retry queues", 0, 4_096),
         }
     except InvalidArgument as error:
         return refused(request, back, error)
@@ -203,27 +202,9 @@ async def reset(request: Request) -> Response:
         moved = await cluster_of(request).admin.offsets.reset_or_roll_back(name, topic, to_ms)
         return f"Group {name} is at {where} in {len(moved):,} queues of {topic}."
 
-    effect = f"The group and its running members continue at {where}. Messages before it are skipped, or come again."
+    effect = f"The group and its running members continue at {where}: messages are skipped or redelivered."
     question = Question(f"Reset group {name} in {topic}?", effect, "Reset the offsets", back, True)
     return await confirmed(request, question, run, back)
-
-
-def time_ms(text: str) -> int:
-    """Return the Unix ms of a time in UTC, as browsers send it. InvalidArgument if it is none."""
-    try:
-        moment = datetime.fromisoformat(text)
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise InvalidArgument(f"{text!r} is no time: use 2024-05-01T12:00:00, in UTC.") from None
-
-
-def checked_group(name: str) -> str:
-    """Return a valid name of a group. InvalidArgument otherwise."""
-    try:
-        check_group_name(name)
-    except RequestError as error:
-        raise InvalidArgument(f"{name!r} is no name of a group: {error.remark}") from error
-    return name
 
 
 ROUTES = [

@@ -2,23 +2,27 @@
 
 import asyncio
 import socket
+from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from skylarkmq.clients.admin.gathering import gathered
 from skylarkmq.clients.admin.message_bodies import FORMS, preview_of, view_of
 from skylarkmq.clients.admin.messages import KeyQuery, is_offset_id
 from skylarkmq.clients.admin.queue_ranges import part_of, range_from, ranges_of, read, total_of
+from skylarkmq.clients.connection.topic_route import is_address
 from skylarkmq.clients.console.cluster import Cluster
-from skylarkmq.clients.console.pages.groups import time_ms
+from skylarkmq.clients.console.fields import optional_time, whole
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.errors import BrokerError, InvalidArgument, NoRoute
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.decimals import INT32_MAX, INT64_MAX
 from skylarkmq.protocol.message import MessageExt
 from skylarkmq.protocol.message_id import decode_offset_id
 
@@ -26,7 +30,6 @@ WAYS: Final = (("key", "Key or id"), ("time", "Time"), ("offset", "Queue and off
 SECTIONS: Final = (("body", "Body"), ("trace", "Trace"), ("groups", "Consumer groups"))
 MAX_FOUND: Final = 500
 """Messages of one key from each broker."""
-MAX_OFFSET: Final = 2**63 - 1
 
 
 async def messages(request: Request) -> Response:
@@ -43,8 +46,10 @@ async def messages(request: Request) -> Response:
         page = paging(request, len(found))
         return respond(request, "messages.html", rows=page.of(found), paging=page, is_cut=False, **values)
     if by == "offset":
-        queue = MessageQueue(topic, query.get("broker", "").strip(), number_in(query.get("queue"), "The queue", 2**31))
-        ranges = [await range_from(cluster.admin, queue, number_in(query.get("offset"), "The offset", MAX_OFFSET))]
+        queue = MessageQueue(
+            topic, query.get("broker", "").strip(), whole(query.get("queue"), "The queue", 0, INT32_MAX)
+        )
+        ranges = [await range_from(cluster.admin, queue, whole(query.get("offset"), "The offset", 0, INT64_MAX - 1))]
     else:
         ranges = await ranges_of(
             cluster.admin, topic, optional_time(query.get("since")), optional_time(query.get("until"))
@@ -80,17 +85,19 @@ async def message_at(cluster: Cluster, offset_msg_id: str) -> MessageExt:
 async def _brokers(cluster: Cluster) -> set[tuple[str, int]]:
     """Return IP address and port of each registered broker."""
     info = await cluster.admin.cluster()
-    found: set[tuple[str, int]] = set()
-    for address in {where for data in info.broker_addr_table.values() for where in data.broker_addrs.values()}:
-        host, _, port = address.rpartition(":")
-        try:
-            resolved = await asyncio.get_running_loop().getaddrinfo(
-                host.strip("[]"), int(port), type=socket.SOCK_STREAM
-            )
-        except OSError:  # a broker whose name is not known here cannot be connected to either
-            continue
-        found |= {(str(each[4][0]), int(each[4][1])) for each in resolved}
-    return found
+    addresses = {where for data in info.broker_addr_table.values() for where in data.broker_addrs.values()}
+    found = await gathered([partial(_resolved, address) for address in addresses if is_address(address)])
+    return {each for resolved in found for each in resolved}
+
+
+async def _resolved(address: str) -> list[tuple[str, int]]:
+    host, _, port = address.rpartition(":")
+    loop = asyncio.get_running_loop()
+    try:
+        resolved = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except (OSError, ValueError):  # a broker without a valid, known name cannot be connected to either
+        return []
+    return [(str(each[4][0]), int(each[4][1])) for each in resolved]
 
 
 async def message(request: Request) -> Response:
@@ -122,19 +129,6 @@ async def _tracks(cluster: Cluster, found: MessageExt) -> list[Any]:
         if error.code != ResponseCode.TOPIC_NOT_EXIST:
             raise
         return []
-
-
-def number_in(text: str | None, label: str, most: int) -> int:
-    """Return a number of the address. InvalidArgument if it is none, or not below `most`."""
-    text = (text or "").strip()
-    if not (text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) < most):
-        raise InvalidArgument(f"{label} is {text[:50]!r}: use a whole number from 0.")
-    return int(text)
-
-
-def optional_time(text: str | None) -> int | None:
-    """Return the Unix ms of a time; None for an empty text."""
-    return time_ms(text) if text else None
 
 
 ROUTES = [Route("/messages", messages), Route("/messages/{id}", message)]

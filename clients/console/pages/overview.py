@@ -15,6 +15,7 @@ from skylarkmq.clients.console.rates import Counters
 from skylarkmq.clients.console.rendering import respond
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.errors import ClientError
+from skylarkmq.protocol.decimals import decimal
 
 
 class BrokerRow(NamedTuple):
@@ -30,14 +31,13 @@ class BrokerRow(NamedTuple):
     @property
     def counters(self) -> Counters | None:
         """Return the counters of stored and delivered messages; None if the broker gives none."""
-        stored, delivered = (self.info.get(key, "") for key in ("msgPutTotalTodayNow", "msgGetTotalTodayNow"))
-        return Counters(int(stored), int(delivered)) if stored.isdecimal() and delivered.isdecimal() else None
+        stored, delivered = (decimal(self.info.get(key)) for key in ("msgPutTotalTodayNow", "msgGetTotalTodayNow"))
+        return None if stored is None or delivered is None else Counters(stored, delivered)
 
     @property
     def started_ms(self) -> int | None:
         """Return when the broker has started, Unix ms."""
-        text = self.info.get("bootTimestamp", "")
-        return int(text) if text.isdecimal() else None
+        return decimal(self.info.get("bootTimestamp"))
 
     def rate(self, key: str) -> str:
         """Return the rate of the last 10 s, the first of three numbers."""

@@ -9,15 +9,15 @@ from starlette.routing import Route
 
 from skylarkmq.clients.admin.gathering import gathered
 from skylarkmq.clients.admin.topic_kinds import KINDS, NORMAL
-from skylarkmq.clients.console.actions import Question, confirmed, form_page, is_checked, refused, required, whole
+from skylarkmq.clients.console.actions import Question, confirmed, form_page, refused
 from skylarkmq.clients.console.cluster import ALL, Cluster, containing
+from skylarkmq.clients.console.fields import checked_name, is_checked, whole
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import address, form_of, path_of, redirect, respond
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.errors import BrokerError, InvalidArgument, NoRoute
 from skylarkmq.protocol.bodies.topic import TopicConfig, permission_text
 from skylarkmq.protocol.codes import ResponseCode
-from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import Message, check_client_topic
 
 PERMISSIONS: Final = (6, 4, 2)
@@ -118,19 +118,20 @@ async def topic_form(request: Request) -> Response:
 
 async def put_topic(request: Request) -> Response:
     """Create a topic, or change it on brokers; attributes of 5.x keep their values."""
-    back = address("/topic-form", topic=form_of(request).get("topic") if is_checked(request, "exists") else None)
+    form = form_of(request)
+    back = address("/topic-form", topic=form.get("topic") if is_checked(request, "exists") else None)
     try:
-        name = checked_topic(required(request, "topic", "The name"))
+        name = checked_name(request, "topic", check_client_topic)
         config = TopicConfig(
             name,
-            whole(request, "read_queues", "Read queues", 1, MAX_QUEUES),
-            whole(request, "write_queues", "Write queues", 1, MAX_QUEUES),
-            whole(request, "perm", "Permission", 2, 6),
+            whole(form.get("read_queues"), "Read queues", 1, MAX_QUEUES),
+            whole(form.get("write_queues"), "Write queues", 1, MAX_QUEUES),
+            whole(form.get("perm"), "Permission", 2, 6),
             order=is_checked(request, "order"),
         )
     except InvalidArgument as error:
         return refused(request, back, error)
-    broker = form_of(request).get("broker") or None
+    broker = form.get("broker") or None
     where = f"broker {broker}" if broker else "all brokers"
 
     async def run() -> str:
@@ -184,15 +185,6 @@ async def send(request: Request) -> Response:
     effect = f"The consumer groups of the topic get a message of {len(body):,} bytes."
     question = Question(f"Send a test message to {name}?", effect, "Send the message", back)
     return await confirmed(request, question, run, path_of("topics", name))
-
-
-def checked_topic(name: str) -> str:
-    """Return the name of a topic that clients may create. InvalidArgument otherwise."""
-    try:
-        check_client_topic(name)
-    except RequestError as error:
-        raise InvalidArgument(f"{name!r} is no name of a topic: {error.remark}") from error
-    return name
 
 
 ROUTES = [

@@ -6,7 +6,8 @@ from starlette.routing import Route
 
 from skylarkmq.clients.admin.message_bodies import preview_of
 from skylarkmq.clients.admin.queue_ranges import part_of, ranges_of, read, total_of
-from skylarkmq.clients.console.actions import Question, confirmed, refused, required
+from skylarkmq.clients.console.actions import Question, confirmed, refused
+from skylarkmq.clients.console.fields import required
 from skylarkmq.clients.console.pages.messages import message_at
 from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import respond
@@ -49,7 +50,7 @@ async def check(request: Request) -> Response:
         await check_again(cluster.admin.client, half)
         return f"The producers of transaction {half.msg_id} are asked again, with a full number of checks."
 
-    effect = "Its broker stores the half message again, and asks a producer of its group for the decision."
+    effect = "Its broker stores the half message again, and sends a check to a producer of its group."
     question = Question("Check the transaction again?", effect, "Check it again", "/transactions")
     return await confirmed(request, question, run, "/transactions")
 

@@ -11,7 +11,7 @@ from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.admin.dead_letters import copy_of
 from skylarkmq.clients.console.application import application
 from skylarkmq.clients.console.cluster import Target
-from skylarkmq.clients.console.jobs import Job
+from skylarkmq.clients.console.jobs import MAX_JOBS, MAX_RUNNING, Job, Jobs
 from skylarkmq.clients.console.options import ConsoleOptions
 from skylarkmq.clients.errors import ConnectionLost
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
@@ -89,7 +89,7 @@ async def test_all_letters_of_a_filter_are_sent_again(broker: InProcessBroker, c
         assert "those of the filter, up to 40" in question.text
         page = await browser.act("/dead-letters/many/resend-all", text="letter 1")
         assert "being sent" in notice_of(page)
-        job = app.state.console.cluster_of(app.state.console.sessions.of(None)).jobs["resend many"]
+        job = app.state.console.cluster_of(app.state.console.sessions.of(None)).jobs.get("resend many")
         await job.wait()
         assert "11 dead letters of many are sent again." in (await browser.live("/dead-letters/many")).text
         bodies = [message.body for message in await stored(client, "%RETRY%many")]
@@ -154,3 +154,49 @@ async def test_a_job_reports_how_it_ended() -> None:
     await asyncio.sleep(0)
     await stopped.stop()
     assert (stopped.result, stopped.is_running) == ("stopped after 0 of 3", False)
+
+
+async def test_an_error_of_this_program_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The result names the log, which has the traceback."""
+
+    async def broken(job: Job) -> str:
+        raise ZeroDivisionError
+
+    job = Job("a", 3, broken)
+    await job.wait()
+    assert (job.result, job.has_failed) == ("failed: the log of this process has the reason", True)
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_jobs_are_bounded() -> None:
+    """A name has one running job, a caller MAX_RUNNING; the oldest results are dropped, and `stop` ends all jobs."""
+    jobs, release = Jobs(), asyncio.Event()
+
+    async def waiting(job: Job) -> str:
+        await release.wait()
+        return "done"
+
+    for number in range(MAX_RUNNING):
+        jobs.start(f"job {number}", "A job", 1, waiting)
+    with pytest.raises(InvalidArgument, match="jobs are running"):
+        jobs.start("one more", "A job", 1, waiting)
+    with pytest.raises(InvalidArgument, match="running already"):
+        jobs.start("job 0", "A job", 1, waiting)
+    release.set()
+    for number in range(MAX_RUNNING):
+        job = jobs.get(f"job {number}")
+        assert job is not None
+        await job.wait()
+    for number in range(MAX_JOBS + 50):
+        jobs.start(f"later {number}", "A job", 1, waiting)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    kept = [number for number in range(MAX_JOBS + 50) if jobs.get(f"later {number}") is not None]
+    assert kept == list(range(50, MAX_JOBS + 50))
+    release.clear()
+    jobs.start("last", "A job", 1, waiting)
+    await asyncio.sleep(0)
+    await jobs.stop()
+    last = jobs.get("last")
+    assert last is not None
+    assert (last.result, last.is_running) == ("stopped after 0 of 1", False)

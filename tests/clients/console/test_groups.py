@@ -8,8 +8,8 @@ from skylarkmq.broker.in_process import InProcessBroker
 from skylarkmq.clients import Client, ConsumeFrom, Message, MessageQueue, Producer, PushConsumer, ReceivedMessage
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.console.cluster import Cluster, Target
+from skylarkmq.clients.console.fields import time_ms
 from skylarkmq.clients.console.options import ConsoleOptions
-from skylarkmq.clients.console.pages.groups import time_ms
 from skylarkmq.clients.errors import InvalidArgument
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from tests.clients.console.conftest import Browser, notice_of, opened, text_of
@@ -117,5 +117,13 @@ async def test_many_groups_are_pages_of_fifty(monkeypatch: pytest.MonkeyPatch) -
 def test_times_of_forms_are_utc() -> None:
     """A time without a zone is UTC; other texts are refused."""
     assert time_ms("2024-05-01T12:00") == time_ms("2024-05-01T14:00:00+02:00") == 1_714_564_800_000
-    with pytest.raises(InvalidArgument, match="is no time"):
-        time_ms("9999999-01-01")
+    for text, reason in (
+        ("9999999-01-01", "is no time"),
+        ("0000-01-01", "is no time"),
+        ("9" * 5_000, "is no time"),
+        ("0001-01-01T00:00:00+14:00", "is no time|before 1970"),
+        ("1969-12-31T23:59:59.999", "before 1970"),
+    ):
+        with pytest.raises(InvalidArgument, match=reason):
+            time_ms(text)
+    assert time_ms("9999-12-31T23:59:59") == 253_402_300_799_000

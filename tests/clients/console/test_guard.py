@@ -1,17 +1,21 @@
 """The checks of requests: hosts, headers, CSRF, origins, logins and roles."""
 
+import asyncio
 import re
+from typing import Never
 
 import pytest
 
 from skylarkmq.broker.in_process import InProcessBroker
 from skylarkmq.clients.console import application as console_application
-from skylarkmq.clients.console import sessions
-from skylarkmq.clients.console.cluster import Target
+from skylarkmq.clients.console import guard, sessions, state
+from skylarkmq.clients.console.cluster import Cluster, Target
+from skylarkmq.clients.console.embedded import LOOPBACK_NAMES
 from skylarkmq.clients.console.guard import MAX_FORM_BYTES, host_name
 from skylarkmq.clients.console.options import ConsoleOptions
 from skylarkmq.clients.console.sessions import Role, Sessions
 from tests.clients.console.conftest import ORIGIN, Browser, notice_of, opened, opened_application
+from tests.clients.console.fake_cluster import FakeAdmin, made_of
 
 PASSWORDS = {"ada": "secret-1", "ben": "secret-2"}
 
@@ -83,6 +87,8 @@ async def test_names_of_the_loopback_address_are_accepted(browser: Browser, host
 def test_an_invalid_host_is_no_name() -> None:
     """A Host header that is no host is not compared with anything."""
     assert [host_name(text) for text in ("", "[", "a@b:1", ":80", "x:y")] == ["", "", "b", "", "x"]
+    for other in ("localhost.", "localhost.evil.example", "[::2]:8086", "evil.example#@localhost", "x" * 5_000):
+        assert host_name(other) not in LOOPBACK_NAMES
 
 
 async def test_a_post_without_the_token_is_refused(browser: Browser) -> None:
@@ -173,13 +179,105 @@ async def test_a_wrong_password_is_refused(broker: InProcessBroker) -> None:
             )
 
 
-@pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example", "/\nx", ""])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "//evil.example",
+        "///evil.example",
+        "https://evil.example",
+        "/\\evil.example",
+        "\\\\evil.example",
+        "/\nx",
+        "/\t/x",
+        " //x",
+        "",
+    ],
+)
 async def test_a_login_leads_to_this_console_only(broker: InProcessBroker, target: str) -> None:
     """`next` is a path of this console."""
     async with opened(with_accounts(broker)) as browser:
         await browser.get("/")
         data = {"csrf": browser.csrf, "account": "ada", "password": PASSWORDS["ada"], "next": target}
         assert (await browser.http.post("/login", data=data)).headers["location"] == "/"
+
+
+@pytest.mark.parametrize(
+    ("target", "location"),
+    [
+        ("/%2Fevil.example", "/%2Fevil.example"),
+        ("/topics/日本", "/topics/%E6%97%A5%E6%9C%AC"),
+        ("/a\\b?c=d", "/a%5Cb?c=d"),
+        ("/" + "x" * 5_000, "/" + "x" * 5_000),
+    ],
+)
+async def test_an_odd_path_after_a_login_stays_a_path(broker: InProcessBroker, target: str, location: str) -> None:
+    """An encoded path stays encoded, and other characters are encoded."""
+    async with opened(with_accounts(broker)) as browser:
+        await browser.get("/")
+        data = {"csrf": browser.csrf, "account": "ada", "password": PASSWORDS["ada"], "next": target}
+        response = await browser.http.post("/login", data=data)
+        assert (response.status_code, response.headers["location"]) == (303, location)
+
+
+async def test_a_login_ends_the_earlier_login_of_its_session(broker: InProcessBroker) -> None:
+    """One browser has one login, so repeated logins do not end those of other browsers."""
+    app = console_application.application(with_accounts(broker))
+    async with opened_application(app) as browser:
+        ids = []
+        for account in ("ada", "ben", "ada"):
+            await browser.get("/topics")
+            if browser.csrf == "":
+                await browser.get("/login")
+            await browser.post("/login", account=account, password=PASSWORDS[account])
+            ids.append(browser.http.cookies["skylark_console_8086"])
+        table = app.state.console.sessions
+        assert [table.of(session_id).login is not None for session_id in ids] == [False, False, True]
+
+
+async def test_refused_logins_are_logged_once_per_second(
+    broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A flood of wrong passwords does not fill the log, and no line has a password."""
+    monkeypatch.setattr(state, "LOG_INTERVAL_S", 3_600.0)
+    async with opened(with_accounts(broker)) as browser:
+        await browser.get("/")
+        for _ in range(20):
+            await browser.post("/login", account="ada\n\x1b[2J", password="wrong-secret")
+    lines = [record.getMessage() for record in caplog.records if "login refused" in record.getMessage()]
+    assert len(lines) == 1
+    assert r"account='ada\n\x1b[2J'" in lines[0]
+    assert "wrong-secret" not in caplog.text
+
+
+async def test_a_login_is_not_part_of_a_repr(broker: InProcessBroker) -> None:
+    """Passwords do not appear in the text of any object of the console."""
+    app = console_application.application(with_accounts(broker))
+    async with opened_application(app) as browser:
+        await browser.get("/")
+        await browser.post("/login", account="ada", password=PASSWORDS["ada"])
+        console = app.state.console
+        session = console.sessions.of(browser.http.cookies["skylark_console_8086"])
+        assert session.login is not None
+        shown = (console, console.options, console.sessions, session, session.login.cluster, session.login.cluster.jobs)
+        assert PASSWORDS["ada"] not in "".join(repr(each) for each in shown)
+
+
+@pytest.mark.parametrize("path", ["/topics", "/groups", "/topics?q=a", "/topic-form"])
+async def test_a_page_of_a_cluster_that_never_responds_is_bounded(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page has status 503 with the next step."""
+
+    async def never(*_arguments: object) -> Never:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    admin = FakeAdmin([], [])
+    for call in ("topics", "groups", "masters"):
+        monkeypatch.setattr(admin, call, never, raising=False)
+    monkeypatch.setattr(Cluster, "at", made_of(admin))
+    monkeypatch.setattr(guard, "PAGE_S", 0.02)
+    async with opened(ConsoleOptions(Target("127.0.0.1:1"))) as browser:
+        page = await browser.get(path)
+        assert (page.status_code, "Check the brokers and the network" in notice_of(page)) == (503, True)
 
 
 async def test_a_read_only_account_is_refused_each_post(broker: InProcessBroker) -> None:
@@ -207,6 +305,39 @@ def test_idle_logins_end(monkeypatch: pytest.MonkeyPatch) -> None:
     logins = [table.log_in(login) for _ in range(3)]
     assert table.ended() == [login]
     assert [table.of(session.id).login is not None for session in logins] == [False, True, True]
+
+
+def test_an_open_page_does_not_keep_a_login_forever() -> None:
+    """A login that is used all the time ends after LONGEST_S."""
+    now_s = 0.0
+    table = Sessions(lambda: now_s)
+    login = sessions.Login("ada", Role.OPERATOR, None)  # type: ignore[arg-type]  # no cluster is needed
+    session = table.log_in(login)
+    while now_s + sessions.IDLE_S <= sessions.LONGEST_S:
+        now_s += sessions.IDLE_S
+        assert table.of(session.id).login is login
+    now_s = sessions.LONGEST_S + 1
+    assert table.of(session.id).login is None
+    assert table.ended() == [login]
+
+
+def test_requests_without_a_cookie_use_no_memory() -> None:
+    """A session without a login is not stored; its token is derived from its id."""
+    table = Sessions(lambda: 0.0)
+    tables = {name: len(value) for name, value in vars(table).items() if hasattr(value, "__len__")}
+    first = table.of(None)
+    assert len({table.of(None).id for _ in range(1_000)}) == 1_000
+    assert {name: len(value) for name, value in vars(table).items() if hasattr(value, "__len__")} == tables
+    assert table.of(first.id).csrf == first.csrf
+    assert [table.of(odd).is_new for odd in ("", "x" * 42, "x" * 44, "é" * 43, "../" * 15)] == [True] * 5
+
+
+def test_a_long_notice_is_cut() -> None:
+    """A notice that repeats a large field of a form does not use up memory."""
+    table = Sessions(lambda: 0.0)
+    session = table.of(None)
+    table.notify(session, sessions.Notice("x" * 1_000_000, is_error=True))
+    assert table.take_notice(session) == sessions.Notice("x" * sessions.MAX_NOTICE_LENGTH, is_error=True)
 
 
 def test_notices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,13 @@ from skylarkmq.clients.admin import queue_ranges
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.admin.message_bodies import MAX_CHARACTERS, best_form, hex_dump, preview_of, view_of
 from skylarkmq.clients.admin.queue_ranges import QueueRange, part_of
+from skylarkmq.clients.console.cluster import Cluster, Target
+from skylarkmq.clients.console.options import ConsoleOptions
+from skylarkmq.protocol.bodies.cluster import ClusterInfo
+from skylarkmq.protocol.bodies.route import BrokerData
 from skylarkmq.protocol.message_id import encode_host, encode_offset_id
-from tests.clients.console.conftest import Browser, notice_of, text_of
+from tests.clients.console.conftest import Browser, notice_of, opened, text_of
+from tests.clients.console.fake_cluster import FakeAdmin, made_of
 
 SCRIPT = "<script>alert(1)</script>"
 QUEUE = MessageQueue("Sought", "broker-a", 0)
@@ -151,6 +156,22 @@ async def test_an_id_leads_to_brokers_of_the_cluster_only(browser: Browser) -> N
     for text, reason in ((elsewhere, "192.0.2.7:80, which is not registered"), ("zz", "is no id of a message")):
         page = await browser.get(f"/messages/{text}")
         assert (page.status_code, reason in notice_of(page)) == (400, True)
+
+
+async def test_an_invalid_address_of_a_broker_is_no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name server that returns odd addresses does not break the page of a message."""
+    odd = ["host", ":", "127.0.0.1:port", "x" * 300 + ":1", "a..b:1", "127.0.0.1:" + "9" * 5_000, "nul\0:1"]
+    table = {"b": BrokerData("c", "b", dict(enumerate(odd)))}
+
+    async def cluster_info() -> ClusterInfo:
+        return ClusterInfo(broker_addr_table=table)
+
+    admin = FakeAdmin([], [])
+    monkeypatch.setattr(admin, "cluster", cluster_info, raising=False)
+    monkeypatch.setattr(Cluster, "at", made_of(admin))
+    async with opened(ConsoleOptions(Target("127.0.0.1:1"))) as browser:
+        page = await browser.get(f"/messages/{encode_offset_id(encode_host('127.0.0.1', 1), 0)}")
+        assert (page.status_code, "which is not registered" in notice_of(page)) == (400, True)
 
 
 def test_a_page_is_a_part_of_the_ranges() -> None:

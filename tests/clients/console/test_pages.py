@@ -62,6 +62,38 @@ async def test_every_page_keeps_the_rules(browser: Browser, path: str) -> None:
     assert all('name="csrf"' in form for form in posts)
 
 
+ODD = {
+    "slash": "a%2Fb", "parent": "..%2f..%2fetc%2fpasswd", "nul": "%00", "escape": "a%1b[2J",
+    "line": "%0d%0aset-cookie:x=y",
+    "long": "x" * 5_000, "digits": "9" * 5_000, "bytes": "%ff", "script": "%3Cscript%3E", "page": "9999999999999999",
+}  # fmt: skip
+PLACES = (
+    *(f"/{where}/{{}}" for where in ("topics", "groups", "messages", "dead-letters", "static")),
+    "/topics/{}/send", "/topic-form?topic={}", "/group-form?group={}", "/topics?q={0}&page={0}", "/topics?kind={}",
+    "/messages?topic={}", "/messages?topic=Seen&key={}", "/messages?topic=Seen&by=time&since={}",
+    "/messages?topic=Seen&by=offset&broker={0}&queue=0&offset=0", "/messages?topic=Seen&by=offset&queue={0}&offset={0}",
+    "/settings?broker={}", "/dead-letters/seen?text={0}&until={0}", "/connections?page={0}&groups={0}&members={0}",
+)  # fmt: skip
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize("odd", ODD)
+async def test_odd_names_and_numbers_get_a_page(browser: Browser, odd: str) -> None:
+    """Each page has status 200, or one with its reason (503: no such broker), and no value is markup, a header or a
+    path of a file. Control characters stay in values of form fields only, which must come back unchanged."""
+    for place in PLACES:
+        page = await browser.get(place.format(ODD[odd]))
+        assert page.status_code in {200, 400, 404, 503}, place
+        assert "x" not in page.cookies
+        assert not re.search(r"<script>|[\0\x1b]|root:", re.sub(r' value="[^"]*"', "", page.text)), place
+        if page.status_code != 200 and not place.startswith("/static"):
+            assert '<p id="problem"' in page.text, place
+    await browser.get("/topic-form")
+    for path in ACTIONS:
+        page = await browser.post(path.replace("Seen", ODD[odd]).replace("seen", ODD[odd]), confirmed="yes")
+        assert page.status_code in {200, 400, 404}, path
+
+
 @pytest.mark.usefixtures("filled")
 async def test_live_pages_refresh_a_fragment(browser: Browser) -> None:
     """A page with live figures names the address of its fragment, which is part of the page."""
