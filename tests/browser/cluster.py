@@ -52,7 +52,7 @@ SETTINGS: Final[Mapping[str, object]] = {
 
 
 class Content(NamedTuple):
-    """What the broker holds: its clients, a message with JSON, and one with bytes that are no text."""
+    """The content of the broker: its clients, a message with JSON, and one with bytes that are no text."""
 
     admin: Admin
     producer: Producer

@@ -1,4 +1,4 @@
-"""A tab of the browser, and what goes wrong in it.
+"""A tab of the browser, and the problems that it reports.
 
 A tab fails its test for a message in the browser's console, a failed request, a status of 400 or more, and a request to
 another host. Screenshots are in build/screenshots, or in the directory SKYLARK_SCREENSHOTS.
@@ -18,7 +18,7 @@ NO_PROBLEM: Final = "net::ERR_ABORTED"
 
 
 class Problems:
-    """What went wrong in a tab."""
+    """The problems that a tab has reported."""
 
     def __init__(self, page: Page, host: str) -> None:
         self.found: list[str] = []
