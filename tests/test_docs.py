@@ -68,6 +68,14 @@ def test_modules_named_without_a_folder_exist(path: Path) -> None:
     assert sorted(set(MODULE_NAME.findall(path.read_text())) - modules) == []
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tables_of_a_document_have_a_blank_line_around_them(path: Path) -> None:
+    """Markdown makes a line directly below a table one of its rows, and shows a table below a line as text."""
+    text = re.sub(r"^```.*?^```$", "```", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert re.findall(r"^\|.*\n(?!\|)(.+)$", text, flags=re.MULTILINE) == []
+    assert re.findall(r"^(?!\|)(.+)\n\|", text, flags=re.MULTILINE) == []
+
+
 def test_the_glossary_is_alphabetical_and_defines_each_term_once() -> None:
     """Each row of the glossary is a bold term and one sentence, in alphabetical order."""
     rows = re.findall(r"^\| (\*\*.+?) \| (.+) \|$", GLOSSARY, flags=re.MULTILINE)
