@@ -13,6 +13,7 @@ from typing import Any, Final, get_type_hints, is_typeddict
 
 import msgspec
 
+from docs.hooks.markdown_text import escaped
 from docs.hooks.settings_page import comments
 from skylarkmq.clients import options
 
@@ -168,12 +169,3 @@ def prose(text: str) -> Iterator[str]:
             yield "```text\n" + inspect.cleandoc("\n" + paragraph) + "\n```\n"
         elif paragraph.strip():
             yield escaped(paragraph.strip()) + "\n"
-
-
-def escaped(text: str) -> str:
-    """Return a text that Markdown shows as it is, except `code`."""
-    parts = re.split(r"(`[^`]*`)", re.sub(r"\s+", " ", text))
-    return "".join(
-        part if part.startswith("`") else re.sub(r"([<*_\[\]|])", r"\\\1", part).replace("\\<", "&lt;")
-        for part in parts
-    )

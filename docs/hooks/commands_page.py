@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import typer
 
+from docs.hooks.markdown_text import escaped
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 HIDDEN: Final = frozenset(("--help", "--install-completion", "--show-completion"))
 PIPE, ESCAPED_PIPE = "|", "\\|"  # in a cell of a table, also inside code
@@ -113,8 +115,3 @@ def first_sentence(command: Any) -> str:
     """Return the first sentence of the help."""
     text = " ".join((command.help or "").replace("\b", "").split())
     return escaped(re.split(r"(?<=\.)\s", text)[0])
-
-
-def escaped(text: str) -> str:
-    """Return a text that Markdown shows as it is."""
-    return re.sub(r"\s+", " ", text).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")

@@ -10,13 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from mkdocs.structure.files import File, Files
+
+# MkDocs imports this file by its path; the pages come from the code of this checkout, not from an installed package.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+
+from docs.hooks.generated_pages import generated_pages
+
 ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
-
-from mkdocs.structure.files import File, Files  # noqa: E402
-
-from docs.hooks.generated_pages import generated_pages  # noqa: E402
-
 BRANCH: Final = "main"
 LINK: Final = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 

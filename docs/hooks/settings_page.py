@@ -24,6 +24,7 @@ from unittest.mock import MagicMock
 import msgspec
 
 from docs.hooks.formats_sections import link_to
+from docs.hooks.markdown_text import escaped
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import Setting
 from skylarkmq.broker.config.protected_keys import ALWAYS, DEFAULT
@@ -84,23 +85,22 @@ value is RocketMQ's default; *JVM* a JVM property there; *ours* that RocketMQ do
 
 def page() -> str:
     """Return the page in Markdown."""
-    return "\n".join((TEXT, *broker_sections(), *namesrv_section(), *other_keys()))
+    broker = load_broker([], MACHINE)
+    defaults = {row.key: row.value for row in broker.effective}
+    sections = broker_sections(defaults, live_keys(broker.config))
+    return "\n".join((TEXT, *sections, *namesrv_section(defaults), *other_keys()))
 
 
-def broker_sections() -> Iterator[str]:
-    """Yield one table for each section of `mqbroker`."""
-    loaded = load_broker([], MACHINE)
-    defaults = {row.key: row.value for row in loaded.effective}
-    live = live_keys(loaded.config)
+def broker_sections(defaults: Mapping[str, str], live: frozenset[str]) -> Iterator[str]:
+    """Yield one table for each section of `mqbroker`. `live`: the keys whose change takes effect at once."""
     for section, title in TITLES.items():
         rows = [one for one in BROKER_KEYS.settings if one.section == section]
         yield from table(title, rows, defaults, live)
 
 
-def namesrv_section() -> Iterator[str]:
+def namesrv_section(of_broker: Mapping[str, str]) -> Iterator[str]:
     """Yield the table of the keys that only `mqnamesrv` has, or with another default."""
     defaults = {row.key: row.value for row in load_namesrv([], MACHINE).effective}
-    of_broker = {row.key: row.value for row in load_broker([], MACHINE).effective}
     rows = [one for one in NAMESRV_KEYS.settings if defaults[one.key] != of_broker.get(one.key)]
     yield from table("Of `mqnamesrv`", rows, defaults, frozenset(), "mqnamesrv ")
     yield "`mqnamesrv` also has the settings of the sections "
@@ -118,7 +118,7 @@ def table(
         cells = (
             f'<span id="{(daemon + one.key).replace(" ", "-")}"></span>`{one.key}`',
             shown(default),
-            escaped(meaning(one) + link_to(one.key)),
+            escaped(meaning(one)) + link_to(one.key),
             escaped(expected(one)),
             "now" if one.key in live else "start",
             rocketmqs(one, default, daemon),
@@ -181,11 +181,6 @@ def rocketmqs(setting: Setting, default: str, daemon: str) -> str:
     if len(differing) == len(theirs) and len(set(shown.values())) == 1:
         return f"{only}: {min(shown.values())}".removeprefix(": ")
     return ", ".join(f"{version.rpartition('.')[0]}: {text}" for version, text in shown.items())
-
-
-def escaped(text: str) -> str:
-    """Return a text for a cell."""
-    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 # Structs and their comments.

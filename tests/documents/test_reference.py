@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from docs.hooks import api_page, codes_page, settings_page
-from docs.hooks.commands_page import HIDDEN, commands, pages
+from docs.hooks import api_page, settings_page
+from docs.hooks.commands_page import HIDDEN, commands
 from docs.hooks.generated_pages import generated_names, generated_pages
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import Setting
@@ -58,7 +58,7 @@ def test_settings_that_take_effect_at_once_are_marked() -> None:
 
 def test_every_code_is_on_the_page() -> None:
     """Requests and responses have a row."""
-    page = codes_page.page()
+    page = generated_pages()["reference/codes.md"]
     assert [code.name for code in (*RequestCode, *ResponseCode) if f"`{code.name}`" not in page] == []
 
 
@@ -112,7 +112,7 @@ def documented(member: object) -> bool:
 def test_every_command_has_its_page() -> None:
     """Each command of pyproject.toml has a page with all of its options."""
     for name, (command, _) in commands().items():
-        page = pages()[f"{name}.md"]
+        page = generated_pages()[f"reference/commands/{name}.md"]
         for parameter in command.params:
             if not set(parameter.opts) & HIDDEN and parameter.param_type_name == "option":
                 assert parameter.opts[-1] in page, (name, parameter.opts)
