@@ -5,6 +5,7 @@ has for the key. Whether a change takes effect at once is found by changing each
 `broker/config_reload.py` whether their value is different.
 
 `rocketmq_defaults.json` has the defaults of RocketMQ 4.9.7 and 5.3.3 for the keys that it has.
+`tests/interop/test_rocketmq_defaults.py` writes it from RocketMQ's classes and checks it.
 """
 
 import ast
