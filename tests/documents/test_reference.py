@@ -116,7 +116,8 @@ def test_every_command_has_its_page() -> None:
         for parameter in command.params:
             if not set(parameter.opts) & HIDDEN and parameter.param_type_name == "option":
                 assert parameter.opts[-1] in page, (name, parameter.opts)
-    assert all(f"\n## mqadmin {name}\n" in pages()["mqadmin.md"] for name in ON_DEMAND)
+    page = generated_pages()["reference/commands/mqadmin.md"]
+    assert all(f"\n## mqadmin {name}\n" in page for name in ON_DEMAND)
 
 
 def test_addresses_of_the_project_agree() -> None:
