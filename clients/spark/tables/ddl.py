@@ -16,8 +16,8 @@ def quoted(*parts: str) -> str:
 
 
 def text(value: str) -> str:
-    """Return a text as an SQL literal."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """Return a text as an SQL literal. `${name}` in it is not a variable, whose value Spark would insert."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("${", "$\\{") + "'"
 
 
 def create(

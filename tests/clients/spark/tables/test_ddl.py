@@ -29,5 +29,7 @@ def test_an_evolution_becomes_statements() -> None:
 
 
 def test_properties_are_set() -> None:
-    """In one statement."""
+    """In one statement; names of brokers in them insert no variables of Spark."""
     assert ddl.set_properties("t", {"a": "1", "b": "2"}) == "ALTER TABLE t SET TBLPROPERTIES ('a' = '1', 'b' = '2')"
+    of_broker = {"a": '{"T": {"b${spark.secret}\'": 1}}'}
+    assert ddl.set_properties("t", of_broker).endswith(r"""('a' = '{"T": {"b$\{spark.secret}\'": 1}}')""")
