@@ -138,7 +138,7 @@ class ArchiveDirectory:
             if len(data) > MAX_ENTRY_BYTES:
                 raise ValueError(f"it is larger than {MAX_ENTRY_BYTES} bytes")
             return _DECODER.decode(data)
-        except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as problem:
+        except (OSError, ValueError, RecursionError) as problem:
             advice = "restore it, or remove it to archive its range again"
             raise ArchiveError(f"the manifest entry {path} cannot be read: {problem}; {advice}") from problem
 

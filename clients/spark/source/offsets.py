@@ -158,7 +158,7 @@ def parse_first_batch(text: str) -> FirstBatch:
         first = msgspec.json.decode(text, type=FirstBatch)
         for offset in (first.start, first.end or {}):
             Offset.of(offset)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         raise ValueError('JSON as {"start": offset, "end": offset} with offsets of a checkpoint') from None
     return first
 
@@ -166,7 +166,7 @@ def parse_first_batch(text: str) -> FirstBatch:
 def _json(text: str, shape: str) -> object:
     try:
         return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         raise ValueError(shape) from None
 
 
