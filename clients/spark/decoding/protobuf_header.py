@@ -2,9 +2,9 @@
 
     00    id of the writer's schema (4 bytes, big-endian)    indexes of the message in that schema    message
 
-The indexes are the number of the message in its file, or for a nested message, that of the outer message and its number
-in there, at any depth. Like Java's serializer, they do not count the hidden messages of map entries. They are zigzag
-varints after their count; `00` stands for the first message of the file, [0].
+The indexes of a message are its number in the file. Those of a nested message are the indexes of the outer message, then
+its number in there. Like Java's serializer, they do not count the hidden messages of map entries. They are zigzag
+varints after their count; `00` means the first message of the file, [0].
 
 Readers decode Protobuf by field numbers, so the schema of the id is not needed. But a topic may have messages of
 several types, and bytes of another type may parse: the indexes must be those of the expected message in the descriptor

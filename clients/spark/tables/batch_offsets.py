@@ -19,7 +19,7 @@ one before it is in both tables. Let n be the last batch whose offsets are in th
 
 A query without a committed batch therefore begins with n again: the same range under the same mark, so each of the two
 tables takes the batch if it lacks it. If both contain n, the query begins after n, and the source of n (a backup, which
-may be gone) is not needed. A query that is killed before its first batch is committed repeats all of this: its first
+may be deleted) is not needed. A query that is killed before its first batch is committed repeats all of this: its first
 batch has the end of n, and is recognized by it; or its range follows n, and it is n + 1 with a mark of its own.
 
 A side table gets the mark of a batch only if the batch has bad rows, so for some batches of topics it remains in doubt;
@@ -42,7 +42,7 @@ OFFSETS: Final = "skylark.offsets."
 NAME_DIGITS: Final = 16
 
 
-_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+_UNREADABLE: Final = (ValueError, RecursionError)
 _ADVICE: Final = (
     "the offsets of the last batch are lost. Restore the checkpoint, or write to a new table with a new checkpoint"
 )

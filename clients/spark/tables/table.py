@@ -126,7 +126,7 @@ class BatchWriter:
             self._good.append(self._split.good(counted), mark, offsets)
             if bad_count():
                 self._bad.append(self._split.bad(rows), mark)
-            elif Offset.of(offsets.end).logs:  # of a backfill, whose store may be gone later
+            elif Offset.of(offsets.end).logs:  # of a backfill, whose store may be deleted later
                 self._bad.append(self._split.bad(rows).limit(0), mark)
 
     def _offsets(self, query: str, batch: int) -> BatchOffsets:

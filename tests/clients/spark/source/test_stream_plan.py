@@ -75,7 +75,7 @@ def planned(fake: Fake, **given: str) -> StreamPlan:
 
 
 def test_a_new_query_repeats_the_last_batch_of_another_one_and_continues() -> None:
-    """Its queues are not asked for a start, and new ones begin at their first message."""
+    """The start option has no effect on its queues, and new queues begin at their first message."""
     fake = Fake({A0: (2, 9), A1: (0, 3), B0: (0, 0)})
     start, end = Offset({A0: 4, B0: 0}, {A0: 2}).to_dict(), Offset({A0: 6, B0: 0}).to_dict()
     plan = planned(fake, firstBatch=FirstBatch(start, end).text(), startingOffsets="latest")
@@ -98,6 +98,15 @@ def test_a_new_query_begins_at_the_end_of_another_one() -> None:
     fake.registered = {"b"}
     with pytest.raises(Unreachable, match="which is not registered"):
         planned(fake, firstBatch=FirstBatch(start).text()).latest(start, None, 0)
+
+
+def test_offsets_of_topics_that_are_not_selected_are_left_out() -> None:
+    """Such as those of a pipeline with other topics and the same checkpoint path; the selected ones are read whole."""
+    start = Offset({MessageQueue("Other", "a", 0): 4}).to_dict()
+    plan = planned(Fake({A0: (2, 9)}), firstBatch=FirstBatch(start).text())
+    end = plan.latest(plan.begin(), None, 0)
+    assert end == Offset({A0: 9}, {A0: 2}).to_dict()
+    assert plan.ranges(start, end) == [Range(A0, 2, 9)]
 
 
 def test_the_last_batch_of_a_store_is_repeated_by_the_store_only() -> None:
