@@ -2,8 +2,8 @@
 
     00    id of the writer's schema (4 bytes, big-endian)    indexes of the message in that schema    message
 
-The indexes of a message are its number in the file. Those of a nested message are the indexes of the outer message, then
-its number in there. Like Java's serializer, they do not count the hidden messages of map entries. They are zigzag
+The indexes of a message are its number in the file. Those of a nested message are the indexes of the outer message,
+then its number in there. Like Java's serializer, they do not count the hidden messages of map entries. They are zigzag
 varints after their count; `00` means the first message of the file, [0].
 
 Readers decode Protobuf by field numbers, so the schema of the id is not needed. But a topic may have messages of
