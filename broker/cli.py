@@ -42,7 +42,7 @@ from skylarkmq.broker.config.sections import EffectiveSetting, Loaded, Machine, 
 from skylarkmq.broker.errors import StartError
 from skylarkmq.broker.host import page_faults
 from skylarkmq.broker.host.addresses import own_address, pod_host
-from skylarkmq.broker.printable import LineFormatter
+from skylarkmq.broker.printable import LineFormatter, printable
 from skylarkmq.broker.remoting.config import TlsConfig
 from skylarkmq.protocol import compiled
 
@@ -167,7 +167,7 @@ def one_line_on_stderr(command: str) -> Iterator[None]:
     try:
         yield
     except StartError as error:
-        typer.echo(f"{command}: {error}", err=True)
+        typer.echo(printable(f"{command}: {error}"), err=True)
         raise typer.Exit(1) from None
 
 
@@ -215,7 +215,10 @@ def resolved(host: str) -> str:
     try:
         return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
-        raise StartError(f"brokerIP1={host}: the name has no address ({error.strerror})") from None
+        problem = error.strerror
+    except UnicodeError:
+        problem = "a label of the name is empty or too long"
+    raise StartError(f"{host!r} (brokerIP1, bindAddress or POD_IP) has no address: {problem}")
 
 
 # Running.

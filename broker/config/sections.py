@@ -296,7 +296,7 @@ def listen_config(settled: Settled, machine: Machine) -> ListenConfig:
     if not advertised and is_wildcard(bind):
         advertised = machine.pod_host or machine.address
         why += f", {advertised} is this pod's" if machine.pod_host else f", {advertised} is this machine's"
-        if is_loopback(advertised):
+        if is_loopback(advertised) or is_wildcard(advertised):
             expected = "expected with brokerIP1, the address that clients connect to: none was found on this machine"
             raise StartError(f"bindAddress={bind}: {expected}")
     advertised = advertised or bind

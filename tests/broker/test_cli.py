@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import typer
 
 from skylarkmq.broker import cli
+from skylarkmq.broker.errors import StartError
 from tests.harness.daemon import MQBROKER, MQNAMESRV, running, variables
 from tests.harness.ports import LOOPBACK, free_ports
 
@@ -45,6 +47,22 @@ def refusal(directory: Path, *arguments: object, command: Sequence[str] = MQBROK
 def on_free_ports() -> list[str]:
     keys = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
     return [part for key, port in zip(keys, free_ports(3), strict=True) for part in ("--set", f"{key}={port}")]
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 300, "\x1b[2J.."])
+def test_a_host_that_is_no_name_is_one_line(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without control characters: brokerIP1 and POD_IP come from the environment."""
+    with pytest.raises(typer.Exit), cli.one_line_on_stderr("mqbroker"):
+        cli.resolved(host)
+    line = capsys.readouterr().err.removesuffix("\n")
+    assert "has no address: a label of the name is empty or too long" in line
+    assert line.isprintable()
+
+
+def test_control_characters_of_an_error_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), cli.one_line_on_stderr("mqbroker"):
+        raise StartError("a\x1b[2J\nb")
+    assert capsys.readouterr().err == "mqbroker: a\\x1b[2J\\nb\n"
 
 
 @pytest.mark.daemon

@@ -168,9 +168,11 @@ def _check_empty(target: Path) -> None:
         return
     if not target.is_dir():
         raise BackupError(f"{target} is not a directory: give an empty one")
-    others = sorted(set(os.listdir(target)) - {STAGING_DIRECTORY})
-    if (target / STAGING_DIRECTORY).is_symlink():
-        others.append(STAGING_DIRECTORY)
+    staging = target / STAGING_DIRECTORY
+    others = sorted(name for name in os.listdir(target) if name != STAGING_DIRECTORY or staging.is_symlink())
+    if others and staging.is_dir() and not staging.is_symlink():
+        problem = f"{target} has a part of an interrupted restore (it contains {STAGING_DIRECTORY} and {others[0]})"
+        raise BackupError(f"{problem}: empty it and repeat")
     if others:
         raise BackupError(f"{target} is not empty (it contains {others[0]}): give an empty directory")
 

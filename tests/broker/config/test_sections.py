@@ -138,10 +138,13 @@ def test_a_pod_advertises_its_name() -> None:
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0", "::"])
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1"])
-def test_a_loopback_address_is_not_advertised_to_other_machines(bind: str, address: str) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "::1", "0.0.0.0", "::"])
+@pytest.mark.parametrize("is_pod", [False, True])
+def test_a_loopback_address_or_wildcard_is_not_advertised_to_other_machines(
+    bind: str, address: str, is_pod: bool
+) -> None:
     """A machine without another address must set brokerIP1, which may even be a loopback address."""
-    machine = MACHINE._replace(address=address)
+    machine = MACHINE._replace(pod_host=address) if is_pod else MACHINE._replace(address=address)
     with pytest.raises(StartError, match=f"bindAddress={bind}: expected with brokerIP1, the address that clients"):
         load_broker(from_file(f"bindAddress={bind}", "b.conf"), machine)
     config = load_broker(from_file(f"bindAddress={bind}\nbrokerIP1=127.0.0.1", "b.conf"), machine).config

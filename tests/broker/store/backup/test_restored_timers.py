@@ -1,6 +1,8 @@
 """Timer messages of a restored store: those that wait are delivered once, those that were delivered are not."""
 
 import asyncio
+import json
+import os
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -8,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from skylarkmq.broker.delivery.timer.timers import Timers
-from skylarkmq.broker.store.backup import Restored
+from skylarkmq.broker.store.backup import BackupError, Restored
 from tests.broker.store.backup import backups
 from tests.broker.store.backup.backups import back_up, problems
 from tests.harness.stores import Opened, opened
@@ -93,6 +95,28 @@ def test_waiting_timers_are_delivered_once(store: Path) -> None:
     expected = {b"%d" % n for n in range(30) if n % 5 >= 2} | {b"late"}
     found = delivered(store / "new", BEGIN + 60_000)
     assert (set(found), len(found)) == (expected, len(expected))
+
+
+def test_a_damaged_timer_log_is_refused(store: Path) -> None:
+    """Its checksums are compared; a file that is too short is refused without them, too."""
+    path = min((store / "backup" / "log" / "timerlog").iterdir())
+    data = bytearray(path.read_bytes())
+    data[8] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(BackupError, match=r"timerlog/0+ is damaged \(checksum\): repeat the backup"):
+        restored(store / "backup", store / "new")
+    os.truncate(path, 8)
+    with pytest.raises(BackupError, match=r"timerlog/0+ has 8 of \d+ bytes: repeat the backup"):
+        restored(store / "backup", store / "new", is_verified=False)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 41])
+def test_a_timer_log_of_impossible_files_is_refused(store: Path, size: int) -> None:
+    path = store / "backup" / "backup.json"
+    manifest = json.loads(path.read_bytes()) | {"timerSegmentSize": size}
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(BackupError, match="use another backup"):
+        restored(store / "backup", store / "new")
 
 
 def test_a_later_state_delivers_again_what_was_due_after_the_end(store: Path) -> None:
