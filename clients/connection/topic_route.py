@@ -87,6 +87,12 @@ def checked_addresses(broker: BrokerData, topic: str | None = None) -> dict[int,
     return dict(broker.broker_addrs)
 
 
+def address_text(host: tuple[str, int]) -> str:
+    """Return an IP address and a port as `ip:port` or `[ip]:port`."""
+    ip, port = host
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
 def is_address(text: str) -> bool:
     """Return whether `text` is `host:port`, with a host of 1 to 255 printable characters and a port of 1 to 65535."""
     host, _, port = text.rpartition(":")

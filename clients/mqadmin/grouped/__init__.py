@@ -9,5 +9,6 @@ A module holds one group of commands, in a list that `app.py` registers:
         await show(..., as_json=as_json)
 
 The last arguments of `add` are the examples of `--help`. A command reads a `Result`, a typed struct; `output.py` prints
-it as tables or as JSON. Commands that delete or reset ask before (`confirmation.py`).
+it as tables or as JSON. Commands that delete, reset or resend wait for a
+confirmation (`confirmation.py`).
 """

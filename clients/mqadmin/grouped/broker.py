@@ -16,6 +16,7 @@ from skylarkmq.clients.mqadmin.grouped.broker_state import (
     state_of,
 )
 from skylarkmq.clients.mqadmin.grouped.changes import Change
+from skylarkmq.clients.mqadmin.grouped.filters import ClusterOption
 from skylarkmq.clients.mqadmin.grouped.output import Json, Result, Rows, Watch, print_result, show
 from skylarkmq.clients.mqadmin.grouped.settings import (
     KeyArgument,
@@ -60,7 +61,7 @@ class BrokerStatus(Result, frozen=True, kw_only=True):
 @COMMANDS.add("list", "List brokers with their addresses.", "mqadmin broker list")
 async def list_brokers(
     admin: Admin,
-    cluster: Annotated[str | None, typer.Option("-c", "--cluster", metavar="NAME", help="Only this cluster.")] = None,
+    cluster: ClusterOption = None,
     as_json: Json = False,
     watch: Watch = None,
 ) -> None:

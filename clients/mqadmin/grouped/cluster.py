@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Annotated
 
-import typer
 from msgspec import Meta
 
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import NO_CONNECTION, CommandFailed, not_found
 from skylarkmq.clients.mqadmin.grouped.broker_state import BrokerState, places_of, states_of
+from skylarkmq.clients.mqadmin.grouped.filters import ClusterOption
 from skylarkmq.clients.mqadmin.grouped.output import Json, Result, Rows, Watch, show
 from skylarkmq.clients.printed_output import counted
 
@@ -45,7 +45,7 @@ class ClusterStatus(Result, frozen=True, kw_only=True):
 )
 async def status(
     admin: Admin,
-    cluster: Annotated[str | None, typer.Option("-c", "--cluster", metavar="NAME", help="Only this cluster.")] = None,
+    cluster: ClusterOption = None,
     as_json: Json = False,
     watch: Watch = None,
 ) -> None:

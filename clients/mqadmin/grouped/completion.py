@@ -1,7 +1,8 @@
 """Names of topics and groups for the completion of a shell, from the cluster of the command line so far.
 
 A completion waits at most TIMEOUT_S. If the cluster does not respond in time, or refuses, there are no proposals: the
-shell has no place for an error.
+shell has no place for an error. Names with characters that RocketMQ does not allow are left out: a shell would insert
+them into the command line as they are.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.connection import connection_of
 from skylarkmq.clients.mqadmin.failures import CommandFailed
 from skylarkmq.protocol.codes import DLQ_PREFIX
+from skylarkmq.protocol.message import is_storable_topic
 
 TIMEOUT_S: Final = 1.5
 MAX_PROPOSALS: Final = 200
@@ -58,13 +60,14 @@ LettersArgument = Annotated[
 def _proposals(
     context: typer.Context, incomplete: str, names: Callable[[Admin], Awaitable[Iterable[str]]]
 ) -> list[str]:
-    async def ask() -> list[str]:
+    async def read() -> list[str]:
         given = context.params
         connection = connection_of(given.get("namesrv"), given.get("profile"), os.environ)
         async with asyncio.timeout(TIMEOUT_S), connection.client() as client, Admin(client=client) as admin:
-            return sorted(name for name in await names(admin) if name.startswith(incomplete))
+            found = await names(admin)
+            return sorted(name for name in found if name.startswith(incomplete) and is_storable_topic(name))
 
     try:
-        return asyncio.run(ask())[:MAX_PROPOSALS]
+        return asyncio.run(read())[:MAX_PROPOSALS]
     except (CommandFailed, ClientError, OSError, TimeoutError):
         return []

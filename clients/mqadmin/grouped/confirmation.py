@@ -8,7 +8,7 @@ import typer
 from skylarkmq.clients.mqadmin.failures import USAGE, CommandFailed, usage_error
 from skylarkmq.clients.printed_output import printable
 
-Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask before.")]
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Skip the question.")]
 
 
 def confirm(effect: str, *, is_agreed: bool) -> None:

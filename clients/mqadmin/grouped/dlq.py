@@ -17,6 +17,7 @@ from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import Failures, not_found, usage_error
 from skylarkmq.clients.mqadmin.grouped.completion import LettersArgument
 from skylarkmq.clients.mqadmin.grouped.confirmation import Yes, confirm
+from skylarkmq.clients.mqadmin.grouped.filters import NameFilter, name_matches
 from skylarkmq.clients.mqadmin.grouped.message import MAX_LIMIT, PRODUCER_GROUP
 from skylarkmq.clients.mqadmin.grouped.output import (
     Json,
@@ -134,7 +135,7 @@ class Filter(NamedTuple):
 @COMMANDS.add("list", "List groups with dead letters.", "mqadmin dlq list", "mqadmin dlq list --watch 10")
 async def list_groups(
     admin: Admin,
-    text: Annotated[str, typer.Option("--filter", metavar="TEXT", help="Only names with this text.")] = "",
+    text: NameFilter = "",
     as_json: Json = False,
     watch: Watch = None,
 ) -> None:
@@ -142,7 +143,7 @@ async def list_groups(
 
     async def read() -> LetterGroups:
         names = [name.removeprefix(DLQ_PREFIX) for name in await admin.topics() if kind_of(name) == DEAD_LETTERS]
-        wanted = [name for name in names if text.lower() in name.lower()]
+        wanted = [name for name in names if name_matches(name, text)]
         with progress("groups", len(wanted)) as advance:
             rows = await gathered([partial(_group_row, admin, name, advance) for name in wanted])
         return LetterGroups(groups=[row for row in rows if row.letters])
@@ -265,6 +266,10 @@ async def _matching(admin: Admin, ranges: list[QueueRange], wanted: Filter) -> A
 
 
 async def _by_id(admin: Admin, group: str, ids: list[str]) -> AsyncIterator[MessageExt]:
-    """Yield letters by id. CommandFailed for one that does not exist, before any is sent."""
-    for letter in [await message_of(admin, each, DLQ_PREFIX + group) for each in ids]:
+    """Yield letters by id. CommandFailed for one that does not exist or is of another group, before any is sent."""
+    letters = [await message_of(admin, each, DLQ_PREFIX + group) for each in ids]
+    for letter in letters:
+        if letter.topic != DLQ_PREFIX + group:  # an offset id names any message
+            raise not_found(f"message {letter.msg_id} is in {letter.topic}, and is no dead letter of group {group}.")
+    for letter in letters:
         yield letter

@@ -16,6 +16,7 @@ from skylarkmq.clients.mqadmin.grouped.broker_state import masters_of
 from skylarkmq.clients.mqadmin.grouped.changes import Change
 from skylarkmq.clients.mqadmin.grouped.completion import GroupArgument, TopicOption, topics
 from skylarkmq.clients.mqadmin.grouped.confirmation import Yes, confirm
+from skylarkmq.clients.mqadmin.grouped.filters import ClusterOption, NameFilter, name_matches
 from skylarkmq.clients.mqadmin.grouped.group_results import (
     GroupDetails,
     GroupLag,
@@ -40,6 +41,8 @@ from skylarkmq.protocol.versions import version_name
 COMMANDS = Commands()
 
 MAX_RETRIES: Final = 10_000
+MAX_MEMBERS: Final = 100
+"""Members whose queues `lag --members` requests."""
 _FIRST, _END = "first", "end"
 
 
@@ -51,7 +54,7 @@ _FIRST, _END = "first", "end"
 )
 async def list_groups(
     admin: Admin,
-    text: Annotated[str, typer.Option("--filter", metavar="TEXT", help="Only names with this text.")] = "",
+    text: NameFilter = "",
     with_system: Annotated[bool, typer.Option("--all", help="With the groups of the system.")] = False,
     as_json: Json = False,
     watch: Watch = None,
@@ -62,7 +65,7 @@ async def list_groups(
         configs = [
             config
             for name, config in (await admin.groups()).items()
-            if text.lower() in name.lower() and (with_system or name not in SYSTEM_GROUPS)
+            if name_matches(name, text) and (with_system or name not in SYSTEM_GROUPS)
         ]
         with progress("groups", len(configs)) as advance:
             rows = await gathered([partial(_row, admin, config, advance) for config in configs])
@@ -88,7 +91,8 @@ async def lag(
     group: GroupArgument,
     topic: TopicOption = None,
     with_members: Annotated[
-        bool, typer.Option("--members", help="With the member of each queue; asks each member.")
+        bool,
+        typer.Option("--members", help="With the member of each queue; a request for each of 100 members at most."),
     ] = False,
     as_json: Json = False,
     watch: Watch = None,
@@ -111,7 +115,7 @@ async def create(
     broadcast: Annotated[
         bool, typer.Option("--broadcast/--no-broadcast", help="Whether members may receive all messages each.")
     ] = True,
-    cluster: Annotated[str | None, typer.Option("-c", "--cluster", metavar="NAME", help="Only this cluster.")] = None,
+    cluster: ClusterOption = None,
     as_json: Json = False,
 ) -> None:
     """Create the group on each master. CommandFailed if a broker has it."""
@@ -236,12 +240,14 @@ async def _lag(admin: Admin, group: str, topic: str | None, *, with_members: boo
     if (topic is not None or not stats.offset_table) and group not in await admin.groups():
         raise _unknown(group)
     members = await _members(admin, group)
-    readers: dict[MessageQueue, str] = await admin.group_config.readers(group) if with_members else {}
+    wanted = [each.client_id for each in members.connection_set][:MAX_MEMBERS] if with_members else []
+    readers = await _readers(admin, group, wanted)
     return GroupLag(
         group=group,
         lag=stats.diff,
         messages_per_second=stats.consume_tps,
         members=len(members.connection_set),
+        members_requested=len(wanted),
         queues=[
             QueueLag(
                 topic=queue.topic,
@@ -257,6 +263,20 @@ async def _lag(admin: Admin, group: str, topic: str | None, *, with_members: boo
             for queue, row in sorted(stats.offset_table.items())
         ],
     )
+
+
+async def _readers(admin: Admin, group: str, client_ids: list[str]) -> dict[MessageQueue, str]:
+    """Return the client id of the member that reads each queue, as far as these members report it."""
+    tables = await gathered([partial(_queues, admin, group, client_id) for client_id in client_ids])
+    return {queue: client_id for client_id, queues in zip(client_ids, tables, strict=True) for queue in queues}
+
+
+async def _queues(admin: Admin, group: str, client_id: str) -> list[MessageQueue]:
+    """Return the queues that a member reads; none if it has just left, or does not report them."""
+    try:
+        return list((await admin.group_config.running_info(group, client_id)).mq_table)
+    except (BrokerError, NoRoute):
+        return []
 
 
 async def _progress(admin: Admin, group: str) -> ConsumeStats | None:

@@ -99,12 +99,17 @@ class GroupLag(Result, frozen=True, kw_only=True):
     lag: Annotated[int, Meta(description="messages that it has not acknowledged, in all queues")]
     messages_per_second: Annotated[float, Meta(description="rate of acknowledgments")]
     members: Annotated[int, Meta(description="connected members")]
+    members_requested: Annotated[
+        int, Meta(description="members whose queues were requested: at most 100; 0 without --members")
+    ]
     queues: Annotated[list[QueueLag], Meta(description="its queues")]
 
     def tables(self) -> Iterator[Rows]:
         """Yield the totals and one table."""
         rate = f"{self.messages_per_second:,.1f} messages/s"
         yield Rows(f"Group {self.group}: lag {self.lag:,}, {counted(self.members, 'member')}, {rate}")
+        if 0 < self.members_requested < self.members:
+            yield Rows(f"The queues of {self.members_requested:,} of {self.members:,} members were requested.")
         columns = ["Topic", "Broker", "Queue", "Lag", "Committed", "Next offset", "Last consumed"]
         rows: list[list[object]] = [
             [

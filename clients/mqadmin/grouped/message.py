@@ -12,6 +12,7 @@ from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.admin.message_bodies import FORMS, view_of
 from skylarkmq.clients.admin.messages import KeyQuery
 from skylarkmq.clients.admin.queue_ranges import part_of, range_from, ranges_of, read
+from skylarkmq.clients.connection.topic_route import address_text
 from skylarkmq.clients.errors import BrokerError
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import not_found, usage_error
@@ -230,11 +231,10 @@ async def show_message(
     view = view_of(message.body, form)
     if view.problem is not None:
         raise usage_error(view.problem)
-    ip, port = message.born_host
     details = MessageDetails(
         message=row_of(message),
         born=utc_text(message.born_timestamp),
-        born_host=f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}",
+        born_host=address_text(message.born_host),
         redeliveries=message.reconsume_times,
         properties=dict(message.properties),
         body=view.text,

@@ -11,6 +11,7 @@ from skylarkmq.clients.admin.gathering import gathered
 from skylarkmq.clients.admin.message_bodies import preview_of
 from skylarkmq.clients.admin.messages import KeyQuery, is_offset_id
 from skylarkmq.clients.admin.topic_kinds import NORMAL, kind_of
+from skylarkmq.clients.connection.topic_route import address_text
 from skylarkmq.clients.errors import ClientError, NoRoute
 from skylarkmq.clients.mqadmin.failures import not_found
 from skylarkmq.clients.mqadmin.grouped.output import Rows, progress, time_text, utc_text
@@ -37,12 +38,11 @@ class MessageRow(Summary, frozen=True, kw_only=True):
 
 def row_of(message: MessageExt) -> MessageRow:
     """Return the row of a message."""
-    ip, port = message.store_host
     return MessageRow(
         id=message.msg_id,
         offset_id=message.offset_msg_id,
         topic=message.topic,
-        broker=f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}",
+        broker=address_text(message.store_host),
         queue=message.queue_id,
         offset=message.queue_offset,
         keys=message.keys,

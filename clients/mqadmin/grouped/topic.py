@@ -19,6 +19,7 @@ from skylarkmq.clients.mqadmin.grouped.broker_state import masters_of
 from skylarkmq.clients.mqadmin.grouped.changes import Change
 from skylarkmq.clients.mqadmin.grouped.completion import TopicArgument
 from skylarkmq.clients.mqadmin.grouped.confirmation import Yes, confirm
+from skylarkmq.clients.mqadmin.grouped.filters import ClusterOption, NameFilter, name_matches
 from skylarkmq.clients.mqadmin.grouped.output import Json, Result, Rows, Watch, print_result, show, time_text, utc_text
 from skylarkmq.clients.printed_output import Summary, counted
 from skylarkmq.protocol.bodies.topic import TopicConfig
@@ -32,10 +33,7 @@ _PERMISSIONS: Final = {"rw": Permission.READ_WRITE, "r": Permission.READ, "w": P
 _TYPES: Final = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 _TYPE_ATTRIBUTE: Final = "message.type"
 
-ClusterOption = Annotated[
-    str | None, typer.Option("-c", "--cluster", metavar="NAME", help="Only brokers of this cluster.")
-]
-Perm = Annotated[str | None, typer.Option("--perm", metavar="rw|r|w|none", help="What clients may do.")]
+Perm = Annotated[str | None, typer.Option("--perm", metavar="rw|r|w|none", help="Rights of clients.")]
 MessageType = Annotated[
     str | None, typer.Option("--type", metavar="|".join(_TYPES), help="Kind of messages, for clients of RocketMQ 5.")
 ]
@@ -212,7 +210,7 @@ async def delete(admin: Admin, topic: TopicArgument, yes: Yes = False, as_json: 
 async def list_topics(
     admin: Admin,
     kind: Annotated[str, typer.Option("--kind", metavar="KIND", help=f"{', '.join(KINDS)} or {ALL}.")] = NORMAL,
-    text: Annotated[str, typer.Option("--filter", metavar="TEXT", help="Only names with this text.")] = "",
+    text: NameFilter = "",
     as_json: Json = False,
     watch: Watch = None,
 ) -> None:
@@ -223,7 +221,7 @@ async def list_topics(
 
     async def read() -> TopicList:
         rows = await _rows(admin)
-        chosen = [row for row in rows if wanted in {row.kind, ALL} and text.lower() in row.name.lower()]
+        chosen = [row for row in rows if wanted in {row.kind, ALL} and name_matches(row.name, text)]
         return TopicList(topics=chosen)
 
     await show(read, as_json=as_json, watch=watch)

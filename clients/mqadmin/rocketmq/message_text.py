@@ -13,6 +13,7 @@ import msgspec
 
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.admin.message_tracks import MessageTrack
+from skylarkmq.clients.connection.topic_route import address_text
 from skylarkmq.clients.mqadmin.failures import usage_error
 from skylarkmq.clients.mqadmin.files import ROCKETMQ_FILES, write_file
 from skylarkmq.clients.mqadmin.java_output import Lines, java_text, local_time_ms, printf
@@ -79,12 +80,6 @@ def charset(name: str) -> str:
 def body_text(message: MessageExt, encoding: str) -> Lines:
     """Return a body as text. Bytes that are no text become U+FFFD."""
     return Lines(message.body.decode(encoding, "replace"))
-
-
-def address_text(host: tuple[str, int]) -> str:
-    """Return an address as `ip:port`."""
-    ip, port = host
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
 def properties_text(properties: dict[str, str]) -> str:

@@ -16,12 +16,13 @@ skylark_exposed_secret_files 2.0
 
 
 class Page(BaseHTTPRequestHandler):
-    """Serves PAGE at /metrics, and an empty page elsewhere."""
+    """Serves PAGE at /metrics, PAGE with odd values at /odd, and an empty page at /."""
 
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(PAGE.encode() if self.path == "/metrics" else b"")
+        page = PAGE.replace("1.0", "many").replace("2.0", "9" * 5000) if self.path == "/odd" else PAGE
+        self.wfile.write(page.encode() if self.path != "/" else b"")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Write no log."""
@@ -47,9 +48,14 @@ def test_a_listener_without_accounts_and_exposed_secrets_are_found(cluster: Scri
 
 def test_a_page_of_another_server_is_not_examined(cluster: ScriptedCluster, url: str) -> None:
     """It has no such metric."""
-    report = cluster.report("--metrics", url)
+    report = cluster.report("--metrics", f"{url}/")
     assert report.findings == []
     assert "the page has no skylark_open_without_account" in {each.reason for each in report.not_examined}
+
+
+def test_values_that_are_no_numbers_are_no_finding(cluster: ScriptedCluster, url: str) -> None:
+    """Nor do they end the examination."""
+    assert cluster.findings("--metrics", f"{url}/odd") == []
 
 
 @pytest.mark.parametrize("bad", ["http://127.0.0.1:1/metrics", "file:///etc/passwd", "http://[", "nonsense"])

@@ -71,6 +71,18 @@ def test_letters_are_sent_again(
     assert json_of("dlq", "list")["groups"][0]["letters"] == 4
 
 
+def test_a_message_of_another_topic_is_not_sent_again(mqadmin: RunCommand, sender: Sender) -> None:
+    """An offset id names any message of a broker."""
+    sender.run(sender.admin.create_topic("%DLQ%other", queues=1))
+    came_from = {PropertyName.RETRY_TOPIC: "Orders"}
+    other = sender.send(Message("%DLQ%other", b"of another group", properties=came_from))
+    before = bodies(sender, RETRIES)
+    refused = mqadmin("dlq", "resend", GROUP, other.offset_msg_id, "--yes")
+    assert (refused.code, refused.out) == (2, "")
+    assert f"is in %DLQ%other, and is no dead letter of group {GROUP}." in refused.err
+    assert bodies(sender, RETRIES) == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "cause"),
     [

@@ -5,9 +5,17 @@ from typing import Any
 
 import pytest
 
+from skylarkmq.protocol.bodies.client_state import ConsumerRunningInfo, ProcessQueueInfo
+from skylarkmq.protocol.bodies.connections import ClientConnection, ConsumerConnection
+from skylarkmq.protocol.bodies.message_queue import MessageQueue
+from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from skylarkmq.protocol.bodies.stats import ConsumeStats, OffsetWrapper
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import RemotingCommand
 from tests.clients.mqadmin.conftest import RunCommand
 from tests.clients.mqadmin.grouped.conftest import Sender
 from tests.clients.mqadmin.rocketmq.conftest import GROUP, SENT, TOPIC, Live, live
+from tests.clients.peer import Peer
 
 __all__ = ["live"]
 
@@ -40,6 +48,34 @@ def test_a_group_is_shown_with_its_members(mqadmin: RunCommand, json_of: Callabl
     assert text.startswith(f"Group {GROUP}\n")
 
 
+def test_the_queues_of_a_hundred_members_are_requested(scripted: Peer, run_mqadmin: RunCommand) -> None:
+    """A line names the number of those and of all members."""
+    group, queue = "crowd", MessageQueue("Orders", "b", 0)
+    route = TopicRouteData(
+        queue_datas=[QueueData("b", 1, 1, 6)], broker_datas=[BrokerData("c", "b", {0: scripted.address})]
+    )
+    members = ConsumerConnection([ClientConnection(client_id=f"m{at}") for at in range(101)])
+    info = ConsumerRunningInfo(mq_table={queue: ProcessQueueInfo()})
+    stats = ConsumeStats({queue: OffsetWrapper(broker_offset=5, consumer_offset=5)})
+    requested: list[str] = []
+
+    def running_info(_: object, request: RemotingCommand) -> RemotingCommand:
+        requested.append(request.ext_fields()["clientId"])
+        return RemotingCommand.response(body=info.encode())
+
+    for code, body in (
+        (RequestCode.GET_ROUTEINFO_BY_TOPIC, route),
+        (RequestCode.GET_CONSUME_STATS, stats),
+        (RequestCode.GET_CONSUMER_CONNECTION_LIST, members),
+    ):
+        scripted.on(code, lambda *_, body=body: RemotingCommand.response(body=body.encode()))
+    scripted.on(RequestCode.GET_CONSUMER_RUNNING_INFO, running_info)
+    result = run_mqadmin("group", "lag", group, "--members")
+    assert (result.code, result.err) == (0, "")
+    assert "\nThe queues of 100 of 101 members were requested.\n" in result.out
+    assert len(set(requested)) == len(requested) == 100
+
+
 def test_the_lag_is_shown_by_queue(mqadmin: RunCommand, json_of: Callable[..., Any], live: Live) -> None:
     """With --members also the member of each queue."""
     shown = json_of("group", "lag", GROUP, "--topic", TOPIC, "--members")
@@ -48,6 +84,7 @@ def test_the_lag_is_shown_by_queue(mqadmin: RunCommand, json_of: Callable[..., A
     assert [each["queue"] for each in queues] == [0, 1]
     assert sum(each["committed"] for each in queues) == SENT
     assert {each["clientId"] for each in queues} == {live.member}
+    assert shown["membersRequested"] == 1
     assert mqadmin("group", "lag", GROUP).out.startswith(f"Group {GROUP}: lag 0, 1 member, ")
 
 

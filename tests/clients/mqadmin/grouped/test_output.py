@@ -11,7 +11,7 @@ from rich.console import Console
 from skylarkmq.broker.in_process import free_ports
 from skylarkmq.clients.mqadmin.grouped import output
 from skylarkmq.clients.mqadmin.grouped.output import Rows, print_rows, with_default_watch
-from skylarkmq.protocol.bodies.cluster import ClusterInfo
+from skylarkmq.protocol.bodies.cluster import ClusterInfo, TopicList
 from skylarkmq.protocol.bodies.route import BrokerData
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -121,6 +121,20 @@ def test_a_shell_completes_commands_and_names(
     result = mqadmin()
     assert (result.code, result.err) == (0, "")
     assert [found for found in result.out.split() if found in proposals] == proposals
+
+
+def test_names_that_a_shell_could_run_are_not_proposed(
+    scripted: Peer, run_mqadmin: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only names of RocketMQ's characters."""
+    names = TopicList(["Comp", "Comp;date", "Comp$(date)", "Comp\n", "Comp\x1b[2J", "../Comp"])
+    scripted.on(
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, lambda *_: RemotingCommand.response(body=names.encode())
+    )
+    monkeypatch.setenv("_MQADMIN_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "mqadmin topic show ")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    assert run_mqadmin().out.split() == ["Comp"]
 
 
 def test_completion_without_a_cluster_is_empty(run_mqadmin: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
