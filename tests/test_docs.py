@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from docs.hooks.formats_sections import FORMATS, anchor
 from docs.hooks.generated_pages import generated_names
+from tests.documents.examples import PAGES, ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
-FORMATS = (ROOT / "docs" / "formats.md").read_text()
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
-HEADINGS = {heading.lower() for heading in re.findall(r"^#+ (.+)$", FORMATS, flags=re.MULTILINE)}
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+HEADINGS = {heading.lower() for heading in re.findall(r"^#+ (.+)$", FORMATS.read_text(), flags=re.MULTILINE)}
 SOURCES = [
     path
     for folder in ("src", "protocol", "broker", "clients", "tests")
@@ -21,10 +20,6 @@ SOURCES = [
 CITATION = re.compile(r'docs/formats\.md[,:]?\s*((?:(?:and\s+)?"[^"]+"(?:,\s*)?)+)')
 MODULE_NAME = re.compile(r"(?<![\w/.*-])([\w-]+\.py)\b")
 FILE_NAME = re.compile(r"`((?:protocol|broker|clients|tests|deploy|docs)/[\w./-]+\.\w+)`")
-
-
-def anchor(heading: str) -> str:
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def exists(path: Path) -> bool:
@@ -44,7 +39,7 @@ def test_every_cited_section_of_the_formats_exists() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_and_file_names_of_a_document_exist(path: Path) -> None:
     """Relative links, anchors within a document, and files named in `code` exist."""
     text = path.read_text()
@@ -59,7 +54,7 @@ def test_links_and_file_names_of_a_document_exist(path: Path) -> None:
     assert broken + missing == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_named_without_a_folder_exist(path: Path) -> None:
     """Each `module.py` in a document is the name of a file of the repository."""
     folders = ("src", "protocol", "broker", "clients", "tests", "deploy")
@@ -68,7 +63,7 @@ def test_modules_named_without_a_folder_exist(path: Path) -> None:
     assert sorted(set(MODULE_NAME.findall(path.read_text())) - modules) == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_tables_of_a_document_have_a_blank_line_around_them(path: Path) -> None:
     """Markdown makes a line directly below a table one of its rows, and shows a table below a line as text."""
     text = re.sub(r"^```.*?^```$", "```", path.read_text(), flags=re.MULTILINE | re.DOTALL)

@@ -36,6 +36,7 @@ PYTHON = [one for one in MINE if one.language == "python" and not one.title]
 TESTS = [one for one in PYTHON if re.search(r"^(?:async )?def test_", one.code, re.MULTILINE)]
 SCRIPTS = [one for one in PYTHON if one not in TESTS]
 SESSIONS = sorted({one.page for one in MINE if one.is_shell})
+INLINE_COMMAND = re.compile(r"`(mq[a-z-]+ [^`…\n]+)`")
 COMMAND_LINE = re.compile(r"^(?:\$ )?(mq[\w-]+(?: .*)?)$", re.MULTILINE)
 
 
@@ -127,6 +128,13 @@ def test_options_of_our_commands_exist(example: Example) -> None:
     for line in COMMAND_LINE.findall(example.code.replace("\\\n", " ")):
         words = shlex.split(line.partition(" | ")[0].removesuffix(" &"), comments=True)
         assert unknown_words(words) == [], line
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=path_of)
+def test_options_of_our_commands_in_the_text_exist(page: Path) -> None:
+    """Each command line in `code` within a sentence or a table has options and subcommands that exist."""
+    lines = [shlex.split(line) for line in INLINE_COMMAND.findall(page.read_text())]
+    assert [words for words in lines if words[0] in commands() and unknown_words(words)] == []
 
 
 def unknown_words(words: list[str]) -> list[str]:

@@ -16,7 +16,7 @@ from skylarkmq.broker.config.parsing import Setting
 from skylarkmq.broker.ops.catalogue import CATALOGUE
 from skylarkmq.clients.mqadmin.app import ON_DEMAND
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
-from tests.documents.examples import ROOT
+from tests.documents.examples import PAGES, ROOT
 
 SETTINGS = (*BROKER_KEYS.settings, *NAMESRV_KEYS.settings)
 ALERTS = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
@@ -66,6 +66,12 @@ def test_every_metric_is_documented() -> None:
     """docs/metrics.md has a row for each metric of the catalogue (tests/broker/ops compares its texts)."""
     page = (ROOT / "docs" / "metrics.md").read_text()
     assert [name for name in CATALOGUE if f"| `{name}` |" not in page] == []
+
+
+def test_metrics_that_documents_name_exist() -> None:
+    """Each `skylark_` metric in a document is in the catalogue."""
+    names = {name for page in PAGES for name in re.findall(r"`(skylark_[a-z0-9_]+)`", page.read_text())}
+    assert sorted(names - CATALOGUE.keys()) == []
 
 
 def test_every_alert_has_its_page() -> None:
