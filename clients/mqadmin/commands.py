@@ -6,8 +6,7 @@
     async def cluster_list(admin: Admin, cluster: ClusterName = None) -> None: ...
 
 A command declares its own options; `-n` and `--profile` are added, and passed to a command that declares them, too. It
-prints to stdout and raises CommandFailed or a
-ClientError (`failures.py`).
+prints to stdout, and raises CommandFailed or a ClientError (`failures.py`).
 """
 
 import asyncio
@@ -17,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
 from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.clients.command_options import set_options
 from skylarkmq.clients.mqadmin.connection import Connection, connection_of
 from skylarkmq.clients.mqadmin.options import NamesrvAddress, ProfileName
 
@@ -80,9 +80,7 @@ def _runnable(command: Command) -> Callable[..., None]:
         for name, kind in _COMMON.items()
         if name not in declared
     ]
-    parameters = [*(its.replace(kind=inspect.Parameter.KEYWORD_ONLY) for its in own), *common]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
-    run.__annotations__ = {its.name: its.annotation for its in parameters}
+    set_options(run, [*own, *common])
     return run
 
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, get_args
 import msgspec
 import typer
 
+from skylarkmq.clients.command_options import set_options
 from skylarkmq.clients.connection.signing import Credentials
 from skylarkmq.clients.mqbench.clusters import NO_SECURITY, Broker, Security, find_brokers
 from skylarkmq.clients.mqbench.workloads import Workload
@@ -142,10 +143,9 @@ def options(*names: str, **defaults: object) -> Callable[[Command], Command]:
             made = {name: make(**{name: values.pop(name) for name in kinds}) for name, (kinds, make) in parts.items()}
             command(**made, **values)
 
-        own = [its.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, its in declared.items() if name not in parts]
+        own = [its for name, its in declared.items() if name not in parts]
         shared = [parameter(name, kind) for kinds, _ in parts.values() for name, kind in kinds.items()]
-        run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-        run.__annotations__ = {its.name: its.annotation for its in (*own, *shared)}
+        set_options(run, [*own, *shared])
         return run
 
     return decorate
