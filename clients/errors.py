@@ -129,11 +129,16 @@ def name_of(kind: type[RequestCode] | type[ResponseCode], code: int) -> str:
     return f"code {code}" if known is None else f"{known.name} ({code})"
 
 
+def escaped(text: str) -> str:
+    """Return a text with control characters and other unprintable ones escaped as in Python."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def printable(text: str) -> str:
     """Return a peer's text on one line, with control characters escaped, cut at MAX_SHOWN_CHARACTERS."""
     stripped = text.strip()
     cut = stripped[:MAX_SHOWN_CHARACTERS]
-    line = "".join(c if c.isprintable() else " " if c == "\n" else ascii(c)[1:-1] for c in cut)
+    line = escaped(cut.replace("\n", " "))
     return line if len(cut) == len(stripped) else f"{line} ... ({len(stripped)} characters)"
 
 

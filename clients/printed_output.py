@@ -1,6 +1,6 @@
 """The output of command lines: tables for a terminal, or a summary as JSON.
 
-Texts of messages can contain anything. `printable` escapes control characters, so that they cannot change the terminal.
+Texts of messages can contain anything. Control characters are printed escaped, so they cannot change the terminal.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,6 +11,8 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from skylarkmq.clients.errors import escaped
 
 NONE: Final = "-"
 PREVIEW_CHARACTERS: Final = 80
@@ -37,7 +39,7 @@ def print_tables(heading: str, tables: Iterable[Table]) -> None:
 
 def table(heading: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
     """Return a table. Numbers are right-aligned, with thousands separators; None is shown as `-`. Texts are folded."""
-    made = Table(title=printable(heading), title_justify="left", box=None, pad_edge=False, header_style="bold")
+    made = Table(title=escaped(heading), title_justify="left", box=None, pad_edge=False, header_style="bold")
     filled = [list(row) for row in rows]
     for at, name in enumerate(columns):
         is_number = all(isinstance(row[at], int | float | None) for row in filled)
@@ -53,12 +55,7 @@ def cell(value: Any) -> str:
         return NONE
     if isinstance(value, float):
         return f"{value:,.1f}"
-    return f"{value:,}" if isinstance(value, int) else printable(str(value))
-
-
-def printable(text: str) -> str:
-    """Return the text with control characters and other unprintable ones escaped as in Python."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return f"{value:,}" if isinstance(value, int) else escaped(str(value))
 
 
 def preview(body: bytes | None) -> str:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from skylarkmq.clients.printed_output import counted, duration, preview, print_tables, printable, table, utc
+from skylarkmq.clients.errors import escaped
+from skylarkmq.clients.printed_output import counted, duration, preview, print_tables, table, utc
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_a_count_has_its_noun() -> None:
 
 def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """In cells and titles; markup of rich is plain text."""
-    assert printable("a\x1b[2J\n\u202eb größer") == "a\\x1b[2J\\n\\u202eb größer"
+    assert escaped("a\x1b[2J\n\u202eb größer") == "a\\x1b[2J\\n\\u202eb größer"
     print_tables("x", [table("g\x07", ("key", "count"), [("[red]\x1b[31m", 1_234), (None, 5)])])
     output = capsys.readouterr().out
     assert "g\\x07" in output

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from skylarkmq.clients.errors import escaped
 from skylarkmq.clients.mqadmin.failures import USAGE, CommandFailed, usage_error
-from skylarkmq.clients.printed_output import printable
 
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Skip the question.")]
 
@@ -17,7 +17,7 @@ def confirm(effect: str, *, is_agreed: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise usage_error(f"{effect} Nothing is done without --yes, because stdin is no terminal.")
-    sys.stderr.write(f"{printable(effect)} Go on? [y/N] ")
+    sys.stderr.write(f"{escaped(effect)} Go on? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
         raise CommandFailed("nothing is done.", USAGE)

@@ -24,10 +24,10 @@ from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.errors import ClientError, escaped
 from skylarkmq.clients.mqadmin.commands import repeated
 from skylarkmq.clients.mqadmin.failures import CommandFailed, write_failure
-from skylarkmq.clients.printed_output import Summary, cell, print_json, printable, table, utc
+from skylarkmq.clients.printed_output import Summary, cell, print_json, table, utc
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Watch = Annotated[
@@ -139,10 +139,10 @@ def print_rows(console: Console, tables: Iterator[Rows]) -> None:
             console.print()
         is_first = False
         if each.heading:
-            console.print(printable(each.heading), style="bold" if each.columns else None, soft_wrap=True)
+            console.print(escaped(each.heading), style="bold" if each.columns else None, soft_wrap=True)
         if not each.rows:
             if each.empty:
-                console.print(printable(each.empty), soft_wrap=True)
+                console.print(escaped(each.empty), soft_wrap=True)
             continue
         _print_table(console, each)
 
