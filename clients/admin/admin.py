@@ -43,6 +43,7 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeStats, OffsetWrapper, TopicOffset, TopicStatsTable
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from skylarkmq.protocol.codes import Permission, RequestCode, SystemTopic
+from skylarkmq.protocol.decimals import INT64_MAX
 from skylarkmq.protocol.headers.client_calls import ResetOffsetHeader
 from skylarkmq.protocol.headers.consumer import ConsumerGroupHeader, DeleteGroupHeader
 from skylarkmq.protocol.headers.stats import ConsumeStatsHeader
@@ -315,11 +316,8 @@ class Admin(Participant):
         """
         check_type("limit", limit, int)
         since_ms = 0 if since is None else time_ms("since", since)
-        query = (
-            KeyQuery(limit=limit, since_ms=since_ms)
-            if until is None
-            else KeyQuery(limit=limit, since_ms=since_ms, until_ms=time_ms("until", until))
-        )
+        until_ms = INT64_MAX if until is None else time_ms("until", until)
+        query = KeyQuery(limit=limit, since_ms=since_ms, until_ms=until_ms)
         found = await self.messages.with_key_or_id(topic, key, query, timeout_s=timeout_s)
         return [restore_topic(message) for message in sorted(found, key=lambda message: message.store_timestamp)]
 

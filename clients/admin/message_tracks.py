@@ -14,7 +14,7 @@ import msgspec
 
 from skylarkmq.clients.admin.requests import AdminRequests
 from skylarkmq.clients.connection.topic_route import MASTER
-from skylarkmq.clients.errors import BrokerError, ClientError, NoRoute
+from skylarkmq.clients.errors import BrokerError, ClientError
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -60,8 +60,6 @@ class Tracks:
     async def of(self, message: MessageExt) -> list[MessageTrack]:
         """Return the track of a message for each consumer group of its topic."""
         addresses = await self._requests.addresses_of(message.topic)
-        if not addresses:
-            raise NoRoute(f"the route of topic {message.topic} names no broker. Check its registration.")
         code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
         groups = await self._requests.read(GroupList, addresses[0], code, TopicHeader(topic=message.topic))
         return [await self._track(group, message) for group in groups.group_list]

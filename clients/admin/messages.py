@@ -16,6 +16,7 @@ import msgspec
 from skylarkmq.clients.admin.message_tracks import MessageTrack, Tracks
 from skylarkmq.clients.admin.requests import AdminRequests
 from skylarkmq.clients.arguments import check_offset, check_queue, check_type
+from skylarkmq.clients.connection.topic_route import address_text
 from skylarkmq.clients.consuming.queue_calls import Pulled, QueueCalls
 from skylarkmq.clients.consuming.stored_messages import inflate_or_keep, is_compressed
 from skylarkmq.clients.errors import (
@@ -94,7 +95,7 @@ class Messages:
         check_type("offset_msg_id", offset_msg_id, str)
         with checking_argument("offset_msg_id"):
             ip, port, offset = decode_offset_id(offset_msg_id)
-        address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        address = address_text((ip, port))
         code = RequestCode.VIEW_MESSAGE_BY_ID
         async with self._requests.within(timeout_s, "at"):
             response = await self._requests.send(address, code, ViewMessageHeader(offset=offset))
@@ -133,9 +134,8 @@ class Messages:
         """Return the messages of this key; brokers compare only hashes of keys."""
         check_type("topic", topic, str)
         check_type("key", key, str)
-        is_light = topic.startswith(LIGHT_TOPIC_PREFIX) and query.cluster
         header = QueryMessageHeader(
-            topic=query.cluster if is_light and query.cluster else topic,
+            topic=query.cluster if query.cluster and topic.startswith(LIGHT_TOPIC_PREFIX) else topic,
             key=key,
             max_num=query.limit,
             begin_timestamp=query.since_ms,
@@ -161,7 +161,7 @@ class Messages:
             return decode(response.body)
 
     async def _addresses(self, topic: str, cluster: str | None) -> list[str]:
-        """Return the brokers to ask for messages of a topic; light topics and timers have no route of their own."""
+        """Return the brokers of a topic's messages; light topics and timers have no route of their own."""
         if cluster and (topic.startswith(LIGHT_TOPIC_PREFIX) or topic == SystemTopic.TIMER):
             return await self._requests.addresses_of(cluster)
         addresses = await self._requests.addresses_of(topic)
@@ -271,11 +271,10 @@ class Messages:
         The broker that stores the message sends it to the client. Offsets do not change.
         """
         check_type("message", message, MessageExt)
-        ip, port = message.store_host
         header = ConsumeDirectlyHeader(
             consumer_group=group, client_id=client_id, msg_id=message.offset_msg_id, topic=message.topic
         )
-        address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        address = address_text(message.store_host)
         async with self._requests.within(timeout_s, "consume_directly"):
             return await self._requests.read(
                 ConsumeDirectlyResult, address, RequestCode.CONSUME_MESSAGE_DIRECTLY, header

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.connection.client import Client
+from skylarkmq.clients.connection.topic_route import address_text
 from skylarkmq.clients.consuming.queue_calls import QueueCalls
 from skylarkmq.clients.errors import NoRoute
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -156,10 +157,8 @@ def transactions_in(halves: list[MessageExt], ops: list[MessageExt], broker_name
 async def check_again(client: Client, half: MessageExt) -> None:
     """Have the broker ask the producers for a decision again (RESUME_CHECK_HALF_MESSAGE, 323); for a discarded half
     message, too. BrokerError if it is no half message."""
-    ip, port = half.store_host
-    address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
     header = ResumeCheckHeader(msg_id=half.offset_msg_id, topic=half.topic)
-    await client.request(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
+    await client.request(address_text(half.store_host), RequestCode.RESUME_CHECK_HALF_MESSAGE, header)
 
 
 def _root_of(half: MessageExt) -> int:

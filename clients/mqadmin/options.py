@@ -1,12 +1,13 @@
 """The options that several commands share, with RocketMQ's names, and the values of their texts."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from skylarkmq.clients.connection.topic_route import is_address
 from skylarkmq.clients.errors import printable
 from skylarkmq.clients.mqadmin.failures import usage_error
+from skylarkmq.protocol.frame import MAX_FRAME_BYTES
 
 
 def checked_address(text: str | None) -> str | None:
@@ -42,9 +43,17 @@ RequiredBrokerAddress = Annotated[
 ClusterName = Annotated[
     str | None, typer.Option("-c", "--clusterName", metavar="NAME", help="Name of a cluster: all its masters.")
 ]
+MOST_INTERVAL_S: Final = 24 * 60 * 60
 Interval = Annotated[
-    int | None, typer.Option("-i", "--interval", min=1, metavar="SECONDS", help="Repeat, with this pause.")
+    int | None,
+    typer.Option("-i", "--interval", min=1, max=MOST_INTERVAL_S, metavar="SECONDS", help="Repeat, with this pause."),
 ]
+BodySize = Annotated[int, typer.Option("-s", "--size", min=1, max=MAX_FRAME_BYTES, help="Bytes of a body.")]
+
+
+def stripped(text: str | None) -> str | None:
+    """Return a value without blanks around it; None if the option is not given."""
+    return None if text is None else text.strip()
 
 
 def is_true(text: str) -> bool:

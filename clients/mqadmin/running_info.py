@@ -1,4 +1,4 @@
-"""What a consumer reports of itself (GET_CONSUMER_RUNNING_INFO, 307) as text, and the checks of RocketMQ's tool on it.
+"""The state that a consumer reports (GET_CONSUMER_RUNNING_INFO, 307) as text, and the checks of RocketMQ's tool on it.
 
 The checks: all members of a push group have the same subscriptions, and none of a member's queues stands still. They
 apply to members that have run for two minutes, because subscriptions change at the start.
@@ -104,7 +104,7 @@ def _digits(timestamp_ms: int) -> str:
 
 
 def have_same_subscriptions(members: Iterable[ConsumerRunningInfo], now_ms: int) -> bool:
-    """Return whether all members subscribe to the same; also true for members that the check does not apply to."""
+    """Return whether all members have the same subscriptions; also if the check does not apply to the first one."""
     infos = list(members)
     if not _is_push(infos[0]) or now_ms - _started_ms(infos[0]) <= _RUNNING_FOR_MS:
         return True

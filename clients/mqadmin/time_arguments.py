@@ -15,15 +15,19 @@ _AGO: Final = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+def now_ms() -> int:
+    """Return the time of this host's clock in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
 def moment_argument(text: str) -> int:
     """Return a time in ms since 1970. CommandFailed for other forms."""
     given = text.strip()
-    now_ms = time.time_ns() // 1_000_000
     if given == "now":
-        return now_ms
+        return now_ms()
     ago = _AGO.fullmatch(given)
     if ago is not None:
-        return max(now_ms - int(ago[1]) * _UNIT_MS[ago[2]], 0)
+        return max(now_ms() - int(ago[1]) * _UNIT_MS[ago[2]], 0)
     if "#" in given or _MILLISECONDS.fullmatch(given):
         return time_argument(given)
     try:

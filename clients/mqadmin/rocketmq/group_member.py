@@ -1,6 +1,5 @@
 """Commands about the clients of groups: consumerConnection, producerConnection, producer, consumerStatus."""
 
-import time
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,8 +9,11 @@ from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import Failures
+from skylarkmq.clients.mqadmin.files import file_name
 from skylarkmq.clients.mqadmin.java_output import Lines, printf
+from skylarkmq.clients.mqadmin.options import stripped
 from skylarkmq.clients.mqadmin.running_info import have_same_subscriptions, problems, running_info_text
+from skylarkmq.clients.mqadmin.time_arguments import now_ms
 from skylarkmq.protocol.bodies.client_state import ConsumerRunningInfo
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.hash_order import bucket_order
@@ -24,14 +26,14 @@ _STATUS_ROW: Final = "%-10s %-40s %-20s %s%n"
 
 ConsumerGroup = Annotated[str, typer.Option("-g", "--consumerGroup", metavar="NAME", help="Consumer group name.")]
 OneBroker = Annotated[
-    str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Ask this broker instead of the first.")
+    str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Address of a broker; default: the first.")
 ]
 
 
 @COMMANDS.add("consumerConnection", "Query consumer's socket connection, client version and subscription.")
 async def consumer_connection(admin: Admin, group: ConsumerGroup, broker: OneBroker = None) -> None:
     """Print the members of a consumer group, and their subscriptions."""
-    found = await admin.group_config.consumers(group.strip(), None if broker is None else broker.strip())
+    found = await admin.group_config.consumers(group.strip(), stripped(broker))
     printf(_MEMBER_ROW, "#ClientId", "#ClientAddr", "#Language", "#Version")
     for member in found.connection_set:
         printf(_MEMBER_ROW, member.client_id, member.client_addr, member.language, version_name(member.version))
@@ -89,7 +91,7 @@ async def consumer_status(
 ) -> None:
     """Write the state of each member to a file `<ms>/<client id>` in this directory, and check it."""
     name = group.strip()
-    members = await admin.group_config.consumers(name, None if broker is None else broker.strip())
+    members = await admin.group_config.consumers(name, stripped(broker))
     if client_id is not None:
         info = await admin.group_config.running_info(name, client_id.strip(), jstack=jstack)
         printf("%s", Lines(running_info_text(info)))
@@ -105,7 +107,7 @@ async def _write_files(
     admin: Admin, group: str, members: ConsumerConnection, failures: Failures, *, jstack: bool
 ) -> dict[str, ConsumerRunningInfo]:
     """Return the states by client id, and write a file and a row for each."""
-    now_ms = _now_ms()
+    started_ms = now_ms()
     infos: dict[str, ConsumerRunningInfo] = {}
     printf(_STATUS_ROW, "#Index", "#ClientId", "#Version", "#ConsumerRunningInfoFile")
     for member in members.connection_set:
@@ -115,31 +117,26 @@ async def _write_files(
             failures.add(error)
             continue
         infos[member.client_id] = info
-        file = _write(now_ms, member.client_id, running_info_text(info))
+        file = _write(started_ms, member.client_id, running_info_text(info))
         printf("%-10d %-40s %-20s %s%n", len(infos), member.client_id, version_name(member.version), str(file))
     return infos
 
 
-def _write(now_ms: int, client_id: str, text: str) -> Path:
-    """Write the file of a member. Members choose their ids, so an id must not lead out of the directory."""
-    name = client_id.replace("/", "_").replace("\0", "_")
-    file = Path(str(now_ms), "_" if name in ("", ".", "..") else name)
+def _write(started_ms: int, client_id: str, text: str) -> Path:
+    """Write the file of a member."""
+    file = Path(str(started_ms), file_name(client_id))
     file.parent.mkdir(exist_ok=True)
     file.write_text(text)
     return file
 
 
 def _print_checks(infos: dict[str, ConsumerRunningInfo]) -> None:
-    now_ms = _now_ms()
-    if not have_same_subscriptions(infos.values(), now_ms):
+    checked_ms = now_ms()
+    if not have_same_subscriptions(infos.values(), checked_ms):
         printf("%n%nWARN: Different subscription in the same group of consumer!!!%n")
         return
     printf("%n%nSame subscription in the same group of consumer")
     printf("%n%nRebalance OK%n")
     for client_id, info in infos.items():
-        for line in problems(client_id, info, now_ms):
+        for line in problems(client_id, info, checked_ms):
             printf("%s", Lines(line))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

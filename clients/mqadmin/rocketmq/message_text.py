@@ -4,7 +4,6 @@ The order of properties is that of the HashMap in which RocketMQ's clients keep 
 """
 
 import codecs
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,7 @@ from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.admin.message_tracks import MessageTrack
 from skylarkmq.clients.connection.topic_route import address_text
 from skylarkmq.clients.mqadmin.failures import usage_error
-from skylarkmq.clients.mqadmin.files import ROCKETMQ_FILES, write_file
+from skylarkmq.clients.mqadmin.files import ROCKETMQ_FILES, file_name, write_file
 from skylarkmq.clients.mqadmin.java_output import Lines, java_text, local_time_ms, printf
 from skylarkmq.clients.producing.sends import SendResult, SendStatus
 from skylarkmq.protocol.bodies.client_state import ConsumeDirectlyResult
@@ -61,19 +60,17 @@ async def print_tracks(admin: Admin, message: MessageExt, end: str) -> None:
 
 
 def body_file_of(message: MessageExt, index: int = 0) -> Path:
-    """Return the file for the body of a message; `index` distinguishes messages with the same id.
-
-    The id is a property, which any producer can set: characters that are not part of ids are replaced.
-    """
-    name = re.sub(r"[^\w.%-]|^\.+", "_", message.msg_id)[:200]
+    """Return the file for the body of a message; `index` distinguishes messages with the same id."""
+    name = file_name(message.msg_id)
     return BODIES / (f"{name}_{index}" if index else name)
 
 
 def charset(name: str) -> str:
-    """Return the name of a charset. CommandFailed if there is none of this name."""
+    """Return the name of a charset. CommandFailed if there is none of this name, or it cannot decode every body."""
     try:
+        b"\xff".decode(name.strip(), "replace")
         return codecs.lookup(name.strip()).name
-    except LookupError as error:
+    except (LookupError, ValueError) as error:  # other codecs, such as hex, and names with a NUL
         raise usage_error(f"no charset {name.strip()}: give one such as UTF-8 or GBK.") from error
 
 

@@ -12,6 +12,7 @@ from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.decimals import INT64_MAX
 from tests.clients.mqadmin.conftest import RunCommand
 from tests.clients.mqadmin.rocketmq.conftest import GROUP, PRODUCERS, TOPIC, Live
 from tests.clients.peer import Peer
@@ -45,9 +46,9 @@ def test_a_group_without_members_is_one_line(mqadmin: RunCommand, broker: InProc
     """With exit code 2, whether it never had one, or has none at a given broker."""
     for arguments in ((), ("-b", broker.address)):
         for command in ("consumerConnection", "consumerStatus"):
-            result = mqadmin(command, "-g", "nobody", *arguments)
+            result = mqadmin(command, "-g", "missing", *arguments)
             assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
-            assert "nobody" in result.err
+            assert "missing" in result.err
 
 
 def test_the_producers_of_a_group_are_printed(mqadmin: RunCommand, live: Live) -> None:
@@ -55,7 +56,7 @@ def test_the_producers_of_a_group_are_printed(mqadmin: RunCommand, live: Live) -
     result = mqadmin("producerConnection", "-g", PRODUCERS, "-t", TOPIC)
     assert (result.code, result.err) == (0, "")
     assert re.fullmatch(rf"0001  {re.escape(live.producer)} +127\.0\.0\.1:\d+ +PYTHON +V5_3_3\n", result.out)
-    result = mqadmin("producerConnection", "-g", "nobody", "-t", TOPIC)
+    result = mqadmin("producerConnection", "-g", "missing", "-t", TOPIC)
     assert (result.code, result.out, result.err.count("\n")) == (5, "", 1)
 
 
@@ -90,7 +91,7 @@ def test_the_state_of_one_member_is_printed(mqadmin: RunCommand, live: Live) -> 
     assert "#Consumer RT&TPS#" in result.out
     assert "#Consumer jstack#" not in result.out
     assert "#Consumer jstack#" in mqadmin("consumerStatus", "-g", GROUP, "-i", live.member, "-s").out
-    result = mqadmin("consumerStatus", "-g", GROUP, "-i", "nobody")
+    result = mqadmin("consumerStatus", "-g", GROUP, "-i", "missing")
     assert (result.code, result.out, result.err.count("\n")) == (5, "", 1)
 
 
@@ -121,14 +122,15 @@ def test_an_empty_list_of_members_is_one_line(run_mqadmin: RunCommand, group: li
 def test_client_ids_do_not_lead_out_of_the_directory(
     run_mqadmin: RunCommand, group: list[str], scripted: Peer, tmp_path: Path
 ) -> None:
-    """Members choose their ids."""
-    group += ["../../evil", "..", "/etc/evil"]
-    info = ConsumerRunningInfo()
+    """Members choose their ids, of any length, and the times that they report."""
+    group += ["../../evil", "..", "/etc/evil", "x" * 300, "a\0b\x1b"]
+    state = ProcessQueueInfo(last_pull_timestamp=INT64_MAX, last_consume_timestamp=-INT64_MAX)
+    info = ConsumerRunningInfo(mq_table={MessageQueue("T", "b", 1): state})
     scripted.on(RequestCode.GET_CONSUMER_RUNNING_INFO, lambda *_: RemotingCommand.response(body=info.encode()))
     result = run_mqadmin("consumerStatus", "-g", "g")
     assert result.code == 0
     files = {str(path.relative_to(tmp_path)).split("/", 1)[1] for path in tmp_path.rglob("*") if path.is_file()}
-    assert files == {".._.._evil", "_", "_etc_evil"}
+    assert files == {"__.._evil", "_", "_etc_evil", "x" * 200, "a_b_"}
 
 
 def test_members_that_do_not_respond_are_left_out(run_mqadmin: RunCommand, group: list[str], scripted: Peer) -> None:

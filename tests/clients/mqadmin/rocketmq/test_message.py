@@ -91,9 +91,9 @@ def test_tracks_and_direct_consumption(mqadmin: RunCommand, broker: InProcessBro
             "ConsumeMessageDirectlyResult [order=false, autoCommit=true, consumeResult=CR_SUCCESS, remark=null, "
             "spentTimeMills=N]"
         )
-    nobody = mqadmin("queryMsgById", "-t", TOPIC, "-i", msg_id, "-g", GROUP, "-d", "nobody")
-    assert (nobody.code, nobody.out, nobody.err.count("\n")) == (5, "", 1)
-    assert "nobody" in nobody.err
+    missing = mqadmin("queryMsgById", "-t", TOPIC, "-i", msg_id, "-g", GROUP, "-d", "missing")
+    assert (missing.code, missing.out, missing.err.count("\n")) == (5, "", 1)
+    assert "missing" in missing.err
 
 
 def test_a_message_is_sent_again(mqadmin: RunCommand, broker: InProcessBroker) -> None:
@@ -167,11 +167,13 @@ def test_a_trace_shows_the_send_and_the_calls_of_handlers(
         (("queryMsgById", "-t", "Found", "-i", "7F00000100000001" + "0" * 16), 3, "127.0.0.1:1"),
         (("queryMsgById", "-t", "Unknown", "-i", "x"), 2, "Unknown"),
         (("queryMsgById", "-t", "Found", "-i", "{id}", "-f", "martian"), 1, "no charset martian"),
+        (("queryMsgById", "-t", "Found", "-i", "{id}", "-f", "hex"), 1, "no charset hex"),
+        (("queryMsgById", "-t", "Found", "-i", "{id}", "-f", "utf-8\0"), 1, "no charset utf-8"),
         (("queryMsgByUniqueKey", "-t", "Found", "-i", "x"), 2, "no message of topic Found has the id x"),
         (("queryMsgByKey", "-t", "Found", "-k", "none"), 2, "no message of topic Found has the key none"),
         (("queryMsgByKey", "-t", "Found", "-k", "same", "-c", "Nowhere"), 2, "no cluster Nowhere is registered"),
         (("queryMsgByOffset", "-t", "Found", "-b", "broker-a", "-i", "0", "-o", "9"), 2, "Its offsets are 0 to 2."),
-        (("queryMsgByOffset", "-t", "Found", "-b", "nobody", "-i", "0", "-o", "0"), 2, "nobody"),
+        (("queryMsgByOffset", "-t", "Found", "-b", "missing", "-i", "0", "-o", "0"), 2, "missing"),
         (("queryMsgTraceById", "-i", "none", "-t", "Found"), 2, "no trace of message none in topic Found"),
     ],
 )
@@ -191,12 +193,13 @@ def test_ids_in_properties_do_not_choose_the_file(
     with blocking.Admin(namesrv=broker.namesrv) as admin:
         admin.create_topic("Hostile", queues=1)
     with blocking.Producer("p", namesrv=broker.namesrv) as producer:
-        producer.send(Message("Hostile", b"x", properties={"UNIQ_KEY": "../escaped"}))
+        producer.send(Message("Hostile", b"x", properties={"UNIQ_KEY": "../escaped\x1b"}))
+        producer.send(Message("Hostile", b"x", properties={"UNIQ_KEY": "長" * 200}))
         linked = producer.send(Message("Hostile", b"x"))
     at = ("queryMsgByOffset", "-t", "Hostile", "-b", "broker-a", "-i", "0")
-    assert mqadmin(*at, "-o", "0").code == 0
-    assert [path.name for path in bodies.iterdir()] == ["__escaped"]
+    assert [mqadmin(*at, "-o", offset).code for offset in ("0", "1")] == [0, 0]
+    assert {path.name for path in bodies.iterdir()} == {"__escaped_", "長" * 66}
     (bodies / linked.msg_id).symlink_to(tmp_path / "target")
-    refused = mqadmin(*at, "-o", "1")
+    refused = mqadmin(*at, "-o", "2")
     assert (refused.code, refused.err.count("\n")) == (1, 1)
     assert not (tmp_path / "target").exists()
