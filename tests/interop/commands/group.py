@@ -14,6 +14,8 @@ IDLE: Final = "updateSubGroup -c {cluster} -g idle"
 AT_ONE: Final = [IDLE, *(f"resetOffsetByTime -g idle -t {{topic}} -s 0 -b {{broker}} -q {n} -o 1" for n in range(4))]
 """A group without members, at offset 1 of each queue: a broker of 4.9 refuses its reset, and sets no offset itself."""
 FULL: Final = "-b {broker} -g full -s false -m true -d true -o true -q 2 -r 5 -i 1 -w 2 -a false"
+CLONE: Final = "-s {group} -d idle -t {topic}"
+CLONED: Final = [IDLE, f"cloneGroupOffset {CLONE}"]
 CASES: Final = [
     Case("updateSubGroup", "-c {cluster} -g made"),
     Case("updateSubGroup", FULL),
@@ -49,7 +51,13 @@ CASES: Final = [
     Case("resetOffsetByTime", "-g idle -t {topic} -s 0 -f false", before=AT_ONE),
     Case("skipAccumulatedMessage", "-g idle -t {topic} -f true", before=AT_ONE),
     Case("skipAccumulatedMessage", "-g {group} -t Unknown", fails=True),
-    Case("cloneGroupOffset", "-s {group} -d idle -t {topic}", before=[IDLE], requires_5=True),
-    Case("consumerProgress", "-g idle -t {topic}", masks=RATES, requires_5=True),
+    Case("cloneGroupOffset", CLONE, before=[IDLE], requires_5=True),
+    Case(
+        "consumerProgress",
+        "-g idle -t {topic}",
+        before=CLONED,
+        masks=RATES,
+        requires_5=True,
+    ),
     Case("cloneGroupOffset", "-s Unknown -d idle -t {topic}", fails=True),
 ]

@@ -7,13 +7,15 @@ from tests.interop.commands import Case
 
 SENT = (r"(?<=broker-a) +\d +(?=SEND_OK)|(?<=SEND_OK).*", " ")
 RATES = (r"(?<=billing).*", " RATES")
+SEND_TIMES = [(r"(?<=true) +\d+", ""), (r"(?<=RT: ).*", "MS")]
+SENT_TOPIC = "updateTopic -c {cluster} -t Sent"
 
 CASES = [
     Case("queryMsgById", "-t {topic} -i {offset_id}"),
     Case("queryMsgById", "-t {topic} -i {unique_id}"),
     Case("queryMsgById", "-t {topic} -i {unique_id},{offset_id} -f UTF-8"),
     Case("queryMsgById", "-t {topic} -i {unique_id} -g {group} -d {member}", masks=[(r"Mills=\d+", "MS")]),
-    Case("queryMsgById", "-t {topic} -i {unique_id} -g {group} -d nobody", fails=True),
+    Case("queryMsgById", "-t {topic} -i {unique_id} -g {group} -d missing", fails=True),
     Case("queryMsgById", "-t {topic} -i {unique_id} -s false"),
     Case("queryMsgById", "-t {topic} -i 0123456789ABCDEF0123456789ABCDEF", fails=True),
     Case("queryMsgByUniqueKey", "-t {topic} -i {unique_id}"),
@@ -38,9 +40,9 @@ CASES = [
     Case("consumeMessage", "-t {topic} -b {name} -i 1 -o 1"),
     Case("consumeMessage", "-t {topic} -b {name} -i 1 -o 99"),
     Case("consumeMessage", "-t {topic} -b {name} -i 1 -s 2024-05-01#13:00:00:000 -e 1714700000000"),
-    Case("sendMessage", "-t Sent -p hello -k key -c tag", before=["updateTopic -c {cluster} -t Sent"], masks=[SENT]),
-    Case("sendMessage", "-t Sent -p hello -b {name} -i 3", masks=[SENT]),
-    Case("checkMsgSendRT", "-t Sent -a 3 -s 10", masks=[(r"(?<=true) +\d+", ""), (r"(?<=RT: ).*", "MS")]),
+    Case("sendMessage", "-t Sent -p hello -k key -c tag", before=[SENT_TOPIC], masks=[SENT]),
+    Case("sendMessage", "-t Sent -p hello -b {name} -i 3", before=[SENT_TOPIC], masks=[SENT]),
+    Case("checkMsgSendRT", "-t Sent -a 3 -s 10", before=[SENT_TOPIC], masks=SEND_TIMES),
     Case("queryCq", "-t {topic} -q 0 -i 0 -c 2"),
     Case("queryCq", "-t {topic} -q 0 -i 1 -b {broker} -g {group}", masks=[(r'(?<=subVersion":)\d+', "N")]),
     Case("statsAll", "-t {topic}", masks=[RATES]),

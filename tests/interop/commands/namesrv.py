@@ -13,7 +13,7 @@ CASES = [
     Case("deleteKvConfig", "-s NAMES -k key", before=["updateKvConfig -s NAMES -k key -v value"]),
     Case("deleteKvConfig", "-s NAMES -k missing"),
     Case("wipeWritePerm", "-b {name}", before=["addWritePerm -b {name}"]),
-    Case("wipeWritePerm", "-b nobody"),
+    Case("wipeWritePerm", "-b missing"),
     Case("addWritePerm", "-b {name}", before=["wipeWritePerm -b {name}"]),
     Case("addWritePerm", "-b {name}", before=["addWritePerm -b {name}"]),
     Case("updateOrderConf", "-t {topic} -m put -v {name}:4"),

@@ -11,7 +11,7 @@ CASES: Final = [
     Case("updateTopic", "-c {cluster} -t Made -p 9", fails=True),
     Case("updateTopic", "-b 127.0.0.1:1 -t Made", fails=True),
     Case("updateTopicList", "-b {broker} -f {topics_file}", requires_5=True),
-    Case("topicRoute", "-t Wide -l"),
+    Case("topicRoute", "-t Wide -l", before=["updateTopic -b {broker} -t Wide -r 3 -w 3"]),
     Case("updateTopicPerm", "-c {cluster} -t Made -p 4", before=["updateTopic -c {cluster} -t Made -r 3 -w 3"]),
     Case("updateTopicPerm", "-b {broker} -t Made -p 2", before=["updateTopic -c {cluster} -t Made -r 3 -w 3"]),
     Case("updateTopicPerm", "-b {broker} -t Made -p 6", before=["updateTopic -c {cluster} -t Made -r 3 -w 3"]),
