@@ -176,11 +176,22 @@ def _credentials(profile: Profile, path: Path) -> Credentials | None:
     if profile.access_key is None or profile.secret_key_file is None:
         raise usage_error(f"{path}: access_key and secret_key_file go together: set both or neither.")
     file = path.parent / Path(profile.secret_key_file).expanduser()
+    return Credentials(profile.access_key, read_secret(file))
+
+
+def read_secret(file: Path) -> str:
+    """Return the secret in a file, without white space around it. OSError if the file cannot be read.
+
+    CommandFailed if other users can read it, if it is empty, or if it is no text.
+    """
     refuse_exposed(file)
-    secret = file.read_text().strip()
+    try:
+        secret = file.read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise usage_error(f"{file} is no UTF-8 text: write only the secret to it.") from error
     if not secret:
-        raise usage_error(f"{file} is empty: write the secret key of {profile.access_key} to it.")
-    return Credentials(profile.access_key, secret)
+        raise usage_error(f"{file} is empty: write the secret to it.")
+    return secret
 
 
 def refuse_exposed(file: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 
 def standard_arguments(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> Iterator[str]:
-    """Yield the arguments with standard options. `takes_value`: option, such as `-t` or `--topic` -> has it a value."""
+    """Yield the arguments with standard options. `takes_value`: whether an option, such as `-t`, has a value."""
     remaining = iter(arguments)
     for argument in remaining:
         if argument == "--":

@@ -10,8 +10,9 @@ from typing import Final
 
 from skylarkmq.clients.admin.secret_settings import is_secret
 from skylarkmq.clients.errors import ClientError
-from skylarkmq.clients.mqadmin.connection import refuse_exposed
+from skylarkmq.clients.mqadmin.connection import read_secret
 from skylarkmq.clients.mqadmin.failures import CommandFailed, exit_code_of, usage_error
+from skylarkmq.clients.mqadmin.options import stripped
 
 MASK: Final = "******"
 
@@ -24,14 +25,14 @@ def shown(key: str, value: str) -> str:
 def secret_of(value: str | None, file: Path | None) -> str | None:
     """Return the value, or the content of the file without white space around it; None if neither is given.
 
-    CommandFailed if both are given, or if other users can read the file. OSError if it cannot be read.
+    CommandFailed if both are given, or if the file has no secret or other users can read it. OSError if it cannot be
+    read.
     """
     if file is None:
-        return None if value is None else value.strip()
+        return stripped(value)
     if value is not None:
         raise usage_error("give the secret either as a value or as a file.")
-    refuse_exposed(file)
-    return file.read_text().strip()
+    return read_secret(file)
 
 
 @contextmanager

@@ -1,9 +1,11 @@
 """Commands about brokers: brokerStatus, brokerConsumeStats, getBrokerConfig, updateBrokerConfig, haStatus,
 resetMasterFlushOffset, sendMsgStatus, and those that delete files.
 
-Commands for a whole cluster go on after the failure of a broker: a line on stderr, and the exit code of the first.
+For a whole cluster, brokerStatus, getBrokerConfig and updateBrokerConfig go on after the failure of a broker. Each
+failure is a line on stderr; the exit code is that of the first one.
 """
 
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final
@@ -18,6 +20,7 @@ from skylarkmq.clients.mqadmin.commands import Commands, repeated
 from skylarkmq.clients.mqadmin.failures import Failures, usage_error
 from skylarkmq.clients.mqadmin.java_output import cut_broker, cut_front, local_time, local_time_ms, printf
 from skylarkmq.clients.mqadmin.options import (
+    MOST_INTERVAL_S,
     BrokerAddress,
     ClusterName,
     Interval,
@@ -29,7 +32,7 @@ from skylarkmq.clients.mqadmin.rocketmq.message_text import result_text
 from skylarkmq.clients.mqadmin.rocketmq.setting_lines import print_settings
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.protocol.bodies.ha import HAClientInfo, HARuntimeInfo
-from skylarkmq.protocol.codes import Permission
+from skylarkmq.protocol.frame import MAX_FRAME_BYTES
 from skylarkmq.protocol.message import Message
 
 COMMANDS = Commands()
@@ -42,7 +45,7 @@ _CONSUME_HEAD: Final = "%-64s  %-64s  %-32s  %-4s  %-20s  %-20s  %-20s  %s%n"
 _CONSUME_ROW: Final = "%-64s  %-64s  %-32s  %-4d  %-20d  %-20d  %-20d  %s%n"
 _SLAVE_HEAD: Final = "%-32s  %-16s %16s %16s %16s %16s%n"
 _SLAVE_ROW: Final = "%-32s  %-16d %16d %16.2f %16s %16d%n"
-_PERMISSIONS: Final = range(Permission.PRIORITY)
+_PERMISSION: Final = re.compile("0*[0-7]")
 
 
 # ------------------------------------------------------------------------------------------------- state and settings
@@ -71,15 +74,10 @@ async def get_broker_config(admin: Admin, broker: BrokerAddress = None, cluster:
     if address is not None:
         await _print_config(admin, address, address)
         return
+    failures = Failures()
     for by_id in (await admin.broker_addresses(cluster)).values():
-        master = by_id.get(MASTER, "NO_MASTER")
-        if MASTER not in by_id:
-            printf("============Master: %s============%n", master)
-        heads = {
-            its: f"Master: {its}" if broker_id == MASTER else f"My Master: {master}=====Slave: {its}"
-            for broker_id, its in by_id.items()
-        }
-        await _each(list(heads), lambda its, heads=heads: _print_config(admin, heads[its], its))  # type: ignore[misc]
+        await _print_configs(admin, by_id, failures)
+    failures.raise_if_any()
 
 
 @COMMANDS.add("updateBrokerConfig", "Update broker's config.")
@@ -95,7 +93,7 @@ async def update_broker_config(
 ) -> None:
     """Change a setting of a broker, or of all masters of a cluster."""
     key, value = key.strip(), value.strip()
-    if key == "brokerPermission" and not (value.isdecimal() and int(value) in _PERMISSIONS):
+    if key == "brokerPermission" and not _PERMISSION.fullmatch(value):
         raise usage_error(f"brokerPermission is a sum of 4 (read) and 2 (write), not {value}.")
 
     async def update(address: str) -> None:
@@ -137,7 +135,9 @@ async def reset_master_flush_offset(
 async def broker_consume_stats(
     admin: Admin,
     broker: RequiredBrokerAddress,
-    timeout_ms: Annotated[int, typer.Option("-t", "--timeoutMillis", min=1, help="Limit of the request.")] = 50_000,
+    timeout_ms: Annotated[
+        int, typer.Option("-t", "--timeoutMillis", min=1, max=MOST_INTERVAL_S * 1000, help="Limit of the request.")
+    ] = 50_000,
     level: Annotated[int, typer.Option("-l", "--level", help="Only queues with this difference or more.")] = 0,
     order: Annotated[str, typer.Option("-o", "--order", metavar="BOOL", help="Only ordered topics.")] = "false",
 ) -> None:
@@ -161,7 +161,9 @@ async def broker_consume_stats(
 async def send_msg_status(
     admin: Admin,
     broker: Annotated[str, typer.Option("-b", "--brokerName", help="Name of the broker, which is also a topic.")],
-    size: Annotated[int, typer.Option("-s", "--messageSize", min=1, help="Bytes of a body, in steps of 11.")] = 128,
+    size: Annotated[
+        int, typer.Option("-s", "--messageSize", min=1, max=MAX_FRAME_BYTES, help="Bytes of a body, in steps of 11.")
+    ] = 128,
     count: Annotated[int, typer.Option("-c", "--count", min=0, help="Number of messages.")] = 50,
 ) -> None:
     """Send messages to the topic named like the broker, and print the time and the result of each."""
@@ -200,7 +202,7 @@ async def delete_expired_log(admin: Admin, broker: BrokerAddress = None, cluster
 async def _clean(
     admin: Admin, broker: str | None, cluster: str | None, clean: Callable[[str], Awaitable[None]]
 ) -> None:
-    """Run a clean-up on a broker, on those of a cluster, or on all; RocketMQ's tool ends the line nowhere."""
+    """Run a clean-up on a broker, on those of a cluster, or on all. RocketMQ's tool prints no end of the line."""
     if broker is not None:
         addresses = [broker]
     else:
@@ -220,6 +222,19 @@ async def _each(addresses: list[str], action: Callable[[str], Awaitable[None]]) 
         except ClientError as error:
             failures.add(error)
     failures.raise_if_any()
+
+
+async def _print_configs(admin: Admin, by_id: dict[int, str], failures: Failures) -> None:
+    """Print the settings of a broker's master and slaves."""
+    master = by_id.get(MASTER, "NO_MASTER")
+    if MASTER not in by_id:
+        printf("============Master: %s============%n", master)
+    for broker_id, address in by_id.items():
+        head = f"Master: {address}" if broker_id == MASTER else f"My Master: {master}=====Slave: {address}"
+        try:
+            await _print_config(admin, head, address)
+        except ClientError as error:
+            failures.add(error)
 
 
 async def _print_config(admin: Admin, head: str, address: str) -> None:

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import time
 from collections.abc import Iterator
 from typing import Annotated, Final, NamedTuple
 
@@ -13,7 +12,8 @@ from skylarkmq.clients.errors import ClientError, invalid_response
 from skylarkmq.clients.mqadmin.commands import Commands, repeated
 from skylarkmq.clients.mqadmin.failures import Failures, not_found
 from skylarkmq.clients.mqadmin.java_output import beijing_time, java_format, printf
-from skylarkmq.clients.mqadmin.options import Interval, is_true
+from skylarkmq.clients.mqadmin.options import BodySize, Interval, is_true, stripped
+from skylarkmq.clients.mqadmin.time_arguments import now_ms
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.codes import RequestCode
@@ -44,7 +44,7 @@ async def cluster_list(
     async for _ in repeated(interval):
         failures = Failures()
         info = await admin.cluster()
-        rows = list(_brokers_of(info, None if cluster is None else cluster.strip()))
+        rows = list(_brokers_of(info, stripped(cluster)))
         await (_print_totals if more else _print_rates)(admin, rows, failures)
         if interval is None:
             failures.raise_if_any()
@@ -124,11 +124,11 @@ async def _print_totals(admin: Admin, brokers: list[_Broker], failures: Failures
 async def cluster_rt(
     admin: Admin,
     amount: Annotated[int, typer.Option("-a", "--amount", min=1, help="Messages for each broker.")] = 100,
-    size: Annotated[int, typer.Option("-s", "--size", min=1, help="Bytes of a body.")] = 128,
+    size: BodySize = 128,
     cluster: Annotated[str | None, typer.Option("-c", "--cluster", help="Only this cluster.")] = None,
     as_log: Annotated[str, typer.Option("-p", "--printLog", metavar="BOOL", help="Print lines for a log.")] = "false",
     room: Annotated[str, typer.Option("-m", "--machineRoom", help="Name of this place, for a log.")] = "noname",
-    interval: Annotated[int, typer.Option("-i", "--interval", min=1, help="Seconds between two rounds.")] = 10,
+    interval: Interval = 10,
 ) -> None:
     """Send messages to the topic named like each broker, again and again, and print the mean time of a send."""
     is_log = is_true(as_log)
@@ -166,12 +166,9 @@ def number(info: dict[str, str], key: str, address: str) -> float:
     """Return the first number of a value; 0 if it is missing or blank. InvalidResponse if it is no number."""
     text = info.get(key, "").split(" ")[0]
     try:
-        return float(text or 0)
-    except ValueError as error:
-        reason = f"{key} is {text!r}"
-        raise invalid_response(RequestCode.GET_BROKER_RUNTIME_INFO, f"broker {address}", reason) from error
-
-
-def now_ms() -> int:
-    """Return the time of this host's clock."""
-    return time.time_ns() // 1_000_000
+        found = float(text or 0)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise invalid_response(RequestCode.GET_BROKER_RUNTIME_INFO, f"broker {address}", f"{key} is {text!r}")
+    return found

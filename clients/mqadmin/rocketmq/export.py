@@ -16,8 +16,9 @@ from skylarkmq.clients.mqadmin.failures import usage_error
 from skylarkmq.clients.mqadmin.fastjson import indented
 from skylarkmq.clients.mqadmin.files import ROCKETMQ_FILES, write_file
 from skylarkmq.clients.mqadmin.java_output import printf
-from skylarkmq.clients.mqadmin.rocketmq.cluster import now_ms, number
+from skylarkmq.clients.mqadmin.rocketmq.cluster import number
 from skylarkmq.clients.mqadmin.rocketmq.stats import TOPIC_PUT_NUMS, messages_of_day
+from skylarkmq.clients.mqadmin.time_arguments import now_ms
 from skylarkmq.protocol.bodies.stats import BrokerStatsData
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.bodies.topic import TopicConfig

@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.clients.connection.topic_route import MASTER
 from skylarkmq.clients.errors import ClientError, checking_argument, invalid_response
 from skylarkmq.clients.mqadmin.addresses import master_addresses
 from skylarkmq.clients.mqadmin.attributes import attribute_changes
@@ -21,7 +22,6 @@ from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX, RequestCode
 
 COMMANDS = Commands()
 
-_MASTER: Final = 0
 _BAR: Final = "=" * 29
 
 GroupName = Annotated[str, typer.Option("-g", "--groupName", metavar="NAME", help="Consumer group name.")]
@@ -53,7 +53,7 @@ async def update_sub_group(
     retry_policy: Annotated[
         str | None, typer.Option("-p", "--groupRetryPolicy", metavar="JSON", help="When messages are redelivered.")
     ] = None,
-    broker_id: Annotated[int, typer.Option("-i", "--brokerId", help="Id of the broker to consume from.")] = _MASTER,
+    broker_id: Annotated[int, typer.Option("-i", "--brokerId", help="Id of the broker to consume from.")] = MASTER,
     slow_broker: Annotated[
         int, typer.Option("-w", "--whichBrokerWhenConsumeSlowly", help="Id of the broker for members that lag.")
     ] = 1,
@@ -145,7 +145,7 @@ async def get_consumer_config(admin: Admin, group: GroupName) -> None:
     for broker, data in sorted(cluster.broker_addr_table.items()):
         if not data.broker_addrs:
             continue
-        address = data.broker_addrs.get(_MASTER) or data.broker_addrs[min(data.broker_addrs)]
+        address = data.broker_addrs.get(MASTER) or data.broker_addrs[min(data.broker_addrs)]
         config = (await admin.group_config.on_broker(address)).get(name)
         if config is not None:
             is_found = True

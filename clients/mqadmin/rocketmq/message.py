@@ -13,7 +13,7 @@ from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import REFUSED, CommandFailed, Failures, not_found
 from skylarkmq.clients.mqadmin.java_output import local_time, printf
-from skylarkmq.clients.mqadmin.options import is_true
+from skylarkmq.clients.mqadmin.options import is_true, stripped
 from skylarkmq.clients.mqadmin.rocketmq.message_text import (
     as_pulled,
     body_file_of,
@@ -101,7 +101,7 @@ async def query_by_unique_key(
     if group is not None and client_id is not None:
         await _consume_directly(admin, await _found(admin, topic, msg_id, None), group.strip(), client_id.strip())
         return
-    query = KeyQuery(limit=MAX_SHOWN, cluster=None if cluster is None else cluster.strip())
+    query = KeyQuery(limit=MAX_SHOWN, cluster=stripped(cluster))
     found = await admin.messages.with_unique_key(topic, msg_id, query)
     if not found:
         raise _no_message(topic, msg_id)
@@ -124,7 +124,7 @@ async def query_by_key(
     cluster: Cluster = None,
 ) -> None:
     """Print a row for each message that has a key."""
-    query = KeyQuery(limit=limit, since_ms=begin, until_ms=end, cluster=None if cluster is None else cluster.strip())
+    query = KeyQuery(limit=limit, since_ms=begin, until_ms=end, cluster=stripped(cluster))
     found = await admin.messages.with_key(topic.strip(), key.strip(), query)
     if not found:
         raise not_found(
@@ -173,8 +173,8 @@ async def query_trace_by_id(
     events = await admin.messages.trace(msg_id.strip(), topic.strip(), query)
     if not events:
         raise not_found(
-            f"no trace of message {msg_id.strip()} in topic {topic.strip()}. Producers and consumers write traces only "
-            "if they are told to, and the broker indexes them within seconds."
+            f"no trace of message {msg_id.strip()} in topic {topic.strip()}. Clients write traces only "
+            "if tracing is enabled, and the broker indexes a trace within seconds."
         )
     consumed: defaultdict[str, list[TraceEvent]] = defaultdict(list)
     for event in events:
@@ -200,7 +200,7 @@ def _print_event(kind: str, event: TraceEvent) -> None:
 async def _found(admin: Admin, topic: str, msg_id: str, cluster: str | None) -> MessageExt:
     """Return the message with an offset id or unique id. CommandFailed if there is none."""
     topic = topic.strip()
-    message = await admin.messages.find(topic, msg_id, None if cluster is None else cluster.strip())
+    message = await admin.messages.find(topic, msg_id, stripped(cluster))
     if message is None:
         raise _no_message(topic, msg_id)
     return message

@@ -1,25 +1,25 @@
 """Commands about the offsets of groups: consumerProgress, resetOffsetByTime, skipAccumulatedMessage,
 cloneGroupOffset."""
 
-import time
 from collections.abc import Mapping
 from typing import Annotated, Final
 
 import typer
 
 from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.clients.admin.messages import LIGHT_TOPIC_PREFIX
 from skylarkmq.clients.admin.offsets import TO_END, Rollback
 from skylarkmq.clients.errors import BrokerError, ClientError, NoRoute
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import Failures, not_found
 from skylarkmq.clients.mqadmin.java_output import cut_broker, cut_front, local_time, printf
 from skylarkmq.clients.mqadmin.options import is_true
-from skylarkmq.clients.mqadmin.time_arguments import time_argument
+from skylarkmq.clients.mqadmin.time_arguments import now_ms, time_argument
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.bodies.enums import ConsumeType, MessageModel
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeStats
-from skylarkmq.protocol.codes import RETRY_PREFIX
+from skylarkmq.protocol.codes import RETRY_PREFIX, SystemTopic
 from skylarkmq.protocol.hash_order import bucket_order, capacity_of_copy, queue_bucket_order
 from skylarkmq.protocol.versions import version_name
 
@@ -33,8 +33,6 @@ _GROUPS_HEAD: Final = "%-64s  %-6s  %-24s %-5s  %-14s  %-7s  %s%n"
 _GROUPS_ROW: Final = "%-64s  %-6d  %-24s %-5s  %-14s  %-7d  %d%n"
 _ROLLBACK_HEAD: Final = "%-20s  %-20s  %-20s  %-20s  %-20s  %-20s%n"
 _ROLLBACK_ROW: Final = "%-20s  %-20d  %-20d  %-20d  %-20d  %-20d%n"
-_LIGHT_QUEUE: Final = "%LMQ%"
-_TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 Group = Annotated[str, typer.Option("-g", "--group", metavar="NAME", help="Consumer group name.")]
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="NAME", help="Topic name.")]
@@ -109,7 +107,7 @@ async def _members_by_queue(admin: Admin, group: str) -> dict[MessageQueue, str]
 
 
 async def _print_groups(admin: Admin) -> None:
-    """Print a row for each group that has a retry topic. What is unknown counts as 0 and as OFFLINE."""
+    """Print a row for each group that has a retry topic. Unknown figures are 0, an unknown version is OFFLINE."""
     failures = Failures()
     printf(_GROUPS_HEAD, "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total")
     for topic in bucket_order(await admin.topic_config.names()):
@@ -165,7 +163,7 @@ async def reset_offset_by_time(
 ) -> None:
     """Move a group, and its running members, to the messages that were stored at a time or later."""
     group_name, topic_name, given = group.strip(), topic.strip(), timestamp.strip()
-    timestamp_ms = _now_ms() if given == "now" else time_argument(given)
+    timestamp_ms = now_ms() if given == "now" else time_argument(given)
     if broker is not None and queue >= 0:
         printf(
             "start reset consumer offset by specified, group[%s], topic[%s], queueId[%s], broker[%s], "
@@ -241,11 +239,7 @@ async def clone_group_offset(
 
 
 def _route_of(topic: str, cluster: str | None) -> str | None:
-    """Return the topic whose brokers are asked, if it is another one: light queues have no route of their own."""
+    """Return another topic whose route leads to the brokers of light queues and timers; None: the topic's own."""
     if cluster is None or not cluster.strip():
         return None
-    return cluster.strip() if topic.startswith(_LIGHT_QUEUE) or topic == _TIMER_TOPIC else None
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return cluster.strip() if topic.startswith(LIGHT_TOPIC_PREFIX) or topic == SystemTopic.TIMER else None

@@ -13,7 +13,7 @@ from skylarkmq.clients.mqadmin.addresses import all_addresses, master_addresses
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import usage_error
 from skylarkmq.clients.mqadmin.java_output import local_time, printf
-from skylarkmq.clients.mqadmin.options import BrokerAddress, is_true
+from skylarkmq.clients.mqadmin.options import BrokerAddress, is_true, stripped
 from skylarkmq.clients.mqadmin.rocketmq.users import Cluster, Masters
 from skylarkmq.clients.mqadmin.secret_options import masked, secret_of
 from skylarkmq.protocol.hash_order import bucket_order
@@ -55,12 +55,12 @@ async def update_account(
     account = PlainAccount(
         access_key=access_key.strip(),
         secret_key=secret,
-        white_remote_address=_stripped(white_address),
+        white_remote_address=stripped(white_address),
         admin=is_true(is_admin),
-        default_topic_perm=_stripped(topic_default),
-        default_group_perm=_stripped(group_default),
-        topic_perms=_stripped(topics),
-        group_perms=_stripped(groups),
+        default_topic_perm=stripped(topic_default),
+        default_group_perm=stripped(group_default),
+        topic_perms=stripped(topics),
+        group_perms=stripped(groups),
     )
     for address in await all_addresses(admin, broker, cluster):
         with masked(secret):
@@ -108,9 +108,5 @@ async def update_white_addresses(
 ) -> None:
     """Replace the addresses that need no signature."""
     for address in await all_addresses(admin, broker, cluster):
-        await admin.access.set_white_addresses(address, addresses.strip(), _stripped(file))
+        await admin.access.set_white_addresses(address, addresses.strip(), stripped(file))
         printf("update global white remote addresses to %s success.%n", address)
-
-
-def _stripped(text: str | None) -> str | None:
-    return None if text is None else text.strip()

@@ -14,12 +14,12 @@ from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.admin.messages import TOOLS_GROUP
 from skylarkmq.clients.connection.topic_route import MASTER
 from skylarkmq.clients.consuming.queue_calls import Pulled
+from skylarkmq.clients.errors import invalid_response
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import not_found, usage_error
 from skylarkmq.clients.mqadmin.fastjson import indented
 from skylarkmq.clients.mqadmin.java_output import Lines, java_text, printf
-from skylarkmq.clients.mqadmin.options import is_true
-from skylarkmq.clients.mqadmin.rocketmq.cluster import now_ms
+from skylarkmq.clients.mqadmin.options import is_true, stripped
 from skylarkmq.clients.mqadmin.rocketmq.message_text import (
     as_pulled,
     body_text,
@@ -27,10 +27,10 @@ from skylarkmq.clients.mqadmin.rocketmq.message_text import (
     message_text,
     queue_text,
 )
-from skylarkmq.clients.mqadmin.time_arguments import time_argument
+from skylarkmq.clients.mqadmin.time_arguments import now_ms, time_argument
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeQueueData
-from skylarkmq.protocol.codes import ResponseCode
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.hash_order import queue_bucket_order
 
 COMMANDS = Commands()
@@ -44,6 +44,7 @@ _STATUS: Final = {
     ResponseCode.PULL_OFFSET_MOVED: "OFFSET_ILLEGAL",
 }
 """RocketMQ's PullStatus by response code."""
+_AT_END: Final = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
 _LINE: Final = "======================================"
 
 Topic = Annotated[str, typer.Option("-t", "--topic", help="Name of the topic.")]
@@ -67,7 +68,7 @@ async def print_messages(
 ) -> None:
     """Print the messages of all queues of a topic."""
     topic = topic.strip()
-    route_topic = None if parent is None else parent.strip()
+    route_topic = stripped(parent)
     encoding = charset(charset_name) if is_true(with_body) else None
     queues = await admin.queues(route_topic or topic)
     if not queues:
@@ -115,7 +116,7 @@ async def print_messages_by_queue(
 
 
 class _Range(NamedTuple):
-    """What consumeMessage reads: the first `most` messages of the queues, from `offset` and in a range of times."""
+    """The messages that consumeMessage reads: the first `most`, from `offset` on and in a range of times."""
 
     most: int
     offset: int
@@ -191,7 +192,7 @@ async def _print_range(admin: Admin, queue: MessageQueue, group: str, first: int
     offset = first
     while offset <= last:
         pulled = await admin.messages.pull(queue, offset, last - offset + 1, group=group)
-        offset = pulled.next_offset
+        offset = _offset_after(pulled, queue, offset)
         status = _STATUS[ResponseCode(pulled.code)]
         if status == "FOUND":
             printf("Consume ok\n")
@@ -206,14 +207,22 @@ async def _print_range(admin: Admin, queue: MessageQueue, group: str, first: int
 async def _pulls(
     admin: Admin, queue: MessageQueue, first: int, end: int, tags: str, route_topic: str | None
 ) -> AsyncIterator[Pulled]:
-    """Yield pulls from offset `first` to before `end`; the last one is that which finds no more messages."""
+    """Yield pulls from offset `first` to before `end`; the last one finds no more messages."""
     offset = first
     while offset < end:
         pulled = await admin.messages.pull(queue, offset, AT_ONCE, tags=tags, route_topic=route_topic)
         yield pulled
-        offset = pulled.next_offset
-        if pulled.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED):
+        if pulled.code in _AT_END:
             return
+        offset = _offset_after(pulled, queue, offset)
+
+
+def _offset_after(pulled: Pulled, queue: MessageQueue, offset: int) -> int:
+    """Return the offset of the next pull. InvalidResponse if it would repeat this one, forever."""
+    if pulled.next_offset <= offset and pulled.code not in _AT_END:
+        reason = f"the offset after {offset} is {pulled.next_offset}"
+        raise invalid_response(RequestCode.PULL_MESSAGE, f"broker {queue.broker_name}", reason, queue.topic)
+    return pulled.next_offset
 
 
 def _print_pulled(pulled: Pulled, queue: MessageQueue, encoding: str | None) -> None:
@@ -239,7 +248,7 @@ async def query_consume_queue(
     topic = topic.strip()
     address = broker.strip() if broker else await _first_master(admin, topic)
     queue = MessageQueue(topic, queue_id=queue_id)
-    found = await admin.messages.queue_units(address, queue, index, count, None if group is None else group.strip())
+    found = await admin.messages.queue_units(address, queue, index, count, stripped(group))
     if found.subscription_data is not None:
         printf("Subscription data: \n%s\n", Lines(indented(found.subscription_data)))
         printf("%s%n", _LINE)

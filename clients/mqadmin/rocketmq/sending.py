@@ -9,9 +9,9 @@ from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import Failures, not_found, usage_error
 from skylarkmq.clients.mqadmin.java_output import printf
-from skylarkmq.clients.mqadmin.options import is_true
-from skylarkmq.clients.mqadmin.rocketmq.cluster import now_ms
+from skylarkmq.clients.mqadmin.options import BodySize, is_true
 from skylarkmq.clients.mqadmin.rocketmq.message_text import status_text
+from skylarkmq.clients.mqadmin.time_arguments import now_ms
 from skylarkmq.clients.producing.producer import Producer
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.message import Message
@@ -52,7 +52,7 @@ async def check_send_times(
     admin: Admin,
     topic: Topic,
     amount: Annotated[int, typer.Option("-a", "--amount", min=1, help="Number of messages.")] = 100,
-    size: Annotated[int, typer.Option("-s", "--size", min=1, help="Size of each, in bytes.")] = 128,
+    size: BodySize = 128,
 ) -> None:
     """Send messages one by one to all queues, and print the time of each in ms. The average leaves out the first."""
     topic = topic.strip()

@@ -9,6 +9,7 @@ import typer
 
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.admin.name_servers import ORDER_CONFIG
+from skylarkmq.clients.connection.topic_route import MASTER
 from skylarkmq.clients.consuming.allocation import averagely
 from skylarkmq.clients.errors import BrokerError, NoRoute, checking_argument
 from skylarkmq.clients.mqadmin.addresses import master_addresses
@@ -17,7 +18,7 @@ from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import not_found, usage_error
 from skylarkmq.clients.mqadmin.fastjson import indented
 from skylarkmq.clients.mqadmin.java_output import Lines, cut_broker, cut_front, local_time_ms, printf
-from skylarkmq.clients.mqadmin.options import BrokerAddress, ClusterName, is_true, one_of
+from skylarkmq.clients.mqadmin.options import BrokerAddress, ClusterName, is_true, one_of, stripped
 from skylarkmq.protocol import javajson
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
@@ -32,7 +33,6 @@ COMMANDS = Commands()
 _DEFAULT_QUEUES: Final = 8
 _MOST_PERM: Final = 7
 _UNIT, _UNIT_SUB = 1, 2
-_MASTER: Final = 0
 _LIST_ROW: Final = "%-20s  %-64s  %-64s%n"
 _ROUTE_ROW: Final = "%-45s %-32s %-50s %-10s %-11s %-5s%n"
 _ROUTE_LINE: Final = 158
@@ -189,7 +189,7 @@ async def update_topic_perm(
 
 def _perm_on_master(route: TopicRouteData, address: str) -> int:
     """Return the permission on the broker whose master has this address. CommandFailed if there is none."""
-    name = next((data.broker_name for data in route.broker_datas if data.broker_addrs.get(_MASTER) == address), None)
+    name = next((data.broker_name for data in route.broker_datas if data.broker_addrs.get(MASTER) == address), None)
     if name is None:
         raise not_found(
             f"{address} is not the master of a broker of this topic: give an address that topicRoute prints."
@@ -233,7 +233,7 @@ async def topic_status(
     ] = None,
 ) -> None:
     """Print the first and the next offset of each queue, and the time of its last message."""
-    route_of = None if cluster is None else cluster.strip()
+    route_of = stripped(cluster)
     stats = await admin.topic_config.statistics(topic.strip(), route_of=route_of)
     if not stats.offset_table and route_of is None:
         raise not_found(f"Not found the topic stats info: topic {topic} has no queues. Check its configuration.")

@@ -1,7 +1,7 @@
 """Commands about users and policies of RocketMQ 5: createUser to copyUser, createAcl to copyAcl.
 
 The columns are those of RocketMQ's tool, which prints the passwords that a broker returns to super users. A password
-can be given in a file instead of an option, so that it is in no list of processes and no history of a shell.
+can be given in a file instead of an option, which appears in no list of processes and no history of a shell.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,12 +10,13 @@ from typing import Annotated, Final
 
 import typer
 
+from skylarkmq.clients.admin.access import Access
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.mqadmin.addresses import all_addresses, master_addresses
-from skylarkmq.clients.mqadmin.commands import Commands
+from skylarkmq.clients.mqadmin.commands import Command, Commands
 from skylarkmq.clients.mqadmin.failures import not_found, usage_error
 from skylarkmq.clients.mqadmin.java_output import java_text, printf
-from skylarkmq.clients.mqadmin.options import BrokerAddress
+from skylarkmq.clients.mqadmin.options import BrokerAddress, stripped
 from skylarkmq.clients.mqadmin.secret_options import masked, secret_of
 from skylarkmq.protocol.bodies.auth import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
@@ -62,7 +63,7 @@ async def create_user(
     secret = secret_of(password, password_file)
     if secret is None:
         raise usage_error("a user needs a password: give --passwordFile or -p.")
-    user = UserInfo(username.strip(), secret, _stripped(user_type))
+    user = UserInfo(username.strip(), secret, stripped(user_type))
     with masked(secret):
         await _everywhere(admin, broker, cluster, lambda its: admin.access.create_user(its, user), "create user to")
 
@@ -79,7 +80,7 @@ async def update_user(
     cluster: Cluster = None,
 ) -> None:
     """Change the password, type or status of a user."""
-    user = UserInfo(username.strip(), secret_of(password, password_file), _stripped(user_type), _stripped(user_status))
+    user = UserInfo(username.strip(), secret_of(password, password_file), stripped(user_type), stripped(user_status))
     if user.password is None and user.user_type is None and user.user_status is None:
         raise usage_error("nothing to change: give a password (--passwordFile or -p), a type (-t) or a status (-s).")
     with masked(user.password):
@@ -96,7 +97,7 @@ async def delete_user(admin: Admin, username: Username, broker: BrokerAddress = 
 @COMMANDS.add("getUser", "Get user from cluster.")
 async def get_user(
     admin: Admin,
-    username: Annotated[str, typer.Option("-u", "--username", help="Name of the user.")],
+    username: Username,
     broker: BrokerAddress = None,
     cluster: Masters = None,
 ) -> None:
@@ -143,43 +144,35 @@ async def copy_users(
         if user is None:
             continue
         exists = await admin.access.user(target, user.username or "") is not None
-        await (admin.access.update_user if exists else admin.access.create_user)(target, user)
+        with masked(user.password):
+            await (admin.access.update_user if exists else admin.access.create_user)(target, user)
         printf("copy user of %s from %s to %s success.%n", user.username, source, target)
 
 
 # ----------------------------------------------------------------------------------------------------------- policies
 
 
-@COMMANDS.add("createAcl", "Create acl to cluster.")
-async def create_acl(
-    admin: Admin,
-    subject: Subject,
-    resources: Resources,
-    actions: Actions,
-    decision: Decision,
-    source_ips: SourceIps = None,
-    broker: BrokerAddress = None,
-    cluster: Cluster = None,
-) -> None:
-    """Allow or deny a subject actions on resources."""
-    acl = _acl(subject, resources, actions, decision, source_ips)
-    await _everywhere(admin, broker, cluster, lambda its: admin.access.create_acl(its, acl), "create acl to")
+def _acl_change(change: Callable[[Access, str, AclInfo], Awaitable[None]], done: str) -> Command:
+    """Return the command that changes the policies of a subject."""
+
+    async def change_acl(
+        admin: Admin,
+        subject: Subject,
+        resources: Resources,
+        actions: Actions,
+        decision: Decision,
+        source_ips: SourceIps = None,
+        broker: BrokerAddress = None,
+        cluster: Cluster = None,
+    ) -> None:
+        acl = _acl(subject, resources, actions, decision, source_ips)
+        await _everywhere(admin, broker, cluster, lambda its: change(admin.access, its, acl), done)
+
+    return change_acl
 
 
-@COMMANDS.add("updateAcl", "Update acl to cluster.")
-async def update_acl(
-    admin: Admin,
-    subject: Subject,
-    resources: Resources,
-    actions: Actions,
-    decision: Decision,
-    source_ips: SourceIps = None,
-    broker: BrokerAddress = None,
-    cluster: Cluster = None,
-) -> None:
-    """Change what a subject may do with resources."""
-    acl = _acl(subject, resources, actions, decision, source_ips)
-    await _everywhere(admin, broker, cluster, lambda its: admin.access.update_acl(its, acl), "update acl to")
+create_acl = COMMANDS.add("createAcl", "Create acl to cluster.")(_acl_change(Access.create_acl, "create acl to"))
+update_acl = COMMANDS.add("updateAcl", "Update acl to cluster.")(_acl_change(Access.update_acl, "update acl to"))
 
 
 @COMMANDS.add("deleteAcl", "Delete acl from cluster.")
@@ -260,10 +253,6 @@ async def _everywhere(
     for address in await all_addresses(admin, broker, cluster):
         await change(address)
         printf("%s %s success.%n", done, address)
-
-
-def _stripped(text: str | None) -> str | None:
-    return None if text is None else text.strip()
 
 
 def _listed(text: str) -> list[str]:

@@ -25,8 +25,8 @@ async def test_topics_are_created_listed_and_deleted(broker: InProcessBroker) ->
         await admin.create_topic("B", queues=1, brokers=["broker-a"])
         assert {"A", "B"} <= set(await admin.topics())
         assert (len(await admin.queues("A")), len(await admin.queues("B"))) == (3, 1)
-        with pytest.raises(NoRoute, match="nobody"):
-            await admin.create_topic("C", brokers=["nobody"])
+        with pytest.raises(NoRoute, match="missing"):
+            await admin.create_topic("C", brokers=["missing"])
         await admin.delete_topic("A")
         assert "A" not in await admin.topics()
 

@@ -64,13 +64,13 @@ async def test_the_clients_of_a_group_are_shown(broker: InProcessBroker, admin: 
 
 async def test_a_group_without_members_is_an_error(broker: InProcessBroker, admin: Admin) -> None:
     """NoRoute if it never had one; BrokerError with CONSUMER_NOT_ONLINE (206) if it has none now."""
-    with pytest.raises(NoRoute, match="group nobody: the group never had a member"):
-        await admin.group_config.consumers("nobody")
-    with pytest.raises(NoRoute, match="nobody"):
-        await admin.group_config.running_info("nobody", "id")
-    await admin.create_topic("%RETRY%nobody", queues=1)
+    with pytest.raises(NoRoute, match="group missing: the group never had a member"):
+        await admin.group_config.consumers("missing")
+    with pytest.raises(NoRoute, match="missing"):
+        await admin.group_config.running_info("missing", "id")
+    await admin.create_topic("%RETRY%missing", queues=1)
     with pytest.raises(BrokerError) as error:
-        await admin.group_config.consumers("nobody")
+        await admin.group_config.consumers("missing")
     assert error.value.code == ResponseCode.CONSUMER_NOT_ONLINE
 
 

@@ -107,13 +107,13 @@ async def test_offsets_are_copied(admin: Admin) -> None:
 
 async def test_unknown_groups_and_topics_are_errors(admin: Admin) -> None:
     """NoRoute without a route; the broker's refusal otherwise."""
-    with pytest.raises(NoRoute, match="nobody"):
-        await admin.offsets.progress("nobody")
+    with pytest.raises(NoRoute, match="missing"):
+        await admin.offsets.progress("missing")
     with pytest.raises(NoRoute, match="Unknown"):
-        await admin.offsets.progress("nobody", "Unknown")
-    assert (await admin.offsets.progress("nobody", "%LMQ%light", route_of="DefaultCluster")).offset_table == {}
+        await admin.offsets.progress("missing", "Unknown")
+    assert (await admin.offsets.progress("missing", "%LMQ%light", route_of="DefaultCluster")).offset_table == {}
     with pytest.raises(NoRoute, match="Unknown"):
         await admin.offsets.reset("g", "Unknown", 0)
     with pytest.raises(BrokerError) as error:
-        await admin.offsets.reset("nobody", "T", 0)
+        await admin.offsets.reset("missing", "T", 0)
     assert error.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST

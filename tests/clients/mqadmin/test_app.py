@@ -90,6 +90,13 @@ def test_help_explains_the_options_of_a_command(run_mqadmin: RunCommand, argumen
         (("clusterList", "--profile", "missing"), "no profile missing"),
         (("topic", "show", "\udcff"), "the argument '\\udcff' is not UTF-8"),
         (("topicRoute", "-t", "\udcff"), "the argument '\\udcff' is not UTF-8"),
+        (("clusterList", "-i", "9" * 400), "'-i'"),
+        (("clusterList", "-i", "9" * 5_000), "'-i'"),
+        (("clusterRT", "-s", "9" * 13), "'-s'"),
+        (("checkMsgSendRT", "-t", "T", "-s", "9" * 13), "'-s'"),
+        (("sendMsgStatus", "-b", "b", "-s", "9" * 400), "'-s'"),
+        (("brokerConsumeStats", "-b", "b:1", "-t", "9" * 400), "'-t'"),
+        (("updateBrokerConfig", "-b", "b:1", "-k", "brokerPermission", "-v", "9" * 5_000), "brokerPermission is"),
     ],
 )
 def test_wrong_usage_is_named_on_stderr(run_mqadmin: RunCommand, arguments: tuple[str, ...], cause: str) -> None:

@@ -109,6 +109,7 @@ def test_tls_settings_come_from_the_profile(environment: dict[str, str]) -> None
         ('"secret"', '"missing"', None, "missing"),
         ('"secret"', '"empty"', None, "empty is empty"),
         ('"secret"', '"exposed"', None, "chmod 600"),
+        ('"secret"', '"binary"', None, "binary is no UTF-8 text"),
         ("/keys/own-key.pem", "exposed", "checked", "chmod 600"),
         ('"authority.pem"', '"absent.pem"', "checked", "absent.pem does not exist"),
         ("", "", "unknown", "Its profiles: checked, default, other."),
@@ -121,6 +122,8 @@ def test_an_invalid_profile_is_named(
     directory = Path(environment["HOME"]) / ".config/skylark"
     write_secret(directory / "empty", "\n")
     write_secret(directory / "exposed", "open-sesame", 0o640)
+    write_secret(directory / "binary", "")
+    (directory / "binary").write_bytes(b"open-sesame\xff")
     if profile == "checked" and new != "exposed":
         rewrite(environment, "/keys/own-key.pem", "secret")
     rewrite(environment, old, new)

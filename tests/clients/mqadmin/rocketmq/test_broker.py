@@ -178,8 +178,13 @@ def test_a_command_for_a_cluster_goes_on_after_a_failure(
     """Each failure is a line; the exit code is that of the first."""
     (port,) = free_ports(1)
     addresses = {0: f"127.0.0.1:{port}", 1: broker.address}
-    info = ClusterInfo({"b": BrokerData("c", "b", addresses)}, {"c": ["b"]})
+    other = BrokerData("c", "other", {1: broker.address})
+    info = ClusterInfo({"b": BrokerData("c", "b", addresses), "other": other}, {"c": ["b", "other"]})
     scripted.on(RequestCode.GET_BROKER_CLUSTER_INFO, lambda *_: RemotingCommand.response(body=info.encode()))
     result = run_mqadmin("getBrokerConfig", "-c", "c")
     assert (result.code, result.err.count("\n")) == (3, 1)
-    assert result.out.startswith(f"============My Master: {addresses[0]}=====Slave: {broker.address}============\n")
+    assert [line for line in result.out.splitlines() if line.startswith("=")] == [
+        f"============My Master: {addresses[0]}=====Slave: {broker.address}============",
+        "============Master: NO_MASTER============",
+        f"============My Master: NO_MASTER=====Slave: {broker.address}============",
+    ]

@@ -54,6 +54,8 @@ def test_an_unknown_cluster_is_one_line(mqadmin: RunCommand) -> None:
         (RemotingCommand.response(ResponseCode.SYSTEM_ERROR, "broken"), 5, "SYSTEM_ERROR (1): broken"),
         (RemotingCommand.response(body=b"<html>"), 5, "not a valid KVTable"),
         (RemotingCommand.response(body=KVTable({"putTps": "fast"}).encode()), 5, "putTps is 'fast'"),
+        (RemotingCommand.response(body=KVTable({"timerCongestNum": "nan"}).encode()), 5, "timerCongestNum is 'nan'"),
+        (RemotingCommand.response(body=KVTable({"timerReadBehind": "9" * 400}).encode()), 5, "timerReadBehind is '999"),
     ],
 )
 def test_an_unusable_response_is_one_line(

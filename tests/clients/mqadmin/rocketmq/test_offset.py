@@ -59,7 +59,7 @@ def test_all_groups_are_printed(mqadmin: RunCommand, live: Live) -> None:
 
 def test_an_unknown_group_is_one_line(mqadmin: RunCommand) -> None:
     """With exit code 2, also for an unknown topic."""
-    for arguments in (("-g", "nobody"), ("-g", "nobody", "-t", "Nothing"), ("-g", "nobody", "-t", "Nothing", *C)):
+    for arguments in (("-g", "missing"), ("-g", "missing", "-t", "Nothing"), ("-g", "missing", "-t", "Nothing", *C)):
         result = mqadmin("consumerProgress", *arguments)
         assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
 
@@ -125,7 +125,7 @@ def test_messages_are_skipped(mqadmin: RunCommand, idle: str) -> None:
         (("-t", TOPIC, "-s", "yesterday"), 1, "a time is milliseconds since 1970 or yyyy-MM-dd#HH:mm:ss:SSS"),
         (("-t", TOPIC, "-s", "2020-02-30#00:00:00:000"), 1, "a time is milliseconds since 1970"),
         (("-t", "Nothing", "-s", "now"), 2, "has topic Nothing"),
-        (("-t", TOPIC, "-s", "now", "-g", "nobody"), 2, "Group nobody does not exist"),
+        (("-t", TOPIC, "-s", "now", "-g", "missing"), 2, "Group missing does not exist"),
         (("-s", "now"), 1, "--topic"),
     ],
 )
@@ -147,7 +147,7 @@ def test_offsets_are_copied(mqadmin: RunCommand, live: Live) -> None:
     assert result == (0, line, "")
     half = str(SENT // 2)
     assert [row[2] for row in offsets(mqadmin("consumerProgress", "-g", "copy", "-t", TOPIC))] == [half, half]
-    result = mqadmin("cloneGroupOffset", "-s", "nobody", "-d", "copy", "-t", TOPIC)
+    result = mqadmin("cloneGroupOffset", "-s", "missing", "-d", "copy", "-t", TOPIC)
     assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
 
 

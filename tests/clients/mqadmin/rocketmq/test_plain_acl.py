@@ -104,5 +104,5 @@ def test_refusals_are_one_line_without_secrets(mqadmin: RunCommand, broker: InPr
     short = mqadmin("updateAclConfig", "-b", broker.address, "-a", "newcomer", "-s", "short1")
     assert (short.code, short.out, short.err.count("\n")) == (5, "", 1)
     assert "secretKey=****** cannot be null" in short.err
-    unknown = mqadmin("deleteAclConfig", "-b", broker.address, "-a", "nobody")
+    unknown = mqadmin("deleteAclConfig", "-b", broker.address, "-a", "missing")
     assert (unknown.code, unknown.out, unknown.err.count("\n")) == (5, "", 1)

@@ -6,8 +6,14 @@ import pytest
 
 from skylarkmq import Message, MessageQueue, blocking
 from skylarkmq.broker.in_process import InProcessBroker
+from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.headers.pull import PullMessageResponseHeader
+from skylarkmq.protocol.headers.queue import OffsetResponseHeader
 from tests.clients.mqadmin.conftest import RunCommand
 from tests.clients.mqadmin.rocketmq.conftest import GROUP, TOPIC, Live
+from tests.clients.peer import Peer
 
 QUEUE_0, QUEUE_1 = (f"MessageQueue [topic=Read, brokerName=broker-a, queueId={n}]" for n in (0, 1))
 LINE = "-" * 56
@@ -114,7 +120,7 @@ def test_consume_message_prints_the_first_messages(mqadmin: RunCommand) -> None:
         (("printMsg", "-t", "Unknown"), 2, "Unknown"),
         (("printMsg", "-t", "Read", "-c", "martian"), 1, "no charset martian"),
         (("printMsg", "-t", "Read", "-b", "yesterday"), 1, "yesterday"),
-        (("printMsgByQueue", "-t", "Read", "-a", "nobody", "-i", "0"), 2, "nobody"),
+        (("printMsgByQueue", "-t", "Read", "-a", "missing", "-i", "0"), 2, "missing"),
         (("queryCq", "-t", "Unknown", "-q", "0", "-i", "0"), 2, "Unknown"),
         (("queryCq", "-t", "Read", "-q", "0", "-i", "0", "-b", "127.0.0.1:1"), 3, "127.0.0.1:1"),
     ],
@@ -142,3 +148,22 @@ def test_the_filter_of_a_group_is_applied_to_units(mqadmin: RunCommand, live: Li
     assert out.startswith('Subscription data: \n{\n\t"classFilterMode":false,\n\t"codeSet":[],\n')
     assert f'\t"topic":"{TOPIC}"\n}}\n{RULE}\nFilter data: \nnull\n{RULE}\nQueue data: \n' in out
     assert "eval=true" in out
+
+
+@pytest.mark.parametrize("command", ["printMsg -t T", "consumeMessage -t T", "printMsgByQueue -t T -a b -i 0"])
+@pytest.mark.parametrize("code", [ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY])
+def test_a_broker_that_repeats_an_offset_is_one_line(
+    run_mqadmin: RunCommand, scripted: Peer, command: str, code: ResponseCode
+) -> None:
+    """A read ends, also if the broker returns the same offset again and again."""
+    data = BrokerData("c", "b", {0: scripted.address})
+    route = TopicRouteData(queue_datas=[QueueData("b", 1, 1, 6)], broker_datas=[data])
+    scripted.on(RequestCode.GET_ROUTEINFO_BY_TOPIC, lambda *_: RemotingCommand.response(body=route.encode()))
+    for request, offset in ((RequestCode.GET_MIN_OFFSET, 0), (RequestCode.GET_MAX_OFFSET, 9)):
+        response = OffsetResponseHeader(offset=offset)
+        scripted.on(request, lambda *_, response=response: RemotingCommand.response(ext=response))
+    repeated = PullMessageResponseHeader(suggest_which_broker_id=0, next_begin_offset=0, min_offset=0, max_offset=9)
+    scripted.on(RequestCode.PULL_MESSAGE, lambda *_: RemotingCommand.response(code, ext=repeated))
+    result = run_mqadmin(*command.split())
+    assert result.code == (0 if command.startswith("printMsgByQueue") and code != ResponseCode.SUCCESS else 5)
+    assert ("the offset after 0 is 0" in result.err) == (result.code == 5)

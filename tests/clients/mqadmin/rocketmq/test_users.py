@@ -54,7 +54,7 @@ def test_users_of_a_cluster_are_listed(mqadmin: RunCommand, broker: InProcessBro
     assert [row[0] for row in listed.rows] == ["bob", "root", f"get user from {broker.address} success."]
     assert [row[0] for row in mqadmin("listUser", "-b", broker.address, "-f", "oo").rows] == ["root"]
     assert mqadmin("listUser", "-b", broker.address, "-f", "zz").out == ""
-    copied = mqadmin("copyUser", "-f", broker.address, "-t", broker.address, "-u", "bob,nobody")
+    copied = mqadmin("copyUser", "-f", broker.address, "-t", broker.address, "-u", "bob,missing")
     assert copied.out == f"copy user of bob from {broker.address} to {broker.address} success.\n"
 
 
@@ -95,6 +95,12 @@ def test_a_password_is_read_from_a_file(mqadmin: RunCommand, broker: InProcessBr
     exposed = mqadmin("updateUser", *given)
     assert exposed.code == 1
     assert f"chmod 600 {file}" in exposed.err
+    file.chmod(0o600)
+    for content, cause in ((b"\xff\xfe\0", f"{file} is no UTF-8 text"), (b" \n", f"{file} is empty")):
+        file.write_bytes(content)
+        refused = mqadmin("updateUser", *given)
+        assert (refused.code, refused.err.count("\n")) == (1, 1)
+        assert cause in refused.err
     missing = mqadmin("updateUser", *given[:4], "--passwordFile", str(home / "none"))
     assert (missing.code, missing.err) == (1, f"mqadmin: {home / 'none'}: No such file or directory\n")
 
