@@ -1,7 +1,7 @@
 """Tracks: whether the consumer groups of a topic have consumed one message.
 
 The groups are those of the first broker of the topic (QUERY_TOPIC_CONSUME_BY_WHO, 300). A group's members, and its
-committed offset in the message's queue, decide about its state. Rules and texts are those of RocketMQ's admin client.
+committed offset in the message's queue, determine the state. Rules and texts are those of RocketMQ's admin client.
 Source: docs/formats.md, "Statistics of topics and groups".
 """
 

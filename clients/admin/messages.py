@@ -76,8 +76,8 @@ class Messages:
     ) -> MessageExt | None:
         """Return the message with this offset id or unique id; None if no broker of the topic has it.
 
-        Both kinds of id look alike. An id that can be an offset id is tried as one first; if its broker does not
-        return a message, and no message has the unique id, the error of the first attempt is raised.
+        Both kinds of id have the same form. An id that can be an offset id is tried as one first. If its broker returns
+        no message, and no message has the unique id, the error of the first attempt is raised.
         """
         failure: ClientError | None = None
         if is_offset_id(msg_id):

@@ -49,7 +49,7 @@ class Rollback(msgspec.Struct, frozen=True):
 class Offsets:
     """The section `Admin.offsets`. Addresses are `host:port`, times Unix milliseconds; `TO_END` (-1): the queue's end.
 
-    `route_of`: the topic whose brokers are asked, for topics without a route of their own (light message queues).
+    `route_of`: the topic whose route names the brokers, for topics without their own route (light message queues).
     """
 
     def __init__(self, requests: AdminRequests) -> None:
@@ -66,7 +66,7 @@ class Offsets:
         """Return the offsets of a group in each queue, and its rate of consumption.
 
         `topic` None: in all topics in which it has offsets; if it has members, of those that they subscribe to. The
-        brokers asked are those of the group's retry topic; if it has none, those of `topic`.
+        requests go to the brokers of the group's retry topic; if it has none, to those of `topic`.
         """
         check_group(group)
         total = ConsumeStats()

@@ -1,4 +1,4 @@
-"""What Admin and its sections share: requests to an address, and the addresses of a cluster or topic.
+"""The shared part of Admin and its sections: requests to an address, and the addresses of a cluster or topic.
 
 A section is a class that gets one AdminRequests and holds nothing else:
 

@@ -157,7 +157,7 @@ class TopicConfigs:
     ) -> TopicStatsTable:
         """Return the first and the next offset of each queue with the time of its last message, and the rate of sends.
 
-        `route_of`: the topic whose brokers are asked, for topics without a route of their own (light message queues).
+        `route_of`: the topic whose route names the brokers, for topics without their own route (light message queues).
         """
         check_type("topic", topic, str)
         total = TopicStatsTable()

@@ -20,7 +20,7 @@ class HAConnectionInfo(Body):
 
 
 class HAClientInfo(Body):
-    """What a slave reads from its master. Times are Unix ms."""
+    """The connection of a slave to its master. Times are Unix ms."""
 
     master_addr: str | None = None
     transferred_byte_in_second: int = 0

@@ -68,7 +68,7 @@ def place(kind: str, home: Path) -> Iterator[Place]:
 
 
 class Printed(NamedTuple):
-    """What a tool printed for one line. `err` and `code` are of ours only: RocketMQ's exits with 0."""
+    """The output of a tool for one line. `err` and `code` are of ours only: RocketMQ's exits with 0."""
 
     out: str
     err: str = ""

@@ -1,4 +1,4 @@
-"""What a consumer reports of itself, as text, and the checks on it."""
+"""The state that a consumer reports, as text, and the checks on it."""
 
 import time
 
