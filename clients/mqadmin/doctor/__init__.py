@@ -1,7 +1,7 @@
 """`mqadmin doctor`: connects as a client would, finds what is wrong with a cluster, and names the next step.
 
-    findings.py       Finding, NotExamined, Report: what a check yields, and the schema of `--json`
-    subject.py        what several checks read: the views of name servers, the state and settings of brokers
+    findings.py       Finding, NotExamined, Report: the outcomes of checks, and the schema of `--json`
+    subject.py        the state that several checks read: views of name servers, state and settings of brokers
     network.py        checks of name servers, registrations and advertised addresses
     broker_state.py   checks of clocks, disks, storage and settings
     deferred.py       checks of delayed messages and timers

@@ -1,4 +1,4 @@
-"""What checks yield, and the report of all of them. The structs are the schema of `mqadmin doctor --json`."""
+"""The outcomes of checks, and the report of all checks. The structs are the schema of `mqadmin doctor --json`."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from enum import Enum
@@ -47,7 +47,7 @@ class Report(Result, frozen=True):
     version: int = SCHEMA_VERSION
 
     def tables(self) -> Iterator[Rows]:
-        """Yield the findings, and what was not examined: one row for each place and reason."""
+        """Yield the findings, and then a row for each place that was not examined, and the reason."""
         found = [(its.severity.value, its.where or its.check, its.what, its.next_step) for its in self.findings]
         columns = ("Severity", "Where", "What is wrong", "Next step")
         yield Rows("", columns, found, empty=f"No problem found at {self.namesrv}.")

@@ -15,7 +15,7 @@ from skylarkmq.protocol.bodies.stats import OffsetWrapper
 from skylarkmq.protocol.codes import DLQ_PREFIX, RETRY_PREFIX
 
 MAX_MEMBERS: Final = 50
-"""Members that are asked for their subscriptions."""
+"""Members whose subscriptions are requested."""
 
 
 async def group_online(subject: Subject) -> Outcomes:

@@ -6,7 +6,7 @@ from typing import Final
 from skylarkmq.clients.connection.topic_route import MASTER
 from skylarkmq.clients.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from skylarkmq.clients.mqadmin.doctor.findings import Check, Outcomes, error, warning
-from skylarkmq.clients.mqadmin.doctor.subject import Subject, Target
+from skylarkmq.clients.mqadmin.doctor.subject import Subject, targets_in
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 
 _UNREACHABLE: Final = (ConnectFailed, ConnectionLost, RequestTimeout)
@@ -27,7 +27,7 @@ async def agreement(subject: Subject) -> Outcomes:
     everything = set(await subject.targets())
     for address, view in (await subject.views()).items():
         if isinstance(view, ClusterInfo):
-            for target in sorted(everything - _targets(view)):
+            for target in sorted(everything - targets_in(view)):
                 next_step = f"Add {address} to namesrvAddr of broker {target.name}, or wait 30 s for its registration."
                 yield warning(address, f"this name server does not have broker {target}, another one does", next_step)
 
@@ -72,14 +72,6 @@ async def distinct_addresses(subject: Subject) -> Outcomes:
         if len(brokers) > 1:
             what = f"several brokers advertise this address: {', '.join(sorted(brokers))}"
             yield error(address, what, "Set brokerIP1 and listenPort of each broker.")
-
-
-def _targets(view: ClusterInfo) -> set[Target]:
-    return {
-        Target(data.cluster, data.broker_name, *each)
-        for data in view.broker_addr_table.values()
-        for each in data.broker_addrs.items()
-    }
 
 
 def _is_loopback(address: str) -> bool:

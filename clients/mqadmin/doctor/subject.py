@@ -1,4 +1,4 @@
-"""What several checks read from the cluster. Each part is read once, when the first check needs it.
+"""The state of the cluster that several checks read. Each part is read once, when the first check needs it.
 
 Requests to many brokers run at the same time, at most MAX_CONCURRENT. The result for one server is its data or its
 ClientError, so that one broker does not end the examination of the others. `NotAvailable` ends a check that has nothing
@@ -92,8 +92,7 @@ class Subject:
         if not views:
             raise NotAvailable("no name server responds")
         for view in views:
-            for data in view.broker_addr_table.values():
-                found |= {Target(data.cluster, data.broker_name, *each) for each in data.broker_addrs.items()}
+            found |= targets_in(view)
         if not found:
             raise NotAvailable("no broker is registered")
         return sorted(found)
@@ -171,6 +170,15 @@ async def _each(keys: Iterable[K], read: Callable[[K], Awaitable[T]]) -> dict[K,
 
     results = await asyncio.gather(*map(one, wanted))
     return dict(zip(wanted, results, strict=True))
+
+
+def targets_in(view: ClusterInfo) -> set[Target]:
+    """Return the brokers that a name server has."""
+    return {
+        Target(data.cluster, data.broker_name, *each)
+        for data in view.broker_addr_table.values()
+        for each in data.broker_addrs.items()
+    }
 
 
 def is_master(target: Target) -> bool:

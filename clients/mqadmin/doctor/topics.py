@@ -36,7 +36,7 @@ async def topics(subject: Subject) -> Outcomes:
 
 
 def route_findings(topic: str, route: TopicRouteData) -> Iterator[Finding]:
-    """Yield what is wrong with a route."""
+    """Yield the problems of a route."""
     masters = {data.broker_name for data in route.broker_datas if MASTER in data.broker_addrs}
     rows = sorted(route.queue_datas, key=lambda row: row.broker_name)
     writable = [

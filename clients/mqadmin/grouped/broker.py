@@ -49,7 +49,7 @@ class BrokerStatus(Result, frozen=True, kw_only=True):
     """One broker."""
 
     state: Annotated[BrokerState, Meta(description="place and state")]
-    counters: Annotated[dict[str, str], Meta(description="all that it reports, by RocketMQ's names")]
+    counters: Annotated[dict[str, str], Meta(description="its counters and sizes, by RocketMQ's names")]
 
     def tables(self) -> Iterator[Rows]:
         """Yield one table."""
@@ -75,7 +75,7 @@ async def list_brokers(
 
 @COMMANDS.add("status", "Show counters and sizes of a broker.", "mqadmin broker status broker-a --watch 5")
 async def status(admin: Admin, broker: BrokerArgument, as_json: Json = False, watch: Watch = None) -> None:
-    """Print what a broker reports of itself."""
+    """Print the counters and sizes that a broker reports."""
 
     async def read() -> BrokerStatus:
         address = await address_of(admin, broker)

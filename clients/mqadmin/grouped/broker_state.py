@@ -16,7 +16,7 @@ from skylarkmq.clients.printed_output import Summary
 
 
 class BrokerPlace(Summary, frozen=True, kw_only=True):
-    """Where a broker is."""
+    """The name and address of a broker."""
 
     cluster: Annotated[str, Meta(description="name of the cluster")]
     name: Annotated[str, Meta(description="name of the broker; its master and slaves share it")]
@@ -28,7 +28,7 @@ class BrokerPlace(Summary, frozen=True, kw_only=True):
 class BrokerState(Summary, frozen=True, kw_only=True):
     """A broker and its state. Members are null if the broker does not respond or report them."""
 
-    place: Annotated[BrokerPlace, Meta(description="where it is")]
+    place: Annotated[BrokerPlace, Meta(description="its name and address")]
     version: Annotated[str | None, Meta(description="version by RocketMQ's name")]
     stored_per_second: Annotated[float | None, Meta(description="messages stored, mean of 10 s")]
     delivered_per_second: Annotated[float | None, Meta(description="messages delivered, mean of 10 s")]

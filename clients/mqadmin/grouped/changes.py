@@ -9,7 +9,7 @@ from skylarkmq.clients.mqadmin.grouped.output import Result, Rows
 
 
 class Change(Result, frozen=True, kw_only=True):
-    """What a command has changed."""
+    """A change that a command has made."""
 
     kind: Annotated[str, Meta(description="`topic`, `group` or `setting`")]
     name: Annotated[str, Meta(description="name of the changed object")]

@@ -26,6 +26,7 @@ from skylarkmq.clients.trace_events import TraceEvent
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import ResponseCode, SystemTopic
 from skylarkmq.protocol.decimals import INT64_MAX
+from skylarkmq.protocol.frame import MAX_FRAME_BYTES
 from skylarkmq.protocol.message import Message, MessageExt
 
 COMMANDS = Commands()
@@ -163,7 +164,7 @@ async def find(
     limit: Annotated[int, typer.Option("--limit", min=1, max=MAX_LIMIT, help="Messages at most.")] = 32,
     as_json: Json = False,
 ) -> None:
-    """Print the found messages. Without --topic, a key or an id is looked for in all topics."""
+    """Print the found messages. Without --topic, all topics are searched for a key or an id."""
     if sum(each is not None for each in (key, message_id, queue)) > 1:
         raise usage_error("--key, --id and --queue are three ways to search: give one of them.")
     since_ms, until_ms = (None if each is None else moment_argument(each) for each in (since, until))
@@ -224,7 +225,7 @@ async def show_message(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Print one message. Without --topic, it is looked for in all topics."""
+    """Print one message. Without --topic, all topics are searched."""
     if form and form not in FORMS:
         raise usage_error(f"{form!r} is no form of a body: {', '.join(FORMS)}.")
     message = await message_of(admin, message_id, topic)
@@ -278,9 +279,12 @@ async def send(
     as_json: Json = False,
 ) -> None:
     """Send one message, and print where it is stored."""
-    if (body is None) == (file is None):
+    if body is not None and file is None:
+        data = body.encode()
+    elif body is None and file is not None:
+        data = _content(file)
+    else:
         raise usage_error("give the body as an argument, or a file with --file.")
-    data = body.encode() if body is not None else file.read_bytes() if file is not None else b""
     target = None if queue is None else _queue(topic, queue)
     message = Message(topic, data, tags=tag, keys=keys or "", properties=_properties(properties))
     async with Producer(PRODUCER_GROUP, client=admin.client) as producer:
@@ -294,6 +298,12 @@ async def send(
         offset=sent.queue_offset,
     )
     print_result(result, as_json=as_json)
+
+
+def _content(file: Path) -> bytes:
+    """Return the bytes of a file, at most MAX_FRAME_BYTES: no message is as large, so a longer file is refused, too."""
+    with file.open("rb") as opened:
+        return opened.read(MAX_FRAME_BYTES)
 
 
 def _properties(texts: list[str] | None) -> dict[str, str]:

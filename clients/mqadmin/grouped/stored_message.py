@@ -76,7 +76,7 @@ def message_rows(messages: Iterable[MessageRow], empty: str) -> Rows:
 async def message_of(admin: Admin, message_id: str, topic: str | None) -> MessageExt:
     """Return the message with an offset id or a unique id. CommandFailed if there is none.
 
-    `topic` None: a unique id is looked for in all topics of applications.
+    `topic` None: all topics of applications are searched for a unique id.
     """
     if topic is not None:
         found = await admin.messages.find(topic, message_id)
@@ -105,7 +105,7 @@ async def with_key(admin: Admin, key: str, topic: str | None, query: KeyQuery) -
 
 
 async def in_all_topics(admin: Admin, find: Callable[[str], Awaitable[list[MessageExt]]]) -> list[MessageExt]:
-    """Return what is found in each topic of applications; a bar shows the progress."""
+    """Return the messages that `find` finds in each topic of applications; a bar shows the progress."""
     names = [name for name in await admin.topics() if kind_of(name) == NORMAL]
 
     async def one(name: str, advance: Callable[[], None]) -> list[MessageExt]:

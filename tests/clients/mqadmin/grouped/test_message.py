@@ -104,6 +104,8 @@ def test_a_trace_is_shown(json_of: Callable[..., Any], mqadmin: RunCommand, trac
         (("show", "x", "--as", "xml"), 1, "'xml' is no form of a body"),
         (("send", TOPIC), 1, "give the body as an argument, or a file"),
         (("send", TOPIC, "--file", "/missing"), 1, "/missing"),
+        (("send", TOPIC, "--file", "/dev/zero"), 1, "exceeds the limit of 4194304"),
+        (("send", TOPIC, "a", "--file", "/dev/zero"), 1, "give the body as an argument, or a file"),
         (("send", TOPIC, "a", "--property", "x"), 1, "a property is NAME=VALUE"),
         (("trace", "missing"), 2, "missing"),
     ],
