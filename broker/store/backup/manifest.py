@@ -28,7 +28,6 @@ from skylarkmq.broker.store.fsck.sizes import Sizes
 from skylarkmq.protocol.disk import UNIT_SIZE, IndexLayout
 
 MANIFEST_FILE: Final = "backup.json"
-LOCK_FILE: Final = "lock"
 LOG_ROOT: Final = "log"
 STATE_DIRECTORY: Final = "state"
 QUEUES_FILE: Final = "queues.json"

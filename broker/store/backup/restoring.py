@@ -14,7 +14,6 @@ time of modification, so that retention does not delete them at once.
 Source: docs/formats.md, "Backups".
 """
 
-import fcntl
 import os
 import shutil
 import time
@@ -28,7 +27,8 @@ import msgspec
 from skylarkmq.broker.store.backup.copied_files import check_checksum, opened
 from skylarkmq.broker.store.backup.copying import Copier, checksum
 from skylarkmq.broker.store.backup.errors import BackupError, clear_disk_errors
-from skylarkmq.broker.store.backup.manifest import LOCK_FILE as BACKUP_LOCK_FILE
+from skylarkmq.broker.store.backup.lock import LOCK_FILE as BACKUP_LOCK_FILE
+from skylarkmq.broker.store.backup.lock import SHARED, locked
 from skylarkmq.broker.store.backup.manifest import (
     LOG_ROOT,
     MANIFEST_FILE,
@@ -185,14 +185,8 @@ def _shared_lock(source: Path) -> Iterator[None]:
     except FileNotFoundError:
         yield
         return
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError as problem:
-            raise BackupError(f"a backup is writing to {source}: wait until it has ended") from problem
+    with locked(fd, SHARED, f"a backup is writing to {source}: wait until it has ended"):
         yield
-    finally:
-        os.close(fd)
 
 
 def _end_of(source: Path, manifest: Manifest, newest: Snapshot, options: RestoreOptions) -> LogEnd:

@@ -66,6 +66,9 @@ def read_state(root: Path) -> State:
         for name in (os.listdir(directory) if directory.is_dir() else ())
         if not name.endswith(TEMPORARY_SUFFIX) and (directory / name).is_file()
     }
+    for name in sorted(name for name in names if not _is_text(name)):
+        names.remove(name)
+        warnings.append(f"{directory}/{name!a} is not part of a backup: its name is not UTF-8")
     files = {}
     for name in sorted(names, key=lambda name: (name not in _FIRST, name)):
         data = _read_file(directory / name, warnings)
@@ -74,6 +77,15 @@ def read_state(root: Path) -> State:
     if sum(map(len, files.values())) > LARGEST_STATE:
         raise StoreError(f"the files in {directory} have more than {LARGEST_STATE} bytes: no restore reads so many")
     return State(files, _expired_queue_ends(root), warnings)
+
+
+def _is_text(name: str) -> bool:
+    """Return whether the manifest, which is JSON, can contain the name of a file."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read_file(path: Path, warnings: list[str]) -> bytes | None:

@@ -27,7 +27,6 @@ and continues. Its result is the same as that of an uninterrupted run at that ti
 Source: docs/formats.md, "Backups".
 """
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -38,8 +37,8 @@ import msgspec
 from isal.isal_zlib import crc32
 
 from skylarkmq.broker.store.backup.errors import BackupError, clear_disk_errors
+from skylarkmq.broker.store.backup.lock import EXCLUSIVE, LOCK_FILE, locked
 from skylarkmq.broker.store.backup.manifest import (
-    LOCK_FILE,
     LOG_ROOT,
     MANIFEST_FILE,
     QUEUES_FILE,
@@ -135,14 +134,8 @@ def _locked(target: Path, disk: Disk) -> Iterator[None]:
             )
     disk.make_directory(os.path.abspath(target))
     fd = disk.open_or_make(str(target / LOCK_FILE))
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as problem:
-            raise BackupError(f"another command is using {target}: wait until it has ended") from problem
+    with locked(fd, EXCLUSIVE, f"another command is using {target}: wait until it has ended"):
         yield
-    finally:
-        os.close(fd)
 
 
 class _Run:

@@ -1,6 +1,7 @@
 """Restored stores: consistent, equal to the original up to their end, with the state that belongs to it."""
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -335,6 +336,18 @@ def test_what_is_no_complete_backup_is_refused(tmp_path: Path, backup: Path) -> 
     with pytest.raises(BackupError, match="was interrupted before it was complete: repeat mqbroker store backup"):
         restored(tmp_path / "half", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_backup_that_is_being_written_is_refused(tmp_path: Path, backup: Path) -> None:
+    """Restores share the lock; a backup holds it alone, and may be without the file if it was copied."""
+    with (backup / "lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(BackupError, match=r"a backup is writing to .*: wait until it has ended"):
+            restored(backup, tmp_path / "new")
+        fcntl.flock(file, fcntl.LOCK_SH)
+        assert restored(backup, tmp_path / "new").records == 100
+    (backup / "lock").unlink()
+    assert restored(backup, tmp_path / "other").records == 100
 
 
 def test_a_damaged_backup_is_refused(tmp_path: Path, backup: Path) -> None:

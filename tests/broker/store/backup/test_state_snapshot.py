@@ -1,5 +1,6 @@
 """What a backup notes about queues whose messages have expired, and about data that it does not contain."""
 
+import os
 from pathlib import Path
 
 from skylarkmq.broker.store.backup.state_snapshot import queue_end, read_state
@@ -53,3 +54,15 @@ def test_data_of_rocketmq_that_is_not_copied_is_named(tmp_path: Path) -> None:
         "compaction/ is not part of a backup",
         "light queues (%LMQ%...) are not part of a backup",
     ]
+
+
+def test_files_whose_names_the_manifest_cannot_contain_are_named(tmp_path: Path) -> None:
+    """Names of files are bytes, and the manifest is JSON."""
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "topics.json").write_text("{}")
+    (config / os.fsdecode(b"\xff\n")).write_text("x")
+    (config / "ä\x1b").write_text("y")
+    state = read_state(tmp_path)
+    assert sorted(state.files) == ["topics.json", "ä\x1b"]
+    assert state.warnings == [f"{config}/'\\udcff\\n' is not part of a backup: its name is not UTF-8"]
