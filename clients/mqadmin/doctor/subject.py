@@ -6,7 +6,6 @@ to examine.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
@@ -14,6 +13,7 @@ from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.connection.topic_route import MASTER, checked_cluster
 from skylarkmq.clients.errors import BrokerError, ClientError
 from skylarkmq.clients.mqadmin.grouped.broker_state import number_of
+from skylarkmq.clients.mqadmin.time_arguments import now_ms
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.connections import ConsumerConnection
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
@@ -189,8 +189,3 @@ def is_master(target: Target) -> bool:
 def is_not_served(problem: Exception) -> bool:
     """Return whether a broker or name server of another version does not serve the request."""
     return isinstance(problem, BrokerError) and problem.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-
-
-def now_ms() -> int:
-    """Return the time of this host's clock."""
-    return time.time_ns() // 1_000_000
