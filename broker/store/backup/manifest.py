@@ -40,7 +40,7 @@ Position: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 StoreTime: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 SegmentSize: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
 QueueSegmentSize: TypeAlias = Annotated[int, msgspec.Meta(ge=UNIT_SIZE, le=1 << 40)]
-IndexCount: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=(1 << 31) - 1)]
+
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A(?!\.{1,2}\Z)[^/\x00]+\Z")]
 """The name of a file in a directory."""
 
@@ -77,8 +77,8 @@ class Manifest(msgspec.Struct, rename="camel", kw_only=True):
     version: int = VERSION
     segment_size: SegmentSize
     queue_segment_size: QueueSegmentSize
-    index_slots: IndexCount
-    index_items: IndexCount
+    index_slots: Annotated[int, msgspec.Meta(ge=1, le=(1 << 31) - 1)]
+    index_items: Annotated[int, msgspec.Meta(ge=2, le=(1 << 31) - 1)]
     timer_segment_size: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 0
     log: list[CopiedSegment] = []
     timer_log: list[CopiedSegment] = []

@@ -71,7 +71,8 @@ def test_rows_are_read_back_and_files_have_one_partition_each(table: Any, tmp_pa
 
 def test_a_batch_without_rows_leaves_its_mark_and_its_offsets(table: Any) -> None:
     """In properties, without a snapshot; a batch with rows has the same properties."""
-    first, second = (BatchOffsets("file:/c", Mark("q", n), {"n": n}, {"n": n + 1}) for n in range(2))
+    ends = [{"topic": {"broker": {"0": n}}} for n in range(3)]
+    first, second = (BatchOffsets("file:/c", Mark("q", n), ends[n], ends[n + 1]) for n in range(2))
     append_files(table, [], first.mark, first)
     assert (table.snapshots(), last_batches([], table.properties)) == ([], {"q": 0})
     assert offsets_in(table.properties, "file:/c") == first
