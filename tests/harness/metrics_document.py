@@ -42,7 +42,8 @@ checks, quotas, refused registrations, open listeners, files with secrets, the a
 | metricsExporterType | PROM | DISABLE removes the page; OTLP_GRPC and LOG are accepted and have the effect of PROM |
 | metricsAuth | – | the page needs an [account](formats.md#accounts); default: if there are some, except on loopback |
 | metricsTls | false | the pages use TLS, with the certificate of the broker's ports |
-| metricsPromExporterPort, metricsPromExporterHost | 5557, as the broker | 0: no health pages and no metrics; not set: the first free port from 5557 on |
+| metricsPromExporterPort, metricsPromExporterHost | 5557, as the broker | \
+0: no health pages and no metrics; not set: the first free port from 5557 on |
 | metricsLabel | | labels for all native and `skylark_` metrics: `zone:a,rack:7` |
 | metricsOtelCardinalityLimit | 50000 | maximum number of series per metric |
 | enable…Metrics | true | false disables the metrics that the tables mark with the setting |
