@@ -107,10 +107,19 @@ class Access:
         await self._put_acl(RequestCode.AUTH_UPDATE_ACL, address, acl, timeout_s)
 
     async def delete_acl(
-        self, address: str, subject: str, resource: str = "", *, timeout_s: float | None = None
+        self,
+        address: str,
+        subject: str,
+        resource: str = "",
+        *,
+        policy_type: str = "",
+        timeout_s: float | None = None,
     ) -> None:
-        """Delete the entries of a subject for a resource; without a resource, all of the subject."""
-        header = DeleteAclHeader(subject=subject, resource=resource)
+        """Delete the entries of a subject for a resource; without a resource, all of the subject.
+
+        `policy_type`: of the entries; Custom by default.
+        """
+        header = DeleteAclHeader(subject=subject, policy_type=policy_type, resource=resource)
         await self._send(RequestCode.AUTH_DELETE_ACL, address, header, b"", timeout_s)
 
     async def acl(self, address: str, subject: str, *, timeout_s: float | None = None) -> AclInfo | None:

@@ -26,9 +26,9 @@ from skylarkmq.clients.mqadmin.failures import (
     usage_error,
     write_failure,
 )
+from skylarkmq.clients.mqadmin.grouped import acl, dlq, user
 from skylarkmq.clients.mqadmin.grouped import broker as grouped_broker
 from skylarkmq.clients.mqadmin.grouped import cluster as grouped_cluster
-from skylarkmq.clients.mqadmin.grouped import dlq
 from skylarkmq.clients.mqadmin.grouped import group as grouped_group
 from skylarkmq.clients.mqadmin.grouped import message as grouped_message
 from skylarkmq.clients.mqadmin.grouped import namesrv as grouped_namesrv
@@ -80,6 +80,8 @@ GROUPS: Final[dict[str, tuple[str, Commands]]] = {
     "cluster": ("All brokers.", grouped_cluster.COMMANDS),
     "broker": ("Brokers and their settings.", grouped_broker.COMMANDS),
     "namesrv": ("Name servers and their settings.", grouped_namesrv.COMMANDS),
+    "user": ("Users of RocketMQ 5.3's access control.", user.COMMANDS),
+    "acl": ("Policies: what users may do.", acl.COMMANDS),
 }
 """The commands for people, by group."""
 ON_DEMAND: Final = {

@@ -1,18 +1,22 @@
-"""Secrets in options: as a value, or in a file, which appears in no list of processes and no history of a shell.
+"""Secrets of commands: as a value, or in a file or typed on the terminal, which appear in no list of processes and no
+history of a shell.
 
 Secrets among the settings of brokers and name servers are hidden in output; RocketMQ's servers send them.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from getpass import getpass
 from pathlib import Path
 from typing import Final
 
 from skylarkmq.clients.admin.secret_settings import is_secret
-from skylarkmq.clients.errors import ClientError
+from skylarkmq.clients.errors import ClientError, escaped
 from skylarkmq.clients.mqadmin.connection import read_secret
 from skylarkmq.clients.mqadmin.failures import CommandFailed, exit_code_of, usage_error
 from skylarkmq.clients.mqadmin.options import stripped
+from skylarkmq.clients.mqadmin.terminal import interruptible
 
 MASK: Final = "******"
 
@@ -33,6 +37,25 @@ def secret_of(value: str | None, file: Path | None) -> str | None:
     if value is not None:
         raise usage_error("give the secret either as a value or as a file.")
     return read_secret(file)
+
+
+def typed_secret(owner: str) -> str:
+    """Return the password that is typed twice on the terminal, which does not show it.
+
+    CommandFailed without a terminal, without a password, or if the two differ.
+    """
+    if not sys.stdin.isatty():
+        raise usage_error("a password is needed, and stdin is no terminal: give --password-file.")
+    try:
+        with interruptible():
+            secret, again = (getpass(f"{word} of {escaped(owner)}: ") for word in ("Password", "Again the password"))
+    except EOFError:
+        raise usage_error("no password was typed, nothing is done.") from None
+    if not secret.strip():
+        raise usage_error("the password is empty, nothing is done.")
+    if secret != again:
+        raise usage_error("the two passwords differ, nothing is done. Repeat the command.")
+    return secret
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The result of commands that create, change or delete a topic, a group or a setting."""
+"""The result of commands that create, change or delete a topic, a group, a setting or a user."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -11,7 +11,7 @@ from skylarkmq.clients.mqadmin.grouped.output import Result, Rows
 class Change(Result, frozen=True, kw_only=True):
     """A change that a command has made."""
 
-    kind: Annotated[str, Meta(description="`topic`, `group` or `setting`")]
+    kind: Annotated[str, Meta(description="`topic`, `group`, `setting` or `user`")]
     name: Annotated[str, Meta(description="name of the changed object")]
     action: Annotated[str, Meta(description="`created`, `updated` or `deleted`")]
     servers: Annotated[list[str], Meta(description="addresses of the servers that have done it")]

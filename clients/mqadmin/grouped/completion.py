@@ -1,4 +1,4 @@
-"""Names of topics and groups for the completion of a shell, from the cluster of the command line so far.
+"""Names of topics, groups and users for the completion of a shell, from the cluster of the command line so far.
 
 A completion waits at most TIMEOUT_S. If the cluster does not respond in time, or refuses, there are no proposals: the
 shell has no place for an error. Names with characters that RocketMQ does not allow are left out: a shell would insert
@@ -8,11 +8,13 @@ them into the command line as they are.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Annotated, Final
 
 import typer
 
 from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.clients.admin.gathering import gathered
 from skylarkmq.clients.admin.topic_kinds import DEAD_LETTERS, NORMAL, kind_of
 from skylarkmq.clients.errors import ClientError
 from skylarkmq.clients.mqadmin.connection import connection_of
@@ -47,6 +49,16 @@ def dead_letter_groups(context: typer.Context, incomplete: str) -> list[str]:
     return _proposals(context, incomplete, names)
 
 
+def users(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the users that begin with the text."""
+
+    async def names(admin: Admin) -> list[str]:
+        tables = await gathered([partial(admin.access.users, address) for address in (await admin.masters()).values()])
+        return [user.username or "" for table in tables for user in table]
+
+    return _proposals(context, incomplete, names)
+
+
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=topics)]
 TopicOption = Annotated[
     str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.", autocompletion=topics)
@@ -54,6 +66,10 @@ TopicOption = Annotated[
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.", autocompletion=groups)]
 LettersArgument = Annotated[
     str, typer.Argument(metavar="GROUP", help="Name of the group.", autocompletion=dead_letter_groups)
+]
+UserArgument = Annotated[str, typer.Argument(metavar="USER", help="Name of the user.", autocompletion=users)]
+SubjectArgument = Annotated[
+    str, typer.Argument(metavar="SUBJECT", help="Name of a user, or User:name.", autocompletion=users)
 ]
 
 
@@ -65,7 +81,7 @@ def _proposals(
         connection = connection_of(given.get("namesrv"), given.get("profile"), os.environ)
         async with asyncio.timeout(TIMEOUT_S), connection.client() as client, Admin(client=client) as admin:
             found = await names(admin)
-            return sorted(name for name in found if name.startswith(incomplete) and is_storable_topic(name))
+            return sorted(name for name in set(found) if name.startswith(incomplete) and is_storable_topic(name))
 
     try:
         return asyncio.run(read())[:MAX_PROPOSALS]

@@ -7,6 +7,7 @@ import typer
 
 from skylarkmq.clients.errors import escaped
 from skylarkmq.clients.mqadmin.failures import USAGE, CommandFailed, usage_error
+from skylarkmq.clients.mqadmin.terminal import interruptible
 
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Skip the question.")]
 
@@ -19,5 +20,7 @@ def confirm(effect: str, *, is_agreed: bool) -> None:
         raise usage_error(f"{effect} Nothing is done without --yes, because stdin is no terminal.")
     sys.stderr.write(f"{escaped(effect)} Go on? [y/N] ")
     sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+    with interruptible():
+        answer = sys.stdin.readline()
+    if answer.strip().lower() not in {"y", "yes"}:
         raise CommandFailed("nothing is done.", USAGE)

@@ -1,18 +1,29 @@
-"""Results of grouped commands, and a stdout that is a terminal."""
+"""Results of grouped commands, a stdout that is a terminal, and two brokers with users and policies."""
 
 import io
+import json
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pytest
 
-from skylarkmq import Admin, Message, Producer, SendResult
-from skylarkmq.broker.in_process import InProcessBroker, loop_in_a_thread, wait
+from skylarkmq import Admin, Message, Producer, SendResult, blocking
+from skylarkmq.broker.in_process import InProcessBroker, loop_in_a_thread, running, wait
 from skylarkmq.clients.mqadmin.app import run
 from tests.clients.mqadmin.conftest import Result, RunCommand
+
+ROOT_SECRET: Final = "the-secret-of-root"
+WITH_USERS: Final = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps({"username": "root", "password": ROOT_SECRET}),
+}
+REGISTERED_WITHIN_S: Final = 60.0
 
 STYLES = re.compile(r"\x1b\[\d*m")
 """Bold text in a terminal."""
@@ -93,3 +104,39 @@ def sender(broker: InProcessBroker) -> Iterator[Sender]:
         sender.start()
         yield sender
         sender.stop()
+
+
+class Two(NamedTuple):
+    """Two brokers with the name server of the first one: `broker-a` and `broker-b`."""
+
+    first: InProcessBroker
+    second: InProcessBroker
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
+    """Yield two brokers whose only user is the super user `root`, once both are registered."""
+    with running(tmp_path_factory.mktemp("first"), WITH_USERS) as first:
+        settings = WITH_USERS | {"brokerName": "broker-b", "namesrvAddr": first.namesrv}
+        with (
+            running(tmp_path_factory.mktemp("second"), settings) as second,
+            blocking.Admin(namesrv=first.namesrv) as admin,
+        ):
+            deadline = time.monotonic() + REGISTERED_WITHIN_S
+            while len(admin.masters()) < len((first, second)):
+                assert time.monotonic() < deadline, "both brokers are registered"
+                time.sleep(0.02)
+            yield Two(first, second)
+
+
+@pytest.fixture
+def tools(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Return a function that sets the credentials of mqadmin, those of `root` at first."""
+    (home / "conf").mkdir()
+    monkeypatch.setenv("ROCKETMQ_HOME", str(home))
+
+    def act_as(account: str, secret: str) -> None:
+        (home / "conf/tools.yml").write_text(f"accessKey: {account}\nsecretKey: {secret}\n")
+
+    act_as("root", ROOT_SECRET)
+    return act_as
