@@ -1,6 +1,7 @@
 """A backup of a daemon that stores messages all the time, restored to an empty directory and served by a daemon."""
 
 import json
+import os
 import subprocess
 import threading
 import time
@@ -18,7 +19,8 @@ from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.message import MessageExt
 from skylarkmq.protocol.record import decode
 from tests.broker.test_failures import PULL, SEND
-from tests.harness.daemon import MQBROKER, Daemon, running
+from tests.harness.daemon import MQBROKER, STORE, Daemon, running
+from tests.harness.golden_stores import golden_store
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 
@@ -70,11 +72,13 @@ class Load:
             self._thread.join()
 
 
+def store_arguments(*arguments: object) -> list[str]:
+    return [*MQBROKER, "store", *map(str, arguments)]
+
+
 def store_command(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run `mqbroker store`; it must succeed."""
-    done = subprocess.run(
-        [*MQBROKER, "store", *map(str, arguments)], capture_output=True, text=True, timeout=WAIT_S, check=False
-    )
+    done = subprocess.run(store_arguments(*arguments), capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -164,3 +168,23 @@ def test_a_backup_under_load_has_every_record_up_to_its_end(tmp_path: Path, flus
             response = client.call(RequestCode.SEND_MESSAGE_V2, SEND | {"b": TOPIC, "e": 0}, b"after")
         assert int(response.ext["queueOffset"]) == sum(queue_id == 0 for queue_id, _ in served)
         assert daemon.stop() == 0
+
+
+def test_a_broker_refuses_a_restore_that_was_killed(tmp_path: Path) -> None:
+    """Killed by SIGKILL during the copy. The daemon exits with one line; the same restore then starts again."""
+    golden = golden_store("4.9.8", "clean", tmp_path / "golden")
+    store_command("backup", tmp_path / "backup", "--store", golden.root)
+    restore = store_arguments("restore", tmp_path / "backup", "--to", tmp_path / STORE)
+    deadline = time.monotonic() + WAIT_S
+    with subprocess.Popen([*restore, "--rate", "0.0001"]) as process:
+        while not list(tmp_path.glob(f"{STORE}/restoring/commitlog/*")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.kill()
+    with running(MQBROKER, tmp_path, is_awaited=False) as daemon:
+        assert daemon.process.wait(WAIT_S) == 1
+        assert daemon.output.splitlines()[-1].endswith("(restoring/): wait until it has ended, or repeat it")
+    assert os.listdir(tmp_path / STORE) == ["restoring"]
+    assert subprocess.run(restore, check=True, capture_output=True, text=True).stdout.count("\n") == 3
+    store_command("verify", tmp_path / STORE)

@@ -59,7 +59,7 @@ class RestoredTimers:
         if check is None or snapshot is None:
             return []
         if snapshot.timer_end < check.log_position:
-            os.unlink(self._root / CONFIG_DIRECTORY / CHECK_FILE)
+            self._disk.unlink(f"{self._root}/{CONFIG_DIRECTORY}/{CHECK_FILE}")
             self._check = None
             return ["the timer log of this state: timer messages in the log are delivered again"]
         end = check.log_position

@@ -8,8 +8,9 @@
     6  offsets beyond the ends of their queues are cut
     7  move everything from <to>/restoring/ to <to>, the log last
 
-A restore that is interrupted leaves <to>/restoring/, which the next one removes. Segments get the current time as their
-time of modification, so that retention does not delete them at once.
+A restore that is interrupted leaves <to>/restoring/. No broker starts on such a directory. The next restore removes
+what is in it; if the last step had begun, it refuses the directory. Segments get the current time as their time of
+modification, so that retention does not delete them at once.
 
 Source: docs/formats.md, "Backups".
 """
@@ -20,7 +21,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -42,9 +42,11 @@ from skylarkmq.broker.store.backup.restored_timers import RestoredTimers
 from skylarkmq.broker.store.backup.source import LogEnd
 from skylarkmq.broker.store.backup.until import end_of_offset, end_of_time, time_text
 from skylarkmq.broker.store.disk import Disk, open_untrusted
+from skylarkmq.broker.store.errors import StoreLockedError
 from skylarkmq.broker.store.fsck.findings import Finding, OnProgress, Progress, no_progress
-from skylarkmq.broker.store.fsck.repair import repair
+from skylarkmq.broker.store.fsck.repair import rebuild
 from skylarkmq.broker.store.fsck.sizes import Sizes
+from skylarkmq.broker.store.recovery.lock_and_abort import RESTORING_DIRECTORY, RunningFiles
 from skylarkmq.protocol.disk import (
     CHECKPOINT_FILE,
     COMMIT_LOG_DIRECTORY,
@@ -54,8 +56,6 @@ from skylarkmq.protocol.disk import (
     offset_file_name,
 )
 from skylarkmq.protocol.timers import SLOTS
-
-STAGING_DIRECTORY: Final = "restoring"
 
 
 class RestoreOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,28 +112,36 @@ def restore(
     disk = disk or Disk()
     begun_s = time.monotonic()
     target = Path(os.path.abspath(target))
-    staging = target / STAGING_DIRECTORY
+    staging = target / RESTORING_DIRECTORY
     _check_empty(target)
-    with clear_disk_errors(target, "repeat the command"), _shared_lock(source):
+    with clear_disk_errors(source, target, "repeat the command"), _shared_lock(source):
         manifest, newest = manifest_of(source)
         end = _end_of(source, manifest, newest, options)
         snapshot = _snapshot_of(manifest, end, options)
         state = RestoredState(source / STATE_DIRECTORY, snapshot, staging, end, disk, is_verified=options.is_verified)
-        shutil.rmtree(staging, ignore_errors=True)
-        disk.make_directory(str(staging / CONFIG_DIRECTORY))
-        copier = _copy_log(source, staging, manifest, end.offset, options, disk, progress)
-        state.write()
-        timers = RestoredTimers(source, staging, manifest, state, end, disk, is_verified=options.is_verified)
-        missing = _missing_state(manifest, snapshot, end) + timers.restore(
-            options.timer_precision_ms, options.timer_slots
-        )
-        done = repair(staging, options.sizes, delay_levels=options.delay_levels, now_ms=now_ms(), progress=progress)
-        fill_queues(staging, state.queue_ends, options.sizes.consume_queue, disk)
-        cut = state.cut_offsets()
-        timers.write_check()
-        missing += state.missing()
-        disk.write_file(str(staging / CHECKPOINT_FILE), Checkpoint(end.store_time, end.store_time).encode())
-        _move(staging, target, disk)
+        with _locked_staging(target, disk):
+            copier = _copy_log(source, staging, manifest, end.offset, options, disk, progress)
+            disk.make_directory(str(staging / CONFIG_DIRECTORY))
+            state.write()
+            timers = RestoredTimers(source, staging, manifest, state, end, disk, is_verified=options.is_verified)
+            missing = _missing_state(manifest, snapshot, end) + timers.restore(
+                options.timer_precision_ms, options.timer_slots
+            )
+            done = rebuild(
+                staging,
+                options.sizes,
+                delay_levels=options.delay_levels,
+                now_ms=now_ms(),
+                disk=disk,
+                progress=progress,
+            )
+            fill_queues(staging, state.queue_ends, options.sizes.consume_queue, disk)
+            cut = state.cut_offsets()
+            timers.write_check()
+            disk.sync_directory(str(staging / CONFIG_DIRECTORY))
+            missing += state.missing()
+            disk.write_file(str(staging / CHECKPOINT_FILE), Checkpoint(end.store_time, end.store_time).encode())
+            _move(staging, target, disk)
     return Restored(
         log_start=manifest.log_start,
         log_end=end.offset,
@@ -168,10 +176,10 @@ def _check_empty(target: Path) -> None:
         return
     if not target.is_dir():
         raise BackupError(f"{target} is not a directory: give an empty one")
-    staging = target / STAGING_DIRECTORY
-    others = sorted(name for name in os.listdir(target) if name != STAGING_DIRECTORY or staging.is_symlink())
+    staging = target / RESTORING_DIRECTORY
+    others = sorted(name for name in os.listdir(target) if name != RESTORING_DIRECTORY or staging.is_symlink())
     if others and staging.is_dir() and not staging.is_symlink():
-        problem = f"{target} has a part of an interrupted restore (it contains {STAGING_DIRECTORY} and {others[0]})"
+        problem = f"{target} has a part of an interrupted restore (it contains {RESTORING_DIRECTORY} and {others[0]})"
         raise BackupError(f"{problem}: empty it and repeat")
     if others:
         raise BackupError(f"{target} is not empty (it contains {others[0]}): give an empty directory")
@@ -187,6 +195,31 @@ def _shared_lock(source: Path) -> Iterator[None]:
         return
     with locked(fd, SHARED, f"a backup is writing to {source}: wait until it has ended"):
         yield
+
+
+@contextmanager
+def _locked_staging(target: Path, disk: Disk) -> Iterator[None]:
+    """Make <to>/restoring/, empty except for its lock, and hold that lock. Raises BackupError if another restore has
+    it, or if a broker has begun to use the directory meanwhile."""
+    staging = target / RESTORING_DIRECTORY
+    disk.make_directory(str(staging))
+    running = RunningFiles(staging, disk)
+    try:
+        running.lock()
+    except StoreLockedError as problem:
+        raise BackupError(f"another restore is writing to {target}: wait until it has ended") from problem
+    try:
+        for entry in list(os.scandir(staging)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            elif entry.name != LOCK_FILE:
+                os.unlink(entry.path)
+        if (target / LOCK_FILE).exists():
+            shutil.rmtree(staging)
+            raise BackupError(f"a broker has been started on {target}: give an empty directory")
+        yield
+    finally:
+        running.unlock()
 
 
 def _end_of(source: Path, manifest: Manifest, newest: Snapshot, options: RestoreOptions) -> LogEnd:
@@ -279,9 +312,12 @@ def _copy_segment(path: Path, fd: int, length: int, size: int, copier: Copier, d
 
 
 def _move(staging: Path, target: Path, disk: Disk) -> None:
-    """Give everything its final name; the log last, as a broker starts on a store without one."""
-    disk.unlink(str(staging / LOCK_FILE))
-    for name in sorted(os.listdir(staging), key=lambda name: name == COMMIT_LOG_DIRECTORY):
+    """Give everything its final name, the log last. No broker starts before <to>/restoring/ is removed, and it is
+    removed when all names are on disk."""
+    names = sorted(set(os.listdir(staging)) - {LOCK_FILE}, key=lambda name: name == COMMIT_LOG_DIRECTORY)
+    for name in names:
         disk.rename(str(staging / name), str(target / name))
+    disk.sync_directory(str(target))
+    disk.unlink(str(staging / LOCK_FILE))
     disk.remove_directory(str(staging))
     disk.sync_directory(str(target))

@@ -104,7 +104,7 @@ def backup(
     """
     disk = disk or Disk()
     begun_s = time.monotonic()
-    with clear_disk_errors(target, "repeat the command: it continues"), _locked(target, disk):
+    with clear_disk_errors(store, target, "repeat the command: it continues"), _locked(target, disk):
         manifest = load_manifest(target)
         if manifest is None:
             manifest = Manifest.new(sizes)

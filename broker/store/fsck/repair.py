@@ -15,7 +15,6 @@ rebuilds them.
 Source: docs/formats.md, "Dispatch", "ConsumeQueue", "IndexFile".
 """
 
-import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -26,13 +25,13 @@ import msgspec
 import numpy as np
 
 from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.fsck.directory import deleted_topics
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, Severity, no_progress
 from skylarkmq.broker.store.fsck.log import LogCheck
 from skylarkmq.broker.store.fsck.queue_files import QueueOnDisk
 from skylarkmq.broker.store.fsck.segments import directories
 from skylarkmq.broker.store.fsck.sizes import Sizes
+from skylarkmq.broker.store.fsck.state import is_crashed
 from skylarkmq.broker.store.index.index import Index
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.log.record_rules import has_unit, may_have_queue
@@ -71,17 +70,39 @@ class Repaired(msgspec.Struct, frozen=True):
 
 
 def repair(
-    root: Path, sizes: Sizes, *, delay_levels: Sequence[int], now_ms: int, progress: OnProgress = no_progress
+    root: Path,
+    sizes: Sizes,
+    *,
+    delay_levels: Sequence[int],
+    now_ms: int,
+    disk: Disk | None = None,
+    progress: OnProgress = no_progress,
 ) -> Repaired:
     """Rebuild queues and index of `root`. Raises StoreLockedError if a broker runs. OSError: nothing was replaced."""
-    disk = Disk()
+    disk = disk or Disk()
     running = RunningFiles(root, disk)
     running.lock()
+    try:
+        return rebuild(root, sizes, delay_levels=delay_levels, now_ms=now_ms, disk=disk, progress=progress)
+    finally:
+        running.unlock()
+
+
+def rebuild(
+    root: Path,
+    sizes: Sizes,
+    *,
+    delay_levels: Sequence[int],
+    now_ms: int,
+    disk: Disk,
+    progress: OnProgress = no_progress,
+) -> Repaired:
+    """Do the same for a caller that has the lock."""
     staging = root / STAGING_DIRECTORY
     try:
         shutil.rmtree(staging, ignore_errors=True)
         found = Findings()
-        log = LogCheck(root, sizes.commit_log, found, crashed=running.is_abort_present(), progress=progress)
+        log = LogCheck(root, sizes.commit_log, found, crashed=is_crashed(root), progress=progress)
         build = _Build(root, staging, sizes, log, disk, delay_levels, now_ms)
         build.copy_old_units()
         for records in log.records():
@@ -89,10 +110,11 @@ def repair(
         build.finish()
         damage = [finding for finding in (*found.take(), *found.summaries()) if finding.severity is Severity.DAMAGE]
         kept = _replace(root, staging, now_ms, disk)
+        disk.remove_directory(str(staging))
         return Repaired(log.records_read, build.queues, build.index_files, kept, damage)
-    finally:
+    except (Exception, KeyboardInterrupt):
         shutil.rmtree(staging, ignore_errors=True)
-        running.unlock()
+        raise
 
 
 class _Build:
@@ -174,8 +196,7 @@ class _Build:
                 self._order.add(record)
         self._dispatch()
         self._index.add(wanted)
-        if self._index.is_failing:
-            raise StoreError("the repaired index cannot be written")
+        self._check_index()
 
     def _accept(self, record: Record, _gap_begin: int) -> None:
         queue = self._table.make(record.topic, record.queue_id)
@@ -184,8 +205,12 @@ class _Build:
     def _dispatch(self) -> None:
         self._reput.dispatch(self._accepted)
         self._accepted = []
-        if self._reput.failed:
-            raise StoreError("the repaired queues cannot be written")
+        if self._reput.writes.failure is not None:
+            raise self._reput.writes.failure
+
+    def _check_index(self) -> None:
+        if self._index.failure is not None:
+            raise self._index.failure
 
     def finish(self) -> None:
         """Sync and close all files."""
@@ -193,8 +218,7 @@ class _Build:
         self._dispatch()
         for index_file in self._index.take_all():
             index_file.sync()
-        if self._index.is_failing:
-            raise StoreError("the repaired index cannot be written")
+        self._check_index()
         self.index_files = len(self._index.files)
         self.queues = len(self._table.by_key)
         self._index.close()
@@ -221,8 +245,8 @@ def _replace(root: Path, staging: Path, now_ms: int, disk: Disk) -> list[str]:
     for directory in (CONSUME_QUEUE_DIRECTORY, INDEX_DIRECTORY):
         if (root / directory).is_dir():
             kept.append(f"{directory}{_KEPT_SUFFIX}{stamp}")
-            os.rename(root / directory, root / kept[-1])
+            disk.rename(str(root / directory), str(root / kept[-1]))
         if (staging / directory).is_dir():
-            os.rename(staging / directory, root / directory)
+            disk.rename(str(staging / directory), str(root / directory))
         disk.sync_directory(str(root))
     return kept

@@ -91,6 +91,7 @@ class Index:
         self._newest = -1
         self._newest_keys = 0  # the number of keys of that message in the files
         self._failures = 0
+        self.failure: OSError | None = None  # of the last attempt to put
         self._next_attempt_ms = 0
         self._put = 0
         self.on_lost: Callable[[], None] = self.forget_waiting  # called when the newest file is lost: rebuild its keys
@@ -247,12 +248,14 @@ class Index:
             self.on_lost()
         except OSError as problem:
             self._failures += 1
+            self.failure = problem
             self._next_attempt_ms = self._steady_ms() + _RETRY_MS
             log.error("index not written failures=%d waiting=%d error=%s", self._failures, len(self._entries), problem)
             if self._failures >= _FAILURES_TO_REFUSE:
                 self._flags.set(RunningFlag.INDEX_ERROR, problem)
         else:
             self._failures = 0
+            self.failure = None
             self._flags.clear(RunningFlag.INDEX_ERROR)
 
     def _awaits_file(self) -> bool:

@@ -3,6 +3,8 @@
     lock     contains the four bytes `lock`; a running broker holds a POSIX lock on the first byte
     abort    the process id as text; exists while a broker runs, and after one that did not stop cleanly
 
+A directory in which a restore was interrupted is refused: it may have a part of a store.
+
 Source: docs/formats.md, "abort and lock".
 """
 
@@ -10,6 +12,7 @@ import fcntl
 import logging
 import os
 from pathlib import Path
+from typing import Final
 
 from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.errors import StoreError, StoreLockedError
@@ -17,6 +20,8 @@ from skylarkmq.protocol.disk import ABORT_FILE, LOCK_FILE
 
 log = logging.getLogger(__name__)
 
+RESTORING_DIRECTORY: Final = "restoring"
+"""In a store's directory while a restore builds the store, and after one that was interrupted."""
 _LOCK_TEXT = b"lock"
 
 
@@ -30,7 +35,9 @@ class RunningFiles:
         self._lock_fd = -1
 
     def lock(self) -> None:
-        """Create the root directory and take the lock. Raises StoreLockedError if another process has it."""
+        """Create the root directory and take the lock. Raises StoreLockedError if another process has it, StoreError
+        if the directory cannot be used or has an interrupted restore."""
+        self._check_restored()
         path = f"{self._root}/{LOCK_FILE}"
         try:
             self._make_root(os.path.abspath(self._root))
@@ -47,6 +54,18 @@ class RunningFiles:
             os.close(fd)
             raise
         self._lock_fd = fd
+        try:
+            self._check_restored()  # a restore that began meanwhile sees the file `lock`, or is seen here
+        except StoreError:
+            self.unlock()
+            raise
+
+    def _check_restored(self) -> None:
+        if os.path.isdir(f"{self._root}/{RESTORING_DIRECTORY}"):
+            raise StoreError(
+                f"the store directory {self._root} has a restore that is running or was interrupted "
+                f"({RESTORING_DIRECTORY}/): wait until it has ended, or repeat it"
+            )
 
     def _make_root(self, root: str) -> None:
         self._disk.make_directory(root)

@@ -4,7 +4,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -363,26 +362,6 @@ def test_a_damaged_backup_is_refused(tmp_path: Path, backup: Path) -> None:
     (state / "consumerOffset.json").write_text("{}")
     with pytest.raises(BackupError, match=r"consumerOffset\.json is missing or damaged"):
         restored(backup, tmp_path / "other")
-
-
-def test_a_killed_restore_can_be_repeated(tmp_path: Path, backup: Path) -> None:
-    """Until it moves the first file to its final place, and then the directory is refused: the log comes last."""
-    counted = KillingDisk()
-    restored(backup, tmp_path / "whole", counted)
-    refused = 0
-    for kill_at in range(0, counted.calls, 7):
-        target = tmp_path / str(kill_at)
-        with pytest.raises(Killed):
-            restored(backup, target, KillingDisk(kill_at))
-        assert not (target / "commitlog").exists()
-        if set(os.listdir(target) if target.is_dir() else ()) <= {"restoring"}:
-            assert restored(backup, target, KillingDisk()).records == 100
-        else:
-            with pytest.raises(BackupError, match=r"has a part of an interrupted restore .*: empty it and repeat"):
-                restored(backup, target)
-            refused += 1
-        shutil.rmtree(target, ignore_errors=True)
-    assert refused <= 2
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, backup: Path) -> None:
