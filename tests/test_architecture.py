@@ -63,6 +63,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.access": ("protocol", "broker.errors", "broker.histogram", "broker.remoting"),
     "broker.store": STORE,
     "broker.metadata": METADATA,
+    "broker.ha": ("protocol", "broker.errors"),
     "broker.delivery": DELIVERY,
     "broker.processors": PROCESSORS,
     "broker.ops": (*DELIVERY, "broker.access", "broker.delivery"),
@@ -138,7 +139,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 ONLY_DOCSTRINGS = frozenset({"broker", "broker.config", "broker.host", "clients"})
 """Packages whose `__init__` is only a docstring: importing one does not depend on a layer."""
 
-PURE = "protocol"
+PURE = ("protocol", "broker.ha.core")
 IMPURE_MODULES = frozenset((
     "asyncio", "os", "pathlib", "random", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess",
     "tempfile", "threading", "time", "uvloop",
@@ -251,9 +252,9 @@ def test_no_function_contains_an_import() -> None:
     assert [line for module, source in SOURCES.items() for line in nested_imports(module, source)] == []
 
 
-def test_the_protocol_package_is_pure() -> None:
-    """protocol converts between bytes and values; it uses no event loop, socket, clock, file or randomness."""
-    pure = {module: source for module, source in SOURCES.items() if is_under(module, PURE)}
+def test_the_protocol_and_the_core_of_replication_are_pure() -> None:
+    """They compute values from values, without an event loop, socket, clock, file or randomness."""
+    pure = {module: source for module, source in SOURCES.items() if any(is_under(module, package) for package in PURE)}
     assert [line for module, source in pure.items() for line in impurities(module, source)] == []
 
 

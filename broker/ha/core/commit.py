@@ -1,0 +1,60 @@
+"""The commit rule (rule 3).
+
+All stores that may be in the recorded set count: those of the set that was read last, and those of each proposed set
+whose swap may have taken effect or still may. So whichever set the store of decisions has, its stores have all
+committed bytes.
+"""
+
+from collections.abc import Iterable
+
+
+class CommitRule:
+    """What is committed in one term.
+
+    `committed`: what the leader knew to be committed before. `term_end`: end of the epoch record, in or after which
+    committed may advance (rule 6). `minimum`: size of the recorded set below which nothing is committed (rule 5).
+    """
+
+    def __init__(self, *, committed: int, term_end: int, in_sync: Iterable[str], minimum: int) -> None:
+        self.committed = committed
+        self.in_sync = frozenset(in_sync)
+        self._term_end = term_end
+        self._minimum = minimum
+        self._proposed: frozenset[str] = frozenset()
+        self._synced: dict[str, int] = {}
+
+    @property
+    def counted(self) -> frozenset[str]:
+        """The ids of the stores whose acknowledgement is needed."""
+        return self.in_sync | self._proposed
+
+    def synced(self, store_id: str) -> int | None:
+        """Return what a store has acknowledged in this term; None if nothing."""
+        return self._synced.get(store_id)
+
+    def acknowledged(self, store_id: str, end: int) -> None:
+        """A store has synced the log up to `end`. Acknowledgements of one term never go back."""
+        self._synced[store_id] = max(end, self._synced.get(store_id, end))
+
+    def has_committed(self, store_id: str) -> bool:
+        """Return whether a store has all committed bytes, which a store needs to be added to the set."""
+        return self._synced.get(store_id, -1) >= self.committed
+
+    def propose(self, in_sync: frozenset[str]) -> None:
+        """A swap to this set is about to be requested."""
+        self._proposed |= in_sync
+
+    def settle(self, in_sync: Iterable[str]) -> None:
+        """The record has this set, at a later revision than any proposal was made for."""
+        self.in_sync = frozenset(in_sync)
+        self._proposed = frozenset()
+
+    def advance(self) -> bool:
+        """Return whether `committed` has grown."""
+        if len(self.in_sync) < self._minimum:
+            return False
+        end = min(self._synced.get(store_id, -1) for store_id in self.counted)
+        if end < self._term_end or end <= self.committed:
+            return False
+        self.committed = end
+        return True

@@ -1,0 +1,54 @@
+"""The epoch history of a log: which term wrote which part of it.
+
+A term begins with a record of its own, so each epoch has a start, and starts increase with epochs. Bytes before the
+first start were written before the store was part of a group. They have no epoch: two such logs have nothing in common.
+
+If two logs have the same epoch at the same start, they are equal up to the point where one of them ends that epoch:
+one leader wrote it, in one order, on top of one prefix. So the newest such epoch gives the common prefix (rule 7).
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Epoch(NamedTuple):
+    """A term: its number, and the offset of its first record in the log."""
+
+    epoch: int
+    start: int
+
+
+class EpochHistory(NamedTuple):
+    """The epochs of one log, oldest first. Immutable: each change returns another history."""
+
+    entries: tuple[Epoch, ...] = ()
+
+    @property
+    def last(self) -> int:
+        """The newest epoch; 0 if there is none."""
+        return self.entries[-1].epoch if self.entries else 0
+
+    def appended(self, epochs: Iterable[Epoch]) -> "EpochHistory":
+        """Return the history with these epochs behind it. Raises ValueError if epochs or starts do not increase."""
+        entries = self.entries
+        for new in epochs:
+            if entries and not (new.epoch > entries[-1].epoch and new.start > entries[-1].start):
+                raise ValueError(f"epoch {new.epoch} at {new.start} follows epoch {entries[-1]}")
+            entries = (*entries, new)
+        return EpochHistory(entries)
+
+    def truncated(self, end: int) -> "EpochHistory":
+        """Return the history of a log that ends at this offset."""
+        return EpochHistory(tuple(entry for entry in self.entries if entry.start < end))
+
+    def common_end(self, end: int, other: "EpochHistory", other_end: int) -> int | None:
+        """Return where the common prefix of two logs with these ends ends; None if they have no epoch in common."""
+        theirs = {entry: other.end_of(n, other_end) for n, entry in enumerate(other.entries)}
+        for n in reversed(range(len(self.entries))):
+            if self.entries[n] in theirs:
+                return min(self.end_of(n, end), theirs[self.entries[n]])
+        return None
+
+    def end_of(self, position: int, log_end: int) -> int:
+        """Return where the epoch at this position of the history ends."""
+        return self.entries[position + 1].start if position + 1 < len(self.entries) else log_end

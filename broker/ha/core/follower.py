@@ -1,0 +1,323 @@
+"""A node that does not lead: it copies the leader's log, and campaigns when the leader is gone.
+
+The order on one link: HELLO, once the whole log is synced; WELCOME; promise its epoch (rule 1); truncate (rule 7);
+acknowledge; take DATA in order. A link that breaks this order is closed, and the node connects again.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from skylarkmq.broker.ha.core.campaign import Campaign, State
+from skylarkmq.broker.ha.core.decisions import Decisions, Outcome
+from skylarkmq.broker.ha.core.events import (
+    Close,
+    Connect,
+    EndSet,
+    Event,
+    Linked,
+    LinkFailed,
+    Received,
+    Send,
+    SetEnd,
+    Show,
+    Stop,
+    Synced,
+    Tick,
+    Unlinked,
+    Write,
+)  # fmt: skip
+from skylarkmq.broker.ha.core.identity import Identity
+from skylarkmq.broker.ha.core.local import Local
+from skylarkmq.broker.ha.core.messages import Ack, Beat, Data, Hello, Message, Refused, Welcome
+from skylarkmq.broker.ha.core.peers import Peers
+from skylarkmq.broker.ha.core.record import FORMAT, GroupRecord
+
+NEVER: Final = float("-inf")
+
+
+@dataclass(slots=True)
+class _Link:
+    """The link to the leader. `epoch`: that of the WELCOME, once the log was truncated for it."""
+
+    number: int
+    heard_at: float
+    greeted: bool = False
+    welcome: Welcome | None = None
+    epoch: int | None = None
+
+
+class Follower:
+    """The role of every node at its start. `won`: a campaign has succeeded."""
+
+    def __init__(self, me: Identity, local: Local, decisions: Decisions, peers: Peers, now: float) -> None:
+        self.won = False
+        self._me = me
+        self._local = local
+        self._decisions = decisions
+        self._timings = me.timings
+        self._now = now
+        self._link: _Link | None = None
+        self._connecting: str | None = None
+        self._connected_at = NEVER
+        self._received = local.written
+        self._setting_end = False
+        self._shown = NEVER
+        self._peers = peers
+        self._refused_by: str | None = None  # the node whose machine refused the connection: no process listens
+        self._gone_since: float | None = None
+        self._campaign: Campaign | None = None
+        self._ended_campaigns = 0
+        self._show(local.committed)
+
+    def handle(self, event: Event, now: float) -> None:
+        """Handle an event of a link, of time, or of the disk."""
+        self._now = now
+        match event:
+            case Tick():
+                self._tick()
+            case Linked(link, node):
+                self._linked(link, node)
+            case LinkFailed(node, refused):
+                self._connecting = None
+                self._refused_by = node if refused else None
+            case Unlinked(link) if self._link and self._link.number == link:
+                self._link = None
+            case Received(link, message):
+                if self._link and self._link.number == link:
+                    self._receive(self._link, message)
+                else:
+                    self._answer_stranger(link, message)
+            case Synced():
+                self._synced()
+            case EndSet():
+                self._setting_end = False
+                self._received = self._local.written
+                self._follow()
+                self._greet()
+
+    def refusal(self) -> str | None:
+        """Return why messages cannot be committed on this node."""
+        return "this node does not lead"
+
+    def on_outcome(self, outcome: Outcome, now: float) -> None:
+        """The record is known."""
+        self._now = now
+        if outcome.moved:
+            self._ended_campaigns = 0
+        if self._campaign is None:
+            return
+        self._campaign.on_outcome(outcome, now)
+        self._look_at_campaign()
+
+    def campaign_continues(self) -> None:
+        """A promise may be on the disk."""
+        self._look_at_campaign()
+
+    # Links
+
+    def _linked(self, link: int, node: str) -> None:
+        is_wanted = self._connecting == node and not (self._link or self._campaign)
+        self._connecting = self._refused_by = None
+        if not is_wanted:
+            self._close(link, "not needed any more")
+            return
+        self._link = _Link(link, self._now)
+        self._greet()
+
+    def _greet(self) -> None:
+        """Send HELLO once all that was received is on the disk: `end` counts as acknowledged (rule 8)."""
+        link, local = self._link, self._local
+        if link and not (link.greeted or self._setting_end) and local.synced == local.written == self._received:
+            link.greeted = True
+            hello = Hello(
+                self._me.group,
+                self._me.node,
+                local.store_id,
+                local.promised,
+                local.epochs,
+                local.start,
+                local.synced,
+                FORMAT,
+            )
+            self._send(link.number, hello)
+
+    def _receive(self, link: _Link, message: Message) -> None:
+        link.heard_at = self._now
+        match message:
+            case Welcome(epoch) if link.greeted and link.welcome is None:
+                if self._refuses(link, epoch):
+                    return
+                link.welcome = message
+                self._local.promise(epoch, lambda: self._adopt(link))
+            case Data(epoch, offset, committed, payload) if self._follows(link, epoch):
+                if offset != self._received:
+                    self._drop(f"data at {offset}, expected {self._received}")
+                    return
+                self._received += len(payload)
+                self._local.effects.append(Write(offset, payload))
+                self._learn(committed)
+            case Beat(epoch, committed) if self._follows(link, epoch):
+                self._learn(committed)
+                self._acknowledge(link)
+            case Refused(_, reason, lost):
+                self._refused(reason, lost=lost)
+            case Data(epoch) | Beat(epoch) | Welcome(epoch) if self._refuses(link, epoch):
+                pass
+            case _:
+                self._drop(f"unexpected {type(message).__name__}")
+
+    def _answer_stranger(self, link: int, message: Message) -> None:
+        """A node that links to this one takes it for the leader."""
+        if isinstance(message, Hello):
+            self._send(link, Refused(self._local.promised, f"{self._me.node} does not lead"))
+            self._close(link, "this node does not lead")
+
+    def _follows(self, link: _Link, epoch: int) -> bool:
+        return link.epoch == epoch and epoch >= self._local.promised
+
+    def _refuses(self, link: _Link, epoch: int) -> bool:
+        """Refuse a lower epoch than the promised one (rule 1)."""
+        if epoch >= self._local.promised:
+            return False
+        self._send(link.number, Refused(self._local.promised, f"epoch {epoch} is over"))
+        self._drop(f"epoch {epoch} is below the promised {self._local.promised}")
+        return True
+
+    def _refused(self, reason: str, *, lost: bool) -> None:
+        self._drop(f"refused: {reason}")
+        if lost:
+            self._local.effects.append(Stop(reason))
+
+    # From WELCOME to data
+
+    def _adopt(self, link: _Link) -> None:
+        """The epoch is promised, on the disk: go back to the common prefix (rule 7)."""
+        welcome, local = link.welcome, self._local
+        if link is not self._link or welcome is None or self._refuses(link, welcome.epoch):
+            return
+        if welcome.start < min(local.committed, local.synced):
+            mark = local.committed
+            self._drop("damaged")
+            local.effects.append(Stop(f"the leader's log differs from offset {welcome.start} on, below {mark}"))
+        elif welcome.start > local.written > local.start:
+            self._drop(f"data would begin at {welcome.start}, behind the log's end {local.written}")
+        elif welcome.start != local.written:
+            self._setting_end = True
+            local.effects.append(SetEnd(welcome.start))
+        else:
+            self._follow()
+
+    def _follow(self) -> None:
+        """The log ends where the leader's data begin."""
+        link = self._link
+        if link is None or link.welcome is None or self._refuses(link, link.welcome.epoch):
+            return
+        link.epoch = link.welcome.epoch
+        self._learn(link.welcome.committed)
+        self._acknowledge(link)
+
+    def _synced(self) -> None:
+        self._greet()
+        self._show(self._local.committed)
+        if self._link and self._link.epoch is not None:
+            self._acknowledge(self._link)
+
+    def _acknowledge(self, link: _Link) -> None:
+        assert link.epoch is not None
+        if not self._refuses(link, link.epoch):
+            self._send(link.number, Ack(link.epoch, self._local.written, self._local.synced))
+
+    def _learn(self, committed: int) -> None:
+        self._local.committed = max(self._local.committed, committed)
+        self._show(self._local.committed)
+
+    def _show(self, committed: int) -> None:
+        """Make visible what is committed and synced here (rule 4)."""
+        end = min(committed, self._local.synced)
+        if end > self._shown:
+            self._shown = end
+            self._local.effects.append(Show(end))
+
+    # Time: connections and campaigns
+
+    def _tick(self) -> None:
+        now, timings = self._now, self._timings
+        record = self._decisions.record
+        if now - self._decisions.asked_at >= timings.read_s:
+            self._decisions.read(now)
+        if self._link and now - self._link.heard_at > timings.silent_s:
+            self._drop("the leader is silent")
+        if self._campaign or self._link or self._connecting or now - self._connected_at < timings.connect_s:
+            pass
+        elif record and record.leader and record.leader != self._me.node:
+            self._connecting, self._connected_at = record.leader, now
+            self._local.effects.append(Connect(record.leader))
+        if not self._campaign and self._should_campaign(record):
+            self._drop("campaign")
+            proposal = self._proposal
+            self._campaign = Campaign(self._local, self._decisions, proposal, now)
+
+    def _should_campaign(self, record: GroupRecord | None) -> bool:
+        if self._decisions.busy:
+            return False
+        if self._proposal(record) is None:
+            self._gone_since = None
+            return False
+        if self._gone_since is None:
+            self._gone_since = self._now
+        names = sorted(record.members) if record else [self._me.node]
+        rank = names.index(self._me.node) if self._me.node in names else len(names)
+        wait = (self._timings.gone_s + rank * self._timings.rank_s) * float(2 ** min(self._ended_campaigns, 7))
+        return self._now - self._gone_since >= wait
+
+    def _proposal(self, record: GroupRecord | None) -> tuple[GroupRecord, str | None] | None:
+        """Return the record of a term of this node, if it may begin one: see Campaign."""
+        own = self._local.store_id
+        if record is None:
+            is_new = not self._local.epochs.entries and self._local.promised <= 1
+            return (self._me.founds(own), None) if self._me.founds and is_new else None
+        if own not in record.in_sync or not self._is_gone(record):
+            return None
+        others = {
+            record.members[name].store_id
+            for name in record.others_in_sync(own)
+            if self._peers.is_reached(name, self._now)
+        }
+        if len(others) + 1 < record.min and len(record.in_sync) >= record.min:
+            return None
+        in_sync = frozenset({own, *others}) if len(others) + 1 >= record.min else frozenset(record.in_sync)
+        absent = record.leader if self._has_expired(record.leader) else None
+        return record.with_leader(0, self._me.node, in_sync), absent
+
+    def _is_gone(self, record: GroupRecord) -> bool:
+        """Return whether no node leads in the term of this record, as far as this node has seen."""
+        leader = record.leader
+        if leader in ("", self._me.node) or (leader == self._refused_by and self._link is None):
+            return True
+        return not self._peers.leads(record)
+
+    def _has_expired(self, leader: str) -> bool:
+        return leader not in ("", self._me.node, self._refused_by) and self._peers.has_expired(leader)
+
+    def _look_at_campaign(self) -> None:
+        campaign = self._campaign
+        if campaign is None:
+            return
+        if campaign.state is State.WON:
+            self.won = True
+        elif campaign.state is State.ENDED:
+            self._campaign, self._gone_since = None, None
+            self._ended_campaigns += 1
+
+    # Effects
+
+    def _send(self, link: int, message: Message) -> None:
+        self._local.effects.append(Send(link, message))
+
+    def _close(self, link: int, reason: str) -> None:
+        self._local.effects.append(Close(link, reason))
+
+    def _drop(self, reason: str) -> None:
+        if self._link:
+            self._close(self._link.number, reason)
+            self._link = None

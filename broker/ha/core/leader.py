@@ -1,0 +1,311 @@
+"""The node that leads: it welcomes followers, counts their acknowledgements, and keeps the set of copies.
+
+A term begins with the epoch record at the end of the log (rule 6). Followers are welcomed at once, so that they can
+acknowledge it. A leader never turns into a follower in place: it asks for a restart of the process's store.
+"""
+
+from dataclasses import dataclass
+
+from skylarkmq.broker.ha.core.campaign import Campaign, State
+from skylarkmq.broker.ha.core.commit import CommitRule
+from skylarkmq.broker.ha.core.decisions import Decisions, Outcome
+from skylarkmq.broker.ha.core.events import (
+    BeginTerm,
+    Close,
+    Event,
+    Feed,
+    LifeRenewed,
+    Received,
+    Restart,
+    Send,
+    Show,
+    Synced,
+    Tick,
+    Unlinked,
+    Written,
+)  # fmt: skip
+from skylarkmq.broker.ha.core.identity import Identity
+from skylarkmq.broker.ha.core.in_sync import Progresses
+from skylarkmq.broker.ha.core.local import Local
+from skylarkmq.broker.ha.core.messages import Ack, Beat, Hello, Message, Refused, Welcome
+from skylarkmq.broker.ha.core.peers import Peers
+from skylarkmq.broker.ha.core.record import GroupRecord, Member
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A follower that was welcomed in this term."""
+
+    node: str
+    store_id: str
+
+
+class Leader:
+    """The role of a node from the swap of its term until its restart."""
+
+    def __init__(self, me: Identity, local: Local, decisions: Decisions, peers: Peers, now: float) -> None:
+        self.restarts = False
+        self._me = me
+        self._local = local
+        self._decisions = decisions
+        self._timings = me.timings
+        self._now = now
+        self._renewed_at = now
+        self._peers = peers
+        self._marked_at = self._beat_at = now
+        self._renewal: Campaign | None = None
+        self._begin()
+
+    def refusal(self) -> str | None:
+        """Return why messages cannot be committed now; None if they can."""
+        if self.restarts:
+            return "this node does not lead any more"
+        if self._commit is None:
+            return "the epoch record is not written yet"
+        missing = self._record().min - len(self._commit.in_sync)
+        if missing > 0:
+            return f"{missing} synced copies are missing of {self._record().min}"
+        return None
+
+    def handle(self, event: Event, now: float) -> None:
+        """Handle an event of a link, of time, or of the disk."""
+        self._now = now
+        match event:
+            case Tick():
+                self._tick()
+            case Written(_, epochs) if any(epoch == self.epoch for epoch, _ in epochs):
+                self._count_from(self._local.written)
+            case Synced(end):
+                self._acknowledged(self._local.store_id, end)
+            case Received(link, Hello() as hello):
+                self._welcome(link, hello)
+            case Received(link, message):
+                self._receive(link, message)
+            case Unlinked(link):
+                self._copies.pop(link, None)
+            case LifeRenewed(asked_at):
+                self._renewed_at = max(self._renewed_at, asked_at)
+
+    def on_outcome(self, outcome: Outcome, now: float) -> None:
+        """The record is known."""
+        self._now = now
+        if self._renewal:
+            self._renewal.on_outcome(outcome, now)
+            self._look_at_renewal()
+        elif outcome.moved:
+            self._settle()
+
+    def campaign_continues(self) -> None:
+        """A promise may be on the disk."""
+        self._look_at_renewal()
+
+    # The term
+
+    def _begin(self) -> None:
+        self.epoch = self._record().epoch
+        self._commit: CommitRule | None = None  # once the epoch record is written
+        self._copies: dict[int, _Copy] = {}
+        self._progresses = Progresses(self._timings, self._now)
+        self._stuck_since: float | None = None
+        self._local.effects.append(BeginTerm(self.epoch, self._record().in_sync))
+
+    def _count_from(self, term_end: int) -> None:
+        record = self._record()
+        self._commit = CommitRule(
+            committed=self._local.committed, term_end=term_end, in_sync=record.in_sync, minimum=record.min
+        )
+
+    def _record(self) -> GroupRecord:
+        record = self._decisions.record
+        assert record is not None
+        return record
+
+    def _settle(self) -> None:
+        """The record has moved: by a swap of this leader, or because another node leads."""
+        record = self._record()
+        if record.epoch != self.epoch or record.leader != self._me.node:
+            self._restart(f"epoch {record.epoch} has begun, led by {record.leader or 'no node'}")
+        elif self._commit:
+            for store_id in self._commit.in_sync - set(record.in_sync):
+                self._progresses.removed(store_id)
+            self._commit.settle(record.in_sync)
+            self._advance()
+
+    def _learn(self, epoch: int) -> None:
+        """A node refused this term with a higher epoch: take another one above it, if still recorded (rule 2)."""
+        if epoch <= self.epoch or self._renewal:
+            return
+        self._local.promise(epoch, lambda: None)
+        if not self._decisions.busy:
+            self._renewal = Campaign(self._local, self._decisions, self._proposal, self._now)
+
+    def _proposal(self, record: GroupRecord | None) -> tuple[GroupRecord, str | None] | None:
+        if record is None or record.epoch != self.epoch or record.leader != self._me.node:
+            return None
+        return record, None
+
+    def _look_at_renewal(self) -> None:
+        renewal = self._renewal
+        if renewal is None:
+            return
+        if renewal.state is State.WON:
+            self._renewal = None
+            for link in self._copies:
+                self._close(link, f"epoch {renewal.epoch} begins")
+            self._begin()
+        elif renewal.state is State.ENDED:
+            self._renewal = None
+            self._settle()
+
+    def _restart(self, reason: str) -> None:
+        if not self.restarts:
+            self.restarts = True
+            self._local.effects.append(Restart(reason))
+
+    # Followers
+
+    def _welcome(self, link: int, hello: Hello) -> None:
+        if hello.promised > self.epoch:
+            self._refuse(link, f"epoch {hello.promised} is promised")
+            self._learn(hello.promised)
+            return
+        start, problem = self._start_of(hello)
+        if problem:
+            self._refuse(link, problem, lost=self._has_lost(hello))
+            return
+        for older, copy in list(self._copies.items()):
+            if copy.store_id == hello.store_id:
+                del self._copies[older]
+                self._close(older, "replaced by another link")
+        self._copies[link] = _Copy(hello.node, hello.store_id)
+        self._send(link, Welcome(self.epoch, start, self._local.committed))
+        self._local.effects.append(Feed(link, self.epoch, start))
+
+    def _start_of(self, hello: Hello) -> tuple[int, str | None]:
+        """Return where data for a follower begin, or why it cannot follow."""
+        local = self._local
+        if hello.group != self._me.group:
+            return 0, f"this is group {self._me.group}, not {hello.group}"
+        if hello.node == self._me.node or hello.store_id == local.store_id:
+            return 0, f"node {self._me.node} with store {local.store_id} leads: names and stores must differ"
+        if any(copy.store_id == hello.store_id and copy.node != hello.node for copy in self._copies.values()):
+            return 0, f"store {hello.store_id} belongs to another node: a store cannot be copied with its haState"
+        if hello.format < self._record().format:
+            return 0, f"format {self._record().format} is in use, this node reads up to {hello.format}"
+        if self._has_lost(hello):
+            return 0, "the store lost acknowledged bytes: it needs a new store id"
+        if hello.start == hello.end:
+            return max(local.start, hello.end) if hello.end <= local.written else local.start, None
+        common = local.epochs.common_end(local.written, hello.epochs, hello.end)
+        if common is None or common < local.start:
+            return 0, "the log has no epoch in common with the leader's: start with an empty directory"
+        return common, None
+
+    def _has_lost(self, hello: Hello) -> bool:
+        acknowledged = self._commit.synced(hello.store_id) if self._commit else None
+        return acknowledged is not None and hello.end < acknowledged
+
+    def _receive(self, link: int, message: Message) -> None:
+        copy = self._copies.get(link)
+        if copy is None:
+            return
+        match message:
+            case Ack(epoch, written, synced) if epoch == self.epoch and synced <= written <= self._local.written:
+                self._progresses.acknowledged(copy.store_id, synced, self._local.written, self._now)
+                self._acknowledged(copy.store_id, synced)
+            case Refused(epoch):
+                self._drop(link, "refused by the follower")
+                self._learn(epoch)
+            case _:
+                self._drop(link, f"unexpected {message!r:.100}")
+
+    def _acknowledged(self, store_id: str, end: int) -> None:
+        if self._commit:
+            self._commit.acknowledged(store_id, end)
+            self._advance()
+
+    def _advance(self) -> None:
+        """Show what is committed (rule 4)."""
+        if self._commit and self._commit.advance():
+            self._local.committed = self._commit.committed
+            self._stuck_since = None
+            self._local.effects.append(Show(self._commit.committed))
+
+    # Time
+
+    def _tick(self) -> None:
+        now, timings = self._now, self._timings
+        if now - self._beat_at >= timings.beat_s:
+            self._beat_at = now
+            for link in self._copies:
+                self._send(link, Beat(self.epoch, self._local.committed))
+        if now - self._renewed_at > timings.lost_s and not self._hears_all():
+            self._restart("neither the sign of life was renewed nor was the whole set heard")
+        elif not self._decisions.busy and self._renewal is None:
+            self._decide()
+
+    def _decide(self) -> None:
+        """Make one request of the store of decisions, if there is a reason for one."""
+        now, record, commit = self._now, self._record(), self._commit
+        if self._local.promised > self.epoch:
+            self._renewal = Campaign(self._local, self._decisions, self._proposal, now)
+        elif commit and self._is_stuck(commit):
+            self._decisions.swap(record.with_leader(self.epoch, "", frozenset(record.in_sync)), None, now)
+        elif commit and (wanted := self._wanted(commit)) != commit.in_sync:
+            commit.propose(wanted)
+            joining = {
+                copy.node: Member(copy.store_id, *self._addresses(copy.node))
+                for copy in self._copies.values()
+                if copy.store_id in wanted
+            }
+            self._decisions.swap(record.with_set(wanted, joining), None, now)
+        elif now - self._decisions.asked_at >= self._timings.read_s:
+            self._decisions.read(now)
+
+    def _wanted(self, commit: CommitRule) -> frozenset[str]:
+        own = self._local.store_id
+        may_join = frozenset(copy.store_id for copy in self._copies.values() if commit.has_committed(copy.store_id))
+        return self._progresses.wanted(commit.in_sync, own, self._record().min, may_join, self._now)
+
+    def _addresses(self, node: str) -> tuple[str, str]:
+        member = self._record().members.get(node)
+        return (member.address, member.ha) if member else ("", "")
+
+    def _is_stuck(self, commit: CommitRule) -> bool:
+        """Return whether another member should lead: nothing is committed, though others and the store respond."""
+        if self._local.written <= commit.committed or len(commit.in_sync) < self._record().min:
+            self._stuck_since = None
+            return False
+        if self._stuck_since is None:
+            self._stuck_since = self._now
+        successors = [name for name in self._record().others_in_sync(self._local.store_id) if self._is_healthy(name)]
+        healthy = self._renewed_at > self._now - self._timings.stuck_s and len(successors) + 1 >= max(
+            2, self._record().min
+        )
+        return healthy and self._now - self._stuck_since > self._timings.stuck_s
+
+    def _is_healthy(self, node: str) -> bool:
+        """Return whether a member responds, and still has the store that is in the set."""
+        store_id = self._record().members[node].store_id
+        return self._peers.is_reached(node, self._now) and self._peers.has_store(node, store_id)
+
+    def _hears_all(self) -> bool:
+        heard_from = self._now - self._timings.lost_s
+        others = set(self._record().in_sync) - {self._local.store_id}
+        return all(self._progresses.heard_at(store_id) >= heard_from for store_id in others)
+
+    # Effects
+
+    def _send(self, link: int, message: Message) -> None:
+        self._local.effects.append(Send(link, message))
+
+    def _close(self, link: int, reason: str) -> None:
+        self._local.effects.append(Close(link, reason))
+
+    def _refuse(self, link: int, reason: str, *, lost: bool = False) -> None:
+        self._send(link, Refused(max(self.epoch, self._local.promised), reason, lost))
+        self._close(link, reason)
+
+    def _drop(self, link: int, reason: str) -> None:
+        del self._copies[link]
+        self._close(link, reason)
