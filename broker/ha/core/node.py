@@ -14,6 +14,7 @@ from skylarkmq.broker.ha.core.events import (
     RecordRead,
     Restart,
     StateStored,
+    Stop,
     Swapped,
     SwapRefused,
     SwapUnknown,
@@ -66,7 +67,7 @@ class Node:
             self.role = Leader(self._me, self.local, self.decisions, self._peers, self._now)
         effects = self.effects.copy()
         self.effects.clear()
-        self._ended = any(isinstance(effect, Restart) for effect in effects)
+        self._ended = any(isinstance(effect, Restart | Stop) for effect in effects)
         return effects
 
     def _handle(self, event: Event) -> None:
