@@ -27,6 +27,8 @@ from skylarkmq.protocol.errors import ProtocolError, RequestError
 MAX_SHOWN_CHARACTERS: Final = 1000
 """Limit of a peer's remark or name in the text of an error. `ClientError.remark` has the whole remark."""
 
+_DENIED_BY_4_9: Final = "org.apache.rocketmq.acl.common.AclException"
+"""In the remark of SYSTEM_ERROR (1): how a RocketMQ 4.9 broker denies a request."""
 _ADVICE: Final[dict[int, str]] = {
     ResponseCode.SYSTEM_ERROR: "The remark names the cause; the broker's log has more.",
     ResponseCode.SYSTEM_BUSY: "The broker is overloaded: send fewer messages at a time, or retry later.",
@@ -81,6 +83,11 @@ class BrokerError(ClientError):
         if advice and not text.endswith("."):
             text += "."
         return cls(f"{text} {advice}".rstrip(), code=code, remark=remark, broker=broker, topic=topic)
+
+
+def is_denied(error: BrokerError) -> bool:
+    """Return whether access control has refused the request: RocketMQ 4.9 does so with SYSTEM_ERROR (1)."""
+    return error.code == ResponseCode.NO_PERMISSION or _DENIED_BY_4_9 in (error.remark or "")
 
 
 class NoRoute(ClientError):

@@ -24,10 +24,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from skylarkmq.broker.ops.http_connections import REQUEST_S
 from skylarkmq.broker.ops.page_auth import PageAccounts, protected
 from skylarkmq.broker.ops.page_server import PagesAddress, PageServer
 from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.http_connections import REQUEST_S
 
 PASSED: Final = "ok"
 OTHER_PORTS: Final = 100  # that are tried if the default port is in use

@@ -17,9 +17,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from skylarkmq.broker.errors import StartError
-from skylarkmq.broker.ops.http_connections import REQUEST_S, bounded_protocol
 from skylarkmq.broker.ops.secured_pages import secured_protocol
 from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.http_connections import REQUEST_S, bounded_protocol
 
 BACKLOG: Final = 128
 LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # the wildcards

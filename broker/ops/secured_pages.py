@@ -14,9 +14,9 @@ from typing import Any, Final, cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from skylarkmq.broker.ops.http_connections import BoundedHTTP
 from skylarkmq.broker.remoting.tls import ServerTls
 from skylarkmq.broker.remoting.tls_transport import TlsTransport
+from skylarkmq.http_connections import BoundedHTTP
 
 BUFFER_BYTES: Final = 16 * 1024
 CERTIFICATE_SUBJECT: Final = "certificate_subject"

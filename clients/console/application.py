@@ -40,12 +40,14 @@ from skylarkmq.clients.console.pages import (
 from skylarkmq.clients.console.rendering import form_of, redirect, respond
 from skylarkmq.clients.console.state import Console, console_of, session_of
 from skylarkmq.clients.errors import (
+    BrokerError,
     ClientError,
     ConnectFailed,
     ConnectionLost,
     InvalidArgument,
     NoRoute,
     RequestTimeout,
+    is_denied,
 )
 from skylarkmq.protocol.codes import ResponseCode
 
@@ -111,14 +113,17 @@ async def _log_in(request: Request) -> Response:
     form = form_of(request)
     following = _following(form.get("next"))
     account, password = form.get("account", "").strip(), form.get("password", "")
-    session = None
-    if console.options.accounts is not None and account and password:
-        session = await console.log_in(account, password)
+    session, status = None, HTTPStatus.UNAUTHORIZED
+    reason = "Unknown account or wrong password. Use an account of the broker."
+    try:
+        if console.options.accounts is not None and account and password:
+            session = await console.log_in(account, password)
+    except ClientError as error:
+        status, reason = _status_of(error)[0], str(error)
     if session is None:
         console.log_refusal(account, None if request.client is None else request.client.host)
         await asyncio.sleep(FAILED_LOGIN_S)
-        reason = "Unknown account or wrong password. Use an account of the broker."
-        return respond(request, "login.html", HTTPStatus.UNAUTHORIZED, following=following, reason=reason)
+        return respond(request, "login.html", status, following=following, reason=reason)
     await console.log_out(session_of(request))
     response = RedirectResponse(following, HTTPStatus.SEE_OTHER)
     cookie = cookie_text(request.state.cookie, session.id, is_secure=console.options.is_secure)
@@ -156,7 +161,7 @@ def _status_of(error: Exception) -> tuple[HTTPStatus, str]:
         return HTTPStatus.NOT_FOUND, "Not found"
     if isinstance(error, NoRoute):
         return HTTPStatus.SERVICE_UNAVAILABLE, "The cluster cannot be reached"
-    if code == ResponseCode.NO_PERMISSION:
+    if isinstance(error, BrokerError) and is_denied(error):
         return HTTPStatus.FORBIDDEN, "No permission"
     return HTTPStatus.BAD_GATEWAY, "The cluster refused the request"
 

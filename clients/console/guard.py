@@ -34,7 +34,7 @@ from skylarkmq.clients.console.state import Console
 MAX_FORM_BYTES: Final = 1 << 20
 MAX_FORM_FIELDS: Final = 100
 PAGE_S: Final = 25.0
-"""Less than the time after which a broker closes the connection (`broker/ops/http_connections.py`)."""
+"""Less than the time after which a server closes the connection (`skylarkmq.http_connections`)."""
 CSRF_FIELD: Final = "csrf"
 LOGIN: Final = "/login"
 LOGOUT: Final = "/logout"

@@ -11,7 +11,10 @@ class Accounts(Protocol):
     """The accounts that may log in."""
 
     async def may_act(self, account: str, password: str) -> bool | None:
-        """Return whether an account may do more than read; None: unknown account or wrong password."""
+        """Return whether an account may do more than read; None: unknown account or wrong password.
+
+        Raises ClientError if the cluster cannot verify it now.
+        """
 
 
 class OwnSetting(Protocol):

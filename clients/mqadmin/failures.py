@@ -24,6 +24,7 @@ from skylarkmq.clients.errors import (
     InvalidArgument,
     NoRoute,
     RequestTimeout,
+    is_denied,
     printable,
 )
 from skylarkmq.protocol.codes import ResponseCode
@@ -45,14 +46,11 @@ _CLASSES: Final = (
     (OSError, USAGE),  # of a local file: errors of connections are ClientErrors
 )
 _CODES: Final[dict[int | None, int]] = {
-    ResponseCode.NO_PERMISSION: NO_PERMISSION,
     ResponseCode.TOPIC_NOT_EXIST: NOT_FOUND,
     ResponseCode.QUERY_NOT_FOUND: NOT_FOUND,
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: NOT_FOUND,
     ResponseCode.CONSUMER_NOT_ONLINE: NOT_FOUND,
 }
-_DENIED_BY_4_9: Final = "org.apache.rocketmq.acl.common.AclException"
-"""In the remark of SYSTEM_ERROR (1): how a RocketMQ 4.9 broker denies a request."""
 
 
 class CommandFailed(Exception):
@@ -95,7 +93,7 @@ def exit_code_of(error: Exception) -> int:
     if isinstance(error, CommandFailed):
         return error.exit_code
     if isinstance(error, BrokerError):
-        if error.remark and _DENIED_BY_4_9 in error.remark:
+        if is_denied(error):
             return NO_PERMISSION
         return _CODES.get(error.code, REFUSED)
     return next((code for kinds, code in _CLASSES if isinstance(error, kinds)), REFUSED)

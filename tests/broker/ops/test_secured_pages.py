@@ -16,10 +16,10 @@ from skylarkmq.broker.access.accounts import Account, AccountTable
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.security_config import parse_mapping
 from skylarkmq.broker.ops.health import HealthServer
-from skylarkmq.broker.ops.http_connections import MAX_CONNECTIONS
 from skylarkmq.broker.ops.page_auth import PageAccounts
 from skylarkmq.broker.remoting.config import ClientAuth, TlsConfig
 from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.http_connections import MAX_CONNECTIONS
 from tests.harness.certificates import Certificates
 
 LARGE = b"x" * 3_000_000

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from skylarkmq.broker.ops.health import HealthServer
-from skylarkmq.broker.ops.http_connections import MAX_CONNECTIONS
+from skylarkmq.http_connections import MAX_CONNECTIONS
 
 
 async def probe(port: int) -> bytes:

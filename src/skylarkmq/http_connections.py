@@ -1,4 +1,5 @@
-"""Limits for connections to the health pages and to the console: their number, and the time of a request.
+"""Limits of HTTP connections to the health pages and to the consoles of brokers and mqadmin: their number, and the time
+of a request.
 
 uvicorn limits requests, not connections, and waits for the rest of a request forever. A peer that opens connections and
 sends nothing, sends half a request, or reads no response could use up the file descriptors that the store and clients
