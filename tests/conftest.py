@@ -21,31 +21,34 @@ Starting is most of the CPU time of a short run, so that:
   - workers and the processes that tests start write and share bytecode, also if PYTHONDONTWRITEBYTECODE is set: each
     one would otherwise compile the product and rewrite the tests again.
 
-Tests that compare two versions try a fourth of their random inputs, unless SKYLARK_ALL_ROUNDS is set, as in CI
-(tests/harness/rounds.py). Clients try again after 50 ms instead of 1 s (tests/clients/conftest.py).
+Tests that compare two versions try a fourth of their random inputs, and hypothesis tries no constants of the product,
+unless SKYLARK_ALL_ROUNDS is set, as in CI (tests/harness/rounds.py). Clients try again after 50 ms instead of 1 s
+(tests/clients/conftest.py).
 
 The terminal summary gives the time of each tier. With `CI=true` a skipped interop, browser or Spark test counts as
 failed: the toolchains are present there, and a skip would hide that a client was not tested.
 
-tests/harness/scheduling.py distributes the tests over the workers.
+tests/harness/scheduling.py distributes the tests over the workers of xdist; worker_events.py has their messages.
 """
 
 import asyncio
 import gc
 import os
-import pickle
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import hypothesis
 import pytest
 import uvloop
+from hypothesis.internal.conjecture import providers
 
+from tests.harness.rounds import PART
 from tests.harness.scheduling import GroupScheduling
 from tests.harness.tiers import MODULE_OF_A_SLOWER_TIER, QUICK, QUICK_RUN, TIERS, tier_of
+from tests.harness.worker_events import receive_events_together, send_events_together
 
 PRODUCT = frozenset({"skylarkmq", "pyspark_rocketmq", "pyspark_rocketmq_store"})
 NEVER_SKIPPED_IN_CI = frozenset({"spark", "browser", "interop"})
@@ -54,19 +57,23 @@ FUZZ_ROUNDS = 100_000
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+gc.disable()  # until the tests are collected: nothing of them is garbage
 
 hypothesis.settings.register_profile(  # the machine's speed fails no test
     "skylark", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("skylark")
+if PART != 1:  # hypothesis parses all modules for constants to try
+    providers._get_local_constants = lambda: providers._local_constants
 
 TIER: Final = pytest.StashKey[str]()
-PICKLED: Final = "pickled"
 seconds_by_tier: defaultdict[str, float] = defaultdict(float)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Import the product's modules unchanged."""
+    """Import the product's modules unchanged, and let a worker of xdist send less."""
+    if hasattr(config, "workerinput"):
+        send_events_together(config)
     hook = config.pluginmanager.rewrite_hook
     hook._must_rewrite.difference_update(PRODUCT)  # type: ignore[attr-defined]  # private: pytest has no setting for it
 
@@ -102,8 +109,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Exclude what the collection made from garbage collections: it stays until the end, and thousands of items cost a
     full collection 0.3 s."""
+    gc.enable()
     gc.collect()
     gc.freeze()
+
+
+def pytest_configure_node(node: object) -> None:
+    receive_events_together(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupScheduling:
@@ -117,19 +129,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI does not accept: {report.longreprtext}"
     return report
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_report_to_serializable() -> Generator[None, dict[str, Any], dict[str, Any]]:
-    """Send a report to the main process as one value: xdist serializes each value of it in Python."""
-    return {PICKLED: pickle.dumps((yield))}
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_report_from_serializable(data: dict[str, Any]) -> Generator[None, object, object]:
-    if PICKLED in data:
-        data.update(pickle.loads(data.pop(PICKLED)))
-    return (yield)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
