@@ -37,7 +37,7 @@ from skylarkmq.clients.console.pages import (
     topics,
     transactions,
 )
-from skylarkmq.clients.console.rendering import form_of, redirect, respond
+from skylarkmq.clients.console.rendering import compile_templates, form_of, redirect, respond
 from skylarkmq.clients.console.state import Console, console_of, session_of
 from skylarkmq.clients.errors import (
     BrokerError,
@@ -70,6 +70,7 @@ FAILED_LOGIN_S: Final = 0.5
 def application(options: ConsoleOptions) -> Starlette:
     """Return the console. Its lifespan starts and stops the clients."""
     console = Console(options)
+    compile_templates()
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
