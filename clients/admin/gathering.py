@@ -12,15 +12,17 @@ T = TypeVar("T")
 
 async def gathered(calls: list[Callable[[], Awaitable[T]]]) -> list[T]:
     """Return the results of calls, at most MAX_AT_ONCE at the same time. The first error is raised."""
-    slots = asyncio.Semaphore(MAX_AT_ONCE)
+    results: dict[int, T] = {}
+    remaining = enumerate(calls)
 
-    async def one(call: Callable[[], Awaitable[T]]) -> T:
-        async with slots:
-            return await call()
+    async def worker() -> None:
+        for index, call in remaining:
+            results[index] = await call()
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(call)) for call in calls]
+            for _ in calls[:MAX_AT_ONCE]:
+                group.create_task(worker())
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]
+    return [results[index] for index in range(len(calls))]

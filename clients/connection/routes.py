@@ -161,7 +161,10 @@ class Routes:
             fetching = asyncio.create_task(self._fetch(topic), name=f"route/{topic}")
             self._fetching[topic] = fetching
             fetching.add_done_callback(lambda task: self._fetched(topic, task))
-        return await asyncio.shield(fetching)
+        try:
+            return await asyncio.shield(fetching)
+        finally:
+            del fetching  # else a NoRoute, this frame in its traceback, and the task would be a reference cycle
 
     async def refresh(self) -> None:
         """Request every cached route again."""

@@ -106,6 +106,7 @@ class Page(HTMLResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Render the page, and send it as one body with its length."""
         parts = []
+        await asyncio.sleep(0)
         while pieces := list(islice(self._pieces, SLICE_PIECES)):
             parts.append("".join(pieces))
             await asyncio.sleep(0)

@@ -48,33 +48,39 @@ async def groups(request: Request) -> Response:
 
 
 async def _row(cluster: Cluster, config: SubscriptionGroupConfig) -> GroupRow:
-    members, progress = await members_of(cluster, config.group_name), await _progress(cluster, config.group_name)
+    members, progress = await _state_of(cluster, config.group_name)
     lag = None if progress is None else progress.diff
     return GroupRow(config, 0 if members is None else len(members.connection_set), lag)
+
+
+async def _state_of(cluster: Cluster, group: str) -> tuple[ConsumerConnection | None, ConsumeStats | None]:
+    """Return the members of a group, and its offsets; None for each that it does not have.
+
+    A group without a retry topic never had a member: all brokers are asked, since an operator may have set its offsets.
+    """
+    try:
+        return await _connected(cluster, group), await cluster.admin.offsets.progress(group)
+    except NoRoute:
+        table = await cluster.admin.group_offsets(group)
+        return None, ConsumeStats(table) if table else None
 
 
 async def members_of(cluster: Cluster, group: str) -> ConsumerConnection | None:
     """Return the members of a group; None if it has none now."""
     try:
-        return await cluster.admin.group_config.consumers(group)
+        return await _connected(cluster, group)
     except NoRoute:
         return None
+
+
+async def _connected(cluster: Cluster, group: str) -> ConsumerConnection | None:
+    """Return the members of a group; None if it has none now. NoRoute if it never had one."""
+    try:
+        return await cluster.admin.group_config.consumers(group)
     except BrokerError as error:
         if error.code not in {ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR}:
             raise
         return None
-
-
-async def _progress(cluster: Cluster, group: str) -> ConsumeStats | None:
-    """Return the offsets of a group; None if it has none.
-
-    A group without a retry topic never had a member: all brokers are asked, since an operator may have set its offsets.
-    """
-    try:
-        return await cluster.admin.offsets.progress(group)
-    except NoRoute:
-        table = await cluster.admin.group_offsets(group)
-        return ConsumeStats(table) if table else None
 
 
 async def group(request: Request) -> Response:
@@ -82,8 +88,7 @@ async def group(request: Request) -> Response:
     cluster = cluster_of(request)
     name = request.path_params["group"]
     config = (await cluster.groups()).get(name)
-    progress = await _progress(cluster, name)
-    members = await members_of(cluster, name)
+    members, progress = await _state_of(cluster, name)
     if config is None and progress is None and members is None:
         raise BrokerError(
             f"no broker has group {name}. Check its name in the list of groups.",

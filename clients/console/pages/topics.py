@@ -13,7 +13,7 @@ from skylarkmq.clients.console.actions import Question, confirmed, form_page, re
 from skylarkmq.clients.console.cluster import ALL, Cluster, containing
 from skylarkmq.clients.console.fields import checked_name, is_checked, whole
 from skylarkmq.clients.console.paging import paging
-from skylarkmq.clients.console.rendering import address, form_of, path_of, redirect, respond
+from skylarkmq.clients.console.rendering import address, form_of, path_of, redirect, respond, wants_fragment
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.errors import BrokerError, InvalidArgument, NoRoute
 from skylarkmq.protocol.bodies.topic import TopicConfig, permission_text
@@ -65,7 +65,9 @@ async def topic(request: Request) -> Response:
     admin = cluster_of(request).admin
     statistics = await admin.topic_config.statistics(name)
     queues = sorted(statistics.offset_table.items())
-    groups = sorted(await admin.topic_config.groups(name))
+    is_refresh = wants_fragment(request)  # of the queues only
+    groups = [] if is_refresh else sorted(await admin.topic_config.groups(name))
+    configs = [] if is_refresh else await _configs(cluster_of(request), name)
     page, group_page = paging(request, len(queues)), paging(request, len(groups), "groups")
     return respond(
         request,
@@ -75,7 +77,7 @@ async def topic(request: Request) -> Response:
         paging=page,
         groups=group_page.of(groups),
         group_paging=group_page,
-        configs=await _configs(cluster_of(request), name),
+        configs=configs,
         put_tps=statistics.topic_put_tps,
         messages=sum(offsets.max_offset - offsets.min_offset for _, offsets in queues),
         permission_text=permission_text,
