@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-MAX_AT_ONCE: Final = 8
+MAX_AT_ONCE: Final = 4
 """Calls that run at the same time."""
 
 T = TypeVar("T")

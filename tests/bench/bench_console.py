@@ -44,7 +44,7 @@ from tests.harness.ports import LOOPBACK, free_ports
 
 MQBROKER: Final = (sys.executable, "-c", "from skylarkmq.commands import mqbroker; mqbroker()")
 MQBENCH: Final = (sys.executable, "-c", "from skylarkmq.commands import mqbench; mqbench()")
-MANY: Final = {"maxTopics": 1_000_000, "maxSubscriptionGroups": 1_000_000}
+MANY: Final = {"maxTopics": 1_000_000, "maxSubscriptionGroups": 1_000_000, "maxQueues": 4_000_000}
 BROKER_CPU: Final = 0
 CLIENT_CPU: Final = 1
 LOWEST_PRIORITY: Final = 19

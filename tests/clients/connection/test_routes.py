@@ -1,6 +1,8 @@
 """Routes and name servers."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -92,6 +94,22 @@ async def test_an_unknown_topic_gets_the_template_route() -> None:
         assert [str(queue) for queue in route.publish_queues] == [
             f"New@broker-{name}:{n}" for name in "ab" for n in range(4)
         ]
+
+
+async def test_an_unknown_topic_leaves_no_reference_cycle() -> None:
+    """Reference counts free the error: a list of many unknown topics makes no work for the garbage collector."""
+    async with running_cluster() as cluster:
+        known = routes(cluster.namesrv)
+        gc.disable()
+        try:
+            with pytest.raises(NoRoute) as raised:
+                await known.find("New")
+            error = weakref.ref(raised.value)
+            del raised
+            await asyncio.sleep(0)
+            assert error() is None
+        finally:
+            gc.enable()
 
 
 async def test_a_refresh_updates_routes_and_keeps_those_that_fail() -> None:
