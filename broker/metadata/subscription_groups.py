@@ -8,7 +8,7 @@ Sources: docs/formats.md, "Groups", "State files".
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -47,8 +47,8 @@ class SubscriptionGroups:
         self._config = config
         self._clock = clock
         self._groups = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
-        self._limit = (limits or Limits()).groups
-        self._limit.used = lambda: len(self._groups)
+        self._limits = limits or Limits()
+        self._limits.groups.used = lambda: len(self._groups)
         self._forbidden: dict[str, dict[str, int]] = {}
         self._listeners: list[Callable[[], None]] = []
         self._delete_listeners: list[Callable[[str], None]] = []
@@ -100,8 +100,8 @@ class SubscriptionGroups:
             check_group_name(name)
         except RequestError:
             return None
-        self._check_growth(name)
         group = SubscriptionGroupConfig(group_name=name)
+        self._check_growth([group])
         log.info("group created group=%s", name)
         self._put(group)
         return group
@@ -110,18 +110,33 @@ class SubscriptionGroups:
         """Create or replace a group for an operator; False if nothing changes. Raises RequestError at a limit."""
         if self._groups.get(group.group_name) == group:
             return False
-        self._check_growth(group.group_name)
+        self._check_growth([group])
         log.info("group updated %s", group)
         self._put(group)
         return True
 
-    def _check_growth(self, name: str) -> None:
-        if name in self._groups:
-            return
-        if len(self._groups) >= self._limit.most:
-            raise self._limit.refusal(f"group {name} besides {len(self._groups)}")
-        if self.creations is not None:
-            self.creations.check([name])
+    def update_all(self, groups: Sequence[SubscriptionGroupConfig]) -> list[SubscriptionGroupConfig]:
+        """Create or replace all of the groups or none. Returns the changed ones. Raises RequestError at a limit."""
+        self._check_growth(groups)
+        return [group for group in groups if self.update(group)]
+
+    def _check_growth(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
+        """Raise RequestError if these groups, or the queues of their retry topics, would exceed the limits, or the
+        quota of an account."""
+        limits, new = self._limits, []
+        for group in groups:
+            known = self._groups.get(group.group_name)
+            before, wanted = 0 if known is None else known.retry_queue_nums, group.retry_queue_nums
+            if wanted > max(before, limits.queues_per_topic.most):
+                what = f"retry topic of group {group.group_name} with {wanted} queues"
+                raise limits.queues_per_topic.refusal(what)
+            if known is None:
+                new.append(group.group_name)
+        if new and len(self._groups) + len(new) > limits.groups.most:
+            what = f"group {new[0]}" if len(new) == 1 else f"{len(new)} more groups"
+            raise limits.groups.refusal(f"{what} besides {len(self._groups)}")
+        if new and self.creations is not None:
+            self.creations.check(new)
 
     def _put(self, group: SubscriptionGroupConfig) -> None:
         is_new = group.group_name not in self._groups

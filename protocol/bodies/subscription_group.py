@@ -11,6 +11,7 @@ import msgspec
 
 from skylarkmq.protocol.bodies.body import Body
 from skylarkmq.protocol.bodies.topic import DataVersion
+from skylarkmq.protocol.headers.fields import Int32, Int64
 
 
 class SimpleSubscriptionData(Body):
@@ -19,25 +20,28 @@ class SimpleSubscriptionData(Body):
     topic: str = ""
     expression_type: str = ""
     expression: str = ""
-    version: int = 0
+    version: Int64 = 0
 
 
 class SubscriptionGroupConfig(Body):
-    """One group. `which_broker_when_consume_slowly`: id of the broker that lagging members should pull from."""
+    """One group. `which_broker_when_consume_slowly`: id of the broker that lagging members should pull from.
+
+    Numbers have the ranges of RocketMQ's fields, which refuses others, too.
+    """
 
     group_name: str = ""
     consume_enable: bool = True
     consume_from_min_enable: bool = True
     consume_broadcast_enable: bool = True
     consume_message_orderly: bool = False
-    retry_queue_nums: int = 1
-    retry_max_times: int = 16
+    retry_queue_nums: Int32 = 1
+    retry_max_times: Int32 = 16
     group_retry_policy: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "CUSTOMIZED"})
-    broker_id: int = 0
-    which_broker_when_consume_slowly: int = 1
+    broker_id: Int64 = 0
+    which_broker_when_consume_slowly: Int64 = 1
     notify_consumer_ids_changed_enable: bool = True
-    group_sys_flag: int = 0
-    consume_timeout_minute: int = 15
+    group_sys_flag: Int32 = 0
+    consume_timeout_minute: Int32 = 15
     subscription_data_set: list[SimpleSubscriptionData] | None = None
     attributes: dict[str, str] = {}
 

@@ -23,6 +23,7 @@ import msgspec
 from skylarkmq.protocol.bodies.body import Body, BodyError
 from skylarkmq.protocol.bodies.enums import TopicFilterType
 from skylarkmq.protocol.codes import Permission
+from skylarkmq.protocol.headers.fields import Int32
 
 STATIC_TOPIC_VERSION: Final = 413
 MAX_REGISTRATION_BYTES: Final = 16 * 1024 * 1024
@@ -52,11 +53,11 @@ class TopicConfig(Body):
     """One topic on one broker. `perm`: bits of `Permission`; `topic_sys_flag`: 1 unit, 2 unit-sub."""
 
     topic_name: str = ""
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = Permission.READ_WRITE
+    read_queue_nums: Int32 = 16
+    write_queue_nums: Int32 = 16
+    perm: Int32 = Permission.READ_WRITE
     topic_filter_type: TopicFilterType = TopicFilterType.SINGLE_TAG
-    topic_sys_flag: int = 0
+    topic_sys_flag: Int32 = 0
     order: bool = False
     attributes: dict[str, str] = {}
 

@@ -70,14 +70,15 @@ class GroupProcessor:
     def update_all(
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
-        """Serve UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225): set all groups, or none if one is invalid."""
+        """Serve UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225): set all groups, or none if one is invalid or exceeds a
+        limit."""
         return self._update(connection, SubscriptionGroupList.decode_request(command.body).group_config_list)
 
     def _update(
         self, connection: Connection, groups: list[SubscriptionGroupConfig]
     ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
         wanted = [self._wanted(group) for group in groups]
-        changed = [group.group_name for group in wanted if self._groups.update(group)]
+        changed = [group.group_name for group in self._groups.update_all(wanted)]
         if not changed:
             return RemotingCommand.response()
         log.info("groups set by request groups=%s peer=%s", ",".join(changed), connection.peer)

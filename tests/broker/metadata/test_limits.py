@@ -123,6 +123,39 @@ def test_limit_of_groups() -> None:
     assert groups.find_or_create("G2") is not None
 
 
+def test_limit_of_groups_in_one_request() -> None:
+    """A list of groups that would exceed the limit creates none of them."""
+    limits = Limits()
+    groups = SubscriptionGroups(GroupsConfig(), Clock(), limits)
+    assert limits.groups.used is not None
+    limits.groups.most = limits.groups.used() + 2
+    two = [SubscriptionGroupConfig("G1"), SubscriptionGroupConfig("G2")]
+    refused("maxSubscriptionGroups", lambda: groups.update_all([*two, SubscriptionGroupConfig("G3")]))
+    assert groups.find("G1") is None
+    assert groups.update_all(two) == two
+    assert groups.update_all([*two, SubscriptionGroupConfig("G1", retry_max_times=1)]) == [
+        SubscriptionGroupConfig("G1", retry_max_times=1)
+    ]
+
+
+def test_limit_of_queues_of_a_retry_topic() -> None:
+    """It is that of every topic, when a group is stored and when its retry topic is created."""
+    table, limits = topics(max_queues_per_topic=4)
+    groups = SubscriptionGroups(GroupsConfig(), Clock(), limits)
+    assert groups.update(SubscriptionGroupConfig("G", retry_queue_nums=4))
+    assert table.create_for_group("%RETRY%G", 4).write_queue_nums == 4
+    for odd in (5, 2**31 - 1):
+        refused("maxQueuesPerTopic", lambda odd=odd: groups.update(SubscriptionGroupConfig("G", retry_queue_nums=odd)))  # type: ignore[misc]
+        refused("maxQueuesPerTopic", lambda odd=odd: groups.update(SubscriptionGroupConfig("H", retry_queue_nums=odd)))  # type: ignore[misc]
+        refused("maxQueuesPerTopic", lambda odd=odd: table.create_for_group("%RETRY%H", odd))  # type: ignore[misc]
+    assert (groups.find("G"), groups.find("H")) == (SubscriptionGroupConfig("G", retry_queue_nums=4), None)
+    assert table.find("%RETRY%H") is None
+    limits.configure(LimitsConfig(max_queues_per_topic=2))
+    assert groups.update(SubscriptionGroupConfig("G", retry_queue_nums=4, retry_max_times=1))
+    assert groups.update(SubscriptionGroupConfig("G", retry_queue_nums=3))
+    refused("maxQueuesPerTopic", lambda: groups.update(SubscriptionGroupConfig("G", retry_queue_nums=4)))
+
+
 def test_limit_of_committed_offsets() -> None:
     """The first offset of a group in a queue may be rejected; existing ones change, and free space when removed."""
     limits = Limits(LimitsConfig(max_consumer_offsets=2))

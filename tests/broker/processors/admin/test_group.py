@@ -91,6 +91,43 @@ async def test_a_list_of_groups_is_set_in_one_request(admin: Admin) -> None:
     assert admin.groups.find("c") is None
 
 
+@pytest.mark.parametrize(
+    ("member", "text"),
+    [
+        ("retryQueueNums", "1" * 400),
+        ("retryQueueNums", str(2**31)),
+        ("retryMaxTimes", str(-(2**31) - 1)),
+        ("groupSysFlag", f'"{2**31}"'),
+        ("consumeTimeoutMinute", "1" * 400),
+        ("brokerId", str(2**63)),
+        ("whichBrokerWhenConsumeSlowly", "1" * 400),
+    ],
+)
+async def test_a_number_that_java_cannot_hold_is_refused(admin: Admin, member: str, text: str) -> None:
+    """With SYSTEM_ERROR (1), as by RocketMQ; the remark names the member, and the group is not created."""
+    body = b'{"groupName":"new","%b":%b}' % (member.encode(), text.encode())
+    for code, sent in (
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body),
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, b'{"groupConfigList":[%b]}' % body),
+    ):
+        response = admin.peer().call(RemotingCommand.request(code, body=sent))
+        assert response.code == 1
+        assert member in (response.remark or "")
+        assert len(response.remark or "") < 200
+    assert admin.groups.find("new") is None
+
+
+async def test_the_largest_numbers_are_stored(admin: Admin) -> None:
+    """All of them, except for queues of the retry topic, which have the limit of every topic."""
+    largest = {"retry_max_times": 2**31 - 1, "broker_id": 2**63 - 1, "consume_timeout_minute": -(2**31)}
+    assert (await admin.set(retry_queue_nums=4_096, **largest)).code == 0
+    assert admin.groups.find(GROUP) == SubscriptionGroupConfig(GROUP, retry_queue_nums=4_096, **largest)
+    body = SubscriptionGroupConfig(GROUP, retry_queue_nums=4_097).encode()
+    refused = admin.peer().call(RemotingCommand.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body))
+    expected = f"[LIMIT]retry topic of group {GROUP} with 4097 queues, the limit is maxQueuesPerTopic=4096"
+    assert (refused.code, refused.remark) == (2, expected)
+
+
 async def test_groups_are_listed_and_returned(admin: Admin) -> None:
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201) returns the file's content; GET_SUBSCRIPTIONGROUP_CONFIG (352) creates its
     group."""
