@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final, Protocol
 
-from skylarkmq.broker.config.sections import ListenConfig, is_loopback, is_wildcard
+from skylarkmq.broker.access.address_ranges import is_loopback
+from skylarkmq.broker.config.sections import ListenConfig, is_wildcard
 from skylarkmq.broker.errors import StartError, StartStopped
 from skylarkmq.broker.host.huge_pages import HugePages, huge_page_bytes
 from skylarkmq.broker.host.idle_states import IdleStateInhibitor, open_request

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 import skylarkmq.clients.trace_records as records
+from skylarkmq.clients.clocks import now_ms
 from skylarkmq.clients.connection.background_tasks import Background
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.errors import ClientError
@@ -104,7 +105,7 @@ class Tracing(Hooks):
         """Send all queued records."""
         waiting = [self._records.popleft() for _ in range(len(self._records))]
         for message in records.messages(self._topic, waiting):
-            outgoing = self._preparation.one(message, _now_ms())
+            outgoing = self._preparation.one(message, now_ms())
             try:
                 await self._sends.begin(outgoing, None, None, self._settings.send_timeout_s)
             except ClientError as error:
@@ -118,7 +119,7 @@ class Tracing(Hooks):
     @contextmanager
     def sending(self, send: ObservedSend) -> Iterator[None]:
         """Add a record for each stored message."""
-        begun_ms, begun_s = _now_ms(), time.perf_counter()
+        begun_ms, begun_s = now_ms(), time.perf_counter()
         yield
         if not send.results or not self._is_accepted or send.messages[0].topic == self._topic:
             return
@@ -146,7 +147,7 @@ class Tracing(Hooks):
                     Place(self._group, self._region),
                     (end.msg_id, end.transaction_id),
                     store=_host(end.offset_msg_id),
-                    at_ms=_now_ms(),
+                    at_ms=now_ms(),
                     state=f"{end.state}_MESSAGE",
                     by_checker=end.by_checker,
                 )
@@ -161,7 +162,7 @@ class Tracing(Hooks):
             return
         place = Place(self._group, message.properties.get(PropertyName.MSG_REGION) or DEFAULT_REGION)
         request_id, begun_s, outcome = uuid.uuid4().hex.upper(), time.perf_counter(), records.RAISED
-        self._add(records.begun(message, place, request_id, _now_ms()))
+        self._add(records.begun(message, place, request_id, now_ms()))
         try:
             yield
             outcome = records.SUCCEEDED if process.succeeded else records.LATER
@@ -170,7 +171,7 @@ class Tracing(Hooks):
             raise
         finally:
             cost_ms = int((time.perf_counter() - begun_s) * 1000)
-            self._add(records.finished(message, place, request_id, at_ms=_now_ms(), cost_ms=cost_ms, outcome=outcome))
+            self._add(records.finished(message, place, request_id, at_ms=now_ms(), cost_ms=cost_ms, outcome=outcome))
 
     def _add(self, record: Record) -> None:
         if len(self._records) >= MAX_WAITING:
@@ -198,7 +199,3 @@ def _host(offset_msg_id: str) -> str:
     except ValueError:
         return ""
     return f"{ip}:{port}"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -86,7 +86,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.config_reload": (*DAEMON, "broker.config.derived", "broker.config.live", "broker.parts"),
     "broker.startup": (
         *("broker.errors", "broker.host.idle_states", "broker.host.huge_pages", "broker.ops", "broker.remoting"),
-        *("broker.config.sections", "broker.store"),
+        *("broker.access.address_ranges", "broker.config.sections", "broker.store"),
     ),
     "broker.background_delivery": (*DELIVERY, "broker.delivery", "broker.config.derived"),
     "broker.access_control": (

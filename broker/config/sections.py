@@ -25,7 +25,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from skylarkmq.broker.access.address_ranges import default_networks
+from skylarkmq.broker.access.address_ranges import default_networks, is_loopback
 from skylarkmq.broker.access.config import AccessConfig, AuditConfig, QuotaConfig, check_access
 from skylarkmq.broker.access.security_config import SecurityConfig
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
@@ -381,11 +381,6 @@ def effective_settings(config: Any, settings: Iterable[Setting], origins: Mappin
 def is_wildcard(host: str) -> bool:
     """Return whether a host stands for all addresses of the machine."""
     return is_address(host) and ipaddress.ip_address(host).is_unspecified
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is a loopback address."""
-    return is_address(host) and ipaddress.ip_address(host).is_loopback
 
 
 def is_address(host: str) -> bool:

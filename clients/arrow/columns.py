@@ -29,6 +29,7 @@ from skylarkmq.clients.arrow.property_columns import PropertyColumns, with_valid
 from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout, ends_of, queue_offsets, walk
 from skylarkmq.clients.arrow.schema import PROPERTIES, TYPES, Columns
 from skylarkmq.clients.arrow.slices import take_slices, with_nulls
+from skylarkmq.clients.connection.topic_route import address_text
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.compression import MAX_PAYLOAD_BYTES, PayloadError, inflate
 from skylarkmq.protocol.message import PropertyName
@@ -175,13 +176,8 @@ def _hosts(data: pa.Buffer, begins: Ints, longer: Ints | int) -> pa.Array:
 def _host_texts(hosts: pa.Array) -> pa.Array:
     """Return `address:port` of each host, with brackets around IPv6 addresses."""
     encoded = hosts.dictionary_encode()
-    texts = [_host_text(host) for host in encoded.dictionary.to_pylist()]
+    texts = [address_text(cached_host(host)) for host in encoded.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(encoded.indices)
-
-
-def _host_text(host: bytes) -> str:
-    address, port = cached_host(host)
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def topics(data: pa.Buffer, layout: RecordLayout) -> pa.Array:

@@ -19,7 +19,6 @@ has expired. Other members wait `handover_pause_s` for the owner to commit: the 
 
 import asyncio
 import logging
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
@@ -28,6 +27,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from skylarkmq.clients.arguments import check_group, check_topic, check_type
+from skylarkmq.clients.clocks import now_ms
 from skylarkmq.clients.connection.background_tasks import Background, Repeat
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.consuming.allocation import Allocation, averagely, share
@@ -385,7 +385,7 @@ def expressions_of(topics: Topics | None) -> Mapping[str, str | Sql92]:
 
 
 def _subscription(topic: str, expression: str | Sql92) -> SubscriptionData:
-    now_ms = time.time_ns() // 1_000_000
+    version = now_ms()
     if isinstance(expression, Sql92):
-        return SubscriptionData(topic, expression.expression, sub_version=now_ms, expression_type=SQL92)
-    return subscribe(topic, expression, now_ms)
+        return SubscriptionData(topic, expression.expression, sub_version=version, expression_type=SQL92)
+    return subscribe(topic, expression, version)

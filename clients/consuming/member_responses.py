@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.clients.clocks import now_ms
 from skylarkmq.clients.connection.background_tasks import Background
 from skylarkmq.clients.consuming.group_member import GroupMember
 from skylarkmq.clients.consuming.handler_calls import HandlerCalls
@@ -54,7 +55,7 @@ class MemberResponses:
         self._member = member
         self._calls = calls
         self._settings = settings
-        self._started_ms = _now_ms()
+        self._started_ms = now_ms()
         self._resets: dict[MessageQueue, Reset] = {}  # that run, the last one of each queue
         self._background = Background(f"{member.group}/responses")
 
@@ -159,7 +160,3 @@ class MemberResponses:
 
 def _unix_ms(monotonic_s: float) -> int:
     return int((time.time() - (time.monotonic() - monotonic_s)) * 1000)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

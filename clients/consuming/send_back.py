@@ -11,9 +11,9 @@ number of deliveries is in the header of the send. Source: docs/formats.md, "Gro
 
 import asyncio
 import logging
-import time
 from typing import Final
 
+from skylarkmq.clients.clocks import now_ms
 from skylarkmq.clients.compression import COMPRESSION_BITS, DEFAULT_LEVELS, compress, compression_flags
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.consuming.later import TO_DEAD_LETTERS
@@ -94,7 +94,7 @@ class SendBack:
                 default_topic_queue_nums=1,
                 queue_id=queue.queue_id,
                 sys_flag=sys_flag,
-                born_timestamp=time.time_ns() // 1_000_000,
+                born_timestamp=now_ms(),
                 flag=message.flag,
                 properties=encode_properties(properties),
                 reconsume_times=reconsume_times,

@@ -3,21 +3,16 @@ local time. `moment_argument`: also `now`, `15m` (15 minutes ago), and `2024-05-
 """
 
 import re
-import time
 from datetime import datetime
 from typing import Final
 
+from skylarkmq.clients.clocks import now_ms
 from skylarkmq.clients.mqadmin.failures import usage_error
 
 _DATE: Final = re.compile(r"(\d{1,4})-(\d{1,2})-(\d{1,2})#(\d{1,2}):(\d{1,2}):(\d{1,2}):(\d{1,3})", re.ASCII)
 _MILLISECONDS: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 _AGO: Final = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def now_ms() -> int:
-    """Return the time of this host's clock in ms since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def moment_argument(text: str) -> int:

@@ -15,7 +15,6 @@ of RocketMQ supports; `delay` and `deliver_at` are arbitrary times up to some da
 """
 
 import asyncio
-import time
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -24,6 +23,7 @@ from typing import Any, Unpack
 import msgspec
 
 from skylarkmq.clients.arguments import check_callable, check_group, check_queue, check_timeout, check_type, settings_of
+from skylarkmq.clients.clocks import now_ms
 from skylarkmq.clients.connection.client import unique_ids
 from skylarkmq.clients.connection.participant import Participant
 from skylarkmq.clients.connection.timeouts import within
@@ -336,8 +336,3 @@ def _grouped(message: Message, message_group: str) -> Message:
         return msgspec.structs.replace(message, properties=properties)
     except UNENCODABLE as error:
         raise invalid_message(message, error) from error
-
-
-def now_ms() -> int:
-    """Return Unix time in milliseconds."""
-    return time.time_ns() // 1_000_000

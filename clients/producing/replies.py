@@ -9,10 +9,10 @@ that client is registered. A reply for a client that is not connected is not kep
 clients".
 """
 
-import time
 from typing import Final
 
 from skylarkmq.clients.arguments import check_type
+from skylarkmq.clients.clocks import now_ms
 from skylarkmq.clients.connection.client import Client
 from skylarkmq.clients.errors import InvalidMessage, checking_argument
 from skylarkmq.protocol.codes import RequestCode, SystemTopic
@@ -48,7 +48,7 @@ async def reply(
         default_topic_queue_nums=1,
         queue_id=0,
         sys_flag=0,
-        born_timestamp=time.time_ns() // 1_000_000,
+        born_timestamp=now_ms(),
         flag=0,
         properties=text,
         reconsume_times=0,

@@ -24,6 +24,7 @@ from skylarkmq.clients.console.paging import paging
 from skylarkmq.clients.console.rendering import address, form_of, path_of, respond
 from skylarkmq.clients.console.state import cluster_of
 from skylarkmq.clients.errors import InvalidArgument, NoRoute
+from skylarkmq.clients.printed_output import counted
 from skylarkmq.protocol.codes import DLQ_PREFIX
 from skylarkmq.protocol.message import MessageExt
 
@@ -149,7 +150,7 @@ async def resend_all(request: Request) -> Response:
                 await producer.send(copy_of(letter.message, target))
                 sent += 1
                 job.done = sent
-            return f"{sent:,} dead letters of {group} are sent again."
+            return f"{counted(sent, 'dead letter')} of {group} {'is' if sent == 1 else 'are'} sent again."
 
         cluster.jobs.start(_job_name(group), f"Dead letters of {group}", total, work)
         return "The dead letters are being sent. This page shows the progress."

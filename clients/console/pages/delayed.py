@@ -1,12 +1,11 @@
 """Messages that are delivered later: by delay level and by time, which can be canceled."""
 
-import time
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from skylarkmq.clients.admin.message_bodies import preview_of
+from skylarkmq.clients.clocks import now_ms
 from skylarkmq.clients.console.actions import Question, confirmed, refused
 from skylarkmq.clients.console.fields import required
 from skylarkmq.clients.console.paging import paging
@@ -20,7 +19,7 @@ async def delayed(request: Request) -> Response:
     """Serve the page."""
     admin = cluster_of(request).admin
     levels = await delay_levels(admin)
-    timers, is_cut = await waiting_timers(admin, time.time_ns() // 1_000_000)
+    timers, is_cut = await waiting_timers(admin, now_ms())
     page, level_page = paging(request, len(timers)), paging(request, len(levels), "levels")
     return respond(
         request, "delayed.html", levels=level_page.of(levels), level_paging=level_page, timers=page.of(timers),

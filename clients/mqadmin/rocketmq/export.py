@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from skylarkmq.clients.admin.admin import Admin
+from skylarkmq.clients.clocks import now_ms
 from skylarkmq.clients.errors import BrokerError, NoRoute
 from skylarkmq.clients.mqadmin.commands import Commands
 from skylarkmq.clients.mqadmin.failures import usage_error
@@ -18,7 +19,6 @@ from skylarkmq.clients.mqadmin.files import ROCKETMQ_FILES, write_file
 from skylarkmq.clients.mqadmin.java_output import printf
 from skylarkmq.clients.mqadmin.rocketmq.cluster import number
 from skylarkmq.clients.mqadmin.rocketmq.stats import TOPIC_PUT_NUMS, messages_of_day
-from skylarkmq.clients.mqadmin.time_arguments import now_ms
 from skylarkmq.protocol.bodies.stats import BrokerStatsData
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.bodies.topic import TopicConfig

@@ -12,6 +12,7 @@ import typer
 
 from skylarkmq.clients.admin.admin import Admin
 from skylarkmq.clients.admin.messages import TOOLS_GROUP
+from skylarkmq.clients.clocks import now_ms
 from skylarkmq.clients.connection.topic_route import MASTER
 from skylarkmq.clients.consuming.queue_calls import Pulled
 from skylarkmq.clients.errors import invalid_response
@@ -27,7 +28,7 @@ from skylarkmq.clients.mqadmin.rocketmq.message_text import (
     message_text,
     queue_text,
 )
-from skylarkmq.clients.mqadmin.time_arguments import now_ms, time_argument
+from skylarkmq.clients.mqadmin.time_arguments import time_argument
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.stats import ConsumeQueueData
 from skylarkmq.protocol.codes import RequestCode, ResponseCode

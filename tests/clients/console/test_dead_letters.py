@@ -94,6 +94,10 @@ async def test_all_letters_of_a_filter_are_sent_again(broker: InProcessBroker, c
         assert "11 dead letters of many are sent again." in (await browser.live("/dead-letters/many")).text
         bodies = [message.body for message in await stored(client, "%RETRY%many")]
         assert bodies == [b"letter %d" % number for number in (1, *range(10, 20))]
+        await browser.act("/dead-letters/many/resend-all", text="letter 39")
+        job = app.state.console.cluster_of(app.state.console.sessions.of(None)).jobs.get("resend many")
+        await job.wait()
+        assert "1 dead letter of many is sent again." in (await browser.live("/dead-letters/many")).text
 
 
 @pytest.mark.parametrize(

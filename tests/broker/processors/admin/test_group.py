@@ -119,7 +119,7 @@ async def test_a_number_that_java_cannot_hold_is_refused(admin: Admin, member: s
 
 async def test_the_largest_numbers_are_stored(admin: Admin) -> None:
     """All of them, except for queues of the retry topic, which have the limit of every topic."""
-    largest = {"retry_max_times": 2**31 - 1, "broker_id": 2**63 - 1, "consume_timeout_minute": -(2**31)}
+    largest: dict[str, Any] = {"retry_max_times": 2**31 - 1, "broker_id": 2**63 - 1, "consume_timeout_minute": -(2**31)}
     assert (await admin.set(retry_queue_nums=4_096, **largest)).code == 0
     assert admin.groups.find(GROUP) == SubscriptionGroupConfig(GROUP, retry_queue_nums=4_096, **largest)
     body = SubscriptionGroupConfig(GROUP, retry_queue_nums=4_097).encode()
