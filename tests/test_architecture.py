@@ -172,6 +172,10 @@ class Imports(NamedTuple):
     nested: tuple[tuple[int, str], ...]
 
 
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""The fields of nodes that contain statements; no expression does."""
+
+
 @cache
 def imports_of(source: str) -> Imports:
     """Return the imports of a source, which is parsed once for all rules."""
@@ -188,8 +192,8 @@ def imports_of(source: str) -> Imports:
             nested.append((node.lineno, function))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             function = node.name
-        if not isinstance(node, ast.expr):  # an expression contains no statement
-            waiting += ((child, function) for child in ast.iter_child_nodes(node))
+        for name in BLOCKS:
+            waiting += ((child, function) for child in getattr(node, name, ()))
     return Imports(tuple(names), tuple(nested))
 
 

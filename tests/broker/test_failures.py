@@ -32,6 +32,8 @@ from tests.harness.raw import RawClient, RawResponse
 from tests.harness.stores import TestDisk
 from tests.harness.waiting import until
 
+pytestmark = pytest.mark.daemon
+
 SEGMENT_BYTES = 65_536
 PULL = {
     "consumerGroup": "CG", "topic": "T", "queueId": 0, "maxMsgNums": 32, "commitOffset": 0, "sysFlag": 4,

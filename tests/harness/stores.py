@@ -7,6 +7,7 @@ import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -224,6 +225,22 @@ def golden_manifest(version: str, name: str = "clean") -> dict[str, Any]:
 
 def unpack_golden(version: str, directory: Path, name: str = "clean") -> Path:
     """Unpack a copy of a golden store, with its file times."""
-    with tarfile.open(GOLDEN / version / f"{name}.tar.xz") as archive:
-        archive.extractall(directory, filter="data")
+    members = golden_members(GOLDEN / version / f"{name}.tar.xz")
+    for member, content in members:
+        path = directory / member.name
+        if content is None:
+            path.mkdir(parents=True, exist_ok=True)
+        else:
+            path.write_bytes(content)
+    for member, _ in reversed(members):  # a directory after its files
+        os.utime(directory / member.name, (member.mtime, member.mtime))
     return directory
+
+
+@cache
+def golden_members(path: Path) -> list[tuple[tarfile.TarInfo, bytes | None]]:
+    """Return the directories and files of an archive, with the content of files. Many tests unpack the same archive."""
+    with tarfile.open(path) as archive:
+        members = archive.getmembers()
+        assert all(member.isdir() or member.isfile() for member in members)
+        return [(member, file.read() if (file := archive.extractfile(member)) else None) for member in members]

@@ -32,6 +32,7 @@ def test_the_page_matches_the_plan() -> None:
     assert {fact[1:] for fact in verdicts if fact[0] == CLIENT} == planned()
 
 
+@pytest.mark.interop
 def test_the_tests_cover_the_plan() -> None:
     """The marks of the tests name each client with each feature that it has, and no other pair."""
     assert {pair for module in modules() for pair in pairs_of_tests(module)} == planned()

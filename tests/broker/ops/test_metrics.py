@@ -28,6 +28,8 @@ from tests.harness.raw_peer import RawPeer
 from tests.harness.scraped import Scraped, scrape
 from tests.harness.stores import TestDisk
 
+pytestmark = pytest.mark.daemon
+
 SEND = {"a": "PG", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "m": False}
 PULL = {
     "consumerGroup": "CG", "topic": "T", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "commitOffset": 0,

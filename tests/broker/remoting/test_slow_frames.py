@@ -35,7 +35,7 @@ async def drip(peers: list[RawPeer], stop: asyncio.Event) -> None:
             await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("count", [18, 200])
+@pytest.mark.parametrize("count", [18, pytest.param(200, marks=pytest.mark.fuzz)])
 @pytest.mark.parametrize("config", [{"unfinished_frame_slow_s": 600.0}], indirect=True)
 async def test_a_normal_send_is_fast_among_slow_peers(server: EchoServer, count: int) -> None:
     """1 MB among slow peers that have filled the memory: five responses, none of which waits until a slow peer ends."""

@@ -61,7 +61,7 @@ class Fixture:
     def __init__(self, directory: Path, *, strict: bool, **members: object) -> None:
         accounts = [{"secretKey": SECRET} | each for each in ACCOUNTS]
         self.path = directory / "plain_acl.yml"
-        self.path.write_text(yaml.safe_dump({"accounts": accounts, **members}))
+        self.path.write_text(json.dumps({"accounts": accounts, **members}))  # which is YAML, too
         files = AclFiles(directory, lambda: 0)
         files.open()
         self.files = ReloadedFiles(files)

@@ -13,7 +13,7 @@ from skylarkmq.protocol.codes import is_reserved_topic
 from skylarkmq.protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY
 from skylarkmq.protocol.record import Record, to_message
 from tests.clients.arrow.store.stored_rows import GOLDEN_INDEX, everything, expected, identity, read
-from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
+from tests.harness.golden_stores import SOME_GOLDEN_STORES, Golden, golden_store
 from tests.harness.rounds import PART
 
 LIGHT = "%LMQ%"
@@ -21,7 +21,7 @@ EACH_KEY = 20 * PART
 """One key of this number is looked up."""
 
 
-@pytest.fixture(params=GOLDEN_STORES, ids="-".join, scope="module")
+@pytest.fixture(params=SOME_GOLDEN_STORES, ids="-".join, scope="module")
 def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Golden:
     """Return an unpacked store, which all tests read and none changes."""
     version, name = request.param

@@ -12,11 +12,12 @@ from skylarkmq.protocol.record import Record
 from tests.clients.arrow.store.stored_rows import everything
 from tests.clients.arrow.store.test_stored_golden import served
 from tests.clients.spark.archive.archived import archive, entries, row_of, rows
-from tests.harness.golden_stores import GOLDEN_STORES, Golden, golden_store
+from tests.harness.golden_stores import SOME_GOLDEN_STORES, Golden, golden_store
+from tests.harness.rounds import PART
 from tests.harness.stores import SEGMENT_BYTES
 
 
-@pytest.fixture(params=GOLDEN_STORES, ids="-".join)
+@pytest.fixture(params=SOME_GOLDEN_STORES, ids="-".join)
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
     version, name = request.param
     return golden_store(version, name, tmp_path / "store")
@@ -65,7 +66,7 @@ def test_duckdb_finds_every_message_by_key_after_the_segments_are_deleted(tmp_pa
     with duckdb.connect() as database:
         database.execute(f"CREATE VIEW archive AS FROM read_parquet('{tmp_path}/archive/messages/*/*.parquet')")
         query = "list_contains(string_split(keys, ' '), $1) OR msgId = $1"
-        for key, messages in wanted.items():
+        for key, messages in list(wanted.items())[::PART]:
             found = database.execute(
                 f"SELECT topic, queueId, queueOffset, body FROM archive WHERE {query} ORDER BY physicalOffset", [key]
             )

@@ -14,6 +14,8 @@ from tests.clients.arrow.store.stored_rows import everything
 from tests.clients.spark.archive.archived import archive, mark, row_of, rows
 from tests.harness.stores import SEGMENT_BYTES, message, opened
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:

@@ -226,6 +226,7 @@ class Steps:
         return False
 
 
+@pytest.mark.crash
 def test_a_job_that_is_killed_at_any_step_leaves_no_gap_and_no_double(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +311,7 @@ def test_two_jobs_do_not_run_at_once(store: Path, tmp_path: Path) -> None:
     archive(store, tmp_path / "archive")
 
 
+@pytest.mark.daemon
 def test_worker_processes_make_the_same_archive(store: Path, tmp_path: Path) -> None:
     """Tasks are values, and segments may be complete in any order."""
     with opened_job(settings_of(store, tmp_path / "archive")) as planned:

@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.crash
+
 JOB = """
 import os, time
 from concurrent.futures import ProcessPoolExecutor

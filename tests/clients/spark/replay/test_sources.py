@@ -18,6 +18,8 @@ from tests.clients.spark.replay.world import rows
 from tests.harness.stores import message
 from tests.harness.stores import opened as store_at
 
+pytestmark = pytest.mark.spark
+
 A, B = MessageQueue("Orders", "a", 0), MessageQueue("Orders", "a", 1)
 
 

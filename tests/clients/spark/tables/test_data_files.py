@@ -15,6 +15,8 @@ from skylarkmq.clients.spark.tables.data_files import DataFileWriter, target_of
 from skylarkmq.clients.spark.tables.marks import Mark, last_batches
 from skylarkmq.clients.spark.tables.pyiceberg_table import append_files, in_files, summaries
 
+pytestmark = pytest.mark.spark
+
 START = datetime(2024, 5, 1, 13, 59, 55, tzinfo=UTC)
 SCHEMA = pa.schema([
     pa.field("topic", pa.string()),

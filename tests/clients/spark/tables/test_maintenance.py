@@ -1,13 +1,9 @@
 """Which tables can be maintained, and the command before the start of Spark."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog import load_catalog
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
 from typer.testing import CliRunner
 
 from skylarkmq.clients.spark.tables import maintenance
@@ -79,41 +75,3 @@ def test_a_mistake_is_one_line_with_advice(arguments: tuple[str, ...], error: st
     (line,) = done.stderr.splitlines()
     assert (done.exit_code, line.startswith("mqspark-table: ")) == (2, True), done.output
     assert error in line
-
-
-def test_the_summary_of_pyiceberg_needs_no_spark(tmp_path: Path) -> None:
-    """As a line, and as JSON."""
-    settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}"}
-    catalog = load_catalog("lake", **settings)
-    catalog.create_namespace("shop")
-    catalog.create_table("shop.orders", Schema(NestedField(1, "id", LongType())))
-    catalog.close()
-    conf = [f"--conf=spark.sql.catalog.lake.{name}={value}" for name, value in settings.items()]
-    done = CliRunner().invoke(command, ["compact", "lake.shop.orders", *conf])
-    assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("lake.shop.orders: 0 files became 0, 0 bytes were rewritten in ")
-    done = CliRunner().invoke(command, ["expire", "lake.shop.orders", "--older-than", "7d", "--json", *conf])
-    summary = json.loads(done.stdout)
-    assert isinstance(summary.pop("seconds"), float)
-    assert summary == {
-        "table": "lake.shop.orders",
-        "operation": "expire",
-        "format": "iceberg",
-        "engine": "pyiceberg",
-        "filesDeleted": 0,
-        "snapshots": 0,
-    }
-
-
-def test_other_errors_of_pyiceberg_end_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With their text and the exit code 1."""
-    settings = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}"}
-    catalog = load_catalog("lake", **settings)
-    catalog.create_namespace("shop")
-    catalog.create_table("shop.orders", Schema(NestedField(1, "id", LongType())))
-    catalog.close()
-    monkeypatch.setattr("pyiceberg.table.Table.scan", lambda _table: 1 // 0)
-    conf = [f"--conf=spark.sql.catalog.lake.{name}={value}" for name, value in settings.items()]
-    done = CliRunner().invoke(command, ["compact", "lake.shop.orders", *conf])
-    assert done.exit_code == 1
-    assert "lake.shop.orders: ZeroDivisionError: integer division" in done.stderr

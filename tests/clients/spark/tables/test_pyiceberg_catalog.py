@@ -6,6 +6,8 @@ from skylarkmq.clients.spark.tables.availability import Unavailable
 from skylarkmq.clients.spark.tables.names import iceberg_name
 from skylarkmq.clients.spark.tables.pyiceberg_catalog import catalog_of, catalog_properties, table_of
 
+pytestmark = pytest.mark.spark
+
 LAKE = "spark.sql.catalog.lake"
 
 

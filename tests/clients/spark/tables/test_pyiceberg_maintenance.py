@@ -19,6 +19,8 @@ from skylarkmq.clients.spark.tables.pyiceberg_expiry import expire
 from skylarkmq.clients.spark.tables.pyiceberg_table import append_files, in_files, summaries
 from skylarkmq.clients.spark.tables.results import Compacted, MaintenanceError
 
+pytestmark = pytest.mark.spark
+
 SCHEMA = pa.schema([
     pa.field("topic", pa.string()),
     pa.field("id", pa.int32()),

@@ -191,6 +191,7 @@ def kills(most: int) -> Iterator[Kill]:
             yield Kill(step, is_lost)
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("has_side_table", [False, True])
 @pytest.mark.parametrize("is_before", [False, True])
 def test_each_message_is_written_once_if_the_driver_is_killed_at_any_step(
