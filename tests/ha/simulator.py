@@ -80,6 +80,7 @@ class SimulatedGroup:
         self.committed = bytearray()
         self._leaders: dict[int, str] = {}
         self._messages = 0
+        self._rate = self.simulation.rng.choice((2, 5, 20))  # messages a second
         self._lost_disks = False
         self._trace = trace
 
@@ -169,7 +170,7 @@ class SimulatedGroup:
                 if machine.process:
                     self._messages += 1
                     machine.process.append(self._messages)
-            self.simulation.after(self.simulation.rng.expovariate(20), self._send)
+            self.simulation.after(self.simulation.rng.expovariate(self._rate), self._send)
 
     def _fault(self) -> None:
         rng = self.simulation.rng
