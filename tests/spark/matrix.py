@@ -34,8 +34,9 @@ from typing import Any, Final
 
 import pyspark
 
-from skylarkmq import Message, Producer
+from skylarkmq import BrokerError, Message, Producer
 from skylarkmq.clients.spark.tables.availability import DELTA_JARS, ICEBERG_JARS
+from skylarkmq.protocol.codes import ResponseCode
 from tests.harness.daemon import STORE
 from tests.spark.driver_process import PipelineProcess
 from tests.spark.read_back import Compared, Rows, compare, delta_rows, iceberg_rows, parquet_rows, stored_rows
@@ -107,10 +108,23 @@ def send(namesrv: str, numbers: range, size: int) -> None:
                     for begin in range(first, min(first + 20 * AT_ONCE, numbers.stop), AT_ONCE)
                 ]
                 await asyncio.gather(
-                    *(producer.send_batch([message_of(number, size) for number in portion]) for portion in portions)
+                    *(accepted(producer, [message_of(number, size) for number in portion]) for portion in portions)
                 )
 
     asyncio.run(run())
+
+
+async def accepted(producer: Producer, messages: list[Message]) -> None:
+    """Send messages that fit into one request. A busy machine's broker refuses it as a whole: send it again."""
+    while True:
+        try:
+            await producer.send_batch(messages)
+        except BrokerError as error:
+            if error.code != ResponseCode.SYSTEM_BUSY:
+                raise
+            await asyncio.sleep(0.5)
+        else:
+            return
 
 
 class Trial:
