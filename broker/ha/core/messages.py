@@ -4,62 +4,66 @@ A follower connects to the leader and sends HELLO. The leader responds with WELC
 the follower responds with ACK. Each side may send REFUSED and close the link.
 """
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from skylarkmq.broker.ha.core.epochs import EpochHistory
 
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+"""An epoch or an offset, as a peer may send it."""
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=1000)]
+
 
 class Hello(msgspec.Struct, frozen=True):
     """`start`: first offset of the follower's log. `end`: its end, all synced."""
 
-    group: str
-    node: str
-    store_id: str
-    promised: int
+    group: Text
+    node: Text
+    store_id: Text
+    promised: Number
     epochs: EpochHistory
-    start: int
-    end: int
-    format: int
+    start: Number
+    end: Number
+    format: Number
 
 
 class Welcome(msgspec.Struct, frozen=True):
     """`start`: data begin there; the follower truncates its log to it first."""
 
-    epoch: int
-    start: int
-    committed: int
+    epoch: Number
+    start: Number
+    committed: Number
 
 
 class Refused(msgspec.Struct, frozen=True):
     """`epoch`: the highest epoch that the sender knows. `lost`: the follower's store lost acknowledged bytes."""
 
-    epoch: int
-    reason: str
+    epoch: Number
+    reason: Text
     lost: bool = False
 
 
 class Data(msgspec.Struct, frozen=True):
     """Bytes of the leader's log from `offset` on."""
 
-    epoch: int
+    epoch: Number
     offset: int
-    committed: int
+    committed: Number
     payload: bytes
 
 
 class Beat(msgspec.Struct, frozen=True):
     """Sent when there are no data, so that the follower learns the committed offset and the leader is heard."""
 
-    epoch: int
-    committed: int
+    epoch: Number
+    committed: Number
 
 
 class Ack(msgspec.Struct, frozen=True):
     """`written` and `synced`: ends of the follower's log in the page cache and on its disk."""
 
-    epoch: int
+    epoch: Number
     written: int
     synced: int
 

@@ -1,0 +1,124 @@
+"""Frames of the replication link: round trips, and bytes that no peer of ours sends."""
+
+from random import Random
+from zlib import crc32
+
+import pytest
+
+from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory
+from skylarkmq.broker.ha.core.messages import Ack, Beat, Data, Hello, Message, Refused, Welcome
+from skylarkmq.broker.ha.frames import (
+    DATA_HEAD_BYTES,
+    MAX_CONTROL_BYTES,
+    MAX_DATA_BYTES,
+    PREFACE,
+    FrameReader,
+    LinkError,
+    data_head,
+    encode,
+    unchecked_data_head,
+)
+
+HISTORY = EpochHistory((Epoch(1, 0), Epoch(7, 1 << 40)))
+MESSAGES: list[Message] = [
+    Hello("broker-a", "n2", "größer", 7, HISTORY, 0, 1 << 41, 1),
+    Welcome(8, 1 << 40, 12),
+    Data(8, 1 << 40, 12, b"records"),
+    Data(8, 0, 0, b""),
+    Beat(8, 13),
+    Ack(8, 1 << 62, 0),
+    Refused(9, "epoch 8 is over", lost=True),
+]
+
+
+def read(data: bytes, size: int | None = None) -> list[Message]:
+    """Return the messages of these bytes, fed in pieces of this size."""
+    reader, messages = FrameReader(), list[Message]()
+    for at in range(0, len(data), size or len(data)):
+        messages += reader.feed(data[at : at + (size or len(data))])
+    return messages
+
+
+def control(kind: int, body: bytes) -> bytes:
+    content = bytes((kind, 0, 0, 0)) + body
+    return (4 + len(content)).to_bytes(4, "big") + crc32(content).to_bytes(4, "big") + content
+
+
+@pytest.mark.parametrize("size", [None, 1, 7])
+def test_messages_are_read_back(size: int | None) -> None:
+    """Whole, byte by byte, and in pieces across the borders of frames."""
+    assert read(PREFACE + b"".join(map(encode, MESSAGES)), size) == MESSAGES
+
+
+def test_the_head_of_data_has_36_bytes() -> None:
+    """The payload follows the head, so that a batch is sent without a copy."""
+    payload = b"x" * 100
+    head = data_head(3, 5, 4, payload)
+    assert len(head) == DATA_HEAD_BYTES == 36
+    assert read(PREFACE + head + payload) == [Data(3, 5, 4, payload)]
+
+
+def test_a_checksum_covers_the_payload() -> None:
+    """A flipped bit in the bytes of the log is found before they are written."""
+    frame = bytearray(encode(Data(3, 5, 4, b"records")))
+    frame[-1] ^= 1
+    with pytest.raises(LinkError, match="checksum"):
+        read(PREFACE + frame)
+
+
+def test_bytes_of_sendfile_have_a_checksum_of_the_head_only() -> None:
+    """The payload of an unchecked frame may be anything; its head may not."""
+    head = unchecked_data_head(3, 5, 4, 7)
+    assert read(PREFACE + head + b"records") == [Data(3, 5, 4, b"records")]
+    changed = bytearray(head)
+    changed[-1] ^= 1
+    with pytest.raises(LinkError, match="checksum"):
+        read(PREFACE + changed + b"records")
+
+
+@pytest.mark.parametrize(
+    ("start", "problem"),
+    [
+        (b"\0\0\0\0\0\0\x10\0", "does not begin with"),  # a classic slave that reports 4,096
+        (b"GET / HTTP/1.1", "does not begin with"),
+        (PREFACE[:-1] + b"\x02", "does not begin with"),
+        (PREFACE + control(9, b""), "unknown type 9"),
+        (PREFACE + control(1, b"\xc1"), "not readable"),
+        (PREFACE + control(5, b"short"), "not readable"),
+        (PREFACE + control(4, b"short"), "not readable"),
+        (PREFACE + control(6, bytes(25)), "not readable"),
+        (PREFACE + b"\0\0\0\7" + bytes(8), "with 7 bytes"),
+        (PREFACE + (MAX_CONTROL_BYTES + 1).to_bytes(4, "big") + bytes(4) + b"\1\0\0\0", "with 1048577 bytes"),
+        (PREFACE + (MAX_DATA_BYTES + 1).to_bytes(4, "big") + bytes(4) + b"\4\0\0\0", "with 8388609 bytes"),
+        (PREFACE + encode(Welcome(-1, 0, 0)), "not readable"),
+        (PREFACE + encode(Refused(1, "x" * 1001)), "not readable"),
+    ],
+)
+def test_other_bytes_are_refused(start: bytes, problem: str) -> None:
+    """At the first byte that shows it, with the reason."""
+    with pytest.raises(LinkError, match=problem):
+        read(start)
+
+
+def test_the_largest_frames_are_read() -> None:
+    """The limits are inclusive."""
+    payload = bytes(MAX_DATA_BYTES - DATA_HEAD_BYTES + 4)
+    assert read(PREFACE + encode(Data(1, 2, 3, payload)), 1 << 20) == [Data(1, 2, 3, payload)]
+
+
+def test_damaged_bytes_give_an_error_or_no_message() -> None:
+    """Random changes never give another message, because each frame has a checksum; and never another exception."""
+    rng = Random(1)
+    whole = PREFACE + b"".join(map(encode, MESSAGES))
+    for _ in range(2000):
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 3)):
+            data[rng.randrange(len(PREFACE), len(data))] ^= 1 << rng.randrange(8)
+        reader, messages = FrameReader(), list[Message]()
+        try:
+            for message in reader.feed(data):
+                messages.append(message)
+        except LinkError:
+            pass
+        assert messages == MESSAGES[: len(messages)]
+        assert len(messages) < len(MESSAGES)
