@@ -10,8 +10,8 @@ Without compiled modules every run is empty.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
-from typing import Final, TypeAlias
+from itertools import pairwise, repeat
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from isal.isal_zlib import crc32
@@ -19,21 +19,28 @@ from numpy.typing import NDArray
 
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.message import tags_code
-from skylarkmq.protocol.record import COMMON_HEAD, COMMON_HEAD_SIZE, CRC_MASK, MAGIC_V1, Record
+from skylarkmq.protocol.record import COMMON_HEAD_SIZE, CRC_MASK, MAGIC_V1, Record
 from skylarkmq.protocol.record_checksum import PREFIX as CHECKSUM_START
 from skylarkmq.protocol.record_checksum import SIZE as CHECKSUM_SIZE
 
 RUN_BYTES: Final = 1 << 18
 """No run is longer."""
-_MAGIC_AT, _CRC_AT, _PHYSICAL_OFFSET_AT, _BODY_SIZE_AT = 4, 8, 28, 84
 _TOPIC, _TAGS, _KEYS, _UNIQUE_KEY = 1, 2, 3, 4  # positions among the texts that `columns` returns
-_WANTED: Final = 1 << 18 | sum(1 << 10 + text for text in (_TOPIC, _TAGS, _KEYS, _UNIQUE_KEY))
-"""The bits for `columns`: these texts, also of records with compressed bodies."""
+_ANY_BODY: Final = 1 << 18  # the bit for `columns` that includes records with compressed bodies
+_TEXTS: Final = sum(1 << 10 + text for text in (_TOPIC, _TAGS, _KEYS, _UNIQUE_KEY))  # the bits for these texts
+_HEAD: Final = np.dtype(
+    [
+        *(("size", ">i4"), ("magic", ">i4"), ("body_crc", ">i4"), ("queue_id", ">i4"), ("flag", ">i4")),
+        *(("queue_offset", ">i8"), ("physical_offset", ">i8"), ("sys_flag", ">i4"), ("born_timestamp", ">i8")),
+        *(("born_host", "V8"), ("store_timestamp", ">i8"), ("store_host", "V8"), ("reconsume_times", ">i4")),
+        *(("prepared_transaction_offset", ">i8"), ("body_size", ">i4")),
+    ]
+)
+"""All before the body, in the order of the record and of the fields of `Record`."""
 
 Ints: TypeAlias = NDArray[np.int64]
+Heads: TypeAlias = NDArray[Any]
 Column: TypeAlias = tuple[bytes | None, bytes, bytes]
-
-_NONE: Final[tuple[Ints, Sequence[Column]]] = (np.zeros(0, np.int64), ())
 
 _compiled: Final = compiled.load("columns")
 
@@ -57,51 +64,80 @@ class CommonRecord(Record):
 
 def read_run(view: memoryview, at: int, start: int) -> list[CommonRecord]:
     """Return the records of the run at byte `at` of `view`, which begins at byte `start` of the log."""
-    begins, texts = _layouts(view, at, start)
-    count = _count_valid_bodies(view, begins)
-    if not count:
-        return []
-    columns = [_values(texts[text], count) for text in (_TOPIC, _TAGS, _UNIQUE_KEY, _KEYS)]
-    return [_record(view, begin, *values) for begin, *values in zip(begins[:count].tolist(), *columns, strict=True)]
+    begins, heads, texts = _layouts(view, at, start, _ANY_BODY | _TEXTS)
+    count = min(_first(_checksum_differs(view, begins, heads)), _first(_body_differs(view, begins, heads)))
+    return _records(view, begins[:count], heads[:count], texts) if count else []
 
 
-def _record(view: memoryview, begin: int, topic: bytes, tags: bytes, unique_key: bytes, keys: bytes) -> CommonRecord:
-    head = COMMON_HEAD(view, begin)
-    body_at = begin + COMMON_HEAD_SIZE
-    properties_at = body_at + head[-1] + 1 + len(topic) + 2
-    found = [unique_key] if unique_key else []
-    if b" " in keys:
-        found += filter(None, keys.split(b" "))
-    elif keys:
-        found.append(keys)
-    fields = (*head[:-1], body_at, head[-1], _topic_of(topic), properties_at, _tags_code_of(tags), found)
-    return CommonRecord(view, begin, *fields)
+def end_of_run(view: memoryview, at: int, start: int) -> tuple[int, int]:
+    """Return the end of this run, and the store time of its last record (ms); `(at, 0)` for an empty run.
 
-
-def _layouts(view: memoryview, at: int, start: int) -> tuple[Ints, Sequence[Column]]:
-    """Return the begins and the texts of the next records.
-
-    They end before the first one with another layout or position, or with a wrong record checksum. Bodies are not
-    checked.
+    Here topics and properties need not be ASCII, and record checksums are not compared.
     """
+    begins, heads, _ = _layouts(view, at, start, _ANY_BODY)
+    count = _first(_body_differs(view, begins, heads))
+    if not count:
+        return at, 0
+    return int(begins[count - 1]) + int(heads["size"][count - 1]), int(heads["store_timestamp"][count - 1])
+
+
+def _layouts(view: memoryview, at: int, start: int, wanted: int) -> tuple[Ints, Heads, Sequence[Column]]:
+    """Return begins, heads and wanted texts of the next records. They end before the first one with another layout or
+    position."""
+    nothing = np.zeros(0, np.int64), np.zeros(0, _HEAD), ()
     if _compiled is None:
-        return _NONE
+        return nothing
     begins = np.frombuffer(_compiled.steps(view, at, min(at + RUN_BYTES, len(view))), np.int64)
-    found = _compiled.columns(view, begins, _WANTED) if len(begins) else None
+    found = _compiled.columns(view, begins, wanted) if len(begins) else None
     if found is None:
-        return _NONE
-    ends = begins + _int32(view, begins)
-    offsets = np.ndarray((len(view) - 7,), ">i8", view, strides=(1,))[begins + _PHYSICAL_OFFSET_AT]
-    is_other = (_int32(view, begins + _MAGIC_AT) != MAGIC_V1) | (offsets != start + begins)
+        return nothing
+    heads: Heads = np.ndarray((len(view) - COMMON_HEAD_SIZE + 1,), _HEAD, view, strides=(1,))[begins]
+    count = _first((heads["magic"] != MAGIC_V1) | (heads["physical_offset"] != start + begins))
+    return begins[:count], heads[:count], found[1]
+
+
+def _first(flags: NDArray[np.bool_]) -> int:
+    """Return the position of the first set flag, or their number."""
+    found = np.flatnonzero(flags)
+    return int(found[0]) if len(found) else len(flags)
+
+
+def _body_differs(view: memoryview, begins: Ints, heads: Heads) -> NDArray[np.bool_]:
+    """Return for each record whether its body has another CRC than its head says."""
+    bodies = begins + COMMON_HEAD_SIZE
+    ends = (bodies + heads["body_size"]).tolist()
+    crcs = np.array([crc32(view[at:end]) for at, end in zip(bodies.tolist(), ends, strict=True)], np.int64)
+    differs: NDArray[np.bool_] = (crcs & CRC_MASK != heads["body_crc"]) & (heads["body_size"] > 0)
+    return differs
+
+
+def _checksum_differs(view: memoryview, begins: Ints, heads: Heads) -> NDArray[np.bool_]:
+    """Return for each record whether its record checksum is wrong; False without one."""
+    ends = begins + heads["size"]
+    differs = np.zeros(len(begins), bool)
     for number in _perhaps_with_checksum(view, ends):
-        is_other[number] |= not record_checksum_matches(view, int(begins[number]), int(ends[number]))
-    others = np.flatnonzero(is_other)
-    return begins[: others[0]] if len(others) else begins, found[1]
+        differs[number] = not record_checksum_matches(view, int(begins[number]), int(ends[number]))
+    return differs
+
+
+def _records(view: memoryview, begins: Ints, heads: Heads, texts: Sequence[Column]) -> list[CommonRecord]:
+    count = len(begins)
+    topics, tags, unique_keys, keys = (_values(texts[text], count) for text in (_TOPIC, _TAGS, _UNIQUE_KEY, _KEYS))
+    *fields, body_sizes = (heads[name].tolist() for name in _HEAD.names or ())
+    bodies = begins + COMMON_HEAD_SIZE
+    topic_lengths = np.fromiter(map(len, topics), np.int64, count)
+    columns = (
+        *(begins.tolist(), *fields, bodies.tolist(), body_sizes, map(_topic_of, topics)),
+        *((bodies + heads["body_size"] + 1 + topic_lengths + 2).tolist(), map(_tags_code_of, tags)),
+        map(_keys_of, unique_keys, keys),
+    )
+    return list(map(CommonRecord, repeat(view), *columns))
 
 
 def _perhaps_with_checksum(view: memoryview, ends: Ints) -> list[int]:
     """Return the numbers of the records whose last bytes have the name or the digits of a record checksum."""
-    last_bytes = np.frombuffer(view, np.uint8)[(ends - CHECKSUM_SIZE)[:, None] + np.arange(CHECKSUM_SIZE)]
+    content = np.frombuffer(view, np.uint8)
+    last_bytes = content[(ends - CHECKSUM_SIZE)[:, None] + np.arange(CHECKSUM_SIZE)]
     digits = last_bytes[:, len(CHECKSUM_START) : -1]
     has_name = (last_bytes[:, : len(CHECKSUM_START)] == np.frombuffer(CHECKSUM_START, np.uint8)).all(axis=1)
     has_digits = ((digits >= ord("0")) & (digits <= ord("9"))).all(axis=1)
@@ -120,23 +156,6 @@ def record_checksum_matches(view: memoryview, begin: int, end: int) -> bool:
     return agrees and name == CHECKSUM_START and tail.endswith(b"\x02")
 
 
-def _count_valid_bodies(view: memoryview, begins: Ints) -> int:
-    """Return the number of records before the first one with a wrong body CRC."""
-    if not len(begins):
-        return 0
-    bodies = begins + COMMON_HEAD_SIZE
-    sizes = _int32(view, begins + _BODY_SIZE_AT)
-    crcs = np.array(
-        [crc32(view[at:end]) for at, end in zip(bodies.tolist(), (bodies + sizes).tolist(), strict=True)], np.int64
-    )
-    wrong = np.flatnonzero((crcs & CRC_MASK != _int32(view, begins + _CRC_AT)) & (sizes > 0))
-    return int(wrong[0]) if len(wrong) else len(begins)
-
-
-def _int32(view: memoryview, positions: Ints) -> Ints:
-    return np.ndarray((len(view) - 3,), ">i4", view, strides=(1,))[positions].astype(np.int64)
-
-
 def _values(column: Column, count: int) -> Sequence[bytes]:
     """Return the first `count` texts of a column; empty for a missing one."""
     _, offsets, values = column
@@ -152,3 +171,13 @@ def _topic_of(topic: bytes) -> str:
 @lru_cache(1024)
 def _tags_code_of(tags: bytes) -> int:
     return tags_code(tags.decode())
+
+
+def _keys_of(unique_key: bytes, keys: bytes) -> list[bytes]:
+    """Return the index keys, as `protocol.disk.index_keys` does."""
+    found = [unique_key] if unique_key else []
+    if b" " in keys:
+        found += filter(None, keys.split(b" "))
+    elif keys:
+        found.append(keys)
+    return found

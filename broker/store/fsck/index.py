@@ -93,7 +93,9 @@ class IndexCheck:
         """Add the next records of the log."""
         keys, offsets, times, optional = self._keys, self._offsets, self._times, self._optional
         for record in records:
-            found = index_keys(record.properties) if is_indexed(record.sys_flag) else ()
+            found = record.keys if is_indexed(record.sys_flag) else []
+            if found is None:
+                found = index_keys(record.properties)
             offset = record.physical_offset
             if offsets and offset - offsets[0] > _MOST_BYTES:
                 self._compare(offset)

@@ -137,17 +137,9 @@ class QueueCheck:
             covered = self._covered[key] = _Covered(queue, record.queue_offset)
         elif record.queue_offset != covered.next:
             self._begin_range(covered, record)
-        covered.fields += (record.physical_offset, record.size, self.tags_code_of(record))
+        covered.fields += (record.physical_offset, record.size, unit_tags_code(record, self._delay_levels))
         covered.next += 1
         self._pending += 1
-
-    def tags_code_of(self, record: Record) -> int:
-        """Return the tags code in the unit of a record."""
-        properties = record.properties
-        code = record.tags_code
-        if record.topic == SystemTopic.SCHEDULE:
-            return schedule_tags_code(properties, record.store_timestamp, code, self._delay_levels)
-        return code
 
     def _begin_range(self, covered: _Covered, record: Record) -> None:
         """Begin a new range of offsets: after a gap, or because the topic was deleted and created again."""
@@ -257,6 +249,14 @@ class QueueCheck:
 
     def __repr__(self) -> str:
         return f"<QueueCheck queues={len(self._queues)}>"
+
+
+def unit_tags_code(record: Record, delay_levels: Sequence[int]) -> int:
+    """Return the tags code in the unit of a record. Delay levels in ms."""
+    code = record.tags_code
+    if record.topic == SystemTopic.SCHEDULE:
+        return schedule_tags_code(record.properties, record.store_timestamp, code, delay_levels)
+    return code
 
 
 def _is_of_another_level(there: tuple[int, int, int], expected: tuple[int, int, int]) -> bool:

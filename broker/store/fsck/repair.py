@@ -1,7 +1,7 @@
 """Rebuilds queues and index from the log, beside the old ones, and then replaces those.
 
     1  take the lock: no broker may run
-    2  build below <root>/repair/ the unit and the index items of each record, with the code that live dispatch uses
+    2  build below <root>/repair/ the unit and the index items of each record, with the queues and the index of a broker
     3  sync all of it
     4  consumequeue -> consumequeue.before-repair-<time>, repair/consumequeue -> consumequeue; the index likewise
 
@@ -29,19 +29,20 @@ from skylarkmq.broker.store.fsck.directory import deleted_topics
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, Severity, no_progress
 from skylarkmq.broker.store.fsck.log import LogCheck
 from skylarkmq.broker.store.fsck.queue_files import QueueOnDisk
+from skylarkmq.broker.store.fsck.queues import unit_tags_code
 from skylarkmq.broker.store.fsck.segments import directories
 from skylarkmq.broker.store.fsck.sizes import Sizes
 from skylarkmq.broker.store.fsck.state import is_crashed
 from skylarkmq.broker.store.index.index import Index
-from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.log.record_rules import has_unit, may_have_queue
+from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.files import QueueFiles
 from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX, parse_queue_id
 from skylarkmq.broker.store.queue.table import QueueTable
+from skylarkmq.broker.store.queue.tail import pack_units
 from skylarkmq.broker.store.recovery.lock_and_abort import RunningFiles
 from skylarkmq.broker.store.recovery.queue_evidence import QueueEvidence
 from skylarkmq.broker.store.recovery.queue_order import Key, QueueOrder
-from skylarkmq.broker.store.reput import Reput
 from skylarkmq.broker.store.running_flags import RunningFlags
 from skylarkmq.protocol.disk import (
     BATCH_CONSUME_QUEUE_DIRECTORY,
@@ -57,6 +58,7 @@ from skylarkmq.protocol.unit_search import UNIT_DTYPE
 STAGING_DIRECTORY: Final = "repair"
 _KEPT_SUFFIX: Final = ".before-repair-"
 _OPEN_QUEUE_FILES: Final = 512
+_PENDING_UNITS: Final = 1 << 16  # units collected before they are written
 
 
 class Repaired(msgspec.Struct, frozen=True):
@@ -117,6 +119,23 @@ def rebuild(
         raise
 
 
+class _Units:
+    """Units of one queue that are not written yet; the last of them has offset `next` - 1."""
+
+    __slots__ = ("fields", "next", "queue")
+
+    def __init__(self, queue: ConsumeQueue, first: int) -> None:
+        self.queue = queue
+        self.next = first
+        self.fields: list[int] = []
+
+    def write(self) -> None:
+        """Write the units. Raises OSError."""
+        fields, self.fields = self.fields, []
+        if fields:
+            self.queue.write_units(self.next - len(fields) // 3, pack_units(fields))
+
+
 class _Build:
     """Builds queues and index in `staging`, which has the layout of a store root."""
 
@@ -139,10 +158,11 @@ class _Build:
         self._batch_topics = frozenset(directories(root / BATCH_CONSUME_QUEUE_DIRECTORY))
         self._files = QueueFiles(str(staging / CONSUME_QUEUE_DIRECTORY), sizes.consume_queue, _OPEN_QUEUE_FILES, disk)
         self._table = QueueTable(staging, self._files, disk)
-        self._reput = Reput(delay_levels)
+        self._delay_levels = delay_levels
         self._index = Index(staging, sizes.index, disk, lambda: now_ms, RunningFlags(lambda: None))
         self._old_queues: dict[Key, QueueOnDisk] = {}  # the queues that will be replaced
-        self._accepted: list[Append] = []
+        self._units: dict[Key, _Units] = {}
+        self._pending = 0
         evidence = QueueEvidence(self._old_queues.get, lambda _: None, lambda _: False, log.start)
         evidence.start = log.start
         self._order = QueueOrder(evidence, self._accept, lambda _record, _reason: None)
@@ -194,19 +214,27 @@ class _Build:
         for record in wanted:
             if has_unit(record.sys_flag) and record.topic not in self._batch_topics:
                 self._order.add(record)
-        self._dispatch()
+        if self._pending >= _PENDING_UNITS:
+            self._write_units()
         self._index.add(wanted)
         self._check_index()
 
     def _accept(self, record: Record, _gap_begin: int) -> None:
-        queue = self._table.make(record.topic, record.queue_id)
-        self._accepted.append(self._reput.append_of(record, queue))
+        key = record.topic, record.queue_id
+        units = self._units.get(key)
+        if units is None:
+            units = self._units[key] = _Units(self._table.make(*key), record.queue_offset)
+        elif record.queue_offset != units.next:
+            units.write()
+            units.next = record.queue_offset
+        units.fields += (record.physical_offset, record.size, unit_tags_code(record, self._delay_levels))
+        units.next += 1
+        self._pending += 1
 
-    def _dispatch(self) -> None:
-        self._reput.dispatch(self._accepted)
-        self._accepted = []
-        if self._reput.writes.failure is not None:
-            raise self._reput.writes.failure
+    def _write_units(self) -> None:
+        for units in self._units.values():
+            units.write()
+        self._pending = 0
 
     def _check_index(self) -> None:
         if self._index.failure is not None:
@@ -215,7 +243,7 @@ class _Build:
     def finish(self) -> None:
         """Sync and close all files."""
         self._order.finish()
-        self._dispatch()
+        self._write_units()
         for index_file in self._index.take_all():
             index_file.sync()
         self._check_index()

@@ -92,8 +92,13 @@ class ConsumeQueue(QueueTail):
         units = bytes(self.pending)
         if not units:
             return
-        last = self.pending_next
-        first = last - len(units) // UNIT_SIZE
+        self.write_units(self.pending_next - len(units) // UNIT_SIZE, units)
+        note_units(self)
+        self.drop_pending()
+
+    def write_units(self, first: int, units: bytes) -> None:
+        """Write units from offset `first` on, and make them visible. An earlier unit there is replaced."""
+        last = first + len(units) // UNIT_SIZE
         if first * UNIT_SIZE < self.first_start:
             self._discard_stale_files()
         if first < self.written:
@@ -108,8 +113,6 @@ class ConsumeQueue(QueueTail):
             self.end = max(self.end, last)
             physical_offset, size, _ = UNIT.unpack_from(units, len(units) - UNIT_SIZE)
             self.physical_end = physical_offset + size
-        note_units(self)
-        self.drop_pending()
 
     def _discard_stale_files(self) -> None:
         """Remove existing units: the new ones belong before the first segment (only in recovery), so the files date

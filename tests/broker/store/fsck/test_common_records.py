@@ -111,55 +111,6 @@ def test_a_damaged_byte_ends_a_run() -> None:
     assert read_run(memoryview(data), 0, START + 1) == []
 
 
-PIECES: Final = (
-    *(b"TAGS\x01", b"KEYS\x01", b"UNIQ_KEY\x01", b"__CRC32#\x01", b"0123456789"),
-    *(b"\x01", b"\x02", b" ", b"a", b"k1", b"x\x01y\x02", b"\xff", b"\xc3\xa4"),
-)
-NUMBERS: Final = tuple(struct.pack(">i", number) for number in (0, -1, 2**31 - 1, -(2**31), 90, 91, 300))
-
-
-def harmed_records(rng: Random) -> bytes:
-    """Return records with random properties, of which some bytes or numbers are replaced, or which are cut."""
-    data = b""
-    for _ in range(rng.randrange(1, 7)):
-        properties = b"".join(rng.choices(PIECES, k=rng.randrange(12)))
-        has_checksum = rng.random() < 0.3
-        content = record(
-            len(data),
-            properties=with_checksum_space(properties) if has_checksum else properties,
-            body=rng.randbytes(rng.choice((0, 1, 50))),
-            topic="T" * rng.choice((1, 126, 127)),
-            born_host=rng.choice((V4,) * 9 + (V6,)),
-            sys_flag=rng.choice((0, 1, 4, 8, 0x80)),
-        )
-        data += fill_checksum([content]) if has_checksum else content
-    harmed = bytearray(data + bytes(rng.randrange(120)))
-    for _ in range(rng.choice((0, 1, 1, 2))):
-        at = rng.randrange(len(harmed) - 4)
-        harmed[at : at + 1] = rng.choice((rng.randbytes(1), bytes((harmed[at] ^ 1 << rng.randrange(8),))))
-        if rng.random() < 0.3:
-            harmed[at : at + 4] = rng.choice(NUMBERS)
-    return bytes(harmed[: rng.randrange(len(harmed))] if rng.random() < 0.2 else harmed)
-
-
-def test_any_bytes_get_the_verdict_of_the_parser() -> None:
-    """Every record of a run is one that the parser takes, with the same values; 1,000 random logs."""
-    found_records = 0
-    for seed in range(1_000):
-        view = memoryview(harmed_records(Random(seed)))
-        at = 0
-        for found in read_run(view, 0, START):
-            parsed = parse(view, at)
-            assert isinstance(parsed, Record), seed
-            assert parsed.physical_offset == START + at, seed
-            assert record_checksum_matches(view, at, at + parsed.size), seed
-            assert all(getattr(found, name) == getattr(parsed, name) for name in Record.__struct_fields__), seed
-            assert (found.tags_code, found.keys) == (parsed.tags_code, index_keys(parsed.properties)), seed
-            at += parsed.size
-            found_records += 1
-    assert found_records > 100
-
-
 def test_a_wrong_record_checksum_ends_a_run() -> None:
     """Digits at the end of other properties are none."""
     properties = with_checksum_space(b"TAGS\x01a\x02")
