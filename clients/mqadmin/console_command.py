@@ -4,6 +4,7 @@ Without a login it acts with the credentials of the profile, and listens on loop
 session has an account of the cluster.
 """
 
+import logging
 import os
 from pathlib import Path
 from typing import Annotated, Final
@@ -42,6 +43,8 @@ def console(
     connection = connection_of(namesrv, profile, os.environ)
     listen = Listen(address, port, _certificate(tls_cert, tls_key))
     target = Target(connection.namesrv, connection.tls)
+    if has_login:
+        logging.getLogger("skylarkmq.clients.console").setLevel(logging.WARNING)  # refused logins are lines on stderr
     serve(target, connection.credentials, listen, has_login=has_login, is_read_only=read_only)
 
 

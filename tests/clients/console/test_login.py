@@ -298,12 +298,19 @@ def test_the_console_is_served_to_other_machines_over_tls(with_users: InProcessB
 
 
 @pytest.mark.daemon
-def test_a_login_without_tls_is_warned_about(with_users: InProcessBroker) -> None:
-    """Beyond the loopback device, passwords would cross the network in the clear."""
+def test_logins_without_tls_and_refused_logins_are_lines_on_stderr(with_users: InProcessBroker) -> None:
+    """Beyond the loopback device, passwords would cross the network in the clear. No line has a password."""
     with console_process("-n", with_users.namesrv) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline().startswith("console: http://0.0.0.0:")
+        address = process.stdout.readline().removeprefix("console: ").strip()
         assert "passwords cross the network in the clear: give --tls-cert" in process.stderr.readline()
+        with httpx.Client(base_url=address.replace("0.0.0.0", "127.0.0.1"), timeout=60) as http:
+            (token,) = re.findall(r'name="csrf" value="([0-9a-f]+)"', http.get("/login").text)
+            form = {"csrf": token, "account": "root", "password": "wrong-password"}
+            assert http.post("/login", data=form).status_code == 401
+        line = process.stderr.readline()
+        assert "console login refused account='root' peer=127.0.0.1" in line
+        assert "wrong-password" not in line
         process.send_signal(signal.SIGINT)
         assert process.wait(60) in {0, 130}
