@@ -205,10 +205,18 @@ def this_machine() -> Machine:
     return Machine(
         host_name=host_name,
         address=own_address(),
-        home=Path.home(),
+        home=own_home(),
         resolve=resolved,
         pod_host=pod_host(os.environ, host_name, socket.getfqdn),
     )
+
+
+def own_home() -> Path:
+    """Return this user's home directory; `/`, as container runtimes do, for a user id without one."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path("/")
 
 
 def resolved(host: str) -> str:

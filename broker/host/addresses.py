@@ -26,11 +26,14 @@ SERVICE_DOMAIN: Final = "svc"
 def pod_host(environment: Mapping[str, str], host_name: str, full_name: Callable[[str], str]) -> str | None:
     """Return the stable DNS name of this pod, else its POD_IP; None outside of Kubernetes or without both.
 
-    `full_name` returns the canonical name of a host name.
+    `full_name` returns the canonical name of a host name. It raises UnicodeError for one that the DNS cannot have.
     """
     if IN_KUBERNETES not in environment:
         return None
-    name = full_name(host_name)
+    try:
+        name = full_name(host_name)
+    except UnicodeError:
+        name = ""
     labels = name.split(".")
     if labels[0] == host_name and SERVICE_DOMAIN in labels[2:]:  # pod.service.namespace.svc.domain
         return name
@@ -62,7 +65,7 @@ def named_addresses(host_name: str) -> Iterable[str]:
     """Yield the IPv4 addresses of a host name; none if it has no address."""
     try:
         infos = socket.getaddrinfo(host_name, None, socket.AF_INET, socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):
         return
     for *_, address in infos:
         yield str(address[0])

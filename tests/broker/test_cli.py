@@ -241,3 +241,25 @@ async def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.Monk
     assert (stop.is_set(), codes) == (True, [])
     cli.on_signal(signal.SIGINT, stop)
     assert codes == [1]
+
+
+def test_a_user_without_a_home_directory_has_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may run under any user id, without HOME and without an entry in /etc/passwd."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", dict[int, object]().__getitem__)
+    assert cli.this_machine().home == Path("/")
+
+
+@pytest.mark.parametrize(
+    "address", [" ", "nonsense", "\x1b[2J", "10.0.0.1/24", "[::1]", "a..b", "-", "10.0.0.7\nx", "\udcff", "a" * 300]
+)
+def test_a_pod_address_that_is_none_is_one_line(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line names the variable."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("POD_IP", address)
+    machine = cli.this_machine()
+    assert machine.pod_host == address
+    with pytest.raises(StartError, match=r"\(brokerIP1, bindAddress or POD_IP\) has no address: ") as caught:
+        machine.resolve(address)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).isprintable()

@@ -34,6 +34,13 @@ def test_any_other_pod_advertises_its_address(name: str) -> None:
     assert pod_host({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, "skylark-0", named(name)) is None
 
 
+@pytest.mark.parametrize("host_name", ["a" * 64, ".a", "a..b", "\udcff"])
+def test_a_host_name_that_the_dns_cannot_have_is_no_address(host_name: str) -> None:
+    """The kernel takes any 64 bytes. The pod advertises its address then, another machine that of its route."""
+    assert pod_host(IN_A_POD, host_name, socket.getfqdn) == "10.244.0.7"
+    assert list(named_addresses(host_name)) == []
+
+
 def test_outside_of_kubernetes_there_is_no_pod() -> None:
     """Not even a name is looked up."""
     assert pod_host({"POD_IP": "10.244.0.7"}, "skylark-0", dict[str, str]().__getitem__) is None
