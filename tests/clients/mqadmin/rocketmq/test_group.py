@@ -168,3 +168,11 @@ def test_a_refusal_is_one_line(run_mqadmin: RunCommand, scripted: Peer) -> None:
     scripted.on(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, lambda *_: refusal)
     result = run_mqadmin("updateSubGroup", "-c", "c", "-g", "x")
     assert (result.code, result.out, result.err.count("\n")) == (4, "", 1)
+
+
+def test_a_number_that_java_cannot_hold_is_refused(mqadmin: RunCommand, broker: InProcessBroker) -> None:
+    """By the broker, with the name of the member in one line; the group is not created."""
+    refused = mqadmin("updateSubGroup", "-b", broker.address, "-g", "large", "-q", "1" * 400)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (5, "", 1)
+    assert "retryQueueNums" in refused.err
+    assert mqadmin("getConsumerConfig", "-g", "large").code == 2
