@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
 from operator import mul
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -280,13 +280,27 @@ class BatchRecord(msgspec.Struct, gc=False):
     properties: bytes | memoryview
 
 
-def encode_batch(records: Iterable[BatchRecord]) -> bytes:
+class BatchPart(Protocol):
+    """What a batch contains of a message."""
+
+    @property
+    def flag(self) -> int: ...
+    @property
+    def body(self) -> bytes | memoryview: ...
+    @property
+    def properties(self) -> bytes | memoryview: ...
+
+
+def encode_batch(records: Iterable[BatchPart]) -> bytes:
     """Return the body of a SEND_BATCH_MESSAGE. Raises struct.error if a record's properties exceed 32,767 bytes."""
+    pack_head, pack_length = _BATCH_HEAD.pack, _PROPERTIES_LENGTH.pack
+    fixed = _BATCH_HEAD.size + _PROPERTIES_LENGTH.size
     parts: list[bytes | memoryview] = []
     for record in records:
-        size = _BATCH_HEAD.size + len(record.body) + _PROPERTIES_LENGTH.size + len(record.properties)
-        parts.append(_BATCH_HEAD.pack(size, 0, 0, record.flag, len(record.body)))
-        parts += (record.body, _PROPERTIES_LENGTH.pack(len(record.properties)), record.properties)
+        body, properties = record.body, record.properties
+        body_size, properties_size = len(body), len(properties)
+        head = pack_head(fixed + body_size + properties_size, 0, 0, record.flag, body_size)
+        parts += (head, body, pack_length(properties_size), properties)
     return b"".join(parts)
 
 

@@ -18,7 +18,7 @@ from skylarkmq.clients.settings import ProducerSettings
 from skylarkmq.clients.spark.replay.queue_senders import Copy
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import SystemTopic
-from skylarkmq.protocol.message import BatchRecord, MessageExt, encode_batch
+from skylarkmq.protocol.message import MessageExt, encode_batch
 
 READ_AT_ONCE: Final = 256
 SEND_TIMEOUT_S: Final = 10.0
@@ -63,7 +63,7 @@ class Brokers:
             properties = first.properties.decode()
             outgoing = Outgoing(queue.topic, first.body, properties, "", now_ms, first.compression, first.flag)
         else:
-            body = encode_batch(BatchRecord(copy.flag, copy.body, copy.properties) for copy in copies)
+            body = encode_batch(copies)
             outgoing = Outgoing(queue.topic, body, "", "", now_ms, first.compression, is_batch=True)
         return await self._sends.begin(outgoing, None, queue, SEND_TIMEOUT_S)
 

@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -47,7 +48,7 @@ _NOTHING_STORED: Final = frozenset({
 log = logging.getLogger(__name__)
 
 
-class Copy(NamedTuple):
+class Copy(msgspec.Struct, frozen=True, gc=False):
     """A message to be sent. `compression`: the bits of the sysFlag that describe how the body is compressed."""
 
     stream: Stream
@@ -195,7 +196,7 @@ class QueueSender:
         ids = result.offset_msg_id.split(",")
         sent_ms = time.time_ns() // 1_000_000
         at = 0
-        for stream, group in groupby(copies, key=lambda copy: copy.stream):
+        for stream, group in groupby(copies, key=attrgetter("stream")):
             part = list(group)
             self._journal.record(
                 Recorded(

@@ -5,13 +5,12 @@ each other has no meaning, so the rows of each stream are processed together.
 """
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from skylarkmq.clients.arrow.slices import content
 from skylarkmq.clients.spark.replay.copies import kept_properties, mark_prefix
 from skylarkmq.clients.spark.replay.errors import ReplayFailed
 from skylarkmq.clients.spark.replay.journal import Stream
@@ -101,9 +100,9 @@ class CopyMaker:
         self.offsets = batch.column("queueOffset").to_numpy(zero_copy_only=False)
         self._compression = _numbers(batch, "sysFlag") & COMPRESSION
         self._flags = _numbers(batch, "flag")
-        self._bodies, self._body_ends = _slices(batch.column("body"))
-        properties, self._property_ends = _slices(batch.column("properties"))
-        self._properties = properties.tobytes()  # slices of bytes take half the time of slices of a view
+        self._msg_ids = batch.column("msgId")
+        self._bodies = batch.column("body").fill_null(b"")
+        self._properties = batch.column("properties").cast(pa.binary()).fill_null(b"")
 
     def __repr__(self) -> str:
         return f"<CopyMaker {self._batch.num_rows} rows>"
@@ -112,17 +111,16 @@ class CopyMaker:
         """Yield the copies of a run's rows. Raises ReplayFailed for properties that are too long."""
         source = run.stream.source
         prefix = mark_prefix(self._replay_id, source.topic, source.broker_name, source.queue_id)
-        msg_ids = self._batch.column("msgId").take(pa.array(run.rows)).to_pylist()
-        bodies, body_ends, properties, ends = self._bodies, self._body_ends, self._properties, self._property_ends
-        places = (run.rows, self.offsets[run.rows], self._compression[run.rows], self._flags[run.rows])
-        for row, offset, compression, flag, msg_id in zip(*(place.tolist() for place in places), msg_ids, strict=True):
-            kept = kept_properties(properties[ends[row] : ends[row + 1]], prefix, offset) + self._delay
+        numbers = (run.rows, self.offsets[run.rows], self._compression[run.rows], self._flags[run.rows])
+        texts = (_objects(column, run.rows) for column in (self._msg_ids, self._bodies, self._properties))
+        values = (*(array.tolist() for array in numbers), *texts)
+        for row, offset, compression, flag, msg_id, body, properties in zip(*values, strict=True):
+            kept = kept_properties(properties, prefix, offset) + self._delay
             if len(kept) > MAX_PROPERTIES_BYTES:
                 raise ReplayFailed(
                     f"{_place(self._batch, row)} has properties of {len(kept)} bytes with the mark of the replay, the "
                     f"limit is {MAX_PROPERTIES_BYTES}: exclude it (--where)"
                 )
-            body = bytes(bodies[body_ends[row] : body_ends[row + 1]])  # a view would keep the whole batch in memory
             yield Copy(run.stream, offset, msg_id, compression, flag, body, kept)
 
 
@@ -131,10 +129,9 @@ def _numbers(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
     return found
 
 
-def _slices(column: pa.Array) -> tuple[memoryview, list[int]]:
-    """Return the bytes of a binary column, and where each value begins; null is empty."""
-    column = column.cast(pa.binary()).fill_null(b"")
-    if column.offset:
-        column = column.take(pa.array(np.arange(len(column))))
-    raw, offsets = content(column)
-    return raw.data, offsets.tolist()
+def _objects(column: pa.Array, rows: NDArray[np.int64]) -> list[Any]:
+    """Return these rows of a string or binary column. `to_numpy` takes a fraction of the time of `to_pylist`."""
+    is_slice = len(rows) and int(rows[-1] - rows[0]) == len(rows) - 1
+    chosen = column.slice(int(rows[0]), len(rows)) if is_slice else column.take(pa.array(rows))
+    found: list[Any] = chosen.to_numpy(zero_copy_only=False).tolist()
+    return found
