@@ -200,8 +200,11 @@ def entries_of(acl: AclInfo) -> Iterator[tuple[str, PolicyEntryInfo]]:
 
 
 def subject_argument(text: str) -> str:
-    """Return the subject of a text: that of a user, unless it names its type."""
-    return text if ":" in text else f"{SUBJECT_PREFIX}{text}"
+    """Return the subject of a text: that of a user, unless it names another type. Brokers ignore the case of types."""
+    kind, has_type, name = text.partition(":")
+    if not has_type:
+        return f"{SUBJECT_PREFIX}{text}"
+    return f"{SUBJECT_PREFIX}{name}" if kind.lower() == "user" else text
 
 
 def same_resource(one: str | None, other: str) -> bool:

@@ -83,6 +83,7 @@ def test_policies_are_created_listed_changed_and_deleted(
     json_of("acl", "update", "User:alice", "--resource", "topic:Orders", "--source-ip", "all", "--actions", "All")
     shown = json_of("acl", "show", "alice")
     assert shown["policies"][1] == row | {"decision": "Deny", "actions": ["All"], "sourceIps": []}
+    assert json_of("acl", "show", "user:alice") == json_of("acl", "show", "User:alice") == shown
     assert json_of("user", "show", "alice")["policies"] == shown["policies"]
     table = mqadmin("acl", "show", "alice").out.splitlines()
     assert re.split(r"\s{2,}", table[0]) == ["Subject", "Resource", "Actions", "Decision", "From", "Type", "Brokers"]
