@@ -18,6 +18,7 @@ from skylarkmq.broker.ha.core.events import (
     Event,
     Feed,
     HaState,
+    KeepEpochs,
     Life,
     LifeRenewed,
     Linked,
@@ -65,12 +66,13 @@ def epochs_in(log: bytes | bytearray, start: int) -> tuple[Epoch, ...]:
 
 
 class Disk:
-    """`log`: as the kernel has it; the first `synced` bytes are on the disk. `state` is on the disk."""
+    """`log`: as the kernel has it; the first `synced` bytes are on the disk. `state` and `epochs` are on the disk."""
 
     def __init__(self, store_id: str) -> None:
         self.log = bytearray()
         self.synced = 0
         self.state = HaState(0, store_id, 0)
+        self.epochs = EpochHistory()
 
     def cut_power(self, survives: float) -> None:
         """Lose unsynced entries, but for this part of them."""
@@ -183,7 +185,8 @@ class Process:
         self._life: Life | None = None
         founds = self._founds if machine.name == "n1" else None
         me = Identity("group", machine.name, f"{machine.name}.{machine.starts}", self.group.timings, founds)
-        log = Log(0, len(disk.log), EpochHistory(epochs_in(disk.log, 0)))
+        before = tuple(entry for entry in disk.epochs.entries if entry.start < 0)
+        log = Log(0, len(disk.log), EpochHistory((*before, *epochs_in(disk.log, 0))))
         self.core = Node(me, disk.state, log, machine.clock())
 
     def run(self) -> None:
@@ -257,6 +260,8 @@ class Process:
                 now = self.group.simulation.now
                 self._state_free_at = max(now, self._state_free_at) + self.group.simulation.between(0.0005, 0.01)
                 self.group.simulation.after(self._state_free_at - now, self._state_stored, state)
+            case KeepEpochs(epochs):
+                disk.epochs = epochs
             case Read() | Swap():
                 self.group.decisions.ask(self, effect)
             case Connect(node):

@@ -3,6 +3,9 @@
 A follower campaigns when the leader is gone; a leader that was refused with a higher epoch campaigns to stay leader. A
 campaign that ends without success leaves only a promise behind. If its swap takes effect after all, the record names
 a leader that does not lead, and the members campaign again.
+
+Only a swap of this campaign wins it. Another swap of the same process may take effect in its place: a change of the set
+that a leader requested before, or the term of an earlier campaign.
 """
 
 import enum
@@ -18,6 +21,7 @@ class State(enum.Enum):
 
     READING = enum.auto()
     PROMISING = enum.auto()
+    PROMISED = enum.auto()  # while a read is under way
     SWAPPING = enum.auto()
     WON = enum.auto()
     ENDED = enum.auto()
@@ -45,9 +49,11 @@ class Campaign:
     def on_outcome(self, outcome: Outcome, now: float) -> None:
         """The record is known: after the read, or after a swap."""
         self._now = now
-        if self.state is State.SWAPPING:
+        if self.state is State.PROMISED:
+            self._swap()
+        elif self.state is State.SWAPPING:
             if outcome.moved:
-                self.state = State.WON if outcome.own else State.ENDED
+                self.state = State.WON if outcome.own and self._is_recorded() else State.ENDED
             elif outcome.open:
                 self._swap()
             else:
@@ -61,8 +67,15 @@ class Campaign:
             self.state = State.PROMISING
             self._local.promise(self.epoch, self._swap)
 
+    def _is_recorded(self) -> bool:
+        record = self._decisions.record
+        return record is not None and record.epoch == self.epoch
+
     def _swap(self) -> None:
         """The promise is on the disk."""
+        if self._decisions.busy:
+            self.state = State.PROMISED
+            return
         proposal = self._proposal(self._decisions.record)
         if proposal is None or self.epoch < self._local.promised:
             self.state = State.ENDED

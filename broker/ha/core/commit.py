@@ -3,6 +3,9 @@
 All stores that may be in the recorded set count: those of the set that was read last, and those of each proposed set
 whose swap may have taken effect or still may. So whichever set the store of decisions has, its stores have all
 committed bytes.
+
+With `acks` "leader" (ASYNC_MASTER) a message is acknowledged before it is committed, as soon as the leader has synced
+it. What is committed, and so the followers' marks and the next leader's bytes, follows the same rule.
 """
 
 from collections.abc import Iterable
@@ -40,6 +43,11 @@ class CommitRule:
         """Return whether a store has all committed bytes, which a store needs to be added to the set."""
         return self._synced.get(store_id, -1) >= self.committed
 
+    def visible(self, acks: str, own: str) -> int:
+        """Return up to where the leader, whose store is `own`, acknowledges messages."""
+        synced = self._synced.get(own, -1)
+        return synced if acks == "leader" and synced >= max(self.committed, self._term_end) else self.committed
+
     def propose(self, in_sync: frozenset[str]) -> None:
         """A swap to this set is about to be requested."""
         self._proposed |= in_sync
@@ -53,7 +61,7 @@ class CommitRule:
         """Return whether `committed` has grown."""
         if len(self.in_sync) < self._minimum:
             return False
-        end = min(self._synced.get(store_id, -1) for store_id in self.counted)
+        end = min((self._synced.get(store_id, -1) for store_id in self.counted), default=-1)
         if end < self._term_end or end <= self.committed:
             return False
         self.committed = end

@@ -3,6 +3,8 @@
 A swap without a response may take effect at any later time, until the revision of the record moves on. So after each
 swap that is not confirmed the record is read. If it has a new revision, its nonce shows who wrote it. If it has the
 old one, all swaps at that revision remain possible.
+
+The owner passes exactly one event for each request, and never repeats a swap on its own.
 """
 
 from typing import Final, NamedTuple
@@ -23,6 +25,8 @@ from skylarkmq.broker.ha.core.events import (
 from skylarkmq.broker.ha.core.record import GroupRecord
 
 RETRY_S: Final = 0.5
+KEPT_ATTEMPTS: Final = 8
+"""More swaps without a response, all at one revision, need no memory of their own: see `_seen`."""
 
 
 class Outcome(NamedTuple):
@@ -51,12 +55,15 @@ class Decisions:
     def read(self, now: float) -> None:
         """Request the record, unless a request is under way."""
         if not self.busy:
-            self.busy, self.asked_at = True, now
+            self.busy, self.asked_at, self._must_read = True, now, False
             self._effects.append(Read())
 
     def swap(self, record: GroupRecord, absent: str | None, now: float) -> None:
         """Request a swap of the record as it is known. No request may be under way."""
+        assert not self.busy, "a second request: their responses could be mistaken for each other"
         self._swaps += 1
+        if len(self._attempts) == KEPT_ATTEMPTS:
+            del self._attempts[next(iter(self._attempts))]
         nonce = f"{self._incarnation}-{self._swaps}"
         self._attempts[nonce] = msgspec.structs.replace(record, nonce=nonce)
         self.busy, self.asked_at = True, now
@@ -65,7 +72,6 @@ class Decisions:
     def tick(self, now: float) -> None:
         """Repeat a read that failed."""
         if self._must_read and now - self.asked_at >= RETRY_S:
-            self._must_read = False
             self.read(now)
 
     def handle(self, event: Event, now: float) -> Outcome | None:
@@ -88,7 +94,8 @@ class Decisions:
     def _seen(self, record: GroupRecord | None, revision: int) -> Outcome:
         if revision <= self.revision:
             return Outcome(moved=False, own=False, open=bool(self._attempts))
-        own = record is not None and record.nonce in self._attempts
+        # A swap takes effect at the revision that it names only, so any of this process is one of the last revision's.
+        own = record is not None and record.nonce.rpartition("-")[0] == self._incarnation
         self.record, self.revision = record, revision
         self._attempts.clear()
         return Outcome(moved=True, own=own)

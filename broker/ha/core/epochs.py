@@ -1,14 +1,16 @@
 """The epoch history of a log: which term wrote which part of it.
 
 A term begins with a record of its own, so each epoch has a start, and starts increase with epochs. Bytes before the
-first start were written before the store was part of a group. They have no epoch: two such logs have nothing in common.
+first start were written before the store was part of a group. They have no epoch, and two such logs have nothing in
+common, but for the bytes of the node that founded the group: its history begins with the entry `FOUNDED`, and a node
+that copies them gets that entry from the leader.
 
 If two logs have the same epoch at the same start, they are equal up to the point where one of them ends that epoch:
 one leader wrote it, in one order, on top of one prefix. So the newest such epoch gives the common prefix (rule 7).
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Epoch(NamedTuple):
@@ -16,6 +18,10 @@ class Epoch(NamedTuple):
 
     epoch: int
     start: int
+
+
+FOUNDED: Final = Epoch(0, -1)
+"""The founder's bytes before epoch 1. The start lies before each log, so a truncation keeps the entry."""
 
 
 class EpochHistory(NamedTuple):

@@ -12,13 +12,16 @@ from typing import TypeAlias
 
 import msgspec
 
-from skylarkmq.broker.ha.core.epochs import Epoch
+from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory
 from skylarkmq.broker.ha.core.messages import Message
 from skylarkmq.broker.ha.core.record import GroupRecord
 
 
 class HaState(msgspec.Struct, frozen=True, rename="camel"):
-    """The file `haState`. `committed`: an offset up to which the log is known to be committed."""
+    """The file `haState`. `committed`: an offset up to which the log is known to be committed.
+
+    A store that founds a group with messages that it acknowledged alone has to start with its end as `committed`.
+    """
 
     promised: int
     store_id: str
@@ -52,13 +55,19 @@ class Synced(msgspec.Struct, frozen=True):
 
 
 class SyncFailed(msgspec.Struct, frozen=True):
-    """A sync or write of the log failed: what the disk has is unknown."""
+    """A sync or write of the log or of `haState` failed: the content of the disk is unknown."""
 
 
 class EndSet(msgspec.Struct, frozen=True):
     """The log now ends at `end`, on the disk."""
 
     end: int
+
+
+class StartSet(msgspec.Struct, frozen=True):
+    """Retention removed the log's bytes before `start`."""
+
+    start: int
 
 
 class RecordRead(msgspec.Struct, frozen=True):
@@ -140,8 +149,8 @@ class Received(msgspec.Struct, frozen=True):
 
 
 Event: TypeAlias = (
-    Tick | StateStored | Written | Synced | SyncFailed | EndSet | RecordRead | ReadFailed | Swapped | SwapRefused
-    | SwapUnknown | LifeSeen | LifeRenewed | Reached | Linked | LinkFailed | Unlinked | Received
+    Tick | StateStored | Written | Synced | SyncFailed | EndSet | StartSet | RecordRead | ReadFailed | Swapped
+    | SwapRefused | SwapUnknown | LifeSeen | LifeRenewed | Reached | Linked | LinkFailed | Unlinked | Received
 )  # fmt: skip
 
 
@@ -152,6 +161,15 @@ class StoreState(msgspec.Struct, frozen=True):
     """Replace `haState`."""
 
     state: HaState
+
+
+class KeepEpochs(msgspec.Struct, frozen=True):
+    """Replace `epochFileCheckpoint`, before the effects that follow.
+
+    A recovery takes the epochs that begin before the log's first byte from this file, and all others from the log.
+    """
+
+    epochs: EpochHistory
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -215,7 +233,7 @@ class BeginTerm(msgspec.Struct, frozen=True):
 
 
 class Show(msgspec.Struct, frozen=True):
-    """The log up to `end` is committed: acknowledge it and make it visible."""
+    """Acknowledge the log up to `end` and make it visible: it is committed (with `acks` "leader": synced here)."""
 
     end: int
 
@@ -234,5 +252,6 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 Effect: TypeAlias = (
-    StoreState | Read | Swap | Connect | Send | Feed | Close | Write | SetEnd | BeginTerm | Show | Restart | Stop
-)
+    StoreState | KeepEpochs | Read | Swap | Connect | Send | Feed | Close | Write | SetEnd | BeginTerm | Show | Restart
+    | Stop
+)  # fmt: skip

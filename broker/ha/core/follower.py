@@ -1,7 +1,8 @@
 """A node that does not lead: it copies the leader's log, and campaigns when the leader is gone.
 
 The order on one link: HELLO, once the whole log is synced; WELCOME; promise its epoch (rule 1); truncate (rule 7);
-acknowledge; take DATA in order. A link that breaks this order is closed, and the node connects again.
+acknowledge; append DATA in order. BEATs come from WELCOME on. A link that breaks this order is closed, and the node
+connects again.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from skylarkmq.broker.ha.core.events import (
     Connect,
     EndSet,
     Event,
+    LifeSeen,
     Linked,
     LinkFailed,
     Received,
@@ -40,6 +42,7 @@ class _Link:
     """The link to the leader. `epoch`: that of the WELCOME, once the log was truncated for it."""
 
     number: int
+    node: str
     heard_at: float
     greeted: bool = False
     welcome: Welcome | None = None
@@ -80,19 +83,19 @@ class Follower:
             case LinkFailed(node, refused):
                 self._connecting = None
                 self._refused_by = node if refused else None
+            case LifeSeen(_, life) if life and life.leading is not None:
+                self._look_for_term(life.leading)
             case Unlinked(link) if self._link and self._link.number == link:
                 self._link = None
             case Received(link, message):
-                if self._link and self._link.number == link:
-                    self._receive(self._link, message)
-                else:
-                    self._answer_stranger(link, message)
+                self._arrived(link, message)
             case Synced():
                 self._synced()
             case EndSet():
                 self._setting_end = False
                 self._received = self._local.written
-                self._follow()
+                if self._link and self._link.welcome:
+                    self._follow(self._link, self._link.welcome)
                 self._greet()
 
     def refusal(self) -> str | None:
@@ -104,10 +107,11 @@ class Follower:
         self._now = now
         if outcome.moved:
             self._ended_campaigns = 0
-        if self._campaign is None:
-            return
-        self._campaign.on_outcome(outcome, now)
-        self._look_at_campaign()
+            self._refused_by = None
+            self._leave_former_leader()
+        if self._campaign:
+            self._campaign.on_outcome(outcome, now)
+            self._look_at_campaign()
 
     def campaign_continues(self) -> None:
         """A promise may be on the disk."""
@@ -115,13 +119,24 @@ class Follower:
 
     # Links
 
+    def _look_for_term(self, epoch: int) -> None:
+        """A member leads in this epoch: read the record at once if it is an older one."""
+        record = self._decisions.record
+        if record is None or record.epoch < epoch:
+            self._decisions.read(self._now)
+
+    def _leave_former_leader(self) -> None:
+        record = self._decisions.record
+        if self._link and record and record.leader not in ("", self._link.node):
+            self._drop(f"{record.leader} leads in epoch {record.epoch}")
+
     def _linked(self, link: int, node: str) -> None:
         is_wanted = self._connecting == node and not (self._link or self._campaign)
         self._connecting = self._refused_by = None
         if not is_wanted:
             self._close(link, "not needed any more")
             return
-        self._link = _Link(link, self._now)
+        self._link = _Link(link, node, self._now)
         self._greet()
 
     def _greet(self) -> None:
@@ -141,6 +156,12 @@ class Follower:
             )
             self._send(link.number, hello)
 
+    def _arrived(self, number: int, message: Message) -> None:
+        if self._link and self._link.number == number:
+            self._receive(self._link, message)
+        else:
+            self._answer_stranger(number, message)
+
     def _receive(self, link: _Link, message: Message) -> None:
         link.heard_at = self._now
         match message:
@@ -148,7 +169,7 @@ class Follower:
                 if self._refuses(link, epoch):
                     return
                 link.welcome = message
-                self._local.promise(epoch, lambda: self._adopt(link))
+                self._local.promise(epoch, lambda: self._adopt(link, message))
             case Data(epoch, offset, committed, payload) if self._follows(link, epoch):
                 if offset != self._received:
                     self._drop(f"data at {offset}, expected {self._received}")
@@ -159,6 +180,8 @@ class Follower:
             case Beat(epoch, committed) if self._follows(link, epoch):
                 self._learn(committed)
                 self._acknowledge(link)
+            case Beat(epoch) if link.welcome and link.epoch is None and epoch == link.welcome.epoch:
+                pass  # the promise or the truncation is under way
             case Refused(_, reason, lost):
                 self._refused(reason, lost=lost)
             case Data(epoch) | Beat(epoch) | Welcome(epoch) if self._refuses(link, epoch):
@@ -170,7 +193,7 @@ class Follower:
         """A node that links to this one takes it for the leader."""
         if isinstance(message, Hello):
             self._send(link, Refused(self._local.promised, f"{self._me.node} does not lead"))
-            self._close(link, "this node does not lead")
+        self._close(link, "this node does not lead")
 
     def _follows(self, link: _Link, epoch: int) -> bool:
         return link.epoch == epoch and epoch >= self._local.promised
@@ -190,10 +213,10 @@ class Follower:
 
     # From WELCOME to data
 
-    def _adopt(self, link: _Link) -> None:
+    def _adopt(self, link: _Link, welcome: Welcome) -> None:
         """The epoch is promised, on the disk: go back to the common prefix (rule 7)."""
-        welcome, local = link.welcome, self._local
-        if link is not self._link or welcome is None or self._refuses(link, welcome.epoch):
+        local = self._local
+        if link is not self._link or self._refuses(link, welcome.epoch):
             return
         if welcome.start < min(local.committed, local.synced):
             mark = local.committed
@@ -205,15 +228,15 @@ class Follower:
             self._setting_end = True
             local.effects.append(SetEnd(welcome.start))
         else:
-            self._follow()
+            self._follow(link, welcome)
 
-    def _follow(self) -> None:
-        """The log ends where the leader's data begin."""
-        link = self._link
-        if link is None or link.welcome is None or self._refuses(link, link.welcome.epoch):
+    def _follow(self, link: _Link, welcome: Welcome) -> None:
+        """The log ends where the leader's data begin, so up to there it has the leader's history."""
+        if self._refuses(link, welcome.epoch):
             return
-        link.epoch = link.welcome.epoch
-        self._learn(link.welcome.committed)
+        link.epoch = welcome.epoch
+        self._local.keep_epochs(welcome.epochs)
+        self._learn(welcome.committed)
         self._acknowledge(link)
 
     def _synced(self) -> None:
@@ -247,18 +270,21 @@ class Follower:
             self._decisions.read(now)
         if self._link and now - self._link.heard_at > timings.silent_s:
             self._drop("the leader is silent")
-        if self._campaign or self._link or self._connecting or now - self._connected_at < timings.connect_s:
-            pass
-        elif record and record.leader and record.leader != self._me.node:
-            self._connecting, self._connected_at = record.leader, now
-            self._local.effects.append(Connect(record.leader))
-        if not self._campaign and self._should_campaign(record):
+        if self._campaign:
+            return
+        if record and not (self._link or self._connecting) and now - self._connected_at >= timings.connect_s:
+            self._connect(record.leader)
+        if self._should_campaign(record):
             self._drop("campaign")
-            proposal = self._proposal
-            self._campaign = Campaign(self._local, self._decisions, proposal, now)
+            self._campaign = Campaign(self._local, self._decisions, self._proposal, now)
+
+    def _connect(self, leader: str) -> None:
+        if leader not in ("", self._me.node):
+            self._connecting, self._connected_at = leader, self._now
+            self._local.effects.append(Connect(leader))
 
     def _should_campaign(self, record: GroupRecord | None) -> bool:
-        if self._decisions.busy:
+        if self._decisions.busy or self._setting_end:
             return False
         if self._proposal(record) is None:
             self._gone_since = None
@@ -276,7 +302,7 @@ class Follower:
         if record is None:
             is_new = not self._local.epochs.entries and self._local.promised <= 1
             return (self._me.founds(own), None) if self._me.founds and is_new else None
-        if own not in record.in_sync or not self._is_gone(record):
+        if own not in record.in_sync or record.format > FORMAT or not self._is_gone(record):
             return None
         others = {
             record.members[name].store_id

@@ -1,7 +1,8 @@
 """The node that leads: it welcomes followers, counts their acknowledgements, and keeps the set of copies.
 
 A term begins with the epoch record at the end of the log (rule 6). Followers are welcomed at once, so that they can
-acknowledge it. A leader never turns into a follower in place: it asks for a restart of the process's store.
+acknowledge it. The order on one link: HELLO; WELCOME; the first ACK, once the follower's log ends where the data begin;
+DATA. A leader never turns into a follower in place: it asks for a restart of the process's store.
 """
 
 from dataclasses import dataclass
@@ -9,12 +10,14 @@ from dataclasses import dataclass
 from skylarkmq.broker.ha.core.campaign import Campaign, State
 from skylarkmq.broker.ha.core.commit import CommitRule
 from skylarkmq.broker.ha.core.decisions import Decisions, Outcome
+from skylarkmq.broker.ha.core.epochs import FOUNDED, EpochHistory
 from skylarkmq.broker.ha.core.events import (
     BeginTerm,
     Close,
     Event,
     Feed,
     LifeRenewed,
+    Linked,
     Received,
     Restart,
     Send,
@@ -34,17 +37,18 @@ from skylarkmq.broker.ha.core.record import GroupRecord, Member
 
 @dataclass(slots=True)
 class _Copy:
-    """A follower that was welcomed in this term."""
+    """A follower that was welcomed in this term. `start`: where its data begin. `feeds`: they are being sent."""
 
     node: str
     store_id: str
+    start: int
+    feeds: bool = False
 
 
 class Leader:
     """The role of a node from the swap of its term until its restart."""
 
     def __init__(self, me: Identity, local: Local, decisions: Decisions, peers: Peers, now: float) -> None:
-        self.restarts = False
         self._me = me
         self._local = local
         self._decisions = decisions
@@ -52,19 +56,19 @@ class Leader:
         self._now = now
         self._renewed_at = now
         self._peers = peers
-        self._marked_at = self._beat_at = now
+        self._beat_at = now
+        self._shown = -1
         self._renewal: Campaign | None = None
         self._begin()
 
     def refusal(self) -> str | None:
         """Return why messages cannot be committed now; None if they can."""
-        if self.restarts:
-            return "this node does not lead any more"
         if self._commit is None:
             return "the epoch record is not written yet"
-        missing = self._record().min - len(self._commit.in_sync)
-        if missing > 0:
-            return f"{missing} synced copies are missing of {self._record().min}"
+        record = self._record()
+        missing = record.min - len(self._commit.in_sync)
+        if missing > 0 and record.acks == "all":
+            return f"{missing} synced copies are missing of {record.min}"
         return None
 
     def handle(self, event: Event, now: float) -> None:
@@ -77,12 +81,14 @@ class Leader:
                 self._count_from(self._local.written)
             case Synced(end):
                 self._acknowledged(self._local.store_id, end)
-            case Received(link, Hello() as hello):
+            case Received(link, Hello() as hello) if link not in self._copies:
                 self._welcome(link, hello)
             case Received(link, message):
                 self._receive(link, message)
             case Unlinked(link):
                 self._copies.pop(link, None)
+            case Linked(link):
+                self._close(link, "not needed any more")
             case LifeRenewed(asked_at):
                 self._renewed_at = max(self._renewed_at, asked_at)
 
@@ -92,7 +98,7 @@ class Leader:
         if self._renewal:
             self._renewal.on_outcome(outcome, now)
             self._look_at_renewal()
-        elif outcome.moved:
+        if outcome.moved:
             self._settle()
 
     def campaign_continues(self) -> None:
@@ -107,6 +113,8 @@ class Leader:
         self._copies: dict[int, _Copy] = {}
         self._progresses = Progresses(self._timings, self._now)
         self._stuck_since: float | None = None
+        if not self._local.epochs.entries:
+            self._local.keep_epochs(EpochHistory((FOUNDED,)))
         self._local.effects.append(BeginTerm(self.epoch, self._record().in_sync))
 
     def _count_from(self, term_end: int) -> None:
@@ -125,6 +133,8 @@ class Leader:
         record = self._record()
         if record.epoch != self.epoch or record.leader != self._me.node:
             self._restart(f"epoch {record.epoch} has begun, led by {record.leader or 'no node'}")
+        elif self._local.store_id not in record.in_sync:
+            self._restart("this node's store was removed from the set")
         elif self._commit:
             for store_id in self._commit.in_sync - set(record.in_sync):
                 self._progresses.removed(store_id)
@@ -155,51 +165,55 @@ class Leader:
             self._begin()
         elif renewal.state is State.ENDED:
             self._renewal = None
-            self._settle()
 
     def _restart(self, reason: str) -> None:
-        if not self.restarts:
-            self.restarts = True
-            self._local.effects.append(Restart(reason))
+        self._local.effects.append(Restart(reason))
 
     # Followers
 
     def _welcome(self, link: int, hello: Hello) -> None:
+        if problem := self._foreign(hello):
+            self._refuse(link, problem)
+            return
         if hello.promised > self.epoch:
             self._refuse(link, f"epoch {hello.promised} is promised")
             self._learn(hello.promised)
             return
-        start, problem = self._start_of(hello)
-        if problem:
-            self._refuse(link, problem, lost=self._has_lost(hello))
+        if self._has_lost(hello):
+            self._refuse(link, "the store lost acknowledged bytes: it needs a new store id", lost=True)
+            return
+        start = self._start_of(hello)
+        if start is None:
+            self._refuse(link, "the log has no epoch in common with the leader's: start with an empty directory")
             return
         for older, copy in list(self._copies.items()):
-            if copy.store_id == hello.store_id:
-                del self._copies[older]
-                self._close(older, "replaced by another link")
-        self._copies[link] = _Copy(hello.node, hello.store_id)
-        self._send(link, Welcome(self.epoch, start, self._local.committed))
-        self._local.effects.append(Feed(link, self.epoch, start))
+            if hello.node == copy.node or hello.store_id == copy.store_id:
+                self._drop(older, "replaced by another link")
+        self._copies[link] = _Copy(hello.node, hello.store_id, start)
+        self._send(link, Welcome(self.epoch, start, self._local.committed, self._local.epochs.truncated(start)))
 
-    def _start_of(self, hello: Hello) -> tuple[int, str | None]:
-        """Return where data for a follower begin, or why it cannot follow."""
+    def _foreign(self, hello: Hello) -> str | None:
+        """Return why a node is not taken for a follower of this group: its epoch is of no interest then."""
+        me, record, store_id = self._me, self._record(), hello.store_id
+        if hello.group != me.group:
+            return f"this is group {me.group}, not {hello.group}"
+        if hello.node == me.node or store_id == self._local.store_id:
+            return f"node {me.node} with store {self._local.store_id} leads: names and stores must differ"
+        owners = {copy.node for copy in self._copies.values() if copy.store_id == store_id}
+        owners.update(node for node, member in record.members.items() if member.store_id == store_id)
+        if owners - {hello.node}:
+            return f"store {store_id} belongs to {owners.pop()}: a store cannot be copied with its haState"
+        if hello.format < record.format:
+            return f"format {record.format} is in use, this node reads up to {hello.format}"
+        return None
+
+    def _start_of(self, hello: Hello) -> int | None:
+        """Return where data for a follower begin (rule 7); None if nothing of its log is of use."""
         local = self._local
-        if hello.group != self._me.group:
-            return 0, f"this is group {self._me.group}, not {hello.group}"
-        if hello.node == self._me.node or hello.store_id == local.store_id:
-            return 0, f"node {self._me.node} with store {local.store_id} leads: names and stores must differ"
-        if any(copy.store_id == hello.store_id and copy.node != hello.node for copy in self._copies.values()):
-            return 0, f"store {hello.store_id} belongs to another node: a store cannot be copied with its haState"
-        if hello.format < self._record().format:
-            return 0, f"format {self._record().format} is in use, this node reads up to {hello.format}"
-        if self._has_lost(hello):
-            return 0, "the store lost acknowledged bytes: it needs a new store id"
         if hello.start == hello.end:
-            return max(local.start, hello.end) if hello.end <= local.written else local.start, None
+            return max(local.start, hello.end) if hello.end <= local.written else local.start
         common = local.epochs.common_end(local.written, hello.epochs, hello.end)
-        if common is None or common < local.start:
-            return 0, "the log has no epoch in common with the leader's: start with an empty directory"
-        return common, None
+        return None if common is None or common < local.start else common
 
     def _has_lost(self, hello: Hello) -> bool:
         acknowledged = self._commit.synced(hello.store_id) if self._commit else None
@@ -208,9 +222,13 @@ class Leader:
     def _receive(self, link: int, message: Message) -> None:
         copy = self._copies.get(link)
         if copy is None:
+            self._close(link, f"{type(message).__name__} before HELLO")
             return
         match message:
-            case Ack(epoch, written, synced) if epoch == self.epoch and synced <= written <= self._local.written:
+            case Ack(epoch, _, synced) if self._is_valid(copy, message):
+                if not copy.feeds:
+                    copy.feeds = True
+                    self._local.effects.append(Feed(link, epoch, copy.start))
                 self._progresses.acknowledged(copy.store_id, synced, self._local.written, self._now)
                 self._acknowledged(copy.store_id, synced)
             case Refused(epoch):
@@ -219,17 +237,29 @@ class Leader:
             case _:
                 self._drop(link, f"unexpected {message!r:.100}")
 
+    def _is_valid(self, copy: _Copy, ack: Ack) -> bool:
+        in_order = ack.synced <= ack.written <= self._local.written
+        return ack.epoch == self.epoch and in_order and (copy.feeds or ack.written == copy.start)
+
     def _acknowledged(self, store_id: str, end: int) -> None:
         if self._commit:
             self._commit.acknowledged(store_id, end)
             self._advance()
 
     def _advance(self) -> None:
-        """Show what is committed (rule 4)."""
-        if self._commit and self._commit.advance():
+        """Show what is committed (rule 4), or with `acks` "leader" what is synced here."""
+        if self._commit is None:
+            return
+        if self._commit.advance():
             self._local.committed = self._commit.committed
             self._stuck_since = None
-            self._local.effects.append(Show(self._commit.committed))
+        visible = self._visible(self._commit)
+        if visible > self._shown:
+            self._shown = visible
+            self._local.effects.append(Show(visible))
+
+    def _visible(self, commit: CommitRule) -> int:
+        return commit.visible(self._record().acks, self._local.store_id)
 
     # Time
 
@@ -241,16 +271,18 @@ class Leader:
                 self._send(link, Beat(self.epoch, self._local.committed))
         if now - self._renewed_at > timings.lost_s and not self._hears_all():
             self._restart("neither the sign of life was renewed nor was the whole set heard")
-        elif not self._decisions.busy and self._renewal is None:
+        elif not self._decisions.busy:
             self._decide()
 
     def _decide(self) -> None:
         """Make one request of the store of decisions, if there is a reason for one."""
         now, record, commit = self._now, self._record(), self._commit
-        if self._local.promised > self.epoch:
-            self._renewal = Campaign(self._local, self._decisions, self._proposal, now)
-        elif commit and self._is_stuck(commit):
+        if self._is_stuck():
             self._decisions.swap(record.with_leader(self.epoch, "", frozenset(record.in_sync)), None, now)
+        elif self._renewal:
+            return  # its promise is being stored, or its read is going to be repeated
+        elif self._local.promised > self.epoch:
+            self._renewal = Campaign(self._local, self._decisions, self._proposal, now)
         elif commit and (wanted := self._wanted(commit)) != commit.in_sync:
             commit.propose(wanted)
             joining = {
@@ -271,18 +303,23 @@ class Leader:
         member = self._record().members.get(node)
         return (member.address, member.ha) if member else ("", "")
 
-    def _is_stuck(self, commit: CommitRule) -> bool:
+    def _is_stuck(self) -> bool:
         """Return whether another member should lead: nothing is committed, though others and the store respond."""
-        if self._local.written <= commit.committed or len(commit.in_sync) < self._record().min:
+        record, stuck_s = self._record(), self._timings.stuck_s
+        if not self._waits_for_commit(record):
             self._stuck_since = None
             return False
         if self._stuck_since is None:
             self._stuck_since = self._now
-        successors = [name for name in self._record().others_in_sync(self._local.store_id) if self._is_healthy(name)]
-        healthy = self._renewed_at > self._now - self._timings.stuck_s and len(successors) + 1 >= max(
-            2, self._record().min
-        )
-        return healthy and self._now - self._stuck_since > self._timings.stuck_s
+        successors = [name for name in record.others_in_sync(self._local.store_id) if self._is_healthy(name)]
+        healthy = self._renewed_at > self._now - stuck_s and len(successors) + 1 >= max(2, record.min)
+        return healthy and self._now - self._stuck_since > stuck_s
+
+    def _waits_for_commit(self, record: GroupRecord) -> bool:
+        """Return whether the log has bytes to commit, the epoch record included, and the set has `min` stores."""
+        if self._commit is None:
+            return True
+        return self._local.written > self._visible(self._commit) and len(record.in_sync) >= record.min
 
     def _is_healthy(self, node: str) -> bool:
         """Return whether a member responds, and still has the store that is in the set."""
@@ -307,5 +344,6 @@ class Leader:
         self._close(link, reason)
 
     def _drop(self, link: int, reason: str) -> None:
+        """Close the link of a follower."""
         del self._copies[link]
         self._close(link, reason)

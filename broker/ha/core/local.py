@@ -1,20 +1,24 @@
 """What a node has on its own disk: its promise, its committed mark, its log (rule 1).
 
-A promise counts in two steps. From the moment it is made the node refuses lower epochs; what the promise is made for
-happens only after it is on the disk.
+A promise counts in two steps. From the moment it is made the node refuses lower epochs; the action that the promise is
+made for happens only after it is on the disk. At most one action waits: a later promise replaces it, because the link
+or campaign of the earlier one has ended by then.
 """
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory
-from skylarkmq.broker.ha.core.events import Effect, HaState, StoreState
+from skylarkmq.broker.ha.core.events import Effect, HaState, KeepEpochs, StoreState
 
 Action = Callable[[], None]
 
 
 class Log(NamedTuple):
-    """The recovered log: the offset of its first byte, its end, and its epochs."""
+    """The recovered log: the offset of its first byte, its end, and its epochs.
+
+    `epochs` come from the log, and for bytes that retention removed from `epochFileCheckpoint`.
+    """
 
     start: int
     end: int
@@ -31,7 +35,7 @@ class Local:
         self.written = self.synced = log.end
         self.committed = state.committed
         self._stored = self._last = state
-        self._after_promise: list[tuple[int, Action]] = []
+        self._after_promise: tuple[int, Action] | None = None
 
     @property
     def store_id(self) -> str:
@@ -48,20 +52,21 @@ class Local:
         if epoch <= self._stored.promised:
             then()
             return
-        self._after_promise.append((epoch, then))
-        self._store(max(epoch, self._last.promised))
+        self._after_promise = (epoch, then)
+        if epoch > self._last.promised:
+            self._store(epoch)
 
     def keep_committed_mark(self) -> None:
-        """Write the committed mark to the disk, if it has moved."""
-        if min(self.committed, self.synced) > self._last.committed:
+        """Write the committed mark to the disk, if it has moved and no write is under way."""
+        if self._stored == self._last and min(self.committed, self.synced) > self._last.committed:
             self._store(self._last.promised)
 
     def stored(self, state: HaState) -> None:
         """`haState` is on the disk: carry out what waited for its promise."""
         self._stored = state
-        ready = [action for epoch, action in self._after_promise if epoch <= state.promised]
-        self._after_promise = [waiting for waiting in self._after_promise if waiting[0] > state.promised]
-        for action in ready:
+        if self._after_promise and self._after_promise[0] <= state.promised:
+            _, action = self._after_promise
+            self._after_promise = None
             action()
 
     def extended(self, end: int, epochs: tuple[Epoch, ...]) -> None:
@@ -74,6 +79,16 @@ class Local:
         self.start = min(self.start, end) if self.written >= end else end
         self.written = self.synced = end
         self.epochs = self.epochs.truncated(end)
+
+    def begins_at(self, start: int) -> None:
+        """Retention removed the bytes before `start`."""
+        self.start = max(start, self.start)
+
+    def keep_epochs(self, epochs: EpochHistory) -> None:
+        """The log has this history, part of which its bytes do not show."""
+        if epochs != self.epochs:
+            self.epochs = epochs
+            self.effects.append(KeepEpochs(epochs))
 
     def _store(self, promised: int) -> None:
         mark = max(self._last.committed, min(self.committed, self.synced))

@@ -1,7 +1,8 @@
 """The messages of a link between two nodes.
 
-A follower connects to the leader and sends HELLO. The leader responds with WELCOME, then sends DATA and BEAT, to which
-the follower responds with ACK. Each side may send REFUSED and close the link.
+A follower connects to the leader and sends HELLO. The leader responds with WELCOME, and sends BEAT from then on. Once
+the follower's log ends where WELCOME requires, the follower sends its first ACK, and the leader begins to send DATA.
+The follower responds to BEAT, and to each sync of its log, with ACK. Each side may send REFUSED and close the link.
 """
 
 from typing import Annotated, TypeAlias
@@ -29,11 +30,12 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """`start`: data begin there; the follower truncates its log to it first."""
+    """`start`: data begin there; the follower truncates its log to it first. `epochs`: the history up to there."""
 
     epoch: Number
     start: Number
     committed: Number
+    epochs: EpochHistory
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from skylarkmq.broker.ha.core.events import (
     ReadFailed,
     RecordRead,
     Restart,
+    StartSet,
     StateStored,
     Stop,
     Swapped,
@@ -50,12 +51,12 @@ class Node:
     @property
     def leading(self) -> int | None:
         """The epoch in which this node leads; None if it follows."""
-        return self.role.epoch if isinstance(self.role, Leader) and not self.role.restarts else None
+        return self.role.epoch if isinstance(self.role, Leader) and not self._ended else None
 
     @property
     def refusal(self) -> str | None:
         """Why messages cannot be committed on this node now; None if they can."""
-        return self.role.refusal()
+        return "this node restarts its store" if self._ended else self.role.refusal()
 
     def step(self, now: float, event: Event) -> list[Effect]:
         """Return the effects of an event. After a Restart or Stop no step has any."""
@@ -97,6 +98,8 @@ class Node:
                 self.local.synced = max(end, self.local.synced)
             case EndSet(end):
                 self.local.end_set(end)
+            case StartSet(start):
+                self.local.begins_at(start)
             case LifeSeen(node, life):
                 self._peers.life_seen(node, life)
             case Reached(node):

@@ -21,8 +21,9 @@ class GroupRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The value of one key, as JSON.
 
     `leader` is the name of a node, empty after a resignation. `in_sync` has ids of stores, sorted. `min` is the number
-    of synced copies, the leader's included, without which nothing is committed. `nonce` tells apart two writers of
-    equal records: it differs in each swap.
+    of synced copies, the leader's included, without which nothing is committed. `acks`: "all" if a message is
+    acknowledged once it is committed, "leader" if it is once the leader has synced it, so that a fail-over may lose it.
+    `nonce` differs in each swap: it tells apart two writers of equal records.
     """
 
     epoch: int

@@ -5,7 +5,7 @@ from zlib import crc32
 
 import pytest
 
-from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory
+from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
 from skylarkmq.broker.ha.core.messages import Ack, Beat, Data, Hello, Message, Refused, Welcome
 from skylarkmq.broker.ha.frames import (
     DATA_HEAD_BYTES,
@@ -22,7 +22,7 @@ from skylarkmq.broker.ha.frames import (
 HISTORY = EpochHistory((Epoch(1, 0), Epoch(7, 1 << 40)))
 MESSAGES: list[Message] = [
     Hello("broker-a", "n2", "größer", 7, HISTORY, 0, 1 << 41, 1),
-    Welcome(8, 1 << 40, 12),
+    Welcome(8, 1 << 40, 12, EpochHistory((FOUNDED, *HISTORY.entries))),
     Data(8, 1 << 40, 12, b"records"),
     Data(8, 0, 0, b""),
     Beat(8, 13),
@@ -90,7 +90,7 @@ def test_bytes_of_sendfile_have_a_checksum_of_the_head_only() -> None:
         (PREFACE + b"\0\0\0\7" + bytes(8), "with 7 bytes"),
         (PREFACE + (MAX_CONTROL_BYTES + 1).to_bytes(4, "big") + bytes(4) + b"\1\0\0\0", "with 1048577 bytes"),
         (PREFACE + (MAX_DATA_BYTES + 1).to_bytes(4, "big") + bytes(4) + b"\4\0\0\0", "with 8388609 bytes"),
-        (PREFACE + encode(Welcome(-1, 0, 0)), "not readable"),
+        (PREFACE + encode(Welcome(-1, 0, 0, HISTORY)), "not readable"),
         (PREFACE + encode(Refused(1, "x" * 1001)), "not readable"),
     ],
 )

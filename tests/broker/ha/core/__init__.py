@@ -1,0 +1,1 @@
+"""Tests of the pure core of replication: events in, effects out."""
