@@ -20,6 +20,7 @@ from skylarkmq.broker.ha.core.events import (
     LifeSeen,
     Linked,
     Reached,
+    Read,
     Received,
     RecordRead,
     Send,
@@ -29,6 +30,7 @@ from skylarkmq.broker.ha.core.events import (
     Swapped,
     Synced,
     Tick,
+    Unlinked,
     Written,
 )
 from skylarkmq.broker.ha.core.identity import Identity
@@ -48,14 +50,20 @@ Kind = TypeVar("Kind")
 
 def record(epoch: int = 1, leader: str = "n2", in_sync: str = "abc", **fields: Any) -> GroupRecord:
     """Return a record of the group; `in_sync` has one letter for each store."""
-    return GroupRecord(
-        **{"epoch": epoch, "leader": leader, "in_sync": tuple(in_sync), "members": MEMBERS, "min": 2} | fields
-    )
+    given: dict[str, Any] = {"in_sync": tuple(in_sync), "members": MEMBERS, "min": 2} | fields
+    return GroupRecord(epoch=epoch, leader=leader, **given)
 
 
 def hello(store_id: str = "b", node: str = "n2", **fields: Any) -> Hello:
     """Return the HELLO of n2, whose log equals that of a leader of epoch 2."""
-    given = {"group": "g", "promised": 1, "epochs": HISTORY, "start": 0, "end": LOG_END, "format": 1} | fields
+    given: dict[str, Any] = {
+        "group": "g",
+        "promised": 1,
+        "epochs": HISTORY,
+        "start": 0,
+        "end": LOG_END,
+        "format": 1,
+    } | fields
     return Hello(node=node, store_id=store_id, **given)
 
 
@@ -95,6 +103,25 @@ class Driven:
         for _ in range(round(seconds * 10)):
             effects += self.run(0.1, LifeRenewed(self.now), Reached("n2"), Reached("n3"))
         return effects
+
+    def until(self, kind: type[Effect], *events: Event) -> float:
+        """Let time pass, with reads of the record that show no change, until an effect of this kind comes.
+
+        Return the seconds it took.
+        """
+        began = self.now
+        while not self.all(kind):
+            assert self.now - began < 60, f"no {kind.__name__}"
+            self.run(0.1, *events)
+            if self.all(Read):
+                self.read_again()
+        return self.now - began
+
+    def relink(self, link: int) -> list[Effect]:
+        """End the link, if there is one, and establish the one that the node asks for."""
+        self.step(Unlinked(link - 1))
+        self.run(0.6)
+        return self.step(Linked(link, self.the(Connect).node))
 
     def receive(self, link: int, message: Message) -> list[Effect]:
         """Pass a message."""

@@ -1,10 +1,11 @@
 """Tests of the commit rule: what the acknowledgements of one term commit."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skylarkmq.broker.ha.core.commit import CommitRule
+from tests.harness.rounds import rounds
 
 AB, ABC, AC = frozenset("ab"), frozenset("abc"), frozenset("ac")
 
@@ -127,6 +128,7 @@ events = st.lists(
 )
 
 
+@settings(max_examples=rounds(100))
 @given(events)
 def test_all_stores_of_each_possible_record_have_what_is_committed(steps: list[tuple[str, object, int]]) -> None:
     """Whichever of the open swaps took effect, every store of the recorded set has all committed bytes."""

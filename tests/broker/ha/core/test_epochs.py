@@ -1,10 +1,11 @@
 """Tests of epoch histories: the longest common prefix of two logs."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
+from tests.harness.rounds import rounds
 
 EPOCH_RECORD, MESSAGE = "epoch", "message"
 Entry = tuple[str, int, int]  # kind, epoch, number
@@ -45,6 +46,7 @@ def common_prefix(one: list[Entry], other: list[Entry]) -> int:
     return min(len(one), len(other))
 
 
+@settings(max_examples=rounds(100))
 @given(logs_of_a_group())
 def test_the_common_end_of_two_histories_is_the_longest_common_prefix_of_their_logs(logs: list[list[Entry]]) -> None:
     """Histories alone give the longest common prefix of any two logs that terms of one group have written."""
