@@ -57,7 +57,7 @@ class Leader:
         self._renewed_at = now
         self._peers = peers
         self._beat_at = now
-        self._shown = -1
+        self._shown = local.committed
         self._renewal: Campaign | None = None
         self._begin()
 
