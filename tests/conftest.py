@@ -18,6 +18,7 @@ Starting is most of the CPU time of a short run, so that:
 
   - a run of the quick tier imports no module whose tests all belong to other tiers (they load Spark, for example);
   - pytest does not rewrite the assertions of the product's modules, which it does for every package with a plugin;
+  - files are not synced: os.fsync and os.fdatasync do nothing, unless all rounds are wanted (see below);
   - workers and the processes that tests start write and share bytecode, also if PYTHONDONTWRITEBYTECODE is set: each
     one would otherwise compile the product and rewrite the tests again.
 
@@ -45,7 +46,7 @@ import pytest
 import uvloop
 from hypothesis.internal.conjecture import providers
 
-from tests.harness.rounds import PART
+from tests.harness.rounds import PART, rounds
 from tests.harness.scheduling import GroupScheduling
 from tests.harness.tiers import MODULE_OF_A_SLOWER_TIER, QUICK, QUICK_RUN, TIERS, tier_of
 from tests.harness.worker_events import receive_events_together, send_events_together
@@ -60,7 +61,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 gc.disable()  # until the tests are collected: nothing of them is garbage
 
 hypothesis.settings.register_profile(  # the machine's speed fails no test
-    "skylark", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "skylark", deadline=None, max_examples=rounds(100), suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("skylark")
 if PART != 1:  # hypothesis parses all modules for constants to try
@@ -74,6 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Import the product's modules unchanged, and let a worker of xdist send less."""
     if hasattr(config, "workerinput"):
         send_events_together(config)
+    if config.getoption("markexpr") == QUICK_RUN and PART != 1:
+        for name in ("fsync", "fdatasync"):  # no test of the quick tier cuts the machine's power
+            setattr(os, name, lambda fd: None)
     hook = config.pluginmanager.rewrite_hook
     hook._must_rewrite.difference_update(PRODUCT)  # type: ignore[attr-defined]  # private: pytest has no setting for it
 
@@ -112,6 +116,8 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
+    if daemon := sys.modules.get("skylarkmq.broker.daemon"):  # a broker that stops would end the exclusion
+        daemon.hold_off_collector = lambda running: None  # type: ignore[attr-defined]
 
 
 def pytest_configure_node(node: object) -> None:

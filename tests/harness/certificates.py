@@ -64,7 +64,7 @@ class Certificates:
 
 def unverified_context() -> ssl.SSLContext:
     """Return the TLS context of a client that accepts any certificate."""
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context

@@ -1,6 +1,7 @@
 """Residency: results of the kernel, cached for a moment, across the edges of windows."""
 
 import os
+import posix
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
 def test_residency_according_to_the_kernel(segment: MappedFile) -> None:
     """Written bytes are resident; bytes dropped from the page cache are not."""
     segment.sync()
+    posix.fsync(segment.fd)  # os.fsync does nothing in a quick run
     assert residency.in_memory(segment, 5_000, 300_000)
     os.posix_fadvise(segment.fd, 0, SIZE, os.POSIX_FADV_DONTNEED)
     assert not residency.in_memory(segment, 5_000, 300_000)
