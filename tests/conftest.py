@@ -18,7 +18,7 @@ Starting is most of the CPU time of a short run, so that:
 
   - a run of the quick tier imports no module whose tests all belong to other tiers (they load Spark, for example);
   - pytest does not rewrite the assertions of the product's modules, which it does for every package with a plugin;
-  - files are not synced: os.fsync and os.fdatasync do nothing, unless all rounds are wanted (see below);
+  - files are not synced, unless all rounds are wanted (see below); tests/harness/quick_run.py has this and the like;
   - workers and the processes that tests start write and share bytecode, also if PYTHONDONTWRITEBYTECODE is set: each
     one would otherwise compile the product and rewrite the tests again.
 
@@ -46,6 +46,7 @@ import pytest
 import uvloop
 from hypothesis.internal.conjecture import providers
 
+from tests.harness.quick_run import with_fast_brokers, without_syncs
 from tests.harness.rounds import PART, rounds
 from tests.harness.scheduling import GroupScheduling
 from tests.harness.tiers import MODULE_OF_A_SLOWER_TIER, QUICK, QUICK_RUN, TIERS, tier_of
@@ -76,8 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         send_events_together(config)
     if config.getoption("markexpr") == QUICK_RUN and PART != 1:
-        for name in ("fsync", "fdatasync"):  # no test of the quick tier cuts the machine's power
-            setattr(os, name, lambda fd: None)
+        without_syncs()
     hook = config.pluginmanager.rewrite_hook
     hook._must_rewrite.difference_update(PRODUCT)  # type: ignore[attr-defined]  # private: pytest has no setting for it
 
@@ -116,8 +116,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
-    if daemon := sys.modules.get("skylarkmq.broker.daemon"):  # a broker that stops would end the exclusion
-        daemon.hold_off_collector = lambda running: None  # type: ignore[attr-defined]
+    with_fast_brokers()
 
 
 def pytest_configure_node(node: object) -> None:

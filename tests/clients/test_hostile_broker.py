@@ -129,7 +129,7 @@ async def test_a_consumer_survives_malformed_responses(malformed: str, code: Req
         restore = replace_responses(cluster.broker, code, MALFORMED[malformed])
         async with client_of(cluster) as client, pull_consumer(client) as consumer:
             assert await in_time(consumer.subscribe("T"))
-            await in_time(consumer.poll(1, timeout_s=0.1))
+            await in_time(consumer.poll(1, timeout_s=0.04))
             restore()
             for number in range(100):
                 cluster.broker.store("T", 0, b"%d" % number)
