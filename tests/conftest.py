@@ -20,7 +20,8 @@ Starting is most of the CPU time of a short run, so that:
   - pytest does not rewrite the assertions of the product's modules, which it does for every package with a plugin;
   - files are not synced, unless all rounds are wanted (see below); tests/harness/quick_run.py has this and the like;
   - workers and the processes that tests start write and share bytecode, also if PYTHONDONTWRITEBYTECODE is set: each
-    one would otherwise compile the product and rewrite the tests again.
+    one would otherwise compile the product and rewrite the tests again;
+  - two workers collect the modules from different ends, so that each compiles half of a fresh clone.
 
 Tests that compare two versions try a fourth of their random inputs, and hypothesis tries no constants of the product,
 unless SKYLARK_ALL_ROUNDS is set, as in CI (tests/harness/rounds.py). Clients try again after 50 ms instead of 1 s
@@ -99,14 +100,32 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
     return {"uvloop": uvloop.new_event_loop}
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let every second worker collect directories from the end: in a fresh clone, two workers compile other modules."""
+    report = yield
+    if isinstance(collector, pytest.Directory) and worker_number(collector.config) % 2:
+        report.result.reverse()
+    return report
+
+
+def worker_number(config: pytest.Config) -> int:
+    """Return the number of a worker of xdist; 0 in the main process."""
+    return int(getattr(config, "workerinput", {"workerid": "gw0"})["workerid"].removeprefix("gw"))
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests by tier. Outside the quick tier, a test may take long on a busy machine."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sort the tests by tier, in workers also by path. Tests of slower tiers may take long on a busy machine."""
     for item in items:
         tier = item.stash[TIER] = tier_of(item)
         item.user_properties.append(("tier", tier))
         if tier != QUICK and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SLOW_TIERS_LIMIT_S))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.path.parts)
     items.sort(key=lambda item: TIERS.index(item.stash[TIER]))
 
 
