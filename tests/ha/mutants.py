@@ -46,7 +46,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         1,
         "promises_are_persisted",
         "a restarted node follows an older leader than it has promised",
-        replace(POWER_CUT, writes=0),
+        replace(POWER_CUT, writes=0, set_changes=False),
     ),
     "old-data-accepted": Mutant(
         1, "old_data_is_refused", "a follower appends frames of the leader before", replace(CALM, writes=3)
@@ -55,7 +55,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         1,
         "old_acks_are_refused",
         "a leader counts acknowledgements of its former term",
-        replace(CALM, epochs=3, writes=0),
+        replace(SILENT, epochs=3, set_changes=False),
     ),
     "blind-swap": Mutant(2, "swaps_compare", "the record is written without a comparison"),
     "outsider-campaigns": Mutant(2, "members_campaign", "a node outside the set begins a term"),
@@ -94,7 +94,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         7,
         "truncation_is_synced_first",
         "new bytes follow unsynced zeros (RocketMQ #10666)",
-        replace(POWER_CUT, writes=2),
+        replace(POWER_CUT, writes=2, set_changes=False),
     ),
     "truncated-below-mark": Mutant(
         7,

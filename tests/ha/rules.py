@@ -65,5 +65,6 @@ class Scope:
     epochs: int = 3  # the highest epoch
     writes: int = 3  # messages
     crashes: int = 2  # power cuts: unsynced bytes are lost
+    set_changes: bool = True  # whether leaders request other sets
     losses: int = 1  # disks that lose synced bytes or everything: at most 1
     operator_elections: int = 0  # `mqbroker ha elect NODE --lose-data`

@@ -236,6 +236,8 @@ class Model:
 
     def _propose(self, state: State, number: int, node: Node) -> Steps:
         """The leader requests another set: without members, with new ones that have caught up, or both."""
+        if not self.scope.set_changes:
+            return
         read = Record(node.term, number, node.known)
         for members in self._sets(within=node.known | ALL_NODES, containing=number):
             if members == node.known or not self._have_caught_up(node, members & ~node.known):
