@@ -1,7 +1,7 @@
 """The exhaustive model of replication: the rules of a broker group as a transition system, explored breadth-first.
 
     python -m tests.ha.model                        all rules, 10^7 states; exit code 1 with a trace on a finding
-    python -m tests.ha.model --scope calm           every state of a small scope
+    python -m tests.ha.model --scope small          every state of a small scope
     python -m tests.ha.model --mutant blind-swap    one rule taken out: the shortest trace to a finding
     python -m tests.ha.model --mutant all           every mutant; exit code 1 if one is not found
 
@@ -70,7 +70,7 @@ COLUMNS: Final = (
 EPILOG: Final = """\
 examples:
   python -m tests.ha.model --states 10000000 --results docs/benchmarks/replication_model.csv
-  python -m tests.ha.model --scope calm
+  python -m tests.ha.model --scope small
   python -m tests.ha.model --mutant no-epoch-record
   python -m tests.ha.model --mutant all --jobs 2
 

@@ -17,8 +17,8 @@ POWER_CUT: Final = replace(CALM, crashes=1)
 SCOPES: Final = {
     "full": Scope(),
     "full-min-1": Scope(minimum=1),
-    "calm": CALM,
-    "calm-min-1": replace(CALM, minimum=1),
+    "small": CALM,
+    "small-min-1": replace(CALM, minimum=1),
     "power-cut": POWER_CUT,
     "three-terms": replace(CALM, epochs=3, writes=0),
     "loss": replace(CALM, losses=1),
