@@ -31,7 +31,7 @@ set of stores that count as copies. The rules, and where the model has them (tes
  9. Queue offsets of a leader follow its whole log, uncommitted tail included (`_next_queue_offset`).
 
 The sentences in bold were added because the model found counterexamples without them. The counterexamples are in
-docs/decisions/0013-replication-rules.md. Not modelled: time (leases, timeouts and clocks decide nothing, so anything
+docs/decisions/0014-replication-rules.md. Not modelled: time (leases, timeouts and clocks decide nothing, so anything
 may happen at any moment), store times of messages, full copies, more than one queue, and disks that lose synced bytes
 above the committed mark without an error.
 
