@@ -1,5 +1,6 @@
 """What the commands of `mqbroker store` share: the broker's settings, errors as one line, findings, progress bars."""
 
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,12 +80,16 @@ def settings_of(directory: Path, config: Path | None, pairs: list[str]) -> Setti
 
 @contextmanager
 def one_line_on_stderr(command: str) -> Iterator[None]:
-    """Turn an error into one line on stderr and exit code 2."""
+    """Turn an error into one line on stderr and exit code 2. What the store logs is dropped: it repeats the error."""
+    handler = logging.NullHandler()
+    logging.getLogger("skylarkmq").addHandler(handler)
     try:
         yield
     except (StartError, StoreError, OSError) as error:
         typer.echo(printable(f"mqbroker store {command}: {error}"), err=True)
         raise typer.Exit(NOT_DONE) from None
+    finally:
+        logging.getLogger("skylarkmq").removeHandler(handler)
 
 
 def line_of(finding: Finding) -> Text:

@@ -1,6 +1,9 @@
 """`mqbroker store backup` and `mqbroker store restore`: their output, their exit codes, and docs/backup.md."""
 
+import errno
 import json
+import logging
+import os
 import re
 import shlex
 from pathlib import Path
@@ -10,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from skylarkmq.broker.cli import mqbroker
 from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.disk import Disk
 from tests.harness.golden_stores import Golden, golden_store
 from tests.harness.stores import opened
 
@@ -103,6 +107,24 @@ def test_what_is_not_done_is_one_line_and_exit_code_2(
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith(f"mqbroker store {problem}")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_disk_that_is_full_for_the_index_is_one_line(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index logs its failure, too; a command shows no log."""
+
+    def reserve(_disk: Disk, fd: int, size: int) -> None:
+        if "/index/" in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.ENOSPC, "no space left on device")
+        os.posix_fallocate(fd, 0, size)
+
+    assert run("backup", tmp_path / "backup", "--store", golden.root).exit_code == 0
+    monkeypatch.setattr(Disk, "reserve", reserve)
+    monkeypatch.setattr(logging.root, "handlers", [])
+    done = run("restore", tmp_path / "backup", "--to", tmp_path / "new")
+    problem = f"the disk of {tmp_path}/new is full: free some space, then repeat the command"
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"mqbroker store restore: {problem}\n")
 
 
 def test_the_document_lists_the_options() -> None:
