@@ -171,7 +171,9 @@ def test_a_backup_under_load_has_every_record_up_to_its_end(tmp_path: Path, flus
 
 
 def test_a_broker_refuses_a_restore_that_was_killed(tmp_path: Path) -> None:
-    """Killed by SIGKILL during the copy. The daemon exits with one line; the same restore then starts again."""
+    """Killed by SIGKILL during the copy. The daemon exits with one line; the same restore then starts again.
+
+    While the restore runs, another one to the same directory is refused."""
     golden = golden_store("4.9.8", "clean", tmp_path / "golden")
     store_command("backup", tmp_path / "backup", "--store", golden.root)
     restore = store_arguments("restore", tmp_path / "backup", "--to", tmp_path / STORE)
@@ -181,7 +183,10 @@ def test_a_broker_refuses_a_restore_that_was_killed(tmp_path: Path) -> None:
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
+        other = subprocess.run(restore, capture_output=True, text=True, timeout=WAIT_S, check=False)
         process.kill()
+    problem = f"another restore is writing to {tmp_path / STORE}: wait until it has ended"
+    assert (other.returncode, other.stderr) == (2, f"mqbroker store restore: {problem}\n")
     with running(MQBROKER, tmp_path, is_awaited=False) as daemon:
         assert daemon.process.wait(WAIT_S) == 1
         assert daemon.output.splitlines()[-1].endswith("(restoring/): wait until it has ended, or repeat it")
