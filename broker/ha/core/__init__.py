@@ -38,5 +38,13 @@ Why no acknowledged byte is lost: the successor is in the recorded set, which ev
 contains (3). It has synced what it acknowledged before its promise (8). After its promise the old leader lacks its
 acknowledgement (1), and cannot remove it from the set, because the record has changed (2). No step mentions time.
 
+Two settings of a group change less than they seem to:
+
+- `acks` "leader" (ASYNC_MASTER): the leader acknowledges what it has synced itself, and a fail-over may lose the rest.
+  What is committed follows the same rules, and followers make no more than that visible.
+- No store of decisions (a static leader): the owner of the leader responds to Read and Swap from a file on its disk. The
+  owner of a follower responds to Read with a record that names the leader and has an empty set, so the follower follows
+  it and never begins a term.
+
 Source: docs/decisions/0013-replication.md.
 """

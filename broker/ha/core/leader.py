@@ -201,8 +201,8 @@ class Leader:
             return f"node {me.node} with store {self._local.store_id} leads: names and stores must differ"
         owners = {copy.node for copy in self._copies.values() if copy.store_id == store_id}
         owners.update(node for node, member in record.members.items() if member.store_id == store_id)
-        if owners - {hello.node}:
-            return f"store {store_id} belongs to {owners.pop()}: a store cannot be copied with its haState"
+        if others := sorted(owners - {hello.node}):
+            return f"store {store_id} belongs to {others[0]}: a store cannot be copied with its haState"
         if hello.format < record.format:
             return f"format {record.format} is in use, this node reads up to {hello.format}"
         return None

@@ -211,6 +211,13 @@ def test_a_store_that_another_linked_node_has_is_refused() -> None:
     assert "store x belongs to n4" in node.sent(Refused)[0].reason
 
 
+def test_a_store_that_two_members_have_is_refused() -> None:
+    """A record edited by hand: the reason names the other member."""
+    node = leading(record(leader="", in_sync="ab", members={**MEMBERS, "n3": MEMBERS["n2"]}))
+    node.receive(1, hello())
+    assert "store b belongs to n3" in node.sent(Refused)[0].reason
+
+
 def test_a_wiped_disk_under_an_old_name_is_another_store() -> None:
     """n2 comes back with an empty disk and store x: it copies everything, and does not count as b."""
     node = leading(TWO)
