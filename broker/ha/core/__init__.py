@@ -42,9 +42,9 @@ Two settings of a group change less than they seem to:
 
 - `acks` "leader" (ASYNC_MASTER): the leader acknowledges what it has synced itself, and a fail-over may lose the rest.
   What is committed follows the same rules, and followers make no more than that visible.
-- No store of decisions (a static leader): the owner of the leader responds to Read and Swap from a file on its disk. The
-  owner of a follower responds to Read with a record that names the leader and has an empty set, so the follower follows
-  it and never begins a term.
+- No store of decisions (a static leader): the owner of the leader responds to Read and Swap from a file on its disk.
+  The owner of a follower responds to Read with a record that names the leader and has an empty set: the follower
+  follows that leader, and never begins a term.
 
 Source: docs/decisions/0013-replication.md.
 """

@@ -233,10 +233,11 @@ def test_a_refused_connection_counts_for_the_term_in_which_it_was_refused() -> N
 FOUNDING: Final = record(epoch=0, leader="n1", in_sync="a", members={"n1": Member("a")})
 
 
-def founding(**arguments: object) -> Driven:
-    node = Driven(founds=lambda store_id: FOUNDING, **arguments)  # type: ignore[arg-type]
+def founding(state: HaState, log: Log) -> Driven:
+    """Return a node that may found a group, 1 s after it found that there is no record."""
+    node = Driven(state, log, lambda _: FOUNDING)
     node.run(0.1)
-    node.read(None) if node.node.decisions.busy else None
+    node.read(None)
     node.run(1)
     if node.node.decisions.busy:
         node.read_again()

@@ -303,7 +303,7 @@ def test_a_follower_that_breaks_the_order_is_disconnected(message: Message) -> N
 
 @pytest.mark.parametrize("message", [Ack(2, TERM_END, TERM_END), Beat(2, 9), Refused(99, "no")])
 def test_messages_before_hello_close_the_link(message: Message) -> None:
-    """A peer that says not who it is counts for nothing, and cannot raise the epoch."""
+    """A peer without identity counts for nothing, and cannot raise the epoch."""
     node = leading(TWO)
     node.receive(5, message)
     assert (list(node.closed()), node.node.local.promised, node.all(Show)) == ([5], 2, [])
