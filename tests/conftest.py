@@ -4,10 +4,10 @@ The tier of a test is its marker. Tests without one are the quick tier, which `p
 network, no Java, Node or Go, and 90 s on two cores. The other tiers:
 
     packaging   builds wheels, installs them in new environments, runs the image's commands
-    daemon      starts a whole broker or name server, mostly as a process
-    crash       cuts the daemon or a simulated disk in the middle of its work
+    daemon      starts a whole broker or name server, mostly as a process; or worker processes
+    crash       cuts the daemon, a job or a simulated disk in the middle of its work
     fuzz        feeds random input in large numbers
-    spark       runs a real Spark (Java 17)
+    spark       runs a real Spark (Java 17), or maintains tables of Iceberg
     browser     opens the console in Chromium
     interop     runs RocketMQ's official clients, tools and brokers (Java 17, Maven, Node, Go)
 

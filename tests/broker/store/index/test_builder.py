@@ -275,10 +275,12 @@ async def test_few_keys_are_put_at_the_next_step(tmp_path: Path) -> None:
     """They do not wait for a complete batch."""
     with opened(tmp_path, loop=asyncio.get_running_loop()) as it:
         assert it.store._index is not None
+        index = it.store._index.index
         fill(it, 3)
-        assert it.store._index.index.waiting == 9
+        assert index.waiting == 9
+        await until(lambda: not index._awaits_file())  # a thread creates it
         it.store.step(it.clock.now_ms)
-        assert it.store._index.index.waiting == 0
+        assert index.waiting == 0
         assert_finds_all(it, 3)
 
 
