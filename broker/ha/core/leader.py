@@ -252,10 +252,10 @@ class Leader:
             return
         if self._commit.advance():
             self._local.committed = self._commit.committed
-            self._stuck_since = None
         visible = self._visible(self._commit)
         if visible > self._shown:
             self._shown = visible
+            self._stuck_since = None
             self._local.effects.append(Show(visible))
 
     def _visible(self, commit: CommitRule) -> int:

@@ -315,6 +315,17 @@ def test_a_leader_whose_promise_is_not_stored_resigns() -> None:
     assert len(node.all(Restart)) == 1
 
 
+def test_with_acks_of_the_leader_slow_followers_are_no_reason_to_resign() -> None:
+    """ASYNC_MASTER under steady load: the log always has bytes that are not synced, and followers commit nothing."""
+    node = with_followers(record(leader="", acks="leader", min=3))
+    for n in range(1, 40):
+        node.step(Written(TERM_END + 8 * n + 8))
+        node.step(Synced(TERM_END + 8 * n))
+        assert node.all(Show) == [Show(TERM_END + 8 * n)]
+        run(node, 0.1, 1, 2)
+        assert not node.all(Swap)
+
+
 @pytest.mark.parametrize(
     "life",
     [None, Life("x", None)],  # no sign of life; a new, empty disk, which could not lead
