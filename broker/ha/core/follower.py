@@ -300,7 +300,7 @@ class Follower:
         """Return the record of a term of this node, if it may begin one: see Campaign."""
         own = self._local.store_id
         if record is None:
-            is_new = not self._local.epochs.entries and self._local.promised <= 1
+            is_new = not self._local.epochs.entries  # whatever it promised: a founding may fail several times
             return (self._me.founds(own), None) if self._me.founds and is_new else None
         if own not in record.in_sync or record.format > FORMAT or not self._is_gone(record):
             return None
