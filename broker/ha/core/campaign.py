@@ -76,8 +76,10 @@ class Campaign:
         if self._decisions.busy:
             self.state = State.PROMISED
             return
-        proposal = self._proposal(self._decisions.record)
-        if proposal is None or self.epoch < self._local.promised:
+        before = self._decisions.record
+        proposal = self._proposal(before)
+        is_above = self.epoch >= self._local.promised and (before is None or self.epoch > before.epoch)
+        if proposal is None or not is_above:
             self.state = State.ENDED
             return
         record, absent = proposal

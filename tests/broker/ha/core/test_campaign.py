@@ -164,6 +164,16 @@ def test_a_read_during_the_promise_may_end_the_campaign() -> None:
     assert (candidate.campaign.state, candidate.swaps) == (State.ENDED, [])
 
 
+def test_a_term_that_began_during_the_promise_ends_the_campaign() -> None:
+    """Another node took the same epoch meanwhile, and is gone already: a swap would begin that epoch a second time."""
+    candidate = Candidate()
+    candidate.respond(RecordRead(BEFORE, 5))
+    candidate.decisions.read(0)
+    candidate.respond(RecordRead(record(epoch=7, leader="n2", nonce="other-1"), 6))
+    candidate.respond(StateStored(HaState(7, "a", 0)))
+    assert (candidate.campaign.state, candidate.swaps) == (State.ENDED, [])
+
+
 def test_a_campaign_that_ended_stays_ended() -> None:
     """A later outcome, which another part of the node asked for, changes nothing."""
     candidate = Candidate()
