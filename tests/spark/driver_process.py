@@ -34,7 +34,7 @@ SETTINGS: Final = {
 }
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 JVM: Final = "org.apache.spark.deploy.SparkSubmit"
-LIMIT_S: Final = 600.0
+LIMIT_S: Final = 3600.0
 IDLE_S: Final = 60.0
 POLL_S: Final = 0.05
 
