@@ -18,8 +18,8 @@ The rules, and the modules that keep them:
    still recorded, begins another term above that epoch.
 3. **Commit** (`commit`). Committed is the lowest synced end of all stores in the recorded set and in the proposed ones,
    acknowledged in the leader's own epoch, with its own. It never decreases. A removal counts once the store of
-   decisions has confirmed it; an addition counts before it is requested, and only a store that has all committed bytes
-   is added.
+   decisions has confirmed it; an addition counts before it is requested. Only a store that has acknowledged all
+   committed bytes and the epoch record is added: the leader before may have committed more than this one has heard.
 4. **Visible = committed** (`leader`, `follower`). Responses to producers, queues, index and tables use only what is
    committed, so nothing that is derived from the log is ever undone.
 5. **Never below the minimum** (`in_sync`). A change never makes the recorded set smaller than `min`. A store that

@@ -40,8 +40,11 @@ class CommitRule:
         self._synced[store_id] = max(end, self._synced.get(store_id, end))
 
     def has_committed(self, store_id: str) -> bool:
-        """Return whether a store has all committed bytes, which a store needs to be added to the set."""
-        return self._synced.get(store_id, -1) >= self.committed
+        """Return whether a store certainly has all committed bytes, which it needs to be added to the set.
+
+        `committed` may be lower than what the leader before has committed, all of which is before the epoch record.
+        """
+        return self._synced.get(store_id, -1) >= max(self.committed, self._term_end)
 
     def visible(self, acks: str, own: str) -> int:
         """Return up to where the leader, whose store is `own`, acknowledges messages."""

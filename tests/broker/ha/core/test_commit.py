@@ -95,10 +95,19 @@ def test_all_proposals_at_one_revision_count() -> None:
     assert commit.counted == ABC
 
 
-@pytest.mark.parametrize(("synced", "has_it"), [(None, False), (49, False), (50, True), (51, True)])
+@pytest.mark.parametrize(("synced", "has_it"), [(None, False), (49, False), (199, False), (200, True), (201, True)])
+def test_a_store_needs_the_epoch_record_to_be_added(synced: int | None, *, has_it: bool) -> None:
+    """The leader before may have committed everything before the epoch record, which this leader has not heard."""
+    commit = rule(term_end=200)
+    if synced is not None:
+        commit.acknowledged("c", synced)
+    assert commit.has_committed("c") is has_it
+
+
+@pytest.mark.parametrize(("synced", "has_it"), [(None, False), (149, False), (150, True), (151, True)])
 def test_only_a_store_with_all_committed_bytes_is_added(synced: int | None, *, has_it: bool) -> None:
     """A store that has acknowledged one byte less than what is committed may not join."""
-    commit = rule()
+    commit = rule(committed=150)
     if synced is not None:
         commit.acknowledged("c", synced)
     assert commit.has_committed("c") is has_it
