@@ -54,6 +54,7 @@ from tests.ha.simulated_time import Simulation
 ENTRY: Final = struct.Struct(">HHI")  # kind, epoch, number
 EPOCH, MESSAGE = 1, 2
 CHUNK: Final = 64 * ENTRY.size
+FOUNDER: Final = "n1"
 
 
 def epochs_in(log: bytes | bytearray, start: int) -> tuple[Epoch, ...]:
@@ -109,6 +110,7 @@ class Machine:
         self.rate = 1.0  # of its clock
         self.clock_origin = group.simulation.between(0, 1000)
         self.sync_s = 0.002
+        self.state_s = 0.005
         self.starts = 0
 
     def new_store_id(self) -> str:
@@ -183,7 +185,7 @@ class Process:
         self._syncing = 0  # number of the sync under way; 0: none
         self._syncs = 0
         self._life: Life | None = None
-        founds = self._founds if machine.name == "n1" else None
+        founds = self._founds if machine.name == FOUNDER else None
         me = Identity("group", machine.name, f"{machine.name}.{machine.starts}", self.group.timings, founds)
         before = tuple(entry for entry in disk.epochs.entries if entry.start < 0)
         log = Log(0, len(disk.log), EpochHistory((*before, *epochs_in(disk.log, 0))))
@@ -257,9 +259,10 @@ class Process:
         disk = self.machine.disk
         match effect:
             case StoreState(state):
-                now = self.group.simulation.now
-                self._state_free_at = max(now, self._state_free_at) + self.group.simulation.between(0.0005, 0.01)
-                self.group.simulation.after(self._state_free_at - now, self._state_stored, state)
+                simulation = self.group.simulation
+                begin = max(simulation.now, self._state_free_at)
+                self._state_free_at = begin + self.machine.state_s * simulation.between(0.1, 2)
+                simulation.after(self._state_free_at - simulation.now, self._state_stored, state)
             case KeepEpochs(epochs):
                 disk.epochs = epochs
             case Read() | Swap():

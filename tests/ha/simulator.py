@@ -29,17 +29,19 @@ from typing import Any, Final
 import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from skylarkmq.broker.ha.core.events import HaState
 from skylarkmq.broker.ha.core.record import GroupRecord
 from skylarkmq.broker.ha.core.timings import Timings
 from tests.ha.simulated_decisions import SimulatedDecisions
-from tests.ha.simulated_machine import Machine
+from tests.ha.simulated_machine import ENTRY, FOUNDER, MESSAGE, Disk, Machine
 from tests.ha.simulated_network import Network
 from tests.ha.simulated_time import Simulation
 
 NODES: Final = ("n1", "n2", "n3")
 TIMINGS: Final = Timings(keep_up_s=1.0, longest_wait_s=4.0)
-JOIN_S: Final = 5.0
-"""Time without faults at the start, in which the set becomes complete."""
+JOIN_S: Final = (0.0, 1.0, 5.0, 5.0)
+"""Time without faults at the start; the set becomes complete within the longest."""
+FAULTS_S: Final = 8.0
 QUIET_S: Final = 10.0
 """Time after the repair in which a leader has to commit."""
 BLOCK: Final = 250
@@ -82,7 +84,16 @@ class SimulatedGroup:
         self._messages = 0
         self._rate = self.simulation.rng.choice((2, 5, 20))  # messages a second
         self._lost_disks = False
+        if self.simulation.rng.random() < 0.3:
+            self._fill(self.machines[FOUNDER].disk)
         self._trace = trace
+
+    def _fill(self, disk: Disk) -> None:
+        """Give the founder a log from before the group."""
+        disk.log += b"".join(ENTRY.pack(MESSAGE, 0, number) for number in range(5))
+        disk.synced = len(disk.log)
+        disk.state = HaState(0, disk.state.store_id, disk.synced)
+        self.committed += disk.log
 
     def run(self) -> Summary:
         """Run the whole schedule. Raises Violation."""
@@ -90,10 +101,10 @@ class SimulatedGroup:
         for machine in self.machines.values():
             simulation.after(simulation.between(0, 0.5), machine.start)
         self._send()
-        simulation.run_until(JOIN_S)
+        simulation.run_until(rng.choice(JOIN_S))
         for _ in range(rng.randint(1, 12)):
-            simulation.after(simulation.between(0, 8), self._fault)
-        simulation.run_until(JOIN_S + 8)
+            simulation.after(simulation.between(0, FAULTS_S), self._fault)
+        simulation.run_until(simulation.now + FAULTS_S)
         self._repair()
         before = len(self.committed)
         simulation.run_until(simulation.now + QUIET_S)
@@ -177,8 +188,8 @@ class SimulatedGroup:
         machine = self.machines[rng.choice(NODES)]
         fault = rng.choice((
             self._kill, self._kill, self._cut_power, self._cut_all_power, self._pause, self._pause, self._cut_direction,
-            self._isolate, self._cut_decisions, self._decisions_down, self._slow_disk, self._fail_sync, self._wipe,
-            self._clock,
+            self._isolate, self._cut_decisions, self._decisions_down, self._slow_disk, self._slow_state,
+            self._fail_sync, self._wipe, self._clock,
         ))  # fmt: skip
         self.summary.faults += 1
         self.say(f"{machine.name}: {fault.__name__.strip('_').replace('_', ' ')}")
@@ -241,6 +252,10 @@ class SimulatedGroup:
         machine.sync_s = self.simulation.rng.choice((0.05, 0.5, 3.0))
         self._later(setattr, machine, "sync_s", 0.002)
 
+    def _slow_state(self, machine: Machine) -> None:
+        machine.state_s = self.simulation.rng.choice((0.2, 1.0, 3.0))
+        self._later(setattr, machine, "state_s", 0.005)
+
     def _fail_sync(self, machine: Machine) -> None:
         if machine.process and self._can_lose(machine):
             self._lost_disks = True
@@ -273,7 +288,7 @@ class SimulatedGroup:
         self.say("everything is repaired")
         self.network.cut.clear()
         for machine in self.machines.values():
-            machine.sync_s = 0.002
+            machine.sync_s, machine.state_s = 0.002, 0.005
             self._clock_of(machine)
             if machine.process:
                 machine.process.fails_sync = False

@@ -13,7 +13,7 @@ FOUND = {  # the number of seeds that suffices
     "3-stores-without-acknowledgement-are-left-out": 10,
     "4-followers-show-what-they-have": 10,
     "5-the-set-shrinks-below-the-minimum": 40,
-    "7-truncation-by-length": 10,
+    "7-truncation-by-length": 30,
     "8-written-is-acknowledged": 20,
 }
 
