@@ -47,7 +47,7 @@ RSS_LIMIT_BYTES: Final = 512 << 20
 
 SANITIZED_RSS_LIMIT_BYTES: Final = 2 << 30
 """AddressSanitizer uses shadow memory, and delays the reuse of freed memory: an idle daemon has 600 MB."""
-READY_LIMIT_S: Final = 30.0
+READY_LIMIT_S: Final = 300.0
 SMALL: Final[Mapping[str, object]] = {
     "flushDiskType": "SYNC_FLUSH",
     "mappedFileSizeCommitLog": 1 << 22,

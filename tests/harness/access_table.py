@@ -25,7 +25,7 @@ SCRATCH_TOPIC, SCRATCH_GROUP, SCRATCH_USER = "Scratch", "scratch-group", "newcom
 SECRET: Final = "12345678"
 WHITE, GLOBALLY_WHITE = "127.0.0.3", "127.0.0.4"
 """Loopback addresses from which callers connect that are accepted by their address."""
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 120.0
 
 GOLDEN: Final = Path(__file__).resolve().parent.parent / "golden" / "access"
 

@@ -27,7 +27,7 @@ from tests.harness.store_check import assert_consistent
 
 STORE: Final = "store"
 START_LIMIT_S: Final = 300.0
-STOP_LIMIT_S: Final = 30.0
+STOP_LIMIT_S: Final = 300.0
 POLL_S: Final = 0.02
 PAGE_LIMIT_S: Final = 5.0
 

@@ -42,7 +42,7 @@ from tests.harness.raw import RawClient
 from tests.harness.store_check import assert_consistent
 
 INSPECTION_INTERVAL_S: Final = 0.25
-READY_LIMIT_S: Final = 60.0
+READY_LIMIT_S: Final = 300.0
 DRAIN_LIMIT_S: Final = 40.0
 QUIET_S: Final = 1.5
 HALF_GROUP: Final = "CID_RMQ_SYS_TRANS"

@@ -22,7 +22,7 @@ from tests.harness.daemon import Daemon, running
 from tests.harness.ports import LOOPBACK
 
 ADVERTISED: Final = "127.0.0.2"
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 120.0
 
 Wanted = Callable[[int, bytes], bool]  # takes a request's code, and its encoded header
 Pass = Callable[[RemotingCommand, bytes], bool]

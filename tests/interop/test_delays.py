@@ -96,7 +96,7 @@ def lateness_ms(broker: BrokerUnderTest, orders: dict[str, Order]) -> Iterator[i
 
 def stored(broker: BrokerUnderTest, topic: str, queues: int) -> list[MessageExt]:
     port = int(broker.broker_address.split(":")[1])
-    with RawClient(LOOPBACK, port, timeout=20) as client:
+    with RawClient(LOOPBACK, port, timeout=120) as client:
         return [message for queue in range(queues) for message in pull_queue(client, topic, queue)]
 
 

@@ -172,7 +172,7 @@ def rocketmq(
 
 
 def raw_client(ports: tuple[int, int]) -> RawClient:
-    return RawClient(LOOPBACK, ports[1], timeout=20)
+    return RawClient(LOOPBACK, ports[1], timeout=120)
 
 
 def kill_during_burst(broker: BrokerUnderTest, writer: Writer) -> None:

@@ -123,7 +123,7 @@ def lateness_ms(messages: list[MessageExt], begin_ms: int) -> Iterator[int]:
 
 def stored(broker: BrokerUnderTest, topic: str = TOPIC, queues: int = QUEUES) -> list[MessageExt]:
     port = int(broker.broker_address.split(":")[1])
-    with RawClient(LOOPBACK, port, timeout=20) as client:
+    with RawClient(LOOPBACK, port, timeout=120) as client:
         return [message for queue in range(queues) for message in pull_queue(client, topic, queue)]
 
 

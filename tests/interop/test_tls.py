@@ -20,7 +20,7 @@ from tests.interop.plan import ASYNC, ONEWAY, Order, thousand_orders
 TOPIC, GROUP = "InteropTls", "interop-tls-group"
 QUEUES = 4
 VERSIONS = ("4.9.8", "5.3.3")
-START_DEADLINE_S = 60.0
+START_DEADLINE_S = 300.0
 MESSAGES_DEADLINE_S = 90.0
 TLS_ON = "-Dtls.enable=true"
 

@@ -87,5 +87,5 @@ def test_transactions_commit_and_roll_back(
 
 def stored(broker: BrokerUnderTest, topic: str, queues: int) -> list[MessageExt]:
     port = int(broker.broker_address.split(":")[1])
-    with RawClient(LOOPBACK, port, timeout=20) as client:
+    with RawClient(LOOPBACK, port, timeout=120) as client:
         return [message for queue in range(queues) for message in pull_queue(client, topic, queue)]
