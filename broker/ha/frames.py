@@ -154,8 +154,11 @@ def _decode(frame: bytes) -> Message:
             return Beat(*_BEAT_BODY.unpack(body))
         if kind == _ACK:
             return Ack(*_ACK_BODY.unpack(body))
-        return cast("Message", _MAPS[kind].decode(body))
+        message = cast("Message", _MAPS[kind].decode(body))
     except KeyError:
         raise LinkError(f"a frame of the unknown type {kind}") from None
     except (msgspec.MsgspecError, StructError) as error:
         raise LinkError(f"a frame of type {kind} that is not readable: {error}") from error
+    if isinstance(message, Hello | Welcome) and not message.epochs.is_ordered:
+        raise LinkError(f"a frame of type {kind} with epochs that do not increase")
+    return message

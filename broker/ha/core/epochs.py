@@ -10,6 +10,7 @@ one leader wrote it, in one order, on top of one prefix. So the newest such epoc
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 
@@ -33,6 +34,11 @@ class EpochHistory(NamedTuple):
     def last(self) -> int:
         """The newest epoch; 0 if there is none."""
         return self.entries[-1].epoch if self.entries else 0
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether epochs and starts increase: a peer may send anything."""
+        return all(a.epoch < b.epoch and a.start < b.start for a, b in pairwise(self.entries))
 
     def appended(self, epochs: Iterable[Epoch]) -> "EpochHistory":
         """Return the history with these epochs behind it. Raises ValueError if epochs or starts do not increase."""

@@ -170,6 +170,11 @@ async def policies_by_broker(admin: Admin, addresses: Sequence[str], subject: st
     return dict(zip(addresses, tables, strict=True))
 
 
+async def policies_of(admin: Admin, addresses: Sequence[str], subject: str) -> list[PolicyRow]:
+    """Return the policies of exactly this subject: brokers also return subjects that contain it."""
+    return [row for row in policy_table(await policies_by_broker(admin, addresses, subject)) if row.subject == subject]
+
+
 def policy_table(tables: dict[str, list[AclInfo]]) -> list[PolicyRow]:
     """Return a row for each policy; several for one about which brokers differ. Sorted by subject and resource."""
     found: dict[tuple[str, str, str, str, tuple[str, ...], tuple[str, ...]], list[str]] = {}

@@ -27,6 +27,7 @@ from skylarkmq.clients.mqadmin.grouped.accounts import (
     brokers_with,
     entries_of,
     policies_by_broker,
+    policies_of,
     policy_rows,
     policy_table,
     same_resource,
@@ -120,7 +121,7 @@ async def create(
     rights, sources = _actions(actions), _sources(source_ips or [])
     addresses = await brokers_of(admin, cluster, broker)
     await _check_user(admin, addresses, subject)
-    for row in await _policies(admin, addresses, subject):
+    for row in await policies_of(admin, addresses, subject):
         if row.type == CUSTOM and any(same_resource(row.resource, resource) for resource in resources):
             places = ", ".join(row.brokers)
             text = f"{subject} has a policy for {row.resource} on {places}. `mqadmin acl update` changes it."
@@ -279,14 +280,10 @@ async def show_policies(
 
 
 async def _details(admin: Admin, subject: str, cluster: str | None, broker: str | None) -> SubjectPolicies:
-    rows = await _policies(admin, await brokers_of(admin, cluster, broker), subject)
+    rows = await policies_of(admin, await brokers_of(admin, cluster, broker), subject)
     if not rows:
         raise _no_policies(subject)
     return SubjectPolicies(subject=subject, policies=rows)
-
-
-async def _policies(admin: Admin, addresses: list[str], subject: str) -> list[PolicyRow]:
-    return [row for row in policy_table(await policies_by_broker(admin, addresses, subject)) if row.subject == subject]
 
 
 async def _entries(

@@ -24,9 +24,8 @@ from skylarkmq.clients.mqadmin.grouped.accounts import (
     UserRow,
     brokers_of,
     brokers_with,
-    policies_by_broker,
+    policies_of,
     policy_rows,
-    policy_table,
     user_rows,
     users_by_broker,
 )
@@ -153,7 +152,7 @@ async def delete(
 ) -> None:
     """Delete the user on each broker that has it."""
     addresses = await _existing(admin, user, cluster, broker)
-    count = len(await _policies(admin, addresses, user))
+    count = len(await policies_of(admin, addresses, SUBJECT_PREFIX + user))
     policies = f"{count:,} policy" if count == 1 else f"{count:,} policies"
     places = counted(len(addresses), "broker")
     confirm(f"User {user} with {policies} will be deleted on {places}.", is_agreed=yes)
@@ -246,12 +245,7 @@ async def _details(admin: Admin, user: str, cluster: str | None, broker: str | N
     rows = [row for row in user_rows(await users_by_broker(admin, addresses, user)) if row.name == user]
     if not rows:
         raise _unknown(user, *addresses)
-    return UserDetails(name=user, users=rows, policies=await _policies(admin, addresses, user))
-
-
-async def _policies(admin: Admin, addresses: list[str], user: str) -> list[PolicyRow]:
-    subject = SUBJECT_PREFIX + user
-    return [row for row in policy_table(await policies_by_broker(admin, addresses, subject)) if row.subject == subject]
+    return UserDetails(name=user, users=rows, policies=await policies_of(admin, addresses, SUBJECT_PREFIX + user))
 
 
 async def _existing(admin: Admin, user: str, cluster: str | None, broker: str | None) -> list[str]:

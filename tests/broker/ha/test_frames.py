@@ -92,6 +92,11 @@ def test_bytes_of_sendfile_have_a_checksum_of_the_head_only() -> None:
         (PREFACE + (MAX_DATA_BYTES + 1).to_bytes(4, "big") + bytes(4) + b"\4\0\0\0", "with 8388609 bytes"),
         (PREFACE + encode(Welcome(-1, 0, 0, HISTORY)), "not readable"),
         (PREFACE + encode(Refused(1, "x" * 1001)), "not readable"),
+        (PREFACE + encode(Welcome(1, 0, 0, EpochHistory((Epoch(2, 0), Epoch(1, 5))))), "do not increase"),
+        (
+            PREFACE + encode(Hello("g", "n", "s", 0, EpochHistory((Epoch(1, 5), Epoch(2, 5))), 0, 0, 1)),
+            "do not increase",
+        ),
     ],
 )
 def test_other_bytes_are_refused(start: bytes, problem: str) -> None:

@@ -141,7 +141,7 @@ def test_a_default_policy_is_changed_and_deleted(
 @pytest.mark.parametrize(
     ("arguments", "code", "cause"),
     [
-        (("create", "nobody", "--resource", "Topic:A", "--actions", "Pub"), 2, "there is no user nobody on "),
+        (("create", "absent", "--resource", "Topic:A", "--actions", "Pub"), 2, "there is no user absent on "),
         (("create", "root", "--resource", "Orders", "--actions", "Pub"), 1, "'Orders' is no resource: Topic:NAME"),
         (("create", "root", "--resource", "Topic:", "--actions", "Pub"), 1, "'Topic:' is no resource"),
         (("create", "root", "--resource", "Topic:A", "--actions", "Any"), 1, "'Any' is no action: Pub, Sub"),
