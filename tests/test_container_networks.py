@@ -46,8 +46,9 @@ class Container:
         self.run("ip", "link", "set", "lo", "up")
 
     def command(self, *command: str) -> list[str]:
-        """Return a command that runs inside."""
-        return ["nsenter", f"--target={self.pid}", "--net", "--uts", "--mount", "--", *command]
+        """Return a command that runs inside, in the container's directory: a new mount namespace begins at `/`."""
+        namespaces = [f"--target={self.pid}", "--net", "--uts", "--mount"]
+        return ["nsenter", *namespaces, f"--wd={self.directory}", "--", *command]
 
     def run(self, *command: str) -> None:
         subprocess.run(self.command(*command), check=True, capture_output=True)
@@ -63,7 +64,6 @@ class Container:
         inherited = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
         return subprocess.Popen(
             self.command(sys.executable, *arguments),
-            cwd=self.directory,
             env=inherited | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -33,7 +33,7 @@ LOG_TAIL_CHARS = 3_000
 
 SEND_MESSAGE, PULL_MESSAGE, UPDATE_AND_CREATE_TOPIC = 10, 11, 17
 GET_CONSUMER_LIST_BY_GROUP, GET_ROUTEINFO_BY_TOPIC = 38, 105
-UPDATE_BROKER_CONFIG, UPDATE_AND_CREATE_GROUP = 25, 200
+UPDATE_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, UPDATE_AND_CREATE_GROUP = 25, 28, 200
 OK, PULL_NOT_FOUND = 0, 19
 READ_WRITE = 6
 PULL_WITH_SUBSCRIPTION = 4
@@ -100,6 +100,10 @@ class BrokerUnderTest:
         response = self._broker.call(code, ext, body)
         expect(OK, response)
         return response
+
+    def has_sampled(self) -> bool:
+        """Return whether statistics are there: RocketMQ 4.9 throws in its first second, when it has no sample yet."""
+        return "NoSuchElementException" not in (self._broker.call(GET_BROKER_RUNTIME_INFO, {}).remark or "")
 
     def create_topic(self, topic: str, queues: int) -> None:
         """Create a topic and wait for its route, because some clients give up on a topic without a route."""
@@ -208,6 +212,7 @@ def running_broker(
         of_process = (started_in_s, log_file(home), daemons[-1])
         broker = BrokerUnderTest(namesrv_port, broker_port, *of_process, tls, credentials)
         stack.callback(broker.close)
+        wait_until(broker.has_sampled, "the first sample of the statistics")
         yield broker
 
 
