@@ -35,6 +35,7 @@ from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.delivery.queue_locks import QueueLocks
 from skylarkmq.broker.delivery.throughput import Throughput
+from skylarkmq.broker.ha.status import Replicates, ReplicationStatus
 from skylarkmq.broker.metadata.saver import Saver
 from skylarkmq.broker.namesrv.config_requests import ConfigRequests
 from skylarkmq.broker.namesrv.registration import Registrar, RegistrationTiming
@@ -83,6 +84,7 @@ class Parts:
         self._config = config
         self.settings = settings or LiveSettings(Loaded(config), wall_ms)
         self._savers: dict[str, Saver] = {}
+        self.replication: Replicates | None = None
         broker = config.broker
         self.tls = ServerTls(config.tls)
         self.server = RemotingServer(config.remoting, self.tls)
@@ -304,6 +306,10 @@ class Parts:
         now_s = asyncio.get_running_loop().time()
         return [pool.statistics(now_s) for pool in self.pools.values()]
 
+    def replication_status(self) -> ReplicationStatus | None:
+        """Return the state of replication; None without it."""
+        return None if self.replication is None else self.replication.status()
+
     def metrics_page(self) -> MetricsPage | None:
         """Return the page /metrics; None: it is turned off."""
         config = self._config
@@ -315,6 +321,7 @@ class Parts:
             sessions=self.sessions,
             store=self.store,
             store_path=config.store.store_path_root_dir,
+            replication=self.replication_status,
             deliveries=self.pulls.deliveries,
             traffic=self.traffic,
             arrivals=self.arrivals,
@@ -357,11 +364,16 @@ class Parts:
         progress = self.store.load_progress
         return f"the store is being opened, {progress}" if progress else "the store is being opened"
 
+    def _replication_problem(self) -> str | None:
+        status = self.replication_status()
+        return status.blocked or None if status is not None else None
+
     def checks(self) -> dict[str, Check]:
         """Return the health checks; each returns a problem, or None."""
         return {
             "recovered": self._opening,
             "store": lambda: self.store.refusal_reasons() or None,
             "timers": lambda: self.background.timers.files.problem or None,
+            "replication": self._replication_problem,
             "registered": lambda: None if self.registrar.registered else "no name server has this broker's topics",
         }

@@ -63,10 +63,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.access": ("protocol", "broker.errors", "broker.histogram", "broker.remoting"),
     "broker.store": STORE,
     "broker.metadata": METADATA,
-    "broker.ha": ("protocol", "broker.errors"),
+    "broker.ha": ("protocol", "broker.errors", "broker.histogram"),
     "broker.delivery": DELIVERY,
     "broker.processors": PROCESSORS,
-    "broker.ops": (*DELIVERY, "broker.access", "broker.delivery"),
+    "broker.ops": (*DELIVERY, "broker.access", "broker.delivery", "broker.ha.status"),
     "broker.config.derived": (
         "protocol",
         "broker.config.sections",
@@ -104,7 +104,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
             "broker.config.derived",
             "broker.config.keys",
         ),
-        *("broker.access_control", "broker.config.protected_keys", "broker.config.live"),
+        *("broker.access_control", "broker.config.protected_keys", "broker.config.live", "broker.ha"),
     ),
     "broker.namesrv_parts": (
         *(*DAEMON, "broker.access_control", "broker.usage_control", "broker.config.derived", "broker.config.keys"),

@@ -22,6 +22,7 @@ from skylarkmq.broker.delivery.throughput import Throughput
 from skylarkmq.broker.delivery.timer.timers import Timers
 from skylarkmq.broker.delivery.transactions.checks import TransactionChecks
 from skylarkmq.broker.delivery.transactions.transactions import Transactions
+from skylarkmq.broker.ha.status import ReplicationStatus
 from skylarkmq.broker.histogram import Histogram
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
@@ -44,6 +45,7 @@ from skylarkmq.broker.ops.collectors.clients import ClientCollector
 from skylarkmq.broker.ops.collectors.delays import DelayCollector
 from skylarkmq.broker.ops.collectors.groups import GroupCollector
 from skylarkmq.broker.ops.collectors.process import ProcessCollector
+from skylarkmq.broker.ops.collectors.replication import ReplicationCollector
 from skylarkmq.broker.ops.collectors.requests import RequestCollector
 from skylarkmq.broker.ops.collectors.storage import StorageCollector
 from skylarkmq.broker.ops.collectors.timers import TimerCollector
@@ -80,6 +82,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     sessions: ClientSessions
     store: MessageStore
     store_path: Path
+    replication: Callable[[], ReplicationStatus | None]
     deliveries: DeliveryCounters
     traffic: Throughput
     arrivals: Arrivals
@@ -144,6 +147,7 @@ def collectors_of(parts: Observed) -> list[Collector]:
         TrafficCollector(parts.traffic, parts.arrivals, parts.loop_lag, parts.heartbeats),
         ProcessCollector(),
         StorageCollector(parts.store, parts.store_path),
+        ReplicationCollector(parts.replication),
         DelayCollector(parts.delay, parts.delays_requested),
         TimerCollector(parts.timers, parts.store, parts.now_ms),
         TransactionCollector(parts.transactions, parts.transaction_checks),

@@ -35,6 +35,7 @@ PULL = {
     "consumerGroup": "CG", "topic": "T", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "commitOffset": 0,
     "sysFlag": 4, "suspendTimeoutMillis": 0, "subVersion": 1, "subscription": "*",
 }  # fmt: skip
+NOT_ALWAYS = ("skylark_archive_", "skylark_replication_")
 NODE = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "h"}
 
 
@@ -200,7 +201,7 @@ async def test_connections_are_counted_by_language_and_version(start: Start) -> 
 
 async def test_every_sample_is_in_the_catalogue(start: Start) -> None:
     """Names, kinds and label names equal the catalogue's; metrics without labels of their own are present,
-    except those of `archiveHold`."""
+    except those of `archiveHold` and of replication."""
     suffixes = {Kind.HISTOGRAM: ("_bucket", "_count", "_sum")}
     async with start() as running, await RawPeer.connect(running.port) as peer:
         await send(peer, b"a")
@@ -215,7 +216,7 @@ async def test_every_sample_is_in_the_catalogue(start: Start) -> None:
             row = expected[sample.name]
             assert family.type == row.kind.value, family
             assert sample.labels.keys() - {"le"} == set(row.all_labels), sample
-    always = {name for name, row in expected.items() if not row.labels and not name.startswith("skylark_archive_")}
+    always = {name for name, row in expected.items() if not row.labels and not name.startswith(NOT_ALWAYS)}
     assert always <= page.names()
     assert {"process_resident_memory_bytes", "python_gc_collections_total", "python_info"} <= page.names()
 
