@@ -29,7 +29,7 @@ ackThreadPoolQueueCapacity loadBalanceThreadPoolQueueCapacity waitTimeMillsInAck
 STORE: Final = """
 autoDeleteUnusedStats autoMessageVersionOnTopicLen bitMapLengthConsumeQueueExt cleanRocksDBDirtyCQIntervalMin
 compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum
-dataReadAheadEnable debugLockEnable duplicationEnable enableBatchPush enableBuildConsumeQueueConcurrently
+dataReadAheadEnable debugLockEnable enableBatchPush enableBuildConsumeQueueConcurrently
 enableCompaction enableConsumeQueueExt enableLmq enableMultiDispatch enableScheduleAsyncDeliver
 keepTransientStorePool mappedFileSizeConsumeQueueExt
 mappedFileSwapEnable maxBatchDeleteFilesNum maxRecoveryCommitlogFiles notifyMessageArriveInBatch
@@ -77,13 +77,12 @@ statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum state
 statefulAuthorizationCacheMaxNum userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond
 """
 
-# Replication: keys that only tune it. Those that turn it on are rejected.
+# Elections of masters (controller mode, acting masters, DLedger): keys that only tune them. Those that turn on
+# controller mode or DLedger are rejected.
 REPLICATION: Final = """
-brokerIP2 controllerAddr dLegerGroup dLegerPeers dLegerSelfId electMasterMaxRetryCount haFlowControlEnable
-haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
-haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize inSyncReplicas isEnableBatchPush
-maxSlaveResendLength minInSyncReplicas preferredLeaderIds slaveTimeout syncControllerMetadataPeriod syncFromLastFile
-totalReplicas
+controllerAddr dLegerGroup dLegerPeers dLegerSelfId electMasterMaxRetryCount enableAutoInSyncReplicas
+haMaxTimeSlaveNotCatchup isEnableBatchPush maxSlaveResendLength preferredLeaderIds syncControllerMetadataPeriod
+syncFromLastFile
 """
 
 # Keys of `mqnamesrv` besides its settings.

@@ -34,7 +34,8 @@ COMMANDS = (*STORE, "broker.config.parsing", "broker.config.keys", "broker.store
 KEYS = (
     *("protocol", "broker.errors", "broker.config.parsing"),
     *("broker.store.config", "broker.remoting.config", "broker.access.config"),
-    *("broker.access.address_ranges", "broker.access.security_config"),
+    *("broker.access.address_ranges", "broker.access.security_config", "broker.ha.config"),
+    "broker.ha.classic.frames",
 )
 CONFIG = (
     *(*KEYS, "broker.config.protected_keys", "broker.config.keys", "broker.metadata.limits", "broker.namesrv.config"),
@@ -64,6 +65,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.store": STORE,
     "broker.metadata": METADATA,
     "broker.ha": ("protocol", "broker.errors", "broker.histogram"),
+    "broker.ha.config": ("broker.access.address_ranges",),
     "broker.delivery": DELIVERY,
     "broker.processors": PROCESSORS,
     "broker.ops": (*DELIVERY, "broker.access", "broker.delivery", "broker.ha.status"),

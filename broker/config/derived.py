@@ -64,7 +64,7 @@ def registration_of(config: DaemonConfig) -> RegisterBrokerHeader:
         broker_name=config.broker.broker_name,
         broker_addr=address_text(host, port),
         cluster_name=config.broker.broker_cluster_name,
-        ha_server_addr=address_text(host, port + 1),
+        ha_server_addr=address_text(config.replication.advertised_host, config.ha_port),
         broker_id=config.broker.broker_id,
         compressed=False,
     )

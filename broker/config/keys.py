@@ -25,6 +25,8 @@ from skylarkmq.broker.config.parsing import (
     whole,
     word,
 )
+from skylarkmq.broker.ha.classic.frames import MAX_TRANSFER_BYTES
+from skylarkmq.broker.ha.config import BrokerRole
 from skylarkmq.broker.remoting.config import ClientAuth, TlsMode
 from skylarkmq.broker.store.config import SMALLEST_TIMER_LOG_FILE, FlushDiskType, parse_delay_levels
 from skylarkmq.protocol.unsupported_keys import INACTIVE_IN_BROKER, INACTIVE_IN_NAMESRV
@@ -69,9 +71,11 @@ PORT_OR_OFF: Final = whole(0, 65_535, "0 turns it off")
 NAME: Final = pattern("a name without spaces", r"\S{1,255}")
 KEY: Final = pattern("a key", r"\S+")
 HOST: Final = pattern("an IP address or a host name", r"[A-Za-z0-9._:-]+")
-ADDRESSES: Final = several(pattern("HOST:PORT", r"\S+:[0-9]{1,5}"), ";")
+ADDRESS: Final = pattern("HOST:PORT", r"\S+:[0-9]{1,5}")
+ADDRESSES: Final = several(ADDRESS, ";")
 PATH: Final = Kind("a path", _path)
-MASTER: Final = Kind("0, a master: replication is not part of this version", word({"0": 0}).parse)
+BROKER_ID: Final = whole(0, LONG_MAX, "0 for a master")
+ROLE: Final = word({role.value: role for role in BrokerRole})
 PERMISSION: Final = word({"2": 2, "4": 4, "6": 6, "0": 0})
 LEAST_PAGES: Final = whole(0, INT_MAX, "pages of 4096 bytes")
 QUEUE_SEGMENT: Final = Kind("a number of bytes, rounded up to a multiple of 20", _queue_segment_bytes)
@@ -98,7 +102,7 @@ BROKER: Final = section(
     "broker",
     ("brokerClusterName", "broker_cluster_name", NAME),
     ("brokerName", "broker_name", NAME),
-    ("brokerId", "broker_id", MASTER),
+    ("brokerId", "broker_id", BROKER_ID),
     ("namesrvAddr", "namesrv_addresses", ADDRESSES),
     ("brokerPermission", "broker_permission", PERMISSION),
     ("defaultTopicQueueNums", "default_topic_queue_nums", whole(1, 65_536)),
@@ -136,6 +140,27 @@ LISTEN: Final = section(
     ("listenPort", "port", PORT),
     ("bindAddress", "bind_host", optional(HOST)),
     ("brokerIP1", "advertised_host", optional(HOST)),
+)
+
+REPLICATION: Final = section(
+    "replication",
+    ("brokerRole", "broker_role", ROLE),
+    ("brokerIP2", "advertised_host", optional(HOST)),
+    ("haListenPort", "ha_listen_port", whole(0, 65_535, "0: listenPort + 1")),
+    ("haAllowedNetworks", "ha_allowed_networks", NETWORKS),  # ours
+    ("haMaxConnections", "ha_max_connections", COUNT),  # ours
+    ("haMasterAddress", "ha_master_address", optional(ADDRESS)),
+    ("haSendHeartbeatInterval", "ha_send_heartbeat_interval", MS),
+    ("haHousekeepingInterval", "ha_housekeeping_interval", MS),
+    ("haTransferBatchSize", "ha_transfer_batch_size", whole(1, MAX_TRANSFER_BYTES, "bytes")),
+    ("haSlaveFallbehindMax", "ha_slave_fallbehind_max", BYTES),  # 4.9
+    ("haMaxGapNotInSync", "ha_max_gap_not_in_sync", BYTES),  # 5.3
+    ("slaveTimeout", "slave_timeout", MS),
+    ("inSyncReplicas", "in_sync_replicas", COUNT),
+    ("minInSyncReplicas", "min_in_sync_replicas", COUNT),
+    ("totalReplicas", "total_replicas", COUNT),
+    ("haFlowControlEnable", "ha_flow_control_enable", FLAG),
+    ("maxHaTransferByteInSecond", "max_ha_transfer_byte_in_second", BYTES),
 )
 
 REMOTING: Final = section(
@@ -418,12 +443,12 @@ NAMESRV_ALONE: Final = section(
     ("configBlackList", "config_black_list", several(KEY, ";")),
 )
 
-NO_REPLICATION: Final = Only("false", "replication is not part of this version")
+NO_ELECTIONS: Final = "RocketMQ's elections of masters (controller mode, DLedger) are not part of this version"
 
 ONLY_VALUES: Final = {
-    "brokerRole": Only("ASYNC_MASTER", NO_REPLICATION.why),
-    "enableControllerMode": NO_REPLICATION,
-    "enableDLegerCommitLog": NO_REPLICATION,
+    "enableControllerMode": Only("false", NO_ELECTIONS),
+    "enableDLegerCommitLog": Only("false", NO_ELECTIONS),
+    "duplicationEnable": Only("false", "replication between masters is not part of this version"),
     "readOnlyCommitLogStorePaths": Only("", "a log in more than one directory is not part of this version"),
     "storeType": Only("default", "RocksDB queues are not part of this version"),
 }
@@ -433,7 +458,7 @@ SHOWN_TOO: Final = {"filterServerNums": "0"}
 
 BROKER_KEYS: Final = Catalogue(
     settings=(
-        *(BROKER + LISTEN + NAMESRV_IN_BROKER + NAMESRV + SECURITY + ACCESS),
+        *(BROKER + LISTEN + REPLICATION + NAMESRV_IN_BROKER + NAMESRV + SECURITY + ACCESS),
         *(REMOTING + TRANSFER + TLS + OUTBOUND_TLS + POOLS + WAITS + FAST_FAILURE),
         *(STORE + OPS + PAGE + CONSOLE + METRICS + LIMITS),
         *PLAIN_ACL,

@@ -29,8 +29,12 @@ ADDRESSES: Final = (
     *("consoleHost", "consolePort", "metricsPromExporterHost", "metricsPromExporterPort"),
     *("metricsGrpcExporterTarget", "metricsGrpcExporterHeader"),
     *("namesrvAddr", "fetchNamesrvAddrByAddressServer", "fetchNameSrvAddrByDnsLookup"),
-    *("controllerAddr", "dLegerPeers", "haListenPort", "haMasterAddress"),
+    *("controllerAddr", "dLegerPeers"),
 )
+REPLICATION: Final = (
+    *("brokerRole", "brokerId", "totalReplicas", "haListenPort", "haMasterAddress", "haAllowedNetworks"),
+)
+"""They open the port for slaves, decide which machines may copy the log, or make the broker copy another one's."""
 PATHS: Final = (
     *("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathConsumeQueue"),
     *("aclConfigDir",),
@@ -47,5 +51,5 @@ PROTECTION: Final = (
     *("consoleTls", "metricsAuth", "metricsTls"),
 )
 
-DEFAULT: Final = ADDRESSES + PATHS + FILE_SIZES + PROTECTION
+DEFAULT: Final = ADDRESSES + REPLICATION + PATHS + FILE_SIZES + PROTECTION
 """The default of `configBlackList`."""

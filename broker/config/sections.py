@@ -32,6 +32,7 @@ from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import Catalogue, Given, Setting, Settled, settle
 from skylarkmq.broker.config.protected_keys import DEFAULT
 from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
 from skylarkmq.broker.metadata.limits import LimitsConfig
 from skylarkmq.broker.namesrv.config import NamesrvConfig
 from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
@@ -40,6 +41,8 @@ from skylarkmq.protocol.message_id import encode_host
 
 LOOPBACK: Final = "127.0.0.1"
 EVERYWHERE: Final = "0.0.0.0"
+LAST_PORT: Final = 65_535
+UNFINISHED_ROLES: Final = frozenset({BrokerRole.SYNC_MASTER, BrokerRole.SLAVE})
 
 Config = TypeVar("Config")
 
@@ -59,7 +62,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     broker_cluster_name: str = "DefaultCluster"  # the cluster that the broker registers with
     broker_name: str  # default: the host name; to clients, brokers with the same name are replicas of each other
-    broker_id: int = 0  # 0 is a master, the only role in this version
+    broker_id: int = 0  # 0: the master of the name; slaves have different ids above 0
     namesrv_addresses: tuple[str, ...] = ()  # "host:port" each; none: the name server in this process
     broker_permission: int = 6  # 2: write, 4: read, 6: both
     default_topic_queue_nums: int = 8  # maximum number of queues of an auto-created topic
@@ -169,6 +172,7 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     broker: BrokerConfig
     listen: ListenConfig
+    replication: ReplicationConfig
     remoting: RemotingConfig
     tls: TlsConfig
     outbound_tls: OutboundTlsConfig
@@ -184,6 +188,11 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     quotas: QuotaConfig
     audit: AuditConfig
     namesrv: NamesrvConfig | None  # the one in this process
+
+    @property
+    def ha_port(self) -> int:
+        """Return the port for slaves, whether it is opened or not."""
+        return self.replication.ha_listen_port or self.listen.port + 1
 
 
 class NamesrvDaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,6 +238,7 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
     config = DaemonConfig(
         broker=broker,
         listen=listen,
+        replication=replication_config(settled, listen, machine),
         remoting=RemotingConfig(**settled.of("remoting")),
         tls=TlsConfig(**settled.of("tls")),
         outbound_tls=OutboundTlsConfig(**settled.of("outbound_tls")),
@@ -248,6 +258,7 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
         namesrv=None if broker.namesrv_addresses else embedded_namesrv(settled, listen, store),
     )
     check_own_registration(config)
+    check_role(config)
     check_access(config.access)
     check_protection(config.security, config.tls, has_name_server=config.namesrv is not None)
     check_pages("metricsTls", config.tls, is_on=config.ops.metrics_tls)
@@ -305,6 +316,15 @@ def listen_config(settled: Settled, machine: Machine) -> ListenConfig:
     return ListenConfig(bind_host=bind, advertised_host=advertised, advertised_ip=ip, port=port, why=why)
 
 
+def replication_config(settled: Settled, listen: ListenConfig, machine: Machine) -> ReplicationConfig:
+    """Return the settings of replication of a broker with these addresses."""
+    defaults = ReplicationConfig(
+        advertised_host=listen.advertised_host,
+        ha_allowed_networks=default_networks(bound_address(listen.bind_host, machine)),
+    )
+    return msgspec.structs.replace(defaults, **settled.of("replication"))
+
+
 def store_config(settled: Settled, listen: ListenConfig) -> StoreConfig:
     """Return the store's settings. Raises StartError if the log would be outside of the root directory."""
     given = dict(settled.of("store"))
@@ -356,6 +376,19 @@ def check_protection(security: SecurityConfig, tls: TlsConfig, *, has_name_serve
             "tlsAuthMapping: expected with tls.server.need.client.auth=optional or require, and "
             "tls.server.trustCertPath"
         )
+
+
+def check_role(config: DaemonConfig) -> None:
+    """Check that the broker's id and port fit its role. Raises StartError otherwise."""
+    role, broker_id = config.replication.broker_role, config.broker.broker_id
+    if role in UNFINISHED_ROLES:
+        raise StartError(f"brokerRole={role.value}: expected ASYNC_MASTER, this role is not part of this version")
+    if role is BrokerRole.SLAVE and broker_id == 0:
+        raise StartError("brokerRole=SLAVE: expected with a brokerId above 0, which no other slave of its name has")
+    if role is not BrokerRole.SLAVE and broker_id != 0:
+        raise StartError(f"brokerId={broker_id}: expected 0, or with brokerRole=SLAVE")
+    if config.replication.serves_slaves and config.ha_port > LAST_PORT:
+        raise StartError(f"listenPort={config.listen.port}: expected with haListenPort, as there is no next port")
 
 
 def check_own_registration(config: DaemonConfig) -> None:

@@ -45,6 +45,7 @@ COMMIT_LOG: Final = "storePathCommitLog"
 TITLES: Final = {
     "broker": "Broker",
     "listen": "Addresses",
+    "replication": "Replication",
     "namesrv": "Name server",
     "security": "Protection of the daemon",
     "access": "Access control",

@@ -224,12 +224,12 @@ def test_a_name_server_runs_and_stops(tmp_path: Path) -> None:
 @pytest.mark.daemon
 def test_unknown_and_ignored_keys_are_logged(tmp_path: Path) -> None:
     """The start log lists unknown keys as warnings and ignored keys as information."""
-    (tmp_path / "b.conf").write_text("brokerNam=x\nhaListenPort=10912\n")
+    (tmp_path / "b.conf").write_text("brokerNam=x\ndLegerGroup=g\n")
     with running([*MQBROKER, "-c", "b.conf"], tmp_path) as daemon:
         assert daemon.stop() == 0, daemon.output
     ignored = "setting ignored: b.conf:1: unknown key brokerNam, did you mean brokerName?"
     assert f"WARNING skylarkmq.broker {ignored}" in daemon.output
-    assert "INFO skylarkmq.broker setting without effect: b.conf:2: haListenPort" in daemon.output
+    assert "INFO skylarkmq.broker setting without effect: b.conf:2: dLegerGroup" in daemon.output
 
 
 async def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

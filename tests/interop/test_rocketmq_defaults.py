@@ -34,6 +34,7 @@ AUTH: Final = {"4.9.7": (), "5.3.3": ("org.apache.rocketmq.auth.config.AuthConfi
 NAMESRV: Final = ("org.apache.rocketmq.common.namesrv.NamesrvConfig", NETTY)
 SET_BY_THE_BROKER: Final = {
     "brokerIP1": MACHINE.address,
+    "brokerIP2": MACHINE.address,
     "brokerName": MACHINE.host_name,
     "deleteWhen": "4",  # 04
     "listenPort": "10911",

@@ -68,7 +68,7 @@ async def test_invalid_changes_are_ignored_and_logged(caplog: pytest.LogCaptureF
     """Unknown keys, invalid values and values that a struct rejects change nothing, and the log names them."""
     it = RemoteAccess()
     before, version = it.shown(), it.remote.version
-    await it.remote.change(b"noSuchKey=1\nfileReservedTime=soon\ntls.server.mode=disabled\nbrokerRole=SLAVE")
+    await it.remote.change(b"noSuchKey=1\nfileReservedTime=soon\ntls.server.mode=disabled\nslaveTimeout=never")
     assert (it.shown(), it.remote.version) == (before, version)
     warnings = [record.getMessage() for record in caplog.records]
     assert any("'noSuchKey'" in text for text in warnings)

@@ -9,6 +9,7 @@ import pytest
 from skylarkmq.broker.access.address_ranges import LOOPBACK, PRIVATE
 from skylarkmq.broker.access.config import AccessConfig, Credentials, inner_client_credentials
 from skylarkmq.broker.access.security_config import MappedSubject, SecurityConfig
+from skylarkmq.broker.config.derived import registration_of
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import Catalogue, bare, from_file
 from skylarkmq.broker.config.sections import (
@@ -26,6 +27,7 @@ from skylarkmq.broker.config.sections import (
     load_namesrv,
 )
 from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
 from skylarkmq.broker.metadata.limits import LimitsConfig
 from skylarkmq.broker.namesrv.config import NamesrvConfig
 from skylarkmq.broker.remoting.config import ClientAuth, OutboundTlsConfig, RemotingConfig, TlsConfig, TlsMode
@@ -38,6 +40,7 @@ MACHINE = Machine("box", "192.168.1.5", Path("/home/mq"), {"broker.example": "19
 SECTIONS: dict[str, type[msgspec.Struct]] = {
     "broker": BrokerConfig,
     "listen": ListenConfig,
+    "replication": ReplicationConfig,
     "remoting": RemotingConfig,
     "tls": TlsConfig,
     "outbound_tls": OutboundTlsConfig,
@@ -202,8 +205,11 @@ def test_keys_set_their_fields() -> None:
     [
         ("listenPort=0", "a whole number from 1 to 65535"),
         ("brokerPermission=7", "2 or 4 or 6 or 0"),
-        ("brokerId=1", "0, a master: replication is not part of this version"),
-        ("brokerRole=SLAVE", "ASYNC_MASTER, replication is not part of this version"),
+        ("brokerId=-1", "a whole number from 0"),
+        ("brokerRole=MASTER", "ASYNC_MASTER or SYNC_MASTER or SLAVE"),
+        ("enableControllerMode=true", "false, RocketMQ's elections of masters"),
+        ("haTransferBatchSize=4194305", "a whole number from 1 to 4194292"),
+        ("haMasterAddress=ha1", "HOST:PORT"),
         ("aclConfigDir=", "a path"),
         ("flushDiskType=ASYNC", "ASYNC_FLUSH or SYNC_FLUSH"),
         ("messageDelayLevel=1x", "delays with a unit"),
@@ -410,3 +416,52 @@ def test_pages_with_tls_need_tls_of_the_broker() -> None:
     for key in ("consoleTls", "metricsTls"):
         with pytest.raises(StartError, match=f"{key}=true: expected with tls.server.mode=permissive or enforcing"):
             broker(f"{key}=true\ntls.server.mode=disabled")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_open", "port"),
+    [
+        ("", False, 10912),
+        ("listenPort=20000", False, 20001),
+        ("haListenPort=0", False, 10912),
+        ("haListenPort=10920", True, 10920),
+        ("totalReplicas=2", True, 10912),
+        ("brokerRole=ASYNC_MASTER\nlistenPort=65535", False, 65536),
+    ],
+)
+def test_the_port_for_slaves_is_opened_only_if_a_setting_asks_for_it(text: str, is_open: bool, port: int) -> None:
+    """The port serves the whole log without authentication, so a broker without slaves does not have it."""
+    config = broker(text).config
+    assert (config.replication.serves_slaves, config.ha_port) == (is_open, port)
+
+
+def test_a_synchronous_master_serves_slaves_and_a_slave_does_not() -> None:
+    """SYNC_MASTER needs slaves; a slave has the port of its master only after a restart as a master."""
+    roles = {role: ReplicationConfig(broker_role=role, ha_listen_port=1).serves_slaves for role in BrokerRole}
+    assert roles == {BrokerRole.ASYNC_MASTER: True, BrokerRole.SYNC_MASTER: True, BrokerRole.SLAVE: False}
+    assert ReplicationConfig(broker_role=BrokerRole.SYNC_MASTER).serves_slaves
+
+
+def test_slaves_connect_to_broker_ip_2_from_the_networks_of_administrators() -> None:
+    """brokerIP2 is advertised to slaves, brokerIP1 without it; both lists of networks have the same default."""
+    config = broker("brokerIP1=203.0.113.9\nbrokerIP2=10.0.0.9").config
+    assert config.replication.advertised_host == "10.0.0.9"
+    assert registration_of(config).ha_server_addr == "10.0.0.9:10912"
+    config = broker("brokerIP1=203.0.113.9\nbrokerIP2=").config
+    assert registration_of(config).ha_server_addr == "203.0.113.9:10912"
+    assert config.replication.ha_allowed_networks == config.security.admin_allowed_networks
+    own = broker("haAllowedNetworks=10.0.0.0/8").config.replication.ha_allowed_networks
+    assert list(map(str, own)) == ["10.0.0.0/8"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("brokerId=1", "brokerId=1: expected 0, or with brokerRole=SLAVE"),
+        ("listenPort=65535\ntotalReplicas=2", "listenPort=65535: expected with haListenPort"),
+    ],
+)
+def test_id_and_port_have_to_fit_the_role(text: str, reason: str) -> None:
+    """A master has the id 0, and the default port for slaves must exist."""
+    with pytest.raises(StartError, match=reason):
+        broker(text)

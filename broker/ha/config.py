@@ -1,0 +1,44 @@
+"""Settings of replication: RocketMQ's names in snake case, and RocketMQ's defaults."""
+
+from enum import Enum
+
+import msgspec
+
+from skylarkmq.broker.access.address_ranges import Network
+
+
+class BrokerRole(Enum):
+    """The part of a broker in its group. It is decided at the start; another role needs a restart."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"  # does not wait for slaves
+    SYNC_MASTER = "SYNC_MASTER"  # acknowledges a message once slaves have reported it
+    SLAVE = "SLAVE"  # copies the log of a master, and accepts no messages
+
+
+class ReplicationConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a group of brokers with one name replicates its log. Intervals in ms, sizes in bytes."""
+
+    broker_role: BrokerRole = BrokerRole.ASYNC_MASTER  # a SLAVE also needs a brokerId above 0
+    advertised_host: str = ""  # the address that name servers give to slaves; default: brokerIP1
+    ha_listen_port: int = 0  # where slaves connect; 0: listenPort + 1, opened only if other settings ask for slaves
+    ha_allowed_networks: tuple[Network, ...] = ()  # of slaves; default: as adminAllowedNetworks
+    ha_max_connections: int = 16  # slaves that are connected at the same time
+    ha_master_address: str | None = None  # a slave copies from here; default: the master that the name server knows
+    ha_send_heartbeat_interval: int = 5_000  # a connection without other data gets a heartbeat after this time
+    ha_housekeeping_interval: int = 20_000  # a slave that has reported nothing for this time is disconnected
+    ha_transfer_batch_size: int = 32 << 10  # largest piece of the log that is sent at a time
+    ha_slave_fallbehind_max: int = 256 << 20  # SYNC_MASTER: sends do not wait for slaves that lack more
+    ha_max_gap_not_in_sync: int = 256 << 20  # a slave that lacks more is not in sync in `mqadmin haStatus`
+    slave_timeout: int = 3_000  # SYNC_MASTER: sends wait this long for slaves, then get FLUSH_SLAVE_TIMEOUT
+    in_sync_replicas: int = 1  # SYNC_MASTER: copies that a send waits for, the master's included; at least one slave's
+    min_in_sync_replicas: int = 1  # copies that the replication link always keeps; without effect on RocketMQ's slaves
+    total_replicas: int = 1  # brokers of the group; above 1 the port for slaves is opened
+    ha_flow_control_enable: bool = False  # whether the next setting limits the rate
+    max_ha_transfer_byte_in_second: int = 100 << 20  # rate of each slave
+
+    @property
+    def serves_slaves(self) -> bool:
+        """Whether the port for slaves is opened."""
+        if self.broker_role is BrokerRole.SLAVE:
+            return False
+        return self.broker_role is BrokerRole.SYNC_MASTER or self.ha_listen_port > 0 or self.total_replicas > 1
