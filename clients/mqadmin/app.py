@@ -30,6 +30,7 @@ from skylarkmq.clients.mqadmin.grouped import acl, dlq, user
 from skylarkmq.clients.mqadmin.grouped import broker as grouped_broker
 from skylarkmq.clients.mqadmin.grouped import cluster as grouped_cluster
 from skylarkmq.clients.mqadmin.grouped import group as grouped_group
+from skylarkmq.clients.mqadmin.grouped import ha as grouped_ha
 from skylarkmq.clients.mqadmin.grouped import message as grouped_message
 from skylarkmq.clients.mqadmin.grouped import namesrv as grouped_namesrv
 from skylarkmq.clients.mqadmin.grouped import topic as grouped_topic
@@ -79,6 +80,7 @@ GROUPS: Final[dict[str, tuple[str, Commands]]] = {
     "dlq": ("Dead letters: messages that a group could not handle.", dlq.COMMANDS),
     "cluster": ("All brokers.", grouped_cluster.COMMANDS),
     "broker": ("Brokers and their settings.", grouped_broker.COMMANDS),
+    "ha": ("Replication: the copies of brokers.", grouped_ha.COMMANDS),
     "namesrv": ("Name servers and their settings.", grouped_namesrv.COMMANDS),
     "user": ("Users of RocketMQ 5.3's access control.", user.COMMANDS),
     "acl": ("Policies: what users may do.", acl.COMMANDS),
