@@ -4,6 +4,7 @@
     subject.py        the state that several checks read: views of name servers, state and settings of brokers
     network.py        checks of name servers, registrations and advertised addresses
     broker_state.py   checks of clocks, disks, storage and settings
+    replication.py    checks of masters, their copies, and slaves
     deferred.py       checks of delayed messages and timers
     topics.py         checks of routes and permissions
     groups.py         checks of one consumer group

@@ -11,7 +11,15 @@ from typing import Final
 import msgspec
 
 from skylarkmq.clients.errors import ClientError
-from skylarkmq.clients.mqadmin.doctor import broker_state, deferred, groups, metrics, network, topics
+from skylarkmq.clients.mqadmin.doctor import (
+    broker_state,
+    deferred,
+    groups,
+    metrics,
+    network,
+    replication,
+    topics,
+)
 from skylarkmq.clients.mqadmin.doctor.findings import (
     Check,
     Finding,
@@ -24,7 +32,9 @@ from skylarkmq.clients.mqadmin.doctor.findings import (
 from skylarkmq.clients.mqadmin.doctor.subject import NotAvailable, Subject, is_not_served
 
 CHECKS: Final[tuple[Check, ...]] = tuple(
-    check for module in (network, broker_state, deferred, topics, groups, metrics) for check in module.CHECKS
+    check
+    for module in (network, broker_state, replication, deferred, topics, groups, metrics)
+    for check in module.CHECKS
 )
 LIMIT_S: Final = 30.0
 """Of one check, without the pause between two readings of a lag."""

@@ -16,6 +16,7 @@ from skylarkmq.clients.mqadmin.doctor.examination import CHECKS, examine
 from skylarkmq.clients.mqadmin.doctor.findings import Check, Report
 from skylarkmq.clients.mqadmin.doctor.subject import Subject, Wanted
 from skylarkmq.protocol.bodies.cluster import ClusterInfo, KVTable, TopicList
+from skylarkmq.protocol.bodies.ha import HARuntimeInfo
 from skylarkmq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
@@ -26,7 +27,8 @@ QUICK = Wanted(sample_s=0.01)
 
 
 class ScriptedCluster(NamedTuple):
-    """`brokers`: addresses by broker id, by name. `routes`: by topic. `runtime` and `settings` are those of `b`."""
+    """`brokers`: addresses by broker id, by name. `routes`: by topic. `runtime`, `settings` and `replication` are
+    those of `b`."""
 
     peer: Peer
     run: RunCommand
@@ -34,6 +36,7 @@ class ScriptedCluster(NamedTuple):
     settings: dict[str, str]
     brokers: dict[str, dict[int, str]]
     routes: dict[str, TopicRouteData]
+    replication: HARuntimeInfo
 
     def doctor(self, *options: str) -> Result:
         return self.run("doctor", "--sample", "0.01", *options)
@@ -61,6 +64,7 @@ def cluster(scripted: Peer, run_mqadmin: RunCommand) -> ScriptedCluster:
         settings={"embeddedNamesrvPort": "0", "messageDelayLevel": "1s 5s 2h", "filterServerNums": "0"},
         brokers={"b": {0: scripted.address}},
         routes={"Orders": route(scripted.address)},
+        replication=HARuntimeInfo(master=True, master_commit_log_max_offset=1 << 30),
     )
 
     def route_of(_: object, request: RemotingCommand) -> RemotingCommand:
@@ -86,6 +90,7 @@ def cluster(scripted: Peer, run_mqadmin: RunCommand) -> ScriptedCluster:
     scripted.on(RequestCode.GET_BROKER_CLUSTER_INFO, info)
     scripted.on(RequestCode.GET_BROKER_RUNTIME_INFO, runtime_info)
     scripted.on(RequestCode.GET_BROKER_CONFIG, settings)
+    scripted.on(RequestCode.GET_BROKER_HA_STATUS, lambda *_: RemotingCommand.response(body=made.replication.encode()))
     scripted.on(
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
         lambda *_: RemotingCommand.response(body=TopicList(list(made.routes)).encode()),
