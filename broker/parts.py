@@ -48,6 +48,7 @@ from skylarkmq.broker.ops.metrics_page import MetricsPage, page_of
 from skylarkmq.broker.processors.admin.config import ConfigProcessor
 from skylarkmq.broker.processors.admin.consume_stats import Identity
 from skylarkmq.broker.processors.admin.delay_offset import DelayOffsetProcessor
+from skylarkmq.broker.processors.admin.ha_status import HaStatusProcessor
 from skylarkmq.broker.processors.admin.runtime import RuntimeConfig, StoreTimes
 from skylarkmq.broker.processors.consumer.queue_locks import QueueLockProcessor
 from skylarkmq.broker.processors.end_transaction import EndTransactionProcessor
@@ -141,6 +142,7 @@ class Parts:
             ("end_transaction", self.ends),
             ("admin", QueueLockProcessor(self.queue_locks, self.topics, steady_ms)),
             ("admin", DelayOffsetProcessor(self.background.delay_offsets)),
+            ("admin", HaStatusProcessor(self.replication_status, lambda: self.store.max_physical_offset)),
             ("admin", self._config_processor()),
             *self.access.processors(),
         )

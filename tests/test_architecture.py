@@ -67,7 +67,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.ha": ("protocol", "broker.errors", "broker.histogram"),
     "broker.ha.config": ("broker.access.address_ranges",),
     "broker.delivery": DELIVERY,
-    "broker.processors": PROCESSORS,
+    "broker.processors": (*PROCESSORS, "broker.ha.status"),
     "broker.ops": (*DELIVERY, "broker.access", "broker.delivery", "broker.ha.status"),
     "broker.config.derived": (
         "protocol",

@@ -183,6 +183,7 @@ BROKER_REQUIREMENTS: Final[dict[int, Requirement]] = dict(
             codes=(
                 RequestCode.GET_BROKER_CONFIG,
                 RequestCode.GET_BROKER_RUNTIME_INFO,
+                RequestCode.GET_BROKER_HA_STATUS,
                 RequestCode.GET_ALL_CONSUMER_OFFSET,
                 RequestCode.GET_ALL_DELAY_OFFSET,
                 RequestCode.GET_PRODUCER_CONNECTION_LIST,

@@ -87,7 +87,7 @@ LEFT_OUT: Final[dict[str, str]] = {
     **dict.fromkeys(("addBroker", "removeBroker"), "broker containers"),
     **dict.fromkeys(("updateStaticTopic", "remappingStaticTopic"), "static topics"),
     **dict.fromkeys(("exportMetadataInRocksDB", "rocksDBConfigToJson", "checkRocksdbCqWriteProgress"), NO_ROCKSDB),
-    **dict.fromkeys(("resetMasterFlushOffset", "haStatus", "getSyncStateSet", "getBrokerEpoch"), NO_SLAVES),
+    **dict.fromkeys(("resetMasterFlushOffset", "getSyncStateSet", "getBrokerEpoch"), NO_SLAVES),
     **dict.fromkeys(("getControllerMetaData", "getControllerConfig", "updateControllerConfig"), NO_SLAVES),
     **dict.fromkeys(("electMaster", "cleanBrokerMetadata"), NO_SLAVES),
     "dumpCompactionLog": "compacted topics",

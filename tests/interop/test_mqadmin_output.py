@@ -35,7 +35,7 @@ FILES: Final = {
 }
 """Files for commands that read one, by their names in `arguments`."""
 NOT_SERVED: Final[dict[str, frozenset[str]]] = {
-    "skylark": frozenset({"haStatus", "resetMasterFlushOffset"}),
+    "skylark": frozenset({"resetMasterFlushOffset"}),
     "apache-4.9.7": frozenset({"haStatus", "resetMasterFlushOffset"}),
     "apache-5.3.3": frozenset(),
 }

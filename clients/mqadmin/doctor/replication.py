@@ -44,7 +44,7 @@ def master_findings(target: Target, info: HARuntimeInfo, config: dict[str, str],
     """Yield the problems of a master with this number of registered slaves."""
     where, connected = str(target), len(info.ha_connection_info)
     in_sync = info.in_sync_slave_nums + 1
-    minimum = int(number_of(config.get("minInSyncReplicas")) or 1)
+    minimum = _minimum(config)
     expected = max(slaves, _copies_expected(config))
     is_sync = config.get("brokerRole") == "SYNC_MASTER"
     if is_sync and in_sync < minimum:
@@ -75,6 +75,12 @@ def slave_findings(target: Target, info: HARuntimeInfo, received_ms: int) -> Ite
         since = f"for {silent_s} s" if client.last_read_timestamp > 0 else "since its start"
         next_step = "Check the log of both brokers, haListenPort of the master, and the firewall on the way."
         yield warning(where, f"the slave has received nothing from {client.master_addr} {since}", next_step)
+
+
+def _minimum(config: dict[str, str]) -> int:
+    """Return how many stores must be in sync for sends, with the master's; classic replication has no minimum."""
+    has_minimum = config.get("haPeers", "") or config.get("enableControllerMode") == "true"
+    return int(number_of(config.get("minInSyncReplicas")) or 1) if has_minimum else 1
 
 
 def _copies_expected(config: dict[str, str]) -> int:

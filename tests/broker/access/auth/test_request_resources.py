@@ -143,6 +143,7 @@ NONE_IN_ROCKETMQ = [
     (C.UPDATE_BROKER_CONFIG, {}, None, ["Cluster:DefaultCluster Update"]),
     (C.GET_BROKER_CONFIG, {}, None, ["Cluster:DefaultCluster Get"]),
     (C.GET_BROKER_RUNTIME_INFO, {}, None, ["Cluster:DefaultCluster Get"]),
+    (C.GET_BROKER_HA_STATUS, {}, None, ["Cluster:DefaultCluster Get"]),
     (C.GET_ALL_CONSUMER_OFFSET, {}, None, ["Cluster:DefaultCluster Get"]),
     (C.GET_ALL_DELAY_OFFSET, {}, None, ["Cluster:DefaultCluster Get"]),
     (C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, {}, None, ["Cluster:DefaultCluster Get"]),

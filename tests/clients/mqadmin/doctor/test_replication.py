@@ -53,8 +53,10 @@ def test_a_synchronous_master_without_slaves_is_found(cluster: ScriptedCluster) 
 
 
 def test_too_few_copies_for_the_minimum_are_an_error(cluster: ScriptedCluster) -> None:
-    """The master counts as one of `minInSyncReplicas`."""
+    """The master counts as one of `minInSyncReplicas`, which classic replication does not have."""
     cluster.settings.update(brokerRole="SYNC_MASTER", minInSyncReplicas="2")
+    assert [severity for severity, _ in findings(cluster)] == ["warning"]
+    cluster.settings["enableControllerMode"] = "true"
     what = "1 of at least 2 stores are in sync (minInSyncReplicas, with the master): sends fail"
     assert findings(cluster) == [("error", what)]
     cluster.replication.ha_connection_info = [CLOSE]

@@ -153,14 +153,20 @@ def test_the_flushed_offset_of_a_master_is_sent(run_mqadmin: RunCommand, scripte
     assert scripted.requests[-1].header(MasterFlushOffsetHeader).master_flush_offset == 77
 
 
-@pytest.mark.parametrize("command", ["haStatus", "resetMasterFlushOffset -o 1"])
-def test_what_only_rocketmq_5_serves_is_refused_in_one_line(
-    mqadmin: RunCommand, broker: InProcessBroker, command: str
-) -> None:
+def test_what_only_rocketmq_5_serves_is_refused_in_one_line(mqadmin: RunCommand, broker: InProcessBroker) -> None:
     """By this broker and by 4.9, with exit code 5."""
-    result = mqadmin(*command.split(), "-b", broker.address)
+    result = mqadmin("resetMasterFlushOffset", "-o", "1", "-b", broker.address)
     assert (result.code, result.out, result.err.count("\n")) == (5, "", 1)
     assert "REQUEST_CODE_NOT_SUPPORTED (3)" in result.err
+
+
+def test_our_broker_without_replication_has_no_slaves(mqadmin: RunCommand, broker: InProcessBroker) -> None:
+    """As a master of RocketMQ 5.3 without slaves: with the end of its log, and the heads of a table without rows."""
+    first, master, log_end, *others = mqadmin("haStatus", "-b", broker.address).out.splitlines()
+    assert (first, master) == ("", f"#MasterAddr\t{broker.address}")
+    assert re.fullmatch(r"#MasterCommitLogMaxOffset\t\d+", log_end)
+    assert others[:2] == ["#SlaveNum\t0", "#InSyncSlaveNum\t0"]
+    assert [line.split()[0] for line in others[2:]] == ["#SlaveAddr"]
 
 
 @pytest.mark.parametrize("command", ["brokerStatus", "getBrokerConfig", "updateBrokerConfig -k a -v b", "haStatus"])
