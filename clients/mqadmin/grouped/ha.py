@@ -65,13 +65,13 @@ class ReplicationReport(Result, frozen=True, kw_only=True):
 
     def tables(self) -> Iterator[Rows]:
         """Yield the masters, their copies, the slaves, and the brokers that report nothing."""
-        columns = ("Broker", "Address", "Log end", "Copies", "In sync")
         masters = [
             (its.place.name, its.place.address, its.log_end, None if its.problem else len(its.copies), its.in_sync)
             for its in self.masters
         ]
-        yield Rows("Masters", columns, masters, "No master is registered.")
-        columns = ("Broker", "Copy", "State", "Acknowledged", "Lag bytes", "Bytes/s")
+        yield Rows(
+            "Masters", ("Broker", "Address", "Log end", "Copies", "In sync"), masters, "No master is registered."
+        )
         copies = [
             (
                 *(its.broker, its.address, "in sync" if its.in_sync else "behind"),
@@ -80,8 +80,8 @@ class ReplicationReport(Result, frozen=True, kw_only=True):
             for master in self.masters
             for its in master.copies
         ]
-        yield Rows("Copies", columns, copies, "No copy is connected.")
-        columns = ("Broker", "Id", "Address", "Copies from", "Log end", "Bytes/s", "Last read (UTC)")
+        copy_columns = ("Broker", "Copy", "State", "Acknowledged", "Lag bytes", "Bytes/s")
+        yield Rows("Copies", copy_columns, copies, "No copy is connected.")
         slaves = [
             (
                 *(its.place.name, str(its.place.id), its.place.address),
@@ -89,8 +89,10 @@ class ReplicationReport(Result, frozen=True, kw_only=True):
             )
             for its in self.slaves
         ]
-        yield Rows("Slaves", columns, slaves)
-        problems = [(each.place.address, each.problem) for each in (*self.masters, *self.slaves) if each.problem]
+        slave_columns = ("Broker", "Id", "Address", "Copies from", "Log end", "Bytes/s", "Last read (UTC)")
+        yield Rows("Slaves", slave_columns, slaves)
+        problems = [(its.place.address, its.problem) for its in self.masters if its.problem]
+        problems += [(its.place.address, its.problem) for its in self.slaves if its.problem]
         yield Rows("Problems", ("Address", "Cause"), problems)
 
 
