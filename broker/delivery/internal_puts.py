@@ -6,7 +6,7 @@ The requests of one read run in tasks of their own. The messages that they put i
 and go into the log at its end, together and with one write. So no batch is open while other code runs. This matters
 because all messages of a batch get the time at which it began as their store time, and a message that a later read
 brings must not get a store time from before it was sent. Under SYNC_FLUSH a put completes when the flush has covered
-it, unless its `wait_flush` is off.
+it, and with copies on other machines when it is copied, unless its `wait_flush` is off.
 
 Body and properties of an append must outlast the iteration, so they must not be views into a receive buffer.
 Source: docs/formats.md, "Append path", "Put results".
@@ -15,6 +15,7 @@ Source: docs/formats.md, "Append path", "Put results".
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 import msgspec
 
@@ -29,7 +30,14 @@ class InternalPutsStatistics(msgspec.Struct, frozen=True):
     refused: int
 
 
-STORED = frozenset((PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT))
+STORED: Final = frozenset(
+    (
+        PutStatus.PUT_OK,
+        PutStatus.FLUSH_DISK_TIMEOUT,
+        PutStatus.FLUSH_SLAVE_TIMEOUT,
+        PutStatus.SLAVE_NOT_AVAILABLE,
+    )
+)
 """A message with one of these statuses is in the log, and becomes visible."""
 
 

@@ -2,9 +2,10 @@
 
 Within an event-loop iteration, `put` and `put_batch` collect the messages that one read brought. `write` writes them
 with one pwrite. Under ASYNC_FLUSH that also settles every status. Under SYNC_FLUSH statuses stay PENDING until the
-flusher has passed them; `when_settled` calls back then. `make_visible` dispatches settled messages: after the responses
-are written, which need not wait for it, and before other requests are served. `commit` does both. Lookups commit first,
-so that a pull sees the sends before it in the same iteration.
+flusher has passed them, and with copies on other machines until these have them; `when_settled` calls back then.
+`make_visible` dispatches messages that may become visible: after the responses are written, which need not wait for it,
+and before other requests are served. `commit` does both. Lookups commit first, so that a pull sees the sends before it
+in the same iteration.
 
 Life cycle: `load` (lock, segments, queues, recovery), `start` (threads, `abort` file), `close` (flush; `abort` is
 removed only after a clean stop). The owner of the clock calls `step` about every 100 ms.
@@ -22,6 +23,7 @@ from skylarkmq.broker.store.config import StoreConfig, parse_delay_levels
 from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.errors import LoadStopped, LostBytesError, refused_by_disk
 from skylarkmq.broker.store.flush.checkpoint import CheckpointFile
+from skylarkmq.broker.store.flush.copies import Copies, Growth
 from skylarkmq.broker.store.flush.durability import Durability
 from skylarkmq.broker.store.flush.sync_queue import Settled
 from skylarkmq.broker.store.index.builder import IndexFeed
@@ -243,7 +245,7 @@ class MessageStore:
     # put
 
     def write(self, is_lone: bool = False) -> list[Append]:
-        """Write the batch and return its appends: settled under ASYNC_FLUSH, else PENDING until `when_settled`.
+        """Write the batch and return its appends: settled, or PENDING until `when_settled`.
 
         `is_lone`: a single producer sends one message at a time, so the loop has time to wait for the disk.
         """
@@ -263,11 +265,6 @@ class MessageStore:
         self._log_flush.when_settled(callback)
 
     @property
-    def is_sync(self) -> bool:
-        """Whether appends stay PENDING until they are on disk."""
-        return self._config.is_sync_flush
-
-    @property
     def is_flush_interpreted(self) -> bool:
         """Whether the thread that flushes each commit needs the interpreter, so that the loop should not spin."""
         return self._log_flush.is_interpreted
@@ -276,6 +273,21 @@ class MessageStore:
         """Register a callback for every flush announcement. It is called after all waiters of that flush, and before
         the flushed messages are dispatched."""
         self._log_flush.on_settled = callback
+
+    def replicate(self, copies: Copies) -> None:
+        """Let all commits wait for copies on other machines, too. Call it before the first put."""
+        self._log_flush.replicate(copies)
+
+    def on_log_growth(self, readable: Growth | None, flushed: Growth | None) -> None:
+        """Register callbacks for replicas of the log. `readable` gets the new end of the log in its files, after each
+        write; `flushed` the new end of the log on disk, after each sync."""
+        self._log_flush.on_readable = readable
+        self._log_flush.on_flushed = flushed
+
+    @property
+    def readable_offset(self) -> int:
+        """The end of the log in its files; with a transient pool more of it may be in buffers."""
+        return self._log_flush.readable
 
     def keep_spinning(self, limit_us: int) -> None:
         """Make the flusher spin up to `limit_us` for the next commit of a lone producer."""

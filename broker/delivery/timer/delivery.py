@@ -29,6 +29,7 @@ from skylarkmq.broker.delivery.delay.delivery import (
     MOST_SLICES,
     Callbacks,
 )
+from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.timer.enqueue import Enqueue, EnqueueStatistics
 from skylarkmq.broker.delivery.timer.pending_counts import PendingCounts
 from skylarkmq.broker.delivery.timer.slot_delivery import SlotDelivery, SlotDeliveryStatistics, Tally
@@ -201,7 +202,7 @@ class TimerDelivery:
         if rolled is None or rolled.queue_offset < self._enqueue.next_offset:
             self._rolled = None
             return True
-        return rolled.status not in {PutStatus.PENDING, PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT}
+        return rolled.status is not PutStatus.PENDING and rolled.status not in STORED
 
     def _begin_slot(self, slot_ms: int) -> None:
         last = self._files.wheel.slot(slot_ms).last

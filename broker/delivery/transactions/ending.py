@@ -149,9 +149,10 @@ class Endings:
     def commit(self, settled: Settled) -> bool:
         """Write the batch of this read. Returns True if it is decided; otherwise `settled` is called later."""
         self._store.commit()
-        if self._store.is_sync:
+        is_settled = self._store.is_settled()
+        if not is_settled:
             self._store.when_settled(settled)
-        return not self._store.is_sync
+        return is_settled
 
     def finish(self, ending: Ending) -> None:
         """Update the state after the store has decided, and wake the other ends."""

@@ -3,9 +3,10 @@
     checks -> appends -> store.put ... end of the read: store.commit -> responses
 
 A send is checked, completed and put into the store's open batch at once. Its response is written when the store has
-decided its status: after the write at the end of this read, or under SYNC_FLUSH after the flush that covers it. So a
-send needs no coroutine, and no response is built before its message is written. Refusals carry region and trace switch
-like the responses to accepted sends. While the flush is too far behind, the broker does not read from producers.
+decided its status: after the write at the end of this read, after the flush that covers it (SYNC_FLUSH), or once it is
+copied (SYNC_MASTER). So a send needs no coroutine, and no response is built before its message is written. Refusals
+carry region and trace switch like the responses to accepted sends. While the flush is too far behind, the broker does
+not read from producers.
 
 `fast_path.py` serves most sends in runs, which it also gathers; this module serves all others.
 
@@ -15,6 +16,7 @@ Source: docs/formats.md, "Send".
 from functools import partial
 from typing import Final
 
+from skylarkmq.broker.delivery.internal_puts import STORED
 from skylarkmq.broker.delivery.message_type import special_type
 from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.processors.send.checks import SendChecks
@@ -45,6 +47,8 @@ NO_DESCRIPTORS_LEFT: Final = (
 RESULTS: Final[dict[PutStatus, tuple[ResponseCode, str | None]]] = {
     PutStatus.PUT_OK: (ResponseCode.SUCCESS, None),
     PutStatus.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
+    PutStatus.FLUSH_SLAVE_TIMEOUT: (ResponseCode.FLUSH_SLAVE_TIMEOUT, None),
+    PutStatus.SLAVE_NOT_AVAILABLE: (ResponseCode.SLAVE_NOT_AVAILABLE, None),
     PutStatus.SERVICE_NOT_AVAILABLE: (ResponseCode.SERVICE_NOT_AVAILABLE, UNAVAILABLE),
     PutStatus.CREATE_MAPPED_FILE_FAILED: (
         ResponseCode.SYSTEM_ERROR,
@@ -55,7 +59,6 @@ RESULTS: Final[dict[PutStatus, tuple[ResponseCode, str | None]]] = {
     PutStatus.SYSTEM_BUSY: (ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while"),
     PutStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
-STORED: Final = {PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT}
 _TIMER: Final = SystemTopic.TIMER
 
 

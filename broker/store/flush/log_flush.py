@@ -3,10 +3,11 @@
     ASYNC_FLUSH              written ─▶ acknowledged, visible          the flusher follows at its own pace
     SYNC_FLUSH               written ─▶ flushed ─▶ acknowledged, visible
     with a transient pool    in a buffer (─▶ acknowledged if ASYNC_FLUSH) ─▶ written by the committer ─▶ as above
+    with copies              as above, and ─▶ copied ─▶ acknowledged (copies.py)
 
-Commits that wait for a sync are held in `SyncQueue`. Settled messages become visible at the next `make_visible`. The
-caller may acknowledge them before, and calls `make_visible` before it serves other requests. A notified consumer may
-read on at once, which writes the open batch and may find more commits flushed while the earlier
+Commits that wait for a sync or for copies are held in `SyncQueue`. Messages that it releases become visible at the next
+`make_visible`. The caller may acknowledge them before, and calls `make_visible` before it serves other requests. A
+notified consumer may read on at once, which writes the open batch and may find more commits flushed while the earlier
 messages are still being dispatched. The later messages then wait their turn.
 
 After a flush announcement all its waiters are called, then `on_settled`, and then its messages are dispatched. While
@@ -32,6 +33,7 @@ import msgspec
 
 from skylarkmq.broker.store.config import StoreConfig
 from skylarkmq.broker.store.flush import compiled_flusher
+from skylarkmq.broker.store.flush.copies import Copies, Growth
 from skylarkmq.broker.store.flush.flusher import Flusher, FlusherStatistics, Pace, Target
 from skylarkmq.broker.store.flush.sync_queue import Settled, SyncQueue
 from skylarkmq.broker.store.log.append import Append, PutStatus, settle
@@ -77,11 +79,13 @@ class LogFlush:
         self._dispatch = dispatch
         self._pool = pool
         self.undispatched: list[Append] = []
-        """Messages that are settled and not yet visible, in the order of the log."""
+        """Messages that may become visible and are not dispatched yet, in the order of the log."""
         self._is_dispatching = False
-        self._waiting = SyncQueue(self.undispatched, config.sync_flush_timeout)
         self._is_sync = config.is_sync_flush
+        self._waiting = SyncQueue(self.undispatched, is_sync=self._is_sync, timeout_ms=config.sync_flush_timeout)
         self._is_visible_at_once = not self._is_sync and pool is None
+        self._copies: Copies | None = None
+        self._is_move_due = False  # whether the loop will call `_on_copied`
         self._lag_limit = config.flush_lag_limit
         self._flusher: Flusher | None = None
         self._committer: Flusher | None = None
@@ -95,6 +99,9 @@ class LogFlush:
         self.on_behind: Callable[[], None] = lambda: None
         self.on_caught_up: Callable[[], None] = lambda: None
         self.on_settled: Callable[[], None] = lambda: None
+        self.on_readable: Growth | None = None
+        self.on_flushed: Growth | None = None
+        self._flushed = 0  # what `on_flushed` got
 
     def configure(self, config: StoreConfig) -> None:
         """Apply these settings from now on."""
@@ -105,6 +112,13 @@ class LogFlush:
             self._flusher.set_pace(pace_of(config))
         if self._committer is not None:
             self._committer.set_pace(commit_pace_of(config))
+
+    def replicate(self, copies: Copies) -> None:
+        """Let all later commits wait for copies, too."""
+        self._copies = copies
+        self._is_visible_at_once = False
+        self._waiting.await_copies(copies)
+        copies.moved = self._on_moved
 
     # life
 
@@ -143,6 +157,7 @@ class LogFlush:
             self._on_committed()
         flusher.stop()
         self._on_flushed(flusher)
+        self._waiting.end_waiting()
         return flusher.failure is None and flusher.done.end >= self._log.written
 
     def abandon(self) -> None:
@@ -166,18 +181,20 @@ class LogFlush:
             self._submit()
         if is_flushed or self._is_visible_at_once:
             self.undispatched += batch
+            settle(batch, PutStatus.PUT_OK)
         else:
             self._waiting.add(self._log.written, batch, self._steady_ms())
-            if self._is_sync:
-                return
-        settle(batch, PutStatus.PUT_OK)
+        if self.on_readable is not None and self._committer is None:
+            self.on_readable(self._log.written)
+        if self._copies is not None and not self._is_sync:
+            self._waiting.advance(self.own)  # else an announcement of the flusher does
 
     def is_settled(self) -> bool:
         """Return whether every append committed so far is settled."""
-        return not self._is_sync or not self._waiting
+        return self._waiting.is_settled
 
     def make_visible(self) -> None:
-        """Dispatch all settled messages to their queues and consumers."""
+        """Dispatch all messages that may become visible to their queues and consumers."""
         if self._is_dispatching:
             return  # the outer call dispatches these too
         self._is_dispatching = True
@@ -195,7 +212,7 @@ class LogFlush:
         the sync. The flusher still syncs slow disks, and commits that follow other waiting commits.
         """
         flusher = self._flusher
-        if flusher is None or not self.is_interpreted or self._committer is not None:
+        if flusher is None or not self.is_interpreted or self._committer is not None or self._copies is not None:
             return False
         if self._waiting or not flusher.is_idle or (begun_s := monotonic()) < self._loop_syncs_after_s:
             return False
@@ -208,10 +225,7 @@ class LogFlush:
 
     def when_settled(self, callback: Settled) -> None:
         """Call back once every append committed so far is settled; at once if it already is."""
-        if self._is_sync:
-            self._waiting.when_settled(callback)
-        else:
-            callback()
+        self._waiting.when_settled(callback)
 
     def keep_spinning(self, limit_us: int) -> None:
         """Make the flusher spin for the next commit, which comes soon after the last one is flushed."""
@@ -231,14 +245,26 @@ class LogFlush:
         """Run what is due: results of the threads, overdue waiters."""
         self._on_committed()
         if (flusher := self._flusher) is not None:
-            flusher.acknowledge()
+            self._acknowledge(flusher)
             self._on_flushed(flusher)
+        if self._copies is not None:
+            self._on_copied()
         self._waiting.expire(now_ms)
 
     @property
     def lag(self) -> int:
         """Bytes that are written (or in a buffer) and not yet flushed."""
         return self._log.written - self.done.end
+
+    @property
+    def readable(self) -> int:
+        """End of the log that can be read from its files: with a pool the rest is in buffers."""
+        return self._committer.done.end if self._committer is not None else self._log.written
+
+    @property
+    def own(self) -> int:
+        """End of the log up to which this store has done its part: it is flushed (SYNC_FLUSH), or in its files."""
+        return self.done.end if self._is_sync else self.readable
 
     @property
     def done(self) -> Target:
@@ -284,9 +310,10 @@ class LogFlush:
         self._submit_flush(flusher, done.end, done.timestamp)
         if self.is_behind or self._flush_waiters:
             flusher.expedite()
+        if self.on_readable is not None:
+            self.on_readable(done.end)
         if not self._is_sync:
-            self._waiting.flushed(done.end)
-            self.make_visible()
+            self._advance()
 
     def _refuse_while_deficient(self, pool: TransientPool) -> None:
         flags = self._log.flags
@@ -299,25 +326,49 @@ class LogFlush:
         flusher = self._flusher
         if flusher is None:
             return
-        flusher.acknowledge()
+        self._acknowledge(flusher)
         is_more_to_come = self._is_sync and flusher.failure is None and self._waiting.end > flusher.done.end
         if is_more_to_come and not self._is_deferred and flusher.sync_s < _QUICK_S:
             self._is_deferred = True
         else:
             self._on_flushed(flusher)
 
+    def _acknowledge(self, flusher: Flusher) -> None:
+        flusher.acknowledge()
+        end = flusher.done.end
+        if self.on_flushed is not None and end > self._flushed:
+            self._flushed = end
+            self.on_flushed(end)
+
     def _on_flushed(self, flusher: Flusher) -> None:
         self._is_deferred = False
         if self._is_sync:
-            self._waiting.flushed(flusher.done.end)
-            self.on_settled()
-            self.make_visible()
+            self._advance()
         if flusher.failure is not None:
             self._give_up(flusher.failure)
         if self.is_behind:
             self._check_caught_up(flusher)
         if self._flush_waiters:
             self._call_flush_waiters(flusher.done.end)
+
+    def _advance(self) -> None:
+        self._waiting.advance(self.own)
+        self.on_settled()
+        self.make_visible()
+
+    def _on_moved(self) -> None:
+        """Settle what is copied, once per event-loop iteration."""
+        if self._is_move_due or not self._waiting.is_moved_by_copies():
+            return
+        if self._loop is None:
+            self._advance()
+        else:
+            self._is_move_due = True
+            self._loop.call_soon(self._on_copied)
+
+    def _on_copied(self) -> None:
+        self._is_move_due = False
+        self._advance()
 
     def _call_flush_waiters(self, flushed: int) -> None:
         ready = [callback for end, callback in self._flush_waiters if end <= flushed]

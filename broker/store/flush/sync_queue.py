@@ -1,97 +1,192 @@
 """Commits between the write and the acknowledgment: when a written message may be acknowledged and made visible.
 
-ASYNC_FLUSH: at once; the flusher follows at its own pace. SYNC_FLUSH: commits wait here until the flusher has passed
-their end. Then their appends are settled in order and added to the messages that become visible next (log_flush.py),
-and every waiter is called once. A message with WAIT=false is acknowledged at once and made visible with the others. An
-overdue waiter gets FLUSH_DISK_TIMEOUT: its message is stored and will become visible.
+A commit waits here for the own disk, for copies on other machines, or for both:
 
-A failed sync settles all waiting commits as SERVICE_NOT_AVAILABLE. Their messages never become visible.
+    is acknowledged after           own disk                   copies (copies.py)
+    ASYNC_FLUSH                     –                          if the store has copies
+    SYNC_FLUSH                      flushed                    if the store has copies
+    becomes visible after           written to its file;       on a link only
+                                    SYNC_FLUSH: flushed
+
+Commits are settled in the order of the log: the statuses of their appends are set, and every waiter is called once.
+Appends that may become visible are added to those that are dispatched next (log_flush.py). A message with WAIT=false is
+acknowledged at once and made visible with the others.
+
+An overdue commit gets FLUSH_DISK_TIMEOUT or FLUSH_SLAVE_TIMEOUT, and the latter if both apply: its messages are stored
+and will become visible. On a link it gets SERVICE_NOT_AVAILABLE, and its messages become visible if they are copied
+later. A failed sync settles the commits that wait for it as SERVICE_NOT_AVAILABLE. Their messages never become visible.
 
 Source: docs/formats.md, "Flush", "Put results".
 """
 
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
+from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.store.flush.copies import Copies
 from skylarkmq.broker.store.log.append import Append, PutStatus, settle
 
 Settled = Callable[[], None]
 
+_FOREVER_MS: Final = 1 << 62
+
 
 class _Commit(msgspec.Struct, gc=False):
-    """Appends that were written together and wait for the sync that covers `end`."""
+    """Appends that were written together, up to offset `end`.
+
+    `flush_by_ms`, `copy_by_ms`: deadlines; 0: its producers do not wait for that. `status`: what the appends get if
+    nothing that they wait for is overdue.
+    """
 
     end: int
-    deadline_ms: int
+    flush_by_ms: int
+    copy_by_ms: int
+    status: PutStatus
     appends: list[Append]
     waiters: list[Settled]
+    begun_s: float = 0  # when it began to wait for copies
 
 
 class SyncQueue:
-    """The commits of a SYNC_FLUSH store that are written and not yet flushed, oldest first.
+    """The commits that are not visible, and those that are not settled, oldest first.
 
-    Appends of flushed commits are added to `undispatched`.
+    Appends of visible commits are added to `undispatched`. `is_sync`: messages are acknowledged after the flush.
     """
 
-    def __init__(self, undispatched: list[Append], timeout_ms: int) -> None:
+    def __init__(self, undispatched: list[Append], *, is_sync: bool, timeout_ms: int) -> None:
         self._undispatched = undispatched
+        self._is_sync = is_sync
         self._timeout_ms = timeout_ms
-        self._commits: deque[_Commit] = deque()
+        self._copies: Copies | None = None
+        self._own = 0  # end of the log on the own disk, as `advance` got it
+        self._hidden: deque[_Commit] = deque()
+        self._unsettled: deque[_Commit] = deque()
 
     def set_timeout(self, timeout_ms: int) -> None:
-        """Set the timeout of commits that are added from now on."""
+        """Set the flush timeout of commits that are added from now on."""
         self._timeout_ms = timeout_ms
+
+    def await_copies(self, copies: Copies) -> None:
+        """Let all commits that are added from now on wait for copies, too."""
+        self._copies = copies
 
     def add(self, end: int, appends: list[Append], now_ms: int) -> None:
         """Add appends that were just written. `end` is the end of the log after them."""
         for append in appends:
             if not append.wait_flush:
                 append.status = PutStatus.PUT_OK
-        self._commits.append(_Commit(end, now_ms + self._timeout_ms, appends, []))
+        flush_by_ms = now_ms + self._timeout_ms if self._is_sync else 0
+        commit = _Commit(end, flush_by_ms, 0, PutStatus.PUT_OK, appends, [])
+        if (copies := self._copies) is not None:
+            if (refusal := copies.admits(end)) is not None:
+                commit.status = refusal
+            else:
+                commit.copy_by_ms = now_ms + copies.timeout_ms
+                commit.begun_s = monotonic()
+            if not copies.is_visible_first:
+                commit.flush_by_ms = 0  # `copied` includes the own flush
+        self._hidden.append(commit)
+        self._unsettled.append(commit)
+        if not commit.flush_by_ms:
+            self._settle_decided(0)
 
     @property
     def end(self) -> int:
-        """Log offset where the newest waiting commit ends; 0 if none waits."""
-        return self._commits[-1].end if self._commits else 0
+        """Log offset where the newest commit ends that is not visible; 0 if there is none."""
+        return self._hidden[-1].end if self._hidden else 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every commit is settled."""
+        return not self._unsettled
 
     def when_settled(self, callback: Settled) -> None:
         """Call back once everything added so far is settled; at once if it already is."""
-        if self._commits:
-            self._commits[-1].waiters.append(callback)
+        if self._unsettled:
+            self._unsettled[-1].waiters.append(callback)
         else:
             callback()
 
-    def flushed(self, durable: int) -> None:
-        """Settle all commits up to `durable`, the flushed end of the log, and call their waiters."""
-        commits = self._commits
-        while commits and commits[0].end <= durable:
-            commit = commits.popleft()
-            self._undispatched += commit.appends
-            self._settle(commit, PutStatus.PUT_OK)
+    def is_moved_by_copies(self) -> bool:
+        """Return whether `advance` has something to do because `copied` has grown."""
+        copies = self._copies
+        if copies is None:
+            return False
+        if copies.is_visible_first:
+            return bool(self._unsettled) and self._decision(self._unsettled[0], 0) is not None
+        return bool(self._hidden) and self._hidden[0].end <= min(self._own, copies.copied)
+
+    def advance(self, own: int) -> None:
+        """Release and settle all commits for which the own disk and the copies are far enough, and call their waiters.
+
+        `own`: the end of the log that is flushed (SYNC_FLUSH), or in its files.
+        """
+        self._own = own
+        hidden, copies = self._hidden, self._copies
+        visible = own if copies is None or copies.is_visible_first else min(own, copies.copied)
+        while hidden and hidden[0].end <= visible:
+            self._undispatched += hidden.popleft().appends
+        self._settle_decided(0)
 
     def expire(self, now_ms: int) -> None:
         """Settle overdue commits as timed out. Their records stay queued until they become visible."""
-        for commit in self._commits:
-            if commit.deadline_ms > now_ms:
-                return
-            self._settle(commit, PutStatus.FLUSH_DISK_TIMEOUT)
+        self._settle_decided(now_ms)
+
+    def end_waiting(self) -> None:
+        """Settle everything that is left as timed out."""
+        self._settle_decided(_FOREVER_MS)
 
     def fail(self) -> None:
-        """Settle all waiting commits as failed: they will never be flushed."""
-        while self._commits:
-            self._settle(self._commits.popleft(), PutStatus.SERVICE_NOT_AVAILABLE)
+        """Settle the commits that wait for the own disk as failed: they will never be flushed."""
+        while self._hidden and self._hidden[-1].end > self._own:
+            self._hidden.pop()
+        failed: list[_Commit] = []
+        while self._unsettled and self._unsettled[-1].end > self._own:
+            failed.append(self._unsettled.pop())
+        for commit in reversed(failed):
+            _settle(commit, PutStatus.SERVICE_NOT_AVAILABLE)
 
-    @staticmethod
-    def _settle(commit: _Commit, status: PutStatus) -> None:
-        settle(commit.appends, status)
-        waiters, commit.waiters = commit.waiters, []
-        for callback in waiters:
-            callback()
+    def _settle_decided(self, now_ms: int) -> None:
+        unsettled = self._unsettled
+        while unsettled and (status := self._decision(unsettled[0], now_ms)) is not None:
+            commit = unsettled.popleft()
+            if self._copies is not None and commit.begun_s and status is PutStatus.PUT_OK:
+                self._copies.commit_s.note(monotonic() - commit.begun_s)
+            _settle(commit, status)
+
+    def _decision(self, commit: _Commit, now_ms: int) -> PutStatus | None:
+        """Return the status of a commit; None if it has to wait. A status of the copies overrides one of the flush."""
+        status = commit.status
+        if commit.flush_by_ms and commit.end > self._own:
+            if commit.flush_by_ms > now_ms:
+                return None
+            if status is PutStatus.PUT_OK:
+                status = PutStatus.FLUSH_DISK_TIMEOUT
+        copies = self._copies
+        if copies is None or not commit.copy_by_ms:
+            return status
+        if copies.is_visible_first:
+            return status if commit.end <= copies.copied else _overdue(commit, now_ms, PutStatus.FLUSH_SLAVE_TIMEOUT)
+        if commit.end <= min(self._own, copies.copied):
+            return status
+        return _overdue(commit, now_ms, PutStatus.SERVICE_NOT_AVAILABLE)
 
     def __len__(self) -> int:
-        return len(self._commits)
+        return len(self._hidden)
 
     def __repr__(self) -> str:
-        return f"<SyncQueue waiting={len(self._commits)}>"
+        return f"<SyncQueue hidden={len(self._hidden)} unsettled={len(self._unsettled)}>"
+
+
+def _overdue(commit: _Commit, now_ms: int, status: PutStatus) -> PutStatus | None:
+    return None if commit.copy_by_ms > now_ms else status
+
+
+def _settle(commit: _Commit, status: PutStatus) -> None:
+    settle(commit.appends, status)
+    waiters, commit.waiters = commit.waiters, []
+    for callback in waiters:
+        callback()

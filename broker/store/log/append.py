@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 class PutStatus(Enum):
     """Result of an append. docs/formats.md, "Put results", lists which of them store the message."""
 
-    PENDING = auto()  # in the open batch, or (SYNC_FLUSH) written and not yet flushed
+    PENDING = auto()  # in the open batch, or written and not yet flushed (SYNC_FLUSH) or copied (SYNC_MASTER)
     PUT_OK = auto()
     FLUSH_DISK_TIMEOUT = auto()  # stored, visible later: the flush took longer than syncFlushTimeout
+    FLUSH_SLAVE_TIMEOUT = auto()  # stored and visible: the copy took longer than slaveTimeout
+    SLAVE_NOT_AVAILABLE = auto()  # stored and visible: no replica that could copy it is connected
     SERVICE_NOT_AVAILABLE = auto()  # the store is read-only, full or stopped, or the flush failed
     CREATE_MAPPED_FILE_FAILED = auto()
     MESSAGE_ILLEGAL = auto()

@@ -416,7 +416,7 @@ async def test_a_send_that_waits_for_the_flush_releases_its_body(tmp_path: Path)
     batch = encode_batch([BatchRecord(0, b"y" * 1_000, b"")])
     sends.peer.send(send(batch, code=RequestCode.SEND_BATCH_MESSAGE, batch=True))
     assert (sends.pool.pending, sends.peer.received) == (2, [])
-    commits = sends.store._durability.log._waiting._commits
+    commits = sends.store._durability.log._waiting._hidden
     assert [bytes(append.body) for commit in commits for append in commit.appends] == [b"", b""]
     disk.syncs.set()
     sends.store.close()
