@@ -10,8 +10,6 @@ The compiled module `signed` reads the parts of fast-path sends and pulls; all o
 Source: docs/formats.md, "Signatures".
 """
 
-import hashlib
-from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from hmac import compare_digest
 from typing import Final, Protocol
@@ -20,6 +18,7 @@ import msgspec
 
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.hmac_sha1 import keyed
 
 ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
@@ -32,8 +31,6 @@ SIGNATURE_FIELDS: Final = frozenset({ACCESS_KEY, SECURITY_TOKEN, SIGNATURE})
 
 _UNSIGNED: Final = frozenset({SIGNATURE})
 _UNSIGNED_OR_QUERY: Final = frozenset({SIGNATURE, UNIQUE_KEY_QUERY})
-_BLOCK_BYTES: Final = 64  # of SHA-1
-_INNER, _OUTER = 0x36, 0x5C  # the pads of HMAC (RFC 2104)
 
 
 class Signed(msgspec.Struct, frozen=True, gc=False):
@@ -48,43 +45,34 @@ class Signed(msgspec.Struct, frozen=True, gc=False):
 
 
 class SigningKey:
-    """The secret of an account, as a keyed state that is computed once.
+    """The secret of an account, as a keyed state that is computed once."""
 
-    HMAC (RFC 2104) is written out over two states of SHA-1: copying them takes half the time of copying an HMAC object
-    (tests/bench/bench_signatures.py).
-    """
-
-    __slots__ = ("_inner", "_outer")
+    __slots__ = ("_hmac",)
 
     def __init__(self, secret: str) -> None:
-        key = secret.encode()
-        if len(key) > _BLOCK_BYTES:
-            key = hashlib.sha1(key).digest()
-        key = key.ljust(_BLOCK_BYTES, b"\0")
-        self._inner = hashlib.sha1(bytes(byte ^ _INNER for byte in key))
-        self._outer = hashlib.sha1(bytes(byte ^ _OUTER for byte in key))
+        self._hmac = keyed(secret.encode())
 
     def __repr__(self) -> str:
         return "<SigningKey>"
 
     def sign(self, content: bytes | memoryview, body: bytes | memoryview) -> str:
         """Return the signature, in base64."""
-        return self._signature(content, body).decode()
+        return self._hmac.signature(content, body).decode()
 
     def has_signed(self, signed: Signed, body: bytes | memoryview) -> bool:
         """Return whether the signature is this key's. The time does not depend on the position of a difference."""
-        own = self._signature(signed.content, body)
+        own = self._hmac.signature(signed.content, body)
         return compare_digest(own, signed.signature.encode("utf-8", "replace"))
 
     def has_signed_send(self, command: RemotingCommand, code: int, topic: str, access_key: str) -> bool | None:
         """Return whether a fast-path send with this code, topic and access key has this key's signature; None for any
         other request, and without the compiled modules.
 
-        The result is that of `signed_parts` and `has_signed` in one step, without `_UNIQUE_KEY_QUERY`.
+        The result is that of `signed_parts` and `has_signed` in one step; None for a send with `_UNIQUE_KEY_QUERY`.
         """
         if _reader is None:
             return None
-        found: bool | None = _reader.has_signed_send(command, code, topic, access_key, self._inner, self._outer)
+        found: bool | None = _reader.has_signed_send(command, code, topic, access_key, self._hmac)
         return found
 
     def count_signed_sends(
@@ -94,15 +82,8 @@ class SigningKey:
         compiled modules."""
         if _reader is None:
             return 0
-        count: int = _reader.count_signed_sends(commands, at, end, code, topic, access_key, self._inner, self._outer)
+        count: int = _reader.count_signed_sends(commands, at, end, code, topic, access_key, self._hmac)
         return count
-
-    def _signature(self, content: bytes | memoryview, body: bytes | memoryview) -> bytes:
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(content)
-        inner.update(body)
-        outer.update(inner.digest())
-        return b2a_base64(outer.digest(), newline=False)
 
 
 def content_of(fields: Mapping[str, str], unsigned: frozenset[str] = _UNSIGNED) -> bytes:
@@ -161,5 +142,5 @@ def python_signed_parts(command: RemotingCommand, *, is_unique_key_query_signed:
 
 
 _compiled: Final = compiled.load("signed")
-_reader: Final = None if _compiled is None else _compiled.Reader(python_signed_parts, compare_digest)
+_reader: Final = None if _compiled is None else _compiled.Reader(python_signed_parts)
 signed_parts: Final[ReadSigned] = python_signed_parts if _reader is None else _reader.signed_parts

@@ -13,11 +13,12 @@ Source: docs/formats.md, "Signatures".
 import cython
 from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cython.cimports.cpython.unicode import PyUnicode_DecodeASCII
+from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize, PyUnicode_DecodeASCII
 from cython.cimports.libc.string import memcmp, memcpy, memmove
 from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32
 from cython.cimports.skylarkmq.protocol.compiled.decode import Send
 from cython.cimports.skylarkmq.protocol.compiled.header import is_printable, read_int32, read_number_text, read_text
+from cython.cimports.skylarkmq.protocol.compiled.hmac_sha1 import HmacSha1
 from cython.cimports.skylarkmq.protocol.compiled.properties import IS_PLAIN, Text, short_escape, unicode_escape
 from cython.cimports.skylarkmq.protocol.compiled.pull import InternCache, Pull
 
@@ -33,8 +34,6 @@ F = cython.declare(cython.int, 102)
 U = cython.declare(cython.int, 117)
 OPENING_BRACE = cython.declare(cython.int, 123)
 BRACE = cython.declare(cython.int, 125)
-PADDING = cython.declare(cython.char, 61)
-BASE64 = cython.declare(cython.p_const_char, b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 
 Field = cython.struct(name=Text, name_size=cython.Py_ssize_t, value=Text, size=cython.Py_ssize_t)
 Fields = cython.struct(
@@ -47,6 +46,7 @@ Fields = cython.struct(
 
 SCRATCH_BYTES = cython.declare(cython.Py_ssize_t, 32768)
 _scratch = cython.declare(cython.uchar[32768])  # values without their escapes, until the next header is read
+_content = cython.declare(cython.uchar[32768])  # the signed values of a send, one after the other
 
 
 @cython.final
@@ -67,16 +67,13 @@ class Signed:
 @cython.final
 @cython.cclass
 class Reader:
-    """Reads signed parts. `general(command, is_unique_key_query_signed=...)` reads those of any command, `compare` is
-    hmac.compare_digest."""
+    """Reads signed parts. `general(command, is_unique_key_query_signed=...)` reads those of any command."""
 
     general = cython.declare(object)
-    compare = cython.declare(object)
     access_keys = cython.declare(InternCache)
 
-    def __init__(self, general, compare):
+    def __init__(self, general):
         self.general = general
-        self.compare = compare
         self.access_keys = InternCache()
 
     def signed_parts(self, command, *, is_unique_key_query_signed: cython.bint = False):
@@ -110,10 +107,12 @@ class Reader:
             PyBuffer_Release(cython.address(view))
         return self.general(command, is_unique_key_query_signed=is_unique_key_query_signed)
 
-    def has_signed_send(self, command, code: cython.int, topic: str, access_key: str, inner, outer):
-        """Return whether a fast-path send with this code, topic and access key has the signature of a key; None for any
-        other command. `inner` and `outer` are the states of HMAC with the key. See protocol/signature.py."""
-        found: cython.int = self.check_send(command, code, topic, access_key, inner, outer)
+    def has_signed_send(self, command, code: cython.int, topic: str, access_key: str, hmac: HmacSha1):
+        """Return whether a fast-path send with this code, topic and access key has the signature of the key of `hmac`;
+        None for any other command. See protocol/signature.py."""
+        size: cython.Py_ssize_t = 0
+        key: Text = cython.cast(Text, PyUnicode_AsUTF8AndSize(access_key, cython.address(size)))
+        found: cython.int = check_send(command, code, topic, key, size, hmac)
         return None if found < 0 else found > 0
 
     def count_signed_sends(
@@ -124,95 +123,99 @@ class Reader:
         code: cython.int,
         topic: str,
         access_key: str,
-        inner,
-        outer,
+        hmac: HmacSha1,
     ):
         """Return how many commands from `at` on, before `end`, are such sends and have the signature of the key."""
         first: cython.Py_ssize_t = at
-        while at < end and self.check_send(commands[at], code, topic, access_key, inner, outer) > 0:
+        size: cython.Py_ssize_t = 0
+        key: Text = cython.cast(Text, PyUnicode_AsUTF8AndSize(access_key, cython.address(size)))
+        while at < end and check_send(commands[at], code, topic, key, size, hmac) > 0:
             at += 1
         return at - first
 
     @cython.cfunc
-    @cython.exceptval(-2)
-    def check_send(self, command, code: cython.int, topic: str, access_key: str, inner, outer) -> cython.int:
-        """Return 1 if a send has the signature of the key, 0 if it does not, -1 for any other command."""
-        send: Send
-        fields: Fields
-        view: Py_buffer
-        total: cython.Py_ssize_t = 0
-        message: bytes = None
-        if type(command) is not Send:
-            return -1
-        send = command
-        if send.code != code or send.topic is not topic or send.dialect == MSGPACK or send.body_at == cython.NULL:
-            return -1
-        PyObject_GetBuffer(send.data, cython.address(view), PyBUF_SIMPLE)
-        try:
-            if not read_ext(
-                cython.cast(Text, view.buf) + send.header_at,
-                cython.cast(Text, view.buf) + send.header_end,
-                send.dialect,
-                cython.address(fields),
-            ):
-                return -1
-            if self.access_key_in(cython.address(fields), False, cython.address(total)) != access_key:
-                return -1
-            message = joined(cython.address(fields), total, send.body_at, send.body_size)
-            given = signature_in(cython.address(fields))
-        finally:
-            PyBuffer_Release(cython.address(view))
-        inner, outer = inner.copy(), outer.copy()
-        inner.update(message)
-        outer.update(inner.digest())
-        return self.compare(encoded(outer.digest()), given)
-
-    @cython.cfunc
     def signed(self, fields: cython.pointer(Fields), is_unique_key_query_signed: cython.bint):
         """Return the signed parts of these fields; None without an AccessKey."""
-        total: cython.Py_ssize_t = 0
-        access_key: str = self.access_key_in(fields, is_unique_key_query_signed, cython.address(total))
-        if access_key is None:
-            return None
-        signed: Signed = Signed.__new__(Signed)
-        signed.access_key = access_key
-        signed.content = joined(fields, total, cython.NULL, 0)
-        signed.signature = signature_in(fields)
-        return signed
-
-    @cython.cfunc
-    def access_key_in(
-        self, fields: cython.pointer(Fields), is_unique_key_query_signed: cython.bint, total: cython.p_Py_ssize_t
-    ) -> str:
-        """Return the access key, None without one; set `total` to the bytes of the signed values."""
-        access_key: str = None
         n: cython.int
         field: cython.pointer(Field)
-        total[0] = 0
+        signed: Signed
+        total: cython.Py_ssize_t = 0
+        access_key: str = None
         for n in range(fields.count):
             field = cython.address(fields.all[n])
             if is_named(field.name, field.name_size, b"AccessKey", 9):
                 access_key = self.access_keys.get(field.value, field.size)
             elif not is_unique_key_query_signed and is_named(field.name, field.name_size, b"_UNIQUE_KEY_QUERY", 17):
                 field.size = 0
-            total[0] += field.size
-        return access_key
+            total += field.size
+        if access_key is None:
+            return None
+        signed = Signed.__new__(Signed)
+        signed.access_key = access_key
+        signed.content = PyBytes_FromStringAndSize(cython.NULL, total)
+        join(fields, PyBytes_AS_STRING(signed.content))
+        signed.signature = signature_in(fields)
+        return signed
 
 
 @cython.cfunc
-def joined(fields: cython.pointer(Fields), total: cython.Py_ssize_t, body: Text, body_size: cython.Py_ssize_t) -> bytes:
-    """Return the signed values in the order of their names, then the body."""
+@cython.exceptval(-2)
+def check_send(
+    command, code: cython.int, topic: str, access_key: Text, access_key_size: cython.Py_ssize_t, hmac: HmacSha1
+) -> cython.int:
+    """Return 1 if a send has the signature of the key, 0 if it does not, -1 for any other command."""
+    send: Send
+    fields: Fields
+    total: cython.Py_ssize_t
+    if type(command) is not Send:
+        return -1
+    send = command
+    if send.code != code or send.topic is not topic or send.dialect == MSGPACK or send.body_at == cython.NULL:
+        return -1
+    if not read_ext(
+        send.body_at - (send.header_end - send.header_at), send.body_at, send.dialect, cython.address(fields)
+    ):
+        return -1
+    total = content_size(cython.address(fields), access_key, access_key_size)
+    if total < 0 or total > SCRATCH_BYTES:
+        return -1
+    join(cython.address(fields), cython.cast(cython.p_char, _content))
+    return hmac.has_signed(fields.signature.value, fields.signature.size, _content, total, send.body_at, send.body_size)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def content_size(
+    fields: cython.pointer(Fields), access_key: Text, access_key_size: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Return the bytes of the signed values; -1 without this AccessKey, or with a _UNIQUE_KEY_QUERY, which not every
+    version signs."""
     n: cython.int
     field: cython.pointer(Field)
-    content: bytes = PyBytes_FromStringAndSize(cython.NULL, total + body_size)
-    to: cython.p_char = PyBytes_AS_STRING(content)
+    total: cython.Py_ssize_t = 0
+    is_found: cython.bint = False
+    for n in range(fields.count):
+        field = cython.address(fields.all[n])
+        if is_named(field.name, field.name_size, b"AccessKey", 9):
+            if field.size != access_key_size or memcmp(field.value, access_key, field.size) != 0:
+                return -1
+            is_found = True
+        elif is_named(field.name, field.name_size, b"_UNIQUE_KEY_QUERY", 17):
+            return -1
+        total += field.size
+    return total if is_found else -1
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def join(fields: cython.pointer(Fields), to: cython.p_char) -> cython.void:
+    """Write the signed values in the order of their names."""
+    n: cython.int
+    field: cython.pointer(Field)
     for n in range(fields.count):
         field = cython.address(fields.all[fields.order[n]])
         memcpy(to, field.value, field.size)
         to += field.size
-    if body_size:
-        memcpy(to, body, body_size)
-    return content
 
 
 @cython.cfunc
@@ -223,25 +226,6 @@ def signature_in(fields: cython.pointer(Fields)) -> str:
     return PyUnicode_DecodeASCII(
         cython.cast(cython.p_const_char, fields.signature.value), fields.signature.size, cython.NULL
     )
-
-
-@cython.cfunc
-def encoded(digest: bytes) -> str:
-    """Return a digest of SHA-1 in base64."""
-    text: cython.char[28]
-    source: Text = cython.cast(Text, PyBytes_AS_STRING(digest))
-    bits: cython.uint
-    n: cython.int
-    for n in range(7):
-        bits = (source[3 * n] << 16) | (source[3 * n + 1] << 8)
-        if n < 6:
-            bits |= source[3 * n + 2]
-        text[4 * n] = BASE64[bits >> 18]
-        text[4 * n + 1] = BASE64[bits >> 12 & 63]
-        text[4 * n + 2] = BASE64[bits >> 6 & 63]
-        text[4 * n + 3] = BASE64[bits & 63]
-    text[27] = PADDING
-    return PyUnicode_DecodeASCII(text, 28, cython.NULL)
 
 
 @cython.cfunc
@@ -327,6 +311,7 @@ def read_ext(at: Text, end: Text, dialect: cython.int, fields: cython.pointer(Fi
     """Read the ext fields of a whole header; return whether they have the common form."""
     fields.count = 0
     fields.signature.name = cython.NULL
+    fields.signature.size = 0
     fields.unescaped = 0
     return read_binary(at, end, fields) if dialect else read_json(at, end, fields)
 

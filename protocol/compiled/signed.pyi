@@ -1,7 +1,7 @@
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from skylarkmq.protocol.command import RemotingCommand
+from skylarkmq.protocol.compiled.hmac_sha1 import HmacSha1
 from skylarkmq.protocol.signature import ReadSigned
 
 class Signed:
@@ -11,9 +11,9 @@ class Signed:
 
 class Reader:
     signed_parts: ReadSigned
-    def __init__(self, general: ReadSigned, compare: Callable[[Any, Any], bool]) -> None: ...
+    def __init__(self, general: ReadSigned) -> None: ...
     def has_signed_send(
-        self, command: RemotingCommand, code: int, topic: str, access_key: str, inner: Any, outer: Any
+        self, command: RemotingCommand, code: int, topic: str, access_key: str, hmac: HmacSha1
     ) -> bool | None: ...
     def count_signed_sends(
         self,
@@ -23,6 +23,5 @@ class Reader:
         code: int,
         topic: str,
         access_key: str,
-        inner: Any,
-        outer: Any,
+        hmac: HmacSha1,
     ) -> int: ...

@@ -1,7 +1,6 @@
 """The compiled reader of signed parts returns the same as the pure-Python version."""
 
 import json
-from hmac import compare_digest
 from random import Random
 from typing import Any
 
@@ -239,7 +238,7 @@ def test_signed_requests_of_clients_are_on_the_fast_path(name: str) -> None:
 
     (command,) = commands_in(layouts()[name])
     assert type(command) in (compiled.load("decode").Send, compiled.load("pull").Pull)
-    found = module.Reader(refused, compare_digest).signed_parts(command)
+    found = module.Reader(refused).signed_parts(command)
     assert parts(lambda _: found, command) == parts(python_signed_parts, command)
     assert found.access_key == "RocketMQ"
 
