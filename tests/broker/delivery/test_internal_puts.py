@@ -8,6 +8,7 @@ import pytest
 
 from skylarkmq.broker.delivery.internal_puts import InternalPuts
 from skylarkmq.broker.store.log.append import PutStatus
+from tests.harness.copies import TestCopies
 from tests.harness.stores import TestDisk, message, opened
 from tests.harness.waiting import until
 
@@ -69,6 +70,20 @@ async def test_under_sync_flush_a_put_waits_for_the_flush(tmp_path: Path, *, wai
         assert task.done() is not waits
         it.disk.syncs.set()
         assert await task is PutStatus.PUT_OK
+
+
+@pytest.mark.parametrize("refusal", [None, PutStatus.SLAVE_NOT_AVAILABLE])
+async def test_a_put_waits_for_its_copy(tmp_path: Path, refusal: PutStatus | None) -> None:
+    """A message whose copy is missing counts as stored."""
+    with opened(tmp_path, loop=asyncio.get_running_loop()) as it:
+        puts, copies = InternalPuts(it.store), TestCopies()
+        copies.refusal = refusal
+        it.store.replicate(copies)
+        put = asyncio.ensure_future(puts.put(message(b"one")))
+        await until(lambda: it.bodies() == [b"one"])
+        it.store.step(it.clock.now_ms + copies.timeout_ms)
+        assert await put is (refusal or PutStatus.FLUSH_SLAVE_TIMEOUT)
+        assert (puts.statistics().puts, puts.statistics().refused) == (1, 0)
 
 
 async def test_a_canceled_put_does_not_affect_others(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from skylarkmq.broker.delivery.transactions.messages import OP_PROPERTIES, OP_TAGS_CODE
 from skylarkmq.broker.processors.end_transaction import NOT_FOUND
+from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.running_flags import RunningFlag
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import NO_RESPONSE_REMARK, RemotingCommand
@@ -16,6 +17,7 @@ from skylarkmq.protocol.headers.transactions import ResumeCheckHeader
 from skylarkmq.protocol.message import decode_properties, encode_properties, tags_code
 from skylarkmq.protocol.message_id import encode_offset_id
 from skylarkmq.protocol.record import Record, encode
+from tests.harness.copies import TestCopies
 from tests.harness.stores import Opened, message, opened, records_of
 from tests.harness.transacted import DISCARDED, HALF, HOST, OP, ROLLBACK, Transacted, received_checks
 
@@ -223,6 +225,33 @@ async def test_under_sync_flush_the_response_waits_for_the_flush(tmp_path: Path)
         assert [response.code for response in parts.peer.received] == [0, 0]
         assert len(it.bodies()) == 1
         assert (it.bodies(OP), parts.pool.pending) == ([b"0"], 0)
+
+
+@pytest.mark.parametrize("refusal", [None, PutStatus.SLAVE_NOT_AVAILABLE])
+async def test_an_end_without_a_copy_succeeds(parts: Transacted, refusal: PutStatus | None) -> None:
+    """As in RocketMQ: the message is stored. The response waits for its copy, at most `slaveTimeout`."""
+    half, copies = parts.send(), TestCopies()
+    copies.refusal = refusal
+    parts.it.store.replicate(copies)
+    parts.peer.send(parts.request(half))
+    assert len(parts.peer.received) == (0 if refusal is None else 1)
+    assert parts.it.bodies() == [b"half"]
+    parts.it.store.step(parts.it.clock.now_ms + copies.timeout_ms)
+    parts.peer.take()
+    assert [response.code for response in parts.peer.received] == [ResponseCode.SUCCESS]
+    assert (parts.transactions.statistics().committed, parts.pool.pending) == ({"T": 1}, 0)
+
+
+async def test_on_a_link_an_overdue_end_is_refused(parts: Transacted) -> None:
+    """With SERVICE_NOT_AVAILABLE (14). The half message stays open, so that its end can be sent again."""
+    half, copies = parts.send(), TestCopies(is_visible_first=False)
+    parts.it.store.replicate(copies)
+    parts.peer.send(parts.request(half))
+    parts.it.store.step(parts.it.clock.now_ms + copies.timeout_ms)
+    (response,) = parts.peer.take()
+    assert (response.code, response.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now.")
+    assert (parts.it.bodies(), parts.open_offsets()) == ([], [0])
+    copies.move(1 << 62)
 
 
 async def test_a_oneway_end_gets_no_response(parts: Transacted) -> None:

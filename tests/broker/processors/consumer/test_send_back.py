@@ -18,6 +18,7 @@ from skylarkmq.protocol.headers.send_back import SendBackHeader
 from skylarkmq.protocol.message import MessageExt, encode_properties
 from skylarkmq.protocol.record import decode
 from tests.harness.broker_parts import GROUP, TOPIC
+from tests.harness.copies import TestCopies
 from tests.harness.golden import responses, transcripts
 from tests.harness.sending_parts import SendingParts
 from tests.harness.stores import message
@@ -202,6 +203,14 @@ async def test_an_offset_without_a_message_is_refused(parts: SendBacks, offset: 
     parts.original()
     response = await parts.send_back(offset)
     assert (response.code, response.remark) == (1, f"look message by offset failed, {offset}")
+
+
+async def test_no_request_waits_for_a_copy(parts: SendBacks) -> None:
+    """The stored message has WAIT=false, as in RocketMQ."""
+    original, copies = parts.original(), TestCopies()
+    parts.store.replicate(copies)
+    for copies.refusal in (None, PutStatus.SLAVE_NOT_AVAILABLE):
+        assert (await parts.send_back(original)).code == ResponseCode.SUCCESS
 
 
 async def test_a_failed_put_is_an_error(tmp_path: Path) -> None:
