@@ -65,6 +65,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.store": STORE,
     "broker.metadata": METADATA,
     "broker.ha": ("protocol", "broker.errors", "broker.histogram"),
+    "broker.ha.link": ("protocol", "broker.errors", "broker.ha", "broker.remoting"),
     "broker.ha.config": ("broker.access.address_ranges",),
     "broker.delivery": DELIVERY,
     "broker.processors": (*PROCESSORS, "broker.ha.status"),

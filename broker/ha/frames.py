@@ -10,6 +10,8 @@ classic RocketMQ slave, which is an offset. Frames follow, big-endian:
     -        u16   0
 
     HELLO, WELCOME, REFUSED   a map in MessagePack
+    CHALLENGE                 32 random bytes
+    PROOF                     32 bytes, an HMAC-SHA256 (broker/ha/link/handshake.py)
     BEAT                      epoch u64, committed u64
     ACK                       epoch u64, written u64, synced u64
     DATA                      epoch u64, offset u64, committed u64, bytes of the log
@@ -38,7 +40,10 @@ MAX_CONTROL_BYTES: Final = 1 << 20
 MAX_DATA_BYTES: Final = 8 << 20
 """Largest DATA frame: above the largest batch of the log."""
 
-_HELLO, _WELCOME, _REFUSED, _DATA, _BEAT, _ACK = range(1, 7)
+CHALLENGE_BYTES: Final = 32
+PROOF_BYTES: Final = 32
+
+_HELLO, _WELCOME, _REFUSED, _DATA, _BEAT, _ACK, _CHALLENGE, _PROOF = range(1, 9)
 _PREFIX: Final = Struct(">II")
 _KIND: Final = Struct(">BBH")
 _BEAT_BODY: Final = Struct(">QQ")
@@ -54,6 +59,21 @@ _MAPS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     _WELCOME: msgspec.msgpack.Decoder(Welcome),
     _REFUSED: msgspec.msgpack.Decoder(Refused),
 }
+
+
+class Challenge(msgspec.Struct, frozen=True):
+    """Random bytes that the peer's proof has to cover. Sent before HELLO if a cluster secret is set."""
+
+    nonce: bytes
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """Shows that the sender has the cluster secret."""
+
+    mac: bytes
+
+
+Frame: TypeAlias = Message | Challenge | Proof
 
 
 class LinkError(ValueError):
@@ -72,7 +92,7 @@ def unchecked_data_head(epoch: int, offset: int, committed: int, size: int) -> b
     return _PREFIX.pack(4 + len(body) + size, crc32(body)) + body
 
 
-def encode(message: Message) -> bytes:
+def encode(message: Frame) -> bytes:
     """Return a message as a frame. For DATA, `data_head` spares a copy of the payload."""
     match message:
         case Data(epoch, offset, committed, payload):
@@ -87,6 +107,10 @@ def encode(message: Message) -> bytes:
             return _frame(_WELCOME, _encode(message))
         case Refused():
             return _frame(_REFUSED, _encode(message))
+        case Challenge(nonce):
+            return _frame(_CHALLENGE, nonce)
+        case Proof(mac):
+            return _frame(_PROOF, mac)
 
 
 class FrameReader:
@@ -96,7 +120,7 @@ class FrameReader:
         self._pending = bytearray()
         self._has_preface = False
 
-    def feed(self, data: Buffer) -> Iterator[Message]:
+    def feed(self, data: Buffer) -> Iterator[Frame]:
         """Yield the messages that these bytes complete. Raises LinkError; the reader is of no use afterwards."""
         pending = self._pending
         pending += data
@@ -121,6 +145,12 @@ class FrameReader:
         return len(start) if self._has_preface else 0
 
 
+def _secret_frame(kind: int, body: bytes) -> Challenge | Proof:
+    if len(body) != (CHALLENGE_BYTES if kind == _CHALLENGE else PROOF_BYTES):
+        raise LinkError(f"a frame of type {kind} with {len(body)} bytes of content")
+    return Challenge(body) if kind == _CHALLENGE else Proof(body)
+
+
 def _frame(kind: int, body: bytes) -> bytes:
     content = _KIND.pack(kind, 0, 0) + body
     return _PREFIX.pack(4 + len(content), crc32(content)) + content
@@ -139,7 +169,7 @@ def _frame_size(pending: bytearray, at: int) -> int | None:
     return 4 + length if len(pending) - at >= 4 + length else None
 
 
-def _decode(frame: bytes) -> Message:
+def _decode(frame: bytes) -> Frame:
     _, crc = _PREFIX.unpack_from(frame)
     kind, flags, _ = _KIND.unpack_from(frame, _PREFIX.size)
     is_checked = not (kind == _DATA and flags & UNCHECKED)
@@ -154,6 +184,8 @@ def _decode(frame: bytes) -> Message:
             return Beat(*_BEAT_BODY.unpack(body))
         if kind == _ACK:
             return Ack(*_ACK_BODY.unpack(body))
+        if kind in (_CHALLENGE, _PROOF):
+            return _secret_frame(kind, body)
         message = cast("Message", _MAPS[kind].decode(body))
     except KeyError:
         raise LinkError(f"a frame of the unknown type {kind}") from None

@@ -153,6 +153,7 @@ class Follower:
                 local.start,
                 local.synced,
                 FORMAT,
+                self._me.segment_bytes,
             )
             self._send(link.number, hello)
 

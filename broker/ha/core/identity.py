@@ -10,6 +10,7 @@ from skylarkmq.broker.ha.core.timings import Timings
 
 class Identity(msgspec.Struct, frozen=True):
     """`group`: the broker name. `node`: a name that is unique in it. `incarnation`: text that no other process has.
+    `segment_bytes`: for HELLO.
 
     `founds` makes the record of a new group from the id of this node's store; None if this node may not found one.
     """
@@ -19,3 +20,4 @@ class Identity(msgspec.Struct, frozen=True):
     incarnation: str
     timings: Timings = Timings()
     founds: Callable[[str], GroupRecord] | None = None
+    segment_bytes: int = 0

@@ -17,7 +17,8 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """`start`: first offset of the follower's log. `end`: its end, all synced."""
+    """`start`: first offset of the follower's log. `end`: its end, all synced. `segment_bytes`: the size of the log's
+    segments, which end with blanks and are equal in a group; 0 if the owner has none."""
 
     group: Text
     node: Text
@@ -27,6 +28,7 @@ class Hello(msgspec.Struct, frozen=True):
     start: Number
     end: Number
     format: Number
+    segment_bytes: Number = 0
 
 
 class Welcome(msgspec.Struct, frozen=True):

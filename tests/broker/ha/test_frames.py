@@ -6,21 +6,24 @@ from zlib import crc32
 import pytest
 
 from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
-from skylarkmq.broker.ha.core.messages import Ack, Beat, Data, Hello, Message, Refused, Welcome
+from skylarkmq.broker.ha.core.messages import Ack, Beat, Data, Hello, Refused, Welcome
 from skylarkmq.broker.ha.frames import (
     DATA_HEAD_BYTES,
     MAX_CONTROL_BYTES,
     MAX_DATA_BYTES,
     PREFACE,
+    Challenge,
+    Frame,
     FrameReader,
     LinkError,
+    Proof,
     data_head,
     encode,
     unchecked_data_head,
 )
 
 HISTORY = EpochHistory((Epoch(1, 0), Epoch(7, 1 << 40)))
-MESSAGES: list[Message] = [
+MESSAGES: list[Frame] = [
     Hello("broker-a", "n2", "größer", 7, HISTORY, 0, 1 << 41, 1),
     Welcome(8, 1 << 40, 12, EpochHistory((FOUNDED, *HISTORY.entries))),
     Data(8, 1 << 40, 12, b"records"),
@@ -28,12 +31,14 @@ MESSAGES: list[Message] = [
     Beat(8, 13),
     Ack(8, 1 << 62, 0),
     Refused(9, "epoch 8 is over", lost=True),
+    Challenge(bytes(range(32))),
+    Proof(bytes(range(32, 64))),
 ]
 
 
-def read(data: bytes, size: int | None = None) -> list[Message]:
+def read(data: bytes, size: int | None = None) -> list[Frame]:
     """Return the messages of these bytes, fed in pieces of this size."""
-    reader, messages = FrameReader(), list[Message]()
+    reader, messages = FrameReader(), list[Frame]()
     for at in range(0, len(data), size or len(data)):
         messages += reader.feed(data[at : at + (size or len(data))])
     return messages
@@ -119,7 +124,7 @@ def test_damaged_bytes_give_an_error_or_no_message() -> None:
         data = bytearray(whole)
         for _ in range(rng.randint(1, 3)):
             data[rng.randrange(len(PREFACE), len(data))] ^= 1 << rng.randrange(8)
-        reader, messages = FrameReader(), list[Message]()
+        reader, messages = FrameReader(), list[Frame]()
         try:
             for message in reader.feed(data):
                 messages.append(message)

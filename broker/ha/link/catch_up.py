@@ -1,0 +1,131 @@
+"""Catch-up: long ranges of the log leave by `sendfile`, in threads, at a bounded rate for all followers together.
+
+The bytes go from the page cache or the disk to the socket without a copy, and their frames are UNCHECKED: the records
+in them have checksums of their own. A duplicate of the socket's descriptor is used only while the transport has nothing
+left to write; messages of the connection wait until the range is sent. Over TLS the thread reads the bytes, and the
+transport writes them in a checked frame.
+"""
+
+import asyncio
+import os
+import select
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from skylarkmq.broker.ha.frames import data_head, unchecked_data_head
+from skylarkmq.broker.ha.link.connection import STALLED_S, LinkConnection
+from skylarkmq.broker.ha.link.log_bytes import FileRange
+
+CHUNK_BYTES: Final = 2 << 20
+THREADS: Final = 2
+DRAIN_POLL_S: Final = 0.002
+
+Result = TypeVar("Result")
+
+
+class CatchUp:
+    """`bytes_per_s`: 0 is unlimited."""
+
+    def __init__(self, bytes_per_s: int) -> None:
+        self.chunk_bytes = CHUNK_BYTES
+        self._bytes_per_s = bytes_per_s
+        self._free_at = 0.0  # when the rate allows the next chunk
+        self._threads = ThreadPoolExecutor(THREADS, "skylark-catch-up")
+
+    def __repr__(self) -> str:
+        return f"<CatchUp bytes_per_s={self._bytes_per_s}>"
+
+    async def send(
+        self, connection: LinkConnection, part: FileRange, epoch: int, offset: int, committed: Callable[[], int]
+    ) -> None:
+        """Send the bytes of a file as one DATA frame, and close the file. Raises OSError."""
+        try:
+            await self._wait_for_rate(part.size)
+            await _drained(connection)
+            sock = None
+            if connection.transport.get_extra_info("ssl_object") is None:
+                sock = connection.transport.get_extra_info("socket")
+            if sock is None:
+                await self._copy(connection, part, epoch, offset, committed())
+            else:
+                head = unchecked_data_head(epoch, offset, committed(), part.size)
+                await self._transfer(connection, part, sock.fileno(), head)
+        finally:
+            os.close(part.fd)
+
+    def close(self) -> None:
+        """End the threads. Transfers under way end with their connections."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _wait_for_rate(self, size: int) -> None:
+        if not self._bytes_per_s:
+            return
+        now = asyncio.get_running_loop().time()
+        begin = max(now, self._free_at)
+        self._free_at = begin + size / self._bytes_per_s
+        if begin > now:
+            await asyncio.sleep(begin - now)
+
+    async def _transfer(self, connection: LinkConnection, part: FileRange, fd: int, head: bytes) -> None:
+        to = socket.socket(fileno=os.dup(fd))
+        connection.hold()
+        try:
+            # A thread cannot be cancelled, and it uses both descriptors: they stay open until it has ended.
+            sending = asyncio.get_running_loop().run_in_executor(self._threads, _send, to, head, part)
+            await _finished(sending)
+        finally:
+            to.close()
+            connection.release(len(head) + part.size)
+
+    async def _copy(self, connection: LinkConnection, part: FileRange, epoch: int, offset: int, committed: int) -> None:
+        reading = asyncio.get_running_loop().run_in_executor(self._threads, os.pread, part.fd, part.size, part.position)
+        payload = await _finished(reading)
+        if len(payload) < part.size:
+            raise OSError(f"the segment ends {part.size - len(payload)} bytes too early")
+        connection.send_data(data_head(epoch, offset, committed, payload), payload)
+
+
+async def _finished(future: "asyncio.Future[Result]") -> Result:
+    """Return the result of a thread, and in case of a cancellation wait for its end first."""
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise
+
+
+async def _drained(connection: LinkConnection) -> None:
+    """Wait for an empty buffer: the transport only reports its low-water mark."""
+    while connection.backlog:
+        if connection.is_closed:
+            raise OSError("the connection is closed")
+        await asyncio.sleep(DRAIN_POLL_S)
+
+
+def _send(to: socket.socket, head: bytes, part: FileRange) -> None:
+    """Send head and range, in a thread. Raises OSError, also if the peer takes nothing for STALLED_S."""
+    rest = memoryview(head)
+    while rest:
+        try:
+            rest = rest[to.send(rest, socket.MSG_MORE) :]
+        except BlockingIOError:
+            _wait_writable(to)
+    at, end = part.position, part.position + part.size
+    while at < end:
+        try:
+            sent = os.sendfile(to.fileno(), part.fd, at, end - at)
+        except BlockingIOError:
+            _wait_writable(to)
+            continue
+        if not sent:
+            raise OSError("the segment is shorter than the log")
+        at += sent
+
+
+def _wait_writable(to: socket.socket) -> None:
+    poll = select.poll()
+    poll.register(to, select.POLLOUT)
+    if not poll.poll(STALLED_S * 1000):
+        raise TimeoutError(f"the peer took no byte for {STALLED_S:g} s")

@@ -1,0 +1,245 @@
+"""One TCP connection of a link: preface, handshake of the cluster secret, then messages in both directions.
+
+    socket ─▶ [TLS] ─▶ FrameReader ─▶ Handshake, then `Owner.received`
+    socket ◀─ [TLS] ◀─ transport   ◀─ `send`, `send_data`, or a transfer
+
+Output is bounded. `backlog` is what the transport holds; above HIGH_BYTES `is_clogged` is true, and the sender of log
+bytes waits for `Owner.drained`. A connection whose backlog exceeds MAX_BACKLOG_BYTES, or of which the peer took no byte
+for STALLED_S, is cut: its peer does not read.
+
+While a transfer uses the socket directly (`broker/ha/link/catch_up.py`), messages wait in order behind it.
+
+All connections share one receive buffer, because each read is consumed at once.
+"""
+
+import asyncio
+import logging
+from typing import Final, Protocol, cast
+
+from skylarkmq.broker.ha.core.messages import Message, Refused
+from skylarkmq.broker.ha.frames import PREFACE, Buffer, Challenge, Frame, FrameReader, LinkError, Proof, encode
+from skylarkmq.broker.ha.link.handshake import Handshake, HandshakeError
+
+HIGH_BYTES: Final = 8 << 20
+LOW_BYTES: Final = 1 << 20
+MAX_BACKLOG_BYTES: Final = 64 << 20
+STALLED_S: Final = 10.0
+GREETING_S: Final = 10.0
+"""Time for TLS, the handshake and the first message of an accepted connection."""
+
+log = logging.getLogger(__name__)
+
+
+class Owner(Protocol):
+    """The events of a connection."""
+
+    def opened(self, connection: "LinkConnection") -> None:
+        """The handshake is complete."""
+
+    def received(self, connection: "LinkConnection", message: Message) -> None:
+        """A message arrived."""
+
+    def drained(self, connection: "LinkConnection") -> None:
+        """The backlog is small again."""
+
+    def ended(self, connection: "LinkConnection", reason: str) -> None:
+        """The connection is closed. Called once."""
+
+
+class LinkConnection(asyncio.BufferedProtocol):
+    """`number` names the link. `connects`: this node opened the connection. `buffer` receives each read."""
+
+    def __init__(self, number: int, owner: Owner, handshake: Handshake, buffer: memoryview, *, connects: bool) -> None:
+        self.number = number
+        self.connects = connects
+        self.peer = ""
+        self.certificate_subject: str | None = None
+        self._is_closed = False
+        self.is_clogged = False
+        self.bytes_sent = 0
+        self._owner = owner
+        self._handshake = handshake
+        self._buffer = buffer
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._is_greeted = False  # whether a message arrived after the handshake
+        self._reason = "the peer closed the connection"
+        self._held: list[bytes] | None = None  # frames that wait for a transfer to end
+        self._opened_at = self._moved_at = asyncio.get_running_loop().time()
+        self._taken = 0
+
+    def __repr__(self) -> str:
+        return f"<LinkConnection {self.number} {self.peer} closed={self.is_closed}>"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection has ended, or is about to once its output is written."""
+        return self._is_closed
+
+    # Output
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The transport: TLS or the socket's."""
+        assert self._transport is not None, "not connected yet"
+        return self._transport
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that the transport holds."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def send(self, message: Message) -> None:
+        """Send a message."""
+        self._send(encode(message))
+
+    def send_data(self, head: bytes, payload: Buffer) -> None:
+        """Send a DATA frame. `payload` must stay unchanged: the transport may keep it until it is written."""
+        self._write(head, payload)
+
+    def hold(self) -> None:
+        """A transfer begins to use the socket: keep messages back until `release`. The backlog must be 0."""
+        self._held = []
+
+    def release(self, sent: int) -> None:
+        """The transfer has sent this many bytes."""
+        held, self._held = self._held, None
+        self.bytes_sent += sent
+        self._moved_at = asyncio.get_running_loop().time()
+        if held and not self.is_closed:
+            self._write(b"".join(held))
+
+    def refuse(self, reason: str, epoch: int = 0) -> None:
+        """Send REFUSED with a reason, and close."""
+        self.send(Refused(epoch, reason[:1000]))
+        self.close(reason)
+
+    def close(self, reason: str) -> None:
+        """Close after what was sent before."""
+        self._end(reason)
+        if self._transport is not None:
+            self._transport.close()
+
+    def cut(self, reason: str) -> None:
+        """Close at once."""
+        self._end(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def step(self, now: float) -> None:
+        """Cut a connection whose peer does not read, or does not greet."""
+        if self.is_closed:
+            return
+        taken = self.bytes_sent - self.backlog
+        if taken != self._taken or not self.backlog:
+            self._taken, self._moved_at = taken, now
+        elif now - self._moved_at > STALLED_S:
+            self.cut(f"the peer took no byte for {STALLED_S:g} s")
+        if not (self._is_greeted or self.connects) and now - self._opened_at > GREETING_S:
+            self.cut(f"no HELLO within {GREETING_S:g} s")
+
+    def _send(self, frame: bytes) -> None:
+        if self._held is not None:
+            self._held.append(frame)
+        else:
+            self._write(frame)
+
+    def _write(self, *parts: Buffer) -> None:
+        transport = self._transport
+        if transport is None or self.is_closed:
+            return
+        for part in parts:
+            self.bytes_sent += len(part)
+        if len(parts) == 1:
+            transport.write(parts[0])
+        else:
+            transport.writelines(parts)
+        if transport.get_write_buffer_size() > MAX_BACKLOG_BYTES:
+            self.cut(f"the peer does not read: {transport.get_write_buffer_size()} bytes wait for it")
+
+    # Input
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.secured(cast(asyncio.Transport, transport))
+
+    def secured(self, transport: asyncio.Transport) -> None:
+        """Use this transport from now on, and begin."""
+        self._transport = transport
+        transport.set_write_buffer_limits(HIGH_BYTES, LOW_BYTES)
+        host, *_ = transport.get_extra_info("peername") or ("?",)
+        self.peer = self.peer or str(host)
+        if self.connects:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._write(PREFACE + b"".join(map(encode, self._handshake.begin())))
+        if self._handshake.done:
+            self._owner.opened(self)
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        del size_hint
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.feed(self._buffer[:nbytes])
+
+    def feed(self, data: Buffer) -> None:
+        """Handle received bytes."""
+        if self.is_closed:
+            return
+        try:
+            if not self.connects and not self.bytes_sent:
+                self._begin()  # in TLS too, only after its handshake
+            for frame in self._reader.feed(data):
+                if not self._arrived(frame):
+                    return
+        except HandshakeError as error:
+            if error.tells:
+                self.refuse(str(error))
+            else:
+                self.close(str(error))
+        except LinkError as error:
+            self.cut(str(error))
+
+    def _arrived(self, frame: Frame) -> bool:
+        """Handle a frame. Return whether the connection is still open."""
+        handshake = self._handshake
+        if not handshake.done or isinstance(frame, Challenge | Proof):
+            for response in handshake.receive(frame):
+                self._send(encode(response))
+            if handshake.done:
+                self._owner.opened(self)
+        else:
+            self._is_greeted = True
+            self._owner.received(self, frame)
+        return not self._is_closed
+
+    def pause_reading(self) -> None:
+        """Read no more, until `resume_reading`."""
+        if self._transport is not None and not self.is_closed:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if self._transport is not None and not self.is_closed:
+            self._transport.resume_reading()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self.is_clogged = True
+
+    def resume_writing(self) -> None:
+        self.is_clogged = False
+        if not self.is_closed:
+            self._owner.drained(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(self._reason if exc is None else str(exc) or type(exc).__name__)
+
+    def _end(self, reason: str) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._reason = reason
+            self._owner.ended(self, reason)

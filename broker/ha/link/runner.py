@@ -1,0 +1,222 @@
+"""The shell of the core: events in, one at a time; effects carried out, in their order.
+
+`Node.step` decides, and each effect has its place here:
+
+    StoreState          written in a thread, then StateStored
+    KeepEpochs          written at once: it has to be on the disk before the effects behind it
+    Read, Swap          the store of decisions
+    Connect, Send,
+    Feed, Close         the links
+    Write, SetEnd,
+    BeginTerm, Show     the log
+    Restart, Stop       the owner: the process ends its work on this store
+
+An error of the disk in any of them is SyncFailed: what is on the disk is unknown then, and the core takes the store out
+of the set. Events that arrive while an event is being handled wait their turn.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import CLOCK_BOOTTIME, clock_gettime
+from typing import Final, Protocol
+
+from skylarkmq.broker.ha.core.epochs import EpochHistory
+from skylarkmq.broker.ha.core.events import (
+    BeginTerm,
+    Close,
+    Connect,
+    Effect,
+    EndSet,
+    Event,
+    Feed,
+    HaState,
+    KeepEpochs,
+    Read,
+    Restart,
+    Send,
+    SetEnd,
+    Show,
+    StateStored,
+    Stop,
+    StoreState,
+    Swap,
+    SyncFailed,
+    Tick,
+    Write,
+    Written,
+)
+from skylarkmq.broker.ha.core.messages import Message
+from skylarkmq.broker.ha.core.node import Node
+from skylarkmq.broker.ha.link.threads import DiskCalls
+
+TICK_S: Final = 0.1
+
+log = logging.getLogger(__name__)
+
+
+class ReplicatedLog(Protocol):
+    """The log of this node's store. All methods raise OSError."""
+
+    def write(self, offset: int, payload: bytes) -> Written:
+        """Append received bytes."""
+
+    def set_end(self, end: int) -> None:
+        """Truncate the log, on the disk; an empty log begins there instead."""
+
+    def begin_term(self, epoch: int, in_sync: tuple[str, ...]) -> Written:
+        """Append the epoch record."""
+
+    def show(self, end: int) -> None:
+        """Acknowledge the log up to `end` and make it visible."""
+
+
+class StateFiles(Protocol):
+    """`haState` and `epochFileCheckpoint`. Both methods block, and raise OSError."""
+
+    def keep_state(self, state: HaState) -> None:
+        """Replace `haState`."""
+
+    def keep_epochs(self, epochs: EpochHistory) -> None:
+        """Replace `epochFileCheckpoint`."""
+
+
+class Decisions(Protocol):
+    """The record of the group. Each request gives exactly one event."""
+
+    def ask(self, request: Read | Swap) -> None:
+        """Carry out a request."""
+
+    def step(self, now: float) -> None:
+        """Time has passed, on the clock of the core."""
+
+
+class Messenger(Protocol):
+    """The links."""
+
+    def connect(self, node: str) -> None:
+        """Connect to a peer."""
+
+    def send(self, link: int, message: Message) -> None:
+        """Send a message."""
+
+    def feed(self, link: int, epoch: int, start: int) -> None:
+        """Send the log from `start` on."""
+
+    def close(self, link: int, reason: str) -> None:
+        """Close a link."""
+
+    def step(self, now: float) -> None:
+        """Time has passed, on the clock of the loop."""
+
+
+class Runner:
+    """Runs one node. `ended` is called once, with the reason, when the node has to restart or stop.
+
+    `decisions` and `links` are set before `start`: they post their events here.
+    """
+
+    decisions: Decisions
+    links: Messenger
+
+    def __init__(
+        self,
+        node: Node,
+        replicated: ReplicatedLog,
+        files: StateFiles,
+        disk: DiskCalls,
+        ended: Callable[[Restart | Stop], None],
+        now: Callable[[], float] = lambda: clock_gettime(CLOCK_BOOTTIME),
+    ) -> None:
+        self.node = node
+        self._log = replicated
+        self._files = files
+        self._disk = disk
+        self._ended = ended
+        self._now = now
+        self._events: deque[Event] = deque()
+        self._is_stepping = False
+        self._runs = True
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<Runner {type(self.node.role).__name__} runs={self._runs}>"
+
+    def start(self) -> None:
+        """Begin: time passes from now on."""
+        self._tick()
+
+    def stop(self) -> None:
+        """Carry out no more effects."""
+        self._runs = False
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def post(self, event: Event) -> None:
+        """Pass an event to the core, after those that wait, and carry out the effects."""
+        self._events.append(event)
+        if self._is_stepping:
+            return
+        self._is_stepping = True
+        try:
+            while self._events and self._runs:
+                for effect in self.node.step(self._now(), self._events.popleft()):
+                    if self._runs:
+                        self._carry_out_or_fail(effect)
+        finally:
+            self._is_stepping = False
+
+    def _tick(self) -> None:
+        if self._runs:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(TICK_S, self._tick)
+            self.decisions.step(self._now())
+            self.links.step(loop.time())
+            self.post(Tick())
+
+    def _carry_out_or_fail(self, effect: Effect) -> None:
+        try:
+            self._carry_out(effect)
+        except OSError as error:
+            log.critical("replication failed effect=%s error=%s", type(effect).__name__, error)
+            self._events.append(SyncFailed())
+
+    def _carry_out(self, effect: Effect) -> None:  # noqa: C901 - one case for each effect
+        match effect:
+            case Send(link, message):
+                self.links.send(link, message)
+            case Write(offset, payload):
+                self.post(self._log.write(offset, payload))
+            case Show(end):
+                self._log.show(end)
+            case StoreState(state):
+                self._disk.run(lambda: self._files.keep_state(state), lambda error: self._stored(state, error))
+            case KeepEpochs(epochs):
+                self._files.keep_epochs(epochs)
+            case Read() | Swap():
+                self.decisions.ask(effect)
+            case Connect(node):
+                self.links.connect(node)
+            case Feed(link, epoch, start):
+                self.links.feed(link, epoch, start)
+            case Close(link, reason):
+                self.links.close(link, reason)
+            case SetEnd(end):
+                self._log.set_end(end)
+                self.post(EndSet(end))
+            case BeginTerm(epoch, in_sync):
+                log.info("term begins epoch=%d in_sync=%s", epoch, ",".join(in_sync))
+                self.post(self._log.begin_term(epoch, in_sync))
+            case Restart() | Stop():
+                self.stop()
+                self._ended(effect)
+
+    def _stored(self, state: HaState, error: OSError | None) -> None:
+        if not self._runs:
+            return
+        if error is None:
+            self.post(StateStored(state))
+        else:
+            log.critical("haState cannot be written error=%s", error)
+            self.post(SyncFailed())

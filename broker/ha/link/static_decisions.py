@@ -1,0 +1,147 @@
+"""The decisions of a group without a store of decisions (`haStore=none`): an operator decides who leads.
+
+The first node of `haPeers` leads. It keeps the record of the group in a file of its own store, `haRecord`, and changes
+it as it would change the record in a store of decisions: one request at a time, and durable before it takes effect. The
+other nodes learn from their settings who leads; they never see the record, and never begin a term.
+
+To let another node lead, an operator stops the old leader for good, copies its `haRecord` to a node whose store is in
+`inSync`, and names that node first in `haPeers` on all nodes. A record that names another node as leader counts as a
+resignation of that node. A node that is not in the set does not begin a term: it may lack acknowledged messages.
+
+Source: docs/formats.md, "Replication link".
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from skylarkmq.broker.ha.core.events import (
+    Event,
+    LifeRenewed,
+    Reached,
+    Read,
+    RecordRead,
+    Swap,
+    Swapped,
+    SwapRefused,
+    SwapUnknown,
+)
+from skylarkmq.broker.ha.core.record import GroupRecord
+from skylarkmq.broker.ha.link.threads import DiskCalls
+
+log = logging.getLogger(__name__)
+
+FOLLOWERS_REVISION: Final = 1
+
+
+class Revised(msgspec.Struct, frozen=True, rename="camel"):
+    """The content of `haRecord`."""
+
+    revision: int
+    record: GroupRecord
+
+
+_decode: Final = msgspec.json.Decoder(Revised).decode
+
+
+def encode_revised(revised: Revised) -> bytes:
+    """Return the content of the file."""
+    return msgspec.json.encode(revised, order="sorted") + b"\n"
+
+
+def decode_revised(content: bytes) -> Revised:
+    """Return the record of a file. Raises ValueError if it has another shape."""
+    return _decode(content)
+
+
+class RecordFile(Protocol):
+    """A small file that is replaced as a whole."""
+
+    def load(self) -> bytes | None:
+        """Return the content; None without a file. Raises StoreError if it is damaged."""
+
+    def save(self, data: bytes) -> None:
+        """Replace the content; blocks. Raises OSError."""
+
+
+class LeaderDecisions:
+    """The record on the disk of the node that leads. The file is written in a thread."""
+
+    def __init__(self, node: str, file: RecordFile, disk: DiskCalls, post: Callable[[Event], None]) -> None:
+        self._node = node
+        self._file = file
+        self._post = post
+        self._disk = disk
+        content = file.load()
+        self._current = None if content is None else decode_revised(content)
+        if self._current is not None and self._current.record.leader not in ("", node):
+            former = self._current.record.leader
+            log.warning("this node takes over the group's record node=%s former_leader=%s", node, former)
+
+    def __repr__(self) -> str:
+        return f"<LeaderDecisions {self._current!r:.200}>"
+
+    @property
+    def record(self) -> GroupRecord | None:
+        """The record as it is on the disk."""
+        return None if self._current is None else self._current.record
+
+    def ask(self, request: Read | Swap) -> None:
+        """Carry out a request; exactly one event follows, later."""
+        if isinstance(request, Read):
+            asyncio.get_running_loop().call_soon(self._post, self._seen())
+            return
+        current = self._current
+        if request.revision != (0 if current is None else current.revision) or request.absent is not None:
+            asyncio.get_running_loop().call_soon(self._post, SwapRefused())
+            return
+        revised = Revised(request.revision + 1, request.record)
+        self._disk.run(lambda: self._file.save(encode_revised(revised)), lambda error: self._saved(revised, error))
+
+    def step(self, now: float) -> None:
+        """Time has passed: the record is on this machine, so the sign of life is always renewed. An operator decided
+        that this node leads, so it need not reach the other members first."""
+        self._post(LifeRenewed(now))
+        for node in () if self._current is None else self._current.record.members:
+            if node != self._node:
+                self._post(Reached(node))
+
+    def _seen(self) -> RecordRead:
+        if self._current is None:
+            return RecordRead(None, 0)
+        record = self._current.record
+        if record.leader != self._node:
+            record = msgspec.structs.replace(record, leader="")
+        return RecordRead(record, self._current.revision)
+
+    def _saved(self, revised: Revised, error: OSError | None) -> None:
+        if error is None:
+            self._current = revised
+            self._post(Swapped(revised.revision))
+        else:
+            log.error("the group's record cannot be written error=%s", error)
+            self._post(SwapUnknown())
+
+
+class FollowerDecisions:
+    """The follower's view: a record that names the leader, with an empty set."""
+
+    def __init__(self, leader: str, minimum: int, post: Callable[[Event], None]) -> None:
+        self._record = GroupRecord(epoch=0, leader=leader, in_sync=(), members={}, min=minimum)
+        self._post = post
+
+    def __repr__(self) -> str:
+        return f"<FollowerDecisions leader={self._record.leader}>"
+
+    def ask(self, request: Read | Swap) -> None:
+        """Respond with the record; a follower that is not in the set never swaps."""
+        if isinstance(request, Read):
+            asyncio.get_running_loop().call_soon(self._post, RecordRead(self._record, FOLLOWERS_REVISION))
+        else:
+            asyncio.get_running_loop().call_soon(self._post, SwapRefused())
+
+    def step(self, now: float) -> None:
+        """Nothing is due."""
