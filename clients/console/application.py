@@ -33,6 +33,7 @@ from skylarkmq.clients.console.pages import (
     groups,
     messages,
     overview,
+    replication,
     settings,
     topics,
     transactions,
@@ -61,7 +62,7 @@ UNKNOWN: Final = (
 )
 PAGES: Final = (
     *(overview, topics, groups, messages, dead_letters),
-    *(delayed, transactions, connections, settings),
+    *(delayed, transactions, connections, replication, settings),
 )
 FAILED_LOGIN_S: Final = 0.5
 """The delay of the response to a wrong password."""

@@ -40,6 +40,7 @@ NAVIGATION: Final = (
     ("delayed", "/delayed", "Delayed"),
     ("transactions", "/transactions", "Transactions"),
     ("connections", "/connections", "Connections"),
+    ("replication", "/replication", "Replication"),
     ("settings", "/settings", "Settings"),
 )
 

@@ -28,7 +28,6 @@ class HAClientInfo(Body):
     last_read_timestamp: int = 0
     last_write_timestamp: int = 0
     master_flush_offset: int = 0
-    activated: bool = False
 
 
 class HARuntimeInfo(Body):

@@ -179,7 +179,10 @@ def test_a_refused_value_is_one_line(hand: Hand) -> None:
 def test_pages_are_reached_by_the_navigation(hand: Hand) -> None:
     """Each entry opens its page, which marks the entry as the current one."""
     hand.page.goto("/settings")
-    for name in ("overview", "topics", "groups", "messages", "dead-letters", "delayed", "transactions", "connections"):
+    for name in (
+        *("overview", "topics", "groups", "messages", "dead-letters", "delayed", "transactions", "connections"),
+        "replication",
+    ):
         hand.press(f"#nav-{name}")
         hand.page.locator(f"#nav-{name}[aria-current=page]").wait_for()
 

@@ -57,6 +57,7 @@ PAGES: Final[dict[str, str | Address]] = {
     "delayed": "/delayed",
     "transactions": "/transactions",
     "connections": "/connections",
+    "replication": "/replication",
     "settings": "/settings",
     "settings-search": "/settings?q=authen",
     "not-found": "/topics/Missing",

@@ -31,7 +31,7 @@ USERS: Final = {
 }
 PAGES: Final = (
     *("/", "/topics", "/topics/Seen", "/groups", "/groups/readers", "/messages?topic=Seen&by=time", "/dead-letters"),
-    *("/dead-letters/readers", "/delayed", "/transactions", "/connections", "/settings"),
+    *("/dead-letters/readers", "/delayed", "/transactions", "/connections", "/replication", "/settings"),
 )
 
 

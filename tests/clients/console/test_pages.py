@@ -19,7 +19,8 @@ PATHS = (
     "/", "/topics", "/topics?kind=all", "/topics/Seen", "/topic-form", "/topic-form?topic=Seen", "/topics/Seen/send",
     "/groups", "/group-form", "/group-form?group=TOOLS_CONSUMER", "/groups/TOOLS_CONSUMER", "/messages",
     "/messages?topic=Seen&by=time", "/messages?topic=Seen&by=key&key=k", "/dead-letters", "/dead-letters/seen",
-    "/delayed", "/transactions", "/connections", "/settings", "/missing", "/topics/Missing",
+    "/delayed", "/transactions", "/connections", "/replication", "/settings", "/missing",
+    "/topics/Missing",
 )  # fmt: skip
 ACTIONS = [
     route.path.format(topic="Seen", group="seen")
@@ -98,7 +99,7 @@ async def test_odd_names_and_numbers_get_a_page(browser: Browser, odd: str) -> N
 async def test_live_pages_refresh_a_fragment(browser: Browser) -> None:
     """A page with live figures names the address of its fragment, which is part of the page."""
     live = [path for path in PATHS if "data-live" in (await browser.get(path)).text]
-    assert live == ["/", "/topics/Seen", "/groups/TOOLS_CONSUMER", "/connections"]
+    assert live == ["/", "/topics/Seen", "/groups/TOOLS_CONSUMER", "/connections", "/replication"]
     for path in live:
         fragment = await browser.live(path)
         assert (fragment.status_code, "<table" in fragment.text, "<html" in fragment.text) == (200, True, False)

@@ -1,13 +1,14 @@
 """Commands about brokers."""
 
 import re
+import time
+from collections.abc import Iterator
 
 import pytest
 
 from skylarkmq.broker.in_process import InProcessBroker, free_ports
 from skylarkmq.clients.admin.properties import encode_properties
 from skylarkmq.protocol.bodies.cluster import ClusterInfo
-from skylarkmq.protocol.bodies.ha import HAClientInfo, HAConnectionInfo, HARuntimeInfo
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.bodies.route import BrokerData
 from skylarkmq.protocol.bodies.stats import ConsumeStats, ConsumeStatsList, OffsetWrapper
@@ -16,6 +17,7 @@ from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.headers.ha import MasterFlushOffsetHeader
 from tests.clients.mqadmin.conftest import RunCommand
 from tests.clients.peer import Peer
+from tests.harness.ha_status import RecordedState, recorded_states
 
 
 def test_the_state_of_a_broker_is_printed(mqadmin: RunCommand, broker: InProcessBroker) -> None:
@@ -111,38 +113,26 @@ def test_offsets_of_all_groups_are_printed(run_mqadmin: RunCommand, scripted: Pe
     assert result.out.endswith("\n\nDiff Total: 8\n")
 
 
-def test_slaves_of_a_master_are_printed(run_mqadmin: RunCommand, scripted: Peer) -> None:
-    """With their offsets and state."""
-    slaves = [
-        HAConnectionInfo("10.0.0.2:5000", 100, 0, True, 2048, 90),
-        HAConnectionInfo("10.0.0.3:5000", 40, 60, False, 0, 40),
-    ]
-    status = HARuntimeInfo(True, 100, 2, slaves)
-    scripted.on(RequestCode.GET_BROKER_HA_STATUS, lambda *_: RemotingCommand.response(body=status.encode()))
-    result = run_mqadmin("haStatus", "-c", "c")
-    assert result.out == (
-        f"\n#MasterAddr\t{scripted.address}\n#MasterCommitLogMaxOffset\t100\n#SlaveNum\t2\n#InSyncSlaveNum\t2\n"
-        "#SlaveAddr                        #SlaveAckOffset             #Diff #TransferSpeed(KB/s)          #Status"
-        " #TransferFromWhere\n"
-        "10.0.0.2:5000                     100                             0             2.00               OK"
-        "               90\n"
-        "10.0.0.3:5000                     40                             60             0.00      Fall Behind"
-        "               40\n"
-    )
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
-def test_the_connection_of_a_slave_is_printed(run_mqadmin: RunCommand, scripted: Peer) -> None:
-    """With its master, offsets and times."""
-    info = HAClientInfo("10.0.0.1:10912", 1024, 50, 1_700_000_000_123, 1_700_000_000_456, 40, True)
-    status = HARuntimeInfo(ha_client_runtime_info=info)
-    scripted.on(RequestCode.GET_BROKER_HA_STATUS, lambda *_: RemotingCommand.response(body=status.encode()))
-    lines = run_mqadmin("haStatus", "-b", scripted.address).out.splitlines()
-    assert lines[:4] == ["", "#MasterAddr\t10.0.0.1:10912", "#CommitLogMaxOffset\t50", "#TransferSpeed(KB/s)\t1.00"]
-    assert [re.sub(r"\d{4}-.*:\d\d,", "TIME,", line) for line in lines[4:]] == [
-        "#LastReadTime\tTIME,123",
-        "#LastWriteTime\tTIME,456",
-        "#MasterFlushOffset\t40",
-    ]
+@pytest.mark.usefixtures("utc")
+@pytest.mark.parametrize("recorded", recorded_states(), ids=lambda recorded: recorded.case)
+def test_the_state_of_replication_is_printed_as_by_rocketmq(
+    run_mqadmin: RunCommand, scripted: Peer, recorded: RecordedState
+) -> None:
+    """Bodies of RocketMQ's brokers are printed as its own tool printed them."""
+    body = recorded.body.encode()
+    scripted.on(RequestCode.GET_BROKER_HA_STATUS, lambda *_: RemotingCommand.response(body=body))
+    result = run_mqadmin("haStatus", "-b", scripted.address)
+    assert result.out == recorded.output.replace("{broker}", scripted.address)
 
 
 def test_the_flushed_offset_of_a_master_is_sent(run_mqadmin: RunCommand, scripted: Peer) -> None:
