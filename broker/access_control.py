@@ -86,6 +86,8 @@ class AccessControl:
                 AnyOf(sources), certificates, time.monotonic, is_required=security.namesrv_auth, broker_control=control
             )
             listeners.append(Listener("name_server", config.namesrv.bind_address, needs_account=security.namesrv_auth))
+        if config.replication.serves_slaves:
+            listeners.append(Listener("replicas", listen.bind_host, needs_account=False, has_tls=False))
         self.exposure = Exposure(tls, *listeners)
         pages = [*self._pages, *(() if accounts_file is None else (accounts_file,))]
         self.page_accounts = page_accounts(config.ops, pages, certificates)

@@ -3,7 +3,8 @@
 Start: health pages, store (loaded in a thread: startup.py), tables, background delivery, listening address, embedded
 name server, registration; a stop requested meanwhile ends the start. Stop: no new connections are accepted, parked
 pulls get a response, admitted requests are finished, the broker unregisters from the name servers, background delivery
-ends, tables are saved, the log is flushed. If a step of the start fails, the parts already started are stopped.
+ends, slaves get the end of the log, tables are saved, the log is flushed. If a step of the start fails, the parts
+already started are stopped.
 
 No decision about messages is made here; every rule is in the part that it belongs to.
 """
@@ -27,6 +28,7 @@ from skylarkmq.broker.namesrv_parts import NamesrvParts
 from skylarkmq.broker.ops.console import ConsoleFactory, console_server
 from skylarkmq.broker.ops.health import OTHER_PORTS, HealthServer
 from skylarkmq.broker.parts import Parts
+from skylarkmq.broker.replication_parts import MasterParts
 from skylarkmq.broker.startup import (
     hold_off_collector,
     keep_cpus_awake,
@@ -42,6 +44,8 @@ from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupWrappe
 from skylarkmq.protocol.bodies.topic import TopicConfigSerializeWrapper
 
 STEP_S: Final = 0.1
+DRAIN_S: Final = 3.0
+"""How long a stop waits for slaves that lack the end of the log."""
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +147,8 @@ class Broker(Parts):
                 lambda topic: self.topics.find(topic) is not None, lambda group: self.groups.find(group) is not None
             )
             self.limits.warn_if_above()
+            if self.master is not None:
+                await self._serve_slaves(self.master, running)
             await self._start_deliveries(running, stop)
             if stop.is_set():
                 raise StartStopped
@@ -196,6 +202,12 @@ class Broker(Parts):
         except (StoreError, OSError) as error:
             raise StartError(f"the store cannot be opened: {error}") from None
 
+    async def _serve_slaves(self, master: MasterParts, running: AsyncExitStack) -> None:
+        """Open the port for slaves. It is closed after all that appends to the log, once the slaves have all of it."""
+        await listen(master.server.start, self._config.listen.bind_host, self._config.ha_port, "haListenPort")
+        running.push_async_callback(master.server.stop)
+        running.push_async_callback(master.master.caught_up, DRAIN_S)
+
     async def _start_deliveries(self, running: AsyncExitStack, stop: asyncio.Event) -> None:
         await load_beside(self.background, stop)
         self.background.start(asyncio.get_running_loop())
@@ -238,6 +250,8 @@ class Broker(Parts):
         self.queue_locks.step(now_ms)
         self.windows.step(now_ms)
         self.access.secret_files.step(now_ms)
+        if self.master is not None:
+            self.master.server.step()
         self._idle_state_inhibitor.step()
 
     def _stop_stepping(self) -> None:

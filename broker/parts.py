@@ -56,6 +56,7 @@ from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.outbound import Outbound
 from skylarkmq.broker.remoting.tls import ServerTls, client_context
+from skylarkmq.broker.replication_parts import master_parts
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.wiring import (
     Administration,
@@ -85,7 +86,6 @@ class Parts:
         self._config = config
         self.settings = settings or LiveSettings(Loaded(config), wall_ms)
         self._savers: dict[str, Saver] = {}
-        self.replication: Replicates | None = None
         broker = config.broker
         self.tls = ServerTls(config.tls)
         self.server = RemotingServer(config.remoting, self.tls)
@@ -101,6 +101,8 @@ class Parts:
         self.store = MessageStore(
             config.store, wall_ms, self.arrivals.arrived, topics=self.arrivals.topics, steady_ms=steady_ms
         )
+        self.master = master_parts(config, self.store)
+        self.replication: Replicates | None = None if self.master is None else self.master.master
         self.background = Background(config, self.store, self.arrivals, self.sessions, self.offsets, wall_ms, steady_ms)
         self.access = AccessControl(config, self._saved)
         self._outbound_tls = client_context(config.outbound_tls, config.tls.mode)

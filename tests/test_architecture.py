@@ -67,6 +67,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.ha": ("protocol", "broker.errors", "broker.histogram"),
     "broker.ha.link": ("protocol", "broker.errors", "broker.ha", "broker.remoting"),
     "broker.ha.config": ("broker.access.address_ranges",),
+    "broker.ha.server": ("broker.ha", "broker.access.address_ranges"),
+    "broker.ha.classic": (
+        *("protocol", "broker.errors", "broker.histogram", "broker.ha.config", "broker.ha.status", "broker.remoting"),
+        "broker.store",
+    ),
     "broker.delivery": DELIVERY,
     "broker.processors": (*PROCESSORS, "broker.ha.status"),
     "broker.ops": (*DELIVERY, "broker.access", "broker.delivery", "broker.ha.status"),
@@ -96,6 +101,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(*DAEMON, "broker.access", "broker.background_delivery", "broker.usage_control", "broker.wiring"),
         "broker.config.derived",
     ),
+    "broker.replication_parts": (*CONFIG, *STORE, "broker.config.sections", "broker.ha", "broker.store"),
     "broker.usage_control": (*PROCESSORS, "broker.wiring"),
     "broker.wiring": (*PROCESSORS, "broker.processors"),
     "broker.parts": (
@@ -103,6 +109,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
             *DAEMON,
             "broker.access",
             "broker.background_delivery",
+            "broker.replication_parts",
             "broker.wiring",
             "broker.config.derived",
             "broker.config.keys",
@@ -114,7 +121,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "broker.config.protected_keys",
     ),
     "broker.daemon": (
-        *(*DAEMON, "broker.background_delivery", "broker.parts", "broker.namesrv_parts", "broker.startup"),
+        *(*DAEMON, "broker.background_delivery", "broker.parts", "broker.namesrv_parts", "broker.replication_parts"),
+        "broker.startup",
         *("broker.host.idle_states", "broker.host.service_manager", "broker.config_reload"),
     ),
     "broker.cli": (

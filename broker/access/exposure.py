@@ -2,7 +2,7 @@
 
 A listener is closed to others if it is bound to the loopback address, if TLS with a verified client certificate is
 required, or if requests need an account: those of the broker with access control, those of a name server that change
-anything with `namesrvAuth`.
+anything with `namesrvAuth`. The port for slaves has neither TLS nor accounts.
 """
 
 import logging
@@ -14,23 +14,25 @@ from skylarkmq.broker.remoting.config import ClientAuth, TlsConfig, TlsMode
 ADVICE: Final = {
     "broker": "aclEnable or authenticationEnabled",
     "name_server": "namesrvAuth",
+    "replicas": "haAllowedNetworks",
 }
 
 log = logging.getLogger(__name__)
 
 
 class Listener(NamedTuple):
-    """One listening address: `broker` or `name_server`, and whether its requests need an account."""
+    """One listening address: `broker`, `name_server` or `replicas`, and whether its requests need an account."""
 
     name: str
     host: str
     needs_account: bool
+    has_tls: bool = True  # whether it follows the settings of TLS
 
     def is_open(self, tls: TlsConfig) -> bool:
         """Return whether other machines can use it without proof of an account."""
         needs_certificate = tls.mode is TlsMode.ENFORCING and tls.need_client_auth is ClientAuth.REQUIRE
         is_local = is_loopback(self.host) or self.host == "localhost"
-        return not (is_local or self.needs_account or needs_certificate)
+        return not (is_local or self.needs_account or (self.has_tls and needs_certificate))
 
 
 class Exposure:

@@ -42,7 +42,7 @@ from skylarkmq.protocol.message_id import encode_host
 LOOPBACK: Final = "127.0.0.1"
 EVERYWHERE: Final = "0.0.0.0"
 LAST_PORT: Final = 65_535
-UNFINISHED_ROLES: Final = frozenset({BrokerRole.SYNC_MASTER, BrokerRole.SLAVE})
+UNFINISHED_ROLES: Final = frozenset({BrokerRole.SLAVE})
 
 Config = TypeVar("Config")
 

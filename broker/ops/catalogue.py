@@ -265,7 +265,7 @@ OURS: Final = rows(
         "skylark_open_without_account",
         GAUGE,
         "listener",
-        "1 if other machines can use a `broker` or `name_server` without an account or a client certificate, else 0.",
+        "1 if other machines can use `broker`, `name_server` or `replicas` without proof of an account, else 0.",
     ),
     ("skylark_exposed_secret_files", GAUGE, "", "Files with secrets that other users of the machine can read."),
     ("skylark_limit", GAUGE, "setting", "Limit on what clients can make the broker store."),

@@ -41,6 +41,7 @@ from skylarkmq.broker.store.queue.files import QueueFiles
 from skylarkmq.broker.store.queue.offset_by_time import Boundary
 from skylarkmq.broker.store.queue.stored_bytes import StoredBytes
 from skylarkmq.broker.store.queue.table import QueueTable
+from skylarkmq.broker.store.read.log_reads import Region
 from skylarkmq.broker.store.read.property_filters import PropertyTest, Wanted
 from skylarkmq.broker.store.read.queue_reads import GetResult, ReadAhead
 from skylarkmq.broker.store.read.store_reader import StoreReader
@@ -384,6 +385,11 @@ class MessageStore:
         if queue is not None and record.queue_offset >= queue.end:
             self.make_visible()
         return queue is not None and self._reader.has_unit_of(queue, record)
+
+    def log_region(self, offset: int, limit: int) -> Region | None:
+        """Return up to `limit` bytes of the log from `offset` on, which lie in one file, for a copy of the log. None if
+        its files have no byte there. Raises LostBytesError."""
+        return self._reader.log_region(offset, min(offset + limit, self.readable_offset))
 
     def fetch(self, cold: ColdRead) -> asyncio.Future[None]:
         """Return a future that is done once a lookup that raised `cold` can be repeated. Do not cancel it."""

@@ -130,6 +130,19 @@ class LogReads:
             return segment.view[at : at + size]
         return memoryview(self._reads.read(segment.fd, segment.path, at, size))
 
+    def region(self, offset: int, end: int) -> Region | None:
+        """Return the bytes from `offset` to `end`, or to the end of the segment; None if the segment does not exist.
+
+        Raises LostBytesError if the file is too short.
+        """
+        segment = self._files.find(offset)
+        if segment is None or offset >= end:
+            return None
+        position, size = offset - segment.start, min(end, segment.end) - offset
+        segment.check_length(position + size)
+        is_hot = offset >= self.hot_from or self._residency.is_resident(segment, position, size)
+        return Region(segment, position, size, is_hot)
+
     def hot_window(self, offset: int) -> tuple[int, int, memoryview]:
         """Return the hot part of the segment that contains `offset`: begin and end in the log, and its bytes."""
         segment = self._files.find(offset)

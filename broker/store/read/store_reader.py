@@ -61,6 +61,8 @@ class StoreReader:
 
         self.read_ahead = self._reader.read_ahead
         """As Reader.read_ahead."""
+        self.log_region = self._log_reads.region
+        """As LogReads.region."""
 
     def begin(self, verified_from: int) -> None:
         """Set the end of recovery: the log is verified from this byte on."""
