@@ -62,6 +62,7 @@ class SyncQueue:
         self._timeout_ms = timeout_ms
         self._copies: Copies | None = None
         self._own = 0  # end of the log on the own disk, as `advance` got it
+        self._now_ms = 0
         self._hidden: deque[_Commit] = deque()
         self._unsettled: deque[_Commit] = deque()
 
@@ -78,6 +79,7 @@ class SyncQueue:
         for append in appends:
             if not append.wait_flush:
                 append.status = PutStatus.PUT_OK
+        self._now_ms = now_ms
         flush_by_ms = now_ms + self._timeout_ms if self._is_sync else 0
         commit = _Commit(end, flush_by_ms, 0, PutStatus.PUT_OK, appends, [])
         if (copies := self._copies) is not None:
@@ -91,7 +93,7 @@ class SyncQueue:
         self._hidden.append(commit)
         self._unsettled.append(commit)
         if not commit.flush_by_ms:
-            self._settle_decided(0)
+            self._settle_decided()
 
     @property
     def end(self) -> int:
@@ -116,7 +118,7 @@ class SyncQueue:
         if copies is None:
             return False
         if copies.is_visible_first:
-            return bool(self._unsettled) and self._decision(self._unsettled[0], 0) is not None
+            return bool(self._unsettled) and self._decision(self._unsettled[0]) is not None
         return bool(self._hidden) and self._hidden[0].end <= min(self._own, copies.copied)
 
     def advance(self, own: int) -> None:
@@ -129,15 +131,16 @@ class SyncQueue:
         visible = own if copies is None or copies.is_visible_first else min(own, copies.copied)
         while hidden and hidden[0].end <= visible:
             self._undispatched += hidden.popleft().appends
-        self._settle_decided(0)
+        self._settle_decided()
 
     def expire(self, now_ms: int) -> None:
         """Settle overdue commits as timed out. Their records stay queued until they become visible."""
-        self._settle_decided(now_ms)
+        self._now_ms = now_ms
+        self._settle_decided()
 
     def end_waiting(self) -> None:
         """Settle everything that is left as timed out."""
-        self._settle_decided(_FOREVER_MS)
+        self.expire(_FOREVER_MS)
 
     def fail(self) -> None:
         """Settle the commits that wait for the own disk as failed: they will never be flushed."""
@@ -149,40 +152,37 @@ class SyncQueue:
         for commit in reversed(failed):
             _settle(commit, PutStatus.SERVICE_NOT_AVAILABLE)
 
-    def _settle_decided(self, now_ms: int) -> None:
+    def _settle_decided(self) -> None:
         unsettled = self._unsettled
-        while unsettled and (status := self._decision(unsettled[0], now_ms)) is not None:
+        while unsettled and (status := self._decision(unsettled[0])) is not None:
             commit = unsettled.popleft()
             if self._copies is not None and commit.begun_s and status is PutStatus.PUT_OK:
                 self._copies.commit_s.note(monotonic() - commit.begun_s)
             _settle(commit, status)
 
-    def _decision(self, commit: _Commit, now_ms: int) -> PutStatus | None:
+    def _decision(self, commit: _Commit) -> PutStatus | None:
         """Return the status of a commit; None if it has to wait. A status of the copies overrides one of the flush."""
         status = commit.status
         if commit.flush_by_ms and commit.end > self._own:
-            if commit.flush_by_ms > now_ms:
+            if commit.flush_by_ms > self._now_ms:
                 return None
             if status is PutStatus.PUT_OK:
                 status = PutStatus.FLUSH_DISK_TIMEOUT
         copies = self._copies
         if copies is None or not commit.copy_by_ms:
             return status
-        if copies.is_visible_first:
-            return status if commit.end <= copies.copied else _overdue(commit, now_ms, PutStatus.FLUSH_SLAVE_TIMEOUT)
-        if commit.end <= min(self._own, copies.copied):
+        copied = copies.copied if copies.is_visible_first else min(self._own, copies.copied)
+        if commit.end <= copied:
             return status
-        return _overdue(commit, now_ms, PutStatus.SERVICE_NOT_AVAILABLE)
+        if commit.copy_by_ms > self._now_ms:
+            return None
+        return PutStatus.FLUSH_SLAVE_TIMEOUT if copies.is_visible_first else PutStatus.SERVICE_NOT_AVAILABLE
 
     def __len__(self) -> int:
         return len(self._hidden)
 
     def __repr__(self) -> str:
         return f"<SyncQueue hidden={len(self._hidden)} unsettled={len(self._unsettled)}>"
-
-
-def _overdue(commit: _Commit, now_ms: int, status: PutStatus) -> PutStatus | None:
-    return None if commit.copy_by_ms > now_ms else status
 
 
 def _settle(commit: _Commit, status: PutStatus) -> None:
