@@ -102,6 +102,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     warm_maped_file_enable: bool = False  # new log segments are zero-filled and locked in memory
     flush_least_pages_when_warm_maped_file: int = 4_096  # 4 KiB pages of the zero fill between two syncs
 
+    is_follower: bool = False  # the log consists of bytes of another node's log; no message is taken (brokerRole SLAVE)
     transient_store_pool_enable: bool = False  # appends go to a locked buffer first, and a thread writes them
     transient_store_pool_size: int = 5  # buffers, each as large as a log segment
     fast_fail_if_no_buffer_in_store_pool: bool = False  # refuse sends as busy while all buffers wait for the disk

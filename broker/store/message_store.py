@@ -46,7 +46,12 @@ from skylarkmq.broker.store.read.property_filters import PropertyTest, Wanted
 from skylarkmq.broker.store.read.queue_reads import GetResult, ReadAhead
 from skylarkmq.broker.store.read.store_reader import StoreReader
 from skylarkmq.broker.store.recovery.lock_and_abort import RunningFiles
+from skylarkmq.broker.store.recovery.record_check import RecordCheck
 from skylarkmq.broker.store.recovery.recovery import Recovered, Recovery
+from skylarkmq.broker.store.replica.follower_flush import FollowerFlush
+from skylarkmq.broker.store.replica.follower_log import FollowerLog
+from skylarkmq.broker.store.replica.log_dispatch import LogDispatch
+from skylarkmq.broker.store.replica.replica_log import ReplicaLog
 from skylarkmq.broker.store.reput import Arrival, Reput
 from skylarkmq.broker.store.retention.cleaner import Cleaner, Follower
 from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
@@ -65,6 +70,12 @@ log = logging.getLogger(__name__)
 
 _UNLIMITED = 1 << 62
 _LOST_BYTES_CHECK_MS = 1_000  # interval of the check for lost bytes
+
+
+def _log_kind(config: StoreConfig) -> type[CommitLog]:
+    if config.is_follower:
+        return FollowerLog
+    return ChecksummedCommitLog if config.enabled_append_prop_crc else CommitLog
 
 
 class MessageStore:
@@ -89,7 +100,7 @@ class MessageStore:
         self._disk = disk = disk or Disk()
         root = Path(config.store_path_root_dir)
         self._running = RunningFiles(root, disk)
-        pool = TransientPool.of(config)
+        pool = None if config.is_follower else TransientPool.of(config)
         self._allocator = Allocator(
             disk,
             pool or WarmUp.of(config),
@@ -108,8 +119,9 @@ class MessageStore:
             self._allocator,
             force_gap=config.force_gap,
         )
-        make_log = ChecksummedCommitLog if config.enabled_append_prop_crc else CommitLog
-        self._log = make_log(config, segments, self._queues, now_ms)
+        self._log = _log_kind(config)(config, segments, self._queues, now_ms)
+        if config.is_follower:
+            self._log.flags.set(RunningFlag.FOLLOWER)
         self.put: Callable[[Append], None] = self._log.put
         """Add a message to the current batch; a refused one gets its status at once. Bound directly to the log's
         method, because it is the hottest call of all."""
@@ -137,6 +149,8 @@ class MessageStore:
             followers.append(self._index)
         self._cleaner = Cleaner(config, segments, self._log.flags, self._removal, followers, now_ms)
         self.manual_cleanup = ManualCleanup(self._cleaner, self._queue_cleaner, self._queues)
+        self.replica: ReplicaLog | None = None
+        """The log of a follower, once it is loaded; None for a store that takes messages."""
         self._is_started = False
         self._recovery: Recovery | None = None  # while it runs
         self._was_clean = True
@@ -173,14 +187,14 @@ class MessageStore:
             self._log.files.load()
             self._deleted.load()
             was_clean = not self._queues.load(self._deleted, check_stop) and was_clean
-            is_checked = self._config.check_crc_on_recover
+            check = RecordCheck.of(self._config)
             self._recovery = recovery = Recovery(
                 self._log,
                 self._queues,
                 self._reput,
                 self._deleted,
-                check_body=is_checked,
-                check_record_checksums=is_checked and self._config.force_verify_prop_crc,
+                check,
+                is_follower=self._config.is_follower,
                 check_stop=check_stop,
             )
             recovered = recovery.run(self._durability.load(), clean=was_clean)
@@ -188,8 +202,13 @@ class MessageStore:
             self._deleted.limit(recovered.end)
             if self._index is not None:
                 self._durability.open_index(self._index, clean=was_clean, check_stop=check_stop)
-            self._reader.begin(recovered.scanned_from if is_checked else recovered.end)
+            self._reader.begin(recovered.scanned_from if self._config.check_crc_on_recover else recovered.end)
             self._queues.begin_traffic()
+            if isinstance(self._log, FollowerLog) and isinstance(self._log_flush, FollowerFlush):
+                dispatch = LogDispatch(
+                    *(self._log, self._queues, self._reput, self._deleted, check, recovery.order, self._log_flush.show)
+                )
+                self.replica = ReplicaLog(self._log, self._log_flush, dispatch)
             return recovered
         except BaseException:
             self._close_files()
@@ -217,7 +236,8 @@ class MessageStore:
             self._durability.start(loop)
         if loop is not None:
             self._reader.start(loop)
-        self._log.prepare()
+        if not self._config.is_follower:
+            self._log.prepare()
         self._log.flags.clear(RunningFlag.CLOSED)
         self._is_started = True
 
@@ -466,7 +486,7 @@ class MessageStore:
     @property
     def is_writable(self) -> bool:
         """Whether a put would be accepted."""
-        return not self._log.flags.reasons()
+        return self._log.flags.is_clear
 
     @property
     def lacks_descriptors(self) -> bool:

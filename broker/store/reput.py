@@ -132,6 +132,10 @@ class Reput:
             if self.index is not None:
                 self.index.add(appends, self.offset)
 
+    def add_unit(self, append: Append) -> None:
+        """Give a record that was dispatched without a unit its unit."""
+        self._publish(gather_units((append,), self.deliver_time, self._write_before_jump))
+
     def _publish(self, queues: Sequence[ConsumeQueue]) -> None:
         """Make the new units of queues visible, and announce them."""
         writes = self.writes

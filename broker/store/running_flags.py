@@ -1,7 +1,7 @@
 """The reasons for which new messages are refused. The part that detects a reason sets and clears it.
 
-A reason is cleared when its cause ends; two causes never share a reason. Only a failed sync lasts until a restart,
-because only recovery can determine what is on the disk then. Reads continue under all reasons.
+A reason is cleared when its cause ends; two causes never share a reason. A failed sync lasts until a restart, because
+only recovery can determine what is on the disk then; so does the role of a follower. Reads continue under all reasons.
 
 Source: docs/formats.md, "Failures", "Retention".
 """
@@ -21,6 +21,7 @@ class RunningFlag(Enum):
     """A reason to refuse messages. The value is shown to operators."""
 
     CLOSED = "the store is not open"
+    FOLLOWER = "this node follows another one, which takes the messages"
     SYNC_FAILED = "a sync failed, a restart is needed to recover the state of the disk"
     DISK_FULL = "the disk is too full"
     LOG_ERROR = "the log cannot be written"
@@ -32,7 +33,8 @@ class RunningFlag(Enum):
 
 _PARTIAL: Final = frozenset((RunningFlag.NO_SEGMENT,))  # the current segment may have space left
 _PASSING: Final = frozenset((RunningFlag.NO_BUFFER,))  # short: clients should retry at once
-_LASTING: Final = frozenset((RunningFlag.SYNC_FAILED,))
+_LASTING: Final = frozenset((RunningFlag.SYNC_FAILED, RunningFlag.FOLLOWER))
+_EXPECTED: Final = frozenset((RunningFlag.CLOSED, RunningFlag.FOLLOWER))  # no failure
 
 
 class RunningFlags:
@@ -55,7 +57,7 @@ class RunningFlags:
         else:
             self._without_descriptors.discard(flag)
         if is_new:
-            if flag is not RunningFlag.CLOSED:
+            if flag not in _EXPECTED:
                 log.warning("new messages are refused reason=%s detail=%s", flag.value, detail)
             self._changed()
 
@@ -64,7 +66,7 @@ class RunningFlags:
         if flag in self._set and flag not in _LASTING:
             del self._set[flag]
             self._without_descriptors.discard(flag)
-            if flag is not RunningFlag.CLOSED:
+            if flag not in _EXPECTED:
                 log.info("reason to refuse messages cleared reason=%s left=%d", flag.value, len(self._set))
             self._changed()
 
@@ -77,13 +79,19 @@ class RunningFlags:
         return PutStatus.SERVICE_NOT_AVAILABLE if refusing else None
 
     @property
+    def is_clear(self) -> bool:
+        """Whether there is no reason to refuse messages."""
+        return not self._set
+
+    @property
     def lacks_descriptors(self) -> bool:
         """Whether every reason is that the process has no file descriptor left."""
         return bool(self._set) and self._without_descriptors >= self._set.keys()
 
     def reasons(self) -> str:
-        """Return every reason with its detail, for /readyz; "" if there is none."""
-        return "; ".join(f"{flag.value} ({detail})" if detail else flag.value for flag, detail in self._set.items())
+        """Return every failure with its detail, for /readyz; "" if there is none. The role of a follower is none."""
+        reasons = ((flag, detail) for flag, detail in self._set.items() if flag is not RunningFlag.FOLLOWER)
+        return "; ".join(f"{flag.value} ({detail})" if detail else flag.value for flag, detail in reasons)
 
     def __repr__(self) -> str:
         return f"<RunningFlags {[flag.name for flag in self._set]}>"

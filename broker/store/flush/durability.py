@@ -31,6 +31,7 @@ from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.log.commit_log import CommitLog
 from skylarkmq.broker.store.log.transient_pool import TransientPool
 from skylarkmq.broker.store.queue.files import QueueFiles
+from skylarkmq.broker.store.replica.follower_flush import FollowerFlush
 from skylarkmq.broker.store.reput import Reput
 from skylarkmq.broker.store.running_flags import RunningFlag
 from skylarkmq.protocol.disk import Checkpoint
@@ -68,7 +69,8 @@ class Durability:
         self._reput = reput
         self._queue_files = queue_files
         self._checkpoint = checkpoint
-        self.log = LogFlush(config, commit_log, self._dispatch, pool, steady_ms)
+        make_flush = FollowerFlush if config.is_follower else LogFlush
+        self.log = make_flush(config, commit_log, self._dispatch, pool, steady_ms)
         self._queue_flusher: Flusher | None = None
         self._next_queue_flush_ms = 0
         self._next_thorough_ms = 0
@@ -123,7 +125,8 @@ class Durability:
         self._reput.retry()
         last_round = self._begin_round(0, is_whole=True)
         self._reput.writes.write_slice(whole=True)
-        is_good = is_flushed and not self._reput.failed and self._reput.offset >= self._log.written
+        is_dispatched = self._reput.offset >= self._log.written or self._config.is_follower
+        is_good = is_flushed and not self._reput.failed and is_dispatched
         queue_flusher.wait_idle()
         confirm = self._log.last_record if is_good else self._vouched.confirm_offset
         index_files = self._reput.index.index.take_all(self.log.done.end) if self._reput.index is not None else []

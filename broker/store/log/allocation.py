@@ -134,8 +134,12 @@ class Allocator:
         return request.made.done()
 
     def close(self) -> None:
-        """Stop the thread. Remove files that were created and never taken."""
+        """Do the same as `discard`, and release resources."""
         self._kind.close()
+        self.discard()
+
+    def discard(self) -> None:
+        """Stop the thread. Remove files that were created and never taken."""
         for request in self._requests.values():
             request.wanted.set()  # stop its zero fill
         if self._thread is not None:

@@ -269,12 +269,9 @@ class CommitLog:
 
     def _roll_back(self, problem: OSError) -> None:
         """Undo the batch: clear its bytes, restore queue offsets, set error statuses."""
-        full = problem.errno in _FULL_DISK
         log.error("append failed offset=%d messages=%d error=%s", self.written, len(self.batch), problem)
-        status = PutStatus.SERVICE_NOT_AVAILABLE if full else PutStatus.UNKNOWN_ERROR
-        if full:
-            self.flags.set(RunningFlag.LOG_ERROR, problem)
-        self._failed_batches += 1
+        is_full = self._note_failed_write(problem)
+        status = PutStatus.SERVICE_NOT_AVAILABLE if is_full else PutStatus.UNKNOWN_ERROR
         for append in reversed(self.batch):
             append.status = status
             if append.queue is not None:
@@ -283,6 +280,18 @@ class CommitLog:
         begin, end = self.written, self.end
         self._close_batch()
         self._records.at = begin
+        self._clear_failed(begin, end)
+
+    def _note_failed_write(self, problem: OSError) -> bool:
+        """Count a failed write. Return whether the disk is full: then the store refuses messages for now."""
+        self._failed_batches += 1
+        is_full = problem.errno in _FULL_DISK
+        if is_full:
+            self.flags.set(RunningFlag.LOG_ERROR, problem)
+        return is_full
+
+    def _clear_failed(self, begin: int, end: int) -> None:
+        """Clear the bytes of a failed write, and continue at `begin`."""
         self.attach()
         try:
             self._clear(begin, end)

@@ -201,11 +201,7 @@ class MappedFileQueue:
         for segment in self.segments:  # an end that was found among unreadable bytes is not valid
             segment.check_faults(0, segment.size)
         while len(self.segments) > 1 and self.segments[-1].start >= offset:
-            segment = self.segments.pop()
-            segment.close()
-            self._disk.unlink(segment.path)
-            self._disk.sync_directory(self._directory)
-            log.info("segment after the end removed path=%s", segment.path)
+            self._remove_last()
         if not self.segments:
             return 0
         last = self.segments[-1]
@@ -216,6 +212,19 @@ class MappedFileQueue:
             cleared += last.zero(looked_at)
             last.sync()
         return cleared
+
+    def remove_all(self) -> None:
+        """Remove every segment of a log without messages, and the files created ahead of need."""
+        self._allocator.discard()
+        while self.segments:
+            self._remove_last()
+
+    def _remove_last(self) -> None:
+        segment = self.segments.pop()
+        segment.close()
+        self._disk.unlink(segment.path)
+        self._disk.sync_directory(self._directory)
+        log.info("segment after the end removed path=%s", segment.path)
 
     def sync_from(self, offset: int) -> None:
         """Make byte `offset` and all later bytes durable, whichever process wrote them, and the names of the files."""

@@ -165,6 +165,16 @@ class ConsumeQueue(QueueTail):
             begin += count
             self.written = self.end = begin
 
+    def continue_at(self, offset: int) -> None:
+        """Make `offset` the next one of a queue without pending units: remove later units, or fill the gap before it.
+
+        Only the dispatch of a follower does this while the queue is read."""
+        if offset < self.end:
+            self.cut(offset if offset * UNIT_SIZE > self.first_start else 0)
+            self.min_offset = min(self.min_offset, self.end)
+        if offset > self.end:
+            self._fill_gap_to(offset)
+
     def fill_gap(self, begin: int, end: int) -> None:
         """Overwrite the units at [begin, end), which have no records, with filler units.
 

@@ -20,7 +20,7 @@ from sys import intern
 from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.log.mapped_file_queue import gaps
-from skylarkmq.broker.store.log.record_rules import may_have_queue
+from skylarkmq.broker.store.log.record_rules import has_unit, may_have_queue
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.files import QueueFiles
 from skylarkmq.broker.store.queue.paths import LIGHT_QUEUE_PREFIX, parse_queue_id
@@ -28,6 +28,7 @@ from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
 from skylarkmq.broker.store.topic_traffic import TopicTraffic, note_units
 from skylarkmq.protocol.disk import BATCH_CONSUME_QUEUE_DIRECTORY, CONSUME_QUEUE_DIRECTORY, parse_offset_file_name
 from skylarkmq.protocol.message import MAX_STORED_TOPIC_LENGTH, is_storable_topic
+from skylarkmq.protocol.record import Record
 
 log = logging.getLogger(__name__)
 
@@ -137,6 +138,11 @@ class QueueTable:
         starts = sorted(start for start in map(parse_offset_file_name, names) if start is not None)
         is_full = all(os.path.getsize(f"{directory}/{name}") == size for name in names)
         return len(starts) == len(names) and is_full and not any(gaps(starts, size))
+
+    def gives_unit(self, record: Record, deleted: DeletedTopics) -> bool:
+        """Return whether a record belongs to a queue of this store: by its flags and topic, if that was not deleted."""
+        is_ours = has_unit(record.sys_flag) and record.topic not in self.batch_topics
+        return is_ours and not deleted.covers(record.topic, record.physical_offset)
 
     def sync(self) -> None:
         """Sync all writes to queues. Raises OSError."""

@@ -48,7 +48,7 @@ class QueueEvidence:
         self._find = find
         self._record_at = record_at
         self._is_missing = is_missing
-        self._log_start = log_start
+        self.log_start = log_start
         self.start = 0
 
     def unit(self, key: Key, offset: int) -> tuple[int, int] | None:
@@ -101,7 +101,7 @@ class QueueEvidence:
         if unit is None or not 0 < unit[1] < FILLER_RECORD_SIZE or unit[0] >= self.start:
             return None
         end = unit[0] + unit[1]
-        if unit[0] < self._log_start:
+        if unit[0] < self.log_start:
             before = _unit(units, offset - 1) if offset > units.begin else None
             is_in_order = before is None or before[1] == FILLER_RECORD_SIZE or sum(before) <= unit[0]
             return QueuePrefix(at, at, end, False) if is_in_order else None

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from skylarkmq.broker.store.log.record_rules import INNER_BATCH, is_inner_batch, may_have_queue
 from skylarkmq.protocol.record import SMALLEST_RECORD, Record
@@ -142,6 +143,26 @@ class QueueOrder:
             else:
                 self._skip(chain, undecided)
 
+    def pause(self) -> None:
+        """End the scan, and leave undecided records undecided. Raises ScanStartTooLateError as `finish` does."""
+        for chain in self.chains.values():
+            undecided = chain.undecided
+            if undecided is not None and chain.may_lack_units and undecided.queue_offset > chain.window:
+                raise ScanStartTooLateError(_lack_message(undecided, chain))
+
+    def continued(self, evidence: Evidence, accept: Callable[[Record, int], None], skipped: Skipped) -> "QueueOrder":
+        """Return a copy that judges the records after those judged here. No queue lacks units any more."""
+        order = QueueOrder(evidence, accept, skipped)
+        order.chains = {key: structs.replace(chain, may_lack_units=False) for key, chain in self.chains.items()}
+        order._may_jump = set(self._may_jump)
+        order._has_gap = self._has_gap
+        return order
+
+    def forget(self, topic: str) -> None:
+        """Forget the queues of a topic that was deleted: new ones begin without a predecessor."""
+        self.chains = {key: chain for key, chain in self.chains.items() if key[0] != topic}
+        self._may_jump = {key for key in self._may_jump if key[0] != topic}
+
     def accepted(self) -> Iterator[tuple[Key, Chain]]:
         """Return the queues that have a record with a unit."""
         return ((key, chain) for key, chain in self.chains.items() if chain.first >= 0)
@@ -194,7 +215,7 @@ class QueueOrder:
             self._skipped(record, _BATCH)
         elif chain.next <= offset <= chain.window:
             if record.sys_flag & INNER_BATCH and offset == chain.next:
-                chain.undecided = record
+                chain.undecided = _copied(record)
             else:
                 self._take(chain, record)
         elif offset > chain.window:
@@ -229,7 +250,7 @@ class QueueOrder:
             self._take(chain, record)
             chain.is_confirmed_by_unit = True
         else:
-            chain.undecided = record
+            chain.undecided = _copied(record)
 
     def _judge_lower(self, chain: Chain, record: Record) -> None:
         if record.queue_offset != 0:
@@ -238,7 +259,7 @@ class QueueOrder:
             self._restart_queue(chain, record)
             chain.is_confirmed_by_unit = True
         else:
-            chain.undecided = record
+            chain.undecided = _copied(record)
 
     def _restart_queue(self, chain: Chain, record: Record) -> None:
         """Restart the queue with this record: its topic was deleted and created again."""
@@ -262,6 +283,15 @@ class QueueOrder:
 
     def __repr__(self) -> str:
         return f"<QueueOrder queues={len(self.chains)}>"
+
+
+def _copied(record: Record) -> Record:
+    """Return a record that needs no segment: it may wait for longer than that exists."""
+    at = record.position
+    source = memoryview(bytes(record.source[at : at + record.size]))
+    return structs.replace(
+        record, source=source, position=0, body_at=record.body_at - at, properties_at=record.properties_at - at
+    )
 
 
 def _lack_message(record: Record, chain: Chain) -> str:

@@ -3,11 +3,10 @@
     clean stop      begin at the record of the newest queue unit; if it is valid, only later bytes are scanned
     anything else   begin at the last segment whose first message is at least 3 s older than the checkpoint's timestamps
 
-Every record from there on is checked. It is whole if its magic is valid, its parts add up to its size, it lies at the
-physical offset that it states, and its body matches its CRC (with `forceVerifyPropCRC`, the record as well). The log
-ends at the first bytes that are not a whole record. All later bytes are cleared: stale records could otherwise become
-valid again after a later append. A whole record is never cleared. A record that cannot continue its queue
-(broker.store.recovery.queue_order) is skipped: it stays in the log and gets no unit.
+Every record from there on is checked (broker.store.recovery.record_check). The log ends at the first bytes that are not
+a whole record. All later bytes are cleared: stale records could otherwise become valid again after a later append. A
+whole record is never cleared. A record that cannot continue its queue (broker.store.recovery.queue_order) is skipped:
+it stays in the log and gets no unit.
 
 Queues lose their units at or after the log's end, and get the units of all scanned records that are not skipped. A
 record that is dispatched twice writes the same unit to the same offset, so a recovery may be interrupted and repeated.
@@ -31,16 +30,15 @@ from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.log.commit_log import CommitLog
 from skylarkmq.broker.store.log.mapped_file import MappedFile
-from skylarkmq.broker.store.log.record_rules import has_unit
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.table import QueueTable
-from skylarkmq.broker.store.recovery.queue_evidence import QueueEvidence
-from skylarkmq.broker.store.recovery.queue_order import Key, QueueOrder, ScanStartTooLateError
+from skylarkmq.broker.store.recovery.open_queues import OpenQueueEvidence
+from skylarkmq.broker.store.recovery.queue_order import QueueOrder, ScanStartTooLateError
+from skylarkmq.broker.store.recovery.record_check import RecordCheck, lacks_bytes
 from skylarkmq.broker.store.reput import Reput
 from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
-from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, UNIT_SIZE, Checkpoint
-from skylarkmq.protocol.record import BLANK, MAGIC_BLANK, Blank, Damaged, Parsed, Record, UnreadableTopic, parse
-from skylarkmq.protocol.record_checksum import has_valid_checksum
+from skylarkmq.protocol.disk import FILLER_RECORD_SIZE, Checkpoint
+from skylarkmq.protocol.record import BLANK, MAGIC_BLANK, Blank, Damaged, Record, parse
 
 log = logging.getLogger(__name__)
 
@@ -67,24 +65,6 @@ class Recovered(msgspec.Struct, frozen=True):
     skipped: int
 
 
-class _OpenUnits:
-    """The units of an open queue, for QueueEvidence."""
-
-    __slots__ = ("_queue", "read")
-
-    def __init__(self, queue: ConsumeQueue) -> None:
-        self._queue = queue
-        self.read = queue.read
-
-    @property
-    def begin(self) -> int:
-        return max(self._queue.first_start, 0) // UNIT_SIZE
-
-    @property
-    def end(self) -> int:
-        return self._queue.end
-
-
 class Recovery:
     """One recovery of one store, before it serves requests."""
 
@@ -94,18 +74,20 @@ class Recovery:
         queues: QueueTable,
         reput: Reput,
         deleted: DeletedTopics,
+        check: RecordCheck,
         *,
-        check_body: bool = True,
-        check_record_checksums: bool = False,
+        is_follower: bool = False,
         check_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        """`check_stop` is called every few thousand records; its exception ends the recovery."""
+        """`is_follower`: the log grows by bytes of another log, which LogDispatch judges in the same order.
+
+        `check_stop` is called every few thousand records; its exception ends the recovery."""
         self._log = commit_log
         self._deleted = deleted
         self._queues = queues
         self._reput = reput
-        self._check_body = check_body and not check_record_checksums
-        self._check_record_checksums = check_record_checksums
+        self._check = check
+        self._is_follower = is_follower
         self._check_stop = check_stop
         self._progress_at = 0
         self._progress_s = monotonic()
@@ -119,8 +101,7 @@ class Recovery:
         self._is_clean = False
         self._dispatch_from = 0
         self._pending: list[Append] = []
-        files = commit_log.files
-        self._evidence = QueueEvidence(self._units_of, self._record_at, files.is_missing, files.min_offset)
+        self._evidence = OpenQueueEvidence(commit_log.files, queues)
         self._order = QueueOrder(self._evidence, self._accept, self._skip)
 
     def run(self, checkpoint: Checkpoint, *, clean: bool) -> Recovered:
@@ -169,6 +150,11 @@ class Recovery:
         )
         return found
 
+    @property
+    def order(self) -> QueueOrder:
+        """The order of queue offsets after the scan."""
+        return self._order
+
     # where to begin
 
     def _clean_start(self, dispatched_to: int) -> int:
@@ -176,8 +162,8 @@ class Recovery:
         newest = max(self._queues.truncatable(), key=lambda queue: queue.physical_end, default=None)
         unit = newest.unit(newest.end - 1) if newest is not None and newest.physical_end else None
         if unit is not None and (segment := self._log.files.find(unit[0])) is not None:
-            found = self._parse(segment, unit[0] - segment.start)
-            if isinstance(found, Record) and found.physical_offset == unit[0] and found.size == unit[1]:
+            found = self._check.at(segment, unit[0] - segment.start)
+            if isinstance(found, Record) and found.size == unit[1]:
                 return unit[0]
         if dispatched_to:
             log.warning("newest queue unit has no record, scanning its segment offset=%d", dispatched_to)
@@ -238,13 +224,13 @@ class Recovery:
             end = record.physical_offset + record.size
             self._records += 1
             self._last = record
-            if self._gets_unit(record):
+            if self._queues.gives_unit(record, self._deleted):
                 order.add(record)
             else:
                 self._note(record)
             if self._records % _PROGRESS_EVERY == 0:
                 self._report_progress(end)
-        order.finish()
+        order.pause() if self._is_follower else order.finish()
         self._dispatch()
         if self._skipped:
             log.warning("records without a queue stay in the log records=%d; store verify lists them", self._skipped)
@@ -263,10 +249,6 @@ class Recovery:
                 "recovering offset=%d records=%d percent=%d mb_per_s=%.0f at_most_s=%.0f",
                 *(at, self._records, self.percent, rate / 1e6, (log_end - at) / rate),
             )
-
-    def _gets_unit(self, record: Record) -> bool:
-        is_ours = has_unit(record.sys_flag) and record.topic not in self._queues.batch_topics
-        return is_ours and not self._deleted.covers(record.topic, record.physical_offset)
 
     def _accept(self, record: Record, gap_begin: int) -> None:
         """Give this record its unit. The offsets from `gap_begin` up to its own have no records."""
@@ -304,15 +286,6 @@ class Recovery:
         self._reput.dispatch(self._pending)
         self._pending.clear()
 
-    def _units_of(self, key: Key) -> _OpenUnits | None:
-        queue = self._queues.get(*key)
-        return None if queue is None else _OpenUnits(queue)
-
-    def _record_at(self, physical_offset: int) -> Record | None:
-        segment = self._log.files.find(physical_offset)
-        found = parse(segment.view, physical_offset - segment.start, check_body=False) if segment is not None else None
-        return found if isinstance(found, Record) and found.physical_offset == physical_offset else None
-
     def _records_from(self, start: int) -> Iterator[Record]:
         """Yield records in order, each at its own physical offset. `_reason` is then why they ended."""
         segment = self._log.files.find(start)
@@ -332,24 +305,15 @@ class Recovery:
 
     def _records_of(self, segment: MappedFile, at: int) -> Iterator[Record]:
         while True:
-            found = self._parse(segment, at)
-            if isinstance(found, UnreadableTopic) and found.record is not None:
-                found = found.record  # a topic that is not valid UTF-8 has no queue: the record is skipped
+            found = self._check.at(segment, at)
             if not isinstance(found, Record):
                 self._reason = found.reason if isinstance(found, Damaged) else "end of the written part"
                 return
-            if found.physical_offset != segment.start + at:
-                self._reason = f"record with offset {found.physical_offset} found at {segment.start + at}"
+            if self._is_follower and lacks_bytes(found):
+                self._reason = f"record at {found.physical_offset} lacks bytes"
                 return
             at += found.size
             yield found
-
-    def _parse(self, segment: MappedFile, at: int) -> Parsed:
-        found = parse(segment.view, at, check_body=self._check_body)
-        record = found.record if isinstance(found, UnreadableTopic) else found
-        if self._check_record_checksums and isinstance(record, Record) and not has_valid_checksum(record):
-            return Damaged("record checksum")
-        return found
 
     # after the scan
 
@@ -389,7 +353,7 @@ class Recovery:
             return True  # its offset is in use
         if unit[0] >= start or unit[0] + unit[1] > log_end:
             return False
-        found = self._record_at(unit[0])
+        found = self._evidence.record_at(unit[0])
         place = queue.topic, queue.queue_id, unit[1]
         return found is not None and (found.topic, found.queue_id, found.size) == place
 

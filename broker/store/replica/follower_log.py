@@ -1,0 +1,88 @@
+"""The log of a follower: bytes of another log are written at its end, as they come.
+
+Nothing is parsed here, and a piece of bytes may end inside a record. Each segment that the bytes touch gets one pwrite.
+A write that fails or is short is undone, as in CommitLog, and the end does not move.
+
+The rest of a segment after its last record is a blank: 8 bytes, and zeros up to the segment's end. The zeros may be
+skipped (`skip_to`).
+
+Source: docs/formats.md, "Followers".
+"""
+
+import logging
+
+from skylarkmq.broker.store.log.commit_log import CommitLog
+from skylarkmq.broker.store.log.mapped_file import MappedFile
+from skylarkmq.protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, Buffer
+
+log = logging.getLogger(__name__)
+
+
+class FollowerLog(CommitLog):
+    """The writer of a follower's log. Its `end` is always `written`: no message opens a batch."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log has no byte."""
+        return self.written == self.files.min_offset
+
+    def append_bytes(self, data: Buffer) -> None:
+        """Write bytes at the end. Raises OSError; then nothing is appended."""
+        rest, at = memoryview(data), self.written
+        try:
+            while rest:
+                segment = self._segment_for(at)
+                piece = rest[: segment.end - at]
+                rest = rest[len(piece) :]
+                self._write_piece(segment, piece, at)
+                at += len(piece)
+        except OSError as problem:
+            log.error("append failed offset=%d bytes=%d error=%s", self.written, len(data), problem)
+            self._note_failed_write(problem)
+            self._records.at = self.written
+            self._clear_failed(self.written, self.written + len(data))
+            raise
+        self._written_bytes += len(data)
+        self._end_at(at)
+
+    def _segment_for(self, at: int) -> MappedFile:
+        segment = self._segment
+        if segment is None or at >= segment.end:
+            segment = self.files.segment_at(at - at % self._size)
+            self._records.at = at
+            self._switch_to(segment)
+        return segment
+
+    def _write_piece(self, segment: MappedFile, piece: memoryview, at: int) -> None:
+        end = at + len(piece)
+        padding = self._zeros.padding(segment, end)
+        segment.write(b"".join((piece, bytes(padding))) if padding else piece, at - segment.start)
+        self._zeros.extend(segment, end + padding)
+
+    def _end_at(self, end: int) -> None:
+        self.written = self._records.at = end
+        if end >= self._prepare_at:
+            self._prepare_at = self._segment_end
+            self.files.prepare(self._segment_end)
+
+    def skip_to(self, start: int) -> bool:
+        """Move the end over the zeros after a blank, to the start of the next segment. False: there is no blank."""
+        segment = self._segment
+        if segment is None or start != segment.end or self.written - BLANK_SIZE < segment.start:
+            return False
+        at = self.written - BLANK_SIZE
+        if BLANK.unpack_from(segment.view, at - segment.start) != (segment.end - at, MAGIC_BLANK):
+            return False
+        self._end_at(start)
+        return True
+
+    def begin_at(self, start: int) -> None:
+        """Begin an empty log at the start of a segment. Raises OSError."""
+        self.files.remove_all()
+        self.written = self._records.at = start
+        self.attach()
+
+    def shown_to(self, last_record: int, store_timestamp: int) -> None:
+        """Note the newest record that was dispatched."""
+        self.last_record = last_record
+        self.last_store_timestamp = max(self.last_store_timestamp, store_timestamp)
