@@ -21,7 +21,7 @@ Starting is most of the CPU time of a short run, so that:
   - files are not synced, unless all rounds are wanted (see below); tests/harness/quick_run.py has this and the like;
   - workers and the processes that tests start write and share bytecode, also if PYTHONDONTWRITEBYTECODE is set: each
     one would otherwise compile the product and rewrite the tests again;
-  - two workers collect the modules from different ends, so that each compiles half of a fresh clone.
+  - each worker collects only the modules that it runs (tests/harness/shards.py).
 
 Tests that compare two versions try a fourth of their random inputs, and hypothesis tries no constants of the product,
 unless SKYLARK_ALL_ROUNDS is set, as in CI (tests/harness/rounds.py). Clients try again after 50 ms instead of 1 s
@@ -40,7 +40,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import hypothesis
 import pytest
@@ -50,6 +50,7 @@ from hypothesis.internal.conjecture import providers
 from tests.harness.quick_run import with_fast_brokers, without_syncs
 from tests.harness.rounds import PART, rounds
 from tests.harness.scheduling import GroupScheduling
+from tests.harness.shards import WORKERS_PER_PROCESSOR, ShardScheduling, assign_shard, has_shards, is_of_another_shard
 from tests.harness.tiers import MODULE_OF_A_SLOWER_TIER, QUICK, QUICK_RUN, TIERS, tier_of
 from tests.harness.worker_events import receive_events_together, send_events_together
 
@@ -84,9 +85,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore a module of another tier in a run of the quick tier."""
+    """Ignore a module of another tier in a run of the quick tier, and one of another worker's shard."""
     if config.getoption("markexpr") != QUICK_RUN or collection_path.suffix != ".py":
         return None
+    if is_of_another_shard(collection_path, config):
+        return True
     return True if MODULE_OF_A_SLOWER_TIER.search(collection_path.read_text()) else None
 
 
@@ -98,22 +101,6 @@ def fuzz_rounds() -> int:
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"uvloop": uvloop.new_event_loop}
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Let every second worker collect directories from the end: in a fresh clone, two workers compile other modules."""
-    report = yield
-    if isinstance(collector, pytest.Directory) and worker_number(collector.config) % 2:
-        report.result.reverse()
-    return report
-
-
-def worker_number(config: pytest.Config) -> int:
-    """Return the number of a worker of xdist; 0 in the main process."""
-    return int(getattr(config, "workerinput", {"workerid": "gw0"})["workerid"].removeprefix("gw"))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -138,12 +125,20 @@ def pytest_collection_finish() -> None:
     with_fast_brokers()
 
 
-def pytest_configure_node(node: object) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Start more workers than processors if each of them collects only its shard. None: as many as xdist chooses."""
+    return WORKERS_PER_PROCESSOR * len(os.sched_getaffinity(0)) if has_shards(config) else None
+
+
+def pytest_configure_node(node: Any) -> None:
+    if has_shards(node.config):
+        assign_shard(node)
     receive_events_together(node)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupScheduling:
-    return GroupScheduling(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupScheduling | ShardScheduling:
+    return ShardScheduling(config, log) if has_shards(config) else GroupScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,6 +10,7 @@ that prefix would load a package of the user's own; `imports_without_prefix` fin
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -171,6 +172,10 @@ SOURCES = {
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
 OTHER_FILES = sorted(path for part in ("tests", "deploy") for path in (ROOT / part).rglob("*.py"))
+MAY_NAME_A_PACKAGE = re.compile(
+    rf"^.*\b(?:import|from)\b(?:[^\n\\]|\\\n)*(?<![.\w])(?:{'|'.join(PACKAGES)})\b", re.MULTILINE
+)
+"""Matches in a source with an import without the prefix. Sources without a match are not parsed, which is slow."""
 
 
 class Imports(NamedTuple):
@@ -215,7 +220,8 @@ def imported_names(source: str) -> Iterator[str]:
 
 def imports_without_prefix(source: str) -> list[str]:
     """Return the imports that name a package of this project without the prefix."""
-    return [name for name in imports_of(source).names if name.split(".")[0] in PACKAGES]
+    names = imports_of(source).names if MAY_NAME_A_PACKAGE.search(source) else ()
+    return [name for name in names if name.split(".")[0] in PACKAGES]
 
 
 def is_under(module: str, package: str) -> bool:
@@ -321,3 +327,5 @@ def test_a_nested_or_impure_import_is_found() -> None:
     assert imports_without_prefix(
         "from broker.config.sections import x\nimport skylarkmq.broker\nimport clients as c\n"
     )
+    assert imports_without_prefix("if True:\n    import os, \\\n        broker.daemon as it\n") == ["broker.daemon"]
+    assert imports_without_prefix("import os; from protocol import frame\n") == ["protocol", "protocol.frame"]

@@ -17,6 +17,7 @@ SOURCES = [
     for folder in ("src", "protocol", "broker", "clients", "tests")
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
+MODULES = {path.name for path in (*SOURCES, *(ROOT / "deploy").rglob("*.py"), ROOT / "setup.py")}
 CITATION = re.compile(r'docs/formats\.md[,:]?\s*((?:(?:and\s+)?"[^"]+"(?:,\s*)?)+)')
 MODULE_NAME = re.compile(r"(?<![\w/.*-])([\w-]+\.py)\b")
 FILE_NAME = re.compile(r"`((?:protocol|broker|clients|tests|deploy|docs)/[\w./-]+\.\w+)`")
@@ -57,10 +58,9 @@ def test_links_and_file_names_of_a_document_exist(path: Path) -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_named_without_a_folder_exist(path: Path) -> None:
     """Each `module.py` in a document is the name of a file of the repository."""
-    folders = ("src", "protocol", "broker", "clients", "tests", "deploy")
-    modules = {module.name for folder in folders for module in (ROOT / folder).rglob("*.py")} | {"setup.py"}
-    modules |= set(re.findall(r'^```python title="(.+)"$', path.read_text(), flags=re.MULTILINE))
-    assert sorted(set(MODULE_NAME.findall(path.read_text())) - modules) == []
+    text = path.read_text()
+    examples = set(re.findall(r'^```python title="(.+)"$', text, flags=re.MULTILINE))
+    assert sorted(set(MODULE_NAME.findall(text)) - MODULES - examples) == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

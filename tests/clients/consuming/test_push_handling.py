@@ -366,7 +366,8 @@ async def test_a_queue_whose_lock_is_lost_is_given_up_without_a_commit() -> None
 
 async def test_an_orderly_queue_waits_for_its_lock_on_a_new_connection() -> None:
     """A restarted broker may have given it to another member: no message is handled, and no offset committed."""
-    settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=0.01)  # locks are renewed every 20 s
+    # locks are renewed every 20 s
+    settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=0.01, pull_retry_pause_s=0.01)
     seen: list[bytes] = []
     queue = MessageQueue("T", "broker-a", 0)
 
@@ -393,7 +394,7 @@ async def test_an_orderly_queue_waits_for_its_lock_on_a_new_connection() -> None
 
 async def test_an_orderly_queue_continues_after_a_broken_connection() -> None:
     """If no other member had it, no message is repeated, also not uncommitted ones."""
-    settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=3600)
+    settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=3600, pull_retry_pause_s=0.01)
     seen: list[bytes] = []
 
     async def handler(message: MessageExt) -> None:
@@ -414,7 +415,8 @@ async def test_an_orderly_queue_continues_after_a_broken_connection() -> None:
 
 async def test_an_orderly_queue_continues_where_another_member_left_it() -> None:
     """The other member has committed more meanwhile: the group's offset does not move back."""
-    settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=0.01)  # locks are renewed every 20 s
+    # locks are renewed every 20 s
+    settings = ConsumerSettings(suspend_s=0.5, commit_interval_s=0.01, pull_retry_pause_s=0.01)
     seen: list[bytes] = []
 
     async def handler(message: MessageExt) -> None:

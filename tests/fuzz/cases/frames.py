@@ -56,7 +56,7 @@ def pull(rng: Random) -> None:
     whole = pulls.header() if is_json else pulls.packed_header()
     frame = framed(rng, JSON if is_json else MSGPACK, whole)
     data = exact(frame)
-    found = test_same_pulls.outcome(test_same_pulls.decoder().decode, data)  # type: ignore[arg-type]  # or a view
+    found = test_same_pulls.outcome(test_same.new_decoder().decode, data)  # type: ignore[arg-type]  # or a view
     assert found == test_same_pulls.outcome(stream.python_decode_frames, frame), frame
 
 
@@ -107,7 +107,7 @@ def framed(rng: Random, dialect: int, whole: bytes) -> bytes:
 
 def read_alike(data: bytes) -> None:
     """Assert that both versions read the same."""
-    found = test_same.outcome(test_same_pulls.decoder().decode, exact(data))  # type: ignore[arg-type]  # or a view
+    found = test_same.outcome(test_same.new_decoder().decode, exact(data))  # type: ignore[arg-type]  # or a view
     assert found == test_same.outcome(stream.python_decode_frames, data), data
 
 

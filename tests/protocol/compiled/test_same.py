@@ -3,6 +3,7 @@
 import json
 import random
 import struct
+from functools import cache
 from typing import Any
 
 import msgpack
@@ -259,15 +260,24 @@ def result_or_error(read: Any) -> Any:
         return str(error)
 
 
+def new_decoder() -> Any:
+    return module.Decoder(decode_general, illegal_frame, PullMessageHeader)
+
+
+@cache
+def decoder() -> Any:
+    """Return the decoder of all frames. The product has one, too: it is large, for it keeps texts of earlier frames."""
+    return new_decoder()
+
+
 def both(data: bytes) -> tuple[Any, Any]:
-    interpreted = outcome(stream.python_decode_frames, data)
-    return interpreted, outcome(module.Decoder(decode_general, illegal_frame, PullMessageHeader).decode, data)
+    return outcome(stream.python_decode_frames, data), outcome(decoder().decode, data)
 
 
 def sends_in(data: bytes) -> int:
     commands: list[Any] = []
     try:
-        module.Decoder(decode_general, illegal_frame, PullMessageHeader).decode(memoryview(data), 0, LIMIT, commands)
+        decoder().decode(memoryview(data), 0, LIMIT, commands)
     except ProtocolError:
         pass
     return sum(type(command) is module.Send for command in commands)

@@ -10,11 +10,19 @@ import pytest
 from skylarkmq.protocol import compiled, stream
 from skylarkmq.protocol.command import JSON, MSGPACK, RemotingCommand
 from skylarkmq.protocol.errors import ProtocolError
-from skylarkmq.protocol.frame import encode_frame, illegal_frame
+from skylarkmq.protocol.frame import encode_frame
 from skylarkmq.protocol.headers.pull import PullMessageHeader
-from skylarkmq.protocol.send_command import decode_general
 from tests.protocol.compiled import test_same
-from tests.protocol.compiled.test_same import LIMIT, NUMBERS, OUTER, TEXTS, Inputs, attributes_of, result_or_error
+from tests.protocol.compiled.test_same import (
+    LIMIT,
+    NUMBERS,
+    OUTER,
+    TEXTS,
+    Inputs,
+    attributes_of,
+    decoder,
+    result_or_error,
+)
 
 module = compiled.load("decode")
 pull_module = compiled.load("pull")
@@ -92,10 +100,6 @@ def fields_of(command: RemotingCommand) -> list[Any]:
     command.detached()
     assert command.header(PullMessageHeader).topic == header.topic
     return [fields, command.ext_fields()]
-
-
-def decoder() -> Any:
-    return module.Decoder(decode_general, illegal_frame, PullMessageHeader)
 
 
 def pulls_in(data: bytes) -> int:
