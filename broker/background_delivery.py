@@ -6,6 +6,9 @@
     timers      deliver at the requested time
     endings     commit and roll back transactions; transaction_checks sends checks for the open ones
 
+A slave delivers nothing. It accepts no message, so it only keeps the files of the timers and the delay offsets like its
+master's (broker/ha/classic/tables.py).
+
 The parts are wired here. `broker/daemon.py` starts them after the tables and before requests are accepted, and stops
 them after the last request.
 """
@@ -27,6 +30,7 @@ from skylarkmq.broker.delivery.transactions.ending import Endings
 from skylarkmq.broker.delivery.transactions.progress import Progress
 from skylarkmq.broker.delivery.transactions.recheck import Recheck
 from skylarkmq.broker.delivery.transactions.transactions import Transactions
+from skylarkmq.broker.ha.config import BrokerRole
 from skylarkmq.broker.metadata.client_sessions import ClientSessions
 from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.metadata.saver import Table
@@ -81,6 +85,7 @@ class Background:
     ) -> None:
         delays_ms = parse_delay_levels(config.store.message_delay_level)
         self._store = store
+        self._delivers = config.replication.broker_role is not BrokerRole.SLAVE
         self.puts = InternalPuts(store)
         self.transactions = Transactions(transactions_config(config))
         self.timers = Timers(timers_config(config), store, now_ms)
@@ -134,20 +139,25 @@ class Background:
         self.timers.files.close()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start to deliver."""
+        """Start to deliver, except on a slave."""
+        if not self._delivers:
+            return
         self.timers.start(loop)
         self.delay.start(loop)
         self.transaction_checks.start(loop)
 
     async def stop(self) -> None:
         """Stop to deliver; the tables then contain all progress."""
-        await self.transaction_checks.stop()
+        if self._delivers:
+            await self.transaction_checks.stop()
         await self.timers.stop()
-        await self.delay.stop()
+        if self._delivers:
+            await self.delay.stop()
 
     def step(self, now_ms: int) -> None:
         """Save changed tables, and start the transaction checks that are due."""
-        self.transaction_checks.step(now_ms)
+        if self._delivers:
+            self.transaction_checks.step(now_ms)
         self.timers.step(now_ms)
         self.delay_offsets.step(now_ms, self._store.flushed_offset)
 

@@ -67,6 +67,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.metadata": METADATA,
     "broker.ha": ("protocol", "broker.errors", "broker.histogram"),
     "broker.ha.link": ("protocol", "broker.errors", "broker.ha", "broker.remoting"),
+    "broker.ha.classic": (*DELIVERY, "broker.delivery", "broker.ha.status", "broker.namesrv"),
     "broker.ha.config": ("broker.access.address_ranges",),
     "broker.ha.server": ("broker.ha", "broker.access.address_ranges"),
     "broker.ha.classic": (
@@ -80,6 +81,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "protocol",
         "broker.config.sections",
         "broker.delivery",
+        "broker.ha.config",
         "broker.metadata",
         "broker.remoting",
         "broker.namesrv",
@@ -97,7 +99,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("broker.errors", "broker.host.idle_states", "broker.host.huge_pages", "broker.ops", "broker.remoting"),
         *("broker.access.address_ranges", "broker.config.sections", "broker.store"),
     ),
-    "broker.background_delivery": (*DELIVERY, "broker.delivery", "broker.config.derived"),
+    "broker.background_delivery": (*DELIVERY, "broker.delivery", "broker.config.derived", "broker.ha.config"),
     "broker.access_control": (
         *(*DAEMON, "broker.access", "broker.background_delivery", "broker.usage_control", "broker.wiring"),
         "broker.config.derived",

@@ -10,6 +10,7 @@ from skylarkmq.broker.config.sections import LOOPBACK, DaemonConfig, NamesrvDaem
 from skylarkmq.broker.delivery.timer.admission import TimerConfig
 from skylarkmq.broker.delivery.timer.timers import TimersConfig
 from skylarkmq.broker.delivery.transactions.transactions import TransactionsConfig
+from skylarkmq.broker.ha.config import BrokerRole
 from skylarkmq.broker.metadata.consumer_offsets import OffsetsConfig
 from skylarkmq.broker.metadata.subscription_groups import GroupsConfig
 from skylarkmq.broker.metadata.topics import TopicsConfig
@@ -158,6 +159,7 @@ def pull_config(config: DaemonConfig) -> PullConfig:
         lite_pull_message_enable=broker.lite_pull_message_enable,
         long_polling_enable=broker.long_polling_enable,
         short_polling_time_mills=broker.short_polling_time_mills,
+        is_slave=config.replication.broker_role is BrokerRole.SLAVE,
         slave_read_enable=broker.slave_read_enable,
         disk_fall_recorded=config.store.disk_fall_recorded,
         enable_property_filter=broker.enable_property_filter,

@@ -132,6 +132,18 @@ class ConsumerOffsetTable:
             self._moved.add(key)
             self._unsaved = True
 
+    def follow(self, master: Mapping[str, Mapping[int, int]], before: Mapping[str, Mapping[int, int]]) -> None:
+        """Take over the offsets of a master, by `topic@group` and queue id.
+
+        The larger offset of both stays: consumers commit here while the master is away. But an offset below that in
+        `before`, the master's offsets a moment ago, was reset there, so it is taken over. No limit applies.
+        """
+        for key, row in master.items():
+            own, row_before = self._committed.get(key, {}), before.get(key, {})
+            for queue_id, offset in row.items():
+                if offset > own.get(queue_id, -1) or offset < row_before.get(queue_id, offset):
+                    self._move(key, queue_id, offset)
+
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set the offset of the group, and ignore its commits until `take_reset`. A restart keeps only the offset."""
         key = topic + SEPARATOR + group

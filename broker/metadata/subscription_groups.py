@@ -156,6 +156,20 @@ class SubscriptionGroups:
         self._changed()
         return True
 
+    def follow(self, master: SubscriptionGroupWrapper) -> None:
+        """Take over the table of a master with its version. No limit applies: the master has admitted its groups."""
+        if self.version == master.data_version:
+            return
+        gone = [name for name in self._groups if name not in master.subscription_group_table]
+        self._groups = dict(master.subscription_group_table)
+        self._forbidden = master.forbidden_table
+        self.version = master.data_version
+        for name in gone:
+            for on_delete in self._delete_listeners:
+                on_delete(name)
+        self._notify()
+        log.info("groups copied from the master groups=%d deleted=%d", len(self._groups), len(gone))
+
     def may_read(self, name: str, topic: str) -> bool:
         """Return whether the group may read the topic."""
         return not self._forbidden.get(name, {}).get(topic, 0) & READING_FORBIDDEN
@@ -180,5 +194,8 @@ class SubscriptionGroups:
 
     def _changed(self) -> None:
         self.version = self.version.next(self._clock())
+        self._notify()
+
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()

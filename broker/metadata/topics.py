@@ -228,6 +228,24 @@ class TopicTable:
         self._changed()
         return True
 
+    def follow(self, master: TopicConfigSerializeWrapper) -> list[str]:
+        """Take over the table of a master with its version; return the topics that exist no more.
+
+        No limit applies: the master has admitted its topics. Invalid names are left out."""
+        if self.version == master.data_version:
+            return []
+        gone = [name for name in self._topics if name not in master.topic_config_table]
+        known = master.topic_config_table.items()
+        self._topics = {name: topic for name, topic in known if is_storable_topic(name)}
+        self._queues = sum(map(queues_of, self._topics.values()))
+        self.version = master.data_version
+        for name in gone:
+            for on_delete in self._delete_listeners:
+                on_delete(name)
+        self._notify()
+        log.info("topics copied from the master topics=%d deleted=%d", len(self._topics), len(gone))
+        return gone
+
     def registration_body(self) -> bytes:
         """Return a RegisterBrokerBody for name servers: all topics, with permissions restricted to the broker's."""
         limit = self.permission
@@ -257,6 +275,9 @@ class TopicTable:
 
     def _changed(self) -> None:
         self.version = self.version.next(self._clock())
+        self._notify()
+
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()
 

@@ -8,7 +8,10 @@ current topics. A registration always contains the whole table, so losing one lo
 
 When a name server goes down and when it is back, one line is logged. Callers do not wait for a name server that is
 down, since it gets the whole table when it is back. Its lost connection wakes the task, so a restarted name server has
-its routes again after about a second. Source: docs/formats.md, "Name server".
+its routes again after about a second.
+
+The response to a broker with an id above 0 has the addresses of the live master of its name. `master` is that of the
+first name server that has one. Source: docs/formats.md, "Name server".
 """
 
 import asyncio
@@ -22,7 +25,7 @@ import msgspec
 from skylarkmq.broker.remoting.outbound import Outbound, split_address
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
-from skylarkmq.protocol.headers.namesrv import BrokerHeader, RegisterBrokerHeader
+from skylarkmq.protocol.headers.namesrv import BrokerHeader, RegisterBrokerHeader, RegisterBrokerResponseHeader
 
 CRC_MASK: Final = 0x7FFF_FFFF
 MIN_PERIOD_S: Final = 10.0
@@ -80,6 +83,7 @@ class _NameServer:
         self.failures = 0
         self.due = asyncio.Event()
         self.waiting: list[asyncio.Future[None]] = []
+        self.master = RegisterBrokerResponseHeader()
 
     def state(self) -> NameServerState:
         return NameServerState(
@@ -130,6 +134,8 @@ class Registrar:
             split_address(address)
         self._name_servers = {address: _NameServer(address) for address in addresses}
         self._tasks: list[asyncio.Task[None]] = []
+        self.on_registered: Callable[[], None] = lambda: None
+        """Called after each registration; `master` may have changed."""
         outbound.on_close(self._connection_lost)
 
     def __repr__(self) -> str:
@@ -140,6 +146,12 @@ class Registrar:
     def registered(self) -> bool:
         """Return whether clients can find the broker: at least one name server has its registration."""
         return any(name_server.up for name_server in self._name_servers.values())
+
+    @property
+    def master(self) -> RegisterBrokerResponseHeader:
+        """The addresses of the master of this name, for a broker with an id above 0; without fields: none is known."""
+        known = (each.master for each in self._name_servers.values() if each.up and each.master.master_addr)
+        return next(known, RegisterBrokerResponseHeader())
 
     def statistics(self) -> RegistrationStatistics:
         """Return the current state of each name server."""
@@ -193,7 +205,7 @@ class Registrar:
         name_server.due.clear()
         waiting, name_server.waiting = name_server.waiting, []
         try:
-            await self._register(name_server.address)
+            name_server.master = await self._register(name_server.address)
         except (OSError, RefusedError) as error:
             name_server.failures += 1
             name_server.mark_down(str(error))
@@ -203,16 +215,18 @@ class Registrar:
             name_server.mark_down(str(error))
         else:
             name_server.mark_up()
+            self.on_registered()
         finally:
             resolve(waiting)
 
-    async def _register(self, address: str) -> None:
+    async def _register(self, address: str) -> RegisterBrokerResponseHeader:
         body = self._body()
         header = msgspec.structs.replace(self._identity, body_crc32=zlib.crc32(body) & CRC_MASK)
         request = RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body)
         response = await self._outbound.invoke(address, request, self._timing.register_timeout_s)
         if response.code != ResponseCode.SUCCESS:
             raise RefusedError(f"refused with code {response.code}: {response.remark}")
+        return response.header(RegisterBrokerResponseHeader)
 
     async def _unregister(self, name_server: _NameServer) -> None:
         identity = self._identity

@@ -442,6 +442,10 @@ class MessageStore:
             return {}
         return {topic: count for topic, count in self._queues.queues_needed().items() if not is_known(topic)}
 
+    def stored_topics(self) -> list[str]:
+        """Return the topics that ever had a message and are not deleted."""
+        return list(self._queues.by_topic)
+
     def queue_ids(self, topic: str) -> list[int]:
         """Return the queues of a topic that ever had a message."""
         return list(self._queues.by_topic.get(topic, ()))

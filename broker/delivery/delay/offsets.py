@@ -86,6 +86,13 @@ class DelayOffsetTable:
         self._next[level] = offset
         self._unsettled.append((log_end, level, offset))
 
+    def follow(self, master: DelayOffsets) -> None:
+        """Take over the offsets of a master; the larger one of both stays. Only for a broker that does not deliver."""
+        for level, offset in master.offset_table.items():
+            if offset > self.next_of(level):
+                self._next[level] = self._settled[level] = offset
+                self._unsaved = self._is_changed = True
+
     def settle(self, flushed: int) -> None:
         """Settle offsets: the log is on disk up to byte `flushed`."""
         unsettled = self._unsettled

@@ -10,6 +10,10 @@ before a later slot is delivered.
 The loop calls `step` again at once, or when the next slot is due, but at the latest after LONGEST_SLEEP_MS, so that a
 change of the wall clock is noticed. A thread fetches cold bytes in the meantime.
 
+On a classic slave `follow` runs instead. The master's progress says which messages of the timer topic are on its wheel,
+and which slots it has delivered. The same messages are put on the wheel here, then the same slots are removed. So a
+slave that becomes the master delivers what the master had not delivered when it was last asked.
+
 A stop finishes the current slot, flushes the log, and writes the progress; then no message is delivered twice.
 Source: docs/formats.md, "Timer messages".
 """
@@ -81,6 +85,7 @@ class TimerDelivery:
         self._open_ms = 0  # slots before this time are delivered
         self._slot: SlotDelivery | None = None  # the current slot
         self._rolled: Append | None = None  # the last message that must return to the wheel
+        self._master: TimerCheck | None = None  # the progress to follow
         self._loop: asyncio.AbstractEventLoop | Callbacks | None = None  # None: not running
         self._handle: asyncio.Handle | None = None
         self._is_asleep = False  # whether an arrival may end the current wait early
@@ -126,6 +131,15 @@ class TimerDelivery:
         if isinstance(loop, asyncio.AbstractEventLoop):
             self._files.reads.start(loop)
         self._wake(0)
+
+    def follow(self, master: TimerCheck) -> None:
+        """Follow the progress of a master, whose messages before `master.master_queue_offset` are in this store."""
+        self._master = master
+        if self._loop is None:
+            self._enqueue.is_following = True
+            self.start(asyncio.get_running_loop())
+        else:
+            self._wake(0)
 
     async def stop(self) -> None:
         """Finish the current slot, flush what was delivered, and stop."""
@@ -183,6 +197,8 @@ class TimerDelivery:
 
         After a ColdRead nothing has changed. Also raises OSError, WriteRefused.
         """
+        if self._master is not None:
+            return self._follow_step(now_ms, self._master)
         if self._slot is None and self._enqueue.is_behind:
             self._enqueue.step(now_ms, self._open_ms)
             return now_ms
@@ -195,6 +211,19 @@ class TimerDelivery:
                 return due_ms if due_ms > now_ms else now_ms + RETRY_MS
             self._begin_slot(first_ms)
         return self._step_slot(now_ms)
+
+    def _follow_step(self, now_ms: int, master: TimerCheck) -> int | None:
+        """Put the messages on the wheel that the master has put there, then remove the slots that it has delivered."""
+        if self._enqueue.next_offset < master.master_queue_offset and self._enqueue.is_behind:
+            self._enqueue.step(now_ms, self._open_ms, master.master_queue_offset)
+            return now_ms
+        read_ms = master.read_ms // self._precision_ms * self._precision_ms
+        first_ms = self._files.wheel.first_ms()
+        if first_ms is not None and first_ms < read_ms:
+            self._files.wheel.remove_first(first_ms)
+            return now_ms
+        self._open_ms = max(self._open_ms, read_ms)
+        return None
 
     def _is_settled(self) -> bool:
         """Return whether all rolled messages are back on the wheel."""
@@ -227,7 +256,7 @@ class TimerDelivery:
 
     def arrived(self, _queue_id: int, _max_offset: int, _tags_codes: object) -> None:
         """Register new messages in the timer topic."""
-        if self._loop is not None and self._is_asleep:
+        if self._loop is not None and self._is_asleep and self._master is None:
             self._wake(GATHER_MS)
             self._is_asleep = False
 

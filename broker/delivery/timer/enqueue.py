@@ -33,6 +33,7 @@ from skylarkmq.protocol.record import Record, iterate
 from skylarkmq.protocol.timers import DELETE, DELETES, NORMAL, OUT_MS, ROLL, UNIT_SIZE, TimerUnit
 
 BATCH_MESSAGES: Final = 32
+LONG_MAX: Final = 2**63 - 1
 
 _TOPIC: Final = SystemTopic.TIMER
 
@@ -72,6 +73,8 @@ class Enqueue:
         self._precision_ms = precision_ms
         self._window_ms = window_ms
         self.next_offset = 0
+        self.is_following = False
+        """Whether a master has put the messages on its wheel before, when they were stored: rolled ones have a copy."""
         self.enqueued = 0
         self._invalid = DroppedEntries(log, "timer message")
 
@@ -88,12 +91,13 @@ class Enqueue:
         """Return whether there are messages that are not on the wheel."""
         return (self._store.max_offset(_TOPIC, 0) or 0) > self.next_offset
 
-    def step(self, now_ms: int, open_ms: int) -> None:
-        """Put some messages on the wheel, into slots from `open_ms` on.
+    def step(self, now_ms: int, open_ms: int, limit: int = LONG_MAX) -> None:
+        """Put some messages on the wheel, into slots from `open_ms` on; only messages with offsets below `limit`.
 
         After ColdRead, OSError or WriteRefused nothing has changed.
         """
-        found = self._store.get(_TOPIC, 0, self.next_offset, BATCH_MESSAGES)
+        count = min(BATCH_MESSAGES, limit - self.next_offset)
+        found = self._store.get(_TOPIC, 0, self.next_offset, count)
         write_ms = now_ms // self._precision_ms * self._precision_ms
         entries = [self._entry(record, write_ms, open_ms) for record in _records(found)]
         self._put([entry for entry in entries if entry is not None], write_ms)
@@ -115,10 +119,11 @@ class Enqueue:
             self._invalid.note(f"offset={record.queue_offset}", f"{OUT_MS} is missing or not a time")
             return None
         slot_ms, magic = due_ms // self._precision_ms * self._precision_ms, NORMAL
-        if slot_ms - write_ms >= self._window_ms:
+        from_ms = record.store_timestamp // self._precision_ms * self._precision_ms if self.is_following else write_ms
+        if slot_ms - from_ms >= self._window_ms:
             magic |= ROLL
-            is_short = slot_ms - write_ms - self._window_ms < self._window_ms // 3
-            slot_ms = write_ms + self._within_window(is_short=is_short)
+            is_short = slot_ms - from_ms - self._window_ms < self._window_ms // 3
+            slot_ms = from_ms + self._within_window(is_short=is_short)
         if property_value(text, DELETES) is not None:
             magic |= DELETE
         return _Entry(max(slot_ms, open_ms, self._files.oldest_ms(write_ms)), magic, record, topic)
@@ -156,6 +161,8 @@ class Enqueue:
         for slot_ms, slot in slots.items():
             wheel.put(slot_ms, slot)
         self.enqueued += len(entries)
+        if self.is_following:
+            return  # the counts are the master's
         for topic, more in Counter(one.topic for one in entries if not one.magic & DELETE).items():
             self._counts.add(topic, more)
 

@@ -89,7 +89,7 @@ class PendingCounts:
             return
         if data is not None:
             content = _decode(data)
-            self._counts = {topic: count for topic, count in content.timing_count.items() if is_client_topic(topic)}
+            self._counts = _client_topics(content)
             self.version = content.data_version or DataVersion()
 
     def add(self, topic: str, difference: int) -> None:
@@ -101,6 +101,18 @@ class PendingCounts:
         (self.entered if difference > 0 else self.left)[topic] += abs(difference)
         count.time_stamp = self._clock()
         self._is_changed = True
+
+    def follow(self, data: bytes) -> None:
+        """Take over the counts of a master: its response to GET_TIMER_METRICS (61). Invalid data changes nothing."""
+        try:
+            content = _decode(data)
+        except ValueError as problem:
+            log.warning("counts of timer messages not copied reason=%s", problem)
+            return
+        counts = _client_topics(content)
+        if counts != self._counts:
+            self._counts = counts
+            self._is_changed = True
 
     def forget_topic(self, topic: str) -> None:
         """Remove the counts of a deleted topic."""
@@ -126,3 +138,7 @@ class PendingCounts:
             self.version = self.version.next(self._clock())
         waiting = {topic: count for topic, count in self._counts.items() if count.count > 0}
         return _encode(_Content(waiting, self.version))
+
+
+def _client_topics(content: _Content) -> dict[str, _Count]:
+    return {topic: count for topic, count in content.timing_count.items() if is_client_topic(topic)}

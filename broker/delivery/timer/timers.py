@@ -2,7 +2,7 @@
 
     admission   accepts or rejects messages and computes their slots (`Deferral.timers`)
     files       wheel, log and check file on disk
-    delivery    puts messages on the wheel, and delivers them
+    delivery    puts messages on the wheel, and delivers them; on a slave it follows the master's delivery
 
 Source: docs/formats.md, "Timer messages".
 """
@@ -21,7 +21,7 @@ from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.timer.files import TimerFiles, TimerFilesConfig
 from skylarkmq.protocol.disk import CONFIG_DIRECTORY
-from skylarkmq.protocol.timers import METRICS_FILE, RESERVED_SLOTS, SLOTS
+from skylarkmq.protocol.timers import METRICS_FILE, RESERVED_SLOTS, SLOTS, TimerCheck
 
 LEAST_WINDOW_SLOTS: Final = 2
 RATE_WINDOW_MS: Final = 10_000
@@ -101,6 +101,11 @@ class Timers:
         """Load pending messages, unless timers are off. Raises StoreError, OSError, and what `check_stop` raises."""
         if self._config.admission.is_enabled:
             self.delivery.load(check_stop)
+
+    def follow(self, master: TimerCheck) -> None:
+        """Take over the progress of a master's timers, unless timers are off. Only instead of `start`."""
+        if self._config.admission.is_enabled:
+            self.delivery.follow(master)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start delivery."""

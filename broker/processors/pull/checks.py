@@ -36,7 +36,8 @@ class PullConfig(msgspec.Struct, frozen=True, kw_only=True):
     lite_pull_message_enable: bool = True  # allow LITE_PULL_MESSAGE (361)
     long_polling_enable: bool = True  # a parked pull waits for the time in its request
     short_polling_time_mills: int = 1_000  # if not: for this time
-    slave_read_enable: bool = False  # suggest another replica to consumers that read from disk
+    is_slave: bool = False
+    slave_read_enable: bool = False  # a slave serves pulls; consumers that read from disk are sent to another replica
     disk_fall_recorded: bool = True  # record how many bytes each group is behind the end of the log
     enable_property_filter: bool = False  # allow SQL92 subscriptions
     filter_support_retry: bool = False  # apply them to the messages that the group sent back, too

@@ -17,6 +17,7 @@ After an operator has reset a group, its next pull of each queue gets PULL_OFFSE
 Source: docs/formats.md, "Pull", "Long polling", "Resetting offsets".
 """
 
+from collections.abc import Callable
 from functools import partial
 from time import monotonic
 from typing import Final
@@ -30,10 +31,11 @@ from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
 from skylarkmq.broker.processors.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.processors.pull.checks import AdmittedPull, PullChecks, PullConfig, PullForbidden
 from skylarkmq.broker.processors.pull.fast_path import FastPathPulls
+from skylarkmq.broker.processors.pull.on_slave import SlaveResult, on_slave, refused
 from skylarkmq.broker.processors.pull.response import pull_response_head, suggested_broker_id
 from skylarkmq.broker.remoting.admission import memory_of
 from skylarkmq.broker.remoting.connection import Connection
-from skylarkmq.broker.remoting.dispatch import Processor, error_response
+from skylarkmq.broker.remoting.dispatch import Processor, RunProcessor, error_response
 from skylarkmq.broker.remoting.request_latency import Latencies
 from skylarkmq.broker.store.cold_reads import ColdRead
 from skylarkmq.broker.store.message_store import MessageStore
@@ -93,7 +95,8 @@ class PullProcessor:
         self.fall_behind = FallBehind()
         self.deliveries = DeliveryCounters()
         self._fast_path = FastPathPulls(checks, store, offsets, latencies, self.fall_behind, self.deliveries)
-        self.run_handlers = self._fast_path.handlers
+        self.has_master: Callable[[], bool] = lambda: False
+        """For a slave: whether its master is known."""
         self.invalidate = self._fast_path.invalidate
         self._found = 0
         self._missed = 0
@@ -127,6 +130,10 @@ class PullProcessor:
         pull = with_cold_read_retry(self._store, self.pull)
         return {RequestCode.PULL_MESSAGE: pull, RequestCode.LITE_PULL_MESSAGE: pull}
 
+    def run_handlers(self) -> dict[RequestCode, RunProcessor]:
+        """Return the handlers of runs, which serve fast-path pulls; a slave has none."""
+        return {} if self._config.is_slave else self._fast_path.handlers()
+
     def pull(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Serve PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361). Raises ColdRead to be run again."""
         header = command.header(PullMessageHeader)
@@ -142,6 +149,9 @@ class PullProcessor:
         is_first: bool,
     ) -> RemotingCommand | None:
         """Respond to a pull from `offset` (the requested one, or the one it has reached since), or park it."""
+        config = self._config
+        if config.is_slave and not config.slave_read_enable:
+            raise refused()
         try:
             admitted = self._checks.admit(connection, command, header)
         except PullForbidden as refusal:
@@ -154,11 +164,15 @@ class PullProcessor:
         else:
             result = self._get(header, offset, admitted, is_first=is_first)
         code = _SUCCESS if result.status is _FOUND else _code_of(result.status, offset)
+        suggested_broker = suggested_broker_id(config, admitted.group, behind_memory=result.behind_memory)
+        if config.is_slave:
+            answer = SlaveResult(code, result, suggested_broker)
+            code, result, suggested_broker = on_slave(answer, offset, admitted.group, has_master=self.has_master())
         if is_first and code is _NOT_FOUND and self._park(connection, command, header, admitted):
             return None
         is_oneway = command.is_oneway
         if not is_oneway:
-            self._respond(connection, command, code, result, admitted)
+            self._respond(connection, command, code, result, admitted, suggested_broker)
         self._note(header, result)
         self._latencies.note(command.code, code, connection.arrived_s, was_parked=not is_first, was_oneway=is_oneway)
         return None
@@ -248,10 +262,9 @@ class PullProcessor:
         code: ResponseCode,
         result: GetResult,
         admitted: AdmittedPull,
+        suggested_broker: int,
     ) -> None:
-        group = admitted.group
-        suggested_broker = suggested_broker_id(self._config, group, behind_memory=result.behind_memory)
-        head = pull_response_head(command, code, result, admitted.topic, group, suggested_broker)
+        head = pull_response_head(command, code, result, admitted.topic, admitted.group, suggested_broker)
         connection.write_regions(result.regions, head)
         if result.status is _FOUND:
             self._found += 1

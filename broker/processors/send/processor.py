@@ -184,7 +184,7 @@ class SendProcessor:
                 sent = [append] if batch is None else batch
                 connection.write(self._stored_frame(command, append.status, sent, unique_key, queue_id))
             else:
-                connection.respond(command, self._refusal(append.status))
+                connection.respond(command, self.refusal(append.status))
         if waiting:
             self._count_special_types(waiting)
             self._note_latencies(waiting, arrived_s)
@@ -225,7 +225,8 @@ class SendProcessor:
         )
         return self._responses.stored_general(command, code, remark, header)
 
-    def _refusal(self, status: PutStatus) -> RemotingCommand:
+    def refusal(self, status: PutStatus) -> RemotingCommand:
+        """Return the response to a send that the store has refused with this status."""
         code, remark = RESULTS[status]
         if code is ResponseCode.MESSAGE_ILLEGAL:
             remark = self._messages.illegal

@@ -1,0 +1,115 @@
+"""Takes over a master's tables into those of this slave.
+
+Deleted topics need care, because the store has queues of topics that the master has deleted, and tables are only
+compared every few seconds. The queues of a topic are deleted if the topic had messages here before the master was asked
+for its topics, the master does not list it, and none of its messages are younger than that response: those may be of a
+topic with the same name that was created again. Queues of RocketMQ's own topics are never deleted, because its brokers
+store half messages without an entry in the table of topics.
+
+Request modes are kept in a file only, for a broker of RocketMQ 5 that takes the directory over.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from skylarkmq.broker.delivery.delay.offsets import DelayOffsetTable
+from skylarkmq.broker.delivery.timer.timers import Timers
+from skylarkmq.broker.metadata.consumer_offsets import ConsumerOffsetTable
+from skylarkmq.broker.metadata.subscription_groups import SubscriptionGroups
+from skylarkmq.broker.metadata.topics import TopicTable
+from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.state_file import StateFile
+from skylarkmq.protocol.bodies.offsets import ConsumerOffsets, DelayOffsets
+from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupWrapper
+from skylarkmq.protocol.bodies.topic import TopicConfigSerializeWrapper
+from skylarkmq.protocol.codes import is_reserved_topic
+from skylarkmq.protocol.disk import CONFIG_DIRECTORY
+from skylarkmq.protocol.timers import TimerCheck
+
+REQUEST_MODES_FILE: Final = "messageRequestMode.json"
+
+log = logging.getLogger(__name__)
+
+
+class MasterTables(msgspec.Struct, frozen=True):
+    """What a master has, as of a moment before its log ended at `log_end`. None: a master without that request."""
+
+    topics: TopicConfigSerializeWrapper
+    groups: SubscriptionGroupWrapper
+    offsets: ConsumerOffsets
+    delays: DelayOffsets
+    request_modes: bytes | None
+    timer_counts: bytes | None
+    timers: TimerCheck | None
+    log_end: int
+
+
+class SlaveTables:
+    """The tables of one slave."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsetTable,
+        delays: DelayOffsetTable,
+        timers: Timers,
+        store: MessageStore,
+        root: Path,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._delays = delays
+        self._timers = timers
+        self._store = store
+        self._request_modes = StateFile(root / CONFIG_DIRECTORY / REQUEST_MODES_FILE, validate=msgspec.json.decode)
+
+    def __repr__(self) -> str:
+        return f"<SlaveTables {self._topics!r} {self._offsets!r}>"
+
+    def stored_topics(self) -> list[str]:
+        """Return the topics that have messages here."""
+        return self._store.stored_topics()
+
+    async def follow(
+        self, master: MasterTables, stored: Iterable[str], offsets_before: Mapping[str, Mapping[int, int]]
+    ) -> None:
+        """Take over the tables. Raises OSError if a file cannot be written; a repetition completes it.
+
+        `stored` are the topics that had messages here before the master was asked; `offsets_before` are the offsets
+        that the same master had a moment ago, which tell resets from losses.
+        """
+        for topic in self._topics.follow(master.topics):
+            self._offsets.remove_topic(topic)
+        for topic in stored:
+            if self._topics.find(topic) is None and not is_reserved_topic(topic):
+                await self._delete_queues(topic, master.log_end)
+        self._groups.follow(master.groups)
+        self._offsets.follow(master.offsets.offset_table, offsets_before)
+        self._delays.follow(master.delays)
+        if master.timer_counts is not None:
+            self._timers.counts.follow(master.timer_counts)
+        if master.timers is not None:
+            self.follow_timers(master.timers)
+        if master.request_modes:
+            await asyncio.to_thread(self._request_modes.save, master.request_modes)
+
+    def follow_timers(self, check: TimerCheck) -> None:
+        """Take over the progress of the master's timers."""
+        self._timers.follow(check)
+
+    async def _delete_queues(self, topic: str, log_end: int) -> None:
+        """Delete the queues of a topic, unless it has a message from byte `log_end` on."""
+        store = self._store
+        for queue_id in store.queue_ids(topic):
+            end = store.max_offset(topic, queue_id) or 0
+            last = store.units(topic, queue_id, end - 1, 1) if end else []
+            if last and last[0][0] >= log_end:
+                return
+        await store.delete_topic(topic, may_have_delayed=True)
