@@ -142,7 +142,8 @@ class Broker(Parts):
             running.push_async_callback(self.usage.stop)
             await self._open_store(running, stop)
             self._open_tables(running)
-            self.topics.restore(self.store.lost_topics(lambda topic: self.topics.find(topic) is not None))
+            if not self.is_slave:
+                self.topics.restore(self.store.lost_topics(lambda topic: self.topics.find(topic) is not None))
             self.usage.created.keep_existing(
                 lambda topic: self.topics.find(topic) is not None, lambda group: self.groups.find(group) is not None
             )
@@ -167,6 +168,9 @@ class Broker(Parts):
             self.loop_lag.start()
             running.callback(self.loop_lag.stop)
             await self.registrar.register_now()
+            if self.following is not None:
+                self.following.start()
+                running.push_async_callback(self.following.stop)
             if config.console.port:
                 await self._start_console(running)
             if self._alone:
@@ -201,6 +205,7 @@ class Broker(Parts):
             self.store.start(asyncio.get_running_loop())
         except (StoreError, OSError) as error:
             raise StartError(f"the store cannot be opened: {error}") from None
+        self.prepare_following()
 
     async def _serve_slaves(self, master: MasterParts, running: AsyncExitStack) -> None:
         """Open the port for slaves. It is closed after all that appends to the log, once the slaves have all of it."""

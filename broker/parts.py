@@ -35,6 +35,10 @@ from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.delivery.queue_locks import QueueLocks
 from skylarkmq.broker.delivery.throughput import Throughput
+from skylarkmq.broker.ha.classic.following import Following
+from skylarkmq.broker.ha.classic.slave import SlaveConfig
+from skylarkmq.broker.ha.classic.tables import SlaveTables
+from skylarkmq.broker.ha.config import BrokerRole
 from skylarkmq.broker.ha.status import Replicates, ReplicationStatus
 from skylarkmq.broker.metadata.saver import Saver
 from skylarkmq.broker.namesrv.config_requests import ConfigRequests
@@ -52,6 +56,7 @@ from skylarkmq.broker.processors.admin.ha_status import HaStatusProcessor
 from skylarkmq.broker.processors.admin.runtime import RuntimeConfig, StoreTimes
 from skylarkmq.broker.processors.consumer.queue_locks import QueueLockProcessor
 from skylarkmq.broker.processors.end_transaction import EndTransactionProcessor
+from skylarkmq.broker.processors.slave_refusals import SlaveRefusals
 from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.outbound import Outbound
@@ -124,6 +129,8 @@ class Parts:
         self.traffic = Throughput(lambda: counters_of(self.store, self.pulls))
         self.put_times = PutLatency(self.server.dispatcher.latencies)
         self.loop_lag = LoopLag(asyncio.get_running_loop())
+        self.is_slave = config.replication.broker_role is BrokerRole.SLAVE
+        self.following: Following | None = None
         self._wire()
 
     def _wire(self) -> None:
@@ -153,6 +160,8 @@ class Parts:
         self.production.register(dispatcher)
         self.derived_sends.register(dispatcher, self.pools)
         self.administration.register(dispatcher, self.pools)
+        if self.is_slave:
+            register(dispatcher, self.pools, [("send", SlaveRefusals(self.production.sends.refusal))])
         dispatcher.at_batch_end(self.ends.finish_iteration)
         self.topics.on_change(self.registrar.changed)
         self.consumption.attach(selector)
@@ -167,6 +176,27 @@ class Parts:
         self.server.dispatcher.guard = self.access.new_gate()
         if self.name_server is not None:
             self.name_server.remoting.dispatcher.guard = self.access.new_namesrv_gate()
+
+    def prepare_following(self) -> None:
+        """Make the parts of a classic slave; its store is loaded."""
+        config, replication, background = self._config, self._config.replication, self.background
+        replica = self.store.replica
+        if replica is None:
+            return
+        tables = SlaveTables(
+            *(self.topics, self.groups, self.offsets, background.delay_offsets, background.timers, self.store),
+            config.store.store_path_root_dir,
+        )
+        slave_config = SlaveConfig(
+            heartbeat_s=replication.ha_send_heartbeat_interval / 1000,
+            housekeeping_s=replication.ha_housekeeping_interval / 1000,
+            reports_synced=config.store.is_sync_flush,
+            segment_bytes=config.store.mapped_file_size_commit_log,
+        )
+        address = replication.ha_master_address
+        following = Following(slave_config, address, replica, tables, self.outbound, self.registrar, wall_ms)
+        self.following = self.replication = following
+        self.pulls.has_master = lambda: following.has_master
 
     def _consumption(self) -> Consumption:
         config = ConsumptionConfig(
@@ -363,7 +393,7 @@ class Parts:
 
     def _opening(self) -> str | None:
         """Return why no request can be served yet: the store is being loaded; None once it is loaded."""
-        if self.topics.version.counter:
+        if "topics.json" in self._savers:
             return None
         progress = self.store.load_progress
         return f"the store is being opened, {progress}" if progress else "the store is being opened"

@@ -42,7 +42,6 @@ from skylarkmq.protocol.message_id import encode_host
 LOOPBACK: Final = "127.0.0.1"
 EVERYWHERE: Final = "0.0.0.0"
 LAST_PORT: Final = 65_535
-UNFINISHED_ROLES: Final = frozenset({BrokerRole.SLAVE})
 
 Config = TypeVar("Config")
 
@@ -335,7 +334,8 @@ def store_config(settled: Settled, listen: ListenConfig) -> StoreConfig:
         expected = f"{root / 'commitlog'}, a log outside storePathRootDir is not part of this version"
         raise StartError(f"{where}: storePathCommitLog={commit_log}: expected {expected}")
     host = encode_host(listen.advertised_ip, listen.port)
-    return StoreConfig(store_path_root_dir=root, store_host=host, **given)
+    is_follower = settled.of("replication").get("broker_role") is BrokerRole.SLAVE
+    return StoreConfig(store_path_root_dir=root, store_host=host, is_follower=is_follower, **given)
 
 
 def embedded_namesrv(settled: Settled, listen: ListenConfig, store: StoreConfig) -> NamesrvConfig:
@@ -381,10 +381,10 @@ def check_protection(security: SecurityConfig, tls: TlsConfig, *, has_name_serve
 def check_role(config: DaemonConfig) -> None:
     """Check that the broker's id and port fit its role. Raises StartError otherwise."""
     role, broker_id = config.replication.broker_role, config.broker.broker_id
-    if role in UNFINISHED_ROLES:
-        raise StartError(f"brokerRole={role.value}: expected ASYNC_MASTER, this role is not part of this version")
     if role is BrokerRole.SLAVE and broker_id == 0:
         raise StartError("brokerRole=SLAVE: expected with a brokerId above 0, which no other slave of its name has")
+    if role is BrokerRole.SLAVE and not config.broker.namesrv_addresses:
+        raise StartError("brokerRole=SLAVE: expected with namesrvAddr, the slave finds its master there")
     if role is not BrokerRole.SLAVE and broker_id != 0:
         raise StartError(f"brokerId={broker_id}: expected 0, or with brokerRole=SLAVE")
     if config.replication.serves_slaves and config.ha_port > LAST_PORT:

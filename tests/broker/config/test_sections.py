@@ -56,7 +56,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 }
 # Fields that follow from others and have no key of their own.
 DERIVED = {("listen", "advertised_ip"), ("listen", "why"), ("store", "store_host"), ("namesrv", "bind_address")}
-DERIVED |= {("security", "secret_files"), ("ops", "port_may_move")}
+DERIVED |= {("security", "secret_files"), ("ops", "port_may_move"), ("store", "is_follower")}
 DERIVED |= {("namesrv", "config_black_list")}  # a broker's name server uses the broker's list
 # Keys that are checked and set no field.
 CHECKED = {("store", "commit_log_path")}
@@ -458,10 +458,20 @@ def test_slaves_connect_to_broker_ip_2_from_the_networks_of_administrators() -> 
     ("text", "reason"),
     [
         ("brokerId=1", "brokerId=1: expected 0, or with brokerRole=SLAVE"),
+        ("brokerRole=SLAVE\nnamesrvAddr=ns:9876", "brokerRole=SLAVE: expected with a brokerId above 0"),
+        ("brokerRole=SLAVE\nbrokerId=1", "brokerRole=SLAVE: expected with namesrvAddr"),
         ("listenPort=65535\ntotalReplicas=2", "listenPort=65535: expected with haListenPort"),
     ],
 )
 def test_id_and_port_have_to_fit_the_role(text: str, reason: str) -> None:
-    """A master has the id 0, and the default port for slaves must exist."""
+    """A master has the id 0, a slave another one and a name server; the default port for slaves must exist."""
     with pytest.raises(StartError, match=reason):
         broker(text)
+
+
+def test_the_store_of_a_slave_takes_no_messages() -> None:
+    """The role decides it at the start."""
+    config = broker("brokerRole=SLAVE\nbrokerId=1\nnamesrvAddr=ns:9876").config
+    assert config.store.is_follower
+    assert registration_of(config).broker_id == 1
+    assert not broker("brokerRole=ASYNC_MASTER").config.store.is_follower

@@ -1,0 +1,173 @@
+"""The daemons of a replicated group: a name server, a master and a slave, each killed and started again by a test."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from skylarkmq.protocol.codes import RequestCode
+from tests.harness.ports import LOOPBACK
+from tests.harness.raw import RawClient, RawResponse
+from tests.interop.brokers import STOP_DEADLINE_S, apache_commands, broker_ports, log_file, skylark_commands, wait_until
+from tests.interop.toolchain import ROOT
+
+BROKER_NAME: Final = "replicated"
+CLUSTER: Final = "DefaultCluster"
+OK: Final = 0
+SIZES: Final = {
+    "mappedFileSizeCommitLog": 2 << 20,
+    "mappedFileSizeConsumeQueue": 20 * 1_000,
+    "maxHashSlotNum": 5_000,
+    "maxIndexNum": 20_000,
+}
+"""Small sizes, so that log, queues and index consist of many files."""
+LONG_MS: Final = 3_600_000
+CALL_LIMIT_S: Final = 60.0
+
+
+class Node:
+    """One daemon. `port` is where it serves requests."""
+
+    def __init__(self, home: Path, command: Sequence[str], environment: Mapping[str, str], port: int) -> None:
+        self.home = home
+        self.port = port
+        self._command = list(command)
+        self._environment = os.environ | dict(environment)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    def start(self) -> None:
+        with log_file(self.home).open("ab") as log:
+            self.process = subprocess.Popen(self._command, cwd=ROOT, env=self._environment, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        """End the process with SIGKILL."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def stop(self) -> None:
+        """End the process with SIGTERM, and wait until it has stopped."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(STOP_DEADLINE_S)
+            self.process = None
+
+    def client(self) -> RawClient:
+        return RawClient(LOOPBACK, self.port, CALL_LIMIT_S)
+
+    def call(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> RawResponse:
+        """Send one request on a connection of its own. Raises OSError."""
+        with self.client() as client:
+            return client.call(code, ext, body)
+
+    def responds(self, code: int) -> bool:
+        """Return whether this request succeeds. Raises AssertionError if the process has ended."""
+        assert self.process is not None
+        assert self.process.poll() is None, log_file(self.home).read_text(errors="replace")[-5_000:]
+        try:
+            return self.call(code).code == OK
+        except OSError:
+            return False
+
+    def log_bounds(self) -> tuple[int, int]:
+        """Return the first byte of the log, and the byte after its last one. Raises OSError."""
+        table = body_table(self.call(RequestCode.GET_BROKER_RUNTIME_INFO))
+        return int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
+
+
+def body_table(response: RawResponse) -> dict[str, str]:
+    table: dict[str, str] = json.loads(response.body)["table"]
+    return table
+
+
+class Group:
+    """A name server of RocketMQ, and two brokers with one name: one of RocketMQ, one of Skylark.
+
+    `version` is RocketMQ's, `ours` the role of Skylark's broker. `settings` are further ones of both.
+    """
+
+    def __init__(self, home: Path, version: str, ours: str, settings: Mapping[str, object] = {}) -> None:
+        self.home = home
+        self.version = version
+        self._settings = {
+            "brokerName": BROKER_NAME,
+            "brokerClusterName": CLUSTER,
+            "fileReservedTime": 10_000,
+            "transactionCheckInterval": LONG_MS,
+            "transactionTimeOut": LONG_MS,
+            "messageIndexSafe": "true",
+            **SIZES,
+            **settings,
+        }
+        (self.namesrv_port, self.java_port), (_, self.our_port) = broker_ports(), broker_ports()
+        java_role = "SLAVE" if ours == "master" else "SYNC_MASTER"
+        self.name_server, java = self._java(home / "java", java_role)
+        skylark = self.skylark(home / "skylark", "SYNC_MASTER" if ours == "master" else "SLAVE")
+        self.master, self.slave = (skylark, java) if ours == "master" else (java, skylark)
+
+    @property
+    def namesrv(self) -> str:
+        return f"{LOOPBACK}:{self.namesrv_port}"
+
+    def _java(self, home: Path, role: str) -> tuple[Node, Node]:
+        home.mkdir(parents=True)
+        settings = self._settings | {"brokerRole": role, "brokerId": int(role == "SLAVE")}
+        commands = apache_commands(self.version, home, self.namesrv_port, self.java_port, settings)
+        ports = self.namesrv_port, self.java_port
+        name_server, broker = (Node(home, *command, port) for command, port in zip(commands, ports, strict=True))
+        return name_server, broker
+
+    def skylark(self, home: Path, role: str, **settings: object) -> Node:
+        """Return a broker of Skylark in this group, on the store below `home`."""
+        home.mkdir(parents=True, exist_ok=True)
+        own = {
+            "namesrvAddr": self.namesrv,
+            "brokerIP1": LOOPBACK,
+            "bindAddress": LOOPBACK,
+            "brokerRole": role,
+            "brokerId": int(role == "SLAVE"),
+            **settings,
+        }
+        [command] = skylark_commands(home, self.namesrv_port, self.our_port, self._settings | own)
+        return Node(home, *command, self.our_port)
+
+    def start(self) -> None:
+        self.name_server.start()
+        wait_until(lambda: self.name_server.responds(RequestCode.GET_BROKER_CLUSTER_INFO), "the name server")
+        self.start_master()
+        self.start_slave()
+
+    def start_master(self) -> None:
+        """Start the master, and wait until it is registered."""
+        self.master.start()
+        wait_until(lambda: self.master.responds(RequestCode.GET_BROKER_RUNTIME_INFO), "the master")
+        wait_until(self._is_master_registered, "the master's registration")
+
+    def _is_master_registered(self) -> bool:
+        return self.master.address.encode() in self.name_server.call(RequestCode.GET_BROKER_CLUSTER_INFO).body
+
+    def start_slave(self) -> None:
+        self.slave.start()
+        wait_until(lambda: self.slave.responds(RequestCode.GET_BROKER_RUNTIME_INFO), "the slave")
+
+    def wait_equal(self) -> int:
+        """Wait until the slave has all of the master's log, and return its end."""
+        ends: list[int] = []
+
+        def equal() -> bool:
+            ends[:] = [self.master.log_bounds()[1], self.slave.log_bounds()[1]]
+            return ends[0] == ends[1]
+
+        wait_until(equal, "the slave has the whole log")
+        return ends[0]
+
+    def close(self) -> None:
+        for node in (self.slave, self.master, self.name_server):
+            node.kill()
