@@ -151,10 +151,12 @@ class MessageStore:
         self.manual_cleanup = ManualCleanup(self._cleaner, self._queue_cleaner, self._queues)
         self.replica: ReplicaLog | None = None
         """The log of a follower, once it is loaded; None for a store that takes messages."""
+        self._tail: LogDispatch | None = None
         self._is_started = False
         self._recovery: Recovery | None = None  # while it runs
         self._was_clean = True
         self._skipped_records = 0
+        self._recovered_end = 0
         self._checked_at = 0
         checkpoint = CheckpointFile(root, disk)
         self._durability = Durability(config, self._log, self._reput, self._queue_files, checkpoint, steady_ms, pool)
@@ -166,8 +168,11 @@ class MessageStore:
 
     # life
 
-    def load(self, should_stop: Callable[[], bool] | None = None) -> Recovered:
+    def load(self, should_stop: Callable[[], bool] | None = None, show_to: int | None = None) -> Recovered:
         """Take the lock, open all files, recover. Raises StoreError if the directory cannot be served.
+
+        `show_to`: a byte of the log; records that end above it stay invisible (`show_recovered`, `replica.show`).
+        Messages are numbered after them. The whole log is on disk when this returns.
 
         This may take minutes, and may run in another thread than the event loop's, which may then only read
         `load_progress`. `should_stop` is called several times a second; once it returns True, LoadStopped is raised.
@@ -179,9 +184,9 @@ class MessageStore:
 
         with refused_by_disk("the store cannot be opened"):
             self._running.lock()
-            return self._open(check_stop)
+            return self._open(check_stop, show_to)
 
-    def _open(self, check_stop: Callable[[], None]) -> Recovered:
+    def _open(self, check_stop: Callable[[], None], show_to: int | None) -> Recovered:
         try:
             self._was_clean = was_clean = not self._running.is_abort_present()
             self._log.files.load()
@@ -195,20 +200,23 @@ class MessageStore:
                 self._deleted,
                 check,
                 is_follower=self._config.is_follower,
+                show_to=show_to,
                 check_stop=check_stop,
             )
             recovered = recovery.run(self._durability.load(), clean=was_clean)
             self._skipped_records = recovered.skipped
+            self._recovered_end = recovered.end
             self._deleted.limit(recovered.end)
             if self._index is not None:
                 self._durability.open_index(self._index, clean=was_clean, check_stop=check_stop)
             self._reader.begin(recovered.scanned_from if self._config.check_crc_on_recover else recovered.end)
             self._queues.begin_traffic()
-            if isinstance(self._log, FollowerLog) and isinstance(self._log_flush, FollowerFlush):
-                dispatch = LogDispatch(
+            if self._config.is_follower or show_to is not None:
+                self._tail = LogDispatch(
                     *(self._log, self._queues, self._reput, self._deleted, check, recovery.order, self._log_flush.show)
                 )
-                self.replica = ReplicaLog(self._log, self._log_flush, dispatch)
+                if isinstance(self._log, FollowerLog) and isinstance(self._log_flush, FollowerFlush):
+                    self.replica = ReplicaLog(self._log, self._log_flush, self._tail)
             return recovered
         except BaseException:
             self._close_files()
@@ -221,6 +229,16 @@ class MessageStore:
         """Progress of `load`, for operators: "recovering 37 %"; "" while it does not read the log."""
         recovery = self._recovery
         return "" if recovery is None else f"recovering {recovery.percent} %"
+
+    def show_recovered(self) -> None:
+        """Make visible what `load` found above its `show_to`: before any message of this process becomes visible.
+
+        A second call does nothing. Raises LostBytesError or DamagedReplicaError if the log cannot be read.
+        """
+        tail, self._tail = self._tail, None
+        if tail is not None and self.replica is None:
+            tail.show(self._recovered_end)
+            tail.finish()
 
     def configure(self, config: StoreConfig) -> None:
         """Apply new settings. Only those in `LIVE` may differ from the current ones."""
@@ -512,7 +530,10 @@ class MessageStore:
         elsewhere (delayed messages); for a topic without queues only with `may_have_delayed`. Raises OSError if the
         deletion cannot be made durable; then nothing is removed.
         """
-        return await self._deletion.delete(topic, may_have_delayed=may_have_delayed)
+        count = await self._deletion.delete(topic, may_have_delayed=may_have_delayed)
+        if self._tail is not None:
+            self._tail.forget(topic)
+        return count
 
     def is_deleted(self, topic: str, physical_offset: int) -> bool:
         """Return whether a message for this topic, at this byte of the log, was deleted with the topic."""

@@ -92,7 +92,7 @@ class Durability:
         Raises StoreError if the disk fails.
         """
         try:
-            feed.open(trusted_to=None if clean else self._vouched.index_timestamp)
+            feed.open(self._reput.offset, trusted_to=None if clean else self._vouched.index_timestamp)
             known = feed.index.full_timestamp
             if known < self._vouched.index_timestamp:
                 self._vouched = msgspec.structs.replace(self._vouched, index_timestamp=known)

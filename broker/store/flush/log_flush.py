@@ -193,6 +193,11 @@ class LogFlush:
         """Return whether every append committed so far is settled."""
         return self._waiting.is_settled
 
+    def show(self, appends: Sequence[Append]) -> None:
+        """Make records visible that were in the log before: on a follower, or found by recovery."""
+        self.undispatched += appends
+        self.make_visible()
+
     def make_visible(self) -> None:
         """Dispatch all messages that may become visible to their queues and consumers."""
         if self._is_dispatching:

@@ -76,14 +76,16 @@ class IndexFeed:
 
     # load, start, close
 
-    def open(self, *, trusted_to: int | None) -> None:
-        """Open the files that can be trusted (`Index.load`) and agree with this log. Raises OSError."""
+    def open(self, dispatched: int, *, trusted_to: int | None) -> None:
+        """Open the files that can be trusted (`Index.load`) and agree with this log, which is dispatched up to a byte.
+
+        Raises OSError."""
         is_cut = self.index.load(trusted_to=trusted_to)
         files = self.index.files
         gapless = next((at for at in range(1, len(files)) if self._lacks_between(*files[at - 1 : at + 1])), len(files))
         while files and (len(files) > gapless or not self._agrees_with_log(is_torn=trusted_to is not None)):
             self.index.drop_newest()
-        self._end = self._log.written
+        self._end = dispatched
         if self.index.files or is_cut or trusted_to is not None or self._has_keys():
             self._begin_to_catch_up()
 

@@ -200,8 +200,7 @@ class MappedFileQueue:
         """
         for segment in self.segments:  # an end that was found among unreadable bytes is not valid
             segment.check_faults(0, segment.size)
-        while len(self.segments) > 1 and self.segments[-1].start >= offset:
-            self._remove_last()
+        self.remove_from(offset)
         if not self.segments:
             return 0
         last = self.segments[-1]
@@ -212,6 +211,12 @@ class MappedFileQueue:
             cleared += last.zero(looked_at)
             last.sync()
         return cleared
+
+    def remove_from(self, offset: int) -> None:
+        """Remove the segments that begin at or after byte `offset`, but the first one, and those created ahead."""
+        self._allocator.discard()
+        while len(self.segments) > 1 and self.segments[-1].start >= offset:
+            self._remove_last()
 
     def remove_all(self) -> None:
         """Remove every segment of a log without messages, and the files created ahead of need."""

@@ -150,12 +150,23 @@ class QueueOrder:
             if undecided is not None and chain.may_lack_units and undecided.queue_offset > chain.window:
                 raise ScanStartTooLateError(_lack_message(undecided, chain))
 
-    def continued(self, evidence: Evidence, accept: Callable[[Record, int], None], skipped: Skipped) -> "QueueOrder":
-        """Return a copy that judges the records after those judged here. No queue lacks units any more."""
-        order = QueueOrder(evidence, accept, skipped)
-        order.chains = {key: structs.replace(chain, may_lack_units=False) for key, chain in self.chains.items()}
+    def copied(self, accept: Callable[[Record, int], None], skipped: Skipped) -> "QueueOrder":
+        """Return a copy that judges the records after those judged here."""
+        order = QueueOrder(
+            self._evidence, accept, skipped, may_go_back=self._may_go_back, trusts_units=self._trusts_units
+        )
+        order.chains = {key: structs.replace(chain) for key, chain in self.chains.items()}
         order._may_jump = set(self._may_jump)
         order._has_gap = self._has_gap
+        return order
+
+    def continued(self, evidence: Evidence, accept: Callable[[Record, int], None], skipped: Skipped) -> "QueueOrder":
+        """Return such a copy for after the recovery: no queue lacks units any more."""
+        order = self.copied(accept, skipped)
+        order._evidence = evidence
+        order._may_go_back = False
+        for chain in order.chains.values():
+            chain.may_lack_units = False
         return order
 
     def forget(self, topic: str) -> None:

@@ -8,6 +8,9 @@ a whole record. All later bytes are cleared: stale records could otherwise becom
 whole record is never cleared. A record that cannot continue its queue (broker.store.recovery.queue_order) is skipped:
 it stays in the log and gets no unit.
 
+A replicated log may end with records that are not committed (`show_to`). They are checked and numbered, so that new
+messages of their queues continue after them, and stay invisible until LogDispatch shows them.
+
 Queues lose their units at or after the log's end, and get the units of all scanned records that are not skipped. A
 record that is dispatched twice writes the same unit to the same offset, so a recovery may be interrupted and repeated.
 If a queue ends before its first scanned record, units from before the scan are missing: the scan starts over one
@@ -33,7 +36,7 @@ from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.table import QueueTable
 from skylarkmq.broker.store.recovery.open_queues import OpenQueueEvidence
-from skylarkmq.broker.store.recovery.queue_order import QueueOrder, ScanStartTooLateError
+from skylarkmq.broker.store.recovery.queue_order import Key, QueueOrder, ScanStartTooLateError
 from skylarkmq.broker.store.recovery.record_check import RecordCheck, lacks_bytes
 from skylarkmq.broker.store.reput import Reput
 from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
@@ -47,12 +50,16 @@ _DISPATCH_BATCH: Final = 4_096  # records collected before their units are writt
 _PROBE_BYTES: Final = 16 << 20  # longer than any record, so stale records after a clean end are found within it
 _PROGRESS_BYTES: Final = 1 << 28  # a log line every 256 MiB
 _PROGRESS_S: Final = 5.0  # or after this many seconds
+_UNLIMITED: Final = 1 << 62
 _LOGGED_SKIPPED: Final = 20  # skipped records that are logged one by one
 _PROGRESS_EVERY: Final = 2_048  # records between two progress checks and calls of `check_stop`
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """Result of a recovery. Offsets in bytes of the log. `skipped`: whole records that get no unit in their queue."""
+    """Result of a recovery. Offsets in bytes of the log. `skipped`: whole records that get no unit in their queue.
+
+    `shown`: everything below this byte is dispatched.
+    """
 
     scanned_from: int
     end: int
@@ -63,6 +70,7 @@ class Recovered(msgspec.Struct, frozen=True):
     removed_units: int
     reason: str
     skipped: int
+    shown: int
 
 
 class Recovery:
@@ -77,9 +85,12 @@ class Recovery:
         check: RecordCheck,
         *,
         is_follower: bool = False,
+        show_to: int | None = None,
         check_stop: Callable[[], None] = lambda: None,
     ) -> None:
         """`is_follower`: the log grows by bytes of another log, which LogDispatch judges in the same order.
+
+        `show_to`: records that end above this byte are not dispatched. None: all are.
 
         `check_stop` is called every few thousand records; its exception ends the recovery."""
         self._log = commit_log
@@ -88,6 +99,11 @@ class Recovery:
         self._reput = reput
         self._check = check
         self._is_follower = is_follower
+        self._show_to = _UNLIMITED if show_to is None else show_to
+        self._keeps_blank = is_follower or show_to is not None
+        self._closed_end = 0  # the end of the last segment that a blank closes
+        self._shown: int | None = None  # the first record that is not dispatched
+        self._next: dict[Key, int] = {}  # the next offsets of queues with records that are not dispatched
         self._check_stop = check_stop
         self._progress_at = 0
         self._progress_s = monotonic()
@@ -111,6 +127,7 @@ class Recovery:
         dispatched_to = max((queue.physical_end for queue in self._queues.truncatable()), default=0)
         if clean:
             start, self._dispatch_from = self._clean_start(dispatched_to), dispatched_to
+            self._show_to = max(self._show_to, dispatched_to)
         else:
             start = self._crash_start(checkpoint)
         try:
@@ -129,7 +146,7 @@ class Recovery:
             raise StoreError("recovery cannot write queue units")
         last = self._last
         self._log.set_end(end, last.physical_offset if last else 0, self._last_timestamp)
-        self._reput.offset = end
+        self._reput.offset = shown = end if self._shown is None else self._shown
         self._finish_queues()
         found = Recovered(
             start,
@@ -141,6 +158,7 @@ class Recovery:
             removed,
             self._reason,
             self._skipped,
+            shown,
         )
         log.info(
             "recovered clean=%s from=%d end=%d records=%d cleared_bytes=%d removed_units=%d skipped=%d reason=%s",
@@ -206,8 +224,9 @@ class Recovery:
 
     def _scan(self, start: int) -> int:
         """Check every record from `start` and dispatch those from `_dispatch_from` on. Return the end of the last."""
-        self._records = self._skipped = self._last_timestamp = 0
-        self._last = None
+        self._records = self._skipped = self._last_timestamp = self._closed_end = 0
+        self._last = self._shown = None
+        self._next.clear()
         self._pending.clear()
         self._evidence.start = start
         self._scan_began_s = monotonic()
@@ -222,6 +241,8 @@ class Recovery:
                 gaps.pop(0)
                 order.pass_gap()
             end = record.physical_offset + record.size
+            if end > self._show_to and self._shown is None:
+                order = self._begin_tail(record)
             self._records += 1
             self._last = record
             if self._queues.gives_unit(record, self._deleted):
@@ -234,7 +255,17 @@ class Recovery:
         self._dispatch()
         if self._skipped:
             log.warning("records without a queue stay in the log records=%d; store verify lists them", self._skipped)
-        return end
+        return max(end, self._closed_end) if self._keeps_blank else end
+
+    def _begin_tail(self, record: Record) -> QueueOrder:
+        """Stop the dispatch before this record. Return the order that only numbers the messages from here on."""
+        self._order.pause()
+        self._shown = record.physical_offset
+        return self._order.copied(self._number, _ignore)
+
+    def _number(self, record: Record, _gap_begin: int) -> None:
+        self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
+        self._next[record.topic, record.queue_id] = record.queue_offset + 1
 
     def _report_progress(self, at: int) -> None:
         """Log the progress of the scan, by bytes and by time. End the scan if the start was canceled."""
@@ -252,14 +283,13 @@ class Recovery:
 
     def _accept(self, record: Record, gap_begin: int) -> None:
         """Give this record its unit. The offsets from `gap_begin` up to its own have no records."""
+        self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
         if record.physical_offset >= self._dispatch_from:
             queue = self._queues.make(record.topic, record.queue_id)
             if gap_begin < record.queue_offset:
                 self._dispatch()
                 queue.fill_gap(gap_begin, record.queue_offset)
             self._pend(record, queue)
-        else:
-            self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
 
     def _skip(self, record: Record, reason: str) -> None:
         self._skipped += 1
@@ -271,13 +301,11 @@ class Recovery:
 
     def _note(self, record: Record) -> None:
         """Dispatch a record that belongs to no queue."""
-        if record.physical_offset >= self._dispatch_from:
+        self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
+        if record.physical_offset >= self._dispatch_from and self._shown is None:
             self._pend(record, None)
-        else:
-            self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
 
     def _pend(self, record: Record, queue: ConsumeQueue | None) -> None:
-        self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
         self._pending.append(self._reput.append_of(record, queue))
         if len(self._pending) >= _DISPATCH_BATCH:
             self._dispatch()
@@ -300,6 +328,7 @@ class Recovery:
             if blank.size != segment.size - at:  # torn; readers only check its magic
                 log.warning("blank repaired path=%s position=%d size=%d", segment.path, at, blank.size)
                 segment.write(BLANK.pack(segment.size - at, MAGIC_BLANK), at)
+            self._closed_end = segment.end
             segment, at = self._log.files.at_or_after(segment.end), 0
         self._reason = "last segment is closed"
 
@@ -361,3 +390,9 @@ class Recovery:
         for queue in self._queues.by_key.values():
             queue.next_offset = queue.end
             queue.correct_min_offset(self._log.files.min_offset)
+        for key, offset in self._next.items():
+            self._queues.make(*key).next_offset = offset
+
+
+def _ignore(_record: Record, _reason: str) -> None:
+    """Skip a record that is not dispatched: its dispatch will report it."""

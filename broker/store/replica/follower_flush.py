@@ -6,12 +6,11 @@ waits here; the owner of the connection gets every move of the synced end by `on
 Source: docs/formats.md, "Flush".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from skylarkmq.broker.store.flush.flusher import Flusher
 from skylarkmq.broker.store.flush.log_flush import LogFlush
-from skylarkmq.broker.store.log.append import Append
 
 
 class FollowerFlush(LogFlush):
@@ -28,15 +27,10 @@ class FollowerFlush(LogFlush):
         """Have the bytes synced that were appended."""
         self._submit()
 
-    def show(self, appends: Sequence[Append]) -> None:
-        """Make records visible now."""
-        self.undispatched += appends
-        self.make_visible()
-
     def restart(self, set_end: Callable[[], None]) -> None:
         """Sync everything, call `set_end`, which moves the end of the log, and continue from there.
 
-        Blocks until the disk has synced. Raises OSError if it cannot.
+        Blocks until the disk has synced. Raises OSError if it cannot; only a restart of the store helps then.
         """
         flusher = self._flusher
         if flusher is None:
@@ -47,7 +41,11 @@ class FollowerFlush(LogFlush):
         if flusher.failure is not None:
             self._give_up(flusher.failure)
             raise flusher.failure
-        set_end()
+        try:
+            set_end()
+        except OSError as problem:
+            self._give_up(problem)
+            raise
         self._announced = self._log.written
         self.start(loop)
 

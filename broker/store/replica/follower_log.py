@@ -76,13 +76,24 @@ class FollowerLog(CommitLog):
         self._end_at(start)
         return True
 
+    def truncate(self, end: int) -> None:
+        """End the log at byte `end`: remove later segments, clear later bytes, sync. Raises OSError.
+
+        The last segment goes first, and the bytes are cleared after that, so a power cut at any time leaves a log that
+        ends between `end` and the old end.
+        """
+        self._zeros.close()
+        self.files.remove_from(end)
+        segment = self.files.find(end)
+        if segment is not None:
+            segment.zero(end - segment.start, min(self.written, segment.end) - segment.start)
+        self.files.sync_from(end)
+        log.info("log truncated end=%d before=%d", end, self.written)
+        self.written = self._records.at = end
+        self.attach()
+
     def begin_at(self, start: int) -> None:
         """Begin an empty log at the start of a segment. Raises OSError."""
         self.files.remove_all()
         self.written = self._records.at = start
         self.attach()
-
-    def shown_to(self, last_record: int, store_timestamp: int) -> None:
-        """Note the newest record that was dispatched."""
-        self.last_record = last_record
-        self.last_store_timestamp = max(self.last_store_timestamp, store_timestamp)

@@ -164,7 +164,7 @@ class LogDispatch:
         pending, self._pending = self._pending, []
         self._pending_next.clear()
         if pending:
-            self._log.last_record = pending[-1].physical_offset
+            self._log.last_record = max(self._log.last_record, pending[-1].physical_offset)
             self._log.last_store_timestamp = max(self._log.last_store_timestamp, pending[-1].store_timestamp)
             self._show(pending)
 

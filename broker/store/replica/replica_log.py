@@ -87,5 +87,19 @@ class ReplicaLog:
         """
         self._dispatch.show(limit)
 
+    def truncate(self, end: int) -> None:
+        """End the log at byte `end`; an empty log begins there instead. The disk has no later byte then.
+
+        Blocks until the disk has synced. Raises ReplicaError below what was shown or above the end, and OSError if the
+        disk fails; then the node has to restart.
+        """
+        log = self._log
+        if log.is_empty and end != log.written and end == log.next_segment_start(end - 1):
+            self._begin_at(end)
+        elif self.shown <= end <= log.written:
+            self._flush.restart(lambda: log.truncate(end))
+        else:
+            raise ReplicaError(f"the log cannot end at {end}: {self.shown} was shown, the end is {log.written}")
+
     def __repr__(self) -> str:
         return f"<ReplicaLog [{self.min_offset}, {self.end}) synced={self.synced} shown={self.shown}>"

@@ -1,5 +1,6 @@
 """A follower that gets the bytes of a log, in any pieces, ends with the log, queues and index of that log."""
 
+import asyncio
 import errno
 import shutil
 import time
@@ -12,11 +13,14 @@ from typing import Any
 import pytest
 
 from skylarkmq.broker.store.log.append import PutStatus
+from skylarkmq.broker.store.log.record_rules import has_unit
+from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.replica.errors import DamagedReplicaError, ReplicaError
 from skylarkmq.broker.store.replica.replica_log import ReplicaLog
-from skylarkmq.protocol.record import BLANK_SIZE, Blank, parse
+from skylarkmq.protocol.record import BLANK_SIZE, Blank, Record, iterate, parse
 from tests.harness.golden_stores import GOLDEN_STORES, golden_store
-from tests.harness.stores import Opened, TestDisk, message, opened
+from tests.harness.store_check import assert_consistent
+from tests.harness.stores import Clock, Opened, TestDisk, config_of, message, opened
 
 SMALL = 4_096
 
@@ -337,3 +341,165 @@ def test_a_follower_becomes_a_master(tmp_path: Path) -> None:
         (append,) = it.put(message(b"new"))
         assert append.queue_offset == end
         assert append.physical_offset >= source.end
+
+
+# truncation
+
+
+def test_a_truncated_log_continues_as_if_the_rest_had_never_come(tmp_path: Path) -> None:
+    """Later segments are unlinked, later bytes are zeros, all is synced, and other bytes may follow."""
+    source, other = source_of(tmp_path / "master"), source_of(tmp_path / "other", seed=1)
+    with follower(tmp_path / "follower", mapped_file_size_commit_log=SMALL) as it:
+        replica = log_of(it)
+        replica.append(0, source.data)
+        for end in (source.end - 1, 3 * SMALL, 3 * SMALL - 10, SMALL + 1, 500):
+            replica.truncate(end)
+            assert (replica.end, replica.synced) == (end, end)
+            files = sorted((it.root / "commitlog").iterdir())
+            assert [file.name for file in files] == [f"{n * SMALL:020d}" for n in range(max(-(-end // SMALL), 1))]
+            data = b"".join(file.read_bytes() for file in files)
+            assert data[:end] == source.data[:end]
+            assert not any(data[end:])
+        replica.truncate(0)
+        feed(replica, other, Random(2))
+        assert contents(it.root) == contents(tmp_path / "other")
+    assert log_bytes(tmp_path / "follower", other) == other.data
+
+
+def test_no_truncation_below_what_was_shown(tmp_path: Path) -> None:
+    """Consumers may have read it. Nor does a truncation extend the log."""
+    source = source_of(tmp_path / "master", count=20)
+    with follower(tmp_path / "follower", mapped_file_size_commit_log=SMALL) as it:
+        replica = log_of(it)
+        replica.append(0, source.data)
+        replica.show(1_000)
+        shown = replica.shown
+        assert 0 < shown <= 1_000
+        for end in (0, shown - 1, source.end + 1):
+            with pytest.raises(ReplicaError, match=f"cannot end at {end}"):
+                replica.truncate(end)
+        replica.truncate(shown)
+        feed(replica, source, Random(0))
+
+
+def test_an_empty_log_is_truncated_to_another_begin(tmp_path: Path) -> None:
+    source = source_of(tmp_path / "master")
+    with follower(tmp_path / "follower", mapped_file_size_commit_log=SMALL) as it:
+        it.must_be_consistent = False  # the queues begin in the middle
+        replica = log_of(it)
+        replica.append(0, source.data[: SMALL + 100])
+        replica.truncate(0)
+        replica.truncate(2 * SMALL)
+        assert (replica.min_offset, replica.end, replica.synced) == (0, 2 * SMALL, 2 * SMALL)
+        feed(replica, source, Random(4))
+        assert min(int(file.name) for file in (it.root / "commitlog").iterdir()) == 2 * SMALL
+
+
+async def test_no_synced_end_above_a_truncation(tmp_path: Path) -> None:
+    """With a loop and a slow disk: after a truncation only new bytes are announced."""
+    source = source_of(tmp_path / "master")
+    moves: list[int] = []
+    synced = asyncio.Event()
+
+    def on_synced(end: int) -> None:
+        moves.append(end)
+        if end == 1_500:
+            synced.set()
+
+    with follower(tmp_path / "f", sync=True, loop=asyncio.get_running_loop(), mapped_file_size_commit_log=SMALL) as it:
+        replica = log_of(it)
+        replica.on_synced(on_synced)
+        replica.append(0, source.data)
+        replica.truncate(700)
+        moves.clear()
+        replica.append(700, source.data[700:1_500])
+        await synced.wait()
+        assert max(moves) == 1_500
+        feed(replica, source, Random(5))
+
+
+# the committed mark
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_follower_shows_nothing_above_the_mark(tmp_path: Path, seed: int, is_clean: bool) -> None:
+    """After a restart only what is committed is visible; the rest follows by `show`, in queues and index."""
+    rng = Random(seed)
+    source = source_of(tmp_path / "master", seed)
+    with opened(tmp_path / "master", mapped_file_size_commit_log=SMALL) as it:
+        expected = items(it)
+    mark = rng.randint(0, source.end)
+    it = Opened(tmp_path / "f", is_follower=True, mapped_file_size_commit_log=SMALL)
+    log_of(it).append(0, source.data)
+    log_of(it).show(rng.choice((mark, rng.randint(0, mark))))
+    it.store.close() if is_clean else it.crash()
+    store = MessageStore(it.store._config, it.clock)
+    recovered = store.load(show_to=mark)
+    store.start()
+    replica = store.replica
+    assert replica is not None
+    assert (replica.end, replica.shown) == (source.end, recovered.shown)
+    ends = [record.physical_offset + record.size for record in iterate_log(source)]
+    assert recovered.shown == max((end for end in ends if end <= mark), default=0)
+    visible = sum(queue.end for queue in store._queues.by_key.values())
+    assert visible == sum(has_unit(record.sys_flag) for record in iterate_log(source, recovered.shown))
+    replica.show(source.end)
+    assert contents(it.root) == contents(tmp_path / "master")
+    it.store = store
+    assert items(it) == expected
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_master_numbers_messages_after_its_whole_log(tmp_path: Path, seed: int) -> None:
+    """Queue offsets and store times continue after records that are not committed, and are shown before new ones."""
+    rng = Random(seed)
+    root = tmp_path / "master"
+    source = source_of(root, seed)
+    (root / "abort").write_bytes(b"1")
+    shutil.rmtree(root / "consumequeue")
+    (root / "checkpoint").unlink()
+    clock = Clock(now_ms=1)
+    store = MessageStore(config_of(root, mapped_file_size_commit_log=SMALL), clock)
+    mark = rng.randint(0, source.end)
+    assert store.load(show_to=mark).shown <= mark
+    store.start()
+    records = list(iterate_log(source))
+    count = sum(one.topic == "T" and one.queue_id == 0 and has_unit(one.sys_flag) for one in records)
+    new = message(b"new")
+    store.put(new)
+    store.show_recovered()
+    assert (store.max_offset("T", 0), new.queue_offset) == (count + 1, count)
+    assert new.store_timestamp == records[-1].store_timestamp
+    store.show_recovered()
+    store.close()
+    assert_consistent(root, config_of(root, mapped_file_size_commit_log=SMALL))
+
+
+def test_a_blank_at_the_end_survives_a_restart(tmp_path: Path) -> None:
+    """Zeros after a blank may be acknowledged: the log still ends with its segment, on a follower and on a leader."""
+    source = source_of(tmp_path / "master")
+    it = Opened(tmp_path / "f", is_follower=True, mapped_file_size_commit_log=SMALL)
+    log_of(it).append(0, source.data[:SMALL])
+    log_of(it).show(SMALL)
+    it.crash()
+    with follower(tmp_path / "f", mapped_file_size_commit_log=SMALL) as it:
+        assert (log_of(it).end, log_of(it).shown) == (SMALL, SMALL)
+    store = MessageStore(config_of(tmp_path / "f", mapped_file_size_commit_log=SMALL), it.clock)
+    assert store.load(show_to=SMALL).end == SMALL
+    store.start()
+    new = message(b"new")
+    store.put(new)
+    store.commit()
+    assert new.physical_offset == SMALL
+    store.close()
+    assert_consistent(tmp_path / "f", config_of(tmp_path / "f", mapped_file_size_commit_log=SMALL))
+
+
+def iterate_log(source: Source, end: int | None = None) -> Iterator[Record]:
+    """Yield the records of a log of small segments that end at or below `end`."""
+    for begin in range(0, source.end, SMALL):
+        for record in iterate(source.data[begin : begin + SMALL]):
+            if isinstance(record, Record) and begin + record.position + record.size <= (end or source.end):
+                yield record
