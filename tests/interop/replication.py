@@ -33,6 +33,7 @@ GROUP: Final = "repl-readers"
 COMMITTED: Final = 7
 UNIT: Final = struct.Struct(">qiq")
 FILLER: Final = 0x7FFFFFFF
+MAX_TAGS_HASH: Final = 2**31 - 1
 PENDING: Final = 10
 """Messages of each kind that are open when the master dies."""
 LEVEL_10_S: Final = 3
@@ -124,10 +125,22 @@ def compare(group: Group, end: int) -> None:
     units, other = dict(queue_units(master)), dict(queue_units(slave))
     assert units.keys() == other.keys(), units.keys() ^ other.keys()
     for queue, expected in units.items():
-        different = [at for at in expected.keys() | other[queue].keys() if expected.get(at) != other[queue].get(at)]
+        different = [at for at in expected.keys() | other[queue].keys() if differ(expected.get(at), other[queue].get(at))]
         assert not different, f"{queue}: {len(different)} units differ, first {min(different)}"
     ours = slave if group.our_port == group.slave.port else master
     assert_consistent(ours, store_config(ours))
+
+
+def differ(unit: bytes | None, other: bytes | None) -> bool:
+    """Return whether two units differ.
+
+    RocketMQ 4.9 recovers after a kill before it has parsed its delay levels. So units of delayed messages that it
+    restores then have the hash of the tag in place of the delivery time, and those messages are delivered at once.
+    """
+    if unit == other or unit is None or other is None:
+        return unit != other
+    a, b = UNIT.unpack(unit), UNIT.unpack(other)
+    return a[:2] != b[:2] or min(a[2], b[2]) > MAX_TAGS_HASH or max(a[2], b[2]) <= MAX_TAGS_HASH
 
 
 def compare_logs(master: Path, slave: Path, end: int) -> None:
