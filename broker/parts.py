@@ -54,6 +54,7 @@ from skylarkmq.broker.processors.admin.consume_stats import Identity
 from skylarkmq.broker.processors.admin.delay_offset import DelayOffsetProcessor
 from skylarkmq.broker.processors.admin.ha_status import HaStatusProcessor
 from skylarkmq.broker.processors.admin.runtime import RuntimeConfig, StoreTimes
+from skylarkmq.broker.processors.admin.slave_tables import SlaveTablesProcessor
 from skylarkmq.broker.processors.consumer.queue_locks import QueueLockProcessor
 from skylarkmq.broker.processors.end_transaction import EndTransactionProcessor
 from skylarkmq.broker.processors.slave_refusals import SlaveRefusals
@@ -151,6 +152,7 @@ class Parts:
             ("end_transaction", self.ends),
             ("admin", QueueLockProcessor(self.queue_locks, self.topics, steady_ms)),
             ("admin", DelayOffsetProcessor(self.background.delay_offsets)),
+            ("admin", SlaveTablesProcessor(self.background.timers)),
             ("admin", HaStatusProcessor(self.replication_status, lambda: self.store.max_physical_offset)),
             ("admin", self._config_processor()),
             *self.access.processors(),

@@ -105,7 +105,11 @@ class TimerCheck(msgspec.Struct, frozen=True):
 
     def encode(self) -> bytes:
         """Return the file's 4096 bytes."""
-        return _CHECK.pack(*msgspec.structs.astuple(self)).ljust(CHECK_SIZE, b"\0")
+        return self.encode_fields().ljust(CHECK_SIZE, b"\0")
+
+    def encode_fields(self) -> bytes:
+        """Return the 56 bytes of the fields: the response to GET_TIMER_CHECK_POINT (60)."""
+        return _CHECK.pack(*msgspec.structs.astuple(self))
 
     @classmethod
     def decode(cls, data: bytes) -> Self:

@@ -132,10 +132,14 @@ class PendingCounts:
         self._next_save_ms = 0
 
     def encode(self) -> bytes:
-        """Return the content of the file, under a new version if anything has changed."""
+        """Return the content to save, under a new version if anything has changed."""
         if self._is_changed:
             self._is_changed = False
             self.version = self.version.next(self._clock())
+        return self.encode_now()
+
+    def encode_now(self) -> bytes:
+        """Return the current content, under the version that was saved last."""
         waiting = {topic: count for topic, count in self._counts.items() if count.count > 0}
         return _encode(_Content(waiting, self.version))
 

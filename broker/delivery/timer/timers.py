@@ -93,6 +93,10 @@ class Timers:
         """Return the current figures."""
         return self.delivery.statistics()
 
+    def check(self) -> TimerCheck | None:
+        """Return the current progress; None if timers are off."""
+        return self.files.stamped(self.delivery.check()) if self._config.admission.is_enabled else None
+
     def configure(self, config: TimerConfig) -> None:
         """Apply other limits for admission from now on."""
         self.admission.configure(config)

@@ -305,19 +305,26 @@ class TimerFiles:
             self._submit(self._round)
             self._round = None
 
+    def stamped(self, check: TimerCheck) -> TimerCheck:
+        """Return the progress with the end of the log of units and the version of the newest check.
+
+        A slave puts the messages before `master_queue_offset` on its own wheel.
+        """
+        return msgspec.structs.replace(
+            check,
+            log_position=self.log.end,
+            master_queue_offset=check.queue_offset,
+            state_version=self._taken.state_version,
+            counter=self._taken.counter,
+        )
+
     def _begin_round(self, now_ms: int, check: TimerCheck) -> None:
         figures = self._figures(now_ms) or self._figures_left
         is_changed = self.log.is_changed or self.wheel.is_changed or self._refused_round is not None
         if not is_changed and figures is None and check.read_ms <= self._taken.read_ms:
             return
         files: list[Syncable] = self.log.take_unsynced()
-        check = msgspec.structs.replace(
-            check,
-            log_position=self.log.end,
-            master_queue_offset=check.queue_offset,
-            state_version=self._taken.state_version,
-            counter=self._taken.counter + 1,
-        )
+        check = msgspec.structs.replace(self.stamped(check), counter=self._taken.counter + 1)
         wheel = None
         if self.wheel.is_changed or not self._is_wheel_synced:
             self._is_wheel_synced = True
