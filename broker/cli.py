@@ -39,13 +39,17 @@ from skylarkmq.broker import daemon
 from skylarkmq.broker.config.keys import BROKER_KEYS, NAMESRV_KEYS
 from skylarkmq.broker.config.parsing import NAMESRV_KEY, Catalogue, Given, from_environment, from_file, from_flags
 from skylarkmq.broker.config.sections import EffectiveSetting, Loaded, Machine, load_broker, load_namesrv
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.errors import DaemonEnded, StartError
 from skylarkmq.broker.host import page_faults
 from skylarkmq.broker.host.addresses import own_address, pod_host
 from skylarkmq.broker.printable import LineFormatter, printable
 from skylarkmq.broker.remoting.config import TlsConfig
 from skylarkmq.protocol import compiled
 
+MAY_RESTART: Final = 75
+"""Exit code of a daemon that ended and may be started again at once: EX_TEMPFAIL of sysexits.h."""
+NEEDS_OPERATOR: Final = 78
+"""Exit code of a daemon that must not be started again before an operator has acted: EX_CONFIG of sysexits.h."""
 DISTRIBUTION: Final = "skylarkmq"
 LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s"
 FORCE_GAP_KEY: Final = "forceGap"
@@ -163,12 +167,15 @@ def _mqnamesrv(
 
 @contextmanager
 def one_line_on_stderr(command: str) -> Iterator[None]:
-    """Turn a StartError into one line on stderr and exit code 1."""
+    """Turn a StartError into one line on stderr and exit code 1, and a DaemonEnded into one with its own exit code."""
     try:
         yield
     except StartError as error:
         typer.echo(printable(f"{command}: {error}"), err=True)
         raise typer.Exit(1) from None
+    except DaemonEnded as error:
+        typer.echo(printable(f"{command}: {error}"), err=True)
+        raise typer.Exit(MAY_RESTART if error.may_restart else NEEDS_OPERATOR) from None
 
 
 # Where settings come from.

@@ -20,7 +20,7 @@ from skylarkmq.broker.clocks import steady_ms, wall_ms
 from skylarkmq.broker.config.live import LiveSettings
 from skylarkmq.broker.config.sections import DaemonConfig, Loaded, NamesrvDaemonConfig
 from skylarkmq.broker.config_reload import subscribe_parts
-from skylarkmq.broker.errors import StartError, StartStopped
+from skylarkmq.broker.errors import DaemonEnded, StartError, StartStopped
 from skylarkmq.broker.host.idle_states import IdleStateInhibitor
 from skylarkmq.broker.host.service_manager import READY, STOPPING, notify
 from skylarkmq.broker.metadata.saver import Saver
@@ -28,7 +28,7 @@ from skylarkmq.broker.namesrv_parts import NamesrvParts
 from skylarkmq.broker.ops.console import ConsoleFactory, console_server
 from skylarkmq.broker.ops.health import OTHER_PORTS, HealthServer
 from skylarkmq.broker.parts import Parts
-from skylarkmq.broker.replication_parts import MasterParts
+from skylarkmq.broker.replication_parts import LinkParts
 from skylarkmq.broker.startup import (
     hold_off_collector,
     keep_cpus_awake,
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 async def serve(
     loaded: Loaded[DaemonConfig], stop: asyncio.Event, console_factory: ConsoleFactory | None = None
 ) -> None:
-    """Run a broker until `stop` is set. Raises StartError if it cannot start."""
+    """Run a broker until `stop` is set. Raises StartError if it cannot start, and DaemonEnded if it has to end."""
     broker = Broker(loaded.config, LiveSettings(loaded, wall_ms), console_factory=console_factory)
     try:
         await broker.start(stop)
@@ -62,10 +62,18 @@ async def serve(
         return
     notify(READY, f"ready, port {loaded.config.listen.port}")
     try:
-        await stop.wait()
+        await _first_of(stop, broker.failure)
     finally:
         notify(STOPPING, "stopping")
         await broker.stop()
+    if broker.failure.done():
+        raise broker.failure.result()
+
+
+async def _first_of(stop: asyncio.Event, failure: "asyncio.Future[DaemonEnded]") -> None:
+    stopped = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((stopped, failure), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
 
 
 async def serve_namesrv(loaded: Loaded[NamesrvDaemonConfig], stop: asyncio.Event) -> None:
@@ -148,8 +156,7 @@ class Broker(Parts):
                 lambda topic: self.topics.find(topic) is not None, lambda group: self.groups.find(group) is not None
             )
             self.limits.warn_if_above()
-            if self.master is not None:
-                await self._serve_slaves(self.master, running)
+            await self._serve_replicas(running)
             await self._start_deliveries(running, stop)
             if stop.is_set():
                 raise StartStopped
@@ -199,19 +206,42 @@ class Broker(Parts):
         running.push_async_callback(server.stop)
 
     async def _open_store(self, running: AsyncExitStack, stop: asyncio.Event) -> None:
-        await load_beside(self.store, stop)
+        link = self.link
+        await load_beside(self.store if link is None else link.member, stop)
         running.callback(self.store.close)
         try:
             self.store.start(asyncio.get_running_loop())
         except (StoreError, OSError) as error:
             raise StartError(f"the store cannot be opened: {error}") from None
         self.prepare_following()
+        if link is not None:
+            link.member.start()
+            running.callback(link.member.stop)
+            await self._term_begun(link, stop)
 
-    async def _serve_slaves(self, master: MasterParts, running: AsyncExitStack) -> None:
-        """Open the port for slaves. It is closed after all that appends to the log, once the slaves have all of it."""
-        await listen(master.server.start, self._config.listen.bind_host, self._config.ha_port, "haListenPort")
-        running.push_async_callback(master.server.stop)
-        running.push_async_callback(master.master.caught_up, DRAIN_S)
+    async def _term_begun(self, link: LinkParts, stop: asyncio.Event) -> None:
+        """Wait until a leader has written its epoch record: no message may come before it."""
+        begun = asyncio.ensure_future(link.member.begun())
+        stopped = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((begun, stopped, self.failure), return_when=asyncio.FIRST_COMPLETED)
+        begun.cancel()
+        stopped.cancel()
+        if self.failure.done():
+            raise self.failure.result()
+        if stop.is_set():
+            raise StartStopped
+
+    async def _serve_replicas(self, running: AsyncExitStack) -> None:
+        """Open the port for slaves, or for the followers of a link. It is closed after all that appends to the log, and
+        once classic slaves have all of it."""
+        address = (self._config.listen.bind_host, self._config.ha_port)
+        if self.link is not None and self.link.server is not None:
+            await listen(self.link.server.start, *address, "haListenPort")
+            running.push_async_callback(self.link.server.stop)
+        if self.master is not None:
+            await listen(self.master.server.start, *address, "haListenPort")
+            running.push_async_callback(self.master.server.stop)
+            running.push_async_callback(self.master.master.caught_up, DRAIN_S)
 
     async def _start_deliveries(self, running: AsyncExitStack, stop: asyncio.Event) -> None:
         await load_beside(self.background, stop)
@@ -257,6 +287,10 @@ class Broker(Parts):
         self.access.secret_files.step(now_ms)
         if self.master is not None:
             self.master.server.step()
+        if self.link is not None:
+            self.link.member.step()
+            if self.link.server is not None:
+                self.link.server.step()
         self._idle_state_inhibitor.step()
 
     def _stop_stepping(self) -> None:

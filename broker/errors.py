@@ -9,6 +9,17 @@ class StartError(Exception):
     """
 
 
+class DaemonEnded(Exception):
+    """A running daemon had to end: the message is a line for stderr, with the cause and the next step.
+
+    `may_restart`: a new start of the same daemon is the next step, and a supervisor may do that by itself.
+    """
+
+    def __init__(self, reason: str, *, may_restart: bool) -> None:
+        super().__init__(reason)
+        self.may_restart = may_restart
+
+
 class StartStopped(Exception):
     """A stop was requested before the daemon was ready. The parts that had started are stopped. This is not a
     failure."""

@@ -35,10 +35,12 @@ from skylarkmq.broker.delivery.client_calls import ClientCalls
 from skylarkmq.broker.delivery.put_latency import PutLatency
 from skylarkmq.broker.delivery.queue_locks import QueueLocks
 from skylarkmq.broker.delivery.throughput import Throughput
-from skylarkmq.broker.ha.classic.following import Following
-from skylarkmq.broker.ha.classic.slave import SlaveConfig
+from skylarkmq.broker.errors import DaemonEnded
+from skylarkmq.broker.ha.classic.following import CopiedLog, Following
+from skylarkmq.broker.ha.classic.master_calls import MasterCalls
 from skylarkmq.broker.ha.classic.tables import SlaveTables
 from skylarkmq.broker.ha.config import BrokerRole
+from skylarkmq.broker.ha.link.member import LinkedLog
 from skylarkmq.broker.ha.status import Replicates, ReplicationStatus
 from skylarkmq.broker.metadata.saver import Saver
 from skylarkmq.broker.namesrv.config_requests import ConfigRequests
@@ -62,7 +64,7 @@ from skylarkmq.broker.remoting.admission import PoolStatistics
 from skylarkmq.broker.remoting.boss import RemotingServer
 from skylarkmq.broker.remoting.outbound import Outbound
 from skylarkmq.broker.remoting.tls import ServerTls, client_context
-from skylarkmq.broker.replication_parts import master_parts
+from skylarkmq.broker.replication_parts import classic_slave, link_parts, master_parts
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.wiring import (
     Administration,
@@ -107,11 +109,18 @@ class Parts:
         self.store = MessageStore(
             config.store, wall_ms, self.arrivals.arrived, topics=self.arrivals.topics, steady_ms=steady_ms
         )
+        self._outbound_tls = client_context(config.outbound_tls, config.tls.mode)
+        self.failure: asyncio.Future[DaemonEnded] = asyncio.get_running_loop().create_future()
+        """Done once the daemon has to end, with the reason."""
         self.master = master_parts(config, self.store)
-        self.replication: Replicates | None = None if self.master is None else self.master.master
+        self.link = link_parts(config, self.store, self.tls, self._outbound_tls, self._fail)
+        self.replication: Replicates | None = None
+        if self.link is not None:
+            self.replication = self.link.member
+        elif self.master is not None:
+            self.replication = self.master.master
         self.background = Background(config, self.store, self.arrivals, self.sessions, self.offsets, wall_ms, steady_ms)
         self.access = AccessControl(config, self._saved)
-        self._outbound_tls = client_context(config.outbound_tls, config.tls.mode)
         self.outbound = Outbound(config.remoting, self._outbound_tls, signer=self.access.signer)
         self.name_server = None
         if config.namesrv is not None:
@@ -174,13 +183,17 @@ class Parts:
         self.topics.on_delete(self.background.forget_topic)
         self.groups.on_delete(self.queue_locks.remove_group)
 
+    def _fail(self, reason: DaemonEnded) -> None:
+        if not self.failure.done():
+            self.failure.set_result(reason)
+
     def _use_gate(self) -> None:
         self.server.dispatcher.guard = self.access.new_gate()
         if self.name_server is not None:
             self.name_server.remoting.dispatcher.guard = self.access.new_namesrv_gate()
 
     def prepare_following(self) -> None:
-        """Make the parts of a classic slave; its store is loaded."""
+        """Make the parts of a slave; its store is loaded."""
         config, replication, background = self._config, self._config.replication, self.background
         replica = self.store.replica
         if replica is None:
@@ -189,14 +202,10 @@ class Parts:
             *(self.topics, self.groups, self.offsets, background.delay_offsets, background.timers, self.store),
             config.store.store_path_root_dir,
         )
-        slave_config = SlaveConfig(
-            heartbeat_s=replication.ha_send_heartbeat_interval / 1000,
-            housekeeping_s=replication.ha_housekeeping_interval / 1000,
-            reports_synced=config.store.is_sync_flush,
-            segment_bytes=config.store.mapped_file_size_commit_log,
-        )
+        calls = MasterCalls(self.outbound)
+        log: CopiedLog = classic_slave(config, replica, calls) if self.link is None else LinkedLog(self.link.member)
         address = replication.ha_master_address
-        following = Following(slave_config, address, replica, tables, self.outbound, self.registrar, wall_ms)
+        following = Following(log, calls, address, lambda: replica.end, tables, self.outbound, self.registrar)
         self.following = self.replication = following
         self.pulls.has_master = lambda: following.has_master
 

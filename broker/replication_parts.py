@@ -1,16 +1,25 @@
 """The parts of a broker that replicate its log, by its role.
 
-A master with the port for slaves (`ReplicationConfig.serves_slaves`) has a `ClassicMaster` behind a `HaServer`. Without
-it the store is not replicated, and nothing here runs.
+A master with the port for slaves (`ReplicationConfig.serves_slaves`) has a `ClassicMaster` behind a `HaServer`. A node
+of a replication link (`haPeers`) has a `LinkMember`, and as the leader a `HaServer` for it. Without these the store is
+not replicated, and nothing here runs.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
+from skylarkmq.broker.clocks import wall_ms
 from skylarkmq.broker.config.sections import DaemonConfig
+from skylarkmq.broker.errors import DaemonEnded
 from skylarkmq.broker.ha.classic.master import ClassicMaster
+from skylarkmq.broker.ha.classic.master_calls import MasterCalls
+from skylarkmq.broker.ha.classic.slave import ClassicSlave, SlaveConfig
+from skylarkmq.broker.ha.link.member import LinkMember
 from skylarkmq.broker.ha.server import HaServer
+from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls
 from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.replica.replica_log import ReplicaLog
 
 
 class MasterParts(NamedTuple):
@@ -20,10 +29,49 @@ class MasterParts(NamedTuple):
     server: HaServer
 
 
+class LinkParts(NamedTuple):
+    """The parts of a node of a replication link. `server`: of the leader."""
+
+    member: LinkMember
+    server: HaServer | None
+
+
+def link_parts(
+    config: DaemonConfig,
+    store: MessageStore,
+    server_tls: ServerTls,
+    client_tls: ReloadingContext | None,
+    ended: Callable[[DaemonEnded], None],
+) -> LinkParts | None:
+    """Return the parts of a node of a link, connected to its store before it is loaded; None without haPeers."""
+    replication = config.replication
+    if not replication.is_linked:
+        return None
+    member = LinkMember(
+        *(replication, config.store, config.broker.broker_name, store, ended, wall_ms),
+        server_tls=server_tls,
+        client_tls=client_tls,
+    )
+    server = HaServer(replication, None, member.links.accept, member.links.refused) if replication.leads else None
+    return LinkParts(member, server)
+
+
+def classic_slave(config: DaemonConfig, replica: ReplicaLog, calls: MasterCalls) -> ClassicSlave:
+    """Return the part of a classic slave that copies the log."""
+    replication = config.replication
+    slave_config = SlaveConfig(
+        heartbeat_s=replication.ha_send_heartbeat_interval / 1000,
+        housekeeping_s=replication.ha_housekeeping_interval / 1000,
+        reports_synced=config.store.is_sync_flush,
+        segment_bytes=config.store.mapped_file_size_commit_log,
+    )
+    return ClassicSlave(slave_config, replica, calls, wall_ms)
+
+
 def master_parts(config: DaemonConfig, store: MessageStore) -> MasterParts | None:
     """Return the parts of a master, connected to its store before the first put; None if no slaves are served."""
     replication = config.replication
-    if not replication.serves_slaves:
+    if not replication.serves_slaves or replication.is_linked:
         return None
     refused: Counter[str] = Counter()
     master = ClassicMaster(replication, store, config.store.mapped_file_size_commit_log, refused)

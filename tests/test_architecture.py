@@ -36,7 +36,7 @@ KEYS = (
     *("protocol", "broker.errors", "broker.config.parsing"),
     *("broker.store.config", "broker.remoting.config", "broker.access.config"),
     *("broker.access.address_ranges", "broker.access.security_config", "broker.ha.config"),
-    "broker.ha.classic.frames",
+    *("broker.ha.classic.frames", "broker.ha.peers"),
 )
 CONFIG = (
     *(*KEYS, "broker.config.protected_keys", "broker.config.keys", "broker.metadata.limits", "broker.namesrv.config"),
@@ -66,8 +66,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.store": STORE,
     "broker.metadata": METADATA,
     "broker.ha": ("protocol", "broker.errors", "broker.histogram"),
-    "broker.ha.link": ("protocol", "broker.errors", "broker.ha", "broker.remoting"),
-    "broker.ha.config": ("broker.access.address_ranges",),
+    "broker.ha.link": ("protocol", "broker.errors", "broker.ha", "broker.histogram", "broker.remoting", "broker.store"),
+    "broker.ha.config": ("broker.access.address_ranges", "broker.ha.peers"),
     "broker.ha.server": ("broker.ha", "broker.access.address_ranges"),
     "broker.ha.classic": (*(*DELIVERY, "broker.delivery", "broker.ha.config", "broker.ha.status", "broker.namesrv"),),
     "broker.delivery": DELIVERY,
@@ -100,7 +100,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *(*DAEMON, "broker.access", "broker.background_delivery", "broker.usage_control", "broker.wiring"),
         "broker.config.derived",
     ),
-    "broker.replication_parts": (*CONFIG, *STORE, "broker.config.sections", "broker.ha", "broker.store"),
+    "broker.replication_parts": (
+        *(*CONFIG, *STORE, "broker.clocks", "broker.config.sections", "broker.ha", "broker.remoting.tls"),
+        "broker.store",
+    ),
     "broker.usage_control": (*PROCESSORS, "broker.wiring"),
     "broker.wiring": (*PROCESSORS, "broker.processors"),
     "broker.parts": (

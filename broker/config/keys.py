@@ -26,7 +26,8 @@ from skylarkmq.broker.config.parsing import (
     word,
 )
 from skylarkmq.broker.ha.classic.frames import MAX_TRANSFER_BYTES
-from skylarkmq.broker.ha.config import BrokerRole
+from skylarkmq.broker.ha.config import MIN_SECRET_BYTES, BrokerRole
+from skylarkmq.broker.ha.peers import NODE, parse_peers
 from skylarkmq.broker.remoting.config import ClientAuth, TlsMode
 from skylarkmq.broker.store.config import SMALLEST_TIMER_LOG_FILE, FlushDiskType, parse_delay_levels
 from skylarkmq.protocol.unsupported_keys import INACTIVE_IN_BROKER, INACTIVE_IN_NAMESRV
@@ -49,6 +50,12 @@ def _path(text: str) -> Path:
 def _delay_levels(text: str) -> str:
     parse_delay_levels(text)
     return text
+
+
+def _cluster_secret(text: str) -> Secret:
+    if 0 < len(text.encode()) < MIN_SECRET_BYTES:
+        raise ValueError("too short")
+    return Secret(text)
 
 
 def percent(least: int, most: int) -> Kind:
@@ -85,6 +92,8 @@ HOURS: Final = several(whole(0, 23, "an hour of the day"), ";")
 FLUSH_TYPE: Final = word({kind.value: kind for kind in FlushDiskType})
 FILE: Final = optional(PATH)
 SECRET: Final = secret(optional(Kind("a text", Secret)))
+CLUSTER_SECRET: Final = secret(optional(Kind(f"a text of at least {MIN_SECRET_BYTES} bytes", _cluster_secret)))
+PEERS: Final = Kind("NODE=HOST:PORT, each node once; several are separated by ','", parse_peers)
 SUBJECTS: Final = Kind("SUBJECT=ACCOUNT, each subject once; several are separated by ';'", parse_mapping)
 NETWORKS: Final = several(Kind("a network such as 10.0.0.0/8", ip_network), ";")
 TLS_MODE: Final = word({mode.value: mode for mode in TlsMode})
@@ -161,6 +170,10 @@ REPLICATION: Final = section(
     ("totalReplicas", "total_replicas", COUNT),
     ("haFlowControlEnable", "ha_flow_control_enable", FLAG),
     ("maxHaTransferByteInSecond", "max_ha_transfer_byte_in_second", BYTES),
+    ("haPeers", "ha_peers", PEERS),  # ours, as those below
+    ("haNodeId", "ha_node_id", pattern("the name of a node in haPeers", NODE.pattern)),
+    ("haClusterSecret", "ha_cluster_secret", CLUSTER_SECRET),
+    ("haCatchUpBytesPerSecond", "ha_catch_up_bytes_per_second", BYTES_OR_OFF),
 )
 
 REMOTING: Final = section(
@@ -446,6 +459,7 @@ NAMESRV_ALONE: Final = section(
 NO_ELECTIONS: Final = "RocketMQ's elections of masters (controller mode, DLedger) are not part of this version"
 
 ONLY_VALUES: Final = {
+    "haStore": Only("none", "a store of decisions is not part of this version"),
     "enableControllerMode": Only("false", NO_ELECTIONS),
     "enableDLegerCommitLog": Only("false", NO_ELECTIONS),
     "duplicationEnable": Only("false", "replication between masters is not part of this version"),

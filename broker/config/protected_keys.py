@@ -33,6 +33,7 @@ ADDRESSES: Final = (
 )
 REPLICATION: Final = (
     *("brokerRole", "brokerId", "totalReplicas", "haListenPort", "haMasterAddress", "haAllowedNetworks"),
+    *("haPeers", "haNodeId", "haStore", "haClusterSecret"),
 )
 """They open the port for slaves, decide which machines may copy the log, or make the broker copy another one's."""
 PATHS: Final = (

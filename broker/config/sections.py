@@ -258,6 +258,7 @@ def load_broker(given: Iterable[Given], machine: Machine) -> Loaded[DaemonConfig
     )
     check_own_registration(config)
     check_role(config)
+    check_link(config)
     check_access(config.access)
     check_protection(config.security, config.tls, has_name_server=config.namesrv is not None)
     check_pages("metricsTls", config.tls, is_on=config.ops.metrics_tls)
@@ -389,6 +390,45 @@ def check_role(config: DaemonConfig) -> None:
         raise StartError(f"brokerId={broker_id}: expected 0, or with brokerRole=SLAVE")
     if config.replication.serves_slaves and config.ha_port > LAST_PORT:
         raise StartError(f"listenPort={config.listen.port}: expected with haListenPort, as there is no next port")
+
+
+def check_link(config: DaemonConfig) -> None:
+    """Check the settings of a node of a replication link. Raises StartError."""
+    replication, node = config.replication, config.replication.ha_node_id
+    if not replication.is_linked:
+        if node:
+            raise StartError(f"haNodeId={node}: expected with haPeers")
+        return
+    peers = {peer.name: peer for peer in replication.ha_peers}
+    leader, count = replication.ha_peers[0], replication.min_in_sync_replicas
+    if node not in peers:
+        raise StartError(f"haNodeId={node}: expected one of haPeers: {', '.join(peers)}")
+    if (role := replication.broker_role) is BrokerRole.SLAVE and replication.leads:
+        raise StartError(f"brokerRole=SLAVE: expected a master's, haPeers begins with this node, {node}")
+    if role is not BrokerRole.SLAVE and not replication.leads:
+        raise StartError(f"brokerRole={role.value}: expected SLAVE, haPeers begins with the leader, {leader.name}")
+    if replication.leads and leader.port != config.ha_port:
+        raise StartError(f"haPeers: {leader}: expected port {config.ha_port}, where this node listens (haListenPort)")
+    if not 1 <= count <= len(peers):
+        raise StartError(f"minInSyncReplicas={count}: expected at most the {len(peers)} nodes of haPeers")
+    if role is BrokerRole.SYNC_MASTER and not config.store.is_sync_flush:
+        raise StartError("flushDiskType=ASYNC_FLUSH: expected SYNC_FLUSH with brokerRole=SYNC_MASTER and haPeers")
+    if replication.ha_cluster_secret is None and not uses_mutual_tls(config) and not is_local(config):
+        raise StartError("haPeers: expected with haClusterSecret, or with TLS certificates of both sides")
+
+
+def uses_mutual_tls(config: DaemonConfig) -> bool:
+    """Return whether the nodes of a link verify the certificates of each other."""
+    verifies = config.tls.mode is not TlsMode.DISABLED and config.tls.verifies_clients
+    asks = config.tls.need_client_auth is not ClientAuth.NONE
+    presents = config.outbound_tls.is_on(config.tls.mode) and config.outbound_tls.cert_path is not None
+    return verifies and asks and presents
+
+
+def is_local(config: DaemonConfig) -> bool:
+    """Return whether all nodes of a link are on this machine."""
+    hosts = (config.listen.bind_host, *(peer.host for peer in config.replication.ha_peers))
+    return all(is_loopback(host) for host in hosts)
 
 
 def check_own_registration(config: DaemonConfig) -> None:

@@ -1,10 +1,14 @@
 """Settings of replication: RocketMQ's names in snake case, and RocketMQ's defaults."""
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 
 from skylarkmq.broker.access.address_ranges import Network
+from skylarkmq.broker.ha.peers import Peer
+
+MIN_SECRET_BYTES: Final = 16
 
 
 class BrokerRole(Enum):
@@ -36,9 +40,26 @@ class ReplicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     ha_flow_control_enable: bool = False  # whether the next setting limits the rate
     max_ha_transfer_byte_in_second: int = 100 << 20  # rate of each slave
 
+    ha_peers: tuple[Peer, ...] = ()  # the nodes of the replication link (ours); the first one leads
+    ha_node_id: str = ""  # the name of this node in haPeers (ours)
+    ha_cluster_secret: str | None = None  # nodes that link prove that they have it (ours)
+    ha_catch_up_bytes_per_second: int = 256 << 20  # rate of catch-up from files, of all followers together (ours)
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether this broker is a node of a replication link."""
+        return bool(self.ha_peers)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node leads its replication link."""
+        return self.is_linked and self.ha_peers[0].name == self.ha_node_id
+
     @property
     def serves_slaves(self) -> bool:
         """Whether the port for slaves is opened."""
+        if self.is_linked:
+            return self.leads
         if self.broker_role is BrokerRole.SLAVE:
             return False
         return self.broker_role is BrokerRole.SYNC_MASTER or self.ha_listen_port > 0 or self.total_replicas > 1

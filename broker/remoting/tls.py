@@ -129,6 +129,11 @@ class ServerTls:
     def __repr__(self) -> str:
         return f"<ServerTls {self.mode.value} established={self.established} failed={self.failed}>"
 
+    @property
+    def verifies_clients(self) -> bool:
+        """Return whether certificates of clients are requested and verified."""
+        return self.context is not None and self.context.current.verify_mode is not ssl.CERT_NONE
+
     def statistics(self) -> TlsStatistics:
         """Return the current figures."""
         return TlsStatistics(

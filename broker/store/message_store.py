@@ -15,7 +15,8 @@ Only the event loop's thread calls these methods. Source: docs/formats.md, "Stor
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from skylarkmq.broker.store.cold_reads import ColdRead
@@ -152,6 +153,7 @@ class MessageStore:
         self.replica: ReplicaLog | None = None
         """The log of a follower, once it is loaded; None for a store that takes messages."""
         self._tail: LogDispatch | None = None
+        self._blocked = ""
         self._is_started = False
         self._recovery: Recovery | None = None  # while it runs
         self._was_clean = True
@@ -496,6 +498,11 @@ class MessageStore:
         return self._log.files.min_offset
 
     @property
+    def dispatched_offset(self) -> int:
+        """The end of the last dispatched record, or the end of the log that recovery left."""
+        return self._reput.offset
+
+    @property
     def max_physical_offset(self) -> int:
         """The end of the log, after the last record."""
         return self._log.written
@@ -518,6 +525,24 @@ class MessageStore:
     def refusal_reasons(self) -> str:
         """Return why puts are refused, for operators; "" if they are accepted."""
         return self._log.flags.reasons()
+
+    def block(self, reason: str) -> None:
+        """Refuse all messages for this reason of the replication; "" accepts them again."""
+        if reason:
+            self._log.flags.set(RunningFlag.COPIES_MISSING, reason)
+        else:
+            self._log.flags.clear(RunningFlag.COPIES_MISSING)
+        self._blocked = reason
+
+    @contextmanager
+    def accepting(self) -> Iterator[None]:
+        """Accept messages within this context although the store is blocked: the record that ends the block."""
+        reason = self._blocked
+        self.block("")
+        try:
+            yield
+        finally:
+            self.block(reason)
 
     def disk_usage(self) -> DiskUsage:
         """Return how full the file systems of the store are. Raises OSError."""

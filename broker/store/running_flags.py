@@ -28,6 +28,7 @@ class RunningFlag(Enum):
     NO_SEGMENT = "the log's next segment cannot be created"
     QUEUE_ERROR = "queue units cannot be written"
     INDEX_ERROR = "the index cannot be written"
+    COPIES_MISSING = "too few synced copies can acknowledge"
     NO_BUFFER = "all buffers of the transient store pool wait for the disk"
 
 

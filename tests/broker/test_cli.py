@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from skylarkmq.broker import cli
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.errors import DaemonEnded, StartError
 from tests.harness.daemon import MQBROKER, MQNAMESRV, running, variables
 from tests.harness.ports import LOOPBACK, free_ports
 
@@ -263,3 +263,12 @@ def test_a_pod_address_that_is_none_is_one_line(address: str, monkeypatch: pytes
         machine.resolve(address)
     assert "\n" not in str(caught.value)
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(("may_restart", "code"), [(True, 75), (False, 78)])
+def test_a_daemon_that_had_to_end_says_why(capsys: pytest.CaptureFixture[str], may_restart: bool, code: int) -> None:
+    """Supervisors tell by the exit code whether to start it again."""
+    with pytest.raises(typer.Exit) as ended, cli.one_line_on_stderr("mqbroker"):
+        raise DaemonEnded("the store has to be restarted", may_restart=may_restart)
+    assert ended.value.exit_code == code
+    assert capsys.readouterr().err == "mqbroker: the store has to be restarted\n"

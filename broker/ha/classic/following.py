@@ -1,40 +1,62 @@
-"""A broker that is a classic slave: finds its master by its registration, and copies its log and its tables.
+"""A broker that follows a master: finds it by its registration, and copies its log and its tables.
 
 The name server's response to each registration has the addresses of the master (docs/formats.md, "Name server"): one
 for requests, which the tables come from, and one of its log. `haMasterAddress` replaces only the second one. Without a
 live master no tables are copied, but its log is, from the last address. While that works, the broker registers again
 until a master is known, because the next periodic registration may be half a minute away.
+
+The log is copied by classic replication (`ClassicSlave`), or over a replication link, which finds its leader itself.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 from skylarkmq.broker.ha.classic.master_calls import MasterCalls
 from skylarkmq.broker.ha.classic.metadata import MetadataSync
-from skylarkmq.broker.ha.classic.slave import ClassicSlave, Replica, SlaveConfig
 from skylarkmq.broker.ha.classic.tables import SlaveTables
 from skylarkmq.broker.ha.status import ReplicationStatus
 from skylarkmq.broker.namesrv.registration import Registrar
 from skylarkmq.broker.remoting.outbound import Outbound
 
 
+class CopiedLog(Protocol):
+    """Copies the log of a master."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a connection to the master's log is open."""
+
+    def status(self) -> ReplicationStatus:
+        """Return the current state, for operators."""
+
+    def copy_from(self, address: str | None) -> None:
+        """Copy from this HA port (host:port) from now on. None: no master is known, and the last one is kept."""
+
+    def start(self) -> None:
+        """Begin to copy."""
+
+    async def stop(self) -> None:
+        """Copy nothing more."""
+
+
 class Following:
-    """The parts of one slave. `log_address`: haMasterAddress; `now_ms` returns Unix time."""
+    """The parts of one slave. `log_address`: haMasterAddress; `log_end` returns the end of the own log."""
 
     def __init__(
         self,
-        config: SlaveConfig,
+        log: CopiedLog,
+        calls: MasterCalls,
         log_address: str | None,
-        replica: Replica,
+        log_end: Callable[[], int],
         tables: SlaveTables,
         outbound: Outbound,
         registrar: Registrar,
-        now_ms: Callable[[], int],
     ) -> None:
         self._log_address = log_address
         self._registrar = registrar
-        self._calls = MasterCalls(outbound)
-        self.log = ClassicSlave(config, replica, self._calls, now_ms)
-        self.tables = MetadataSync(self._calls, tables, lambda: replica.end, self._seek_master)
+        self._calls = calls
+        self.log = log
+        self.tables = MetadataSync(calls, tables, log_end, self._seek_master)
         outbound.on_close(self.tables.connection_lost)
         registrar.on_registered = self._take_addresses
 

@@ -98,6 +98,11 @@ class Follower:
                     self._follow(self._link, self._link.welcome)
                 self._greet()
 
+    @property
+    def leader(self) -> str | None:
+        """The node that this one copies from; None without a link, or before its WELCOME."""
+        return self._link.node if self._link and self._link.epoch is not None else None
+
     def refusal(self) -> str | None:
         """Return why messages cannot be committed on this node."""
         return "this node does not lead"

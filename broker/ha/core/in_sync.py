@@ -63,6 +63,10 @@ class Progresses:
             wanted |= {behind.pop()}
         return wanted
 
+    def is_heard(self, store_id: str, now: float) -> bool:
+        """Return whether the store acknowledged anything not long ago."""
+        return now - self.heard_at(store_id) <= self._timings.lost_s
+
     def removed(self, store_id: str) -> None:
         """The store is no longer in the set."""
         if store_id in self._stores:

@@ -6,6 +6,7 @@ DATA. A leader never turns into a follower in place: it asks for a restart of th
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from skylarkmq.broker.ha.core.campaign import Campaign, State
 from skylarkmq.broker.ha.core.commit import CommitRule
@@ -33,6 +34,16 @@ from skylarkmq.broker.ha.core.local import Local
 from skylarkmq.broker.ha.core.messages import Ack, Beat, Hello, Message, Refused, Welcome
 from skylarkmq.broker.ha.core.peers import Peers
 from skylarkmq.broker.ha.core.record import GroupRecord, Member
+
+
+class CopyProgress(NamedTuple):
+    """A linked follower. `synced`: what it has acknowledged in this term; None if nothing. `is_heard`: not long ago."""
+
+    link: int
+    node: str
+    synced: int | None
+    is_in_sync: bool
+    is_heard: bool
 
 
 @dataclass(slots=True)
@@ -70,6 +81,20 @@ class Leader:
         if missing > 0 and record.acks == "all":
             return f"{missing} synced copies are missing of {record.min}"
         return None
+
+    def copies(self, now: float) -> list[CopyProgress]:
+        """Return the followers that are linked now."""
+        in_sync = self._commit.in_sync if self._commit else frozenset(self._record().in_sync)
+        return [
+            CopyProgress(
+                link,
+                copy.node,
+                self._commit.synced(copy.store_id) if self._commit else None,
+                copy.store_id in in_sync,
+                self._progresses.is_heard(copy.store_id, now),
+            )
+            for link, copy in self._copies.items()
+        ]
 
     def handle(self, event: Event, now: float) -> None:
         """Handle an event of a link, of time, or of the disk."""

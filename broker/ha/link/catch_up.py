@@ -29,7 +29,6 @@ class CatchUp:
     """`bytes_per_s`: 0 is unlimited."""
 
     def __init__(self, bytes_per_s: int) -> None:
-        self.chunk_bytes = CHUNK_BYTES
         self._bytes_per_s = bytes_per_s
         self._free_at = 0.0  # when the rate allows the next chunk
         self._threads = ThreadPoolExecutor(THREADS, "skylark-catch-up")
@@ -38,10 +37,21 @@ class CatchUp:
         return f"<CatchUp bytes_per_s={self._bytes_per_s}>"
 
     async def send(
-        self, connection: LinkConnection, part: FileRange, epoch: int, offset: int, committed: Callable[[], int]
-    ) -> None:
-        """Send the bytes of a file as one DATA frame, and close the file. Raises OSError."""
+        self,
+        connection: LinkConnection,
+        part: FileRange,
+        whole_records: Callable[[FileRange], int],
+        epoch: int,
+        offset: int,
+        committed: Callable[[], int],
+    ) -> int:
+        """Send whole records from the begin of a range as one DATA frame, and close the file. Return their size.
+
+        Raises OSError.
+        """
         try:
+            sizing = asyncio.get_running_loop().run_in_executor(self._threads, whole_records, part)
+            part = part._replace(size=await _finished(sizing))
             await self._wait_for_rate(part.size)
             await _drained(connection)
             sock = None
@@ -52,6 +62,7 @@ class CatchUp:
             else:
                 head = unchecked_data_head(epoch, offset, committed(), part.size)
                 await self._transfer(connection, part, sock.fileno(), head)
+            return part.size
         finally:
             os.close(part.fd)
 

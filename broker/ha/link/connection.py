@@ -14,6 +14,7 @@ All connections share one receive buffer, because each read is consumed at once.
 
 import asyncio
 import logging
+import time
 from typing import Final, Protocol, cast
 
 from skylarkmq.broker.ha.core.messages import Message, Refused
@@ -52,11 +53,14 @@ class LinkConnection(asyncio.BufferedProtocol):
     def __init__(self, number: int, owner: Owner, handshake: Handshake, buffer: memoryview, *, connects: bool) -> None:
         self.number = number
         self.connects = connects
-        self.peer = ""
+        self.peer = self.address = ""
+        self.violation = ""
+        """The kind of the peer's violation that ended the connection."""
         self.certificate_subject: str | None = None
         self._is_closed = False
         self.is_clogged = False
         self.bytes_sent = 0
+        self.read_at = self.written_at = 0.0  # Unix time in seconds; 0: never
         self._owner = owner
         self._handshake = handshake
         self._buffer = buffer
@@ -134,8 +138,10 @@ class LinkConnection(asyncio.BufferedProtocol):
         if taken != self._taken or not self.backlog:
             self._taken, self._moved_at = taken, now
         elif now - self._moved_at > STALLED_S:
+            self.violation = "slow"
             self.cut(f"the peer took no byte for {STALLED_S:g} s")
         if not (self._is_greeted or self.connects) and now - self._opened_at > GREETING_S:
+            self.violation = "silent"
             self.cut(f"no HELLO within {GREETING_S:g} s")
 
     def _send(self, frame: bytes) -> None:
@@ -148,6 +154,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or self.is_closed:
             return
+        self.written_at = time.time()
         for part in parts:
             self.bytes_sent += len(part)
         if len(parts) == 1:
@@ -155,6 +162,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         else:
             transport.writelines(parts)
         if transport.get_write_buffer_size() > MAX_BACKLOG_BYTES:
+            self.violation = "slow"
             self.cut(f"the peer does not read: {transport.get_write_buffer_size()} bytes wait for it")
 
     # Input
@@ -166,8 +174,8 @@ class LinkConnection(asyncio.BufferedProtocol):
         """Use this transport from now on, and begin."""
         self._transport = transport
         transport.set_write_buffer_limits(HIGH_BYTES, LOW_BYTES)
-        host, *_ = transport.get_extra_info("peername") or ("?",)
-        self.peer = self.peer or str(host)
+        host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
+        self.peer, self.address = str(host), f"{host}:{port}"
         if self.connects:
             self._begin()
 
@@ -187,6 +195,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         """Handle received bytes."""
         if self.is_closed:
             return
+        self.read_at = time.time()
         try:
             if not self.connects and not self.bytes_sent:
                 self._begin()  # in TLS too, only after its handshake
@@ -194,11 +203,13 @@ class LinkConnection(asyncio.BufferedProtocol):
                 if not self._arrived(frame):
                     return
         except HandshakeError as error:
+            self.violation = "secret"
             if error.tells:
                 self.refuse(str(error))
             else:
                 self.close(str(error))
         except LinkError as error:
+            self.violation = "frame"
             self.cut(str(error))
 
     def _arrived(self, frame: Frame) -> bool:

@@ -12,15 +12,15 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from skylarkmq.broker.ha.frames import data_head
-from skylarkmq.broker.ha.link.catch_up import CatchUp
+from skylarkmq.broker.ha.frames import DATA_HEAD_BYTES, MAX_DATA_BYTES, data_head
+from skylarkmq.broker.ha.link.catch_up import CHUNK_BYTES, CatchUp
 from skylarkmq.broker.ha.link.connection import LinkConnection
 from skylarkmq.broker.ha.link.log_bytes import LogBytes
 
-FAR_BYTES: Final = 8 << 20
+FAR_BYTES: Final = MAX_DATA_BYTES - DATA_HEAD_BYTES
+"""8 MiB: all that a follower lacks fits into one frame."""
 NEAR_BYTES: Final = 1 << 20
 """Catch-up ends when the follower is behind by no more than this."""
-FRAME_BYTES: Final = 1 << 20
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Feed:
                 if behind > FAR_BYTES:
                     self._begin_catch_up()
                     return
-                self._send(self._log.view(self.sent, min(behind, FRAME_BYTES)))
+                self._send(self._log.view(self.sent, behind))
         except OSError as error:
             connection.cut(f"the log cannot be read at {self.sent}: {error}")
 
@@ -102,9 +102,10 @@ class Feed:
 
     async def _catch_up_from_files(self) -> None:
         while (behind := self._log.end - self.sent) > NEAR_BYTES and not self._connection.is_closed:
-            part = self._log.file_range(self.sent, min(behind, self._catch_up.chunk_bytes))
-            await self._catch_up.send(self._connection, part, self._epoch, self.sent, self._committed)
-            self.sent += part.size
+            part = self._log.file_range(self.sent, min(behind, CHUNK_BYTES))
+            self.sent += await self._catch_up.send(
+                *(self._connection, part, self._log.whole_records, self._epoch, self.sent, self._committed)
+            )
 
     def _caught_up(self, task: asyncio.Task[None]) -> None:
         self._task = None

@@ -11,7 +11,8 @@ from repeating an older one. The secret itself never leaves the process.
 
 This proves the identity of the peer at that moment, and no more. The frames after it are neither encrypted nor signed:
 a machine in between can read and change them. Only TLS protects against that. A short secret can be guessed offline
-from one recorded handshake, so it has at least MIN_SECRET_BYTES.
+from one recorded handshake, so `haClusterSecret` has at least
+16 bytes.
 
 Without a secret on both sides there is no handshake. With a secret on one side only, the link is refused with a line
 that names the setting.
@@ -25,7 +26,6 @@ from typing import Final
 from skylarkmq.broker.ha.core.messages import Hello, Refused
 from skylarkmq.broker.ha.frames import CHALLENGE_BYTES, Challenge, Frame, Proof
 
-MIN_SECRET_BYTES: Final = 16
 LEADER: Final = b"leader"
 FOLLOWER: Final = b"follower"
 MISSING: Final = "this group has a cluster secret: set haClusterSecret on the node that connects"

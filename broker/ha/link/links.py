@@ -10,6 +10,7 @@ Reasons why links end are logged when they change: a follower with a wrong secre
 import asyncio
 import logging
 import ssl
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -53,10 +54,9 @@ class LinkSettings(msgspec.Struct, frozen=True):
 
 
 class LinkStatistics(msgspec.Struct, frozen=True):
-    """`refused`: links that this node refused since the start, or that ended by a violation of the protocol."""
+    """The links that are open now, and their unsent bytes."""
 
     links: int
-    refused: int
     backlog_bytes: int
     catching_up: int
 
@@ -89,8 +89,10 @@ class Links:
         self._nodes: dict[int, str] = {}  # names of peers, once they are known
         self._opened: set[int] = set()
         self._feeds: dict[int, Feed] = {}
+        self._last = (0, 0)
         self._attempts: set[asyncio.Task[None]] = set()
-        self._refused = 0
+        self.refused: Counter[str] = Counter()
+        """Links that this node refused or cut since the start, by kind of reason."""
 
     def __repr__(self) -> str:
         return f"<Links {self._settings.node} open={sorted(self._nodes[n] for n in self._opened if n in self._nodes)}>"
@@ -125,6 +127,8 @@ class Links:
     def close(self, link: int, reason: str) -> None:
         """Close a link, after what was sent before. No event follows."""
         if (connection := self._connections.get(link)) is not None:
+            if not connection.connects and not self._feeds.get(link):
+                self.refused["core"] += 1
             self._forget(connection, reason)
             connection.close(reason)
 
@@ -134,6 +138,23 @@ class Links:
         """The log was extended: send it on."""
         for feed in tuple(self._feeds.values()):
             feed.push()
+
+    def address(self, link: int) -> str:
+        """Return `host:port` of the peer of a link, "" for one that has ended."""
+        connection = self._connections.get(link)
+        return "" if connection is None else connection.address
+
+    def last_read_and_write_ms(self) -> tuple[int, int]:
+        """Return when the link to the leader was read and written last, in Unix ms; 0: never."""
+        for connection in self._connections.values():
+            if connection.connects:
+                self._last = (int(connection.read_at * 1000), int(connection.written_at * 1000))
+        return self._last
+
+    def sent(self, link: int) -> int:
+        """Return up to where the log was sent over a link."""
+        feed = self._feeds.get(link)
+        return 0 if feed is None else feed.sent
 
     def step(self, now: float) -> None:
         """Cut links whose peers do not read. `now`: the loop's time."""
@@ -172,7 +193,7 @@ class Links:
         if len(self._connections) >= MAX_ACCEPTED:
             refusal = f"{MAX_ACCEPTED} links are open"
         if refusal is not None:
-            self._refused += 1
+            self.refused["tls" if len(self._connections) < MAX_ACCEPTED else "limit"] += 1
             self._note(str(host), refusal)
             transport.abort()
             return
@@ -196,7 +217,6 @@ class Links:
         """Return the current figures."""
         return LinkStatistics(
             links=len(self._opened),
-            refused=self._refused,
             backlog_bytes=sum(connection.backlog for connection in self._connections.values()),
             catching_up=sum(feed.is_catching_up for feed in self._feeds.values()),
         )
@@ -206,6 +226,7 @@ class Links:
     def opened(self, connection: LinkConnection) -> None:
         """The handshake is complete."""
         if self._settings.needs_certificate and not connection.connects and connection.certificate_subject is None:
+            connection.violation = "tls"
             connection.refuse("this group needs TLS with a client certificate: set tls.enable and tls.client.certPath")
             return
         self._opened.add(connection.number)
@@ -217,6 +238,7 @@ class Links:
         if isinstance(message, Hello) and not connection.connects:
             if problem := self._stranger(message):
                 self._nodes.setdefault(connection.number, message.node)
+                connection.violation = "node"
                 connection.refuse(problem)
                 return
             self._nodes[connection.number] = message.node
@@ -234,8 +256,8 @@ class Links:
         if number not in self._connections:
             return
         was_opened, node = number in self._opened, self._nodes.get(number)
-        if not connection.connects and not was_opened:
-            self._refused += 1
+        if not connection.connects and connection.violation:
+            self.refused[connection.violation] += 1
         self._forget(connection, reason)
         if was_opened:
             self.post(Unlinked(number))

@@ -12,7 +12,11 @@ class FileRange(NamedTuple):
 
 
 class LogBytes(Protocol):
-    """A log of segments. Offsets are those of the log."""
+    """A log of segments. Offsets are those of the log.
+
+    Each range that a follower gets ends where a record or a segment ends: recovery drops a record that is not whole,
+    and a follower must not lose what it has acknowledged.
+    """
 
     @property
     def end(self) -> int:
@@ -26,3 +30,7 @@ class LogBytes(Protocol):
 
     def file_range(self, offset: int, size: int) -> FileRange:
         """Return the same bytes as a part of a file. Raises OSError."""
+
+    def whole_records(self, part: FileRange) -> int:
+        """Return the size of the whole records at the begin of a range, at least of one, which may be larger than the
+        range. Called in a thread. Raises OSError."""

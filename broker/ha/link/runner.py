@@ -12,10 +12,12 @@
     Restart, Stop       the owner: the process ends its work on this store
 
 An error of the disk in any of them is SyncFailed: what is on the disk is unknown then, and the core takes the store out
-of the set. Events that arrive while an event is being handled wait their turn.
+of the set. A disk without space is as it was: the node restarts, with the same store. Events that arrive while an event
+is being handled wait their turn.
 """
 
 import asyncio
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -51,13 +53,23 @@ from skylarkmq.broker.ha.core.messages import Message
 from skylarkmq.broker.ha.core.node import Node
 from skylarkmq.broker.ha.link.threads import DiskCalls
 
+FULL_DISK: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS))
+"""Errors of a write that leave the disk as it was."""
 TICK_S: Final = 0.1
 
 log = logging.getLogger(__name__)
 
 
+class TermFailed(Exception):
+    """The epoch record cannot be written. The disk is as it was."""
+
+
+class DamagedLogError(Exception):
+    """The log has bytes that it cannot have: an operator has to act."""
+
+
 class ReplicatedLog(Protocol):
-    """The log of this node's store. All methods raise OSError."""
+    """The log of this node's store. All methods raise OSError, or DamagedLogError."""
 
     def write(self, offset: int, payload: bytes) -> Written:
         """Append received bytes."""
@@ -66,7 +78,7 @@ class ReplicatedLog(Protocol):
         """Truncate the log, on the disk; an empty log begins there instead."""
 
     def begin_term(self, epoch: int, in_sync: tuple[str, ...]) -> Written:
-        """Append the epoch record."""
+        """Append the epoch record. Raises TermFailed."""
 
     def show(self, end: int) -> None:
         """Acknowledge the log up to `end` and make it visible."""
@@ -179,8 +191,15 @@ class Runner:
         try:
             self._carry_out(effect)
         except OSError as error:
-            log.critical("replication failed effect=%s error=%s", type(effect).__name__, error)
-            self._events.append(SyncFailed())
+            self._failed(type(effect).__name__, error)
+        except TermFailed as error:
+            self._end(Restart(str(error)))
+        except DamagedLogError as error:
+            self._end(Stop(f"{error}: start this node with an empty directory"))
+
+    def _end(self, why: Restart | Stop) -> None:
+        self.stop()
+        self._ended(why)
 
     def _carry_out(self, effect: Effect) -> None:  # noqa: C901 - one case for each effect
         match effect:
@@ -209,8 +228,7 @@ class Runner:
                 log.info("term begins epoch=%d in_sync=%s", epoch, ",".join(in_sync))
                 self.post(self._log.begin_term(epoch, in_sync))
             case Restart() | Stop():
-                self.stop()
-                self._ended(effect)
+                self._end(effect)
 
     def _stored(self, state: HaState, error: OSError | None) -> None:
         if not self._runs:
@@ -218,5 +236,12 @@ class Runner:
         if error is None:
             self.post(StateStored(state))
         else:
-            log.critical("haState cannot be written error=%s", error)
+            self._failed("StoreState", error)
+
+    def _failed(self, effect: str, error: OSError) -> None:
+        """The disk refused an effect."""
+        log.critical("replication failed effect=%s error=%s", effect, error)
+        if error.errno in FULL_DISK:
+            self._end(Restart(f"the disk takes no writes ({error})"))
+        else:
             self.post(SyncFailed())

@@ -475,3 +475,67 @@ def test_the_store_of_a_slave_takes_no_messages() -> None:
     assert config.store.is_follower
     assert registration_of(config).broker_id == 1
     assert not broker("brokerRole=ASYNC_MASTER").config.store.is_follower
+
+
+LINK = "haPeers=n1=127.0.0.1:10912,n2=127.0.0.1:20912\nhaNodeId={node}\nbrokerRole={role}\n{more}"
+
+
+def linked(node: str = "n1", role: str = "ASYNC_MASTER", more: str = "") -> Loaded[DaemonConfig]:
+    return broker(LINK.format(node=node, role=role, more=more))
+
+
+def test_the_first_node_of_peers_leads() -> None:
+    """It opens the port for the others, who open none."""
+    leader, follower = linked().config, linked("n2", "SLAVE", "brokerId=1\nnamesrvAddr=127.0.0.1:9876").config
+    assert (leader.replication.leads, leader.replication.serves_slaves) == (True, True)
+    assert (follower.replication.leads, follower.replication.serves_slaves) == (False, False)
+    assert follower.store.is_follower
+    assert effective(linked())["haPeers"][0] == "n1=127.0.0.1:10912;n2=127.0.0.1:20912"
+
+
+def test_the_cluster_secret_is_never_shown() -> None:
+    """Neither in the settings that are printed, nor in an error."""
+    loaded = linked(more="haClusterSecret=a secret of this group")
+    assert loaded.config.replication.ha_cluster_secret == "a secret of this group"
+    assert effective(loaded)["haClusterSecret"][0] == "(hidden)"
+    assert "a secret of" not in repr(loaded)
+    with pytest.raises(StartError, match=r"haClusterSecret=\(hidden\): expected a text of at least 16 bytes"):
+        linked(more="haClusterSecret=fifteen bytes..")
+
+
+@pytest.mark.parametrize(
+    ("node", "role", "more", "reason"),
+    [
+        ("n3", "ASYNC_MASTER", "", "haNodeId=n3: expected one of haPeers: n1, n2"),
+        ("n1", "SLAVE", "brokerId=1\nnamesrvAddr=127.0.0.1:9876", "brokerRole=SLAVE: expected a master's"),
+        ("n2", "ASYNC_MASTER", "", "brokerRole=ASYNC_MASTER: expected SLAVE, haPeers begins with the leader, n1"),
+        ("n1", "ASYNC_MASTER", "haListenPort=10999", "n1=127.0.0.1:10912: expected port 10999, where this node"),
+        ("n1", "ASYNC_MASTER", "minInSyncReplicas=3", "minInSyncReplicas=3: expected at most the 2 nodes"),
+        ("n1", "SYNC_MASTER", "", "flushDiskType=ASYNC_FLUSH: expected SYNC_FLUSH"),
+        ("n1", "ASYNC_MASTER", "bindAddress=10.0.0.1", "haPeers: expected with haClusterSecret, or with TLS"),
+        ("n1", "ASYNC_MASTER", "haStore=etcd://h:2379", "haStore=etcd://h:2379: expected none"),
+    ],
+)
+def test_settings_of_a_link_have_to_fit(node: str, role: str, more: str, reason: str) -> None:
+    """Each line names the setting and what is expected."""
+    with pytest.raises(StartError, match=reason):
+        linked(node, role, more)
+
+
+def test_a_node_id_needs_peers() -> None:
+    """It would have no effect."""
+    with pytest.raises(StartError, match="haNodeId=n1: expected with haPeers"):
+        broker("haNodeId=n1")
+
+
+def test_certificates_of_both_sides_stand_for_a_secret() -> None:
+    """Only if the node presents one and verifies those of others."""
+    tls = (
+        "bindAddress=10.0.0.1\ntls.server.certPath=/c\ntls.server.keyPath=/k\ntls.server.trustCertPath=/t\n"
+        "tls.server.need.client.auth=require\ntls.enable=true\ntls.client.certPath=/c\ntls.client.keyPath=/k\n"
+    )
+    assert linked(more=tls).config.replication.leads
+    for key in ("need.client.auth", "trustCertPath", "client.certPath"):
+        fewer = "\n".join(line for line in tls.splitlines() if key not in line)
+        with pytest.raises(StartError, match="expected with haClusterSecret"):
+            linked(more=fewer + "\nnamesrvAddr=10.0.0.1:9876")

@@ -91,6 +91,9 @@ class FileLog:
     def file_range(self, offset: int, size: int) -> FileRange:
         return FileRange(os.dup(self.fd), offset, min(size, SEGMENT - offset % SEGMENT))
 
+    def whole_records(self, part: FileRange) -> int:
+        return part.size
+
 
 class MemoryFiles:
     """State files that are durable at once. `fails`: they cannot be written."""
@@ -161,7 +164,7 @@ class TestNode:
 
     async def listen(self) -> Peer:
         self._server = await asyncio.get_running_loop().create_server(lambda: FirstBytes(self), "127.0.0.1", 0)
-        return Peer("127.0.0.1", self._server.sockets[0].getsockname()[1])
+        return Peer(self.name, "127.0.0.1", self._server.sockets[0].getsockname()[1])
 
     def start(self) -> Runner:
         self.starts += 1

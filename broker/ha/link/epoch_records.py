@@ -1,0 +1,126 @@
+"""Epoch records: the first record of each term, in the log itself (rule 6 of `broker.ha.core`).
+
+An ordinary record of the topic EPOCH_TOPIC, queue 0, whose body is JSON: epoch, leader, and the ids of the stores in
+the set. Only the broker writes to that topic, so its queue is an index of the epochs of the log.
+
+After a start the epochs come from that queue as far as the log is dispatched, from a scan of the rest, and from
+`epochFileCheckpoint` for the bytes that retention removed. While a node follows, new records are found by their topic:
+only bytes that contain it are scanned, from the last known border of records on.
+
+Source: docs/formats.md, "Replication link".
+"""
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+import msgspec
+
+from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory
+from skylarkmq.protocol.codes import SystemTopic
+from skylarkmq.protocol.record import Blank, Record, parse
+
+EPOCH_TOPIC: Final = f"{SystemTopic.SYSTEM_PREFIX}SKYLARK_STATE"
+QUEUE_ID: Final = 0
+UNITS: Final = 1_000
+_TOPIC_BYTES: Final = EPOCH_TOPIC.encode()
+
+
+class EpochBody(msgspec.Struct, frozen=True, rename="camel"):
+    """The body of an epoch record."""
+
+    epoch: int
+    leader: str
+    in_sync: tuple[str, ...]
+
+
+_decode: Final = msgspec.json.Decoder(EpochBody).decode
+
+
+def encode_body(epoch: int, leader: str, in_sync: tuple[str, ...]) -> bytes:
+    """Return the body of an epoch record."""
+    return msgspec.json.encode(EpochBody(epoch, leader, in_sync), order="sorted")
+
+
+def epoch_of(record: Record) -> Epoch | None:
+    """Return the epoch that begins with this record; None for other records."""
+    if record.topic != EPOCH_TOPIC or record.queue_id != QUEUE_ID:
+        return None
+    try:
+        return Epoch(_decode(record.body).epoch, record.physical_offset)
+    except msgspec.MsgspecError:
+        return None
+
+
+class LogView(Protocol):
+    """Reads of the log's bytes."""
+
+    @property
+    def end(self) -> int:
+        """The end of what is written."""
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Return at most `size` bytes of one segment from `offset` on. Raises OSError."""
+
+    def segment_end(self, offset: int) -> int:
+        """Return the end of the segment of this byte."""
+
+
+def records(log: LogView, start: int) -> Iterator[Record]:
+    """Yield the whole records from `start`, which is the border of two records, to the end. Raises OSError."""
+    while start < log.end:
+        segment_end = log.segment_end(start)
+        view = log.view(start, min(log.end, segment_end) - start)
+        at = 0
+        while isinstance(found := parse(view, at, check_body=False), Record):
+            yield found
+            at += found.size
+        if not isinstance(found, Blank) and at < len(view):
+            return
+        if log.end < segment_end:
+            return
+        start = segment_end
+
+
+def recovered_epochs(kept: EpochHistory, queued: list[Epoch], tail: list[Epoch], log_start: int) -> EpochHistory:
+    """Return the history of a log that begins at `log_start`.
+
+    `kept`: from the file. `queued`: of the queue of epoch records. `tail`: of the records that are not dispatched.
+    """
+    before = [entry for entry in kept.entries if entry.start < log_start]
+    inside = sorted({entry for entry in (*queued, *tail) if entry.start >= log_start}, key=lambda entry: entry.start)
+    return EpochHistory(tuple(before)).appended(inside)
+
+
+class EpochScan:
+    """Finds the epochs in appended bytes. `border`: an offset where a record begins."""
+
+    def __init__(self, log: LogView, border: int) -> None:
+        self._log = log
+        self._border = border
+        self._last = b""  # the end of the bytes before: the topic may be cut
+        self._is_awaited = False  # whether the topic was found in a record that is not whole yet
+
+    def __repr__(self) -> str:
+        return f"<EpochScan border={self._border}>"
+
+    def appended(self, payload: bytes, known_border: int) -> tuple[Epoch, ...]:
+        """Return the epochs whose records these bytes complete. The bytes are in the log already.
+
+        `known_border`: another border of records, which may be further. Raises OSError.
+        """
+        found = _TOPIC_BYTES in payload or _TOPIC_BYTES in self._last + payload[: len(_TOPIC_BYTES)]
+        self._last = (self._last + payload[-len(_TOPIC_BYTES) :])[-len(_TOPIC_BYTES) :]
+        self._border = max(self._border, known_border)
+        if not (found or self._is_awaited):
+            return ()
+        epochs = []
+        for record in records(self._log, self._border):
+            self._border = record.physical_offset + record.size
+            if (epoch := epoch_of(record)) is not None:
+                epochs.append(epoch)
+        self._is_awaited = self._border < self._log.end
+        return tuple(epochs)
+
+    def truncated(self, border: int) -> None:
+        """The log ends here now."""
+        self._border, self._last, self._is_awaited = border, b"", False

@@ -1,0 +1,360 @@
+"""A broker as a node of a replication link whose leader an operator chose: wires store, core, links and files.
+
+    load       the store, with nothing visible above the committed mark; then the node's state, from its files
+    start      the core runs; a leader waits until its epoch record is written
+    stop       links end
+
+A leader takes messages once its epoch record is committed, and as long as enough copies are linked. Otherwise the store
+is blocked: sends get SERVICE_NOT_AVAILABLE (14) at once, pulls go on. `/readyz` and the log have the reason.
+
+A node whose disk failed gets a new store id and ends: its store may lack bytes that it acknowledged, so it no longer
+counts as the copy that it was. The daemon exits, and its supervisor starts it again.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import CLOCK_BOOTTIME, clock_gettime
+from typing import Final
+
+from skylarkmq.broker.errors import DaemonEnded
+from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
+from skylarkmq.broker.ha.core.events import HaState, Restart, Stop
+from skylarkmq.broker.ha.core.follower import Follower
+from skylarkmq.broker.ha.core.identity import Identity
+from skylarkmq.broker.ha.core.leader import CopyProgress, Leader
+from skylarkmq.broker.ha.core.local import Log
+from skylarkmq.broker.ha.core.node import Node
+from skylarkmq.broker.ha.core.record import GroupRecord
+from skylarkmq.broker.ha.core.record import Member as RecordMember
+from skylarkmq.broker.ha.link.copies import LinkCopies
+from skylarkmq.broker.ha.link.links import Links, LinkSettings
+from skylarkmq.broker.ha.link.runner import Runner
+from skylarkmq.broker.ha.link.state_files import StateFiles
+from skylarkmq.broker.ha.link.static_decisions import FollowerDecisions, LeaderDecisions
+from skylarkmq.broker.ha.link.store_log import FollowerLog, LeaderLog, StoreBytes
+from skylarkmq.broker.ha.link.threads import DiskCalls
+from skylarkmq.broker.ha.status import CopyState, LeaderStatus, MemberStatus, ReplicationStatus, Role
+from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls
+from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.message_store import MessageStore
+
+INCARNATION_BYTES: Final = 8
+STORE_ID_BYTES: Final = 16
+
+log = logging.getLogger(__name__)
+
+
+class LinkMember:
+    """One node. `ended` is called once, when the daemon has to end; `now_ms` is Unix time."""
+
+    def __init__(
+        self,
+        config: ReplicationConfig,
+        store_config: StoreConfig,
+        group: str,
+        store: MessageStore,
+        ended: Callable[[DaemonEnded], None],
+        now_ms: Callable[[], int],
+        *,
+        server_tls: ServerTls,
+        client_tls: ReloadingContext | None,
+    ) -> None:
+        self._config = config
+        self._store_config = store_config
+        self._group = group
+        self._store = store
+        self._ended = ended
+        self._now_ms = now_ms
+        self._files = StateFiles(Path(store_config.store_path_root_dir))
+        self._threads = ThreadPoolExecutor(1, "skylark-ha-files")
+        self._disk = DiskCalls(self._threads)
+        self._bytes = StoreBytes(store, store_config.mapped_file_size_commit_log)
+        secret = config.ha_cluster_secret
+        settings = LinkSettings(
+            node=config.ha_node_id,
+            peers={peer.name: peer for peer in config.ha_peers},
+            segment_bytes=store_config.mapped_file_size_commit_log,
+            secret=None if secret is None else secret.encode(),
+            needs_certificate=secret is None and server_tls.verifies_clients,
+            catch_up_bytes_per_s=config.ha_catch_up_bytes_per_second,
+        )
+        self.links = Links(settings, self._bytes, self._committed, server_tls=server_tls, client_tls=client_tls)
+        self.copies: LinkCopies | None = None
+        if config.broker_role is BrokerRole.SYNC_MASTER:
+            self.copies = LinkCopies(config.slave_timeout, 0)
+            store.replicate(self.copies)
+        self._runner: Runner | None = None
+        self._log: LeaderLog | FollowerLog | None = None
+        self._blocked = ""
+        self._behind_since: dict[str, float] = {}  # by node: since when a copy has lacked bytes
+
+    def __repr__(self) -> str:
+        return f"<LinkMember {self._config.ha_node_id} {self._runner!r}>"
+
+    # Life
+
+    def load(self, should_stop: Callable[[], bool] | None = None) -> None:
+        """Load the store, and make the node of the core. Raises StoreError."""
+        state = self._files.state()
+        kept = self._files.epochs()
+        self._store.load(should_stop, show_to=None if state is None else state.committed)
+        end = self._store.max_physical_offset
+        state = self._current(state, end)
+        epochs = self._bytes.epochs(kept)
+        me = Identity(
+            group=self._group,
+            node=self._config.ha_node_id,
+            incarnation=secrets.token_hex(INCARNATION_BYTES),
+            founds=self._founding_record if self._config.leads else None,
+            segment_bytes=self._store_config.mapped_file_size_commit_log,
+        )
+        self._node = Node(me, state, Log(self._store.min_physical_offset, end, epochs), _now())
+        log.info(
+            "node loaded node=%s store_id=%s promised=%d committed=%d end=%d epochs=%d last=%d",
+            *(self._config.ha_node_id, state.store_id, state.promised, state.committed, end),
+            *(len(epochs.entries), epochs.last),
+        )
+
+    def close(self) -> None:
+        """Close the store after a load that was called off."""
+        self._store.close()
+
+    def _current(self, state: HaState | None, end: int) -> HaState:
+        """Return the state of this start, which is on the disk."""
+        if state is not None and end >= state.committed:
+            return state
+        if state is None:
+            # A founder acknowledged its messages alone: they are committed.
+            current = HaState(0, _new_store_id(), end if self._config.leads else 0)
+        else:
+            log.error("the log lost committed bytes, the store gets a new id end=%d committed=%d", end, state.committed)
+            current = HaState(state.promised, _new_store_id(), end)
+        self._files.keep_state(current)
+        return current
+
+    def start(self) -> None:
+        """Run the node. The store is started."""
+        store, replica = self._store, self._store.replica
+        replicated: LeaderLog | FollowerLog
+        if replica is None:
+            host, node = self._store_config.store_host, self._config.ha_node_id
+            replicated = LeaderLog(store, node, host, self.copies, self._now_ms)
+        else:
+            replicated = FollowerLog(replica, self._bytes, store)
+        runner = Runner(self._node, replicated, self._files, self._disk, self._end)
+        runner.links = self.links
+        self.links.post = runner.post
+        if self._config.leads:
+            runner.decisions = LeaderDecisions(self._config.ha_node_id, self._files.record, self._disk, runner.post)
+        else:
+            leader = self._config.ha_peers[0].name
+            runner.decisions = FollowerDecisions(leader, self._config.min_in_sync_replicas, runner.post)
+        self._log, self._runner = replicated, runner
+        replicated.attach(runner.post, self.links)
+        runner.start()
+
+    async def begun(self) -> None:
+        """Wait until this node follows, or leads and has written its epoch record."""
+        if isinstance(self._log, LeaderLog):
+            await self._log.begun.wait()
+            self._block()
+
+    def step(self) -> None:
+        """Run what is due, about every 100 ms."""
+        if self._log is not None and self._runner is not None:
+            self._log.step(self._runner.post)
+            self._block()
+            self._note_lags()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether this follower copies the leader's log."""
+        role = self._node.role
+        return isinstance(role, Follower) and role.leader is not None
+
+    def stop(self) -> None:
+        """End all links, and write no more."""
+        if self._runner is not None:
+            self._runner.stop()
+        self.links.stop()
+        self._threads.shutdown()
+
+    def _end(self, why: Restart | Stop) -> None:
+        self.links.stop()
+        if isinstance(why, Stop):
+            log.critical("replication stops, an operator has to act reason=%s", why.reason)
+            self._ended(DaemonEnded(f"replication stopped: {why.reason}", may_restart=False))
+            return
+        log.critical("the store has to be restarted reason=%s new_store=%s", why.reason, why.new_store)
+        if why.new_store and (problem := self._renew_store_id()):
+            self._ended(DaemonEnded(problem, may_restart=False))
+        else:
+            self._ended(DaemonEnded(f"the store has to be restarted: {why.reason}", may_restart=True))
+
+    def _renew_store_id(self) -> str | None:
+        """Give this store a new id, on the disk. Return what to do if that fails."""
+        local = self._node.local
+        try:
+            self._threads.shutdown()
+            state = self._files.state()
+            mark = min(local.synced, local.committed if state is None else state.committed)
+            self._files.keep_state(HaState(local.promised, _new_store_id(), mark))
+        except OSError as error:
+            return f"haState cannot be written ({error}): repair the disk, then start this node with an empty directory"
+        return None
+
+    # The group
+
+    def _founding_record(self, store_id: str) -> GroupRecord:
+        config = self._config
+        return GroupRecord(
+            epoch=0,
+            leader=config.ha_node_id,
+            in_sync=(store_id,),
+            members={config.ha_node_id: RecordMember(store_id)},
+            min=config.min_in_sync_replicas,
+            acks="all" if config.broker_role is BrokerRole.SYNC_MASTER else "leader",
+        )
+
+    def _committed(self) -> int:
+        return self._node.local.committed
+
+    def _block(self) -> None:
+        """Block the store of a leader that cannot commit, and unblock it when it can."""
+        if not isinstance(self._log, LeaderLog):
+            return
+        reason = self.refusal() or ""
+        if reason != self._blocked:
+            self._blocked = reason
+            self._store.block(reason)
+
+    def refusal(self) -> str | None:
+        """Return why this leader takes no messages; None if it does, or follows."""
+        role = self._node.role
+        if not isinstance(role, Leader):
+            record = self._node.decisions.record
+            if record is not None and self._node.local.store_id not in record.in_sync:
+                return "this store is not in the set of the group's record (haRecord): let a node of the set lead"
+            return "the term has not begun yet"
+        if (reason := role.refusal()) is not None:
+            return f"{reason}: start the other nodes of haPeers, or repair their links"
+        if isinstance(self._log, LeaderLog) and not self._log.is_shown:
+            return "the epoch record is not committed yet: start the other nodes of haPeers, or repair their links"
+        minimum = self._config.min_in_sync_replicas
+        # A linked follower outside of the set replaces a lost one within two seconds: sends wait for that.
+        linked = 1 + sum(copy.is_heard for copy in role.copies(_now()))
+        if self._config.broker_role is BrokerRole.SYNC_MASTER and linked < minimum:
+            return f"{linked} of {minimum} synced copies are linked: start the other nodes, or repair their links"
+        return None
+
+    # Status
+
+    def _note_lags(self) -> None:
+        role, now, end = self._node.role, _now(), self._bytes.end
+        if isinstance(role, Leader):
+            complete = {copy.node for copy in role.copies(now) if copy.synced == end}
+            for peer in self._config.ha_peers:
+                if peer.name in complete:
+                    self._behind_since.pop(peer.name, None)
+                else:
+                    self._behind_since.setdefault(peer.name, now)
+
+    def status(self) -> ReplicationStatus:
+        """Return the current state."""
+        role, local = self._node.role, self._node.local
+        record = self._node.decisions.record
+        common = {
+            "end": local.written,
+            "committed": local.committed,
+            "refused": dict(self.links.refused),
+            "blocked": self._blocked,
+        }
+        if isinstance(role, Leader) and record is not None:
+            return ReplicationStatus(
+                role=Role.LEADER,
+                epoch=role.epoch,
+                min_in_sync=record.min,
+                in_sync=len(record.in_sync),
+                members=self._members(role),
+                commit_s=None if self.copies is None else self.copies.commit_s,
+                **common,  # type: ignore[arg-type]
+            )
+        is_leader = self._config.leads
+        leader = self._config.ha_peers[0]
+        return ReplicationStatus(
+            role=Role.LEADER if is_leader else Role.FOLLOWER,
+            epoch=local.epochs.last,
+            leader=None if is_leader else self._leader_status(leader.address, is_connected=self.is_connected),
+            **common,  # type: ignore[arg-type]
+        )
+
+    def _leader_status(self, address: str, *, is_connected: bool) -> LeaderStatus:
+        read_ms, write_ms = self.links.last_read_and_write_ms()
+        return LeaderStatus(
+            address=address,
+            is_connected=is_connected,
+            last_read_ms=read_ms,
+            last_write_ms=write_ms,
+            flushed=self._node.local.committed,
+        )
+
+    def _members(self, role: Leader) -> tuple[MemberStatus, ...]:
+        copies = {copy.node: copy for copy in role.copies(_now())}
+        others = [peer for peer in self._config.ha_peers if peer.name != self._config.ha_node_id]
+        return tuple(self._member(peer.name, copies.get(peer.name)) for peer in others)
+
+    def _member(self, node: str, copy: CopyProgress | None) -> MemberStatus:
+        end, since = self._bytes.end, self._behind_since.get(node)
+        acked = 0 if copy is None else copy.synced or 0
+        state = CopyState.DISCONNECTED
+        if copy is not None:
+            state = CopyState.IN_SYNC if copy.is_in_sync else CopyState.BEHIND
+        return MemberStatus(
+            name=node,
+            address="" if copy is None else self.links.address(copy.link),
+            state=state,
+            acked=acked,
+            lag_bytes=max(0, end - acked),
+            lag_ms=0 if since is None else int((_now() - since) * 1000),
+            sent=0 if copy is None else self.links.sent(copy.link),
+        )
+
+
+class LinkedLog:
+    """The log of a follower, for the part that copies the leader's tables (broker/ha/classic/following.py). The link
+    runs from the start of the store to its end, and haPeers names the leader."""
+
+    def __init__(self, member: LinkMember) -> None:
+        self._member = member
+
+    def __repr__(self) -> str:
+        return f"<LinkedLog {self._member!r}>"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the leader's log is copied."""
+        return self._member.is_connected
+
+    def status(self) -> ReplicationStatus:
+        """Return the current state, for operators."""
+        return self._member.status()
+
+    def copy_from(self, address: str | None) -> None:
+        """Do nothing."""
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    async def stop(self) -> None:
+        """Do nothing."""
+
+
+def _now() -> float:
+    return clock_gettime(CLOCK_BOOTTIME)
+
+
+def _new_store_id() -> str:
+    return secrets.token_hex(STORE_ID_BYTES)

@@ -1,0 +1,113 @@
+"""The files of a node of a group, in the root of its store:
+
+    haState                promise, store id and committed mark, JSON
+    epochFileCheckpoint    the epochs of the log, in RocketMQ's form: their number, a CRC-32, a line `epoch-start` each
+    haRecord               the record of the group, JSON; only on the node that leads without a store of decisions
+
+Each is replaced as a whole: written beside, synced, renamed, and the directory synced. There is no backup: an older
+promise or record would break the rules of the group. A damaged file keeps the node from starting.
+
+Source: docs/formats.md, "Replication link".
+"""
+
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory
+from skylarkmq.broker.ha.core.events import HaState
+from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX, Disk
+from skylarkmq.broker.store.errors import StoreError
+
+STATE: Final = "haState"
+EPOCHS: Final = "epochFileCheckpoint"
+RECORD: Final = "haRecord"
+CRC_MASK: Final = 0x7FFFFFFF
+UNCHECKED: Final = 0
+
+_decode_state: Final = msgspec.json.Decoder(HaState).decode
+
+
+class ReplacedFile:
+    """One file."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self.path = path
+        self._disk = disk
+
+    def __repr__(self) -> str:
+        return f"<ReplacedFile {self.path}>"
+
+    def load(self) -> bytes | None:
+        """Return the content; None without a file. Raises OSError."""
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def save(self, data: bytes) -> None:
+        """Replace the content. Blocks for two syncs. An OSError may leave the old content or the new one."""
+        temporary = f"{self.path}{TEMPORARY_SUFFIX}"
+        self._disk.write_file(temporary, data)
+        self._disk.rename(temporary, str(self.path))
+        self._disk.sync_directory(str(self.path.parent))
+
+
+class StateFiles:
+    """The files of one store."""
+
+    def __init__(self, root: Path, disk: Disk | None = None) -> None:
+        disk = disk or Disk()
+        self._state = ReplacedFile(root / STATE, disk)
+        self._epochs = ReplacedFile(root / EPOCHS, disk)
+        self.record = ReplacedFile(root / RECORD, disk)
+
+    def __repr__(self) -> str:
+        return f"<StateFiles {self._state.path.parent}>"
+
+    def state(self) -> HaState | None:
+        """Return `haState`; None for a store that was not part of a group. Raises StoreError if it is damaged."""
+        content = self._state.load()
+        try:
+            return None if content is None else _decode_state(content)
+        except msgspec.MsgspecError as error:
+            advice = "restore it, or start this node with an empty directory"
+            raise StoreError(f"{self._state.path} is damaged ({error}): {advice}") from None
+
+    def keep_state(self, state: HaState) -> None:
+        """Replace `haState`. Raises OSError."""
+        self._state.save(msgspec.json.encode(state, order="sorted") + b"\n")
+
+    def epochs(self) -> EpochHistory:
+        """Return the epochs of the file; none without a file. Raises StoreError if it is damaged."""
+        content = self._epochs.load()
+        try:
+            return EpochHistory() if content is None else decode_epochs(content.decode())
+        except ValueError as error:
+            advice = "restore it, or start this node with an empty directory"
+            raise StoreError(f"{self._epochs.path} is damaged ({error}): {advice}") from None
+
+    def keep_epochs(self, epochs: EpochHistory) -> None:
+        """Replace `epochFileCheckpoint`. Raises OSError."""
+        self._epochs.save(encode_epochs(epochs).encode())
+
+
+def encode_epochs(epochs: EpochHistory) -> str:
+    """Return the content of `epochFileCheckpoint`."""
+    lines = "".join(f"{epoch}-{start}\n" for epoch, start in epochs.entries)
+    return f"{len(epochs.entries)}\n{crc32(lines.encode()) & CRC_MASK}\n{lines}"
+
+
+def decode_epochs(text: str) -> EpochHistory:
+    """Return the epochs of a file. Raises ValueError."""
+    count, crc, *lines = text.splitlines()
+    content = "".join(f"{line}\n" for line in lines)
+    if int(crc) not in (UNCHECKED, crc32(content.encode()) & CRC_MASK):
+        raise ValueError("its checksum differs")
+    entries = (line.partition("-") for line in lines)
+    history = EpochHistory(tuple(Epoch(int(epoch), int(start)) for epoch, _, start in entries))
+    if len(lines) != int(count) or not history.is_ordered:
+        raise ValueError("its epochs are not in order")
+    return history

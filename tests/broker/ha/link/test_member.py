@@ -1,0 +1,130 @@
+"""A broker's store as a node of a link: its id, its committed mark, and the end of a node whose disk failed."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skylarkmq.broker.errors import DaemonEnded
+from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
+from skylarkmq.broker.ha.core.events import HaState, Restart, Stop
+from skylarkmq.broker.ha.link.member import LinkMember
+from skylarkmq.broker.ha.link.state_files import StateFiles
+from skylarkmq.broker.ha.peers import parse_peers
+from skylarkmq.broker.remoting.config import TlsConfig, TlsMode
+from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.broker.store.message_store import MessageStore
+from tests.harness.stores import Clock, config_of, message, opened
+
+PEERS = parse_peers("n1=127.0.0.1:10912,n2=127.0.0.1:20912")
+
+
+class LoadedMember:
+    """A member whose store is loaded, and how it ended."""
+
+    def __init__(self, root: Path, node: str = "n1", **settings: Any) -> None:
+        self.ends: list[DaemonEnded] = []
+        role = BrokerRole.SYNC_MASTER if node == "n1" else BrokerRole.SLAVE
+        replication = ReplicationConfig(broker_role=role, ha_peers=PEERS, ha_node_id=node, **settings)
+        config = config_of(root, sync=True, is_follower=node != "n1")
+        self.store = MessageStore(config, Clock())
+        self.member = LinkMember(
+            *(replication, config, "broker-a", self.store, self.ends.append, Clock()),
+            server_tls=ServerTls(TlsConfig(mode=TlsMode.DISABLED)),
+            client_tls=None,
+        )
+        self.files = StateFiles(root)
+        self.member.load()
+
+    @property
+    def state(self) -> HaState:
+        state = self.files.state()
+        assert state is not None
+        return state
+
+    def close(self) -> None:
+        self.member.stop()
+        self.store.close()
+
+
+@pytest.mark.parametrize(("node", "is_committed"), [("n1", True), ("n2", False)])
+async def test_a_founder_counts_its_own_messages_as_committed(tmp_path: Path, node: str, is_committed: bool) -> None:
+    """It acknowledged them alone. A follower's messages from before the group are not the group's."""
+    with opened(tmp_path) as one:
+        one.put(message(b"before the group"))
+        end = one.store.max_physical_offset
+    one_member = LoadedMember(tmp_path, node)
+    assert one_member.state == HaState(0, one_member.state.store_id, end if is_committed else 0)
+    one_member.close()
+    again = LoadedMember(tmp_path, node)
+    assert again.state == one_member.state
+    again.close()
+
+
+async def test_stores_have_ids_of_their_own(tmp_path: Path) -> None:
+    """A new directory is another copy."""
+    first, second = LoadedMember(tmp_path / "1"), LoadedMember(tmp_path / "2")
+    assert first.state.store_id != second.state.store_id
+    first.close()
+    second.close()
+
+
+async def test_a_log_that_ends_before_its_committed_mark_gets_a_new_id(tmp_path: Path) -> None:
+    """It lost bytes that it acknowledged. The promise stays."""
+    StateFiles(tmp_path).keep_state(HaState(7, "old", 1_000))
+    member = LoadedMember(tmp_path)
+    assert (member.state.promised, member.state.committed) == (7, 0)
+    assert member.state.store_id != "old"
+    member.close()
+
+
+async def test_a_failed_sync_gives_the_store_a_new_id_and_ends_the_daemon(tmp_path: Path) -> None:
+    """On the disk, before the daemon ends: it may be started again at once."""
+    StateFiles(tmp_path).keep_state(HaState(7, "old", 0))
+    member = LoadedMember(tmp_path)
+    member.member._end(Restart("a sync of the log failed", new_store=True))
+    assert member.state.promised == 7
+    assert member.state.store_id != "old"
+    [end] = member.ends
+    assert (str(end), end.may_restart) == ("the store has to be restarted: a sync of the log failed", True)
+    member.close()
+
+
+async def test_a_disk_that_takes_no_state_needs_an_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start with the old id would count bytes that may be lost."""
+
+    def refuse(*_: object) -> None:
+        raise OSError("input/output error")
+
+    member = LoadedMember(tmp_path)
+    monkeypatch.setattr(StateFiles, "keep_state", refuse)
+    member.member._end(Restart("a sync of the log failed", new_store=True))
+    [end] = member.ends
+    assert not end.may_restart
+    assert "start this node with an empty directory" in str(end)
+    member.close()
+
+
+async def test_a_stop_says_why(tmp_path: Path) -> None:
+    """The daemon must not be started again before an operator has acted."""
+    member = LoadedMember(tmp_path, "n2")
+    member.member._end(Stop("the store lost acknowledged bytes"))
+    [end] = member.ends
+    assert (str(end), end.may_restart) == ("replication stopped: the store lost acknowledged bytes", False)
+    member.close()
+
+
+async def test_a_leader_without_followers_is_blocked(tmp_path: Path) -> None:
+    """Its status has the reason, and each missing node."""
+    one = LoadedMember(tmp_path, min_in_sync_replicas=2)
+    one.store.start(asyncio.get_running_loop())
+    one.member.start()
+    await asyncio.wait_for(one.member.begun(), 30)
+    one.member.step()
+    status = one.member.status()
+    assert "1 synced copies are missing of 2" in status.blocked
+    assert (status.epoch, status.in_sync, status.min_in_sync) == (1, 1, 2)
+    assert [(member.name, member.state) for member in status.members] == [("n2", "disconnected")]
+    assert not one.store.is_writable
+    one.close()

@@ -1,0 +1,173 @@
+"""The log of a real store on both ends of a link: epoch records, whole records, what is shown and when."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
+from skylarkmq.broker.ha.core.events import Event, Synced, Written
+from skylarkmq.broker.ha.link.copies import LinkCopies
+from skylarkmq.broker.ha.link.epoch_records import EPOCH_TOPIC
+from skylarkmq.broker.ha.link.links import Links, LinkSettings
+from skylarkmq.broker.ha.link.log_bytes import FileRange
+from skylarkmq.broker.ha.link.runner import DamagedLogError, TermFailed
+from skylarkmq.broker.ha.link.store_log import FollowerLog, LeaderLog, StoreBytes
+from skylarkmq.broker.store.log.append import PutStatus
+from tests.harness.stores import BORN_HOST, SEGMENT_BYTES, Opened, message, opened
+from tests.harness.waiting import until
+
+
+def bytes_of(one: Opened) -> StoreBytes:
+    return StoreBytes(one.store, SEGMENT_BYTES)
+
+
+def links_of(one: Opened) -> Links:
+    return Links(LinkSettings("n1", {}, SEGMENT_BYTES), bytes_of(one), lambda: 0)
+
+
+@asynccontextmanager
+async def leading(root: Path, copies: LinkCopies | None = None) -> AsyncIterator[tuple[Opened, LeaderLog, list[Event]]]:
+    """Open a store that leads, and yield it with its log and the events of the log."""
+    events: list[Event] = []
+    with opened(root, sync=True, loop=asyncio.get_running_loop()) as one:
+        if copies is not None:
+            one.store.replicate(copies)
+        log = LeaderLog(one.store, "n1", BORN_HOST, copies, one.clock)
+        log.attach(events.append, links_of(one))
+        yield one, log, events
+
+
+def follower_log(one: Opened, events: list[Event]) -> FollowerLog:
+    assert one.store.replica is not None
+    log = FollowerLog(one.store.replica, bytes_of(one), one.store)
+    log.attach(events.append, links_of(one))
+    return log
+
+
+async def test_a_term_begins_with_a_record_in_the_log(tmp_path: Path) -> None:
+    """The event has its offset, and the log shows it after the next start."""
+    async with leading(tmp_path) as (one, log, events):
+        one.put(message(b"before"))
+        at = one.store.max_physical_offset
+        written = log.begin_term(3, ("a", "b"))
+        assert written == Written(one.store.max_physical_offset, (Epoch(3, at),))
+        await until(lambda: Synced(written.end) in events)
+        assert Written(written.end) in events
+        assert bytes_of(one).epochs(EpochHistory((FOUNDED,))) == EpochHistory((FOUNDED, Epoch(3, at)))
+    with opened(tmp_path) as one:
+        assert one.bodies(EPOCH_TOPIC) == [b'{"epoch":3,"inSync":["a","b"],"leader":"n1"}']
+        assert bytes_of(one).epochs(EpochHistory()) == EpochHistory((Epoch(3, at),))
+
+
+async def test_epochs_before_the_start_of_the_log_come_from_the_file(tmp_path: Path) -> None:
+    """Others in the file are not believed: the log may have been truncated since."""
+    async with leading(tmp_path) as (one, log, _):
+        log.begin_term(3, ("a",))
+        kept = EpochHistory((FOUNDED, Epoch(2, 10), Epoch(3, 20), Epoch(9, 1 << 30)))
+        assert bytes_of(one).epochs(kept) == EpochHistory((FOUNDED, Epoch(3, 0)))
+
+
+async def test_sends_wait_until_the_log_is_committed(tmp_path: Path) -> None:
+    """And are visible only then; own sync or not."""
+    copies = LinkCopies(3_000, 0)
+    async with leading(tmp_path, copies) as (one, log, events):
+        end = log.begin_term(1, ("a",)).end
+        log.show(end)
+        assert log.is_shown
+        [append] = one.put(message(b"hello"))
+        end = one.store.max_physical_offset
+        await until(lambda: Synced(end) in events)
+        assert append.status is PutStatus.PENDING
+        assert one.bodies() == []
+        log.show(end)
+        await until(lambda: append.status is PutStatus.PUT_OK)
+        assert one.bodies() == [b"hello"]
+
+
+async def test_a_blocked_store_takes_only_the_epoch_record(tmp_path: Path) -> None:
+    """A store that refuses messages for another reason does not take it: no term begins."""
+    async with leading(tmp_path) as (one, log, _):
+        one.store.block("too few")
+        assert one.put(message())[0].status is PutStatus.SERVICE_NOT_AVAILABLE
+        log.begin_term(1, ("a",))
+        assert one.put(message())[0].status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert "too few" in one.store.refusal_reasons()
+        one.store.block("")
+        assert one.put(message())[0].status is PutStatus.PENDING
+    log = LeaderLog(one.store, "n1", BORN_HOST, None, one.clock)
+    with pytest.raises(TermFailed, match="the store is not open"):
+        log.begin_term(2, ("a",))
+
+
+async def test_catch_up_sends_whole_records(tmp_path: Path) -> None:
+    """At least one, however small the range; and the zeros behind the blank of a segment."""
+    async with leading(tmp_path) as (one, _, _):
+        one.put(*(message(bytes(size)) for size in (100, 50, 40_000, 30_000)))
+        source = bytes_of(one)
+        sizes = [append.size for append in one.put(message(b"x"))]
+        first, second = (len(source.view(0, 1 << 20)), source.segment_end(0))
+        assert first == second == SEGMENT_BYTES
+        part = source.file_range(0, 1 << 20)
+        try:
+            assert part.size == SEGMENT_BYTES
+            assert source.whole_records(part) == SEGMENT_BYTES
+            record = source.whole_records(part._replace(size=10))
+            assert record == source.whole_records(part._replace(size=record + 5)) < 300
+            assert source.whole_records(part._replace(size=SEGMENT_BYTES - 1)) < SEGMENT_BYTES - 8
+        finally:
+            os.close(part.fd)
+        assert len(source.view(SEGMENT_BYTES, 1 << 20)) == one.store.max_physical_offset - SEGMENT_BYTES > sizes[0]
+        with pytest.raises(OSError, match="has no byte"):
+            source.view(one.store.max_physical_offset, 10)
+
+
+def test_bytes_that_are_no_record_are_not_sent(tmp_path: Path) -> None:
+    """The follower could not tell them from records."""
+    (tmp_path / "zeros").write_bytes(bytes(100))
+    with (tmp_path / "zeros").open("rb") as file, opened(tmp_path / "store") as one:
+        part = FileRange(file.fileno(), 0, 100)
+        with pytest.raises(OSError, match="no record at byte 0"):
+            bytes_of(one).whole_records(part)
+
+
+@pytest.mark.parametrize("size", [1 << 20, 1_000, 37])
+async def test_a_follower_finds_the_epochs_in_the_bytes_of_the_leader(tmp_path: Path, size: int) -> None:
+    """In pieces of any size; a body that contains the topic's name is none."""
+    async with leading(tmp_path / "leader") as (one, log, _):
+        log.begin_term(1, ("a",))
+        one.put(message(EPOCH_TOPIC.encode() * 3), message(bytes(40_000)), message(bytes(40_000)))
+        second = log.begin_term(2, ("a",)).epochs[0]
+        one.put(message(b"last"))
+        source = bytes_of(one)
+        data = b"".join(bytes(source.view(at, SEGMENT_BYTES)) for at in (0, SEGMENT_BYTES))
+    events: list[Event] = []
+    with opened(tmp_path / "follower", sync=True, is_follower=True, loop=asyncio.get_running_loop()) as copy:
+        replica = follower_log(copy, events)
+        found: list[Epoch] = []
+        written = Written(0)
+        for at in range(0, len(data), size):
+            written = replica.write(at, data[at : at + size])
+            found += written.epochs
+            replica.show(at)
+        assert found == [Epoch(1, 0), second]
+        assert written.end == len(data)
+        await until(lambda: Synced(len(data)) in events)
+        replica.show(len(data))
+        assert copy.bodies()[-1:] == [b"last"]
+        assert bytes_of(copy).epochs(EpochHistory()) == EpochHistory((Epoch(1, 0), second))
+
+
+async def test_bytes_that_do_not_continue_the_log_stop_the_node(tmp_path: Path) -> None:
+    """So do bytes that are no records, once they would become visible."""
+    with opened(tmp_path, sync=True, is_follower=True, loop=asyncio.get_running_loop()) as copy:
+        replica = follower_log(copy, [])
+        with pytest.raises(DamagedLogError, match="do not continue the log"):
+            replica.write(100, b"x")
+        replica.write(0, b"y" * 1_000)
+        with pytest.raises(DamagedLogError, match="damaged"):
+            replica.show(1_000)
+        copy.must_be_consistent = False

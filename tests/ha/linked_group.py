@@ -1,0 +1,128 @@
+"""A group of broker processes that are linked: n1 leads. For tests of whole daemons.
+
+with LinkedGroup(tmp_path) as group:
+    group.start("n1", "n2", "n3")
+    group.send(b"hello")            # the response code, and the offset in the log
+    group.kill("n2")
+    group.log("n2")                 # the bytes of its commit log
+"""
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.message_id import decode_offset_id
+from tests.harness.daemon import Daemon, running
+from tests.harness.ports import LOOPBACK, free_ports
+from tests.harness.raw import RawClient
+
+SECRET: Final = "a secret of this group"
+LIMIT_S: Final = 120.0
+POLL_S: Final = 0.05
+SEND: Final = {
+    "a": "PG", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "m": False,
+}  # fmt: skip
+
+
+class Sent(NamedTuple):
+    """A response: its code and remark, and where the message is in the log."""
+
+    code: int
+    remark: str
+    offset: int
+
+
+def wait(condition: Callable[[], object], daemon: Daemon | None = None) -> None:
+    """Wait until a condition holds. Raises AssertionError after LIMIT_S."""
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "" if daemon is None else daemon.output
+        time.sleep(POLL_S)
+
+
+class LinkedGroup:
+    """`settings` are those of all nodes."""
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        self.directory = directory
+        self.settings = {"minInSyncReplicas": 2, "flushDiskType": "SYNC_FLUSH", "haClusterSecret": SECRET} | settings
+        self.leader = "n1"
+        self.names = ("n1", "n2", "n3")
+        ports = free_ports(5)
+        self.ha_ports = dict(zip(self.names, ports[:3], strict=True))
+        self.leader_ports = {"listenPort": ports[3], "embeddedNamesrvPort": ports[4]}
+        self.daemons: dict[str, Daemon] = {}
+        self._stacks: dict[str, ExitStack] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in tuple(self._stacks):
+            self.kill(name)
+
+    @property
+    def peers(self) -> str:
+        names = (self.leader, *(name for name in self.names if name != self.leader))
+        return ",".join(f"{name}={LOOPBACK}:{self.ha_ports[name]}" for name in names)
+
+    def start(self, *names: str, is_awaited: bool = True, **settings: object) -> None:
+        """Start nodes, all at once, and wait until they run."""
+        for name in names:
+            own: dict[str, object] = {"haNodeId": name, "haPeers": self.peers, "brokerName": "broker-a"}
+            own["haListenPort"] = self.ha_ports[name]
+            if name == self.leader:
+                own |= {"brokerRole": "SYNC_MASTER", **self.leader_ports}
+            else:
+                own |= {"brokerRole": "SLAVE", "brokerId": 1 + self.names.index(name)}
+                own["namesrvAddr"] = f"{LOOPBACK}:{self.leader_ports['embeddedNamesrvPort']}"
+            directory = self.directory / name
+            directory.mkdir(exist_ok=True)
+            stack = self._stacks[name] = ExitStack()
+            self.daemons[name] = stack.enter_context(
+                running(directory=directory, settings=self.settings | own | settings, is_awaited=False)
+            )
+        for name in names if is_awaited else ():
+            wait(lambda name=name: " ready port=" in self.daemons[name].output, self.daemons[name])  # type: ignore[misc]
+
+    def kill(self, name: str) -> None:
+        """End a process with SIGKILL, and check its store."""
+        self._stacks.pop(name).close()
+
+    def stop(self, name: str) -> int:
+        """End a process in order; return its exit code."""
+        code = self.daemons[name].stop(signal.SIGTERM)
+        self.kill(name)
+        return code
+
+    def send(self, body: bytes) -> Sent:
+        """Send a message to the leader."""
+        with RawClient(LOOPBACK, self.leader_ports["listenPort"], timeout=30.0) as one:
+            response = one.call(RequestCode.SEND_MESSAGE_V2, SEND, body)
+        offset = -1
+        if response.code == 0:
+            offset = decode_offset_id(response.ext["msgId"])[2]
+        return Sent(response.code, response.remark or "", offset)
+
+    def ready(self) -> tuple[int, str]:
+        """Return the status of the leader's /readyz, and its line of the replication."""
+        status, page = self.daemons[self.leader].page("/readyz")
+        return status, page["checks"]["replication"]
+
+    def wait_writable(self) -> None:
+        """Wait until the leader takes messages."""
+        wait(lambda: self.ready()[0] == 200, self.daemons[self.leader])
+
+    def log(self, name: str) -> bytes:
+        """Return the bytes of a node's log: its segments, without the zeros at the end."""
+        files = sorted((self.directory / name / "store" / "commitlog").glob("0*"))
+        return b"".join(file.read_bytes() for file in files).rstrip(b"\0")
+
+    def wait_equal(self, *names: str) -> None:
+        """Wait until the logs of these nodes equal the leader's."""
+        for name in names:
+            wait(lambda name=name: self.log(name) == self.log(self.leader), self.daemons[name])  # type: ignore[misc]

@@ -1,0 +1,114 @@
+"""Three broker processes that are linked: what is acknowledged is on two disks, whichever process is killed."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from skylarkmq.broker.ha.link.epoch_records import EPOCH_TOPIC
+from tests.ha.linked_group import LinkedGroup, Sent, wait
+from tests.harness.ports import LOOPBACK
+
+pytestmark = pytest.mark.daemon
+
+SERVICE_NOT_AVAILABLE = 14
+
+
+def copies_of(group: LinkedGroup, sent: Sent, body: bytes) -> int:
+    """Return on how many disks the record of a message is, whole, where its response says."""
+    whole = [group.log(name)[sent.offset :][:300] for name in group.names]
+    return sum(body in record for record in whole)
+
+
+def test_each_acknowledged_message_is_on_two_disks(tmp_path: Path) -> None:
+    """While followers are killed and come back; and the leader, with all it acknowledged."""
+    with LinkedGroup(tmp_path) as group:
+        group.start("n1", "n2", "n3")
+        group.wait_writable()
+        acknowledged: list[tuple[Sent, bytes]] = []
+
+        def send(count: int) -> None:
+            for _ in range(count):
+                body = b"message %d" % len(acknowledged)
+                sent = group.send(body)
+                assert sent.code == 0, (sent, group.daemons["n1"].output)
+                acknowledged.append((sent, body))
+                assert copies_of(group, sent, body) >= 2
+
+        send(20)
+        group.kill("n2")
+        send(20)
+        group.start("n2")
+        group.wait_equal("n2", "n3")
+        group.kill("n3")
+        send(20)
+        group.kill("n1")
+        group.start("n1", "n3")
+        group.wait_writable()
+        send(20)
+        group.wait_equal("n2", "n3")
+        for name in ("n1", "n2", "n3"):
+            group.kill(name)
+        assert group.log("n1") == group.log("n2") == group.log("n3")
+        for sent, body in acknowledged:
+            assert copies_of(group, sent, body) == 3
+        assert group.log("n1").count(EPOCH_TOPIC.encode()) == 2
+
+
+def test_below_the_minimum_the_group_is_read_only(tmp_path: Path) -> None:
+    """Sends get SERVICE_NOT_AVAILABLE (14) at once, /readyz has the reason, and a follower that returns ends it."""
+    with LinkedGroup(tmp_path) as group:
+        group.start("n1")
+        assert group.send(b"alone").code == SERVICE_NOT_AVAILABLE
+        status, line = group.ready()
+        assert status == 503
+        assert "start the other nodes of haPeers, or repair their links" in line
+        group.start("n2")
+        group.wait_writable()
+        sent = group.send(b"together")
+        assert sent.code == 0
+        assert b"alone" not in group.log("n1")
+        group.kill("n2")
+        wait(lambda: group.ready()[0] == 503)
+        assert "1 of 2 synced copies are linked" in group.ready()[1]
+        assert group.send(b"alone again").code == SERVICE_NOT_AVAILABLE
+        group.start("n2", "n3")
+        group.wait_writable()
+        assert group.send(b"together again").code == 0
+        group.wait_equal("n2", "n3")
+        assert b"alone" not in group.log("n1")
+
+
+def test_an_operator_lets_another_node_lead(tmp_path: Path) -> None:
+    """With the record of the former leader, and only a node whose store is in the set."""
+    with LinkedGroup(tmp_path) as group:
+        group.start("n1", "n2")
+        group.wait_writable()
+        sent = group.send(b"before")
+        assert group.stop("n1") == 0
+        assert group.stop("n2") == 0
+        record = (tmp_path / "n1" / "store" / "haRecord").read_bytes()
+        (tmp_path / "n2" / "store" / "haRecord").write_bytes(record)
+        group.leader = "n2"
+        group.start("n2", "n1", "n3")
+        group.wait_writable()
+        assert b"before" in group.log("n2")[sent.offset :][:300]
+        assert group.send(b"after").code == 0
+        group.wait_equal("n1", "n3")
+
+
+def test_strangers_are_refused_and_nobody_else_is_disturbed(tmp_path: Path) -> None:
+    """Another secret, a log of another broker, random bytes: a line that says what to do, and nothing appended."""
+    with LinkedGroup(tmp_path) as group:
+        group.start("n1", "n2")
+        group.wait_writable()
+        group.start("n3", haClusterSecret="the secret of another group")
+        wait(lambda: "set the same haClusterSecret on all nodes" in group.daemons["n3"].output)
+        assert group.log("n3") == b""
+        group.kill("n3")
+        for sent in (os.urandom(4_000), b"\xf3" + os.urandom(4_000), b"\x16" + os.urandom(4_000)):
+            with socket.create_connection((LOOPBACK, group.ha_ports["n1"])) as stranger:
+                stranger.sendall(sent)
+        assert group.send(b"undisturbed").code == 0
+        group.wait_equal("n2")
