@@ -46,7 +46,7 @@ def common_columns(
     wanted = sum(_BITS[name] for name in names)
     if not decode or BODY not in names:
         wanted |= _COMPRESSED
-    found = _compiled.columns(buffer, np.ascontiguousarray(starts, np.int64), wanted)
+    found = _compiled.columns(buffer, np.ascontiguousarray(starts, np.int64), wanted, pa.allocate_buffer)
     if found is None:
         return None
     numbers, texts = found
@@ -61,6 +61,6 @@ def common_columns(
     return columns
 
 
-def _column(name: str, count: int, *buffers: bytes | None) -> pa.Array:
-    made = [None if data is None else pa.py_buffer(data) for data in buffers]
+def _column(name: str, count: int, *buffers: bytes | pa.Buffer | None) -> pa.Array:
+    made = [pa.py_buffer(data) if isinstance(data, bytes) else data for data in buffers]
     return pa.Array.from_buffers(STORED_TYPES[name], count, made)

@@ -45,6 +45,7 @@ _BORN_TIMESTAMP_AT: Final = 40
 _BORN_HOST_AT: Final = 48
 STORE_TIMESTAMP_AT: Final = 56  # with an IPv4 born host
 _BODY_AT: Final = 88  # with IPv4 hosts
+_HOSTS_V6: Final = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 V6_LONGER: Final = 12  # additional bytes of an IPv6 host
 
 
@@ -118,6 +119,16 @@ def ends_of(buffer: Buffer, starts: Ints) -> Ints:
     return starts + integers(buffer, 4)[starts]
 
 
+def body_sizes(buffer: Buffer, starts: Ints, sys_flags: NDArray[np.int32]) -> Ints:
+    """Return the sizes of the stored bodies of whole records."""
+    longer: Ints | int = 0
+    if (sys_flags & _HOSTS_V6).any():
+        longer = np.where(sys_flags & SysFlag.BORN_HOST_V6, V6_LONGER, 0)
+        longer = longer + np.where(sys_flags & SysFlag.STORE_HOST_V6, V6_LONGER, 0)
+    sizes: Ints = integers(buffer, 4)[starts + _BODY_AT - 4 + longer].astype(np.int64)
+    return sizes
+
+
 class RecordLayout:
     """One value per record in each array: the positions of the record and its parts, and the numbers of its header.
 
@@ -153,7 +164,7 @@ class RecordLayout:
         self.born_v6: Ints | int = 0
         self.store_v6: Ints | int = 0
         head: Ints | int = _BODY_AT
-        if (self.sys_flags & (SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)).any():
+        if (self.sys_flags & _HOSTS_V6).any():
             self.born_v6 = np.where(self.sys_flags & SysFlag.BORN_HOST_V6, V6_LONGER, 0)
             self.store_v6 = np.where(self.sys_flags & SysFlag.STORE_HOST_V6, V6_LONGER, 0)
             head = head + self.born_v6 + self.store_v6

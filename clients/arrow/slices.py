@@ -9,7 +9,11 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
+
+from skylarkmq.protocol import compiled
+from skylarkmq.protocol.record import CRC_MASK, Buffer
 
 MAX_BUFFER_BYTES: Final = 2**31 - 1
 """Maximum size of a buffer: Arrow's offsets are int32."""
@@ -52,3 +56,24 @@ def content(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     numbers = np.frombuffer(offsets, np.int32, len(array) + 1) if len(array) else np.zeros(1, np.int32)
     raw = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
     return raw[: numbers[-1]], numbers
+
+
+def slice_crcs(data: Buffer, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the CRC-32 of `data[begins[i]:ends[i]]` for each i, 31 bits as in records. Raises ValueError for a slice
+    outside of the data."""
+    view = memoryview(data).cast("B")
+    bounds = np.ascontiguousarray(begins), np.ascontiguousarray(ends)
+    if _compiled is not None:
+        return np.frombuffer(_compiled.slice_crcs(crc32, view, *bounds), np.uint32).astype(np.int64) & CRC_MASK
+    return python_slice_crcs(view, *bounds)
+
+
+def python_slice_crcs(view: memoryview, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return what `slice_crcs` returns."""
+    if ((begins < 0) | (ends < begins) | (ends > len(view))).any():
+        raise ValueError(f"a slice is not within {len(view)} bytes")
+    bounds = zip(begins.tolist(), ends.tolist(), strict=True)
+    return np.array([crc32(view[begin:end]) & CRC_MASK for begin, end in bounds], np.int64)
+
+
+_compiled: Final = compiled.load("columns")

@@ -10,12 +10,21 @@ used, so nothing is read outside of a record. Layout: protocol.record.
 """
 
 import cython
-from cython.cimports.cpython.buffer import Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cython.cimports.cpython.buffer import (
+    Py_buffer,
+    PyBUF_READ,
+    PyBUF_SIMPLE,
+    PyBUF_WRITABLE,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.cpython.mem import PyMem_Free, PyMem_Malloc
+from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory
 from cython.cimports.libc.stdint import int32_t, int64_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memchr, memcmp, memcpy, memset
 from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32, get64
+from cython.cimports.skylarkmq.protocol.compiled.prefetch import prefetch
 
 SMALLEST_RECORD = cython.declare(cython.Py_ssize_t, 91)
 MOST_BYTES = cython.declare(cython.Py_ssize_t, 0x7FFFFFFF)
@@ -40,6 +49,8 @@ HOST_V6 = cython.declare(uint32_t, 0x30)  # born host IPv6, store host IPv6
 HOST_SIZE = cython.declare(cython.int, 8)
 FIRST_MS = cython.declare(int64_t, -62_135_596_800_000)  # the first time that Spark can represent
 LAST_MS = cython.declare(int64_t, 253_402_300_800_000)  # the end of Spark's range, exclusive
+AHEAD = cython.declare(cython.Py_ssize_t, 8)  # a record's head is prefetched this many records before it is read
+CACHE_LINE = cython.declare(cython.Py_ssize_t, 64)
 HIGH_BITS = cython.declare(uint64_t, 0x8080808080808080)
 
 BODY = cython.declare(cython.int, 0)
@@ -69,10 +80,9 @@ def steps(buffer, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
     try:
         if at < 0 or end > source.len:
             raise ValueError(f"[{at}, {end}) is not within {source.len} bytes")
-        count = find_records(cython.cast(Text, source.buf), at, end, cython.NULL)
-        found = PyBytes_FromStringAndSize(cython.NULL, count * 8)
-        find_records(cython.cast(Text, source.buf), at, end, cython.cast(Positions, PyBytes_AS_STRING(found)))
-        return found
+        found: bytes = PyBytes_FromStringAndSize(cython.NULL, (max(end - at, 0) // SMALLEST_RECORD) * 8)
+        count = find_records(cython.cast(Text, source.buf), at, end, cython.cast(Positions, PyBytes_AS_STRING(found)))
+        return found[: count * 8]
     finally:
         PyBuffer_Release(cython.address(source))
 
@@ -80,21 +90,22 @@ def steps(buffer, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
 @cython.cfunc
 @cython.exceptval(check=False)
 def find_records(source: Text, at: cython.Py_ssize_t, end: cython.Py_ssize_t, found: Positions) -> cython.Py_ssize_t:
-    """Return the number of records; also store their begins in `found` unless it is NULL."""
+    """Store the begins of the records in `found`; return their number."""
     size: cython.Py_ssize_t
     count: cython.Py_ssize_t = 0
     while end - at >= SMALLEST_RECORD:
         size = cython.cast(int32_t, get32(source + at))
         if size < SMALLEST_RECORD or size > end - at:
             break
-        if found != cython.NULL:
-            found[count] = at
+        if size <= (end - at) // AHEAD:
+            prefetch(source + at + AHEAD * size)  # the records after it often have the same size
+        found[count] = at
         count += 1
         at += size
     return count
 
 
-def columns(buffer, starts, wanted: uint32_t):
+def columns(buffer, starts, wanted: uint32_t, allocate=None):
     """Return the columns of the records that begin at `starts` (int64, ascending); None if one of them is damaged or
     not in the common layout.
 
@@ -102,6 +113,8 @@ def columns(buffer, starts, wanted: uint32_t):
     physical offsets, prepared transaction offsets, store and born times in µs (int64); and texts: body, topic, TAGS,
     KEYS, UNIQ_KEY, properties, born host, store host, each as (validity bits or None, offsets, values). Bit n of
     `wanted` stands for column n; the others are None. The last bit includes records with compressed bodies.
+    `allocate(size)` returns the writable buffer of a text column's values; None: they are bytes. Arrow's allocator
+    reuses memory. Python's returns that of bodies to the kernel after each batch.
     """
     source: Py_buffer
     positions: Py_buffer
@@ -117,6 +130,7 @@ def columns(buffer, starts, wanted: uint32_t):
                 cython.cast(Positions, positions.buf),
                 positions.len // 8,
                 wanted,
+                allocate,
             )
         finally:
             PyBuffer_Release(cython.address(positions))
@@ -125,7 +139,9 @@ def columns(buffer, starts, wanted: uint32_t):
 
 
 @cython.cfunc
-def columns_of(source: Text, size: cython.Py_ssize_t, starts: Positions, count: cython.Py_ssize_t, wanted: uint32_t):
+def columns_of(
+    source: Text, size: cython.Py_ssize_t, starts: Positions, count: cython.Py_ssize_t, wanted: uint32_t, allocate
+):
     """Return the same as `columns`, for the buffers' content."""
     is_common: cython.bint
     parts: Parts = cython.cast(Parts, PyMem_Malloc((count + 1) * PARTS * cython.sizeof(Part)))
@@ -149,18 +165,63 @@ def columns_of(source: Text, size: cython.Py_ssize_t, starts: Positions, count: 
             longs(source + BORN_TIMESTAMP_AT, starts, count, 1000, wanted >> 9),
         )
         texts = (
-            text_column(parts + BODY, count, wanted >> FIRST_PART + BODY),
-            text_column(parts + TOPIC, count, wanted >> FIRST_PART + TOPIC),
-            text_column(parts + TAGS, count, wanted >> FIRST_PART + TAGS),
-            text_column(parts + KEYS, count, wanted >> FIRST_PART + KEYS),
-            text_column(parts + ID, count, wanted >> FIRST_PART + ID),
-            text_column(parts + PROPERTIES, count, wanted >> FIRST_PART + PROPERTIES),
-            text_column(parts + BORN_HOST, count, wanted >> FIRST_PART + BORN_HOST),
-            text_column(parts + STORE_HOST, count, wanted >> FIRST_PART + STORE_HOST),
+            text_column(parts + BODY, count, wanted >> FIRST_PART + BODY, allocate),
+            text_column(parts + TOPIC, count, wanted >> FIRST_PART + TOPIC, allocate),
+            text_column(parts + TAGS, count, wanted >> FIRST_PART + TAGS, allocate),
+            text_column(parts + KEYS, count, wanted >> FIRST_PART + KEYS, allocate),
+            text_column(parts + ID, count, wanted >> FIRST_PART + ID, allocate),
+            text_column(parts + PROPERTIES, count, wanted >> FIRST_PART + PROPERTIES, allocate),
+            text_column(parts + BORN_HOST, count, wanted >> FIRST_PART + BORN_HOST, allocate),
+            text_column(parts + STORE_HOST, count, wanted >> FIRST_PART + STORE_HOST, allocate),
         )
         return numbers, texts
     finally:
         PyMem_Free(parts)
+
+
+def slice_crcs(crc32, data, begins, ends) -> bytes:
+    """Return `crc32(data[begin:end])` for each pair of `begins` and `ends` (int64), as uint32. Raises ValueError for a
+    slice outside of `data`."""
+    source: Py_buffer
+    firsts: Py_buffer
+    lasts: Py_buffer
+    PyObject_GetBuffer(data, cython.address(source), PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(begins, cython.address(firsts), PyBUF_SIMPLE)
+        try:
+            PyObject_GetBuffer(ends, cython.address(lasts), PyBUF_SIMPLE)
+            try:
+                if firsts.len != lasts.len:
+                    raise ValueError("begins and ends differ in number")
+                return crcs_of(
+                    crc32,
+                    cython.cast(cython.p_char, source.buf),
+                    source.len,
+                    cython.cast(Positions, firsts.buf),
+                    cython.cast(Positions, lasts.buf),
+                    firsts.len // 8,
+                )
+            finally:
+                PyBuffer_Release(cython.address(lasts))
+        finally:
+            PyBuffer_Release(cython.address(firsts))
+    finally:
+        PyBuffer_Release(cython.address(source))
+
+
+@cython.cfunc
+def crcs_of(
+    crc32, source: cython.p_char, size: cython.Py_ssize_t, begins: Positions, ends: Positions, count: cython.Py_ssize_t
+) -> bytes:
+    """Return the same as `slice_crcs`, for the buffers' content."""
+    n: cython.Py_ssize_t
+    found: bytes = PyBytes_FromStringAndSize(cython.NULL, count * 4)
+    sums: cython.pointer(uint32_t) = cython.cast(cython.pointer(uint32_t), PyBytes_AS_STRING(found))
+    for n in range(count):
+        if begins[n] < 0 or ends[n] < begins[n] or ends[n] > size:
+            raise ValueError(f"[{begins[n]}, {ends[n]}) is not within {size} bytes")
+        sums[n] = crc32(PyMemoryView_FromMemory(source + begins[n], ends[n] - begins[n], PyBUF_READ))
+    return found
 
 
 # --- parts of records -----------------------------------------------------------------------------
@@ -184,6 +245,9 @@ def find_all(
     previous_end: cython.Py_ssize_t = 0
     for n in range(count):
         at = starts[n]
+        if n + AHEAD < count and 0 <= starts[n + AHEAD] <= size - SMALLEST_RECORD:
+            prefetch(source + starts[n + AHEAD])
+            prefetch(source + starts[n + AHEAD] + CACHE_LINE)
         if at < previous_end or at > size - SMALLEST_RECORD:
             return False
         length = cython.cast(int32_t, get32(source + at))
@@ -323,7 +387,7 @@ def longs(source: Text, starts: Positions, count: cython.Py_ssize_t, factor: int
 
 
 @cython.cfunc
-def text_column(part: Parts, count: cython.Py_ssize_t, wanted: uint32_t):
+def text_column(part: Parts, count: cython.Py_ssize_t, wanted: uint32_t, allocate):
     """Return every PARTS-th part as a column: (validity bits or None, offsets, values); None if the lowest bit of
     `wanted` is not set.
     """
@@ -331,7 +395,7 @@ def text_column(part: Parts, count: cython.Py_ssize_t, wanted: uint32_t):
         return None
     offsets = PyBytes_FromStringAndSize(cython.NULL, (count + 1) * 4)
     ends: cython.pointer(int32_t) = cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(offsets))
-    target: cython.p_char
+    target: Py_buffer
     total: cython.Py_ssize_t = 0
     missing: cython.Py_ssize_t = 0
     n: cython.Py_ssize_t
@@ -340,14 +404,31 @@ def text_column(part: Parts, count: cython.Py_ssize_t, wanted: uint32_t):
         total += part[n * PARTS].size
         missing += part[n * PARTS].at == cython.NULL
     ends[count] = cython.cast(int32_t, total)
-    values = PyBytes_FromStringAndSize(cython.NULL, total)
-    target = PyBytes_AS_STRING(values)
+    if allocate is None:
+        values = PyBytes_FromStringAndSize(cython.NULL, total)
+        join(part, count, PyBytes_AS_STRING(values))
+    else:
+        values = allocate(total)
+        PyObject_GetBuffer(values, cython.address(target), PyBUF_WRITABLE)
+        try:
+            if target.len < total:
+                raise ValueError(f"a buffer of {target.len} bytes, not {total}")
+            join(part, count, cython.cast(cython.p_char, target.buf))
+        finally:
+            PyBuffer_Release(cython.address(target))
+    return (validity_bits(part, count) if missing else None), offsets, values
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def join(part: Parts, count: cython.Py_ssize_t, to: cython.p_char) -> cython.void:
+    """Write every PARTS-th part, one after the other."""
+    n: cython.Py_ssize_t
     with cython.nogil:
         for n in range(count):
             if part[n * PARTS].size:  # else `at` may be NULL
-                memcpy(target, part[n * PARTS].at, part[n * PARTS].size)
-                target += part[n * PARTS].size
-    return (validity_bits(part, count) if missing else None), offsets, values
+                memcpy(to, part[n * PARTS].at, part[n * PARTS].size)
+                to += part[n * PARTS].size
 
 
 @cython.cfunc

@@ -1,11 +1,12 @@
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from skylarkmq.protocol.record import Buffer
 
-_Text: TypeAlias = tuple[bytes | None, bytes, bytes]
+_Text: TypeAlias = tuple[bytes | None, bytes, Any]
 
 def steps(buffer: Buffer, at: int, end: int) -> bytes: ...
 def columns(
-    buffer: Buffer, starts: object, wanted: int
+    buffer: Buffer, starts: object, wanted: int, allocate: Callable[[int], Any] | None = None
 ) -> tuple[Sequence[bytes | None], Sequence[_Text | None]] | None: ...
+def slice_crcs(crc32: Callable[[memoryview], int], data: Buffer, begins: object, ends: object) -> bytes: ...

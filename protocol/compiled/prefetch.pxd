@@ -9,5 +9,5 @@ cdef extern from *:
     #endif
     #define prefetch_item(items, at) prefetch(&PyList_GET_ITEM(items, at))
     """
-    void prefetch(const void* address) noexcept
+    void prefetch(const void* address) noexcept nogil
     void prefetch_item(list items, Py_ssize_t at) noexcept

@@ -6,15 +6,15 @@ Source: docs/formats.md, "Checking one record", "Whole-record checksum".
 from typing import Final
 
 import numpy as np
-from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
-from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout
+from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout, ends_of, integers
+from skylarkmq.clients.arrow.slices import slice_crcs
 from skylarkmq.protocol.errors import ProtocolError
-from skylarkmq.protocol.record import CRC_MASK, Record, parse
+from skylarkmq.protocol.record import Buffer, Record, parse
 from skylarkmq.protocol.record_checksum import NAME, SIZE, has_wrong_checksum
 
-_NAME: Final = np.frombuffer(NAME + b"\x01", np.uint8)
+_NAME: Final = int.from_bytes(NAME, "big")
 
 
 def count_valid(view: memoryview, starts: Ints, base: int) -> int:
@@ -44,11 +44,8 @@ def _are_records(view: memoryview, starts: Ints) -> bool:
 
 def bodies_match(layout: RecordLayout) -> NDArray[np.bool_]:
     """Return whether each body matches the checksum in its record; an empty body always matches."""
-    view = memoryview(layout.buffer)
-    stated = layout.body_crcs
-    bounds = zip(layout.body_begins.tolist(), layout.body_ends.tolist(), strict=True)
-    found = np.array([crc32(view[begin:end]) & CRC_MASK for begin, end in bounds], np.int64)
-    is_valid: NDArray[np.bool_] = (found == stated) | (layout.body_begins == layout.body_ends)
+    found = slice_crcs(layout.buffer, layout.body_begins, layout.body_ends)
+    is_valid: NDArray[np.bool_] = (found == layout.body_crcs) | (layout.body_begins == layout.body_ends)
     return is_valid
 
 
@@ -57,19 +54,26 @@ def records_match(layout: RecordLayout) -> NDArray[np.bool_]:
     return bodies_match(layout) & ~_broken(layout)
 
 
-def seals_match(layout: RecordLayout) -> NDArray[np.bool_]:
-    """Return whether each record matches the checksum of the whole record, if it has one."""
-    return ~_broken(layout)
+def seals_match(view: memoryview, starts: Ints) -> NDArray[np.bool_]:
+    """Return whether each record matches the checksum of the whole record, if it has one. `starts`: whole records."""
+    is_valid = np.ones(len(starts), np.bool_)
+    sealed = np.flatnonzero(_ends_with_seal(view, ends_of(view, starts)))
+    if len(sealed):
+        is_valid[sealed] = ~_broken(RecordLayout(view, starts[sealed]))
+    return is_valid
 
 
 def _broken(layout: RecordLayout) -> NDArray[np.bool_]:
     """Return whether a record ends with a whole-record checksum that does not match."""
-    raw = np.frombuffer(layout.buffer, np.uint8)
-    begins = layout.ends - SIZE
+    is_sealed = _ends_with_seal(layout.buffer, layout.ends) & (layout.ends - SIZE >= layout.property_begins)
     is_broken_ = np.zeros(len(layout), np.bool_)
-    sealed = np.flatnonzero(begins >= layout.property_begins)
-    names = raw[begins[sealed, None] + np.arange(len(_NAME))]
-    for row in sealed[(names == _NAME).all(axis=1)].tolist():
+    for row in np.flatnonzero(is_sealed).tolist():
         record = parse(memoryview(layout.buffer), int(layout.starts[row]), check_body=False)
         is_broken_[row] = not isinstance(record, Record) or has_wrong_checksum(record)
     return is_broken_
+
+
+def _ends_with_seal(buffer: Buffer, ends: Ints) -> NDArray[np.bool_]:
+    """Return whether the bytes before each end begin like a whole-record checksum."""
+    is_sealed: NDArray[np.bool_] = integers(buffer, len(NAME))[ends - SIZE] == _NAME
+    return is_sealed

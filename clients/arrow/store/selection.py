@@ -12,7 +12,7 @@
 Source: docs/formats.md, "System flags", "Half messages on disk", "Deleted topics", "System topics".
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -60,14 +60,21 @@ class Selection(msgspec.Struct, frozen=True):
 class RecordHeads:
     """The fields of records that decide whether they become rows; one value per record in each array."""
 
-    def __init__(self, buffer: Buffer, starts: Ints) -> None:
-        found = stored_columns(buffer, starts, _HEAD_COLUMNS)
+    def __init__(self, buffer: Buffer, starts: Ints, more: Collection[str] = ()) -> None:
+        """`more`: names of further columns, for `numbers`. Raises ProtocolError for a position without a record."""
+        found = stored_columns(buffer, starts, (*_HEAD_COLUMNS, *more))
+        self._found = found
         self.topics = found["topic"]
         self.sys_flags: NDArray[np.int32] = found["sysFlag"].to_numpy()
         self.queue_ids: NDArray[np.int32] = found["queueId"].to_numpy()
         self.physical_offsets: Ints = found["physicalOffset"].to_numpy()
         self._buffer = buffer
         self._starts = starts
+
+    def numbers(self, name: str) -> Ints:
+        """Return a column of numbers."""
+        column: Ints = self._found[name].to_numpy()
+        return column
 
     @property
     def store_timestamps(self) -> Ints:

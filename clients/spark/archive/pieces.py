@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout, ends_of
+from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout, body_sizes, ends_of
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.arrow.store.extent import Extent
 from skylarkmq.clients.arrow.store.log import Log, Window
@@ -37,6 +37,7 @@ PIECE_BYTES: Final = 64 << 20
 PIECE_ROWS: Final = 1 << 18
 """Records of a piece, which limits the memory for small ones."""
 _RADIX_LIMIT: Final = 1 << 15  # NumPy's stable sort of 16-bit numbers is a radix sort
+_MORE_COLUMNS: Final = ("queueOffset", "bodyCrc")
 _ADVICE: Final = "`mqbroker store verify` shows the extent of the damage, --skip-damaged archives the rest"
 
 
@@ -51,7 +52,7 @@ class Piece(NamedTuple):
     readable: NDArray[np.bool_]
     has_body: NDArray[np.bool_]
     physical_offsets: Ints
-    body_crcs: NDArray[np.int32]
+    body_crcs: Ints
 
     @property
     def rows(self) -> int:
@@ -134,42 +135,43 @@ class PieceReader:
         return following if following < end else None
 
     def _piece(self, window: Window, begin: int, records: "_Records") -> Piece:
-        layout, heads = records.layout, records.heads
+        view, starts, heads = window.view, records.starts, records.heads
         times = heads.store_timestamps
         self.first_stored_ms = self.first_stored_ms or int(times[0])
         self.last_stored_ms = max(self.last_stored_ms, int(times.max()))
-        offsets = window.base + records.starts
-        is_whole = self._whole(layout, offsets)
+        offsets = window.base + starts
+        is_whole = self._whole(view, records, offsets)
         is_readable = self._selector.wanted(heads, offsets, has_units=False)
         if not self._everything:
             self._report_batches(offsets[self._selector.batches(heads)])
             self.left_out += int((is_whole & ~is_readable).sum())
             is_whole &= is_readable
         rows = np.flatnonzero(is_whole)
-        rows = rows[_order(records, rows)]
-        starts = records.starts[rows]
+        rows = rows[_order(heads, rows)]
+        starts = starts[rows]
         return Piece(
             begin=begin,
             end=self.end,
-            view=window.view,
+            view=view,
             starts=starts,
-            sizes=layout.ends[rows] - starts,
+            sizes=ends_of(view, starts) - starts,
             readable=is_readable[rows],
-            has_body=(layout.body_begins < layout.body_ends)[rows],
+            has_body=body_sizes(view, starts, heads.sys_flags[rows]) > 0,
             physical_offsets=offsets[rows],
-            body_crcs=layout.body_crcs[rows],
+            body_crcs=heads.numbers("bodyCrc")[rows].astype(np.int64),
         )
 
-    def _whole(self, layout: RecordLayout, offsets: Ints) -> NDArray[np.bool_]:
+    def _whole(self, view: memoryview, records: "_Records", offsets: Ints) -> NDArray[np.bool_]:
         """Return whether each record is at its own offset and matches its checksums.
 
         Without `skip_damaged` the checksums of bodies are only verified in the file that is read back.
         """
-        is_in_place = layout.physical_offsets == offsets
+        stated = records.heads.physical_offsets
+        is_in_place = stated == offsets
         for row in np.flatnonzero(~is_in_place).tolist():
-            stated = layout.physical_offsets[row]
-            self._report(f"byte {offsets[row]} of the log has a record with physical offset {stated}")
-        is_valid = records_match(layout) if self._skip_damaged else seals_match(layout)
+            self._report(f"byte {offsets[row]} of the log has a record with physical offset {stated[row]}")
+        starts = records.starts
+        is_valid = records_match(RecordLayout(view, starts)) if self._skip_damaged else seals_match(view, starts)
         for offset in offsets[is_in_place & ~is_valid].tolist():
             self._report(f"the record at byte {offset} of the log does not match its checksum")
         is_whole: NDArray[np.bool_] = is_in_place & is_valid
@@ -199,22 +201,21 @@ class _Records(NamedTuple):
     """The records at `starts` of a window."""
 
     starts: Ints
-    layout: RecordLayout
     heads: RecordHeads
 
     @classmethod
     def of(cls, window: Window, starts: Ints) -> Self:
         """Raises ProtocolError if one of them is not a whole record with a topic in UTF-8."""
-        return cls(starts, RecordLayout(window.view, starts), RecordHeads(window.view, starts))
+        return cls(starts, RecordHeads(window.view, starts, _MORE_COLUMNS))
 
 
-def _order(records: _Records, rows: Ints) -> Ints:
+def _order(heads: RecordHeads, rows: Ints) -> Ints:
     """Return the order of these rows by topic, queue, queue offset, physical offset."""
-    names = records.heads.topics.dictionary_encode()
+    names = heads.topics.dictionary_encode()
     ranks = np.argsort(np.argsort(np.array(names.dictionary.to_pylist(), object)))
     topic_ranks = ranks[names.indices.to_numpy()][rows].astype(np.int64)
-    queue_ids = records.heads.queue_ids[rows].astype(np.int64)
-    offsets = records.layout.queue_offsets[rows]
+    queue_ids = heads.queue_ids[rows].astype(np.int64)
+    offsets = heads.numbers("queueOffset")[rows]
     width = int(queue_ids.max()) + 1 if len(rows) else 1
     if len(rows) and queue_ids.min() >= 0 and width * len(ranks) <= _RADIX_LIMIT:
         queues = (topic_ranks * width + queue_ids).astype(np.int16)

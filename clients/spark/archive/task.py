@@ -82,10 +82,10 @@ def _archive_piece(directory: ArchiveDirectory, reader: PieceReader, piece: Piec
     temporary = directory.temporary(name, uuid.uuid4().hex)
     try:
         with directory.open_output(temporary) as sink:
-            write_messages(sink, piece, directory.broker_name)
+            checksum = write_messages(sink, piece, directory.broker_name)
         size = directory.settle(temporary)
         with directory.open_input(temporary) as source:
-            verify_messages(source, piece)
+            verify_messages(source, checksum, piece)
         directory.publish(temporary, name)
     except (NotVerified, OSError) as problem:
         directory.remove(temporary)

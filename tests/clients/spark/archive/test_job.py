@@ -257,17 +257,17 @@ def test_a_job_that_is_killed_at_any_step_leaves_no_gap_and_no_double(
     assert last > 30
 
 
-@pytest.mark.parametrize("name", ["write_messages", "verify_messages"])
+@pytest.mark.parametrize("part", [0.0, 0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0])
 def test_a_file_that_differs_from_the_log_is_not_published(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: float
 ) -> None:
-    """One changed byte of the file: the job fails, and neither the file nor the mark exists."""
+    """One changed byte anywhere in the file: the job fails, and neither the file nor the mark exists."""
     settle = ArchiveDirectory.settle
 
     def damage(directory: ArchiveDirectory, path: str) -> int:
         if path.rpartition("/")[2].partition(".")[2].startswith("0" * 15) and ".parquet" in path:
             data = bytearray(Path(path).read_bytes())
-            data[len(data) // 2 if name == "write_messages" else 20] ^= 1
+            data[int((len(data) - 1) * part)] ^= 1
             Path(path).write_bytes(data)
         return settle(directory, path)
 
