@@ -4,15 +4,15 @@
     python -m tests.bench.bench_replication --by classic             # followers are SLAVEs, as in RocketMQ
     python -m tests.bench.bench_replication --part cpu --rounds 12   # one part; may be repeated
 
-    cpu        CPU of the leader per send with two followers, in relation to a broker without any (ASYNC_FLUSH)
-    single     p50 of a producer with one message in flight: two followers, beside a broker alone (SYNC_FLUSH)
+    cpu        CPU of the leader per send with two followers, in relation to a broker without any
+    single     p50 of a producer with one message in flight: two followers, beside a broker alone
     catch-up   MB/s of a new follower, from its first to its last byte, of a log of `--gib`
     rocketmq   sends per second with one follower, in relation to RocketMQ 5.3.3 as a SYNC_MASTER with one slave
 
-All brokers of a part run on this machine at the same time, and the leaders are measured alternately. Bodies have 100 B
-and 1 KiB. CPU is user and system time of the leader's process; rates are those of a machine that also runs the
-followers. Printed: the medians of the rounds, of their ratios, and whether the budget holds. The part `rocketmq` needs
-java and mvn.
+All brokers use SYNC_FLUSH. Those of a part run at the same time on this machine, and the leaders are measured
+alternately. Bodies have 100 B and 1 KiB. CPU is user and system time of the leader's process; rates are those of a
+machine that also runs the followers. Printed: the medians of the rounds, of their ratios, and whether the budget holds.
+The part `rocketmq` needs java and mvn.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from skylarkmq.clients.mqbench.runs import fill, produce, send_one_at_a_time
 from skylarkmq.clients.mqbench.workloads import Workload
 from tests.bench.peers.groups import ALONE, CLASSIC, LINK, Group, started_group
 from tests.bench.peers.loads import Bench, Length, Sample, measured
-from tests.bench.peers.started import ASYNC, NEWER, SYNC
+from tests.bench.peers.started import NEWER
 
 SIZES: Final = {100: 1.25, 1024: 1.5}
 """Body size -> limit of the leader's CPU with two followers, in relation to none."""
@@ -42,6 +42,8 @@ ROCKETMQ_RATIO: Final = 2.0
 WAIT_RATIO, WAIT_MORE_US = 2.0, 100.0
 BACKLOG_BODY: Final = 16 << 10
 LOOK_S: Final = 0.005
+WARM_S: Final = {NEWER: 10.0}
+WARM_OURS_S: Final = 1.0
 
 Pairs = list[tuple[Sample, Sample]]
 
@@ -77,7 +79,7 @@ def main() -> int:
 def cpu(options: Options) -> bool:
     """Print the leader's CPU per send with two followers and with none."""
     holds = True
-    with pair(options, ALONE, FOLLOWERS, ASYNC) as (alone, leading):
+    with pair(options, ALONE, FOLLOWERS) as (alone, leading):
         for size, limit in SIZES.items():
             pairs = alternated(options, alone, leading, Workload(topic=f"cpu-{size}", size=size))
             ratio = median(two["cpu_us"] / none["cpu_us"] for none, two in pairs)
@@ -88,9 +90,9 @@ def cpu(options: Options) -> bool:
 
 
 def single(options: Options) -> bool:
-    """Print the p50 of one message in flight under SYNC_FLUSH, with two followers and with none."""
+    """Print the p50 of one message in flight, with two followers and with none."""
     workload = Workload(topic="single", connections=1, in_flight=1)
-    with pair(options, ALONE, FOLLOWERS, SYNC) as (alone, leading):
+    with pair(options, ALONE, FOLLOWERS) as (alone, leading):
         none_us, two_us = middle(alternated(options, alone, leading, workload), "p50_us")
     limit_us = WAIT_RATIO * none_us + WAIT_MORE_US
     line = f"p50 {none_us:.0f} us, with {FOLLOWERS} followers {two_us:.0f} us"
@@ -101,7 +103,7 @@ def catch_up(options: Options) -> bool:
     """Print the rate at which a new follower copies the leader's log, while the leader has nothing else to do."""
     messages = int(options.gib * (1 << 30)) // BACKLOG_BODY
     workload = Workload(topic="backlog", size=BACKLOG_BODY, in_flight=16, backlog=messages)
-    with started_group(options.kind, options.directory, flush=ASYNC, later=1) as group:
+    with started_group(options.kind, options.directory, later=1) as group:
         brokers = [group.leader.broker]
         create_topics(brokers, workload)
         fill(workload, brokers)
@@ -120,7 +122,7 @@ def catch_up(options: Options) -> bool:
 def rocketmq(options: Options) -> bool:
     """Print sends per second with one follower, of RocketMQ's group and of ours."""
     holds = True
-    with pair(options, NEWER, 1, ASYNC) as (theirs, ours):
+    with pair(options, NEWER, 1) as (theirs, ours):
         for size in SIZES:
             pairs = alternated(options, theirs, ours, Workload(topic=f"rate-{size}", size=size))
             ratio = median(mine["rate"] / other["rate"] for other, mine in pairs)
@@ -139,27 +141,28 @@ PARTS: Final[dict[str, Callable[[Options], bool]]] = {
 
 
 @contextmanager
-def pair(options: Options, other: str, followers: int, flush: str) -> Iterator[tuple[Group, Group]]:
+def pair(options: Options, other: str, followers: int) -> Iterator[tuple[Group, Group]]:
     """Start the other group and ours; one of RocketMQ has as many followers as ours."""
     theirs = 0 if other == ALONE else followers
     with (
-        started_group(other, options.directory, theirs, flush) as first,
-        started_group(options.kind, options.directory, followers, flush) as second,
+        started_group(other, options.directory, theirs) as first,
+        started_group(options.kind, options.directory, followers) as second,
     ):
         yield first, second
 
 
 def alternated(options: Options, first: Group, second: Group, workload: Workload) -> Pairs:
-    """Return the samples of both leaders, round by round; a round before the first one warms up."""
+    """Return the samples of both leaders, round by round, after a warm-up of each."""
     workload = msgspec.structs.replace(workload, seconds=options.length.seconds, warmup_s=options.length.warmup_s)
     for group in (first, second):
         create_topics([group.leader.broker], workload)
+        sample(options, group, msgspec.structs.replace(workload, seconds=WARM_S.get(group.kind, WARM_OURS_S)))
     samples: Pairs = []
-    for number in range(options.rounds + 1):
+    for number in range(options.rounds):
         order = (first, second) if number % 2 else (second, first)
         taken = {group.kind: sample(options, group, workload) for group in order}
         samples.append((taken[first.kind], taken[second.kind]))
-    return samples[1:]
+    return samples
 
 
 def sample(options: Options, group: Group, workload: Workload) -> Sample:

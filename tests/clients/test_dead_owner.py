@@ -12,6 +12,8 @@ from skylarkmq import Admin, ConsumeFrom, ConsumerSettings, Message, MessageExt,
 from skylarkmq.broker.in_process import InProcessBroker, running
 from tests.clients.peer import until
 
+pytestmark = pytest.mark.daemon
+
 QUEUES = 4
 LOCK_MS = 1000
 MEMBER = """

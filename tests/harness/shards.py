@@ -1,7 +1,6 @@
 """The shards of a run of the quick tier: each worker of xdist collects and runs modules of its own.
 
-Collection takes 5 s of CPU in each worker that collects all modules. With shards that is spent once, so that more
-workers than processors cost little; they use the time in which tests wait.
+A worker imports and collects only what it runs. One worker more than processors uses the time in which tests wait.
 
 The modules are dealt to the workers in the order of their sizes. Files that are given as arguments are not dealt: each
 worker collects them all, and `GroupScheduling` distributes their tests.
@@ -19,7 +18,7 @@ from tests.harness.tiers import QUICK_RUN
 
 TESTS: Final = Path(__file__).resolve().parent.parent
 SHARD: Final = "skylark_shard"
-WORKERS_PER_PROCESSOR: Final = 2
+MORE_WORKERS: Final = 1
 
 
 def has_shards(config: pytest.Config) -> bool:

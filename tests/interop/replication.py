@@ -25,7 +25,7 @@ from tests.harness.stores import config_of
 from tests.interop.brokers import APACHE_VERSIONS, log_file, wait_until
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import DriverGroup
-from tests.interop.replication_load import PLAIN, QUEUES, TIMED, Sender, with_faults
+from tests.interop.replication_load import PLAIN, QUEUES, TIMED, Expected, Sender, with_faults
 from tests.interop.replication_nodes import SIZES, Group, Node
 
 READERS: Final = {"4.9.7": "java-4.9.8", "5.3.3": "java-5.3.3"}
@@ -33,10 +33,12 @@ GROUP: Final = "repl-readers"
 COMMITTED: Final = 7
 UNIT: Final = struct.Struct(">qiq")
 FILLER: Final = 0x7FFFFFFF
+MAX_TAGS_HASH: Final = 2**31 - 1
 PENDING: Final = 10
 """Messages of each kind that are open when the master dies."""
 LEVEL_10_S: Final = 3
 TIMER_S: Final = 10
+READ_DEADLINE_S: Final = 220.0
 QUEUE_FILE_BYTES: Final = SIZES["mappedFileSizeConsumeQueue"]
 
 
@@ -124,10 +126,23 @@ def compare(group: Group, end: int) -> None:
     units, other = dict(queue_units(master)), dict(queue_units(slave))
     assert units.keys() == other.keys(), units.keys() ^ other.keys()
     for queue, expected in units.items():
-        different = [at for at in expected.keys() | other[queue].keys() if expected.get(at) != other[queue].get(at)]
+        offsets = expected.keys() | other[queue].keys()
+        different = [at for at in offsets if differ(expected.get(at), other[queue].get(at))]
         assert not different, f"{queue}: {len(different)} units differ, first {min(different)}"
     ours = slave if group.our_port == group.slave.port else master
     assert_consistent(ours, store_config(ours))
+
+
+def differ(unit: bytes | None, other: bytes | None) -> bool:
+    """Return whether two units differ.
+
+    RocketMQ 4.9 recovers after a kill before it has parsed its delay levels. So units of delayed messages that it
+    restores then have the hash of the tag in place of the delivery time, and those messages are delivered at once.
+    """
+    if unit == other or unit is None or other is None:
+        return unit != other
+    a, b = UNIT.unpack(unit), UNIT.unpack(other)
+    return a[:2] != b[:2] or min(a[2], b[2]) > MAX_TAGS_HASH or max(a[2], b[2]) <= MAX_TAGS_HASH
 
 
 def compare_logs(master: Path, slave: Path, end: int) -> None:
@@ -182,20 +197,27 @@ def take_over(group: Group, sender: Sender) -> int:
     assert offsets_of(ours) == COMMITTED
     for half in list(expected.open):
         sender.end(half, commit=True, at=ours)
-    topics = ",".join(topic for topic in QUEUES if topic != TIMED or group.version.startswith("5"))
-    (homes := group.home / "reader").mkdir()
-    drivers = DriverGroup(homes, log_file(ours.home))
-    try:
-        reader = CLIENTS[READERS[group.version]]
-        driver = drivers.start("reader", reader.command, "consume", group.namesrv, topics, GROUP)
-        drivers.wait_for_messages(set(expected.stored), 120.0)
-        driver.leave()
-        drivers.wait_until(lambda: "reader" in drivers.left, "the reader has left")
-        received = [(got.n, got.topic, got.body) for got in (seen.message for seen in drivers.deliveries)]
-    finally:
-        drivers.stop()
+    topics = [topic for topic in QUEUES if topic != TIMED or group.version.startswith("5")]
+    received = [*read(group, [PLAIN], expected), *read(group, [topic for topic in topics if topic != PLAIN], expected)]
     assert expected.differences(received) == []
     return len(received)
+
+
+def read(group: Group, topics: list[str], expected: Expected) -> Iterator[tuple[str, str, bytes]]:
+    """Yield (name, topic, body) of all messages that a client of RocketMQ receives."""
+    (homes := group.home / f"reader-{topics[0]}").mkdir()
+    drivers = DriverGroup(homes, log_file(group.slave.home))
+    try:
+        command = CLIENTS[READERS[group.version]].command
+        driver = drivers.start("reader", command, "consume", group.namesrv, ",".join(topics), f"{GROUP}-{topics[0]}")
+        wanted = {n for n, (topic, _) in expected.stored.items() if topic in topics}
+        drivers.wait_for_messages(wanted, READ_DEADLINE_S)
+        driver.leave()
+        drivers.wait_until(lambda: "reader" in drivers.left, "the reader has left")
+    finally:
+        drivers.stop()
+    for delivery in drivers.deliveries:
+        yield delivery.message.n, delivery.message.topic, delivery.message.body
 
 
 def main() -> None:

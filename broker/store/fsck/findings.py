@@ -58,10 +58,10 @@ class Findings:
         self._counts: dict[tuple[str, str], int] = {}
         self._first_unreported: dict[tuple[str, str], Finding] = {}
 
-    def add(self, kind: str, finding: Finding) -> None:
-        """Add a finding. `kind` is one word that groups similar findings of a file."""
+    def add(self, kind: str, finding: Finding, times: int = 1) -> None:
+        """Add a finding that stands for `times` of them. `kind` is one word that groups similar findings of a file."""
         key = kind, finding.file
-        count = self._counts[key] = self._counts.get(key, 0) + 1
+        count = self._counts[key] = self._counts.get(key, 0) + times
         if count <= _REPORTED_EACH:
             self._collected.append(finding)
         else:
@@ -87,3 +87,29 @@ class Findings:
 
     def __repr__(self) -> str:
         return f"<Findings kinds={len(self._counts)}>"
+
+
+class Doubts:
+    """Findings that later records may disprove: the first ones of each kind and file, and how many there are."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, str], list[Finding]] = {}
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def add(self, kind: str, finding: Finding) -> None:
+        """Add a finding, as `Findings.add` does."""
+        key = kind, finding.file
+        self._counts[key] = self._counts.get(key, 0) + 1
+        first = self._first.setdefault(key, [])
+        if len(first) <= _REPORTED_EACH:
+            first.append(finding)
+
+    def confirm(self, found: Findings) -> None:
+        """Add all of them to `found`."""
+        for key, first in self._first.items():
+            for finding in first[:-1]:
+                found.add(key[0], finding)
+            found.add(key[0], first[-1], self._counts[key] - len(first) + 1)
+
+    def __repr__(self) -> str:
+        return f"<Doubts kinds={len(self._counts)}>"

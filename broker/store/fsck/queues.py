@@ -5,7 +5,9 @@ compared with the files in whole runs, as bytes. Offsets covered by the log's re
 a queue's units are fillers, belong to records that retention deleted, or point nowhere.
 
 Recovery's rule decides which records get a unit (broker.store.recovery.queue_order). Skipped records and gaps of queues
-are reported.
+are reported. A queue begins again at offset 0 if its topic was deleted and created again. Then the units of its earlier
+records are gone, so what was found about them is no damage. RocketMQ 4.9 also does that to the queue of half messages
+whenever a topic is deleted.
 
 Not checked: prepared and rolled-back transactions, which get no unit; batches in one record and topics with a queue
 under batchconsumequeue/, which use another type of queue; records from before the deletion of their topic.
@@ -19,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from skylarkmq.broker.store.fsck.findings import Finding, Findings, OnProgress, Progress, Severity
+from skylarkmq.broker.store.fsck.findings import Doubts, Finding, Findings, OnProgress, Progress, Severity
 from skylarkmq.broker.store.fsck.log import LogCheck
 from skylarkmq.broker.store.fsck.queue_files import QueueOnDisk
 from skylarkmq.broker.store.fsck.segments import directories
@@ -48,13 +50,14 @@ _EXTENSION_ADDRESS: Final = -(1 << 31) - 1  # tags codes up to here point into c
 class _Covered:
     """The records of one queue in the log: their offsets are `ranges`, and the growing range [first, next)."""
 
-    __slots__ = ("fields", "first", "next", "queue", "ranges")
+    __slots__ = ("doubts", "fields", "first", "next", "queue", "ranges")
 
     def __init__(self, queue: QueueOnDisk, first: int) -> None:
         self.queue = queue
         self.ranges: list[tuple[int, int]] = []
         self.first = self.next = first  # of the growing range: [first, next)
         self.fields: list[int] = []  # units not yet compared; the last of them has offset next - 1
+        self.doubts = Doubts()
 
 
 class QueueCheck:
@@ -86,6 +89,7 @@ class QueueCheck:
         self._covered: dict[tuple[str, int], _Covered] = {}
         self._pending = 0
         self._of_deleted_topics: dict[str, int] = {}
+        self._begun_again: dict[str, int] = {}
         self._expired = 0
         evidence = QueueEvidence(self._units_of, lambda _: None, lambda _: False, log.start)
         evidence.start = log.start
@@ -143,13 +147,12 @@ class QueueCheck:
 
     def _begin_range(self, covered: _Covered, record: Record) -> None:
         """Begin a new range of offsets: after a gap, or because the topic was deleted and created again."""
-        self._compare(covered)
-        covered.ranges.append((covered.first, covered.next))
         if record.queue_offset < covered.next:
-            what = f"{_name(record)} follows offset {covered.next - 1} of its queue"
-            follows = "consumers get messages twice, out of order, or not at all"
-            file, at = self._log.location_of(record.physical_offset)
-            self._found.add("sequence", Finding(Severity.DAMAGE, file, at, what, follows))
+            self._begun_again[record.topic] = self._begun_again.get(record.topic, 0) + 1
+            covered.ranges, covered.fields, covered.doubts = [], [], Doubts()
+        else:
+            self._compare(covered)
+            covered.ranges.append((covered.first, covered.next))
         covered.first = covered.next = record.queue_offset
 
     def _compare_all(self) -> None:
@@ -167,13 +170,14 @@ class QueueCheck:
             for number in range(count):
                 expected = (fields[3 * number], fields[3 * number + 1], fields[3 * number + 2])
                 unit = there[number * UNIT_SIZE : (number + 1) * UNIT_SIZE]
-                self._compare_unit(covered.queue, first + number, expected, unit)
+                self._compare_unit(covered, first + number, expected, unit)
         covered.fields = []
 
-    def _compare_unit(self, queue: QueueOnDisk, offset: int, expected: tuple[int, int, int], unit: bytes) -> None:
+    def _compare_unit(self, covered: _Covered, offset: int, expected: tuple[int, int, int], unit: bytes) -> None:
+        queue = covered.queue
         name = f"{queue.topic}-{queue.queue_id}@{offset}"
         if offset >= queue.end or len(unit) < UNIT_SIZE:
-            self._report_missing(queue, name, expected[0])
+            self._report_missing(covered, name, expected[0])
             return
         there = UNIT.unpack(unit)
         if there == expected or (there[:2] == expected[:2] and there[2] <= _EXTENSION_ADDRESS):
@@ -186,16 +190,17 @@ class QueueCheck:
             return
         what = f"the unit {name} contains {there}, its record {expected} (offset, size, tags code)"
         follows = "consumers miss the message or get another one"
-        self._found.add("unit", Finding(Severity.DAMAGE, file, at, what, follows))
+        covered.doubts.add("unit", Finding(Severity.DAMAGE, file, at, what, follows))
 
-    def _report_missing(self, queue: QueueOnDisk, name: str, physical_offset: int) -> None:
+    def _report_missing(self, covered: _Covered, name: str, physical_offset: int) -> None:
+        queue = covered.queue
         if not queue.end and self._topics is not None and queue.topic not in self._topics:
             self._of_deleted_topics[queue.topic] = self._of_deleted_topics.get(queue.topic, 0) + 1
             return
         file, at = self._log.location_of(physical_offset)
         what = f"record {physical_offset} ({name}) is in no queue"
         follows = "the next start adds it" if self._crashed else "consumers never get it"
-        self._found.add("missing", Finding(self._lagging, file, at, what, follows))
+        covered.doubts.add("missing", Finding(self._lagging, file, at, what, follows))
 
     # after the log
 
@@ -203,6 +208,8 @@ class QueueCheck:
         """Check the units beyond the records of the log."""
         self._order.finish()
         self._compare_all()
+        for covered_queue in self._covered.values():
+            covered_queue.doubts.confirm(self._found)
         for key, queue in self._queues.items():
             covered = self._covered.get(key)
             ranges = [] if covered is None else [*covered.ranges, (covered.first, covered.next)]
@@ -212,6 +219,9 @@ class QueueCheck:
         if self._expired:
             what = f"{self._expired} queue units point below the first log file"
             self._note(CONSUME_QUEUE_DIRECTORY, what, "their messages were deleted by retention; they are not used")
+        for topic, count in self._begun_again.items():
+            what = f"{count} queues of {topic} begin at offset 0 again"
+            self._note(CONSUME_QUEUE_DIRECTORY, what, "the topic was deleted and created again; earlier records expire")
         for topic, count in self._of_deleted_topics.items():
             what = f"{count} records of {topic}, which is not an existing topic, are in no queue"
             self._note(CONSUME_QUEUE_DIRECTORY, what, "the topic was deleted; its records expire with the log's files")
@@ -262,10 +272,6 @@ def unit_tags_code(record: Record, delay_levels: Sequence[int]) -> int:
 def _is_of_another_level(there: tuple[int, int, int], expected: tuple[int, int, int]) -> bool:
     """Return whether two units differ only in the due time, by whole seconds, as delay levels do."""
     return there[:2] == expected[:2] and (there[2] - expected[2]) % _LEVEL_STEP_MS == 0
-
-
-def _name(record: Record) -> str:
-    return f"record {record.physical_offset} ({record.topic}-{record.queue_id}@{record.queue_offset})"
 
 
 def _outside(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> Iterator[tuple[int, int]]:

@@ -1,16 +1,17 @@
 """Groups of brokers with one name, all on this machine: a leader, and followers that copy its log.
 
     alone           ours, without followers
-    classic         ours: a SYNC_MASTER with SLAVEs, by RocketMQ's replication
+    classic         ours: a master with SLAVEs, by RocketMQ's replication
     link            ours: a leader and followers of the replication link
-    apache-5.3.3    RocketMQ's own: a SYNC_MASTER with SLAVEs
+    apache-5.3.3    RocketMQ's own: a master with SLAVEs
 
-A send waits for all followers. Every group has a name server of its own, and is ready once all followers count as in
-sync in the response to GET_BROKER_HA_STATUS (907) of the leader.
+All brokers use SYNC_FLUSH. The master of a group that begins with followers is a SYNC_MASTER, and a send waits for all
+of them; without followers it is an ASYNC_MASTER. Every group has a name server of its own, and is ready once all
+followers count as in sync in the response to GET_BROKER_HA_STATUS (907) of the leader.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,12 +21,15 @@ from skylarkmq.protocol.bodies.ha import HARuntimeInfo
 from skylarkmq.protocol.codes import RequestCode
 from tests.bench.peers.started import COMPILED, HEAP, MAKERS, NEWER, SEGMENT_BYTES, SYNC, Started
 from tests.harness.ports import LOOPBACK
+from tests.harness.raw import RawClient
 from tests.interop.brokers import (
     BrokerUnderTest,
     CommandMaker,
-    Commands,
+    all_alive,
     apache_commands,
     broker_ports,
+    daemon,
+    log_file,
     running_broker,
     wait_until,
 )
@@ -37,13 +41,14 @@ Ports = tuple[int, int]
 
 
 class Group:
-    """A running group. `ports`: those of the leader first, then those of each follower that may be started."""
+    """A running group that begins with some followers. `ports`: those of the leader, then those of each follower that
+    may be started."""
 
-    def __init__(self, kind: str, directory: Path, ports: list[Ports], flush: str) -> None:
+    def __init__(self, kind: str, directory: Path, ports: list[Ports], followers: int) -> None:
         self.kind = kind
+        self._followers = followers
         self._directory = directory
         self._ports = ports
-        self._flush = flush
         self._running: list[BrokerUnderTest] = []
 
     def __repr__(self) -> str:
@@ -78,8 +83,8 @@ class Group:
         home = self._directory / f"{self.kind}-{number}"
         home.mkdir()
         namesrv_port, port = self._ports[0][0], self._ports[number][1]
-        make = _maker(self.kind, has_name_server=number == 0)
-        with running_broker(make, home, self._settings(number), (namesrv_port, port)) as running:
+        start = _running_follower if number else running_broker
+        with start(_maker(self.kind), home, self._settings(number), (namesrv_port, port)) as running:
             self._running.append(running)
             try:
                 yield
@@ -87,36 +92,48 @@ class Group:
                 self._running.pop()
 
     def _settings(self, number: int) -> dict[str, object]:
-        common = {"flushDiskType": self._flush, "mappedFileSizeCommitLog": SEGMENT_BYTES, "brokerName": NAME}
+        common = {"flushDiskType": SYNC, "mappedFileSizeCommitLog": SEGMENT_BYTES, "brokerName": NAME}
         if self.kind == ALONE:
             return common
-        namesrv = {} if number == 0 else {"namesrvAddr": f"{LOOPBACK}:{self._ports[0][0]}"}
-        role = {"brokerRole": "SLAVE", "brokerId": number} if number else {"brokerRole": "SYNC_MASTER"}
+        if number:
+            common |= {"brokerRole": "SLAVE", "brokerId": number, "namesrvAddr": f"{LOOPBACK}:{self._ports[0][0]}"}
+        else:
+            common |= {"brokerRole": "SYNC_MASTER" if self._followers else "ASYNC_MASTER"}
         if self.kind == LINK:
             peers = ",".join(f"n{of}={LOOPBACK}:{port + 1}" for of, (_, port) in enumerate(self._ports))
-            return common | namesrv | role | {"haPeers": peers, "haNodeId": f"n{number}", "haClusterSecret": "bench"}
-        return common | namesrv | role | {"inSyncReplicas": len(self._ports)}
+            return common | {"haPeers": peers, "haNodeId": f"n{number}"}
+        return common | {"inSyncReplicas": 1 + self._followers, "totalReplicas": len(self._ports)}
 
 
-def _maker(kind: str, *, has_name_server: bool) -> CommandMaker:
-    if kind != NEWER:
-        return MAKERS[COMPILED]
-    apache = partial(apache_commands, kind.partition("-")[2], jvm=HEAP)
-    return apache if has_name_server else partial(_without_name_server, apache)
-
-
-def _without_name_server(
-    make: CommandMaker, home: Path, namesrv_port: int, broker_port: int, settings: Mapping[str, object]
-) -> Commands:
-    return make(home, namesrv_port, broker_port, settings)[-1:]
+def _maker(kind: str) -> CommandMaker:
+    return MAKERS[COMPILED] if kind != NEWER else partial(apache_commands, kind.partition("-")[2], jvm=HEAP)
 
 
 @contextmanager
-def started_group(
-    kind: str, directory: Path, followers: int = 0, flush: str = SYNC, *, later: int = 0
-) -> Iterator[Group]:
+def _running_follower(
+    make: CommandMaker, home: Path, settings: Mapping[str, object], ports: Ports
+) -> Iterator[BrokerUnderTest]:
+    """Start a broker that uses the name server of its leader, and stop it on exit."""
+    command, environment = make(home, *ports, settings)[-1]
+    with daemon(command, environment, home) as process:
+        wait_until(lambda: all_alive([process], home) and _listens(ports[1]), "a follower")
+        with closing(BrokerUnderTest(*ports, 0.0, log_file(home), process, None, None)) as running:
+            wait_until(running.has_sampled, "the first sample of the statistics")
+            yield running
+
+
+def _listens(port: int) -> bool:
+    try:
+        RawClient(LOOPBACK, port).close()
+    except ConnectionError:
+        return False
+    return True
+
+
+@contextmanager
+def started_group(kind: str, directory: Path, followers: int = 0, *, later: int = 0) -> Iterator[Group]:
     """Start a group, and wait until its followers are in sync. `later`: further followers, for `Group.member`."""
-    group = Group(kind, directory, [broker_ports() for _ in range(1 + followers + later)], flush)
+    group = Group(kind, directory, [broker_ports() for _ in range(1 + followers + later)], followers)
     with ExitStack() as members:
         for number in range(1 + followers):
             members.enter_context(group.member(number))

@@ -48,6 +48,7 @@ def test_a_reader_of_the_output_may_end_early(run_mqadmin: RunCommand, monkeypat
         monkeypatch.undo()
 
 
+@pytest.mark.daemon
 @pytest.mark.parametrize("arguments", [[], ["help", "updateTopic"], ["updateTopic", "-h"], ["long"]])
 def test_a_pipeline_with_head_succeeds(arguments: list[str]) -> None:
     """A command whose reader ends in the middle of its output ends with exit code 0, and writes nothing to stderr."""
@@ -62,6 +63,7 @@ def test_a_pipeline_with_head_succeeds(arguments: list[str]) -> None:
         assert (process.stderr.read(), process.wait()) == ("", 0)
 
 
+@pytest.mark.daemon
 def test_a_pipeline_with_pipefail_succeeds() -> None:
     """As a script with `set -o pipefail` runs it."""
     command = shlex.join([sys.executable, "-c", LONG_COMMAND, "long"])

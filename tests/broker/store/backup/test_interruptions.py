@@ -3,7 +3,7 @@
 Afterwards a backup is complete up to its last complete run, and the next run continues it. A restored directory is
 empty, complete, or refused by a broker and named by the next restore.
 
-    SKYLARK_INTERRUPTIONS=1 python -m pytest tests/broker/store/backup/test_interruptions.py     # every single step
+    SKYLARK_INTERRUPTIONS=1 python -m pytest -m crash tests/broker/store/backup/test_interruptions.py  # all steps
 """
 
 import errno
@@ -25,6 +25,8 @@ from tests.broker.store.backup.backups import back_up, flush, log_bytes, problem
 from tests.harness.faulty_disk import SHORT_WRITE, FaultyDisk
 from tests.harness.simulated_disk import PowerCut
 from tests.harness.stores import Clock, config_of, opened
+
+pytestmark = pytest.mark.crash
 
 EVERY: Final = int(os.environ.get("SKYLARK_INTERRUPTIONS", "0"))
 """The distance of the tested steps; 0: a few of them."""
