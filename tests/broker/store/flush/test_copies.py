@@ -85,6 +85,19 @@ def test_a_copied_message_waits_for_the_own_flush(tmp_path: Path) -> None:
         assert (statuses, it.bodies()) == ([PutStatus.PUT_OK], [b"hello"])
 
 
+def test_a_lone_commit_waits_for_its_copy(tmp_path: Path) -> None:
+    """The loop does not sync it itself: the flusher does, while the copy is made."""
+    with opened(tmp_path, sync=True) as it:
+        copies = replicate(it)
+        append = message()
+        it.store.put(append)
+        it.store.write(is_lone=True)
+        wait_flushed(it)
+        assert (append.status, it.bodies()) == (PutStatus.PENDING, [b"hello"])
+        copies.move(end_of(append))
+        assert append.status is PutStatus.PUT_OK
+
+
 @EVERY_FLUSH
 def test_an_overdue_copy_is_a_slave_timeout(tmp_path: Path, sync: bool) -> None:
     """After slaveTimeout a waiter gets FLUSH_SLAVE_TIMEOUT, once; a later copy changes nothing."""
