@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from tests.interop.cases import CLIENTS
-from tests.interop.differences import PROTECTION, USERS_AND_POLICIES
+from tests.interop.differences import PROTECTION, REPLICATION, USERS_AND_POLICIES
 from tests.interop.matrix import FEATURES, LACKING, LEFT_OUT, MEANINGS
 from tests.interop.mqadmin_process import VERSIONS
 
@@ -127,6 +127,7 @@ def document(verdicts: Verdicts) -> str:
         ACCESS_CONTROL.removesuffix("\n"),
         USERS_AND_POLICIES.rstrip("\n"),
         PROTECTION.rstrip("\n"),
+        REPLICATION.rstrip("\n"),
     )
     return "\n".join(parts) + "\n"
 

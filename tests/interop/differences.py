@@ -56,3 +56,23 @@ RocketMQ accepts changes from every address, and its name servers check nothing.
   `innerClientAuthenticationCredentials`, which needs `authenticationMetadataProvider` there. A broker of RocketMQ 4.9
   cannot sign its requests; its client certificate can be an account instead.
 """
+
+REPLICATION: Final = """\
+
+## Masters and slaves
+
+This broker is a slave of RocketMQ 4.9.7 and 5.3.3, and a master of their slaves, with equal logs and queues
+(`tests/interop/test_replica.py`). It differs from a slave of RocketMQ ([formats.md](formats.md#slaves)):
+
+- A committed offset of a slave does not go back. RocketMQ overwrites it with its master's offset every 10 s or 60 s,
+  also with a smaller one. So a master that returns after an outage takes back what consumers committed to its slave
+  meanwhile, and they get messages again (RocketMQ issue 1094). Offsets that an operator resets on the master are
+  followed.
+- Tables of the master (topics, groups, offsets, progress of delays and timers) are applied once the log of the slave
+  has reached the end that the master's log had then. RocketMQ applies them at once. So a slave of RocketMQ that
+  becomes the master may skip messages that it has not copied.
+- A slave without a log gets the whole log of a master of RocketMQ. A slave of RocketMQ gets its newest file only.
+- A slave whose log ends outside of its master's log logs what to do. RocketMQ's waits for ever (RocketMQ issue 3388).
+- With SYNC_FLUSH a slave reports what is on its disk; RocketMQ reports what is written.
+- Sends to a slave get 14, as from 4.9; 5.3.3 responds 2.
+"""

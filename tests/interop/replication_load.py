@@ -46,7 +46,6 @@ class Expected:
         self.possible: set[str] = set()
         self.rolled_back: set[str] = set()
         self.open: list[Half] = []
-        self.deleted_topics: set[str] = set()
 
     def differences(self, received: Iterable[tuple[str, str, bytes]]) -> list[str]:
         """Return what is wrong with the received (name, topic, body)."""
@@ -171,13 +170,16 @@ class Sender:
             self.expected.rolled_back.add(half.n)
 
     def _short_topic(self) -> None:
-        """Create a topic, send to it, and delete it. Only some are created again."""
+        """Create a topic, send to it, and delete it; some are created again.
+
+        RocketMQ 4.9 then drops the queue of half messages as well, so the open ones cannot be found any more."""
         topic = f"ReplShort{self._chance.randrange(1_000)}"
         self.create_topic(topic, 1)
         for _ in range(3):
             self._send(topic, {}, b"short")
         self._call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
-        self.expected.deleted_topics.add(topic)
+        if not self._has_timers:
+            self.expected.open.clear()
 
     def create_topic(self, topic: str, queues: int) -> None:
         numbers = {"readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
