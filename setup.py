@@ -51,4 +51,4 @@ def sanitizer_flags(names):
     return [f"-fsanitize={names}", f"-fno-sanitize-recover={names}"]
 
 
-setup(ext_modules=compiled_modules())
+setup(ext_modules=compiled_modules(), options={"build_ext": {"parallel": os.cpu_count()}})
