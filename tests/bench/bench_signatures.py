@@ -2,6 +2,7 @@
 
     python -m tests.bench.bench_signatures                            # 100 B and 1 KiB, 12 rounds of 2 s each
     python -m tests.bench.bench_signatures --body 100 --rounds 20
+    python -m tests.bench.bench_signatures --access 5.3               # users and policies instead of plain_acl.yml
     SKYLARK_COMPILED=0 python -m tests.bench.bench_signatures         # without the compiled modules
     python -m tests.bench.bench_signatures --steps                    # the steps of a verification, in one process
 
@@ -36,17 +37,25 @@ from skylarkmq.broker.access.plain_acl.accounts import account_of
 from skylarkmq.broker.access.plain_acl.control import PlainAclControl
 from skylarkmq.broker.access.plain_acl.files import Rules
 from skylarkmq.clients.connection.signing import Credentials
-from skylarkmq.protocol.command import JSON
+from skylarkmq.protocol import hmac_sha1
+from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.command import JSON, RemotingCommand
 from skylarkmq.protocol.compiled import variant
+from skylarkmq.protocol.serialize import encode_command
 from skylarkmq.protocol.signature import Signed, SigningKey, python_signed_parts, signed_parts
 from skylarkmq.protocol.stream import CommandDecoder
 from tests.bench.bench_overload import CLIENTS, OPERATOR, access_settings
-from tests.bench.bench_send import TOPIC, BrokerProcess, Client, run, send_frame
+from tests.bench.bench_send import TOPIC, BrokerProcess, Client, call, run, send_frame
 
 QUEUES: Final = 4
 RUN: Final = 256
 """Sends of a read."""
 RESAMPLES: Final = 4_000
+USERS: Final = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps({"username": OPERATOR.access_key, "password": OPERATOR.secret_key}),
+}
 BUDGET_US: Final = 3.0
 """Of the median difference, for a body of 100 bytes, compiled."""
 
@@ -73,6 +82,7 @@ def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--body", type=int, nargs="+", default=[100, 1024], help="bytes")
+    parser.add_argument("--access", choices=("4.9", "5.3"), default="4.9", help="access control of this RocketMQ")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a round, for each broker")
     parser.add_argument("--connections", type=int, default=4)
@@ -94,6 +104,7 @@ def measure(size: int, options: argparse.Namespace) -> dict[str, object]:
     added = median(differences)
     return {
         "body": size,
+        "access": options.access,
         "modules": variant().split(":")[0],
         "plain_us": round(median(before for before, _ in pairs), 2),
         "signed_us": round(median(after for _, after in pairs), 2),
@@ -109,9 +120,12 @@ def loaded(options: argparse.Namespace, credentials: Credentials | None) -> Iter
     """Yield a function that loads a broker for one round, and returns its CPU per message in microseconds."""
     with tempfile.TemporaryDirectory(prefix="bench-signatures-", dir=options.directory) as directory:
         settings: dict[str, object] = {"brokerFastFailureEnable": "false"}
+        has_users = credentials is not None and options.access == "5.3"
         if credentials is not None:
-            settings |= access_settings(Path(directory) / "conf")
+            settings |= USERS if has_users else access_settings(Path(directory) / "conf")
         broker = BrokerProcess(Path(directory), settings, None if credentials is None else OPERATOR)
+        if has_users:
+            create_user(broker.port, CLIENTS)
         clients = [Client(broker.port, options, JSON, credentials) for _ in range(options.connections)]
         run(clients, 1.0)
 
@@ -127,6 +141,23 @@ def loaded(options: argparse.Namespace, credentials: Credentials | None) -> Iter
             yield round_
         finally:
             broker.stop()
+
+
+def create_user(port: int, credentials: Credentials) -> None:
+    """Create a user that may publish to the topic."""
+    name, password = credentials.access_key, credentials.secret_key
+    user = {"username": name, "password": password, "userType": "Normal", "userStatus": "enable"}
+    entry = {"resource": f"Topic:{TOPIC}", "actions": ["Pub"], "decision": "Allow"}
+    acl = {"subject": f"User:{name}", "policies": [{"policyType": "Custom", "entries": [entry]}]}
+    for code, ext, body in (
+        (RequestCode.AUTH_CREATE_USER, {"username": name}, user),
+        (RequestCode.AUTH_CREATE_ACL, {"subject": f"User:{name}"}, acl),
+    ):
+        command = RemotingCommand.request(code, None, json.dumps(body).encode())
+        command.ext = ext
+        response = call(port, OPERATOR.signed_frame(encode_command(command)))
+        if response["code"]:
+            raise SystemExit(f"the broker refused {code.name}: {response}")
 
 
 def interval(values: list[float]) -> tuple[float, float]:
@@ -201,6 +232,7 @@ def implementations(signed: Signed, body: bytes) -> dict[str, Callable[[], bytes
     keyed = hmac.new(secret, digestmod="sha1")
     pads = [bytes(byte ^ pad for byte in secret.ljust(64, b"\0")) for pad in (0x36, 0x5C)]
     inner_state, outer_state = map(hashlib.sha1, pads)
+    selected = hmac_sha1.keyed(secret)
 
     def copied() -> bytes:
         copy = keyed.copy()
@@ -223,9 +255,9 @@ def implementations(signed: Signed, body: bytes) -> dict[str, Callable[[], bytes
         "two states of hashlib.sha1, copied": two_states,
         "hmac.digest": one_call,
     }
-    for call in found.values():
-        assert b2a_base64(call(), newline=False).decode() == signed.signature
-    return found
+    for compute in found.values():
+        assert b2a_base64(compute(), newline=False).decode() == signed.signature
+    return {**found, "protocol.hmac_sha1, in base64": lambda: selected.signature(signed.content, body)}
 
 
 def least(call: Callable[[], object], calls: int = 500, rounds: int = 50) -> float:

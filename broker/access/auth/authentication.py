@@ -96,6 +96,10 @@ class Authenticator:
             return refusal_of(name, identity)
         return identity if is_signature_right else WRONG_SIGNATURE
 
+    def key_of(self, username: str) -> SigningKey:
+        """Return the key with which a user signs; a random one for a name without a user."""
+        return (self._accounts.get(username) or self._account(username))[0]
+
     def _account(self, username: str) -> Account:
         user = self._users.find(username)
         if user is None:

@@ -6,6 +6,7 @@ believes the name in such a request without a signature; this broker does not.
 Source: docs/formats.md, "Users and policies".
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -22,6 +23,7 @@ from skylarkmq.broker.access.config import AccessConfig
 from skylarkmq.broker.access.decision_cache import DecisionCache
 from skylarkmq.broker.access.decoded_names import decoded_names
 from skylarkmq.broker.access.message_rights import Rights, all_rights
+from skylarkmq.broker.access.permitted_send import PermittedSend, permitted_send
 from skylarkmq.broker.access.requirements import Action, Requirement
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.protocol.codes import ResponseCode
@@ -47,7 +49,7 @@ class AuthControl:
     """Access control of RocketMQ 5.3. `cluster`: the cluster's name, a resource.
 
     The callers of permitted sends and pulls are cached until a user or a policy changes; the result of a signature is
-    never cached.
+    never cached. A send that is like the last permitted one, in all but its message, needs only its signature verified.
     """
 
     checks_data = True
@@ -62,8 +64,9 @@ class AuthControl:
         self.authenticator = Authenticator(users, certificates)
         self._authorizer = Authorizer(acls)
         self._permitted: DecisionCache[Key, Caller] = DecisionCache()
-        users.on_change(self._permitted.clear)
-        acls.on_change(self._permitted.clear)
+        self._last: PermittedSend | None = None
+        users.on_change(self._forget)
+        acls.on_change(self._forget)
         self._users = users
         self._acls = acls
         self._refused = 0
@@ -78,6 +81,25 @@ class AuthControl:
 
     def check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Return the caller of a permitted request. Raises RequestError with NO_PERMISSION (16) otherwise."""
+        last = self._last
+        if last is not None and last.host == connection.host and last.has_signed(command):
+            return last.caller
+        caller = self._check(connection, command, requirement)
+        if caller.proof is Proof.SIGNATURE:
+            key = self.authenticator.key_of(caller.account)
+            self._last = permitted_send(connection, command, caller.account, key, caller) or last
+        return caller
+
+    def admit_alike(
+        self, connection: Connection, commands: Sequence[RemotingCommand], at: int, end: int
+    ) -> tuple[int, Caller]:
+        """Return how many requests from `at` on, before `end`, are like the last permitted send and have the signature
+        of its user, and their caller."""
+        last = self._last
+        return (0, ANONYMOUS) if last is None else (last.count_signed(connection, commands, at, end), last.caller)
+
+    def _check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
+        """Check a request that is not like the last permitted send."""
         code = command.code
         if code in self._unauthenticated:
             identity = self.authenticator.identify(connection, command)
@@ -101,6 +123,11 @@ class AuthControl:
         if key is not None:
             self._permitted.remember(key, caller, key[3:5])
         return caller
+
+    def _forget(self) -> None:
+        """Forget the decisions of earlier users and policies."""
+        self._permitted.clear()
+        self._last = None
 
     def rights_of(self, connection: Connection, command: RemotingCommand) -> Rights:
         """Return the rights of the user of an admitted request; a request without a user has none."""

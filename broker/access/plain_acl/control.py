@@ -29,6 +29,7 @@ from skylarkmq.broker.access.caller import ANONYMOUS, Caller, Proof
 from skylarkmq.broker.access.certificates import CertificateAccounts
 from skylarkmq.broker.access.decision_cache import DecisionCache
 from skylarkmq.broker.access.message_rights import Rights, all_rights
+from skylarkmq.broker.access.permitted_send import PermittedSend, permitted_send
 from skylarkmq.broker.access.plain_acl.accounts import Account, Permission, shown_resource
 from skylarkmq.broker.access.plain_acl.addresses import Address, address_of
 from skylarkmq.broker.access.plain_acl.files import Rules
@@ -68,15 +69,6 @@ class PlainAclStatistics(msgspec.Struct, frozen=True):
     broken_files: int
 
 
-class PermittedSend(msgspec.Struct, frozen=True):
-    """The last permitted send. The next one with the same host, code, topic and account needs only a signature."""
-
-    host: str
-    code: int
-    topic: str
-    account: Account
-
-
 class PlainAclControl:
     """Decides about requests by the rules of `files`. `certificates`: the accounts of client certificates, which need
     no signature. `is_strict`: `aclStrict`."""
@@ -112,12 +104,11 @@ class PlainAclControl:
             self._forget(rules)
         last = self._last
         if last is not None and last.host == connection.host:
-            account = last.account
-            is_signed = account.key.has_signed_send(command, last.code, last.topic, account.access_key)
+            is_signed = last.has_signed(command)
             if is_signed:
-                return account.caller
+                return last.caller
             if is_signed is False:
-                raise self._refusal("signature", f"Check signature failed for accessKey={account.access_key}")
+                raise self._refusal("signature", f"Check signature failed for accessKey={last.access_key}")
         return self._check(connection, command, requirement)
 
     def admit_alike(
@@ -126,11 +117,9 @@ class PlainAclControl:
         """Return how many requests from `at` on, before `end`, are like the last permitted send and have the signature
         of its account, and their caller."""
         last = self._last
-        if last is None or self._files.rules is not self._rules or last.host != connection.host:
+        if last is None or self._files.rules is not self._rules:
             return 0, ANONYMOUS
-        account = last.account
-        count = account.key.count_signed_sends(commands, at, end, last.code, last.topic, account.access_key)
-        return count, account.caller
+        return last.count_signed(connection, commands, at, end), last.caller
 
     def _check(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:
         """Check a request that is not like the last permitted send."""
@@ -152,9 +141,8 @@ class PlainAclControl:
         problem = self._decide(account, command, requirement)
         if problem is not None:
             raise self._refusal("permission", problem)
-        sent = command.send_header
-        if sent is not None and not sent.topic.startswith(RETRY_PREFIX):
-            self._last = PermittedSend(connection.host, command.code, sent.topic, account)
+        permitted = permitted_send(connection, command, account.access_key, account.key, account.caller)
+        self._last = permitted or self._last
         return account.caller
 
     def _check_certificate(self, connection: Connection, command: RemotingCommand, requirement: Requirement) -> Caller:

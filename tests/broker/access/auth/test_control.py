@@ -1,6 +1,7 @@
 """The check of requests: authentication and authorization together, and their whitelists."""
 
 import gc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,11 +15,13 @@ from skylarkmq.broker.access.config import AccessConfig
 from skylarkmq.broker.access.gate import Gate
 from skylarkmq.broker.access.requirements import BROKER_REQUIREMENTS, Action
 from skylarkmq.broker.remoting.dispatch import Dispatcher
+from skylarkmq.protocol import compiled
 from skylarkmq.protocol.bodies.auth import PolicyEntryInfo, PolicyInfo, UserInfo
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.serialize import encode_command
+from skylarkmq.protocol.signature import V4_9_3
 from skylarkmq.protocol.stream import CommandDecoder
 from tests.harness.peer import Peer
 from tests.harness.signed import signed
@@ -130,13 +133,8 @@ async def test_changes_are_in_effect_for_the_next_send_of_the_same_user() -> Non
     it = Checked()
 
     def send(password: str = "pw") -> Caller | str:
-        fields = {"a": "g", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
-        ext = signed("alice", password, fields | {"i": "UNIQ_KEY\x01A\x02"})
-        frame = encode_command(RemotingCommand(code=C.SEND_MESSAGE_V2, ext=ext))
-        (command,) = CommandDecoder().feed_commands(memoryview(frame))
-        assert command.send_header is not None
         try:
-            return it.control.check(it.connection, command, BROKER_REQUIREMENTS[C.SEND_MESSAGE_V2])
+            return it.control.check(it.connection, sent(password=password), BROKER_REQUIREMENTS[C.SEND_MESSAGE_V2])
         except RequestError as error:
             return error.remark
 
@@ -147,6 +145,46 @@ async def test_changes_are_in_effect_for_the_next_send_of_the_same_user() -> Non
     it.users.update(UserChange.of("alice", UserInfo(user_type="Normal")))
     it.acls.delete("User:alice", next(iter(it.acls.of_user("alice"))).type, None)
     assert send() == UNMATCHED.format("T")
+
+
+async def test_sends_of_a_run_are_admitted_up_to_the_first_that_is_refused() -> None:
+    """Those like the last permitted one need only their signatures verified; all others are checked as the first. The
+    last one counts for its host, and until a user or a policy changes."""
+    it = Checked()
+    gate = Gate(it.control)
+
+    def admitted(commands: list[RemotingCommand]) -> list[tuple[int, str | None]]:
+        """Return how many sends each run admits, and the remark of the refusal after it."""
+        found, at = [], 0
+        while at < len(commands):
+            end, refusal = gate.admit_run(it.connection, commands, at)
+            found.append((end - at, None if refusal is None else refusal.remark))
+            at = end + (refusal is not None)
+        return found
+
+    good, wrong, other = sent(), sent(password="wrong"), sent(topic="S")
+    failed, denied = "check signature failed.", UNMATCHED.format("S")
+    with_query = sent(_UNIQUE_KEY_QUERY="true")  # an older client does not sign it
+    for _ in range(2):
+        runs = admitted([good, good, good, wrong, good, other, good, with_query, good])
+        assert runs == [(3, failed), (1, denied), (1, failed), (1, None)]
+    assert it.control.admit_alike(it.connection, [good] * 3, 0, 3)[0] == (3 if compiled.variant() == "compiled" else 0)
+    elsewhere: Any = SimpleNamespace(host="192.0.2.2")
+    assert it.control.admit_alike(elsewhere, [good], 0, 1)[0] == 0
+    it.acls.delete("User:alice", next(iter(it.acls.of_user("alice"))).type, None)
+    assert admitted([good]) == [(0, UNMATCHED.format("T"))]
+    it.users.delete("alice")
+    assert admitted([good]) == [(0, "User:alice is not found.")]
+
+
+def sent(topic: str = "T", password: str = "pw", **unsigned: str) -> RemotingCommand:
+    """Return a send of alice as the decoder returns it; `unsigned` fields are added to the signed ones."""
+    fields = {"a": "g", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
+    ext = signed("alice", password, fields | {"i": "UNIQ_KEY\x01A\x02"}) | unsigned
+    frame = encode_command(RemotingCommand(code=C.SEND_MESSAGE_V2, version=V4_9_3 + 1, ext=ext))
+    (command,) = CommandDecoder().feed_commands(memoryview(frame))
+    assert command.send_header is not None
+    return command
 
 
 async def test_a_gate_refuses_every_served_code_without_a_signature() -> None:
