@@ -156,7 +156,7 @@ def test_the_dashboard_has_a_row_for_each_feature() -> None:
                 *(label for metric, _ in metrics for label in labels_of(metric)), "instance", "job",
             }  # fmt: skip
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels, panel["title"]
-    assert {"Delays", "Timers", "Transactions", "Dead letters", "TLS", "Access control"} <= found.keys()
+    assert {"Delays", "Timers", "Transactions", "Dead letters", "TLS", "Access control", "Replication"} <= found.keys()
     assert all(found.values())
 
 
