@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SAMPLE = (ROOT / "deploy" / "broker.conf").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 COMPOSE = (ROOT / "deploy" / "docker-compose.yml").read_text()
+REPLICATION = (ROOT / "deploy" / "docker-compose.replication.yml").read_text()
 RULES = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "skylark-broker.json").read_text())
 MACHINE = Machine("broker-a", "10.0.0.5", Path("/data"), str)
@@ -46,7 +47,7 @@ def test_the_image_runs_a_command_that_the_package_installs() -> None:
     """CMD and the compose file start console scripts of pyproject.toml, as an unprivileged user."""
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     (command,) = re.findall(r'^CMD \["(\w+)"\]', DOCKERFILE, flags=re.MULTILINE)
-    started = {command, *re.findall(r"^ +command: (\w+)", COMPOSE, flags=re.MULTILINE)}
+    started = {command, *re.findall(r"^ +command: (mq\w+)", COMPOSE + REPLICATION, flags=re.MULTILINE)}
     assert started == {"mqbroker", "mqnamesrv"}
     assert started <= set(scripts)
     assert re.search(r"^USER (?!root|0)", DOCKERFILE, flags=re.MULTILINE)
@@ -55,9 +56,9 @@ def test_the_image_runs_a_command_that_the_package_installs() -> None:
 def test_variables_of_image_and_compose_file_are_settings() -> None:
     """Each SKYLARK_ variable is the name of a setting."""
     known = {key.upper() for key in BROKER_KEYS.known()}
-    variables = set(re.findall(r"SKYLARK_(\w+)", DOCKERFILE + COMPOSE))
+    variables = set(re.findall(r"SKYLARK_(\w+)", DOCKERFILE + COMPOSE + REPLICATION))
     assert variables
-    assert {variable.replace("_", "") for variable in variables} <= known
+    assert {variable.removesuffix("_FILE").replace("_", "") for variable in variables} <= known
 
 
 def test_files_mounted_by_the_compose_file_exist() -> None:
@@ -197,3 +198,25 @@ def test_containers_of_the_compose_file_reach_the_broker() -> None:
     for service in compose["services"].values():
         assert all(port.startswith(("127.0.0.1:", "${PUBLISHED:-127.0.0.1}:")) for port in service["ports"])
     assert compose["networks"]["default"]["name"] == "skylark"
+
+
+def test_the_nodes_of_the_replicated_group_start(tmp_path: Path) -> None:
+    """The settings of all three load without a warning. One leads, ids and stores differ, and etcd is optional."""
+    compose = yaml.safe_load(REPLICATION)
+    secret = tmp_path / "cluster-secret"
+    secret.write_text("0123456789abcdef0123456789abcdef")
+    nodes = {name: compose["services"][name] for name in ("n1", "n2", "n3")}
+    loaded = {}
+    for name, service in nodes.items():
+        variables = service["environment"] | {"SKYLARK_HA_CLUSTER_SECRET_FILE": str(secret)}
+        given = from_environment(variables, BROKER_KEYS, lambda path: Path(path).read_text())
+        loaded[name] = load_broker(given, MACHINE)
+        assert loaded[name].warnings == loaded[name].notes == []
+        assert service["volumes"] == [f"{name}:/data"]
+    configs = {name: its.config for name, its in loaded.items()}
+    assert {name: its.replication.leads for name, its in configs.items()} == {"n1": True, "n2": False, "n3": False}
+    assert [its.broker.broker_id for its in configs.values()] == [0, 1, 2]
+    assert {its.broker.broker_name for its in configs.values()} == {"broker-a"}
+    assert {peer.name for peer in configs["n1"].replication.ha_peers} == nodes.keys()
+    assert all(peer.host == peer.name for peer in configs["n1"].replication.ha_peers)
+    assert compose["services"]["etcd"]["profiles"] == ["etcd"]
