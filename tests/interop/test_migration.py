@@ -1,0 +1,202 @@
+"""A group of RocketMQ is moved to Skylark while it serves, and back, as docs/run/migrate.md describes.
+
+    Java master ──▶ Skylark slave
+                    Skylark master ──▶ Java slave
+                                       Java master
+
+The broker keeps its name, address and offsets. A consumer group gets each message once: its offsets were copied, too.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from skylarkmq.protocol.bodies.route import TopicRouteData
+from skylarkmq.protocol.codes import RequestCode
+from tests.harness.ports import LOOPBACK, free_ports
+from tests.harness.raw import RawClient, RawResponse
+from tests.harness.store_check import assert_consistent
+from tests.harness.stores import config_of
+from tests.interop.brokers import (
+    APACHE_VERSIONS,
+    READ_WRITE,
+    SEGMENT_BYTES,
+    apache_commands,
+    daemon,
+    skylark_commands,
+    wait_until,
+)
+from tests.interop.cases import CLIENTS
+from tests.interop.drivers import DriverGroup
+from tests.interop.plan import SYNC, Order
+
+TOPIC, GROUP, NAME = "Orders", "billing", "broker-a"
+QUEUES, SENT = 4, 40
+SIZES: Final = {"mappedFileSizeConsumeQueue": 20 * 10_000, "maxHashSlotNum": 50_000, "maxIndexNum": 200_000}
+STORE_SIZES: Final = {
+    "mapped_file_size_commit_log": SEGMENT_BYTES,
+    "mapped_file_size_consume_queue": SIZES["mappedFileSizeConsumeQueue"],
+    "max_hash_slot_num": SIZES["maxHashSlotNum"],
+    "max_index_num": SIZES["maxIndexNum"],
+}
+CLIENT_OF: Final = {"4.9.7": "java-4.9.8", "5.3.3": "java-5.3.3"}
+STARTED_WITHIN_S: Final = 200.0
+RECEIVED_WITHIN_S: Final = 200.0
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
+
+
+class Stages:
+    """Runs clients of RocketMQ in each stage of the move. Each sends SENT messages, and consumes all of them."""
+
+    def __init__(self, home: Path, command: Callable[[Path], list[str]], namesrv_port: int) -> None:
+        self._home = home
+        self._command = command
+        self._namesrv_port = namesrv_port
+
+    def run(self, node: "Node") -> None:
+        """Send and consume while this node is the master. The group gets no message of an earlier stage again."""
+        wait_until(lambda: self._is_master(node), f"the route to {node.home.name}")
+        home = self._home / f"clients-{node.home.name}"
+        home.mkdir()
+        drivers = DriverGroup(home, node.home / "broker.log")
+        try:
+            namesrv = f"{LOOPBACK}:{self._namesrv_port}"
+            drivers.start("member", self._command, "consume", namesrv, TOPIC, GROUP)
+            producer = drivers.start("producer", self._command, "produce", namesrv, TOPIC, "shop")
+            drivers.wait_until(lambda: len(drivers.started) == 2, "both clients have started", STARTED_WITHIN_S)
+            names = [f"{node.home.name}-{number}" for number in range(SENT)]
+            producer.send([Order(n, SYNC, "TagA", (n,), {"n": n}, n.encode()) for n in names])
+            drivers.wait_for_messages(set(names), RECEIVED_WITHIN_S)
+            assert not drivers.failed, drivers.summary()
+            assert sorted(each.message.n for each in drivers.deliveries) == sorted(names)
+        finally:
+            drivers.stop()
+
+    def _is_master(self, node: "Node") -> bool:
+        with RawClient(LOOPBACK, self._namesrv_port) as client:
+            response = client.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC})
+        if response.code != 0:
+            return False
+        route = TopicRouteData.decode(response.body)
+        return any(data.broker_addrs.get(0) == f"{LOOPBACK}:{node.port}" for data in route.broker_datas)
+
+
+class Node:
+    """A broker on a store below `home`: started and stopped by the test, in one role after the other."""
+
+    def __init__(self, kind: str, home: Path, namesrv_port: int) -> None:
+        home.mkdir()
+        self.home = home
+        self._kind = kind
+        self._namesrv_port = namesrv_port
+        self._running = ExitStack()
+        self.port = 0
+
+    def start(self, port: int, role: str) -> None:
+        """Start in this role, and wait until it serves requests."""
+        self.port = port
+        settings = SIZES | {
+            "brokerName": NAME,
+            "brokerRole": role,
+            "brokerId": int(role == "SLAVE"),
+            "namesrvAddr": f"{LOOPBACK}:{self._namesrv_port}",
+            "brokerIP1": LOOPBACK,
+            "brokerIP2": LOOPBACK,
+            "bindAddress": LOOPBACK,
+            "haListenPort": port + 1,
+        }
+        if self._kind == "skylark":
+            (command,) = skylark_commands(self.home, self._namesrv_port, port, settings)
+        else:
+            del settings["bindAddress"]
+            _, command = apache_commands(self._kind, self.home, self._namesrv_port, port, settings)
+        process = self._running.enter_context(daemon(*command, self.home))
+
+        def serves() -> bool:
+            assert process.poll() is None, (self.home / "broker.log").read_text(errors="replace")[-3_000:]
+            try:
+                return self.call(RequestCode.GET_BROKER_RUNTIME_INFO).code == 0
+            except OSError:
+                return False
+
+        wait_until(serves, f"{self.home.name} serves as {role}")
+
+    def stop(self) -> None:
+        """Stop in order."""
+        self._running.close()
+
+    def call(self, code: int, ext: dict[str, object] | None = None) -> RawResponse:
+        with RawClient(LOOPBACK, self.port) as client:
+            return client.call(code, ext or {})
+
+    def end_of_log(self) -> int:
+        return int(json.loads(self.call(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]["commitLogMaxOffset"])
+
+    def offsets(self) -> list[str | None]:
+        """Return the offsets of the group by queue; None without one."""
+        position = {"consumerGroup": GROUP, "topic": TOPIC}
+        codes = [self.call(RequestCode.QUERY_CONSUMER_OFFSET, position | {"queueId": queue}) for queue in range(QUEUES)]
+        return [each.ext.get("offset") for each in codes]
+
+
+def create_topic(node: Node) -> None:
+    numbers = {"readQueueNums": QUEUES, "writeQueueNums": QUEUES, "perm": READ_WRITE, "topicSysFlag": 0}
+    ext = {"topic": TOPIC, "defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "order": False, **numbers}
+    assert node.call(RequestCode.UPDATE_AND_CREATE_TOPIC, ext).code == 0
+
+
+def wait_until_copied(master: Node, slave: Node) -> None:
+    """Wait until the slave has the log and the offsets of its master, which has sent and committed everything."""
+    wait_until(lambda: master.offsets() == slave.offsets(), "the slave has the offsets")
+    wait_until(lambda: master.end_of_log() == slave.end_of_log(), "the slave has the log")
+
+
+@pytest.fixture
+def namesrv_port(tmp_path: Path) -> Iterator[int]:
+    """Yield the port of a name server, which all nodes use."""
+    (port,) = free_ports(1)
+    options = {"listenPort": port, "bindAddress": LOOPBACK, "kvConfigPath": tmp_path / "kvConfig.json"}
+    flags = [part for key, value in options.items() for part in ("--set", f"{key}={value}")]
+    with daemon([sys.executable, "-m", "skylarkmq.broker", "namesrv", *flags], {}, tmp_path):
+        yield port
+
+
+@pytest.mark.parametrize("version", APACHE_VERSIONS)
+def test_a_group_moves_to_skylark_and_back(version: str, namesrv_port: int, tmp_path: Path) -> None:
+    """Clients of RocketMQ send and consume in each of the three stages, and no message is lost or delivered again."""
+    command = CLIENTS[CLIENT_OF[version]].command
+    (tmp_path / "build").mkdir()
+    command(tmp_path / "build")  # build the driver, or skip, before anything starts
+    master_port, copy_port = free_ports(2, beside=(-2, 1))
+    java, skylark, back = (
+        Node(kind, tmp_path / name, namesrv_port)
+        for kind, name in ((version, "java"), ("skylark", "skylark"), (version, "java-again"))
+    )
+    stages = Stages(tmp_path, command, namesrv_port)
+    with ExitStack() as stack:
+        for node in (java, skylark, back):
+            stack.callback(node.stop)
+        java.start(master_port, "ASYNC_MASTER")
+        create_topic(java)
+        stages.run(java)
+
+        skylark.start(copy_port, "SLAVE")
+        wait_until_copied(java, skylark)
+        java.stop()
+        skylark.stop()
+        assert_consistent(skylark.home / "store", config_of(skylark.home / "store", **STORE_SIZES))
+        skylark.start(master_port, "ASYNC_MASTER")
+        stages.run(skylark)
+
+        back.start(copy_port, "SLAVE")
+        wait_until_copied(skylark, back)
+        skylark.stop()
+        back.stop()
+        back.start(master_port, "ASYNC_MASTER")
+        stages.run(back)
