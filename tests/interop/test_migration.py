@@ -8,6 +8,9 @@ The broker keeps its name, address and offsets. A consumer group gets each messa
 """
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,12 +22,9 @@ from skylarkmq.protocol.bodies.route import TopicRouteData
 from skylarkmq.protocol.codes import RequestCode
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import RawClient, RawResponse
-from tests.harness.store_check import assert_consistent
-from tests.harness.stores import config_of
 from tests.interop.brokers import (
     APACHE_VERSIONS,
     READ_WRITE,
-    SEGMENT_BYTES,
     apache_commands,
     daemon,
     skylark_commands,
@@ -33,17 +33,14 @@ from tests.interop.brokers import (
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import DriverGroup
 from tests.interop.plan import SYNC, Order
+from tests.interop.toolchain import ROOT
 
 TOPIC, GROUP, NAME = "Orders", "billing", "broker-a"
 QUEUES, SENT = 4, 40
+MASTER, SLAVE = "ASYNC_MASTER", "SLAVE"
 SIZES: Final = {"mappedFileSizeConsumeQueue": 20 * 10_000, "maxHashSlotNum": 50_000, "maxIndexNum": 200_000}
-STORE_SIZES: Final = {
-    "mapped_file_size_commit_log": SEGMENT_BYTES,
-    "mapped_file_size_consume_queue": SIZES["mappedFileSizeConsumeQueue"],
-    "max_hash_slot_num": SIZES["maxHashSlotNum"],
-    "max_index_num": SIZES["maxIndexNum"],
-}
 CLIENT_OF: Final = {"4.9.7": "java-4.9.8", "5.3.3": "java-5.3.3"}
+PAGE: Final = (ROOT / "docs" / "run" / "migrate.md").read_text()
 STARTED_WITHIN_S: Final = 200.0
 RECEIVED_WITHIN_S: Final = 200.0
 
@@ -103,10 +100,10 @@ class Node:
     def start(self, port: int, role: str) -> None:
         """Start in this role, and wait until it serves requests."""
         self.port = port
+        of_role = settings_of_slave() if role == SLAVE else {"brokerRole": role, "brokerId": 0}
         settings = SIZES | {
             "brokerName": NAME,
-            "brokerRole": role,
-            "brokerId": int(role == "SLAVE"),
+            **of_role,
             "namesrvAddr": f"{LOOPBACK}:{self._namesrv_port}",
             "brokerIP1": LOOPBACK,
             "brokerIP2": LOOPBACK,
@@ -140,11 +137,30 @@ class Node:
     def end_of_log(self) -> int:
         return int(json.loads(self.call(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]["commitLogMaxOffset"])
 
+    def has_topic(self) -> bool:
+        return TOPIC in json.loads(self.call(RequestCode.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]
+
     def offsets(self) -> list[str | None]:
         """Return the offsets of the group by queue; None without one."""
         position = {"consumerGroup": GROUP, "topic": TOPIC}
         codes = [self.call(RequestCode.QUERY_CONSUMER_OFFSET, position | {"queueId": queue}) for queue in range(QUEUES)]
         return [each.ext.get("offset") for each in codes]
+
+
+def settings_of_slave() -> dict[str, object]:
+    """Return the settings of the page that make a broker a slave, without names and addresses."""
+    section = PAGE.partition("## Without stopping")[2]
+    (block,) = re.findall(r"```properties\n(.*?)```", section, flags=re.DOTALL)
+    given = dict(line.split("=", 1) for line in block.split())
+    return {key: given[key] for key in ("brokerId", "brokerRole")}
+
+
+def verify(store: Path) -> None:
+    """Run the check of the page: `mqbroker store verify`."""
+    assert "`mqbroker store verify " in PAGE
+    command = [sys.executable, "-m", "skylarkmq.broker", "store", "verify", str(store)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def create_topic(node: Node) -> None:
@@ -154,7 +170,8 @@ def create_topic(node: Node) -> None:
 
 
 def wait_until_copied(master: Node, slave: Node) -> None:
-    """Wait until the slave has the log and the offsets of its master, which has sent and committed everything."""
+    """Wait until the slave has the log and the tables of its master, which has sent and committed everything."""
+    wait_until(slave.has_topic, "the slave has the topic")
     wait_until(lambda: master.offsets() == slave.offsets(), "the slave has the offsets")
     wait_until(lambda: master.end_of_log() == slave.end_of_log(), "the slave has the log")
 
@@ -185,21 +202,21 @@ def test_a_group_moves_to_skylark_and_back(version: str, tmp_path: Path) -> None
         )
         for node in (java, skylark, back):
             stack.callback(node.stop)
-        java.start(master_port, "ASYNC_MASTER")
+        java.start(master_port, MASTER)
         create_topic(java)
         stages.run(java)
 
-        skylark.start(copy_port, "SLAVE")
+        skylark.start(copy_port, SLAVE)
         wait_until_copied(java, skylark)
         java.stop()
         skylark.stop()
-        assert_consistent(skylark.home / "store", config_of(skylark.home / "store", **STORE_SIZES))
-        skylark.start(master_port, "ASYNC_MASTER")
+        verify(skylark.home / "store")
+        skylark.start(master_port, MASTER)
         stages.run(skylark)
 
-        back.start(copy_port, "SLAVE")
+        back.start(copy_port, SLAVE)
         wait_until_copied(skylark, back)
         skylark.stop()
         back.stop()
-        back.start(master_port, "ASYNC_MASTER")
+        back.start(master_port, MASTER)
         stages.run(back)
