@@ -48,7 +48,7 @@ def _settle_at_once(self: Leader, outcome: Outcome, now: float) -> None:
 
 
 def _removal_counts_at_once(self: CommitRule, in_sync: frozenset[str]) -> None:
-    self.in_sync = in_sync
+    self.counted = self.in_sync = in_sync
 
 
 def _advance_without_missing(self: CommitRule) -> bool:

@@ -24,12 +24,9 @@ class CommitRule:
         self._term_end = term_end
         self._minimum = minimum
         self._proposed: frozenset[str] = frozenset()
-        self._synced: dict[str, int] = {}
-
-    @property
-    def counted(self) -> frozenset[str]:
+        self.counted = self.in_sync
         """The ids of the stores whose acknowledgement is needed."""
-        return self.in_sync | self._proposed
+        self._synced: dict[str, int] = {}
 
     def synced(self, store_id: str) -> int | None:
         """Return what a store has acknowledged in this term; None if nothing."""
@@ -54,17 +51,19 @@ class CommitRule:
     def propose(self, in_sync: frozenset[str]) -> None:
         """A swap to this set is about to be requested."""
         self._proposed |= in_sync
+        self.counted = self.in_sync | self._proposed
 
     def settle(self, in_sync: Iterable[str]) -> None:
         """The record has this set, at a later revision than any proposal was made for."""
-        self.in_sync = frozenset(in_sync)
+        self.counted = self.in_sync = frozenset(in_sync)
         self._proposed = frozenset()
 
     def advance(self) -> bool:
         """Return whether `committed` has grown."""
         if len(self.in_sync) < self._minimum:
             return False
-        end = min((self._synced.get(store_id, -1) for store_id in self.counted), default=-1)
+        synced = self._synced
+        end = min([synced.get(store_id, -1) for store_id in self.counted], default=-1)
         if end < self._term_end or end <= self.committed:
             return False
         self.committed = end

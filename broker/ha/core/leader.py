@@ -100,13 +100,15 @@ class Leader:
         """Handle an event of a link, of time, or of the disk."""
         self._now = now
         match event:
-            case Tick():
-                self._tick()
-            case Written(_, epochs) if any(epoch == self.epoch for epoch, _ in epochs):
-                self._count_from(self._local.written)
+            case Received(link, message) if link in self._copies:
+                self._receive(link, message)
             case Synced(end):
                 self._acknowledged(self._local.store_id, end)
-            case Received(link, Hello() as hello) if link not in self._copies:
+            case Written(_, epochs) if epochs and epochs[-1].epoch == self.epoch:
+                self._count_from(self._local.written)
+            case Tick():
+                self._tick()
+            case Received(link, Hello() as hello):
                 self._welcome(link, hello)
             case Received(link, message):
                 self._receive(link, message)

@@ -11,6 +11,7 @@ from skylarkmq.broker.ha.core.events import (
     LifeSeen,
     Reached,
     ReadFailed,
+    Received,
     RecordRead,
     Restart,
     StartSet,
@@ -29,6 +30,9 @@ from skylarkmq.broker.ha.core.identity import Identity
 from skylarkmq.broker.ha.core.leader import Leader
 from skylarkmq.broker.ha.core.local import Local, Log
 from skylarkmq.broker.ha.core.peers import Peers
+
+FREQUENT: Final = frozenset({Received, Written, Synced})
+"""Events of each batch of messages: only the role handles them."""
 
 
 class Node:
@@ -63,16 +67,21 @@ class Node:
         if self._ended:
             return []
         self._now = max(now, self._now)
-        self._handle(event)
-        if isinstance(self.role, Follower) and self.role.won:
-            self.role = Leader(self._me, self.local, self.decisions, self._peers, self._now)
+        self._note(event)
+        if type(event) in FREQUENT:
+            self.role.handle(event, self._now)
+        else:
+            self._handle(event)
+            if isinstance(self.role, Follower) and self.role.won:
+                self.role = Leader(self._me, self.local, self.decisions, self._peers, self._now)
+        if not self.effects:
+            return []
         effects = self.effects.copy()
         self.effects.clear()
         self._ended = any(isinstance(effect, Restart | Stop) for effect in effects)
         return effects
 
     def _handle(self, event: Event) -> None:
-        self._note(event)
         match event:
             case RecordRead() | ReadFailed() | Swapped() | SwapRefused() | SwapUnknown():
                 if outcome := self.decisions.handle(event, self._now):
@@ -92,6 +101,8 @@ class Node:
     def _note(self, event: Event) -> None:
         """Keep what an event says of this node's log and of the other members."""
         match event:
+            case Received():
+                pass
             case Written(end, epochs):
                 self.local.extended(end, epochs)
             case Synced(end):
