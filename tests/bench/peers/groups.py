@@ -57,8 +57,12 @@ class Group:
     @property
     def leader(self) -> Started:
         """The broker that producers send to."""
-        leader = self._running[0]
-        return Started(self.kind, leader.broker_address, leader.namesrv, leader.process)
+        return self.process(0)
+
+    def process(self, number: int) -> Started:
+        """Return a running member; 0 is the leader."""
+        running = self._running[number]
+        return Started(self.kind, running.broker_address, running.namesrv, running.process)
 
     def end(self, number: int) -> int:
         """Return the end of the log of a member; 0 is the leader."""
