@@ -15,7 +15,7 @@ from skylarkmq.broker.store.timer.files import RETRY_MS as RETRY_WRITE_MS
 from skylarkmq.protocol.codes import ResponseCode, SystemTopic
 from skylarkmq.protocol.errors import RequestError
 from skylarkmq.protocol.message import decode_properties
-from skylarkmq.protocol.timers import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES
+from skylarkmq.protocol.timers import DEQUEUE_MS, ENQUEUE_MS, ROLL_TIMES, TimerCheck
 from tests.harness.cold_files import ColdFiles
 from tests.harness.stores import Opened, message, opened, records_of
 from tests.harness.timed import WHEEL_SLOTS, deletion, stop, timed, timers_of
@@ -332,3 +332,17 @@ async def test_cold_messages_and_units_are_fetched(tmp_path: Path) -> None:
         assert cold.waits
         assert not any(in_loop for _, in_loop in cold.waits)
         await timers.delivery.stop()
+
+
+async def test_a_slave_does_not_put_a_rolled_message_on_its_wheel_again(it: Opened) -> None:
+    """Its master has rolled it, and the copy is in the topic: the slot of the older record is delivered there."""
+    timers = loaded(it, window_slots=100)
+    it.put(timed(b"far", BEGIN + 300_000))
+    it.clock.now_ms = BEGIN + 150_000
+    it.put(timed(b"far", BEGIN + 300_000))
+    check = TimerCheck(read_ms=BEGIN + 120_000, master_queue_offset=2)
+    timers.follow(check)
+    await until(lambda: timers.delivery.check().read_ms == check.read_ms)
+    assert [slot.messages for _, slot in timers.files.wheel.slots()] == [1]
+    assert it.bodies() == []
+    timers.delivery.close()
