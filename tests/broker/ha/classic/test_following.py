@@ -56,7 +56,7 @@ class Parts:
             self.calls,
             configured,
             lambda: 0,
-            None,
+            None,  # type: ignore[arg-type]
             outbound,
             self.registrations,  # type: ignore[arg-type]
         )
