@@ -21,6 +21,7 @@ from skylarkmq.protocol.serialize import encode_command
 from tests.harness.golden import transcripts
 
 LIMIT = 1 << 24
+ESCAPED, UNESCAPED = json.JSONEncoder().encode, json.JSONEncoder(ensure_ascii=False).encode
 
 module = compiled.load("decode")
 pytestmark = pytest.mark.skipif(module is None, reason="no compiled modules here")
@@ -206,7 +207,7 @@ class Inputs:
     def member_text(self, member: tuple[str, Any]) -> str:
         """Return a member; encoders differ in what they escape, so this method does too."""
         name, value = member
-        text = json.dumps(value, ensure_ascii=self.choice.random() < 0.5)
+        text = (ESCAPED if self.choice.random() < 0.5 else UNESCAPED)(value)
         if self.choice.random() < 0.1:
             text = text.replace("\\u00", "\\u0" + self.choice.choice("01f"), 1)
         return f"{json.dumps(name)}:{text}"
