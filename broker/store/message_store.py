@@ -53,6 +53,7 @@ from skylarkmq.broker.store.replica.follower_flush import FollowerFlush
 from skylarkmq.broker.store.replica.follower_log import FollowerLog
 from skylarkmq.broker.store.replica.log_dispatch import LogDispatch
 from skylarkmq.broker.store.replica.replica_log import ReplicaLog
+from skylarkmq.broker.store.replica.undecided_records import UndecidedRecords
 from skylarkmq.broker.store.reput import Arrival, Reput
 from skylarkmq.broker.store.retention.cleaner import Cleaner, Follower
 from skylarkmq.broker.store.retention.deleted_topics import DeletedTopics
@@ -141,6 +142,7 @@ class MessageStore:
             self._index = IndexFeed.of(config, self._log, disk, now_ms, steady_ms, self._helper)
         self._key_query = KeyQuery(self._index, self._reader, config.max_msgs_num_batch)
         self._deleted = DeletedTopics(root, disk, self._helper)
+        self._undecided = UndecidedRecords(root, disk)
         self._deletion = TopicDeletion(self._deleted, self._queues, self._log, self.commit)
         self._stored_bytes = StoredBytes(self._queues, lambda: self.min_physical_offset, self._helper)
         self._removal = Removal(config, self._helper)
@@ -203,6 +205,7 @@ class MessageStore:
                 check,
                 is_follower=self._config.is_follower,
                 show_to=show_to,
+                undecided=self._undecided.load(),
                 check_stop=check_stop,
             )
             recovered = recovery.run(self._durability.load(), clean=was_clean)
@@ -217,8 +220,12 @@ class MessageStore:
                 self._tail = LogDispatch(
                     *(self._log, self._queues, self._reput, self._deleted, check, recovery.order, self._log_flush.show)
                 )
-                if isinstance(self._log, FollowerLog) and isinstance(self._log_flush, FollowerFlush):
-                    self.replica = ReplicaLog(self._log, self._log_flush, self._tail)
+            if self._tail and isinstance(self._log, FollowerLog) and isinstance(self._log_flush, FollowerFlush):
+                self.replica = ReplicaLog(self._log, self._log_flush, self._tail)
+                self._undecided.current = self._tail.undecided
+                self._durability.undecided = self._undecided
+            else:
+                self._undecided.clear()
             return recovered
         except BaseException:
             self._close_files()

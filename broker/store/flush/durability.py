@@ -32,6 +32,7 @@ from skylarkmq.broker.store.log.commit_log import CommitLog
 from skylarkmq.broker.store.log.transient_pool import TransientPool
 from skylarkmq.broker.store.queue.files import QueueFiles
 from skylarkmq.broker.store.replica.follower_flush import FollowerFlush
+from skylarkmq.broker.store.replica.undecided_records import UndecidedRecords
 from skylarkmq.broker.store.reput import Reput
 from skylarkmq.broker.store.running_flags import RunningFlag
 from skylarkmq.protocol.disk import Checkpoint
@@ -75,6 +76,8 @@ class Durability:
         self._next_queue_flush_ms = 0
         self._next_thorough_ms = 0
         self._round: _Round | None = None
+        self.undecided: UndecidedRecords | None = None
+        """The undecided records of a follower, written before each checkpoint."""
         self._vouched = Checkpoint()  # the content that the next checkpoint may have
 
     # life
@@ -130,7 +133,8 @@ class Durability:
         queue_flusher.wait_idle()
         confirm = self._log.last_record if is_good else self._vouched.confirm_offset
         index_files = self._reput.index.index.take_all(self.log.done.end) if self._reput.index is not None else []
-        self._submit_queues(last_round, msgspec.structs.replace(self._vouched, confirm_offset=confirm), index_files)
+        vouched = msgspec.structs.replace(self._vouched, confirm_offset=confirm)
+        self._submit_queues(last_round, vouched, index_files, is_stop=is_good)
         queue_flusher.stop()
         is_good = is_good and queue_flusher.failure is None
         self.abandon()
@@ -202,16 +206,22 @@ class Durability:
 
     def _begin_round(self, least_pages: int, *, is_whole: bool) -> "_Round":
         """Begin a round. `is_whole`: units in memory are written before the queues are synced."""
+        if self.undecided is not None:
+            self.undecided.note()
         if is_whole:
             self._reput.writes.begin_round()
             return _Round(least_pages, self._reput.offset, self._reput.last_store_timestamp)
         return _Round(least_pages, 0, 0)
 
-    def _submit_queues(self, found: "_Round", vouched: Checkpoint, index_files: Sequence[IndexFile]) -> None:
+    def _submit_queues(
+        self, found: "_Round", vouched: Checkpoint, index_files: Sequence[IndexFile], *, is_stop: bool = False
+    ) -> None:
         """Sync queue files and index files, then write the checkpoint that covers them."""
         if self._queue_flusher is None:
             return
         files: list[Syncable] = [*self._queue_files.take_dirty(found.least_pages), *index_files]
+        if self.undecided is not None and (write := self.undecided.take_write(is_stop=is_stop)) is not None:
+            files.append(write)
         vouched = msgspec.structs.replace(
             vouched, physic_timestamp=max(vouched.physic_timestamp, self.log.done.timestamp)
         )

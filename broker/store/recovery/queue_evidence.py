@@ -79,6 +79,8 @@ class QueueEvidence:
         return self._ending_at(units, (record.topic, record.queue_id), offset)
 
     def _by_search(self, units: StoredUnits, key: Key) -> QueuePrefix | None:
+        """Return the prefix that ends with the last valid unit from before the scan. Filler units after it belong to
+        the gap before a record of the scan."""
         low = units.begin
         at = first_at_or_after(units.read, low, units.end, self.start)
         fillers = 0
@@ -87,11 +89,11 @@ class QueueEvidence:
             if unit is not None and unit[1] == FILLER_RECORD_SIZE:
                 fillers += 1
             elif (prefix := self._ending_at(units, key, at)) is not None:
-                return QueuePrefix(at, at + fillers, prefix.log_end, prefix.is_sure)
+                return QueuePrefix(at, prefix.log_end, prefix.is_sure)
             else:
                 fillers = 0
             at -= 1
-        return QueuePrefix(low + fillers, low + fillers, 0, False) if fillers else None
+        return QueuePrefix(low + fillers, 0, False) if fillers else None
 
     def _ending_at(self, units: StoredUnits, key: Key, at: int) -> QueuePrefix | None:
         """Return the prefix that ends with the unit before `at`, if the record of that unit is valid and lies before
@@ -104,13 +106,13 @@ class QueueEvidence:
         if unit[0] < self.log_start:
             before = _unit(units, offset - 1) if offset > units.begin else None
             is_in_order = before is None or before[1] == FILLER_RECORD_SIZE or sum(before) <= unit[0]
-            return QueuePrefix(at, at, end, False) if is_in_order else None
+            return QueuePrefix(at, end, False) if is_in_order else None
         if self._is_missing(unit[0]):
-            return QueuePrefix(at, at, end, False)
+            return QueuePrefix(at, end, False)
         found = self._record_at(unit[0])
         if found is None or (found.topic, found.queue_id, found.size) != (*key, unit[1]):
             return None
-        return QueuePrefix(at, at, end, found.queue_offset == offset)
+        return QueuePrefix(at, end, found.queue_offset == offset)
 
     def __repr__(self) -> str:
         return f"<QueueEvidence start={self.start}>"

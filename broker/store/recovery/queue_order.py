@@ -47,17 +47,16 @@ Skipped: TypeAlias = Callable[[Record, str], None]
 class QueuePrefix(msgspec.Struct, frozen=True):
     """The state of a queue before its first judged record.
 
-    `next`: the offset after its last record, which ends at byte `log_end`. Units from `next` up to `window` have no
-    record. Not `is_sure`: its last units may be torn units of later records.
+    `next`: the offset after its last record, which ends at byte `log_end`. Not `is_sure`: its last units may be torn
+    units of later records.
     """
 
     next: int
-    window: int
     log_end: int
     is_sure: bool = True
 
 
-EMPTY_PREFIX: Final = QueuePrefix(0, 0, 0)
+EMPTY_PREFIX: Final = QueuePrefix(0, 0)
 """The prefix of every queue of a log that begins at byte 0."""
 
 
@@ -111,6 +110,8 @@ class QueueOrder:
         self._may_go_back = may_go_back
         self._trusts_units = trusts_units
         self.chains: dict[Key, Chain] = {}
+        self.undecided: set[int] = set()
+        """The physical offsets of all undecided records."""
         self._may_jump: set[Key] = set()
         self._has_gap = False
 
@@ -130,10 +131,18 @@ class QueueOrder:
         else:
             self._continue(chain, record)
 
+    def recall(self, record: Record) -> None:
+        """Begin a queue with a record from before the judged ones that is undecided. Its predecessors have units."""
+        prefix = self._prefix(record) or EMPTY_PREFIX
+        if prefix.log_end <= record.physical_offset:
+            chain = Chain(-1, prefix.next, prefix.next, prefix.log_end)
+            self.chains[record.topic, record.queue_id] = chain
+            self._wait(chain, record)
+
     def finish(self) -> None:
         """Decide all undecided records at the end of the log."""
         for chain in self.chains.values():
-            undecided, chain.undecided = chain.undecided, None
+            undecided = self._take_undecided(chain)
             if undecided is None:
                 continue
             if undecided.queue_offset == chain.next:
@@ -158,6 +167,7 @@ class QueueOrder:
         order.chains = {key: structs.replace(chain) for key, chain in self.chains.items()}
         order._may_jump = set(self._may_jump)
         order._has_gap = self._has_gap
+        order.undecided = set(self.undecided)
         return order
 
     def continued(self, evidence: Evidence, accept: Callable[[Record, int], None], skipped: Skipped) -> "QueueOrder":
@@ -171,7 +181,8 @@ class QueueOrder:
 
     def forget(self, topic: str) -> None:
         """Forget the queues of a topic that was deleted: new ones begin without a predecessor."""
-        self.chains = {key: chain for key, chain in self.chains.items() if key[0] != topic}
+        for key in [key for key in self.chains if key[0] == topic]:
+            self._take_undecided(self.chains.pop(key))
         self._may_jump = {key for key in self._may_jump if key[0] != topic}
 
     def accepted(self) -> Iterator[tuple[Key, Chain]]:
@@ -197,7 +208,7 @@ class QueueOrder:
         self.chains[key] = chain
         if prefix is not None:
             chain.may_lack_units = self._may_go_back and (prefix is EMPTY_PREFIX or not self._trusts_units)
-            chain.next, chain.window, chain.log_end = prefix.next, prefix.window, prefix.log_end
+            chain.next, chain.window, chain.log_end = prefix.next, prefix.next, prefix.log_end
             self._continue(chain, record)
         else:
             self._take(chain, record)
@@ -208,7 +219,7 @@ class QueueOrder:
         prefix = self._evidence.prefix(record)
         if prefix is not None and not prefix.is_sure and record.queue_offset < prefix.next:
             return None
-        if prefix is None and self._may_go_back and record.queue_offset:
+        if prefix is None and self._may_go_back and (record.queue_offset or record.sys_flag & INNER_BATCH):
             return EMPTY_PREFIX  # its units may be lost, and are rebuilt from earlier records
         return prefix
 
@@ -216,7 +227,7 @@ class QueueOrder:
 
     def _continue(self, chain: Chain, record: Record) -> None:
         """Decide the undecided record, then judge `record`, which follows it."""
-        undecided, chain.undecided = chain.undecided, None
+        undecided = self._take_undecided(chain)
         if undecided is not None:
             self._decide(chain, undecided, record)
         offset = record.queue_offset
@@ -226,13 +237,24 @@ class QueueOrder:
             self._skipped(record, _BATCH)
         elif chain.next <= offset <= chain.window:
             if record.sys_flag & INNER_BATCH and offset == chain.next:
-                chain.undecided = _copied(record)
+                self._wait(chain, record)
             else:
                 self._take(chain, record)
         elif offset > chain.window:
             self._judge_higher(chain, record)
         else:
             self._judge_lower(chain, record)
+
+    def _wait(self, chain: Chain, record: Record) -> None:
+        """Leave a record undecided. A copy needs no segment, which may be deleted meanwhile."""
+        chain.undecided = _copied(record)
+        self.undecided.add(record.physical_offset)
+
+    def _take_undecided(self, chain: Chain) -> Record | None:
+        undecided, chain.undecided = chain.undecided, None
+        if undecided is not None:
+            self.undecided.discard(undecided.physical_offset)
+        return undecided
 
     def _decide(self, chain: Chain, undecided: Record, following: Record) -> None:
         is_confirmed = following.queue_offset == undecided.queue_offset + 1
@@ -261,7 +283,7 @@ class QueueOrder:
             self._take(chain, record)
             chain.is_confirmed_by_unit = True
         else:
-            chain.undecided = _copied(record)
+            self._wait(chain, record)
 
     def _judge_lower(self, chain: Chain, record: Record) -> None:
         if record.queue_offset != 0:
@@ -270,7 +292,7 @@ class QueueOrder:
             self._restart_queue(chain, record)
             chain.is_confirmed_by_unit = True
         else:
-            chain.undecided = _copied(record)
+            self._wait(chain, record)
 
     def _restart_queue(self, chain: Chain, record: Record) -> None:
         """Restart the queue with this record: its topic was deleted and created again."""
@@ -297,7 +319,6 @@ class QueueOrder:
 
 
 def _copied(record: Record) -> Record:
-    """Return a record that needs no segment: it may wait for longer than that exists."""
     at = record.position
     source = memoryview(bytes(record.source[at : at + record.size]))
     return structs.replace(

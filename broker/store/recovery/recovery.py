@@ -23,7 +23,7 @@ Source: docs/formats.md, "Recovery".
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Final
 
@@ -86,11 +86,13 @@ class Recovery:
         *,
         is_follower: bool = False,
         show_to: int | None = None,
+        undecided: Sequence[int] = (),
         check_stop: Callable[[], None] = lambda: None,
     ) -> None:
         """`is_follower`: the log grows by bytes of another log, which LogDispatch judges in the same order.
 
-        `show_to`: records that end above this byte are not dispatched. None: all are.
+        `show_to`: records that end above this byte are not dispatched. None: all are. `undecided`: the offsets of
+        records that a follower had not decided about.
 
         `check_stop` is called every few thousand records; its exception ends the recovery."""
         self._log = commit_log
@@ -101,6 +103,8 @@ class Recovery:
         self._is_follower = is_follower
         self._show_to = _UNLIMITED if show_to is None else show_to
         self._keeps_blank = is_follower or show_to is not None
+        self._undecided = undecided
+        self._recalled: set[int] = set()  # those from before the scan
         self._closed_end = 0  # the end of the last segment that a blank closes
         self._shown: int | None = None  # the first record that is not dispatched
         self._next: dict[Key, int] = {}  # the next offsets of queues with records that are not dispatched
@@ -116,6 +120,7 @@ class Recovery:
         self._skipped = 0
         self._is_clean = False
         self._dispatch_from = 0
+        self._went_back = False  # all scanned units are written again
         self._pending: list[Append] = []
         self._evidence = OpenQueueEvidence(commit_log.files, queues)
         self._order = QueueOrder(self._evidence, self._accept, self._skip)
@@ -132,7 +137,8 @@ class Recovery:
             start = self._crash_start(checkpoint)
         try:
             end, start = self._scan_back_from(start) if segments else (0, 0)
-            removed = self._truncate_queues(end) if clean else self._cut_queues(start, end)
+            keeps_units = clean and not self._went_back
+            removed = self._truncate_queues(end) if keeps_units else self._cut_queues(start, end)
             cleared = self._log.files.truncate(end, _PROBE_BYTES if clean else None)
             if clean:
                 self._log.files.sync_names()  # a killed start may have created the next segment
@@ -217,7 +223,7 @@ class Recovery:
                     start = previous.start
                 segments *= 2
                 start = max(start, self._log.files.min_offset)
-                self._dispatch_from = 0
+                self._dispatch_from, self._went_back = 0, True
                 log.warning("%s, scanning again from=%d", gap, start)
 
     # the scan
@@ -234,6 +240,7 @@ class Recovery:
         self._order = order = QueueOrder(
             self._evidence, self._accept, self._skip, may_go_back=may_go_back, trusts_units=self._is_clean
         )
+        self._recall(order, start)
         end = self._progress_at = start
         gaps = [gap for gap in self._log.files.gaps if gap[0] >= start]
         for record in self._records_from(start):
@@ -256,6 +263,14 @@ class Recovery:
         if self._skipped:
             log.warning("records without a queue stay in the log records=%d; store verify lists them", self._skipped)
         return max(end, self._closed_end) if self._keeps_blank else end
+
+    def _recall(self, order: QueueOrder, start: int) -> None:
+        """Judge the undecided records from before the scan first."""
+        self._recalled = {offset for offset in self._undecided if offset < start}
+        for offset in sorted(self._recalled):
+            record = self._evidence.record_at(offset)
+            if record is not None and self._queues.gives_unit(record, self._deleted):
+                order.recall(record)
 
     def _begin_tail(self, record: Record) -> QueueOrder:
         """Stop the dispatch before this record. Return the order that only numbers the messages from here on."""
@@ -284,7 +299,7 @@ class Recovery:
     def _accept(self, record: Record, gap_begin: int) -> None:
         """Give this record its unit. The offsets from `gap_begin` up to its own have no records."""
         self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
-        if record.physical_offset >= self._dispatch_from:
+        if record.physical_offset >= self._dispatch_from or record.physical_offset in self._recalled:
             queue = self._queues.make(record.topic, record.queue_id)
             if gap_begin < record.queue_offset:
                 self._dispatch()
@@ -347,7 +362,13 @@ class Recovery:
     # after the scan
 
     def _truncate_queues(self, end: int) -> int:
-        return sum(queue.truncate(end) for queue in self._queues.truncatable())
+        """Cut the queues after a clean stop. A queue that began again in the scan ends earlier than its old units."""
+        removed = 0
+        chains = dict(self._order.accepted())
+        for queue in self._queues.truncatable():
+            chain = chains.get((queue.topic, queue.queue_id))
+            removed += queue.truncate(end) if chain is None else queue.cut(chain.next)
+        return removed
 
     def _cut_queues(self, start: int, end: int) -> int:
         """Cut the queues after a crash: units that were not synced may be missing, stale or torn.

@@ -78,6 +78,10 @@ class LogDispatch:
         finally:
             self._publish()
 
+    def undecided(self) -> frozenset[int]:
+        """Return the offsets of the records that wait for the next one of their queue."""
+        return frozenset(self._order.undecided)
+
     def finish(self) -> None:
         """Decide all undecided records, as a recovery does at the end of the log."""
         self._order.finish()
@@ -179,7 +183,7 @@ class _LiveEvidence(OpenQueueEvidence):
         """Return the end of the record's queue; only behind filler units the units are read."""
         queue = self._queues.get(record.topic, record.queue_id)
         if queue is not None and queue.physical_end:
-            return QueuePrefix(queue.end, queue.end, queue.physical_end, queue.physical_end > self.log_start)
+            return QueuePrefix(queue.end, queue.physical_end, queue.physical_end > self.log_start)
         if queue is None and self.log_start == 0:
             return EMPTY_PREFIX
         return super().prefix(record)
