@@ -21,6 +21,9 @@ from skylarkmq.protocol.headers.queue import ViewMessageHeader
 from skylarkmq.protocol.record import SMALLEST_RECORD
 
 TIMEOUT_S: Final = 5.0
+UNKNOWN_MASTER: Final = (
+    "no name server of namesrvAddr knows a live master of this brokerName, check both settings and the master"
+)
 _ABSENT: Final = frozenset((ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR))
 _SEGMENT_BYTES: Final = re.compile(r"^mappedFileSizeCommitLog=([0-9]{1,18})\s*$", re.MULTILINE)
 _MIN_OFFSET, _MAX_OFFSET = "commitLogMinOffset", "commitLogMaxOffset"
@@ -99,7 +102,7 @@ class MasterCalls:
 
     async def _call(self, code: RequestCode, header: Header | None = None) -> RemotingCommand:
         if self.address is None:
-            raise MasterError("no name server knows a master of this broker name")
+            raise MasterError(UNKNOWN_MASTER)
         return await self._outbound.invoke(self.address, RemotingCommand.request(code, header), TIMEOUT_S)
 
     def _check(self, code: RequestCode, response: RemotingCommand) -> None:

@@ -25,7 +25,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from skylarkmq.broker.ha.classic.master_calls import MasterCalls, MasterError
+from skylarkmq.broker.ha.classic.master_calls import UNKNOWN_MASTER, MasterCalls, MasterError
 from skylarkmq.broker.ha.classic.tables import MasterTables, SlaveTables
 from skylarkmq.protocol.bodies.offsets import ConsumerOffsets, DelayOffsets
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupWrapper
@@ -99,6 +99,7 @@ class MetadataSync:
                 if is_due and is_done:
                     tables_due_s = loop.time() + TABLES_INTERVAL_S
             else:
+                self._note_failure(UNKNOWN_MASTER)
                 self._seek_master()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._moved.wait(), TIMERS_INTERVAL_S)
@@ -109,14 +110,17 @@ class MetadataSync:
         try:
             await copy()
         except (OSError, MasterError) as error:
-            if str(error) != self._problem:
-                log.warning("tables are not copied master=%s reason=%s", self._calls.address, error)
-            self._problem = str(error)
+            self._note_failure(str(error))
             return False
         if self._problem:
             log.info("tables are copied again master=%s", self._calls.address)
         self._problem = ""
         return True
+
+    def _note_failure(self, reason: str) -> None:
+        if reason != self._problem:
+            log.warning("tables are not copied master=%s reason=%s", self._calls.address, reason)
+        self._problem = reason
 
     async def _copy_all(self) -> None:
         address, stored = self._calls.address, self._tables.stored_topics()

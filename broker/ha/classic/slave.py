@@ -28,7 +28,7 @@ from typing import Final, Protocol, cast
 import msgspec
 
 from skylarkmq.broker.ha.classic.frames import FrameError, TransferReader, pack_report
-from skylarkmq.broker.ha.classic.master_calls import LogBounds, MasterCalls, MasterError
+from skylarkmq.broker.ha.classic.master_calls import UNKNOWN_MASTER, LogBounds, MasterCalls, MasterError
 from skylarkmq.broker.ha.status import LeaderStatus, ReplicationStatus, Role
 from skylarkmq.broker.remoting.outbound import split_address
 from skylarkmq.broker.store.replica.errors import ReplicaError
@@ -246,7 +246,7 @@ class ClassicSlave:
                 self._check(replica.end, await calls.log_bounds())
             return replica.end
         if calls.address is None:
-            raise MasterError("no name server knows a master of this broker name, and an empty copy needs its bounds")
+            raise MasterError(UNKNOWN_MASTER)
         bounds = await calls.log_bounds()
         if bounds.begin or not bounds.end:
             return bounds.begin

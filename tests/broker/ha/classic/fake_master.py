@@ -8,7 +8,7 @@ from typing import Self
 from skylarkmq.broker.ha.classic.frames import REPORT_BYTES, pack_header
 from tests.harness.fake_server import FakeServer
 
-RUNTIME_INFO, VIEW_MESSAGE = 28, 33
+BROKER_CONFIG, RUNTIME_INFO, VIEW_MESSAGE = 26, 28, 33
 LIMIT_S = 10.0
 
 

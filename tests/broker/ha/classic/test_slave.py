@@ -14,7 +14,7 @@ from skylarkmq.broker.ha.classic.slave import ClassicSlave, SlaveConfig
 from skylarkmq.broker.remoting.config import RemotingConfig
 from skylarkmq.broker.remoting.outbound import Outbound
 from skylarkmq.broker.store.replica.errors import ReplicaError
-from tests.broker.ha.classic.fake_master import VIEW_MESSAGE, FakeMaster
+from tests.broker.ha.classic.fake_master import BROKER_CONFIG, VIEW_MESSAGE, FakeMaster
 from tests.harness.waiting import until
 
 FIRST_RECORD = (100).to_bytes(4, "big") + bytes(96)
@@ -30,6 +30,7 @@ class Copy:
         self.synced = begin + len(data)
         self.shown = 0
         self.fault: Exception | None = None
+        self.show_fault: Exception | None = None
         self._on_synced: Callable[[int], None] = lambda end: None
 
     @property
@@ -46,6 +47,8 @@ class Copy:
         self.data += data
 
     def show(self, limit: int) -> None:
+        if self.show_fault is not None:
+            raise self.show_fault
         self.shown = limit
 
     def sync(self) -> None:
@@ -244,3 +247,53 @@ async def test_another_address_moves_the_copy() -> None:
         slave.copy_from(None)
         new.send(5, b"more")
         await new.until_report(9)
+
+
+async def test_other_segments_than_the_masters_are_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """The master's log has blanks where its segments end, so the copy needs segments of the same size."""
+    copy = Copy()
+    async with FakeMaster(end=9_000) as master:
+        master.bodies[BROKER_CONFIG] = b"brokerName=b\nmappedFileSizeCommitLog=4096\nx=y\n"
+        async with copying(master, copy):
+            await until(lambda: problems(caplog))
+        assert "mappedFileSizeCommitLog is 1073741824, and 4096 on the master" in problems(caplog)[0]
+        assert (copy.end, master.accepted) == (0, 0)
+        async with copying(master, copy, SlaveConfig(retry_s=0.01, segment_bytes=4_096)):
+            await until(lambda: master.asked.count(VIEW_MESSAGE))
+
+
+@pytest.mark.parametrize(
+    ("fault", "advice"),
+    [
+        (ReplicaError("the log is damaged at 7"), "move its storePathRootDir away"),
+        (OSError(28, "No space left on device"), "mend the disk, then restart this broker"),
+    ],
+)
+async def test_a_copy_that_cannot_be_dispatched_ends(
+    fault: Exception, advice: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only a restart helps, so nothing more is appended; the line says what to do."""
+    copy = Copy(data=b"known")
+    copy.show_fault = fault
+    async with FakeMaster(end=5) as master, copying(master, copy) as slave:
+        assert await master.report() == 5
+        master.send(5, b"more")
+        await until(lambda: slave.problem)
+        [line] = problems(caplog)
+        assert advice in line
+        await until(lambda: not master.connections)
+        assert master.accepted == 1
+
+
+async def test_an_empty_copy_waits_for_a_master(caplog: pytest.LogCaptureFixture) -> None:
+    """haMasterAddress alone does not say where the log begins."""
+    copy = Copy()
+    async with FakeMaster(end=9_000) as master:
+        outbound = Outbound(RemotingConfig())
+        slave = ClassicSlave(CONFIG, copy, MasterCalls(outbound), lambda: 1_000)
+        slave.copy_from(master.ha_address)
+        slave.start()
+        await until(lambda: problems(caplog))
+        await slave.stop()
+        assert "knows a live master of this brokerName" in problems(caplog)[0]
+        assert master.accepted == 0
