@@ -23,6 +23,7 @@ from skylarkmq.broker.ha.link.runner import Runner
 from skylarkmq.broker.ha.link.static_decisions import FollowerDecisions, LeaderDecisions
 from skylarkmq.broker.ha.link.threads import DiskCalls
 from skylarkmq.broker.ha.peers import Peer
+from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls
 
 EPOCH: Final = b"\xffE"
 SEGMENT: Final = 1 << 20
@@ -44,7 +45,7 @@ class FileLog:
         self.end = self.synced = os.fstat(self.fd).st_size
         self.start = self.shown = 0
         self.is_synced_at_once = True
-        self.fails = False
+        self.fails: OSError | None = None
         self.runner: Runner | None = None
         self.links: Links | None = None
 
@@ -59,7 +60,7 @@ class FileLog:
     def write(self, offset: int, payload: bytes) -> Written:
         assert offset == self.end, "a write that is not at the end"
         if self.fails:
-            raise OSError("the disk is full")
+            raise self.fails
         os.pwrite(self.fd, payload, offset)
         self.end += len(payload)
         if self.links is not None:
@@ -154,6 +155,8 @@ class TestNode:
         self.record_file = MemoryFile()
         self.secret = group.secret
         self.group_name = "broker-a"
+        self.server_tls: ServerTls | None = None
+        self.client_tls: ReloadingContext | None = None
         self.log: FileLog | None = None
         self.links: Links | None = None
         self.runner: Runner | None = None
@@ -178,8 +181,14 @@ class TestNode:
         node = Node(me, self.files.state, Log(0, log.end, EpochHistory((*before, *log.epochs()))), 0.0)
         disk = DiskCalls(self._threads)
         runner = self.runner = log.runner = Runner(node, log, self.files, disk, self._end)
-        settings = LinkSettings(self.name, self.group.peers, SEGMENT, self.secret, catch_up_bytes_per_s=self.group.rate)
-        links = self.links = runner.links = log.links = Links(settings, log, lambda: node.local.committed)
+        settings = LinkSettings(
+            *(self.name, self.group.peers, SEGMENT, self.secret),
+            needs_certificate=self.server_tls is not None and self.secret is None,
+            catch_up_bytes_per_s=self.group.rate,
+        )
+        links = self.links = runner.links = log.links = Links(
+            *(settings, log, lambda: node.local.committed), server_tls=self.server_tls, client_tls=self.client_tls
+        )
         links.post = runner.post
         if self.is_leader:
             runner.decisions = LeaderDecisions(self.name, self.record_file, disk, runner.post)

@@ -1,6 +1,7 @@
 """Nodes of a group over real connections: copies, catch-up, and peers that are refused."""
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 
@@ -307,10 +308,27 @@ async def test_a_failed_write_restarts_the_store(tmp_path: Path) -> None:
         await leads(leader)
         await until(lambda: follower.committed > 0)
         assert follower.log is not None
-        follower.log.fails = True
+        follower.log.fails = OSError(errno.EIO, "Input/output error")
         leader.send(b"hello")
         await until(lambda: follower.ended is not None)
         assert follower.ended == Restart("a sync of the log failed", new_store=True)
+
+
+async def test_a_full_disk_keeps_the_store(tmp_path: Path) -> None:
+    """What it acknowledged is there, so the node restarts with the same store."""
+    async with TestGroup(tmp_path, minimum=1) as group:
+        leader, follower = group["n1"], group["n2"]
+        group.start("n1", "n2")
+        await leads(leader)
+        await until(lambda: follower.committed > 0)
+        assert follower.log is not None
+        follower.log.fails = OSError(errno.ENOSPC, "No space left on device")
+        leader.send(b"hello")
+        await until(lambda: follower.ended is not None)
+        assert isinstance(follower.ended, Restart)
+        assert not follower.ended.new_store
+        follower.start()
+        await until(lambda: content(follower) == content(leader))
 
 
 async def test_a_failed_write_of_the_state_restarts_the_store(tmp_path: Path) -> None:
