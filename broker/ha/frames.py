@@ -131,8 +131,10 @@ class FrameReader:
                 return
         try:
             while (size := _frame_size(pending, at)) is not None:
-                yield _decode(bytes(pending[at : at + size]))
+                with memoryview(pending) as view, view[at : at + size] as frame:
+                    message = _decode(frame)
                 at += size
+                yield message
         finally:
             del pending[:at]
 
@@ -169,17 +171,18 @@ def _frame_size(pending: bytearray, at: int) -> int | None:
     return 4 + length if len(pending) - at >= 4 + length else None
 
 
-def _decode(frame: bytes) -> Frame:
+def _decode(frame: memoryview) -> Frame:
+    """Return the message of a frame; it has copies of the frame's bytes."""
     _, crc = _PREFIX.unpack_from(frame)
     kind, flags, _ = _KIND.unpack_from(frame, _PREFIX.size)
     is_checked = not (kind == _DATA and flags & UNCHECKED)
-    if crc32(memoryview(frame)[_PREFIX.size : None if is_checked else DATA_HEAD_BYTES]) != crc:
+    if crc32(frame[_PREFIX.size : None if is_checked else DATA_HEAD_BYTES]) != crc:
         raise LinkError(f"a frame of type {kind} with a wrong checksum")
-    body = frame[_PREFIX.size + _KIND.size :]
     try:
         if kind == _DATA:
-            epoch, offset, committed = _DATA_HEAD.unpack_from(body)
-            return Data(epoch, offset, committed, body[_DATA_HEAD.size :])
+            epoch, offset, committed = _DATA_HEAD.unpack_from(frame, _PREFIX.size + _KIND.size)
+            return Data(epoch, offset, committed, bytes(frame[DATA_HEAD_BYTES:]))
+        body = bytes(frame[_PREFIX.size + _KIND.size :])
         if kind == _BEAT:
             return Beat(*_BEAT_BODY.unpack(body))
         if kind == _ACK:
