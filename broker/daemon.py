@@ -44,6 +44,7 @@ from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupWrappe
 from skylarkmq.protocol.bodies.topic import TopicConfigSerializeWrapper
 
 STEP_S: Final = 0.1
+VIP_CHANNEL_DISTANCE: Final = 2
 DRAIN_S: Final = 3.0
 """How long a stop waits for slaves that lack the end of the log."""
 
@@ -162,6 +163,8 @@ class Broker(Parts):
                 raise StartStopped
             self.access.start(running)
             await listen(self.server.start, listen_config.bind_host, listen_config.port, "listenPort")
+            if self.master is not None:
+                await self._open_vip_channel()
             running.push_async_callback(self._finish_requests)
             if self.name_server is not None and config.namesrv is not None:
                 address = (config.namesrv.bind_address, config.namesrv.listen_port)
@@ -242,6 +245,12 @@ class Broker(Parts):
             await listen(self.master.server.start, *address, "haListenPort")
             running.push_async_callback(self.master.server.stop)
             running.push_async_callback(self.master.master.caught_up, DRAIN_S)
+
+    async def _open_vip_channel(self) -> None:
+        """Serve requests on listenPort - 2, too: slaves of RocketMQ ask for the topics there (21), and nowhere else."""
+        listen_config = self._config.listen
+        port = listen_config.port - VIP_CHANNEL_DISTANCE
+        await listen(self.server.listen_also, listen_config.bind_host, port, "listenPort - 2, for slaves of RocketMQ")
 
     async def _start_deliveries(self, running: AsyncExitStack, stop: asyncio.Event) -> None:
         await load_beside(self.background, stop)

@@ -5,7 +5,6 @@ of a replication link (`haPeers`) has a `LinkMember`, and as the leader a `HaSer
 not replicated, and nothing here runs.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from skylarkmq.broker.ha.classic.master import ClassicMaster
 from skylarkmq.broker.ha.classic.master_calls import MasterCalls
 from skylarkmq.broker.ha.classic.slave import ClassicSlave, SlaveConfig
 from skylarkmq.broker.ha.link.member import LinkMember
+from skylarkmq.broker.ha.refused import Refused
 from skylarkmq.broker.ha.server import HaServer
 from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls
 from skylarkmq.broker.store.message_store import MessageStore
@@ -52,7 +52,9 @@ def link_parts(
         server_tls=server_tls,
         client_tls=client_tls,
     )
-    server = HaServer(replication, None, member.links.accept, member.links.refused) if replication.leads else None
+    server = None
+    if replication.leads:
+        server = HaServer(replication, None, member.links.accept, Refused(counts=member.links.refused))
     return LinkParts(member, server)
 
 
@@ -73,7 +75,7 @@ def master_parts(config: DaemonConfig, store: MessageStore) -> MasterParts | Non
     replication = config.replication
     if not replication.serves_slaves or replication.is_linked:
         return None
-    refused: Counter[str] = Counter()
+    refused = Refused()
     master = ClassicMaster(replication, store, config.store.mapped_file_size_commit_log, refused)
     store.on_log_growth(master.grown, None)
     if master.copies is not None:

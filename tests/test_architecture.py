@@ -69,7 +69,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.ha.link": ("protocol", "broker.errors", "broker.ha", "broker.histogram", "broker.remoting", "broker.store"),
     "broker.ha.config": ("broker.access.address_ranges", "broker.ha.peers"),
     "broker.ha.server": ("broker.ha", "broker.access.address_ranges"),
-    "broker.ha.classic": (*(*DELIVERY, "broker.delivery", "broker.ha.config", "broker.ha.status", "broker.namesrv"),),
+    "broker.ha.classic": (
+        *(*DELIVERY, "broker.delivery", "broker.namesrv"),
+        *("broker.ha.config", "broker.ha.refused", "broker.ha.status"),
+    ),
     "broker.delivery": DELIVERY,
     "broker.processors": (*PROCESSORS, "broker.ha.status"),
     "broker.ops": (*DELIVERY, "broker.access", "broker.delivery", "broker.ha.status"),

@@ -10,14 +10,13 @@ A classic slave may be silent for 5 seconds before its first report, so the port
 The port serves the whole log, and classic replication has no authentication. So only `haAllowedNetworks` may connect,
 and at most `haMaxConnections` at a time. A new connection above that replaces one that has sent nothing for
 `haSendHeartbeatInterval`; if there is none, the new one is closed. Connections that send nothing are closed after
-`haHousekeepingInterval`. Refused connections are counted by reason, and logged at most once a minute for each reason.
+`haHousekeepingInterval`.
 
 A connection that was handed over to the link no longer counts here: the link has limits of its own.
 """
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
@@ -25,11 +24,11 @@ from skylarkmq.broker.access.address_ranges import is_within
 from skylarkmq.broker.ha.classic.frames import MAX_OFFSET
 from skylarkmq.broker.ha.config import ReplicationConfig
 from skylarkmq.broker.ha.frames import PREFACE
+from skylarkmq.broker.ha.refused import Refused
 
 TLS_HANDSHAKE: Final = 0x16
 FIRST_BYTES_OF_LINK: Final = frozenset({PREFACE[0], TLS_HANDSHAKE})
 LAST_OF_OFFSETS: Final = (MAX_OFFSET - 1) >> 56
-LOG_INTERVAL_S: Final = 60.0
 BACKLOG: Final = 64
 
 LinkAccept = Callable[[asyncio.Transport, bytes], None]
@@ -56,23 +55,21 @@ class Classic(Protocol):
 
 
 class HaServer:
-    """The port. `classic`: None refuses classic slaves; `link`: None refuses Skylark's link. `refused` counts refused
-    connections by reason."""
+    """The port. `classic`: None refuses classic slaves; `link`: None refuses Skylark's link."""
 
     def __init__(
         self,
         config: ReplicationConfig,
         classic: Classic | None,
         link: LinkAccept | None = None,
-        refused: Counter[str] | None = None,
+        refused: Refused | None = None,
     ) -> None:
         self._config = config
         self._classic = classic
         self._link = link
-        self.refused: Counter[str] = Counter() if refused is None else refused
+        self.refused = refused or Refused()
         self._silent: dict[_Arrival, None] = {}  # connections without a first byte, oldest first
         self._server: asyncio.Server | None = None
-        self._logged: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return f"<HaServer silent={len(self._silent)} classic={self._classic!r}>"
@@ -148,14 +145,7 @@ class HaServer:
 
     def _refuse(self, arrival: "_Arrival", kind: str, reason: str) -> None:
         self.gone(arrival)
-        self.refused[kind] += 1
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._logged.get(kind, -LOG_INTERVAL_S) >= LOG_INTERVAL_S:
-            self._logged[kind] = now_s
-            count = self.refused[kind]
-            log.warning(
-                "connection refused on the port for replicas peer=%s reason=%s so_far=%d", arrival.host, reason, count
-            )
+        self.refused.note(kind, arrival.host, f"reason={reason}")
         arrival.transport.abort()
 
 

@@ -51,13 +51,18 @@ class RemotingServer:
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port, which was chosen by the kernel if `port` is 0. Raises OSError if binding fails."""
+        bound = await self.listen_also(host, port)
+        self._scan_idle()
+        return bound
+
+    async def listen_also(self, host: str, port: int) -> int:
+        """Serve the same requests on another port. Raises OSError if binding fails."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(self._open, host, port, backlog=BACKLOG)
         self._servers.append(server)
         for listening in server.sockets * (ACCEPTED_PER_ITERATION - 1):
             same = socket.socket(fileno=os.dup(listening.fileno()))
             self._servers.append(await loop.create_server(self._open, sock=same, backlog=BACKLOG))
-        self._scan_idle()
         bound: int = server.sockets[0].getsockname()[1]
         log.info("listening host=%s port=%d", host, bound)
         return bound

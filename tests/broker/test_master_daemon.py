@@ -74,3 +74,14 @@ async def test_a_stop_waits_until_the_slaves_have_the_log(tmp_path: Path, end: s
         assert bytes(slave.log) == log[: slave.end]
         assert log[slave.end :].count(0) == len(log) - slave.end
         assert slave.end > 100_000
+
+
+def test_slaves_ask_for_topics_on_the_port_of_the_vip_channel(tmp_path: Path) -> None:
+    """RocketMQ's slaves send GET_ALL_TOPIC_CONFIG (21) to listenPort - 2. A broker without slaves does not have it."""
+    (port,) = free_ports(1, beside=(-2, 1))
+    with running(directory=tmp_path, settings={"listenPort": port, "totalReplicas": 2}) as daemon:
+        with RawClient(LOOPBACK, port - 2) as one:
+            assert "TBW102" in json.loads(one.call(RequestCode.GET_ALL_TOPIC_CONFIG, {}).body)["topicConfigTable"]
+        assert daemon.stop() == 0, daemon.output
+    with running(directory=tmp_path, settings={"listenPort": port}), pytest.raises(ConnectionRefusedError):
+        RawClient(LOOPBACK, port - 2)

@@ -3,7 +3,7 @@
     python -m tests.interop.replication --version 5.3.3 --messages 100000 --kills 10 --role slave
 
 `--role` is that of Skylark's broker. Messages of all kinds go to the master, while both brokers are killed and started
-again. Then the log and the queue units of both stores are equal, `store verify` finds no damage in ours, and our copy
+again. Then the log and the queue units of both stores are equal, `store verify` finds no damage in ours, and the copy
 starts as the master: a client of RocketMQ reads every message from it, also those whose delay, timer or transaction
 was open when the master died.
 """
@@ -45,29 +45,47 @@ READ_DEADLINE_S: Final = 220.0
 QUEUE_FILE_BYTES: Final = SIZES["mappedFileSizeConsumeQueue"]
 
 
-def run(home: Path, version: str, role: str, messages: int, kills: int, seed: int = 0) -> list[str]:
-    """Run one group. Returns lines for a report; raises AssertionError if anything differs."""
+def run(
+    home: Path,
+    version: str,
+    role: str,
+    messages: int,
+    kills: int,
+    seed: int = 0,
+    master_role: str = "SYNC_MASTER",
+    *,
+    has_tables: bool = True,
+) -> list[str]:
+    """Run one group. Returns lines for a report; raises AssertionError if anything differs.
+
+    `has_tables`: wait until the slave has the master's tables, which a slave of 5.3 copies after a minute. Otherwise
+    topics are created on the copy.
+    """
     CLIENTS[READERS[version]].command(home)  # build the driver, or skip, before anything starts
     begun = time.monotonic()
-    group = Group(home, version, role)
+    group = Group(home, version, role, master_role=master_role)
     lines = []
     try:
         group.start()
         sender = Sender(group.master, has_timers=version.startswith("5"), seed=seed)
-        for topic, queues in QUEUES.items():
-            sender.create_topic(topic, queues)
+        create_topics(sender)
         send(group, sender, messages, kills, seed)
         sent_s = time.monotonic() - begun
-        end = settle(group, sender)
+        end = settle(group, sender, has_tables=has_tables)
         compare(group, end)
         lines.append(
             f"{version} {role}: {messages} messages, {kills} kills of each side in {sent_s:.0f} s; {end} bytes"
         )
-        received = take_over(group, sender)
+        received = take_over(group, sender, has_tables=has_tables)
         lines.append(f"{version} {role}: logs and queue units equal; {received} messages read from the copy")
     finally:
         group.close()
     return lines
+
+
+def create_topics(sender: Sender) -> None:
+    for topic, queues in QUEUES.items():
+        sender.create_topic(topic, queues)
 
 
 def send(group: Group, sender: Sender, messages: int, kills: int, seed: int) -> None:
@@ -87,11 +105,15 @@ def send(group: Group, sender: Sender, messages: int, kills: int, seed: int) -> 
     with_faults(sender.run(messages), messages, [lambda f=f: f[0](f[1]) for f in faults], chance)  # type: ignore[misc]
 
 
-def settle(group: Group, sender: Sender) -> int:
-    """Wait for equal logs and tables, leave messages of each kind open, and kill the master. Returns the log's end."""
+def settle(group: Group, sender: Sender, *, has_tables: bool) -> int:
+    """Wait for equal logs and tables, leave messages of each kind open, and kill the master. Returns the log's end.
+
+    Our own master is stopped instead: a killed one has the last queue units only in memory.
+    """
     commit_offset(group.master)
     group.wait_equal()
-    wait_until(lambda: offsets_of(group.slave) == COMMITTED, "the slave has the committed offset")
+    if has_tables:
+        wait_until(lambda: offsets_of(group.slave) == COMMITTED, "the slave has the committed offset")
     for _ in range(PENDING):
         sender.delayed(LEVEL_5_S)
         if group.version.startswith("5"):
@@ -99,7 +121,7 @@ def settle(group: Group, sender: Sender) -> int:
         sender.half()
     sender.close()
     end = group.wait_equal()
-    group.master.kill()
+    (group.master.stop if group.ours == "master" else group.master.kill)()
     group.slave.stop()
     return end
 
@@ -126,7 +148,7 @@ def compare(group: Group, end: int) -> None:
     """Raise AssertionError if log or queues differ, or ours is damaged."""
     master, slave = group.master.home / "store", group.slave.home / "store"
     compare_logs(master, slave, end)
-    ours = slave if group.our_port == group.slave.port else master
+    ours = master if group.ours == "master" else slave
     topics = TopicConfigSerializeWrapper.decode((ours / "config" / "topics.json").read_bytes()).topic_config_table
     units, other = dict(queue_units(master, topics)), dict(queue_units(slave, topics))
     assert units.keys() == other.keys(), units.keys() ^ other.keys()
@@ -193,16 +215,17 @@ def store_config(root: Path) -> StoreConfig:
 # ---------------------------------------------------------------------------------------------------------- take-over
 
 
-def take_over(group: Group, sender: Sender) -> int:
-    """Start our copy as the master; a client of RocketMQ reads everything. Returns the number of messages."""
+def take_over(group: Group, sender: Sender, *, has_tables: bool) -> int:
+    """Start the copy as the master; a client of RocketMQ reads everything. Returns the number of messages."""
     expected = sender.expected
-    ours = group.skylark(group.slave.home, "ASYNC_MASTER")
-    group.slave = ours
-    ours.start()
-    wait_until(lambda: ours.responds(RequestCode.GET_BROKER_RUNTIME_INFO), "our copy as the master")
-    assert offsets_of(ours) == COMMITTED
+    copy = group.slave = group.copy_as_master()
+    copy.start()
+    wait_until(lambda: copy.responds(RequestCode.GET_BROKER_RUNTIME_INFO), "the copy as the master")
+    assert not has_tables or offsets_of(copy) == COMMITTED
+    if not has_tables:
+        create_topics(Sender(copy, has_timers=False))
     for half in list(expected.open):
-        sender.end(half, commit=True, at=ours)
+        sender.end(half, commit=True, at=copy)
     topics = [topic for topic in QUEUES if topic != TIMED or group.version.startswith("5")]
     parts = [topics] if len(expected.stored) < MANY else [[PLAIN], [topic for topic in topics if topic != PLAIN]]
     received = [message for part in parts for message in read(group, part, expected)]
@@ -230,7 +253,8 @@ def read(group: Group, topics: list[str], expected: Expected) -> Iterator[tuple[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--version", choices=APACHE_VERSIONS, default=APACHE_VERSIONS[-1])
-    parser.add_argument("--role", choices=("slave",), default="slave")
+    parser.add_argument("--role", choices=("master", "slave"), default="slave", help="of Skylark")
+    parser.add_argument("--master-role", choices=("ASYNC_MASTER", "SYNC_MASTER"), default="SYNC_MASTER")
     parser.add_argument("--messages", type=int, default=2_000)
     parser.add_argument("--kills", type=int, default=1, help="of each side")
     parser.add_argument("--seed", type=int, default=0)
@@ -239,7 +263,7 @@ def main() -> None:
     home = args.keep or Path(tempfile.mkdtemp(prefix="replication-"))
     home.mkdir(parents=True, exist_ok=True)
     try:
-        for line in run(home, args.version, args.role, args.messages, args.kills, args.seed):
+        for line in run(home, args.version, args.role, args.messages, args.kills, args.seed, args.master_role):
             print(line, flush=True)
     finally:
         if args.keep is None:

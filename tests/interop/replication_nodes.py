@@ -93,9 +93,17 @@ class Group:
     `version` is RocketMQ's, `ours` the role of Skylark's broker. `settings` are further ones of both.
     """
 
-    def __init__(self, home: Path, version: str, ours: str, settings: Mapping[str, object] = {}) -> None:
+    def __init__(
+        self,
+        home: Path,
+        version: str,
+        ours: str,
+        settings: Mapping[str, object] = {},
+        master_role: str = "SYNC_MASTER",
+    ) -> None:
         self.home = home
         self.version = version
+        self.ours = ours
         self._settings = {
             "brokerName": BROKER_NAME,
             "brokerClusterName": CLUSTER,
@@ -107,9 +115,9 @@ class Group:
             **settings,
         }
         (self.namesrv_port, self.java_port), (_, self.our_port) = broker_ports(), broker_ports()
-        java_role = "SLAVE" if ours == "master" else "SYNC_MASTER"
+        java_role = "SLAVE" if ours == "master" else master_role
         self.name_server, java = self._java(home / "java", java_role)
-        skylark = self.skylark(home / "skylark", "SYNC_MASTER" if ours == "master" else "SLAVE")
+        skylark = self.skylark(home / "skylark", master_role if ours == "master" else "SLAVE", totalReplicas=2)
         self.master, self.slave = (skylark, java) if ours == "master" else (java, skylark)
 
     @property
@@ -117,7 +125,7 @@ class Group:
         return f"{LOOPBACK}:{self.namesrv_port}"
 
     def _java(self, home: Path, role: str) -> tuple[Node, Node]:
-        home.mkdir(parents=True)
+        home.mkdir(parents=True, exist_ok=True)
         settings = self._settings | {"brokerRole": role, "brokerId": int(role == "SLAVE")}
         commands = apache_commands(self.version, home, self.namesrv_port, self.java_port, settings)
         ports = self.namesrv_port, self.java_port
@@ -138,6 +146,11 @@ class Group:
         [command] = skylark_commands(home, self.namesrv_port, self.our_port, self._settings | own)
         return Node(home, *command, self.our_port)
 
+    def copy_as_master(self) -> Node:
+        """Return a master on the store of the slave, which has stopped."""
+        home = self.slave.home
+        return self._java(home, "ASYNC_MASTER")[1] if self.ours == "master" else self.skylark(home, "ASYNC_MASTER")
+
     def start(self) -> None:
         self.name_server.start()
         wait_until(lambda: self.name_server.responds(RequestCode.GET_BROKER_CLUSTER_INFO), "the name server")
@@ -154,8 +167,15 @@ class Group:
         return self.master.address.encode() in self.name_server.call(RequestCode.GET_BROKER_CLUSTER_INFO).body
 
     def start_slave(self) -> None:
+        """Start the slave; behind our master also wait until it copies, which may take a minute."""
         self.slave.start()
         wait_until(lambda: self.slave.responds(RequestCode.GET_BROKER_RUNTIME_INFO), "the slave")
+        if self.ours == "master":
+            wait_until(self._has_slave, "the slave is connected")
+
+    def _has_slave(self) -> bool:
+        status = json.loads(self.master.call(RequestCode.GET_BROKER_HA_STATUS).body)
+        return bool(status["haConnectionInfo"])
 
     def wait_equal(self) -> int:
         """Wait until the slave has all of the master's log, and return its end."""

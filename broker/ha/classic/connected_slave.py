@@ -25,6 +25,7 @@ from skylarkmq.broker.ha.classic.frames import FrameError, ReportReader
 from skylarkmq.broker.ha.classic.rate import TransferRate
 from skylarkmq.broker.ha.classic.transfer import Log, LogTransfer
 from skylarkmq.broker.ha.config import ReplicationConfig
+from skylarkmq.broker.ha.refused import Refused
 from skylarkmq.broker.remoting.sendfile import FileSends, duplicate_socket
 
 START_AGAIN: Final = "stop the slave, empty its store directory, start it again: it then copies from the last file on"
@@ -47,6 +48,7 @@ class Owner(Protocol):
     log: Log
     files: FileSends
     config: ReplicationConfig
+    refused: Refused
     segment_bytes: int
 
     def is_diverged(self, host: str, offset: int) -> bool:
@@ -54,9 +56,6 @@ class Owner(Protocol):
 
     def reported(self) -> None:
         """Handle a report that counts."""
-
-    def refuse(self, reason: str) -> None:
-        """Count a refused connection."""
 
     def lost(self, slave: "ConnectedSlave") -> None:
         """Handle the end of a connection."""
@@ -149,11 +148,8 @@ class ConnectedSlave(asyncio.Protocol):
         else:
             self.state, reason = SlaveState.COPYING, ""
         if reason:
-            self._owner.refuse(self.state.value)
-            log.warning(
-                "slave gets no data peer=%s requested=%d log=[%d, %d) reason=%s do=%s",
-                *(self.address, requested, first, end, reason, START_AGAIN),
-            )
+            line = f"gets=no data requested={requested} log=[{first}, {end}) reason={reason} do={START_AGAIN}"
+            self._owner.refused.note(self.state.value, self.host, line)
         else:
             log.info("slave connected peer=%s requested=%d from=%d end=%d", self.address, requested, start, end)
         self._count(requested)
@@ -192,8 +188,7 @@ class ConnectedSlave(asyncio.Protocol):
         self.close()
 
     def _close(self, kind: str, reason: str) -> None:
-        self._owner.refuse(kind)
-        log.warning("closing connection of slave peer=%s reason=%s", self.address, reason)
+        self._owner.refused.note(kind, self.host, f"reason={reason}")
         self.close()
 
     def _end_transfer(self) -> None:

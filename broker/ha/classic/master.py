@@ -9,7 +9,7 @@ The log's growth wakes the transfers once per event-loop iteration, after the re
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -17,6 +17,7 @@ from skylarkmq.broker.ha.classic.connected_slave import ConnectedSlave, SlaveSta
 from skylarkmq.broker.ha.classic.copies import SlaveCopies
 from skylarkmq.broker.ha.classic.transfer import Log
 from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
+from skylarkmq.broker.ha.refused import Refused
 from skylarkmq.broker.ha.status import CopyState, MemberStatus, ReplicationStatus, Role
 from skylarkmq.broker.remoting.sendfile import FileSends
 
@@ -29,15 +30,15 @@ log = logging.getLogger(__name__)
 
 
 class ClassicMaster:
-    """The master's side of classic replication. `segment_bytes`: size of a log file. `refused`: refused connections by
-    reason, shared with the port."""
+    """The master's side of classic replication. `segment_bytes`: size of a log file. `refused` is shared with the
+    port."""
 
     def __init__(
         self,
         config: ReplicationConfig,
         log: Log,
         segment_bytes: int,
-        refused: Counter[str],
+        refused: Refused,
         now_s: Callable[[], float] | None = None,
     ) -> None:
         self.config = config
@@ -116,10 +117,6 @@ class ClassicMaster:
         if self.copies is not None:
             self.copies.reported()
 
-    def refuse(self, reason: str) -> None:
-        """Count a refused connection."""
-        self.refused[reason] += 1
-
     def lost(self, slave: ConnectedSlave) -> None:
         """Forget a connection."""
         if slave in self.slaves:
@@ -138,7 +135,7 @@ class ClassicMaster:
             min_in_sync=1 if copies is None else 1 + copies.needed,
             in_sync=1 + sum(member.state is CopyState.IN_SYNC for member in members),
             members=members,
-            refused=dict(self.refused),
+            refused=dict(self.refused.counts),
             commit_s=None if copies is None else copies.commit_s,
         )
 

@@ -75,7 +75,7 @@ async def test_prefaces_and_tls_handshakes_go_to_the_link(first: bytes) -> None:
             one.send(first)
             await until(lambda: it.link.first)
             two.send(first)
-            await until(lambda: len(it.link.first) == 2 or it.server.refused)
+            await until(lambda: len(it.link.first) == 2 or it.server.refused.counts)
         assert (it.classic.first, it.link.first) == ([], [first, first])
 
 
@@ -96,8 +96,8 @@ async def test_other_connections_are_closed_and_logged(
     async with listening(**settings) as it, await RawPeer.connect(it.port) as peer:
         peer.send(first)
         assert await peer.rest() == b""
-        assert it.server.refused == {kind: 1}
-    assert "refused on the port for replicas peer=127.0.0.1" in caplog.text
+        assert it.server.refused.counts == {kind: 1}
+    assert "replica refused host=127.0.0.1" in caplog.text
 
 
 async def test_only_allowed_networks_may_connect(caplog: pytest.LogCaptureFixture) -> None:
@@ -107,7 +107,7 @@ async def test_only_allowed_networks_may_connect(caplog: pytest.LogCaptureFixtur
             async with await RawPeer.connect(it.port) as peer:
                 peer.send(b"\0")
                 assert await peer.rest() == b""
-        assert it.server.refused == {"network": 3}
+        assert it.server.refused.counts == {"network": 3}
         assert it.classic.first == []
     assert caplog.text.count("not in haAllowedNetworks") == 1
 
@@ -122,7 +122,7 @@ async def test_a_silent_connection_is_closed() -> None:
         arrival.opened_s -= 61
         it.server.step()
         assert await peer.rest() == b""
-        assert it.server.refused == {"silent": 1}
+        assert it.server.refused.counts == {"silent": 1}
 
 
 async def test_connections_beyond_the_limit_are_closed() -> None:
@@ -141,6 +141,6 @@ async def test_connections_beyond_the_limit_are_closed() -> None:
         await until(lambda: it.classic.connections == 2)
         async with await RawPeer.connect(it.port) as fifth:
             assert await fifth.rest() == b""
-        assert it.server.refused == {"limit": 3}
+        assert it.server.refused.counts == {"limit": 3}
         await old.close()
         await new.close()

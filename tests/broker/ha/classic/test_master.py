@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import os
-from collections import Counter
+import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from skylarkmq.broker.ha.classic.frames import pack_report
 from skylarkmq.broker.ha.classic.master import ClassicMaster
 from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
+from skylarkmq.broker.ha.refused import Refused
 from skylarkmq.broker.ha.server import HaServer
 from skylarkmq.broker.ha.status import CopyState
 from skylarkmq.broker.store.log.append import PutStatus
@@ -32,7 +33,7 @@ class Served:
         defaults: dict[str, Any] = {"ha_listen_port": 1, "ha_allowed_networks": (ip_network("127.0.0.0/8"),)}
         config = ReplicationConfig(**defaults | settings)
         self.it = it
-        self.refused: Counter[str] = Counter()
+        self.refused = Refused()
         self.skipped_s = 0.0
         self.master = ClassicMaster(config, it.store, SEGMENT_BYTES, self.refused, self.now_s)
         self.server = HaServer(config, self.master, refused=self.refused)
@@ -161,7 +162,7 @@ async def test_a_silent_slave_is_disconnected(tmp_path: Path, caplog: pytest.Log
             it.skipped_s += 20.5
             it.server.step()
             await slave.closed()
-        assert it.refused == {"silent": 1}
+        assert it.refused.counts == {"silent": 1}
         assert "no report for 20000 ms" in caplog.text
 
 
@@ -178,7 +179,7 @@ async def test_a_report_beyond_what_was_sent_is_no_copy(tmp_path: Path, caplog: 
         await until(lambda: not it.master.slaves)
         assert it.master.copies is not None
         assert it.master.copies.copied == it.end
-        assert it.refused == {"report": 1}
+        assert it.refused.counts == {"report": 1}
         assert f"a report of {it.end + 1}" in caplog.text
 
 
@@ -202,7 +203,7 @@ async def test_a_slave_with_more_than_the_log_gets_no_data(tmp_path: Path, caplo
             await until(lambda: not it.master.slaves)
         assert it.master.copies is not None
         assert it.master.copies.copied == 0
-        assert it.refused == {"diverged": 2}
+        assert it.refused.counts == {"diverged": 2}
         assert "has bytes that this log does not have" in caplog.text
         assert "empty its store directory" in caplog.text
         async with await RawSlave.connect(it.port, log=it.log()) as slave:  # of the same host, with another offset
@@ -234,7 +235,7 @@ async def test_bytes_that_are_no_report_close_the_connection(tmp_path: Path) -> 
                 slave.send(data)
                 if data[0] in b"G\0":
                     await slave.closed()
-        assert it.refused["frame"] == 2
+        assert it.refused.counts["frame"] == 2
 
 
 async def test_the_rate_of_a_transfer_can_be_limited(tmp_path: Path) -> None:
@@ -256,7 +257,7 @@ async def test_the_rate_of_a_transfer_can_be_limited(tmp_path: Path) -> None:
 async def test_a_deleted_file_ends_its_transfers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The connection is closed once retention no longer waits for it, and the file is released."""
     async with served(tmp_path) as it:
-        it.put(4_000)
+        it.put(280, bytes(16_000))
         async with await RawSlave.connect_without_reading(it.port) as stuck:
             stuck.report(1)
             await until(lambda: any(segment.holders for segment in it.it.store._log.files.segments))
@@ -381,9 +382,37 @@ def test_the_master_waits_for_at_least_one_slave(caplog: pytest.LogCaptureFixtur
             ReplicationConfig(broker_role=BrokerRole.SYNC_MASTER, in_sync_replicas=count),
             log=None,  # type: ignore[arg-type] # not used
             segment_bytes=1,
-            refused=Counter(),
+            refused=Refused(),
             now_s=lambda: 0.0,
         ).copies
         for count in (1, 2, 3)
     }
     assert [copies.needed for copies in from_settings.values() if copies is not None] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_random_bytes_are_no_copy_and_disturb_no_slave(tmp_path: Path, seed: int) -> None:
+    """Peers that send random bytes, in pieces of any size, are closed or get data that they do not confirm; a slave
+    beside them copies everything."""
+    chance = random.Random(seed)
+    settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 3, "ha_max_connections": 80}
+    async with served(tmp_path, **settings) as it:
+        it.put(20)
+        slave = await RawSlave.connect(it.port, log=it.log()[:1])
+        async with AsyncExitStack() as peers:
+            await peers.enter_async_context(slave)
+            slave.report()
+            for _ in range(60):
+                peer = await peers.enter_async_context(await RawSlave.connect(it.port))
+                first = chance.choice((b"", bytes(chance.randrange(8)), b"\xf3SKYLHA", b"\x16\x03\x01"))
+                peer.send(first + chance.randbytes(chance.choice((1, 7, 8, 64, 5_000))))
+                it.put(1)
+                await slave.copy(it.end)
+                if chance.random() < 0.7:
+                    await peer.close()
+            assert bytes(slave.log) == it.log()
+            await it.reported(it.end)
+            assert it.master.copies is not None
+            assert it.master.copies.copied < it.end  # two slaves are needed, and there is one
+            status = it.master.status()
+            assert [member.address for member in status.members if member.acked == it.end] == [slave.address]
