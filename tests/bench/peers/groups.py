@@ -19,7 +19,7 @@ from typing import Final
 from skylarkmq.protocol.bodies.cluster import KVTable
 from skylarkmq.protocol.bodies.ha import HARuntimeInfo
 from skylarkmq.protocol.codes import RequestCode
-from tests.bench.peers.started import COMPILED, HEAP, MAKERS, NEWER, SEGMENT_BYTES, SYNC, Started
+from tests.bench.peers.started import COMPILED, HEAP, MAKERS, NEWER, SYNC, Started
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 from tests.interop.brokers import (
@@ -36,6 +36,9 @@ from tests.interop.brokers import (
 
 ALONE, CLASSIC, LINK = "alone", "classic", "link"
 NAME: Final = "bench"
+SEGMENT_BYTES: Final = 128 << 20
+"""Small, because several brokers write zeros to their next segments at the same time: with 1 GiB each, that would take
+most of the CPU of a short run."""
 Ports = tuple[int, int]
 """Of a name server and of a broker; replicas connect to the next port after the broker's."""
 
