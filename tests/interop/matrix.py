@@ -74,7 +74,7 @@ LACKING: Final[dict[tuple[str, str], str]] = {
 }
 """The reason why a client is not tested with a feature: it does not have the feature."""
 
-NO_SLAVES: Final = "replication and controllers, which this broker does not have"
+NO_ELECTIONS: Final = "controllers and elections of masters, which this broker does not have"
 NO_COLD_FLOW: Final = "RocketMQ's control of cold reads; here cold reads do not delay other requests"
 NO_ROCKSDB: Final = "stores in RocksDB"
 NO_POP: Final = "POP, which this broker does not serve"
@@ -87,9 +87,9 @@ LEFT_OUT: Final[dict[str, str]] = {
     **dict.fromkeys(("addBroker", "removeBroker"), "broker containers"),
     **dict.fromkeys(("updateStaticTopic", "remappingStaticTopic"), "static topics"),
     **dict.fromkeys(("exportMetadataInRocksDB", "rocksDBConfigToJson", "checkRocksdbCqWriteProgress"), NO_ROCKSDB),
-    **dict.fromkeys(("resetMasterFlushOffset", "getSyncStateSet", "getBrokerEpoch"), NO_SLAVES),
-    **dict.fromkeys(("getControllerMetaData", "getControllerConfig", "updateControllerConfig"), NO_SLAVES),
-    **dict.fromkeys(("electMaster", "cleanBrokerMetadata"), NO_SLAVES),
+    **dict.fromkeys(("resetMasterFlushOffset", "getSyncStateSet", "getBrokerEpoch"), NO_ELECTIONS),
+    **dict.fromkeys(("getControllerMetaData", "getControllerConfig", "updateControllerConfig"), NO_ELECTIONS),
+    **dict.fromkeys(("electMaster", "cleanBrokerMetadata"), NO_ELECTIONS),
     "dumpCompactionLog": "compacted topics",
     "getAclConfig": SHOWS_SECRETS,
     **dict.fromkeys(("getColdDataFlowCtrInfo", "updateColdDataFlowCtrGroupConfig"), NO_COLD_FLOW),
