@@ -59,6 +59,12 @@ class Node:
             self.process.wait(STOP_DEADLINE_S)
             self.process = None
 
+    def revive(self) -> None:
+        """Start the process again if it has ended by itself: the JVM of RocketMQ 4.9 may crash when a topic is deleted,
+        because a thread still writes to the queue that another one unmaps."""
+        if self.process is not None and self.process.poll() is not None:
+            self.start()
+
     def client(self) -> RawClient:
         return RawClient(LOOPBACK, self.port, CALL_LIMIT_S)
 
