@@ -108,6 +108,11 @@ class LinkedGroup:
             offset = decode_offset_id(response.ext["msgId"])[2]
         return Sent(response.code, response.remark or "", offset)
 
+    def max_offset(self) -> int:
+        """Return the end of the leader's queue."""
+        with RawClient(LOOPBACK, self.leader_ports["listenPort"], timeout=30.0) as one:
+            return int(one.call(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": 0}).ext["offset"])
+
     def ready(self) -> tuple[int, str]:
         """Return the status of the leader's /readyz, and its line of the replication."""
         status, page = self.daemons[self.leader].page("/readyz")

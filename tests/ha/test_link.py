@@ -112,3 +112,19 @@ def test_strangers_are_refused_and_nobody_else_is_disturbed(tmp_path: Path) -> N
                 stranger.sendall(sent)
         assert group.send(b"undisturbed").code == 0
         group.wait_equal("n2")
+
+
+def test_an_asynchronous_leader_acknowledges_alone(tmp_path: Path) -> None:
+    """It takes messages without followers, shows all of its log after a kill, and followers copy it later."""
+    with LinkedGroup(tmp_path, minInSyncReplicas=1, flushDiskType="ASYNC_FLUSH") as group:
+        group.start("n1", brokerRole="ASYNC_MASTER")
+        group.wait_writable()
+        assert [group.send(b"alone %d" % number).code for number in range(10)] == [0] * 10
+        group.kill("n1")
+        group.start("n1", brokerRole="ASYNC_MASTER")
+        group.start("n2")
+        group.wait_writable()
+        assert group.max_offset() == 10
+        assert group.send(b"together").code == 0
+        group.wait_equal("n2")
+        assert group.max_offset() == 11
