@@ -53,10 +53,12 @@ class MasterCalls:
         return f"<MasterCalls {self.address}>"
 
     async def log_bounds(self) -> LogBounds:
-        """Ask GET_BROKER_RUNTIME_INFO (28) for the bounds of the log. Raises OSError, MasterError."""
+        """Ask GET_BROKER_RUNTIME_INFO (28) for the bounds of the log. Raises OSError, MasterError.
+
+        RocketMQ's log begins at -1 until it has a file."""
         table = (await self.body(RequestCode.GET_BROKER_RUNTIME_INFO, KVTable)).table
         try:
-            bounds = LogBounds(int(table[_MIN_OFFSET]), int(table[_MAX_OFFSET]))
+            bounds = LogBounds(max(int(table[_MIN_OFFSET]), 0), int(table[_MAX_OFFSET]))
         except (KeyError, ValueError):
             raise MasterError(
                 f"master {self.address}: no {_MIN_OFFSET} and {_MAX_OFFSET} in its runtime info"

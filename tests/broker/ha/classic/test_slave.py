@@ -118,10 +118,12 @@ async def test_an_empty_copy_of_a_whole_log_fetches_its_first_record() -> None:
             assert bytes(copy.data) == FIRST_RECORD
 
 
-async def test_an_empty_copy_of_an_empty_log_reports_zero() -> None:
-    """There is no record to fetch; the master begins at its last file, which is its first one."""
+@pytest.mark.parametrize("begin", [0, -1])
+async def test_an_empty_copy_of_an_empty_log_reports_zero(begin: int) -> None:
+    """There is no record to fetch; the master begins at its last file, which is its first one. RocketMQ's log begins at
+    -1 without a file."""
     copy = Copy()
-    async with FakeMaster() as master, copying(master, copy):
+    async with FakeMaster(begin) as master, copying(master, copy):
         assert await master.report() == 0
         master.send(0)
         master.send(0, b"first")
