@@ -23,7 +23,7 @@ Starting is most of the CPU time of a short run, so that:
     one would otherwise compile the product and rewrite the tests again;
   - each worker collects only the modules that it runs (tests/harness/shards.py).
 
-Tests that compare two versions try a fourth of their random inputs, and hypothesis tries no constants of the product,
+Tests that compare two versions try an eighth of their random inputs, and hypothesis tries no constants of the product,
 unless SKYLARK_ALL_ROUNDS is set, as in CI (tests/harness/rounds.py). Clients try again after 50 ms instead of 1 s
 (tests/clients/conftest.py).
 

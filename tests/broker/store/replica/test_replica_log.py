@@ -19,6 +19,7 @@ from skylarkmq.broker.store.replica.errors import DamagedReplicaError, ReplicaEr
 from skylarkmq.broker.store.replica.replica_log import ReplicaLog
 from skylarkmq.protocol.record import BLANK_SIZE, Blank, Record, iterate, parse
 from tests.harness.golden_stores import GOLDEN_STORES, golden_store
+from tests.harness.rounds import rounds
 from tests.harness.store_check import assert_consistent
 from tests.harness.stores import Clock, Opened, TestDisk, config_of, message, opened
 
@@ -103,7 +104,7 @@ def assert_equal(it: Opened, golden: tuple[Source, Path, list[tuple[int, int, in
     assert items(it) == expected
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(rounds(3)))
 def test_a_follower_ends_as_the_original(
     golden: tuple[Source, Path, list[tuple[int, int, int, int]]], tmp_path: Path, seed: int
 ) -> None:
@@ -113,7 +114,7 @@ def test_a_follower_ends_as_the_original(
         assert_equal(it, golden)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(rounds(3)))
 def test_a_restart_in_the_middle_changes_nothing(
     golden: tuple[Source, Path, list[tuple[int, int, int, int]]], tmp_path: Path, seed: int
 ) -> None:
