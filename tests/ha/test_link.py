@@ -1,6 +1,8 @@
 """Three broker processes that are linked: what is acknowledged is on two disks, whichever process is killed."""
 
+import json
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -128,3 +130,27 @@ def test_an_asynchronous_leader_acknowledges_alone(tmp_path: Path) -> None:
         assert group.send(b"together").code == 0
         group.wait_equal("n2")
         assert group.max_offset() == 11
+
+
+def test_a_store_that_lost_acknowledged_messages_needs_an_operator(tmp_path: Path) -> None:
+    """The daemon ends with exit code 78 and a line that says what to do. With an empty directory it is a new copy."""
+    with LinkedGroup(tmp_path) as group:
+        group.start("n1", "n2")
+        group.wait_writable()
+        sent = group.send(b"acknowledged")
+        group.wait_equal("n2")
+        assert group.stop("n2") == 0
+        store = tmp_path / "n2" / "store"
+        state = json.loads((store / "haState").read_text()) | {"committed": 0}
+        (store / "haState").write_text(json.dumps(state))
+        with (store / "commitlog" / f"{0:020}").open("r+b") as log:
+            log.seek(sent.offset)
+            log.write(bytes(1_000))
+        group.start("n2", is_awaited=False)
+        assert group.daemons["n2"].process.wait(120) == 78
+        line = group.daemons["n2"].output.splitlines()[-1]
+        assert line == "mqbroker: replication stopped: the store lost acknowledged bytes: it needs a new store id"
+        shutil.rmtree(store)
+        group.kill("n2")
+        group.start("n2")
+        group.wait_equal("n2")

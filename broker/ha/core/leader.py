@@ -77,9 +77,9 @@ class Leader:
         if self._commit is None:
             return "the epoch record is not written yet"
         record = self._record()
-        missing = record.min - len(self._commit.in_sync)
-        if missing > 0 and record.acks == "all":
-            return f"{missing} synced copies are missing of {record.min}"
+        count = len(self._commit.in_sync)
+        if count < record.min and record.acks == "all":
+            return f"the set has {count} of {record.min} synced copies"
         return None
 
     def copies(self, now: float) -> list[CopyProgress]:

@@ -97,7 +97,7 @@ def test_what_is_synced_by_all_is_shown_once() -> None:
 def test_nothing_is_committed_below_min() -> None:
     """A set of one with min 2: messages are refused with the number of missing copies; one follower makes it whole."""
     node = leading(record(leader="", in_sync="a"))
-    assert node.node.refusal == "1 synced copies are missing of 2"
+    assert node.node.refusal == "the set has 1 of 2 synced copies"
     assert not node.all(Show)
     welcomed(node, 1)
     acknowledged(node, 1, TERM_END)

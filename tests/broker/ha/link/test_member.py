@@ -123,7 +123,7 @@ async def test_a_leader_without_followers_is_blocked(tmp_path: Path) -> None:
     await asyncio.wait_for(one.member.begun(), 30)
     one.member.step()
     status = one.member.status()
-    assert "1 synced copies are missing of 2" in status.blocked
+    assert "the set has 1 of 2 synced copies" in status.blocked
     assert (status.epoch, status.in_sync, status.min_in_sync) == (1, 1, 2)
     assert [(member.name, member.state) for member in status.members] == [("n2", "disconnected")]
     assert not one.store.is_writable
