@@ -26,6 +26,7 @@ UNKNOWN_MASTER: Final = (
 )
 _ABSENT: Final = frozenset((ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR))
 _SEGMENT_BYTES: Final = re.compile(r"^mappedFileSizeCommitLog=([0-9]{1,18})\s*$", re.MULTILINE)
+_EMPTY: Final = re.compile(r"No (consumer|delay) offset in this broker")
 _MIN_OFFSET, _MAX_OFFSET = "commitLogMinOffset", "commitLogMaxOffset"
 
 B = TypeVar("B", bound=Body)
@@ -86,12 +87,14 @@ class MasterCalls:
 
     async def body(self, code: RequestCode, kind: type[B]) -> B:
         """Send a request without a header; return the body of its response. Raises OSError, MasterError."""
+        return self._decoded(code, kind, await self._call(code))
+
+    async def offsets(self, code: RequestCode, kind: type[B]) -> B:
+        """Like `body`, for a table of offsets; RocketMQ responds SYSTEM_ERROR if the table has no row."""
         response = await self._call(code)
-        self._check(code, response)
-        try:
-            return kind.decode(response.body)
-        except BodyError as error:
-            raise MasterError(f"master {self.address}: the response to {code.name} ({code}): {error}") from None
+        if response.code == ResponseCode.SYSTEM_ERROR and _EMPTY.fullmatch(response.remark or ""):
+            return kind()
+        return self._decoded(code, kind, response)
 
     async def optional(self, code: RequestCode) -> bytes | None:
         """Send a request that only RocketMQ 5 has; return the body of its response. None: the master does not have it,
@@ -101,6 +104,13 @@ class MasterCalls:
             return None
         self._check(code, response)
         return bytes(response.body)
+
+    def _decoded(self, code: RequestCode, kind: type[B], response: RemotingCommand) -> B:
+        self._check(code, response)
+        try:
+            return kind.decode(response.body)
+        except BodyError as error:
+            raise MasterError(f"master {self.address}: the response to {code.name} ({code}): {error}") from None
 
     async def _call(self, code: RequestCode, header: Header | None = None) -> RemotingCommand:
         if self.address is None:

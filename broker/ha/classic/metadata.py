@@ -137,8 +137,8 @@ class MetadataSync:
         return MasterTables(
             topics=await calls.body(RequestCode.GET_ALL_TOPIC_CONFIG, TopicConfigSerializeWrapper),
             groups=await calls.body(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, SubscriptionGroupWrapper),
-            offsets=await calls.body(RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsets),
-            delays=await calls.body(RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsets),
+            offsets=await calls.offsets(RequestCode.GET_ALL_CONSUMER_OFFSET, ConsumerOffsets),
+            delays=await calls.offsets(RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsets),
             request_modes=await calls.optional(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE),
             timer_counts=await calls.optional(RequestCode.GET_TIMER_METRICS),
             timers=await self._timers(),

@@ -22,6 +22,7 @@ class FakeMaster:
         self.begin, self.end = begin, end
         self.bodies: dict[int, bytes] = {}
         self.codes: dict[int, int] = {}
+        self.remarks: dict[int, str] = {}
         self.asked: list[int] = []
         self.requests = FakeServer(responds=False)
         self.reports: asyncio.Queue[int] = asyncio.Queue()
@@ -91,4 +92,4 @@ class FakeMaster:
             elif request.code in self.bodies:
                 request.respond(body=self.bodies[request.code])
             else:
-                request.respond(self.codes.get(request.code, 3), "not supported")
+                request.respond(self.codes.get(request.code, 3), self.remarks.get(request.code, "not supported"))

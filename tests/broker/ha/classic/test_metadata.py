@@ -103,6 +103,17 @@ async def test_tables_become_those_of_the_master(tmp_path: Path, master: FakeMas
         assert DelayOffsets.decode(slave.delays.encode()).offset_table == {3: 5}
 
 
+async def test_tables_without_offsets_are_copied(tmp_path: Path, master: FakeMaster) -> None:
+    """RocketMQ's masters, and ours, respond with an error if no offset was ever committed, or no message delayed."""
+    for code, remark in ((OFFSETS, "No consumer offset in this broker"), (DELAYS, "No delay offset in this broker")):
+        del master.bodies[code]
+        master.codes[code], master.remarks[code] = 1, remark
+    async with following(tmp_path, master) as slave:
+        await until(lambda: slave.sync.applied)
+        assert {topic.topic_name for topic in slave.topics} == {"T", "Other"}
+        assert slave.offsets.table() == {}
+
+
 async def test_tables_wait_for_the_log(tmp_path: Path, master: FakeMaster) -> None:
     """An offset must not count messages that the copy lacks."""
     async with following(tmp_path, master) as slave:
