@@ -12,6 +12,7 @@ from skylarkmq.broker.processors.pull.response import python_found_head
 from skylarkmq.clients.arrow.columns import numpy_columns
 from skylarkmq.clients.arrow.compiled_columns import STORED_TYPES, common_columns
 from skylarkmq.clients.arrow.record_layout import RecordLayout, python_record_starts, record_starts
+from skylarkmq.clients.arrow.slices import python_slice_crcs, slice_crcs
 from skylarkmq.protocol import compiled, record
 from skylarkmq.protocol.disk import UNIT
 from skylarkmq.protocol.errors import ProtocolError
@@ -25,6 +26,8 @@ from tests.protocol.compiled.test_same_units import Segment, attributes_of, rand
 _gather: Final[Any] = compiled.load("gather")
 _messages: Final[Any] = compiled.load("messages")
 _segment: Final = exact(Random(1).randbytes(1 << 16))
+_columns: Final[Any] = compiled.load("columns")
+_ALL_COLUMNS: Final = (1 << len(STORED_TYPES)) - 1
 _READ_BYTES: Final = 1 << 20
 
 
@@ -86,7 +89,7 @@ def read(reader: record.RecordReader, row: memoryview, check_body: bool) -> obje
 
 
 def columns(rng: Random) -> None:
-    """Records with properties for columns, sometimes damaged: equal columns, or None."""
+    """Records with properties for columns, sometimes damaged: equal columns, or None; checksums of slices."""
     parts = [plain_record(rng) for _ in range(rng.randrange(1, 9))]
     positions = [sum(map(len, parts[:n])) for n in range(len(parts))]
     buffer = b"".join(parts)
@@ -101,8 +104,11 @@ def columns(rng: Random) -> None:
         record_starts(exact(buffer), begin, len(buffer)).tolist()
         == python_record_starts(buffer, begin, len(buffer)).tolist()
     )
+    slice_crcs_alike(rng, buffer)
     starts = np.array(positions, np.int64)
     found = common_columns(exact(buffer), starts)
+    as_bytes = _columns.columns(exact(buffer), starts, _ALL_COLUMNS)
+    assert (found is None) == (as_bytes is None)
     if found is None:
         assert is_damaged or not positions
         return
@@ -113,6 +119,22 @@ def columns(rng: Random) -> None:
     for name, column in found.items():
         column.validate(full=True)
         assert column.equals(expected[name]), name
+
+
+def slice_crcs_alike(rng: Random, buffer: bytes) -> None:
+    """Slices within the buffer, and now and then outside of it."""
+    begins, ends = ([rng.randrange(len(buffer) + 1) for _ in range(3)] for _ in range(2))
+    bounds = [sorted(pair) for pair in zip(begins, ends, strict=True)]
+    if rng.random() < 0.2:
+        bounds.append([number(rng), number(rng)])
+    columns_of_bounds = np.array(bounds, np.int64).T
+    results = []
+    for crcs in (slice_crcs, python_slice_crcs):
+        try:
+            results.append(crcs(exact(buffer), *columns_of_bounds).tolist())
+        except ValueError:
+            results.append(None)
+    assert results[0] == results[1], bounds
 
 
 PIECES: Final = (
