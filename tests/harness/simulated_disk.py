@@ -33,7 +33,7 @@ from skylarkmq.broker.store.disk import Data, Disk
 T = TypeVar("T")
 
 SECTOR_BYTES: Final = 512
-_OLD, _NEW, _ANY = range(3)  # how one-sided a cut is
+_OLD, _NEW, _ANY, _WHOLE = range(4)  # how one-sided a cut is; _WHOLE: any version of each sector, none torn
 
 
 class PowerCut(BaseException):
@@ -102,7 +102,7 @@ def _sector_after_cut(versions: list[bytes], rng: Random, side: int) -> bytes:
 
 def _choose(versions: list[T], rng: Random, side: int) -> T:
     """Return the first version, the last, or any of them."""
-    if side != _ANY:
+    if side in {_OLD, _NEW}:
         return versions[0 if side == _OLD else -1]
     chance = rng.random()
     return versions[0] if chance < 0.35 else versions[-1] if chance < 0.75 else rng.choice(versions)
@@ -160,6 +160,7 @@ class SimulatedDisk(Disk):
         self.calls = 0
         self.cut_at = -1
         self.used = 0  # percent
+        self.tears_sectors = True
         self.before_call: Callable[[str, str], None] = lambda call, path: None
         self._directories: dict[str, _Directory] = {self._root: _Directory()}
         self._files: dict[int, _File] = {}  # by inode number
@@ -313,7 +314,7 @@ class SimulatedDisk(Disk):
 
     def cut(self, rng: Random) -> None:
         """Replace the files by a state that a power cut may leave now. That state is on disk, and calls work again."""
-        side = rng.choice((_OLD, _NEW, *(_ANY,) * 8))
+        side = rng.choice((_OLD, _NEW, *(_ANY if self.tears_sectors else _WHOLE,) * 8))
         root = self._directories[self._root]
         contents = {file: Path(path).read_bytes() for path, file in _files_below(self._root, root)}
         shutil.rmtree(self._root)

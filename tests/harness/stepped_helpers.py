@@ -150,7 +150,7 @@ def stepped_helpers() -> Iterator[SteppedHelpers]:
 
     def request_later(allocator: Allocator, path: str, size: int) -> None:
         if allocator._thread is None:
-            allocator._thread = _NoThread(lambda: _work_off(allocator))  # type: ignore[assignment] # only ever joined
+            allocator._thread = _NoThread(allocator._run)  # type: ignore[assignment] # only ever joined
             helpers.allocators.append(allocator)
         request(allocator, path, size)
 

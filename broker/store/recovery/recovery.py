@@ -279,7 +279,7 @@ class Recovery:
         return self._order.copied(self._number, _ignore)
 
     def _number(self, record: Record, _gap_begin: int) -> None:
-        self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
+        self._note_time(record)
         self._next[record.topic, record.queue_id] = record.queue_offset + 1
 
     def _report_progress(self, at: int) -> None:
@@ -298,7 +298,7 @@ class Recovery:
 
     def _accept(self, record: Record, gap_begin: int) -> None:
         """Give this record its unit. The offsets from `gap_begin` up to its own have no records."""
-        self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
+        self._note_time(record)
         if record.physical_offset >= self._dispatch_from or record.physical_offset in self._recalled:
             queue = self._queues.make(record.topic, record.queue_id)
             if gap_begin < record.queue_offset:
@@ -316,9 +316,14 @@ class Recovery:
 
     def _note(self, record: Record) -> None:
         """Dispatch a record that belongs to no queue."""
-        self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
+        self._note_time(record)
         if record.physical_offset >= self._dispatch_from and self._shown is None:
             self._pend(record, None)
+
+    def _note_time(self, record: Record) -> None:
+        """Note a store time. On a follower, records that are not dispatched may be truncated, and do not count."""
+        if self._shown is None or not self._is_follower:
+            self._last_timestamp = max(self._last_timestamp, record.store_timestamp)
 
     def _pend(self, record: Record, queue: ConsumeQueue | None) -> None:
         self._pending.append(self._reput.append_of(record, queue))
