@@ -53,14 +53,8 @@ def run(
     kills: int,
     seed: int = 0,
     master_role: str = "SYNC_MASTER",
-    *,
-    has_tables: bool = True,
 ) -> list[str]:
-    """Run one group. Returns lines for a report; raises AssertionError if anything differs.
-
-    `has_tables`: wait until the slave has the master's tables, which a slave of 5.3 copies after a minute. Otherwise
-    topics are created on the copy.
-    """
+    """Run one group. Returns lines for a report; raises AssertionError if anything differs."""
     CLIENTS[READERS[version]].command(home)  # build the driver, or skip, before anything starts
     begun = time.monotonic()
     group = Group(home, version, role, master_role=master_role)
@@ -71,12 +65,12 @@ def run(
         create_topics(sender)
         send(group, sender, messages, kills, seed)
         sent_s = time.monotonic() - begun
-        end = settle(group, sender, has_tables=has_tables)
+        end = settle(group, sender)
         compare(group, end)
         lines.append(
             f"{version} {role}: {messages} messages, {kills} kills of each side in {sent_s:.0f} s; {end} bytes"
         )
-        received = take_over(group, sender, has_tables=has_tables)
+        received = take_over(group, sender)
         lines.append(f"{version} {role}: logs and queue units equal; {received} messages read from the copy")
     finally:
         group.close()
@@ -105,15 +99,14 @@ def send(group: Group, sender: Sender, messages: int, kills: int, seed: int) -> 
     with_faults(sender.run(messages), messages, [lambda f=f: f[0](f[1]) for f in faults], chance)  # type: ignore[misc]
 
 
-def settle(group: Group, sender: Sender, *, has_tables: bool) -> int:
+def settle(group: Group, sender: Sender) -> int:
     """Wait for equal logs and tables, leave messages of each kind open, and kill the master. Returns the log's end.
 
     Our own master is stopped instead: a killed one has the last queue units only in memory.
     """
     commit_offset(group.master)
     group.wait_equal()
-    if has_tables:
-        wait_until(lambda: offsets_of(group.slave) == COMMITTED, "the slave has the committed offset")
+    wait_until(lambda: offsets_of(group.slave) == COMMITTED, "the slave has the committed offset")
     for _ in range(PENDING):
         sender.delayed(LEVEL_5_S)
         if group.version.startswith("5"):
@@ -215,15 +208,13 @@ def store_config(root: Path) -> StoreConfig:
 # ---------------------------------------------------------------------------------------------------------- take-over
 
 
-def take_over(group: Group, sender: Sender, *, has_tables: bool) -> int:
+def take_over(group: Group, sender: Sender) -> int:
     """Start the copy as the master; a client of RocketMQ reads everything. Returns the number of messages."""
     expected = sender.expected
     copy = group.slave = group.copy_as_master()
     copy.start()
     wait_until(lambda: copy.responds(RequestCode.GET_BROKER_RUNTIME_INFO), "the copy as the master")
-    assert not has_tables or offsets_of(copy) == COMMITTED
-    if not has_tables:
-        create_topics(Sender(copy, has_timers=False))
+    assert offsets_of(copy) == COMMITTED
     for half in list(expected.open):
         sender.end(half, commit=True, at=copy)
     topics = [topic for topic in QUEUES if topic != TIMED or group.version.startswith("5")]
