@@ -128,8 +128,7 @@ class Durability:
         self._reput.retry()
         last_round = self._begin_round(0, is_whole=True)
         self._reput.writes.write_slice(whole=True)
-        is_dispatched = self._reput.offset >= self._log.written or self._config.is_follower
-        is_good = is_flushed and not self._reput.failed and is_dispatched
+        is_good = is_flushed and not self._reput.failed and self._reput.offset >= self._log.written
         queue_flusher.wait_idle()
         confirm = self._log.last_record if is_good else self._vouched.confirm_offset
         index_files = self._reput.index.index.take_all(self.log.done.end) if self._reput.index is not None else []
