@@ -13,6 +13,7 @@ from typing import Any, Final
 from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX
 from skylarkmq.broker.store.fsck.findings import Finding, Findings, Severity
 from skylarkmq.broker.store.fsck.segments import written
+from skylarkmq.broker.store.replica.undecided_records import UNDECIDED_RECORDS_FILE
 from skylarkmq.broker.store.state_file import BACKUP_SUFFIX
 from skylarkmq.protocol.disk import (
     ABORT_FILE,
@@ -26,6 +27,8 @@ from skylarkmq.protocol.javajson import loads
 
 TABLE_SUFFIX: Final = ".json"
 TOPICS_FILE: Final = "topics.json"
+LISTS: Final = frozenset({UNDECIDED_RECORDS_FILE})
+"""Files with a list, not a table."""
 _LARGEST_TABLE: Final = 1 << 30
 _CHECKPOINT_FIELDS_SIZE: Final = 40
 _LOCK_SIZE: Final = 4
@@ -57,6 +60,8 @@ def _parse(path: Path) -> tuple[dict[str, Any], str]:
         table = loads(data, max_bytes=_LARGEST_TABLE)
     except ValueError as error:
         return {}, str(error)
+    if path.name.removesuffix(BACKUP_SUFFIX) in LISTS:
+        return {}, "" if isinstance(table, list) else "no JSON list"
     return (table, "") if isinstance(table, dict) else ({}, "no JSON object")
 
 

@@ -10,6 +10,8 @@ import pytest
 from skylarkmq.broker.store.fsck import Finding, Severity, check
 from tests.harness.golden_stores import golden_store
 from tests.harness.rounds import rounds
+from tests.harness.store_check import findings_of
+from tests.harness.stores import config_of, message, opened
 
 FIRST = "commitlog/00000000000000000000"
 THIRD = "commitlog/00000000000000131072"
@@ -180,3 +182,16 @@ def test_many_findings_of_a_kind_are_counted(tmp_path: Path) -> None:
     missing = [finding for finding in check(root) if finding.file == FIRST and "not in the index" in finding.what]
     assert len(missing) == 11
     assert "more of the same kind, the first: record" in missing[-1].what
+
+
+@pytest.mark.parametrize(("content", "damage"), [("[1, 2]", []), ("[]", []), ("{}", ["no JSON list"])])
+def test_the_undecided_records_of_a_follower_are_a_list(tmp_path: Path, content: str, damage: list[str]) -> None:
+    """All other files under config/ are objects."""
+    with opened(tmp_path) as it:
+        it.must_be_consistent = False
+        it.put(message())
+    (tmp_path / "config").mkdir(exist_ok=True)
+    for name in ("undecidedRecords.json", "undecidedRecords.json.bak"):
+        (tmp_path / "config" / name).write_text(content)
+    found = findings_of(tmp_path, config_of(tmp_path))
+    assert [finding.what for finding in found if finding.severity is Severity.DAMAGE] == damage
