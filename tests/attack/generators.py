@@ -186,6 +186,7 @@ BY_HAND: Final = (
         for code in (
             RequestCode.GET_ALL_TOPIC_CONFIG,
             RequestCode.GET_BROKER_CONFIG,
+            RequestCode.GET_BROKER_HA_STATUS,
             RequestCode.GET_ALL_CONSUMER_OFFSET,
             RequestCode.GET_ALL_DELAY_OFFSET,
             RequestCode.GET_TIMER_CHECK_POINT,

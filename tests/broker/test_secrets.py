@@ -27,7 +27,7 @@ from tests.harness.ports import free_ports
 from tests.harness.raw_peer import RawPeer
 from tests.harness.scraped import scrape
 
-MARK: Final = "geheim7f3a"
+MARK: Final = "geheim7f3a8b2c4d6e"
 JSON_SAMPLES: Final = {
     "innerClientAuthenticationCredentials": f'{{"accessKey":"broker-a","secretKey":"{MARK}"}}',
     "initAuthenticationUser": f'{{"username":"admin","password":"{MARK}"}}',

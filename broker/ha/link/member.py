@@ -39,6 +39,7 @@ from skylarkmq.broker.ha.link.threads import DiskCalls
 from skylarkmq.broker.ha.status import CopyState, LeaderStatus, MemberStatus, ReplicationStatus, Role
 from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls
 from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.message_store import MessageStore
 
 INCARNATION_BYTES: Final = 8
@@ -104,6 +105,12 @@ class LinkMember:
         end = self._store.max_physical_offset
         state = self._current(state, end)
         epochs = self._bytes.epochs(kept)
+        if self._config.leads and epochs.entries and self._files.record.load() is None:
+            self._store.close()
+            raise StoreError(
+                "the store belongs to a group, and its record is not here: copy haRecord from the former leader, name "
+                "the former leader first in haPeers, or start without haPeers"
+            )
         me = Identity(
             group=self._group,
             node=self._config.ha_node_id,

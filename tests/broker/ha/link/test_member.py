@@ -8,12 +8,14 @@ import pytest
 
 from skylarkmq.broker.errors import DaemonEnded
 from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
+from skylarkmq.broker.ha.core.epochs import FOUNDED, EpochHistory
 from skylarkmq.broker.ha.core.events import HaState, Restart, Stop
 from skylarkmq.broker.ha.link.member import LinkMember
 from skylarkmq.broker.ha.link.state_files import StateFiles
 from skylarkmq.broker.ha.peers import parse_peers
 from skylarkmq.broker.remoting.config import TlsConfig, TlsMode
 from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.harness.stores import Clock, config_of, message, opened
 
@@ -60,6 +62,17 @@ async def test_a_founder_counts_its_own_messages_as_committed(tmp_path: Path, no
     again = LoadedMember(tmp_path, node)
     assert again.state == one_member.state
     again.close()
+
+
+async def test_a_copy_without_the_record_of_its_group_does_not_lead(tmp_path: Path) -> None:
+    """It was a follower, and its node is now the first of haPeers. The store is closed again."""
+    files = StateFiles(tmp_path)
+    files.keep_state(HaState(1, "copy", 0))
+    files.keep_epochs(EpochHistory((FOUNDED,)))
+    with pytest.raises(StoreError, match="copy haRecord from the former leader"):
+        LoadedMember(tmp_path)
+    with opened(tmp_path) as one:
+        assert not one.store.max_physical_offset
 
 
 async def test_stores_have_ids_of_their_own(tmp_path: Path) -> None:
