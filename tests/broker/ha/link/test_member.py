@@ -66,13 +66,15 @@ async def test_a_founder_counts_its_own_messages_as_committed(tmp_path: Path, no
 
 async def test_a_copy_without_the_record_of_its_group_does_not_lead(tmp_path: Path) -> None:
     """It was a follower, and its node is now the first of haPeers. The store is closed again."""
+    with opened(tmp_path) as one:
+        one.put(message(b"of the group"))
     files = StateFiles(tmp_path)
     files.keep_state(HaState(1, "copy", 0))
     files.keep_epochs(EpochHistory((FOUNDED,)))
     with pytest.raises(StoreError, match="copy haRecord from the former leader"):
         LoadedMember(tmp_path)
     with opened(tmp_path) as one:
-        assert not one.store.max_physical_offset
+        assert one.store.max_physical_offset
 
 
 async def test_stores_have_ids_of_their_own(tmp_path: Path) -> None:
