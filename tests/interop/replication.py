@@ -35,6 +35,7 @@ COMMITTED: Final = 7
 UNIT: Final = struct.Struct(">qiq")
 FILLER: Final = 0x7FFFFFFF
 MAX_TAGS_HASH: Final = 2**31 - 1
+SHORT_TOPICS: Final = 3
 PENDING: Final = 10
 """Messages of each kind that are open when the master dies."""
 LEVEL_5_S: Final = 2
@@ -232,7 +233,11 @@ def read(group: Group, topics: list[str], expected: Expected) -> Iterator[tuple[
         command = CLIENTS[READERS[group.version]].command
         driver = drivers.start("reader", command, "consume", group.namesrv, ",".join(topics), f"{GROUP}-{topics[0]}")
         wanted = {n for n, (topic, _) in expected.stored.items() if topic in topics}
-        drivers.wait_for_messages(wanted, READ_DEADLINE_S)
+        try:
+            drivers.wait_for_messages(wanted, READ_DEADLINE_S)
+        except AssertionError as error:
+            missing = sorted(wanted - {delivery.message.n for delivery in drivers.deliveries})
+            raise AssertionError(f"{len(missing)} messages are missing: {missing[:10]}") from error
         driver.leave()
         drivers.wait_until(lambda: "reader" in drivers.left, "the reader has left")
     finally:
