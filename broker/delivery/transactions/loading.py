@@ -5,8 +5,9 @@
 
 A copy whose root was decided is decided, because its producer referred to the root. A copy of an open half message
 supersedes the previous one. RocketMQ's copies do not contain the offset of their root, only their number of checks; the
-unique key identifies them. If a process was killed between two records of one end, or between a copy and its check
-request, the transaction continues from there.
+unique key identifies them. RocketMQ 4.9 removes the half queue whenever a topic is deleted, and its offsets begin at 0
+again: op messages from before then decide none of its messages. If a process was killed between two records of one end,
+or between a copy and its check request, the transaction continues from there.
 
 `step` runs one slice. After a ColdRead nothing has changed: fetch the bytes and call it again.
 Source: docs/formats.md, "Half messages on disk".
@@ -75,8 +76,13 @@ class Loading:
         for offset in offsets:
             if offset < self._begin:
                 self._decided_before.add(offset)
-            elif offset < self._end.half:
+            elif offset < self._end.half and self._is_older(offset, op):
                 self._halves.mark_decided(offset)
+
+    def _is_older(self, offset: int, op: Record) -> bool:
+        """Return whether the half message is older than this op message; otherwise an earlier one was decided."""
+        units = self._store.units(_HALF, QUEUE_ID, offset, 1)
+        return not units or units[0][0] < op.physical_offset
 
     def _read_halves(self, at: int) -> None:
         units = self._store.units(_HALF, QUEUE_ID, at, min(SLICE_MESSAGES, self._end.half - at))

@@ -69,6 +69,18 @@ async def test_op_messages_of_both_brokers_are_read(it: Opened, body: bytes) -> 
     assert Transacted(it).open_offsets() == [3]
 
 
+async def test_decisions_about_a_removed_queue_do_not_count(it: Opened) -> None:
+    """RocketMQ 4.9 removes the half queue when a topic is deleted, and its offsets begin at 0 again."""
+    it.put(op(b"0,1,2"))
+    before = Transacted(it)
+    halves = [before.send(b"%d" % n) for n in range(3)]
+    it.put(op(b"1"))
+    parts = Transacted(it)
+    assert parts.open_offsets() == [0, 2]
+    assert parts.end(halves[2]).code == 0
+    assert it.bodies("T") == [b"2"]
+
+
 @pytest.mark.parametrize("half", [0, 1, 2, 3, 9])
 @pytest.mark.parametrize("saved_op", [0, 1, 9])
 async def test_saved_offsets_may_be_outdated(it: Opened, half: int, saved_op: int) -> None:
