@@ -27,7 +27,7 @@ class ReplicationConfig(msgspec.Struct, frozen=True, kw_only=True):
     ha_listen_port: int = 0  # where slaves connect; 0: listenPort + 1, opened only if other settings ask for slaves
     ha_allowed_networks: tuple[Network, ...] = ()  # of slaves; default: as adminAllowedNetworks
     ha_max_connections: int = 16  # slaves that are connected at the same time
-    ha_master_address: str | None = None  # a slave copies from here; default: the master that the name server knows
+    ha_master_address: str | None = None  # a slave copies from here; default: the master that is registered
     ha_send_heartbeat_interval: int = 5_000  # a connection without other data gets a heartbeat after this time
     ha_housekeeping_interval: int = 20_000  # a slave that has reported nothing for this time is disconnected
     ha_transfer_batch_size: int = 32 << 10  # largest piece of the log that is sent at a time

@@ -58,7 +58,7 @@ class LeaderStatus(msgspec.Struct, frozen=True, kw_only=True):
     last_read_ms: int = 0
     last_write_ms: int = 0
     bytes_per_second: int = 0
-    flushed: int = 0  # the end of the leader's log on its disk, as far as the follower has been told
+    flushed: int = 0  # the end of the leader's log on its disk, as the follower last received it
 
 
 class ReplicationStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -100,7 +100,7 @@ def test_an_operator_lets_another_node_lead(tmp_path: Path) -> None:
         group.wait_equal("n1", "n3")
 
 
-def test_strangers_are_refused_and_nobody_else_is_disturbed(tmp_path: Path) -> None:
+def test_strangers_are_refused_and_the_group_is_not_disturbed(tmp_path: Path) -> None:
     """Another secret, a log of another broker, random bytes: a line that says what to do, and nothing appended."""
     with LinkedGroup(tmp_path) as group:
         group.start("n1", "n2")
@@ -149,7 +149,8 @@ def test_a_store_that_lost_acknowledged_messages_needs_an_operator(tmp_path: Pat
         group.start("n2", is_awaited=False)
         assert group.daemons["n2"].process.wait(120) == 78
         line = group.daemons["n2"].output.splitlines()[-1]
-        assert line == "mqbroker: replication stopped: the store lost acknowledged bytes: it needs a new store id"
+        reason = "the store lost acknowledged bytes: start the node with an empty directory"
+        assert line == f"mqbroker: replication stopped: {reason}"
         shutil.rmtree(store)
         group.kill("n2")
         group.start("n2")

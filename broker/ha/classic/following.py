@@ -65,7 +65,7 @@ class Following:
 
     @property
     def has_master(self) -> bool:
-        """Whether a name server knows the address of a live master."""
+        """Whether a name server has the address of a live master."""
         return self._calls.address is not None
 
     def status(self) -> ReplicationStatus:

@@ -3,7 +3,7 @@
 A failed request raises OSError (no connection, no response in time) or MasterError (a refusal, or a body that cannot be
 decoded). A master of RocketMQ 4.9 does not have the requests of 5.x; these return None then.
 
-Source: docs/formats.md, "Classic replication".
+Source: docs/formats.md, "Slaves".
 """
 
 import re
@@ -22,7 +22,7 @@ from skylarkmq.protocol.record import SMALLEST_RECORD
 
 TIMEOUT_S: Final = 5.0
 UNKNOWN_MASTER: Final = (
-    "no name server of namesrvAddr knows a live master of this brokerName, check both settings and the master"
+    "no live master of this brokerName is registered at namesrvAddr: check both settings, and that the master runs"
 )
 _ABSENT: Final = frozenset((ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR))
 _SEGMENT_BYTES: Final = re.compile(r"^mappedFileSizeCommitLog=([0-9]{1,18})\s*$", re.MULTILINE)
@@ -44,7 +44,7 @@ class LogBounds(msgspec.Struct, frozen=True):
 
 
 class MasterCalls:
-    """Sends requests to the master. `address` (host:port) is None while no name server knows a master."""
+    """Sends requests to the master. `address` (host:port) is None while no master is registered."""
 
     def __init__(self, outbound: Outbound) -> None:
         self._outbound = outbound

@@ -227,7 +227,8 @@ class Follower:
         if welcome.start < min(local.committed, local.synced):
             mark = local.committed
             self._drop("damaged")
-            local.effects.append(Stop(f"the leader's log differs from offset {welcome.start} on, below {mark}"))
+            problem = f"the leader's log differs from offset {welcome.start} on, below the committed {mark}"
+            local.effects.append(Stop(f"{problem}: start the node whose log is damaged with an empty directory"))
         elif welcome.start > local.written > local.start:
             self._drop(f"data would begin at {welcome.start}, behind the log's end {local.written}")
         elif welcome.start != local.written:

@@ -207,7 +207,7 @@ class Leader:
             self._learn(hello.promised)
             return
         if self._has_lost(hello):
-            self._refuse(link, "the store lost acknowledged bytes: it needs a new store id", lost=True)
+            self._refuse(link, "the store lost acknowledged bytes: start the node with an empty directory", lost=True)
             return
         start = self._start_of(hello)
         if start is None:

@@ -11,8 +11,7 @@ from repeating an older one. The secret itself never leaves the process.
 
 This proves the identity of the peer at that moment, and no more. The frames after it are neither encrypted nor signed:
 a machine in between can read and change them. Only TLS protects against that. A short secret can be guessed offline
-from one recorded handshake, so `haClusterSecret` has at least
-16 bytes.
+from one recorded handshake, so `haClusterSecret` has at least 16 bytes.
 
 Without a secret on both sides there is no handshake. With a secret on one side only, the link is refused with a line
 that names the setting.

@@ -269,7 +269,7 @@ class Links:
         if hello.node not in self._settings.peers:
             return f"haPeers of {self._settings.node} does not name {hello.node}: add it there, or correct haNodeId"
         if hello.segment_bytes != self._settings.segment_bytes:
-            expected = f"mapedFileSizeCommitLog is {self._settings.segment_bytes} in this group"
+            expected = f"mappedFileSizeCommitLog is {self._settings.segment_bytes} in this group"
             return f"{expected}, not {hello.segment_bytes}: set it, and start with an empty directory"
         return None
 

@@ -1,8 +1,9 @@
-"""The decisions of a group without a store of decisions (`haStore=none`): an operator decides who leads.
+"""The decisions of a group without a store of decisions (`haStore=none`): an operator decides which node
+leads.
 
 The first node of `haPeers` leads. It keeps the record of the group in a file of its own store, `haRecord`, and changes
 it as it would change the record in a store of decisions: one request at a time, and durable before it takes effect. The
-other nodes learn from their settings who leads; they never see the record, and never begin a term.
+other nodes read the leader from their settings; they never read the record, and never begin a term.
 
 To let another node lead, an operator stops the old leader for good, copies its `haRecord` to a node whose store is in
 `inSync`, and names that node first in `haPeers` on all nodes. A record that names another node as leader counts as a

@@ -57,7 +57,7 @@ def master_findings(target: Target, info: HARuntimeInfo, config: dict[str, str],
         yield warning(where, f"{connected} of {expected} copies of its log are connected", _START_SLAVE)
     for copy in info.ha_connection_info:
         if not copy.in_sync or copy.diff > MAX_BYTES_BEHIND:
-            what = f"the copy {copy.addr} lacks {copy.diff / 2**20:,.0f} MiB of the log: they are on one machine only"
+            what = f"the copy {copy.addr} lacks {copy.diff / 2**20:,.0f} MiB of the log"
             next_step = "Run this again. If the number grows, check the disk of the copy, and the network to it."
             yield warning(where, what, next_step)
 
@@ -70,7 +70,7 @@ def slave_findings(target: Target, info: HARuntimeInfo, received_ms: int) -> Ite
         yield error(where, "the broker is registered as a slave and acts as a master: it copies nothing", next_step)
     elif not client.master_addr:
         next_step = "Start the master, or set haMasterAddress of this slave and restart it."
-        yield warning(where, "the slave knows no master to copy from", next_step)
+        yield warning(where, "the slave has no master to copy from", next_step)
     elif (silent_s := (received_ms - client.last_read_timestamp) // 1000) > SILENT_AFTER_S:
         since = f"for {silent_s} s" if client.last_read_timestamp > 0 else "since its start"
         next_step = "Check the log of both brokers, haListenPort of the master, and the firewall on the way."

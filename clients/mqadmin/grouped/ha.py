@@ -50,7 +50,7 @@ class ReplicaSlave(Summary, frozen=True, kw_only=True):
     """A registered slave or follower. Members are null if it does not report them."""
 
     place: Annotated[BrokerPlace, Meta(description="its name and address")]
-    master: Annotated[str | None, Meta(description="host:port from which it copies the log; null: it knows none")]
+    master: Annotated[str | None, Meta(description="host:port from which it copies the log; null: it has none")]
     log_end: Annotated[int | None, Meta(description="end of its log, in bytes")]
     bytes_per_second: Annotated[int | None, Meta(description="bytes that it receives per second")]
     last_read: Annotated[str | None, Meta(description="when it last received something, UTC")]

@@ -90,7 +90,7 @@ def test_a_damaged_record_is_refused(content: bytes) -> None:
 
 
 async def test_the_leader_is_alive_and_reaches_all_members() -> None:
-    """An operator decided who leads, so nothing else has to hold."""
+    """An operator decided which node leads, so no other condition has to hold."""
     events: list[Event] = []
     file = MemoryFile()
     file.content = encode_revised(Revised(7, RECORD))

@@ -70,7 +70,7 @@ def test_too_few_copies_for_the_minimum_are_an_error(cluster: ScriptedCluster) -
 def test_a_copy_far_behind_is_found(cluster: ScriptedCluster, diff: int, in_sync: bool, is_found: bool) -> None:
     """With its address and the bytes."""
     cluster.replication.ha_connection_info = [HAConnectionInfo("10.0.0.2:5000", 0, diff, in_sync)]
-    what = f"the copy 10.0.0.2:5000 lacks {diff // MIB} MiB of the log: they are on one machine only"
+    what = f"the copy 10.0.0.2:5000 lacks {diff // MIB} MiB of the log"
     assert findings(cluster) == ([("warning", what)] if is_found else [])
 
 
@@ -93,7 +93,7 @@ def test_a_slave_that_receives_is_no_finding(cluster: ScriptedCluster) -> None:
 @pytest.mark.parametrize(
     ("info", "severity", "what"),
     [
-        (HARuntimeInfo(), "warning", "the slave knows no master to copy from"),
+        (HARuntimeInfo(), "warning", "the slave has no master to copy from"),
         (HARuntimeInfo(True), "error", "the broker is registered as a slave and acts as a master: it copies nothing"),
         (
             HARuntimeInfo(ha_client_runtime_info=HAClientInfo("10.0.0.1:10912")),
