@@ -39,7 +39,6 @@ from skylarkmq.broker.ha.link.threads import DiskCalls
 from skylarkmq.broker.ha.status import CopyState, LeaderStatus, MemberStatus, ReplicationStatus, Role
 from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls
 from skylarkmq.broker.store.config import StoreConfig
-from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.message_store import MessageStore
 
 INCARNATION_BYTES: Final = 8
@@ -98,7 +97,10 @@ class LinkMember:
     # Life
 
     def load(self, should_stop: Callable[[], bool] | None = None) -> None:
-        """Load the store, and make the node of the core. Raises StoreError."""
+        """Load the store, and make the node of the core.
+
+        Raises StoreError, and DaemonEnded for a store that may not lead.
+        """
         state = self._files.state()
         kept = self._files.epochs()
         self._store.load(should_stop, show_to=None if state is None else state.committed)
@@ -107,9 +109,10 @@ class LinkMember:
         epochs = self._bytes.epochs(kept)
         if self._config.leads and epochs.entries and self._files.record.load() is None:
             self._store.close()
-            raise StoreError(
+            raise DaemonEnded(
                 "the store belongs to a group, and its record is not here: copy haRecord from the former leader, name "
-                "the former leader first in haPeers, or start without haPeers"
+                "the former leader first in haPeers, or start without haPeers",
+                may_restart=False,
             )
         me = Identity(
             group=self._group,

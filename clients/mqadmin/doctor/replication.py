@@ -3,6 +3,7 @@
 RocketMQ 4.9 does not serve the request; its brokers are not examined.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -85,7 +86,7 @@ def _minimum(config: dict[str, str]) -> int:
 
 def _copies_expected(config: dict[str, str]) -> int:
     """Return how many copies the settings name, besides the master: `totalReplicas`, or the nodes of `haPeers`."""
-    peers = [peer for peer in config.get("haPeers", "").split(",") if peer.strip()]
+    peers = [peer for peer in re.split("[,;]", config.get("haPeers", "")) if peer.strip()]
     return max(int(number_of(config.get("totalReplicas")) or 1), len(peers)) - 1
 
 

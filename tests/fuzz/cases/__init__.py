@@ -22,6 +22,7 @@ FUZZERS: Final[dict[str, Fuzzer]] = {
     "properties": frames.properties,
     "pull": frames.pull,
     "signed": frames.signed,
+    "hmac_sha1": frames.hmac_sha1,
     "batch": frames.batch,
     "send_responses": frames.send_responses,
     "record": log.record,

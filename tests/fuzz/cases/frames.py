@@ -1,6 +1,8 @@
 """Fuzzers of the modules for requests and responses: frames, headers, batches."""
 
+import hmac
 import json
+from base64 import b64encode
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Final
@@ -14,6 +16,7 @@ from skylarkmq.protocol import compiled, stream
 from skylarkmq.protocol.command import JSON, MSGPACK, ROCKETMQ
 from skylarkmq.protocol.disk import index_keys
 from skylarkmq.protocol.frame import encode_frame
+from skylarkmq.protocol.hmac_sha1 import keyed
 from skylarkmq.protocol.message import decode_batch, decode_properties
 from skylarkmq.protocol.message_id import encode_offset_ids
 from tests.fuzz.cases.memory import damaged, exact, number
@@ -71,6 +74,16 @@ def signed(rng: Random) -> None:
     is_binary = rng.random() < 0.3 and not isinstance(inputs, test_same_signed.SignedPulls)
     data = framed(rng, ROCKETMQ if is_binary else JSON, inputs.binary_header() if is_binary else inputs.header())
     test_same_signed.check_alike(exact(data))  # type: ignore[arg-type]  # or a view
+
+
+def hmac_sha1(rng: Random) -> None:
+    """Signatures of contents and bodies around the sizes of SHA-1's blocks, with one key of any size."""
+    secret = rng.randbytes(rng.randrange(131))
+    by_compiled = keyed(secret)
+    for _ in range(rng.randrange(1, 4)):
+        content, body = (exact(rng.randbytes(rng.choice((0, rng.randrange(130), 4_096)))) for _ in range(2))
+        expected = b64encode(hmac.digest(secret, bytes(content) + bytes(body), "sha1"))
+        assert by_compiled.signature(content, body) == expected, (secret, bytes(content), bytes(body))
 
 
 def properties(rng: Random) -> None:

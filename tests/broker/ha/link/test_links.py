@@ -245,7 +245,7 @@ async def test_a_store_that_lost_acknowledged_bytes_stops_its_node(tmp_path: Pat
         follower.start()
         await until(lambda: follower.ended is not None)
         assert isinstance(follower.ended, Stop)
-        assert "new store id" in follower.ended.reason
+        assert "empty directory" in follower.ended.reason
 
 
 @pytest.mark.parametrize(

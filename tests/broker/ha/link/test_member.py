@@ -15,7 +15,6 @@ from skylarkmq.broker.ha.link.state_files import StateFiles
 from skylarkmq.broker.ha.peers import parse_peers
 from skylarkmq.broker.remoting.config import TlsConfig, TlsMode
 from skylarkmq.broker.remoting.tls import ServerTls
-from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.harness.stores import Clock, config_of, message, opened
 
@@ -71,8 +70,9 @@ async def test_a_copy_without_the_record_of_its_group_does_not_lead(tmp_path: Pa
     files = StateFiles(tmp_path)
     files.keep_state(HaState(1, "copy", 0))
     files.keep_epochs(EpochHistory((FOUNDED,)))
-    with pytest.raises(StoreError, match="copy haRecord from the former leader"):
+    with pytest.raises(DaemonEnded, match="copy haRecord from the former leader") as ended:
         LoadedMember(tmp_path)
+    assert not ended.value.may_restart
     with opened(tmp_path) as one:
         assert one.store.max_physical_offset
 

@@ -26,7 +26,14 @@ def test_a_master_alone_is_no_finding(cluster: ScriptedCluster) -> None:
     assert findings(cluster) == []
 
 
-@pytest.mark.parametrize("setting", [{"totalReplicas": "3"}, {"haPeers": "n1=h1:10912,n2=h2:10912,n3=h3:10912"}])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"totalReplicas": "3"},
+        {"haPeers": "n1=h1:10912,n2=h2:10912,n3=h3:10912"},
+        {"haPeers": "n1=h1:10912;n2=h2:10912;n3=h3:10912"},
+    ],
+)
 def test_missing_copies_are_found(cluster: ScriptedCluster, setting: dict[str, str]) -> None:
     """By the number of nodes in the settings of the master."""
     cluster.settings.update(setting)
