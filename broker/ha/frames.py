@@ -31,14 +31,16 @@ from zlib import crc32
 import msgspec
 
 from skylarkmq.broker.ha.core.messages import Ack, Beat, Data, Hello, Message, Refused, Welcome
+from skylarkmq.protocol.frame import MAX_FRAME_BYTES
 
 PREFACE: Final = b"\xf3SKYLHA\x01"
 """The last byte is the version of the frames."""
 UNCHECKED: Final = 1
 MAX_CONTROL_BYTES: Final = 1 << 20
 """Largest frame without log bytes: an epoch history of 60,000 terms."""
-MAX_DATA_BYTES: Final = 8 << 20
-"""Largest DATA frame: above the largest batch of the log."""
+MAX_DATA_BYTES: Final = MAX_FRAME_BYTES + (1 << 20)
+"""Largest DATA frame: above the largest record of the log, whatever `maxMessageSize` is. A message arrives in a request
+frame, whose largest size is MAX_FRAME_BYTES, and its record is at most 64 KiB larger."""
 
 CHALLENGE_BYTES: Final = 32
 PROOF_BYTES: Final = 32

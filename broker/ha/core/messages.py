@@ -13,6 +13,9 @@ from skylarkmq.broker.ha.core.epochs import EpochHistory
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 """An epoch or an offset, as a peer may send it."""
+Promise: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+"""An epoch that a follower has promised. The leader begins a term above it, so the limit is far below that of Number:
+the other nodes can read the terms that follow."""
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
@@ -23,7 +26,7 @@ class Hello(msgspec.Struct, frozen=True):
     group: Text
     node: Text
     store_id: Text
-    promised: Number
+    promised: Promise
     epochs: EpochHistory
     start: Number
     end: Number

@@ -26,7 +26,7 @@ LOW_BYTES: Final = 1 << 20
 MAX_BACKLOG_BYTES: Final = 64 << 20
 STALLED_S: Final = 10.0
 GREETING_S: Final = 10.0
-"""Time for TLS, the handshake and the first message of an accepted connection."""
+"""Time for TLS and the handshake, and on an accepted connection for the first message, too."""
 
 log = logging.getLogger(__name__)
 
@@ -140,9 +140,10 @@ class LinkConnection(asyncio.BufferedProtocol):
         elif now - self._moved_at > STALLED_S:
             self.violation = "slow"
             self.cut(f"the peer took no byte for {STALLED_S:g} s")
-        if not (self._is_greeted or self.connects) and now - self._opened_at > GREETING_S:
+        is_waiting = not self._handshake.done if self.connects else not self._is_greeted
+        if is_waiting and now - self._opened_at > GREETING_S:
             self.violation = "silent"
-            self.cut(f"no HELLO within {GREETING_S:g} s")
+            self.cut(f"no {'handshake' if self.connects else 'HELLO'} within {GREETING_S:g} s")
 
     def _send(self, frame: bytes) -> None:
         if self._held is not None:
@@ -179,10 +180,12 @@ class LinkConnection(asyncio.BufferedProtocol):
         if self.connects:
             self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self) -> bool:
+        """Send the preface. Return whether the connection is still open."""
         self._write(PREFACE + b"".join(map(encode, self._handshake.begin())))
         if self._handshake.done:
             self._owner.opened(self)
+        return not self._is_closed
 
     def get_buffer(self, size_hint: int) -> memoryview:
         del size_hint
@@ -197,8 +200,9 @@ class LinkConnection(asyncio.BufferedProtocol):
             return
         self.read_at = time.time()
         try:
-            if not self.connects and not self.bytes_sent:
-                self._begin()  # in TLS too, only after its handshake
+            # In TLS too, only after its handshake. Frames of a connection that the owner refuses have no effect.
+            if not self.connects and not self.bytes_sent and not self._begin():
+                return
             for frame in self._reader.feed(data):
                 if not self._arrived(frame):
                     return

@@ -12,13 +12,13 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from skylarkmq.broker.ha.frames import DATA_HEAD_BYTES, MAX_DATA_BYTES, data_head
+from skylarkmq.broker.ha.frames import data_head
 from skylarkmq.broker.ha.link.catch_up import CHUNK_BYTES, CatchUp
 from skylarkmq.broker.ha.link.connection import LinkConnection
 from skylarkmq.broker.ha.link.log_bytes import LogBytes
 
-FAR_BYTES: Final = MAX_DATA_BYTES - DATA_HEAD_BYTES
-"""8 MiB: all that a follower lacks fits into one frame."""
+FAR_BYTES: Final = 8 << 20
+"""Up to here, all that a follower lacks in a segment is sent as one frame."""
 NEAR_BYTES: Final = 1 << 20
 """Catch-up ends when the follower is behind by no more than this."""
 

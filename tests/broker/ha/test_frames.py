@@ -5,6 +5,7 @@ from zlib import crc32
 
 import pytest
 
+from skylarkmq.broker.config.keys import FRAME_LIMIT
 from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
 from skylarkmq.broker.ha.core.messages import Ack, Beat, Data, Hello, Refused, Welcome
 from skylarkmq.broker.ha.frames import (
@@ -94,7 +95,10 @@ def test_bytes_of_sendfile_have_a_checksum_of_the_head_only() -> None:
         (PREFACE + control(6, bytes(25)), "not readable"),
         (PREFACE + b"\0\0\0\7" + bytes(8), "with 7 bytes"),
         (PREFACE + (MAX_CONTROL_BYTES + 1).to_bytes(4, "big") + bytes(4) + b"\1\0\0\0", "with 1048577 bytes"),
-        (PREFACE + (MAX_DATA_BYTES + 1).to_bytes(4, "big") + bytes(4) + b"\4\0\0\0", "with 8388609 bytes"),
+        (
+            PREFACE + (MAX_DATA_BYTES + 1).to_bytes(4, "big") + bytes(4) + b"\4\0\0\0",
+            f"with {MAX_DATA_BYTES + 1} bytes",
+        ),
         (PREFACE + encode(Welcome(-1, 0, 0, HISTORY)), "not readable"),
         (PREFACE + encode(Refused(1, "x" * 1001)), "not readable"),
         (PREFACE + encode(Welcome(1, 0, 0, EpochHistory((Epoch(2, 0), Epoch(1, 5))))), "do not increase"),
@@ -114,6 +118,21 @@ def test_the_largest_frames_are_read() -> None:
     """The limits are inclusive."""
     payload = bytes(MAX_DATA_BYTES - DATA_HEAD_BYTES + 4)
     assert read(PREFACE + encode(Data(1, 2, 3, payload)), 1 << 20) == [Data(1, 2, 3, payload)]
+
+
+def test_the_largest_record_fits_into_one_frame() -> None:
+    """`maxMessageSize` may exceed the limit of a request frame, which therefore limits a message: 16 MiB, with 64 KiB
+    for the other fields of its record."""
+    record = bytes(FRAME_LIMIT.parse("16777216") + (64 << 10))
+    assert read(PREFACE + unchecked_data_head(1, 2, 3, len(record)) + record, 1 << 20) == [Data(1, 2, 3, record)]
+    with pytest.raises(ValueError, match="16777217"):
+        FRAME_LIMIT.parse("16777217")
+
+
+def test_a_promise_that_no_group_reaches_is_refused() -> None:
+    """The leader begins a term above it, and that term has to be readable for the followers."""
+    with pytest.raises(LinkError, match="not readable"):
+        read(PREFACE + encode(Hello("g", "n", "s", (1 << 40) + 1, EpochHistory(), 0, 0, 1)))
 
 
 def test_damaged_bytes_give_an_error_or_no_message() -> None:

@@ -8,7 +8,7 @@ import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, Self, cast
+from typing import Final, Protocol, Self, cast
 
 from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory
 from skylarkmq.broker.ha.core.events import HaState, Restart, Stop, Synced, Written
@@ -48,6 +48,9 @@ class FileLog:
         self.fails: OSError | None = None
         self.runner: Runner | None = None
         self.links: Links | None = None
+
+    def close(self) -> None:
+        os.close(self.fd)
 
     def content(self) -> bytes:
         return os.pread(self.fd, self.end, 0)
@@ -126,10 +129,17 @@ class MemoryFile:
         self.content = data
 
 
+class HasLinks(Protocol):
+    """A node, whose links are None while it is stopped."""
+
+    @property
+    def links(self) -> Links | None: ...
+
+
 class FirstBytes(asyncio.Protocol):
     """The HA port: passes a connection on after its first read."""
 
-    def __init__(self, member: "TestNode") -> None:
+    def __init__(self, member: HasLinks) -> None:
         self._member = member
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -234,7 +244,7 @@ class TestNode:
             self.runner.stop()
             self.links.post = lambda _: None
             self.links.stop()
-            os.close(self.log.fd)
+            self.log.close()
             self.runner = self.links = None
 
     def close(self) -> None:
