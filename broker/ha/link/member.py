@@ -21,6 +21,7 @@ from typing import Final
 
 from skylarkmq.broker.errors import DaemonEnded
 from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
+from skylarkmq.broker.ha.core.epochs import EpochHistory
 from skylarkmq.broker.ha.core.events import HaState, Restart, Stop
 from skylarkmq.broker.ha.core.follower import Follower
 from skylarkmq.broker.ha.core.identity import Identity
@@ -33,12 +34,19 @@ from skylarkmq.broker.ha.link.copies import LinkCopies
 from skylarkmq.broker.ha.link.links import Links, LinkSettings
 from skylarkmq.broker.ha.link.runner import Runner
 from skylarkmq.broker.ha.link.state_files import StateFiles
-from skylarkmq.broker.ha.link.static_decisions import FollowerDecisions, LeaderDecisions
+from skylarkmq.broker.ha.link.static_decisions import (
+    FollowerDecisions,
+    LeaderDecisions,
+    Revised,
+    load_revised,
+    problem_of_leader,
+)
 from skylarkmq.broker.ha.link.store_log import FollowerLog, LeaderLog, StoreBytes
 from skylarkmq.broker.ha.link.threads import DiskCalls
 from skylarkmq.broker.ha.status import CopyState, LeaderStatus, MemberStatus, ReplicationStatus, Role
 from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls
 from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.errors import StoreError, refused_by_disk
 from skylarkmq.broker.store.message_store import MessageStore
 
 INCARNATION_BYTES: Final = 8
@@ -99,24 +107,30 @@ class LinkMember:
     def load(self, should_stop: Callable[[], bool] | None = None) -> None:
         """Load the store, and make the node of the core.
 
-        Raises StoreError, and DaemonEnded for a store that may not lead.
+        Raises StoreError, and DaemonEnded for a store that may not lead. The store is closed then.
         """
-        state = self._files.state()
-        kept = self._files.epochs()
+        with refused_by_disk("a file of the replication link cannot be read"):
+            state, kept = self._files.state(), self._files.epochs()
+            revised = load_revised(self._files.record) if self._config.leads else None
         self._store.load(should_stop, show_to=None if state is None else state.committed)
+        try:
+            with refused_by_disk("the replication link cannot be prepared"):
+                self._make_node(state, kept, revised)
+        except (StoreError, DaemonEnded):
+            self._store.close()
+            raise
+
+    def _make_node(self, state: HaState | None, kept: EpochHistory, revised: Revised | None) -> None:
+        """Make the node of the core from its files. Raises OSError, and DaemonEnded for a store that may not lead."""
         end = self._store.max_physical_offset
         state = self._current(state, end)
         epochs = self._bytes.epochs(kept)
-        if self._config.leads and epochs.entries and self._files.record.load() is None:
-            self._store.close()
-            raise DaemonEnded(
-                "the store belongs to a group, and its record is not here: copy haRecord from the former leader, name "
-                "the former leader first in haPeers, or start without haPeers",
-                may_restart=False,
-            )
+        node = self._config.ha_node_id
+        if self._config.leads and (problem := problem_of_leader(revised, node, state.store_id, epochs)):
+            raise DaemonEnded(problem, may_restart=False)
         me = Identity(
             group=self._group,
-            node=self._config.ha_node_id,
+            node=node,
             incarnation=secrets.token_hex(INCARNATION_BYTES),
             founds=self._founding_record if self._config.leads else None,
             segment_bytes=self._store_config.mapped_file_size_commit_log,
@@ -124,7 +138,7 @@ class LinkMember:
         self._node = Node(me, state, Log(self._store.min_physical_offset, end, epochs), _now())
         log.info(
             "node loaded node=%s store_id=%s promised=%d committed=%d end=%d epochs=%d last=%d",
-            *(self._config.ha_node_id, state.store_id, state.promised, state.committed, end),
+            *(node, state.store_id, state.promised, state.committed, end),
             *(len(epochs.entries), epochs.last),
         )
 
@@ -158,7 +172,11 @@ class LinkMember:
         runner.links = self.links
         self.links.post = runner.post
         if self._config.leads:
-            runner.decisions = LeaderDecisions(self._config.ha_node_id, self._files.record, self._disk, runner.post)
+            runner.decisions = LeaderDecisions(
+                *(self._config.ha_node_id, self._files.record, self._disk, runner.post),
+                minimum=self._config.min_in_sync_replicas,
+                acks=self._acks,
+            )
         else:
             leader = self._config.ha_peers[0].name
             runner.decisions = FollowerDecisions(leader, self._config.min_in_sync_replicas, runner.post)
@@ -226,8 +244,12 @@ class LinkMember:
             in_sync=(store_id,),
             members={config.ha_node_id: RecordMember(store_id)},
             min=config.min_in_sync_replicas,
-            acks="all" if config.broker_role is BrokerRole.SYNC_MASTER else "leader",
+            acks=self._acks,
         )
+
+    @property
+    def _acks(self) -> str:
+        return "all" if self._config.broker_role is BrokerRole.SYNC_MASTER else "leader"
 
     def _committed(self) -> int:
         return self._node.local.committed
@@ -245,9 +267,6 @@ class LinkMember:
         """Return why this leader takes no messages; None if it does, or follows."""
         role = self._node.role
         if not isinstance(role, Leader):
-            record = self._node.decisions.record
-            if record is not None and self._node.local.store_id not in record.in_sync:
-                return "this store is not in the set of the group's record (haRecord): let a node of the set lead"
             return "the term has not begun yet"
         if (reason := role.refusal()) is not None:
             return f"{reason}: start the other nodes of haPeers, or repair their links"

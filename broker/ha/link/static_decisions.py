@@ -9,6 +9,8 @@ To let another node lead, an operator stops the old leader for good, copies its 
 `inSync`, and names that node first in `haPeers` on all nodes. A record that names another node as leader counts as a
 resignation of that node. A node that is not in the set does not begin a term: it may lack acknowledged messages.
 
+`min` and `acks` of the record follow the settings of the leader: the swap of each term writes them.
+
 Source: docs/formats.md, "Replication link".
 """
 
@@ -19,6 +21,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from skylarkmq.broker.ha.core.epochs import EpochHistory
 from skylarkmq.broker.ha.core.events import (
     Event,
     LifeRenewed,
@@ -32,10 +35,17 @@ from skylarkmq.broker.ha.core.events import (
 )
 from skylarkmq.broker.ha.core.record import GroupRecord
 from skylarkmq.broker.ha.link.threads import DiskCalls
+from skylarkmq.broker.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
 FOLLOWERS_REVISION: Final = 1
+
+_RECORD_IS_MISSING: Final = (
+    "the store belongs to a group, and its record is not here: copy haRecord from the former leader, name "
+    "the former leader first in haPeers, or start without haPeers"
+)
+_NEWER_RECORD: Final = "copy haRecord from the node that led last, or name that node first in haPeers"
 
 
 class Revised(msgspec.Struct, frozen=True, rename="camel"):
@@ -58,26 +68,68 @@ def decode_revised(content: bytes) -> Revised:
     return _decode(content)
 
 
+def load_revised(file: "RecordFile") -> Revised | None:
+    """Return the record of a file; None without a file. Raises OSError, and StoreError if it is damaged."""
+    content = file.load()
+    try:
+        return None if content is None else decode_revised(content)
+    except msgspec.MsgspecError as error:
+        advice = "restore it, or let another node of the group lead"
+        raise StoreError(f"haRecord is damaged ({error}): {advice}") from None
+
+
+def problem_of_leader(revised: Revised | None, node: str, store_id: str, epochs: EpochHistory) -> str | None:
+    """Return why a node with this store and this log may not lead, and the next step; None if it may.
+
+    `revised`: its `haRecord`; None without that file.
+    """
+    if revised is None:
+        return _RECORD_IS_MISSING if epochs.entries else None
+    record = revised.record
+    if record.epoch < epochs.last:
+        return f"haRecord has epoch {record.epoch}, and the log has epoch {epochs.last}: {_NEWER_RECORD}"
+    if store_id in record.in_sync:
+        return None
+    reason = f"store {store_id} is not in the set of the group's record (inSync of haRecord)"
+    if nodes := [name for name in record.others_in_sync(store_id) if name != node]:
+        return f"{reason}: copy haRecord to a node of the set ({', '.join(nodes)}), and name it first in haPeers"
+    return f"{reason}, and no store of another node is: start without haPeers to serve the messages of this disk"
+
+
 class RecordFile(Protocol):
     """A small file that is replaced as a whole."""
 
     def load(self) -> bytes | None:
-        """Return the content; None without a file. Raises StoreError if it is damaged."""
+        """Return the content; None without a file. Raises OSError."""
 
     def save(self, data: bytes) -> None:
         """Replace the content; blocks. Raises OSError."""
 
 
 class LeaderDecisions:
-    """The record on the disk of the node that leads. The file is written in a thread."""
+    """The record on the disk of the node that leads. The file is written in a thread.
 
-    def __init__(self, node: str, file: RecordFile, disk: DiskCalls, post: Callable[[Event], None]) -> None:
+    `minimum` and `acks` are the leader's settings, which replace `min` and `acks` of the record. Raises OSError, and
+    StoreError for a damaged file.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        file: RecordFile,
+        disk: DiskCalls,
+        post: Callable[[Event], None],
+        *,
+        minimum: int,
+        acks: str,
+    ) -> None:
         self._node = node
+        self._minimum = minimum
+        self._acks = acks
         self._file = file
         self._post = post
         self._disk = disk
-        content = file.load()
-        self._current = None if content is None else decode_revised(content)
+        self._current = load_revised(file)
         if self._current is not None and self._current.record.leader not in ("", node):
             former = self._current.record.leader
             log.warning("this node takes over the group's record node=%s former_leader=%s", node, former)
@@ -113,7 +165,7 @@ class LeaderDecisions:
     def _seen(self) -> RecordRead:
         if self._current is None:
             return RecordRead(None, 0)
-        record = self._current.record
+        record = msgspec.structs.replace(self._current.record, min=self._minimum, acks=self._acks)
         if record.leader != self._node:
             record = msgspec.structs.replace(record, leader="")
         return RecordRead(record, self._current.revision)

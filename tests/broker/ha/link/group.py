@@ -201,7 +201,9 @@ class TestNode:
         )
         links.post = runner.post
         if self.is_leader:
-            runner.decisions = LeaderDecisions(self.name, self.record_file, disk, runner.post)
+            runner.decisions = LeaderDecisions(
+                *(self.name, self.record_file, disk, runner.post), minimum=self.group.minimum, acks=self.group.acks
+            )
         else:
             runner.decisions = FollowerDecisions(self.group.leader, self.group.minimum, runner.post)
         runner.start()

@@ -1,6 +1,8 @@
 """A broker's store as a node of a link: its id, its committed mark, and the end of a node whose disk failed."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,19 @@ from skylarkmq.broker.errors import DaemonEnded
 from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
 from skylarkmq.broker.ha.core.epochs import FOUNDED, EpochHistory
 from skylarkmq.broker.ha.core.events import HaState, Restart, Stop
+from skylarkmq.broker.ha.core.record import GroupRecord
+from skylarkmq.broker.ha.core.record import Member as RecordMember
 from skylarkmq.broker.ha.link.member import LinkMember
 from skylarkmq.broker.ha.link.state_files import StateFiles
+from skylarkmq.broker.ha.link.static_decisions import Revised, decode_revised, encode_revised
 from skylarkmq.broker.ha.peers import parse_peers
+from skylarkmq.broker.ha.status import ReplicationStatus
 from skylarkmq.broker.remoting.config import TlsConfig, TlsMode
 from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.harness.stores import Clock, config_of, message, opened
+from tests.harness.waiting import until
 
 PEERS = parse_peers("n1=127.0.0.1:10912,n2=127.0.0.1:20912")
 
@@ -24,9 +32,11 @@ PEERS = parse_peers("n1=127.0.0.1:10912,n2=127.0.0.1:20912")
 class LoadedMember:
     """A member whose store is loaded, and how it ended."""
 
-    def __init__(self, root: Path, node: str = "n1", **settings: Any) -> None:
+    def __init__(
+        self, root: Path, node: str = "n1", master: BrokerRole = BrokerRole.SYNC_MASTER, **settings: Any
+    ) -> None:
         self.ends: list[DaemonEnded] = []
-        role = BrokerRole.SYNC_MASTER if node == "n1" else BrokerRole.SLAVE
+        role = master if node == "n1" else BrokerRole.SLAVE
         replication = ReplicationConfig(broker_role=role, ha_peers=PEERS, ha_node_id=node, **settings)
         config = config_of(root, sync=True, is_follower=node != "n1")
         self.store = MessageStore(config, Clock())
@@ -44,9 +54,36 @@ class LoadedMember:
         assert state is not None
         return state
 
+    async def lead(self) -> None:
+        """Begin a term, and wait for its epoch record."""
+        self.store.start(asyncio.get_running_loop())
+        self.member.start()
+        await asyncio.wait_for(self.member.begun(), 30)
+        self.member.step()
+
+    def status(self) -> ReplicationStatus:
+        return self.member.status()
+
+    def is_blocked(self) -> bool:
+        self.member.step()
+        return bool(self.status().blocked)
+
     def close(self) -> None:
         self.member.stop()
         self.store.close()
+
+
+@asynccontextmanager
+async def led_alone(
+    root: Path, master: BrokerRole = BrokerRole.SYNC_MASTER, **settings: Any
+) -> AsyncIterator[LoadedMember]:
+    """Yield a leader whose term has begun, without followers."""
+    one = LoadedMember(root, "n1", master, **settings)
+    try:
+        await one.lead()
+        yield one
+    finally:
+        one.close()
 
 
 @pytest.mark.parametrize(("node", "is_committed"), [("n1", True), ("n2", False)])
@@ -75,6 +112,70 @@ async def test_a_copy_without_the_record_of_its_group_does_not_lead(tmp_path: Pa
     assert not ended.value.may_restart
     with opened(tmp_path) as one:
         assert one.store.max_physical_offset
+
+
+async def test_a_store_outside_of_the_set_does_not_lead(tmp_path: Path) -> None:
+    """It would wait for a term forever. The daemon ends instead, with the next step."""
+    files = StateFiles(tmp_path)
+    files.keep_state(HaState(1, "renewed", 0))
+    record = GroupRecord(epoch=1, leader="n1", in_sync=("b",), members={"n2": RecordMember("b")}, min=1)
+    files.record.save(encode_revised(Revised(3, record)))
+    with pytest.raises(DaemonEnded, match=r"not in the set .*: copy haRecord to a node of the set \(n2\)") as ended:
+        LoadedMember(tmp_path)
+    assert not ended.value.may_restart
+    with opened(tmp_path):
+        pass
+
+
+async def test_a_record_that_is_older_than_the_log_does_not_lead(tmp_path: Path) -> None:
+    """n2 led in epoch 2, and this node copied its log. The own haRecord is from before that."""
+    async with led_alone(tmp_path):
+        pass
+    files = StateFiles(tmp_path)
+    content = files.record.load()
+    async with led_alone(tmp_path):
+        pass
+    assert content is not None
+    files.record.save(content)
+    with pytest.raises(DaemonEnded, match="haRecord has epoch 1, and the log has epoch 2"):
+        LoadedMember(tmp_path)
+
+
+async def test_a_damaged_record_stops_the_start_with_one_line(tmp_path: Path) -> None:
+    """Nothing is replaced. The store is not loaded."""
+    files = StateFiles(tmp_path)
+    files.record.save(b"{}")
+    with pytest.raises(StoreError, match="haRecord is damaged"):
+        LoadedMember(tmp_path)
+    assert files.record.load() == b"{}"
+
+
+async def test_a_disk_that_takes_no_first_state_stops_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one line. The store is closed again."""
+
+    def refuse(*_: object) -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StateFiles, "keep_state", refuse)
+        with pytest.raises(StoreError, match="cannot be prepared: no space left"):
+            LoadedMember(tmp_path)
+    LoadedMember(tmp_path).close()
+
+
+@pytest.mark.parametrize("minimum", [1, 2])
+async def test_later_settings_apply_to_a_group_that_exists(tmp_path: Path, minimum: int) -> None:
+    """An ASYNC_MASTER founded it. As SYNC_MASTER with minInSyncReplicas=2 it acknowledges nothing alone."""
+    async with led_alone(tmp_path, BrokerRole.ASYNC_MASTER, min_in_sync_replicas=1) as one:
+        assert one.status().min_in_sync == 1
+    async with led_alone(tmp_path, min_in_sync_replicas=minimum) as one:
+        await until(lambda: one.is_blocked() == (minimum == 2))
+        content = one.files.record.load()
+        assert content is not None
+        record = decode_revised(content).record
+        assert (record.min, record.acks, record.in_sync) == (minimum, "all", (one.state.store_id,))
 
 
 async def test_stores_have_ids_of_their_own(tmp_path: Path) -> None:
@@ -132,14 +233,9 @@ async def test_a_stop_says_why(tmp_path: Path) -> None:
 
 async def test_a_leader_without_followers_is_blocked(tmp_path: Path) -> None:
     """Its status has the reason, and each missing node."""
-    one = LoadedMember(tmp_path, min_in_sync_replicas=2)
-    one.store.start(asyncio.get_running_loop())
-    one.member.start()
-    await asyncio.wait_for(one.member.begun(), 30)
-    one.member.step()
-    status = one.member.status()
-    assert "the set has 1 of 2 synced copies" in status.blocked
-    assert (status.epoch, status.in_sync, status.min_in_sync) == (1, 1, 2)
-    assert [(member.name, member.state) for member in status.members] == [("n2", "disconnected")]
-    assert not one.store.is_writable
-    one.close()
+    async with led_alone(tmp_path, min_in_sync_replicas=2) as one:
+        status = one.status()
+        assert "the set has 1 of 2 synced copies" in status.blocked
+        assert (status.epoch, status.in_sync, status.min_in_sync) == (1, 1, 2)
+        assert [(member.name, member.state) for member in status.members] == [("n2", "disconnected")]
+        assert not one.store.is_writable

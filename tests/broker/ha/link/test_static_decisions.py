@@ -1,10 +1,13 @@
 """The record of a group whose leader an operator chooses."""
 
 import asyncio
+import re
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
+from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
 from skylarkmq.broker.ha.core.events import (
     Event,
     LifeRenewed,
@@ -23,8 +26,11 @@ from skylarkmq.broker.ha.link.static_decisions import (
     Revised,
     decode_revised,
     encode_revised,
+    load_revised,
+    problem_of_leader,
 )
 from skylarkmq.broker.ha.link.threads import DiskCalls
+from skylarkmq.broker.store.errors import StoreError
 from tests.broker.ha.link.group import MemoryFile
 from tests.harness.waiting import until
 
@@ -36,11 +42,13 @@ class FailingFile(MemoryFile):
         raise OSError("the disk is full")
 
 
-async def asked(node: str, file: MemoryFile, *requests: Read | Swap) -> list[Event]:
+async def asked(
+    node: str, file: MemoryFile, *requests: Read | Swap, minimum: int = 1, acks: str = "all"
+) -> list[Event]:
     """Return the events of these requests, one after the other."""
     events: list[Event] = []
     with ThreadPoolExecutor(1) as threads:
-        decisions = LeaderDecisions(node, file, DiskCalls(threads), events.append)
+        decisions = LeaderDecisions(node, file, DiskCalls(threads), events.append, minimum=minimum, acks=acks)
         for count, request in enumerate(requests, 1):
             decisions.ask(request)
             assert len(events) < count, "an event before the request is complete"
@@ -82,11 +90,40 @@ async def test_a_record_that_names_another_leader_has_none() -> None:
     assert (read.record.leader, read.record.in_sync, read.revision) == ("", ("a",), 7)
 
 
+async def test_the_settings_of_the_leader_replace_those_of_the_record() -> None:
+    """A group that ASYNC_MASTER founded is led by SYNC_MASTER with minInSyncReplicas=2 now."""
+    file = MemoryFile()
+    founded = msgspec.structs.replace(RECORD, min=1, acks="leader")
+    file.content = encode_revised(Revised(7, founded))
+    wanted = msgspec.structs.replace(RECORD, min=2, acks="all")
+    assert await asked("n1", file, Read(), minimum=2) == [RecordRead(wanted, 7)]
+
+
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"revision":1}', b"\xff"])
 def test_a_damaged_record_is_refused(content: bytes) -> None:
-    """A node that cannot read the record must not found another group."""
-    with pytest.raises(ValueError):  # noqa: PT011 - msgspec's errors
-        decode_revised(content)
+    """A node that cannot read the record must not found another group. The error is one line with the next step."""
+    file = MemoryFile()
+    file.content = content
+    with pytest.raises(StoreError, match=r"haRecord is damaged .*: restore it"):
+        load_revised(file)
+
+
+@pytest.mark.parametrize(
+    ("node", "store_id", "last", "problem"),
+    [
+        ("n1", "a", 1, None),
+        ("n2", "b", 1, r"not in the set .*: copy haRecord to a node of the set \(n1\)"),
+        ("n1", "renewed", 1, "no store of another node is: start without haPeers"),
+        ("n1", "a", 2, "haRecord has epoch 1, and the log has epoch 2: copy haRecord from the node that led last"),
+    ],
+)
+def test_a_store_leads_only_with_the_newest_record_and_in_its_set(
+    node: str, store_id: str, last: int, problem: str | None
+) -> None:
+    """It would lack acknowledged messages, or could never begin a term."""
+    found = problem_of_leader(Revised(7, RECORD), node, store_id, EpochHistory((FOUNDED, Epoch(last, 0))))
+    assert (found is None) == (problem is None)
+    assert problem is None or re.search(problem, found or "")
 
 
 async def test_the_leader_is_alive_and_reaches_all_members() -> None:
@@ -95,7 +132,7 @@ async def test_the_leader_is_alive_and_reaches_all_members() -> None:
     file = MemoryFile()
     file.content = encode_revised(Revised(7, RECORD))
     with ThreadPoolExecutor(1) as threads:
-        LeaderDecisions("n1", file, DiskCalls(threads), events.append).step(5.0)
+        LeaderDecisions("n1", file, DiskCalls(threads), events.append, minimum=1, acks="all").step(5.0)
     assert events == [LifeRenewed(5.0), Reached("n2")]
 
 
