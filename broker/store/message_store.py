@@ -560,11 +560,26 @@ class MessageStore:
 
         Recovery does not restore messages from before this call, and `is_deleted` reports them where they wait
         elsewhere (delayed messages); for a topic without queues only with `may_have_delayed`. Raises OSError if the
-        deletion cannot be made durable; then nothing is removed.
+        deletion cannot be made durable; then nothing is removed. On a follower, see `delete_topic_below`.
         """
+        if self.replica is not None:
+            return await self.delete_topic_below(topic, self.replica.shown)
         count = await self._deletion.delete(topic, may_have_delayed=may_have_delayed)
         if self._tail is not None:
-            self._tail.forget(topic)
+            self._tail.forget(topic, self._log.written)
+        return count
+
+    async def delete_topic_below(self, topic: str, end: int) -> int:
+        """Do the same on a follower, for a topic whose records below byte `end` of the log are deleted.
+
+        Returns 0, and removes nothing, if a later record of the topic has a unit, or gets one before the deletion is
+        durable: it may be of a topic with the same name that was created again.
+        """
+        tail = self._tail
+        end = min(end, self._log.written if tail is None else tail.shown)
+        count = await self._deletion.delete_below(topic, end)
+        if count and tail is not None:
+            tail.forget(topic, end)
         return count
 
     def is_deleted(self, topic: str, physical_offset: int) -> bool:

@@ -4,13 +4,12 @@
     request modes 402° · counts of timers 61°                                           the same; ° RocketMQ 5 only
     progress of the timers 60°                                                          every TIMERS_INTERVAL_S
 
-A snapshot of the tables is taken, then the end of the master's log is asked for (28). The snapshot is applied once the
-copy of the log has reached that end. So no table is ahead of the log: an offset never counts a message as consumed, or
-as delivered, that this copy lacks, and a deletion of a topic covers all of its messages. RocketMQ applies each table at
-once. While the log is not copied, no table changes.
+The end of the master's log is asked for (28) before and after the tables. The tables are applied once the copy of the
+log has reached the later end. So no table is ahead of the log: an offset never counts a message as consumed, or as
+delivered, that this copy lacks. RocketMQ applies each table at once. While the log is not copied, no table changes.
 
 Topics and groups become those of the master, with its DataVersion. A topic that the master no longer has is deleted
-here, with its queues.
+here, with its queues if these have no message from after the earlier end.
 
 Offsets do not go back. RocketMQ overwrites every offset with its master's, so a master that comes back after a crash
 takes back what consumers committed to the slave meanwhile (#1094). Here the larger offset stays, with one exception: a
@@ -123,17 +122,18 @@ class MetadataSync:
         self._problem = reason
 
     async def _copy_all(self) -> None:
-        address, stored = self._calls.address, self._tables.stored_topics()
+        address = self._calls.address
         master = await self._take()
         if not await self._reached(master.log_end):
             return
         before = self._before if self._of == address else {}
-        await self._tables.follow(master, stored, before)
+        await self._tables.follow(master, before)
         self._before, self._of = master.offsets.offset_table, address
         self.applied += 1
 
     async def _take(self) -> MasterTables:
         calls = self._calls
+        log_end_before = (await calls.log_bounds()).end
         return MasterTables(
             topics=await calls.body(RequestCode.GET_ALL_TOPIC_CONFIG, TopicConfigSerializeWrapper),
             groups=await calls.body(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, SubscriptionGroupWrapper),
@@ -142,6 +142,7 @@ class MetadataSync:
             request_modes=await calls.optional(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE),
             timer_counts=await calls.optional(RequestCode.GET_TIMER_METRICS),
             timers=await self._timers(),
+            log_end_before=log_end_before,
             log_end=(await calls.log_bounds()).end,
         )
 

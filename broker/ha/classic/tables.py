@@ -1,17 +1,18 @@
 """Takes over a master's tables into those of this slave.
 
 Deleted topics need care, because the store has queues of topics that the master has deleted, and tables are only
-compared every few seconds. The queues of a topic are deleted if the topic had messages here before the master was asked
-for its topics, the master does not list it, and none of its messages are younger than that response: those may be of a
-topic with the same name that was created again. Queues of RocketMQ's own topics are never deleted, because its brokers
-store half messages without an entry in the table of topics.
+compared every few seconds. The master's log ends at byte `log_end_before` when it is asked for its topics. It has
+deleted all records below that byte of a topic that it then does not list. Later records may be of a topic with the same
+name that was created again. So the queues of a topic are deleted if all of their records are below that byte; otherwise
+a later comparison decides. Queues of RocketMQ's own topics are never deleted, because its brokers store half messages
+without an entry in the table of topics.
 
 Request modes are kept in a file only, for a broker of RocketMQ 5 that takes the directory over.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +38,9 @@ log = logging.getLogger(__name__)
 
 
 class MasterTables(msgspec.Struct, frozen=True):
-    """What a master has, as of a moment before its log ended at `log_end`. None: a master without that request."""
+    """The tables of a master, as it had them while its log grew from byte `log_end_before` to byte `log_end`.
+
+    None: a master without that request."""
 
     topics: TopicConfigSerializeWrapper
     groups: SubscriptionGroupWrapper
@@ -46,6 +49,7 @@ class MasterTables(msgspec.Struct, frozen=True):
     request_modes: bytes | None
     timer_counts: bytes | None
     timers: TimerCheck | None
+    log_end_before: int
     log_end: int
 
 
@@ -73,23 +77,16 @@ class SlaveTables:
     def __repr__(self) -> str:
         return f"<SlaveTables {self._topics!r} {self._offsets!r}>"
 
-    def stored_topics(self) -> list[str]:
-        """Return the topics that have messages here."""
-        return self._store.stored_topics()
-
-    async def follow(
-        self, master: MasterTables, stored: Iterable[str], offsets_before: Mapping[str, Mapping[int, int]]
-    ) -> None:
+    async def follow(self, master: MasterTables, offsets_before: Mapping[str, Mapping[int, int]]) -> None:
         """Take over the tables. Raises OSError if a file cannot be written; a repetition completes it.
 
-        `stored` are the topics that had messages here before the master was asked; `offsets_before` are the offsets
-        that the same master had a moment ago, which tell resets from losses.
+        `offsets_before` are the offsets that the same master had a moment ago, which tell resets from losses.
         """
         for topic in self._topics.follow(master.topics):
             self._offsets.remove_topic(topic)
-        for topic in stored:
+        for topic in self._store.stored_topics():
             if self._topics.find(topic) is None and not is_reserved_topic(topic):
-                await self._delete_queues(topic, master.log_end)
+                await self._store.delete_topic_below(topic, master.log_end_before)
         self._groups.follow(master.groups)
         self._offsets.follow(master.offsets.offset_table, offsets_before)
         self._delays.follow(master.delays)
@@ -103,13 +100,3 @@ class SlaveTables:
     def follow_timers(self, check: TimerCheck) -> None:
         """Take over the progress of the master's timers."""
         self._timers.follow(check)
-
-    async def _delete_queues(self, topic: str, log_end: int) -> None:
-        """Delete the queues of a topic, unless it has a message from byte `log_end` on."""
-        store = self._store
-        for queue_id in store.queue_ids(topic):
-            end = store.max_offset(topic, queue_id) or 0
-            last = store.units(topic, queue_id, end - 1, 1) if end else []
-            if last and last[0][0] >= log_end:
-                return
-        await store.delete_topic(topic, may_have_delayed=True)

@@ -47,8 +47,13 @@ class CleanupProcessor:
         self._store.manual_cleanup.delete_due_segments()
         return RemotingCommand.response()
 
-    def remove_unused_topics(self, connection: Connection, _command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Serve CLEAN_UNUSED_TOPIC (316)."""
+    def remove_unused_topics(
+        self, connection: Connection, _command: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """Serve CLEAN_UNUSED_TOPIC (316). A slave removes nothing: its table may lack a topic that the master has
+        created, and it removes the queues of deleted topics when it compares the tables."""
+        if self._store.replica is not None:
+            return RemotingCommand.response()
         log.info("removal of queues without a topic started by request peer=%s", connection.peer)
         return self._remove_unused_topics()
 

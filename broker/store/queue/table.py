@@ -169,6 +169,13 @@ class QueueTable:
         """Return the offset of the next message for each queue of a topic."""
         return {queue_id: queue.next_offset for queue_id, queue in self.by_topic.get(topic, {}).items()}
 
+    def has_unit_from(self, topic: str, log_offset: int) -> bool:
+        """Return whether a queue of a topic has the unit of a record at or after byte `log_offset` of the log.
+
+        Reads the last unit of each queue. Raises OSError."""
+        queues = [queue for queue in self.by_topic.get(topic, {}).values() if queue.end > queue.min_offset]
+        return any(unit[0] >= log_offset for queue in queues if (unit := queue.unit(queue.end - 1)) is not None)
+
     def remove_topic(self, topic: str) -> int:
         """Remove the queues of a topic, from the table and from disk. Returns the number of queues."""
         queues = self.by_topic.pop(topic, {})

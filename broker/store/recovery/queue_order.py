@@ -179,11 +179,16 @@ class QueueOrder:
             chain.may_lack_units = False
         return order
 
-    def forget(self, topic: str) -> None:
-        """Forget the queues of a topic that was deleted: new ones begin without a predecessor."""
-        for key in [key for key in self.chains if key[0] == topic]:
-            self._take_undecided(self.chains.pop(key))
+    def forget(self, topic: str, end: int) -> None:
+        """Forget the queues of a topic whose records below byte `end` were deleted: new ones have no predecessor.
+
+        A later record that is undecided is judged again, as the first one of a new queue.
+        """
+        forgotten = [self._take_undecided(self.chains.pop(key)) for key in list(self.chains) if key[0] == topic]
         self._may_jump = {key for key in self._may_jump if key[0] != topic}
+        for record in forgotten:
+            if record is not None and record.physical_offset >= end:
+                self.add(record)
 
     def accepted(self) -> Iterator[tuple[Key, Chain]]:
         """Return the queues that have a record with a unit."""

@@ -86,9 +86,9 @@ class LogDispatch:
         """Decide all undecided records, as a recovery does at the end of the log."""
         self._order.finish()
 
-    def forget(self, topic: str) -> None:
-        """Forget the queues of a topic that was deleted."""
-        self._order.forget(topic)
+    def forget(self, topic: str, end: int) -> None:
+        """Forget the queues of a topic whose records below byte `end` were deleted. Later records get their units."""
+        self._order.forget(topic, end)
 
     # the next record
 

@@ -3,6 +3,11 @@
 One deletion runs at a time: a second one of the same topic must not find the entry of the first, which is not on disk
 yet, and restart the queue offsets.
 
+A follower deletes a topic because the other node has deleted it. Records of a topic with the same name that was created
+again may arrive meanwhile. So the entry is only up to a byte below which the other node has deleted all records of the
+topic, and a topic whose queues have a later record keeps them. An undecided record is in no queue yet; it becomes the
+first one of a new queue.
+
 Source: docs/formats.md, "Deleted topics".
 """
 
@@ -44,6 +49,25 @@ class TopicDeletion:
             self._commit()
             await self._make_durable(topic)
             removed = self._queues.remove_topic(topic)
+        log.info("topic removed from store topic=%s queues=%d", topic, removed)
+        return removed
+
+    async def delete_below(self, topic: str, end: int) -> int:
+        """Delete a topic of a follower; see `MessageStore.delete_topic_below`."""
+        queues = self._queues
+        async with self._running:
+            before = self._deleted.ends.get(topic, 0)
+            if not queues.has_topic(topic) or queues.has_unit_from(topic, end):
+                return 0
+            try:
+                await self._deleted.add(topic, max(before, end))
+            except OSError:
+                self._deleted.ends[topic] = before
+                raise
+            if queues.has_unit_from(topic, end):
+                await self._deleted.add(topic, before)  # a recovery in between deletes the earlier records, rightly
+                return 0
+            removed = queues.remove_topic(topic)
         log.info("topic removed from store topic=%s queues=%d", topic, removed)
         return removed
 

@@ -15,12 +15,14 @@ LIMIT_S = 10.0
 class FakeMaster:
     """Serves a log of `begin` to `end` in its runtime information; `bodies` are the responses by request code.
 
-    Codes without a body get REQUEST_CODE_NOT_SUPPORTED (3). `connections` has the open HA connections.
+    Codes without a body get REQUEST_CODE_NOT_SUPPORTED (3). After a request with a code in `ends`, the log ends there.
+    `connections` has the open HA connections.
     """
 
     def __init__(self, begin: int = 0, end: int = 0) -> None:
         self.begin, self.end = begin, end
         self.bodies: dict[int, bytes] = {}
+        self.ends: dict[int, int] = {}
         self.codes: dict[int, int] = {}
         self.remarks: dict[int, str] = {}
         self.asked: list[int] = []
@@ -93,3 +95,4 @@ class FakeMaster:
                 request.respond(body=self.bodies[request.code])
             else:
                 request.respond(self.codes.get(request.code, 3), self.remarks.get(request.code, "not supported"))
+            self.end = self.ends.get(request.code, self.end)

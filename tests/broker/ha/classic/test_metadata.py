@@ -22,7 +22,7 @@ from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.bodies.topic import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.timers import TimerCheck
-from tests.broker.ha.classic.fake_master import FakeMaster
+from tests.broker.ha.classic.fake_master import RUNTIME_INFO, FakeMaster
 from tests.harness.stores import Opened, message, opened
 from tests.harness.timed import timed, timers_of
 from tests.harness.waiting import until
@@ -187,6 +187,19 @@ async def test_a_topic_with_younger_messages_keeps_its_queues(tmp_path: Path, ma
         slave.store.put(message(b"x", "Other"))
         slave.store.commit()
         master.end = 0
+        serve(master, "T", version=DataVersion(0, 2_000, 8))
+        await slave.copy()
+        assert slave.store.stored_topics() == ["Other"]
+
+
+async def test_messages_sent_while_the_master_is_asked_keep_their_queues(tmp_path: Path, master: FakeMaster) -> None:
+    """The topic was created again after the master's response about topics, before its response about the log."""
+    async with following(tmp_path, master) as slave:
+        await until(lambda: slave.sync.applied)
+        slave.store.put(message(b"x", "Other"))
+        slave.store.commit()
+        slave.end = slave.store.max_physical_offset
+        master.end, master.ends = 0, {TOPICS: slave.end, RUNTIME_INFO: 0}
         serve(master, "T", version=DataVersion(0, 2_000, 8))
         await slave.copy()
         assert slave.store.stored_topics() == ["Other"]
