@@ -224,7 +224,7 @@ class MessageStore:
                 self.replica = ReplicaLog(self._log, self._log_flush, self._tail)
                 self._undecided.current = self._tail.undecided
                 self._durability.undecided = self._undecided
-            else:
+            elif self._tail is None:
                 self._undecided.clear()
             return recovered
         except BaseException:

@@ -219,13 +219,15 @@ class Durability:
         if self._queue_flusher is None:
             return
         files: list[Syncable] = [*self._queue_files.take_dirty(found.least_pages), *index_files]
-        if self.undecided is not None and (write := self.undecided.take_write(is_stop=is_stop)) is not None:
-            files.append(write)
+        covers_queues = not self._queue_files.statistics().dirty_files and not self._reput.failed
+        if self.undecided is not None:
+            write = self.undecided.take_write(is_stop=is_stop, covers_queues=covers_queues and found.offset > 0)
+            files += [] if write is None else [write]
         vouched = msgspec.structs.replace(
             vouched, physic_timestamp=max(vouched.physic_timestamp, self.log.done.timestamp)
         )
         end = self._queue_flusher.done.end
-        if not self._queue_files.statistics().dirty_files and not self._reput.failed:
+        if covers_queues:
             end = max(end, found.offset)
             logics = max(vouched.logics_timestamp, found.timestamp)
             vouched = msgspec.structs.replace(vouched, logics_timestamp=logics)

@@ -157,6 +157,7 @@ class LogFlush:
             self._on_committed()
         flusher.stop()
         self._on_flushed(flusher)
+        self._advance()
         self._waiting.end_waiting()
         return flusher.failure is None and flusher.done.end >= self._log.written
 

@@ -133,6 +133,9 @@ class QueueOrder:
 
     def recall(self, record: Record) -> None:
         """Begin a queue with a record from before the judged ones that is undecided. Its predecessors have units."""
+        if (record.topic, record.queue_id) in self.chains:
+            self.add(record)
+            return
         prefix = self._prefix(record) or EMPTY_PREFIX
         if prefix.log_end <= record.physical_offset:
             chain = Chain(-1, prefix.next, prefix.next, prefix.log_end)

@@ -4,9 +4,9 @@ A record is whole if its magic is valid, its parts add up to its size, it lies a
 and its body matches its CRC (with `forceVerifyPropCRC`, the record as well). A record whose topic is not valid UTF-8 is
 whole too; it has no queue.
 
-A record of a follower may lack bytes and still pass: its body is there, and the rest of its properties is zeros. No
-node acknowledged such a record, but a follower that kept it would differ from the node that it follows. `lacks_bytes`
-finds it, provided that the disk writes each sector as a whole.
+A record of a follower may lack bytes and still pass: its body is there, and the rest of its properties is zeros. A
+follower that kept it would differ from the node that it follows. `lacks_bytes` finds it, provided that the disk writes
+each sector as a whole. Whole records may contain such zeros too, so the test is for bytes that perhaps were not synced.
 
 Source: docs/formats.md, "Checking one record", "Followers".
 """

@@ -58,7 +58,8 @@ _PROGRESS_EVERY: Final = 2_048  # records between two progress checks and calls 
 class Recovered(msgspec.Struct, frozen=True):
     """Result of a recovery. Offsets in bytes of the log. `skipped`: whole records that get no unit in their queue.
 
-    `shown`: everything below this byte is dispatched.
+    `shown`: everything below this byte is dispatched. `lacks_bytes`: the log ends before a record of a follower that
+    seems to lack bytes, and that may have been whole and synced.
     """
 
     scanned_from: int
@@ -71,6 +72,7 @@ class Recovered(msgspec.Struct, frozen=True):
     reason: str
     skipped: int
     shown: int
+    lacks_bytes: bool
 
 
 class Recovery:
@@ -103,6 +105,9 @@ class Recovery:
         self._is_follower = is_follower
         self._show_to = _UNLIMITED if show_to is None else show_to
         self._keeps_blank = is_follower or show_to is not None
+        self._synced_to = 0 if show_to is None else show_to
+        self._synced_before_ms = 0
+        self._lacks_bytes = False
         self._undecided = undecided
         self._recalled: set[int] = set()  # those from before the scan
         self._closed_end = 0  # the end of the last segment that a blank closes
@@ -129,6 +134,7 @@ class Recovery:
         """Make log and queues agree. Raises StoreError if the disk fails."""
         segments = self._log.files.segments
         self._is_clean = clean
+        self._synced_before_ms = checkpoint.physic_timestamp - CHECKPOINT_MARGIN_MS
         dispatched_to = max((queue.physical_end for queue in self._queues.truncatable()), default=0)
         if clean:
             start, self._dispatch_from = self._clean_start(dispatched_to), dispatched_to
@@ -165,6 +171,7 @@ class Recovery:
             self._reason,
             self._skipped,
             shown,
+            self._lacks_bytes,
         )
         log.info(
             "recovered clean=%s from=%d end=%d records=%d cleared_bytes=%d removed_units=%d skipped=%d reason=%s",
@@ -231,6 +238,7 @@ class Recovery:
     def _scan(self, start: int) -> int:
         """Check every record from `start` and dispatch those from `_dispatch_from` on. Return the end of the last."""
         self._records = self._skipped = self._last_timestamp = self._closed_end = 0
+        self._lacks_bytes = False
         self._last = self._shown = None
         self._next.clear()
         self._pending.clear()
@@ -358,11 +366,19 @@ class Recovery:
             if not isinstance(found, Record):
                 self._reason = found.reason if isinstance(found, Damaged) else "end of the written part"
                 return
-            if self._is_follower and lacks_bytes(found):
+            if not self._is_surely_synced(found) and lacks_bytes(found):
+                self._lacks_bytes = True
                 self._reason = f"record at {found.physical_offset} lacks bytes"
                 return
             at += found.size
             yield found
+
+    def _is_surely_synced(self, record: Record) -> bool:
+        """Return whether a record was synced, by the kind of stop, the committed mark, or the checkpoint. Only a
+        follower has others that pass the check."""
+        end = record.physical_offset + record.size
+        is_old = end <= self._synced_to or record.store_timestamp < self._synced_before_ms
+        return not self._is_follower or self._is_clean or is_old
 
     # after the scan
 

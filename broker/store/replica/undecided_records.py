@@ -4,9 +4,9 @@ A record is undecided until the next record of its queue comes (broker.store.rec
 long after such a record, and would decide differently without it. So the list is on disk before each checkpoint, and a
 recovery judges these records first.
 
-The list that is written with a checkpoint has the records that were undecided when its round began, and those of the
-round before. Each of them was decided, if at all, by a record that a recovery from this or the previous checkpoint
-reads. A clean stop writes the current list.
+The list that is written with a checkpoint has the records that were undecided when its round began, and all that were
+since the round of the last checkpoint that covers the queues. Each of them was decided, if at all, by a record whose
+unit is synced with this checkpoint, or that a recovery from it reads. A clean stop writes the current list.
 
 Source: docs/formats.md, "Followers", "State files".
 """
@@ -33,12 +33,12 @@ class UndecidedRecords:
         self.current: Callable[[], frozenset[int]] = frozenset
         self._saved: frozenset[int] = frozenset()
         self._noted: frozenset[int] = frozenset()
-        self._noted_before: frozenset[int] = frozenset()
+        self._kept: frozenset[int] = frozenset()  # since the last round that covers the queues
 
     def load(self) -> list[int]:
         """Return the offsets in the file, ascending. Raises StoreError if the file and its backup are damaged."""
         data = self._file.load()
-        self._saved = self._noted = self._noted_before = frozenset(_DECODER.decode(data) if data else ())
+        self._saved = self._noted = self._kept = frozenset(_DECODER.decode(data) if data else ())
         return sorted(self._saved)
 
     def clear(self) -> None:
@@ -49,11 +49,17 @@ class UndecidedRecords:
 
     def note(self) -> None:
         """Begin a flush round."""
-        self._noted_before, self._noted = self._noted, self.current()
+        self._noted = self.current()
+        self._kept |= self._noted
 
-    def take_write(self, *, is_stop: bool) -> "UndecidedWrite | None":
-        """Return the write that has to precede the checkpoint of this round; None if the file is up to date."""
-        wanted = self._noted if is_stop else self._noted | self._noted_before
+    def take_write(self, *, is_stop: bool, covers_queues: bool) -> "UndecidedWrite | None":
+        """Return the write that has to precede the checkpoint of this round; None if the file is up to date.
+
+        `covers_queues`: the checkpoint covers the queues.
+        """
+        wanted = self._noted if is_stop else self._kept
+        if covers_queues:
+            self._kept = self._noted
         if wanted == self._saved:
             return None
         self._saved = wanted
