@@ -16,11 +16,12 @@ of the next announcement, or at the next step. So producers form larger groups, 
 iteration, one sync and one write of responses.
 
 After one failed write or sync of these threads no more messages are acknowledged, but for those that are written and
-wait for copies under ASYNC_FLUSH. While more than `flushLagLimit` bytes
-are written and not flushed (`is_behind`), the broker does not read from producers: `on_behind` is called when that
-begins, `on_caught_up` when it has ended. The page cache must not fill faster than the disk empties it, or all requests
-wait for the disk at once. From a quarter of the limit on, the flusher does not wait for its pace: half a second of fast
-producers would reach the limit before the disk has begun.
+wait for copies under ASYNC_FLUSH.
+
+While more than `flushLagLimit` bytes are written and not flushed (`is_behind`), the broker does not read from
+producers: `on_behind` is called when that begins, `on_caught_up` when it has ended. The page cache must not fill faster
+than the disk empties it, or all requests wait for the disk at once. From a quarter of the limit on, the flusher does
+not wait for its pace: half a second of fast producers would reach the limit before the disk has begun.
 
 Source: docs/formats.md, "Flush".
 """

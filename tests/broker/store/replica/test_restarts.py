@@ -3,12 +3,13 @@
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.recovery.queue_order import QueueOrder, QueuePrefix
-from skylarkmq.protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, Record, encode, parse
+from skylarkmq.protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, Record, encode, iterate
 from tests.broker.store.replica.test_replica_log import log_of
 from tests.harness.stores import BORN_HOST, Opened
 
@@ -45,7 +46,7 @@ class Log:
 
 
 def follower(root: Path) -> Opened:
-    sizes = {"mapped_file_size_commit_log": SEGMENT, "mapped_file_size_consume_queue": 2_000}
+    sizes: dict[str, Any] = {"mapped_file_size_commit_log": SEGMENT, "mapped_file_size_consume_queue": 2_000}
     return Opened(root, is_follower=True, sync=True, **sizes)
 
 
@@ -145,10 +146,7 @@ def test_two_undecided_records_of_one_queue_are_recalled() -> None:
     for number in (3, 4):
         written.add("T", number, flag=0x80)
     order = QueueOrder(NoQueues(), lambda record, _: accepted.append(record.queue_offset), lambda *_: None)
-    at = 0
-    while isinstance(record := parse(written.data, at), Record):
+    for record in iterate(memoryview(written.data)):
+        assert isinstance(record, Record)
         order.recall(record)
-        at += record.size
-        if at == len(written.data):
-            break
     assert (accepted, len(order.undecided)) == ([3], 1)
