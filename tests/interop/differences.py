@@ -62,7 +62,8 @@ REPLICATION: Final = """\
 ## Masters and slaves
 
 This broker is a slave of RocketMQ 4.9.7 and 5.3.3, and a master of their slaves, with equal logs and queues
-(`tests/interop/test_replica.py`). It differs from a slave of RocketMQ ([formats.md](formats.md#slaves)):
+(`tests/interop/test_replica.py`, `tests/interop/test_java_slaves.py`). It differs from a slave of RocketMQ
+([formats.md](formats.md#slaves)):
 
 - A committed offset of a slave does not go back. RocketMQ overwrites it with its master's offset every 10 s or 60 s,
   also with a smaller one. So a master that returns after an outage takes back what consumers committed to its slave
@@ -74,5 +75,22 @@ This broker is a slave of RocketMQ 4.9.7 and 5.3.3, and a master of their slaves
 - A slave without a log gets the whole log of a master of RocketMQ. A slave of RocketMQ gets its newest file only.
 - A slave whose log ends outside of its master's log logs what to do. RocketMQ's waits for ever (RocketMQ issue 3388).
 - With SYNC_FLUSH a slave reports what is on its disk; RocketMQ reports what is written.
-- Sends to a slave get 14, as from 4.9; 5.3.3 responds 2.
+- Sends to a slave get SERVICE_NOT_AVAILABLE (14), as from 4.9; 5.3.3 responds SYSTEM_BUSY (2).
+
+It differs from a master of RocketMQ ([formats.md](formats.md#classic-replication)):
+
+- The port for slaves is opened only with `haListenPort`, `totalReplicas` above 1 or `brokerRole=SYNC_MASTER`, and only
+  addresses in `haAllowedNetworks` may connect. RocketMQ always opens it, for every address.
+- `listenPort` − 2, where slaves of RocketMQ ask for topics, is served only while the port for slaves is open. RocketMQ
+  always serves it.
+- A SYNC_MASTER waits for `inSyncReplicas` − 1 slaves, at least one. RocketMQ 4.9 always waits for one slave; 5.3 does
+  not wait with the default `inSyncReplicas` 1.
+- `minInSyncReplicas` has no effect on slaves of classic replication. It is a setting of the
+  [replication link](formats.md#replication-link).
+- A report beyond what the slave was sent closes its connection, and counts for no message. RocketMQ 4.9 compares it
+  with the end of the log; 5.3 accepts it.
+- A slave that asked for an offset outside of the log never gets data on its connection. RocketMQ begins to send when
+  its log has reached that offset, so the slave's log differs before it.
+- `brokerId` must fit `brokerRole`, otherwise the start fails. RocketMQ sets the id of a master to 0.
+- Controller mode, DLedger, and `duplicationEnable` are not part of this version: their keys stop the start.
 """
