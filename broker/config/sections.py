@@ -414,15 +414,16 @@ def check_link(config: DaemonConfig) -> None:
     if role is BrokerRole.SYNC_MASTER and not config.store.is_sync_flush:
         raise StartError("flushDiskType=ASYNC_FLUSH: expected SYNC_FLUSH with brokerRole=SYNC_MASTER and haPeers")
     if replication.ha_cluster_secret is None and not uses_mutual_tls(config) and not is_local(config):
-        raise StartError("haPeers: expected with haClusterSecret, or with TLS certificates of both sides")
+        raise StartError("haPeers: expected with haClusterSecret, or with TLS certificates that both sides verify")
 
 
 def uses_mutual_tls(config: DaemonConfig) -> bool:
     """Return whether the nodes of a link verify the certificates of each other."""
     verifies = config.tls.mode is not TlsMode.DISABLED and config.tls.verifies_clients
     asks = config.tls.need_client_auth is not ClientAuth.NONE
-    presents = config.outbound_tls.is_on(config.tls.mode) and config.outbound_tls.cert_path is not None
-    return verifies and asks and presents
+    outbound = config.outbound_tls
+    presents = outbound.is_on(config.tls.mode) and outbound.cert_path is not None
+    return verifies and asks and presents and outbound.verifies_servers
 
 
 def is_local(config: DaemonConfig) -> bool:

@@ -78,3 +78,8 @@ class OutboundTlsConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether outbound connections use TLS in a process whose server mode is `mode`."""
         wanted = self.use_tls if self.enable is None else self.enable
         return mode is TlsMode.ENFORCING if wanted is None else wanted
+
+    @property
+    def verifies_servers(self) -> bool:
+        """Return whether the certificates of servers are verified."""
+        return self.trust_cert_path is not None if self.auth_server is None else self.auth_server

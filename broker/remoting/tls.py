@@ -208,13 +208,12 @@ def client_context(config: OutboundTlsConfig, mode: TlsMode) -> ReloadingContext
     if not config.is_on(mode):
         return None
     check_pair("client", config.cert_path, config.key_path)
-    verifies = config.trust_cert_path is not None if config.auth_server is None else config.auth_server
 
     def make() -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
-        context.verify_mode = ssl.CERT_REQUIRED if verifies else ssl.CERT_NONE
-        if verifies:
+        context.verify_mode = ssl.CERT_REQUIRED if config.verifies_servers else ssl.CERT_NONE
+        if config.verifies_servers:
             load_trust(context, config.trust_cert_path, ssl.Purpose.SERVER_AUTH)
         if config.cert_path is not None:
             load_own(context, config.cert_path, config.key_path, config.key_password)

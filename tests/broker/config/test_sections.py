@@ -529,13 +529,16 @@ def test_a_node_id_needs_peers() -> None:
 
 
 def test_certificates_of_both_sides_stand_for_a_secret() -> None:
-    """Only if the node presents one and verifies those of others."""
+    """Only if the node presents one, and verifies those of followers and of the leader."""
     tls = (
         "bindAddress=10.0.0.1\ntls.server.certPath=/c\ntls.server.keyPath=/k\ntls.server.trustCertPath=/t\n"
         "tls.server.need.client.auth=require\ntls.enable=true\ntls.client.certPath=/c\ntls.client.keyPath=/k\n"
+        "tls.client.trustCertPath=/t\n"
     )
     assert linked(more=tls).config.replication.leads
-    for key in ("need.client.auth", "trustCertPath", "client.certPath"):
+    for key in ("need.client.auth", "server.trustCertPath", "client.certPath", "client.trustCertPath"):
         fewer = "\n".join(line for line in tls.splitlines() if key not in line)
         with pytest.raises(StartError, match="expected with haClusterSecret"):
             linked(more=fewer + "\nnamesrvAddr=10.0.0.1:9876")
+    with pytest.raises(StartError, match="expected with haClusterSecret"):
+        linked(more=tls + "tls.client.authServer=false\nnamesrvAddr=10.0.0.1:9876")
