@@ -41,6 +41,8 @@ MAX_CONTROL_BYTES: Final = 1 << 20
 MAX_DATA_BYTES: Final = MAX_FRAME_BYTES + (1 << 20)
 """Largest DATA frame: above the largest record of the log, whatever `maxMessageSize` is. A message arrives in a request
 frame, whose largest size is MAX_FRAME_BYTES, and its record is at most 64 KiB larger."""
+MAX_HANDSHAKE_BYTES: Final = 16 << 10
+"""Largest frame before the end of the handshake: a HELLO without it, with texts of the largest size."""
 
 CHALLENGE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
@@ -116,9 +118,13 @@ def encode(message: Frame) -> bytes:
 
 
 class FrameReader:
-    """Splits the bytes of one direction into messages. At most one frame is kept in memory."""
+    """Splits the bytes of one direction into messages. At most one frame is kept in memory.
 
-    def __init__(self) -> None:
+    `max_bytes`: the largest frame of any type that the peer may send now.
+    """
+
+    def __init__(self, max_bytes: int = MAX_DATA_BYTES) -> None:
+        self.max_bytes = max_bytes
         self._pending = bytearray()
         self._has_preface = False
 
@@ -132,7 +138,7 @@ class FrameReader:
             if not at:
                 return
         try:
-            while (size := _frame_size(pending, at)) is not None:
+            while (size := _frame_size(pending, at, self.max_bytes)) is not None:
                 with memoryview(pending) as view, view[at : at + size] as frame:
                     message = _decode(frame)
                 at += size
@@ -160,14 +166,14 @@ def _frame(kind: int, body: bytes) -> bytes:
     return _PREFIX.pack(4 + len(content), crc32(content)) + content
 
 
-def _frame_size(pending: bytearray, at: int) -> int | None:
+def _frame_size(pending: bytearray, at: int, max_bytes: int) -> int | None:
     """Return the size of the frame at this position; None if it is not whole. Raises LinkError for a size that no
     frame has, as soon as its kind is there."""
     if len(pending) - at < _PREFIX.size + _KIND.size:
         return None
     length, _ = _PREFIX.unpack_from(pending, at)
     kind = pending[at + _PREFIX.size]
-    limit = MAX_DATA_BYTES if kind == _DATA else MAX_CONTROL_BYTES
+    limit = min(max_bytes, MAX_DATA_BYTES if kind == _DATA else MAX_CONTROL_BYTES)
     if not 4 + _KIND.size <= length <= limit:
         raise LinkError(f"a frame of type {kind} with {length} bytes")
     return 4 + length if len(pending) - at >= 4 + length else None

@@ -30,10 +30,15 @@ class Refused:
     def note(self, reason: str, host: str, line: str) -> None:
         """Count a refusal, and log `line` unless this host had one for the same reason a moment ago."""
         self.counts[reason] += 1
+        if self.is_due(reason, host):
+            log.warning("replica refused host=%s %s so_far=%d", host, line, self.counts[reason])
+
+    def is_due(self, reason: str, host: str) -> bool:
+        """Return whether a line may be logged for this reason and host, which is then the last one for a while."""
         key, now_s = (reason, host), self._now_s()
         if now_s - self._logged.get(key, -LOG_INTERVAL_S) < LOG_INTERVAL_S:
-            return
+            return False
         if len(self._logged) >= REMEMBERED:
             self._logged.clear()
         self._logged[key] = now_s
-        log.warning("replica refused host=%s %s so_far=%d", host, line, self.counts[reason])
+        return True

@@ -2,7 +2,8 @@
 
 The bytes go from the page cache or the disk to the socket without a copy, and their frames are UNCHECKED: the records
 in them have checksums of their own. A duplicate of the socket's descriptor is used only while the transport has nothing
-left to write; messages of the connection wait until the range is sent. Over TLS the thread reads the bytes, and the
+left to write; messages of the connection wait until the range is sent. If the connection ends before, the socket is
+shut down, so that the thread returns at once. Over TLS the thread reads the bytes, and the
 transport writes them in a checked frame.
 """
 
@@ -17,6 +18,7 @@ from typing import Final, TypeVar
 from skylarkmq.broker.ha.frames import data_head, unchecked_data_head
 from skylarkmq.broker.ha.link.connection import STALLED_S, LinkConnection
 from skylarkmq.broker.ha.link.log_bytes import FileRange
+from skylarkmq.broker.remoting.sendfile import end_sends
 
 CHUNK_BYTES: Final = 2 << 20
 THREADS: Final = 2
@@ -83,9 +85,9 @@ class CatchUp:
         to = socket.socket(fileno=os.dup(fd))
         connection.hold()
         try:
-            # A thread cannot be cancelled, and it uses both descriptors: they stay open until it has ended.
+            # The thread uses both descriptors: they stay open until it has ended.
             sending = asyncio.get_running_loop().run_in_executor(self._threads, _send, to, head, part)
-            await _finished(sending)
+            await _finished(sending, lambda: end_sends(to))
         finally:
             to.close()
             connection.release(len(head) + part.size)
@@ -98,11 +100,12 @@ class CatchUp:
         connection.send_data(data_head(epoch, offset, committed, payload), payload)
 
 
-async def _finished(future: "asyncio.Future[Result]") -> Result:
-    """Return the result of a thread, and in case of a cancellation wait for its end first."""
+async def _finished(future: "asyncio.Future[Result]", give_up: Callable[[], None] = lambda: None) -> Result:
+    """Return the result of a thread. In case of a cancellation, make the thread `give_up` and wait for its end."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
+        give_up()
         await asyncio.wait([future])
         raise
 

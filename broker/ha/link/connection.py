@@ -3,6 +3,9 @@
     socket ─▶ [TLS] ─▶ FrameReader ─▶ Handshake, then `Owner.received`
     socket ◀─ [TLS] ◀─ transport   ◀─ `send`, `send_data`, or a transfer
 
+Input is bounded: a frame of a peer has at most MAX_HANDSHAKE_BYTES until the handshake is complete, and then 1 MiB if
+the peer connected, because only the leader sends the log.
+
 Output is bounded. `backlog` is what the transport holds; above HIGH_BYTES `is_clogged` is true, and the sender of log
 bytes waits for `Owner.drained`. A connection whose backlog exceeds MAX_BACKLOG_BYTES, or of which the peer took no byte
 for STALLED_S, is cut: its peer does not read.
@@ -18,7 +21,19 @@ import time
 from typing import Final, Protocol, cast
 
 from skylarkmq.broker.ha.core.messages import Message, Refused
-from skylarkmq.broker.ha.frames import PREFACE, Buffer, Challenge, Frame, FrameReader, LinkError, Proof, encode
+from skylarkmq.broker.ha.frames import (
+    MAX_CONTROL_BYTES,
+    MAX_DATA_BYTES,
+    MAX_HANDSHAKE_BYTES,
+    PREFACE,
+    Buffer,
+    Challenge,
+    Frame,
+    FrameReader,
+    LinkError,
+    Proof,
+    encode,
+)
 from skylarkmq.broker.ha.link.handshake import Handshake, HandshakeError
 
 HIGH_BYTES: Final = 8 << 20
@@ -57,6 +72,8 @@ class LinkConnection(asyncio.BufferedProtocol):
         self.violation = ""
         """The kind of the peer's violation that ended the connection."""
         self.certificate_subject: str | None = None
+        self.is_greeted = False
+        """Whether a message arrived after the handshake."""
         self._is_closed = False
         self.is_clogged = False
         self.bytes_sent = 0
@@ -64,9 +81,8 @@ class LinkConnection(asyncio.BufferedProtocol):
         self._owner = owner
         self._handshake = handshake
         self._buffer = buffer
-        self._reader = FrameReader()
+        self._reader = FrameReader(MAX_HANDSHAKE_BYTES)
         self._transport: asyncio.Transport | None = None
-        self._is_greeted = False  # whether a message arrived after the handshake
         self._reason = "the peer closed the connection"
         self._held: list[bytes] | None = None  # frames that wait for a transfer to end
         self._opened_at = self._moved_at = asyncio.get_running_loop().time()
@@ -140,7 +156,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         elif now - self._moved_at > STALLED_S:
             self.violation = "slow"
             self.cut(f"the peer took no byte for {STALLED_S:g} s")
-        is_waiting = not self._handshake.done if self.connects else not self._is_greeted
+        is_waiting = not self._handshake.done if self.connects else not self.is_greeted
         if is_waiting and now - self._opened_at > GREETING_S:
             self.violation = "silent"
             self.cut(f"no {'handshake' if self.connects else 'HELLO'} within {GREETING_S:g} s")
@@ -184,8 +200,13 @@ class LinkConnection(asyncio.BufferedProtocol):
         """Send the preface. Return whether the connection is still open."""
         self._write(PREFACE + b"".join(map(encode, self._handshake.begin())))
         if self._handshake.done:
-            self._owner.opened(self)
+            self._open()
         return not self._is_closed
+
+    def _open(self) -> None:
+        """The handshake is complete. Only a leader, to which the other side connects, sends the log."""
+        self._reader.max_bytes = MAX_DATA_BYTES if self.connects else MAX_CONTROL_BYTES
+        self._owner.opened(self)
 
     def get_buffer(self, size_hint: int) -> memoryview:
         del size_hint
@@ -223,9 +244,9 @@ class LinkConnection(asyncio.BufferedProtocol):
             for response in handshake.receive(frame):
                 self._send(encode(response))
             if handshake.done:
-                self._owner.opened(self)
+                self._open()
         else:
-            self._is_greeted = True
+            self.is_greeted = True
             self._owner.received(self, frame)
         return not self._is_closed
 

@@ -4,12 +4,13 @@ A follower opens one link, to the leader. A leader accepts links of the nodes th
 peer shows that it belongs to the group: by the cluster secret, or by a certificate that TLS has verified. Without both,
 links are open to each machine that reaches the port; a daemon starts like that on a loopback address only.
 
-Reasons why links end are logged when they change: a follower with a wrong secret tries again twice a second.
+Reasons why links end are logged when they change: a follower with a wrong secret tries again twice a second. Reasons
+of accepted connections may contain bytes of the peer, so they are logged at most once a minute for each host and kind
+of reason, until the node has a name of `haPeers`.
 """
 
 import asyncio
 import logging
-import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -24,6 +25,7 @@ from skylarkmq.broker.ha.link.feed import Feed, Heads
 from skylarkmq.broker.ha.link.handshake import Handshake
 from skylarkmq.broker.ha.link.log_bytes import LogBytes
 from skylarkmq.broker.ha.peers import Peer
+from skylarkmq.broker.ha.refused import Refused
 from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls, reason_of
 from skylarkmq.broker.remoting.tls_transport import TlsTransport
 
@@ -93,6 +95,7 @@ class Links:
         self._attempts: set[asyncio.Task[None]] = set()
         self.refused: Counter[str] = Counter()
         """Links that this node refused or cut since the start, by kind of reason."""
+        self._refusals = Refused(counts=self.refused)
 
     def __repr__(self) -> str:
         return f"<Links {self._settings.node} open={sorted(self._nodes[n] for n in self._opened if n in self._nodes)}>"
@@ -103,7 +106,8 @@ class Links:
         """Connect to a peer. Linked or LinkFailed follows."""
         peer = self._settings.peers.get(node)
         if peer is None:
-            self._note(node, "haPeers does not name it")
+            if self._note(node, reason := "haPeers does not name it"):
+                log.info("no link peer=%s reason=%s", node, reason)
             self.post(LinkFailed(node, refused=False))
             return
         attempt = asyncio.get_running_loop().create_task(self._connect(node, peer))
@@ -127,9 +131,8 @@ class Links:
     def close(self, link: int, reason: str) -> None:
         """Close a link, after what was sent before. No event follows."""
         if (connection := self._connections.get(link)) is not None:
-            if not connection.connects and not self._feeds.get(link):
-                self.refused["core"] += 1
-            self._forget(connection, reason)
+            is_refused = not connection.connects and not self._feeds.get(link)
+            self._forget(connection, reason, "core" if is_refused else "")
             connection.close(reason)
 
     # Events of the owner
@@ -190,11 +193,12 @@ class Links:
         refusal = None if tls is None else tls.refusal(speaks_tls=speaks_tls)
         if tls is None and speaks_tls:
             refusal = "TLS, and there is no certificate"
-        if len(self._connections) >= MAX_ACCEPTED:
-            refusal = f"{MAX_ACCEPTED} links are open"
+        kind = "tls"
+        if refusal is None and len(self._connections) >= MAX_ACCEPTED and not self._cut_oldest_silent():
+            refusal, kind = f"{MAX_ACCEPTED} links are open", "limit"
         if refusal is not None:
-            self.refused["tls" if len(self._connections) < MAX_ACCEPTED else "limit"] += 1
             self._note(str(host), refusal)
+            self._refusals.note(kind, str(host), f"reason={refusal}")
             transport.abort()
             return
         connection = self._new_connection(connects=False)
@@ -212,6 +216,15 @@ class Links:
             transport.set_protocol(connection)
             connection.connection_made(transport)
             connection.feed(first)
+
+    def _cut_oldest_silent(self) -> bool:
+        """Cut the oldest accepted connection that has sent no message. Return whether there was one."""
+        for connection in self._connections.values():
+            if not connection.connects and not connection.is_greeted:
+                connection.violation = "limit"
+                connection.cut(f"{MAX_ACCEPTED} links are open, and this one has sent no HELLO")
+                return True
+        return False
 
     def statistics(self) -> LinkStatistics:
         """Return the current figures."""
@@ -256,9 +269,7 @@ class Links:
         if number not in self._connections:
             return
         was_opened, node = number in self._opened, self._nodes.get(number)
-        if not connection.connects and connection.violation:
-            self.refused[connection.violation] += 1
-        self._forget(connection, reason)
+        self._forget(connection, reason, "" if connection.connects else connection.violation)
         if was_opened:
             self.post(Unlinked(number))
         elif connection.connects and node is not None:
@@ -287,8 +298,10 @@ class Links:
             reason = f"no connection within {CONNECT_TIMEOUT_S:g} s"
         except ConnectionRefusedError:
             reason, refused = "no process listens there", True
-        except (ssl.SSLError, OSError) as error:
+        except OSError as error:
             reason = reason_of(error)
+        except ValueError as error:  # UnicodeError: the host is no valid name
+            reason = f"{type(error).__name__}: {error}"
         if reason and connection.number in self._connections:
             self._forget(connection, f"{peer.address}: {reason}")
             self.post(LinkFailed(node, refused=refused))
@@ -300,18 +313,26 @@ class Links:
         self._connections[self._count] = connection
         return connection
 
-    def _forget(self, connection: LinkConnection, reason: str) -> None:
+    def _forget(self, connection: LinkConnection, reason: str, violation: str = "") -> None:
+        """End what belongs to a connection. `violation`: the kind of reason for which this node refused the peer."""
         number = connection.number
         del self._connections[number]
         self._opened.discard(number)
         if (feed := self._feeds.pop(number, None)) is not None:
             feed.stop()
-        self._note(self._nodes.pop(number, connection.peer), reason)
-
-    def _note(self, peer: str, reason: str) -> None:
-        """Log a reason if it is a new one for this peer."""
-        if self.problems.get(peer) != reason:
-            if len(self.problems) >= MAX_REASONS:
-                del self.problems[next(iter(self.problems))]
-            self.problems[peer] = reason
+        node = self._nodes.pop(number, None)
+        peer = node or connection.peer
+        is_new = self._note(peer, reason)
+        if violation:
+            self._refusals.note(violation, connection.peer, f"peer={peer} reason={reason}")
+        elif is_new and (node is not None or self._refusals.is_due("ended", connection.peer)):
             log.info("link ended peer=%s reason=%s", peer, reason)
+
+    def _note(self, peer: str, reason: str) -> bool:
+        """Keep a reason. Return whether it is a new one for this peer."""
+        if self.problems.get(peer) == reason:
+            return False
+        if len(self.problems) >= MAX_REASONS:
+            del self.problems[next(iter(self.problems))]
+        self.problems[peer] = reason
+        return True

@@ -1,18 +1,25 @@
 """Connections of a link: peers that are refused before their first message, and peers that never respond."""
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from skylarkmq.broker.ha.core.epochs import EpochHistory
-from skylarkmq.broker.ha.core.events import Event, Linked, LinkFailed
-from skylarkmq.broker.ha.core.messages import Hello
-from skylarkmq.broker.ha.frames import PREFACE, encode
+from skylarkmq.broker.ha.core.events import Event, Linked, LinkFailed, Received, Unlinked
+from skylarkmq.broker.ha.core.messages import Ack, Hello
+from skylarkmq.broker.ha.frames import MAX_CONTROL_BYTES, MAX_HANDSHAKE_BYTES, PREFACE, encode, unchecked_data_head
+from skylarkmq.broker.ha.link import catch_up, feed, links
 from skylarkmq.broker.ha.link.connection import GREETING_S
 from skylarkmq.broker.ha.link.links import Links, LinkSettings
+from skylarkmq.broker.ha.link.log_bytes import FileRange
 from skylarkmq.broker.ha.peers import Peer
-from tests.broker.ha.link.group import SEGMENT, FileLog, FirstBytes
+from tests.broker.ha.link.group import SEGMENT, FileLog, FirstBytes, TestGroup
+from tests.broker.ha.link.test_links import leads
 from tests.harness.waiting import until
 
 SECRET = b"the secret of this group"
@@ -25,6 +32,7 @@ class Node:
     def __init__(self, links: Links) -> None:
         self.links = links
         self.port = 0
+        self.writers: list[asyncio.StreamWriter] = []
         self.events: list[Event] = []
         links.post = self.events.append
 
@@ -32,11 +40,12 @@ class Node:
         """Run the step of the links as if this time had passed."""
         self.links.step(asyncio.get_running_loop().time() + seconds)
 
-    async def connect(self, first: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(self, first: bytes) -> asyncio.StreamReader:
         """Return a connection to the node that has sent these bytes."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(first)
-        return reader, writer
+        self.writers.append(writer)
+        return reader
 
 
 @asynccontextmanager
@@ -54,6 +63,8 @@ async def listening(
         yield node
     finally:
         server.close()
+        for writer in node.writers:
+            writer.close()
         node.links.stop()
         log.close()
 
@@ -61,11 +72,10 @@ async def listening(
 async def test_a_peer_without_a_certificate_reaches_no_core(tmp_path: Path) -> None:
     """HELLO in the same packet as the preface is not handled: it would replace the real node's link."""
     async with listening(tmp_path, needs_certificate=True) as node:
-        reader, writer = await node.connect(HELLO)
+        reader = await node.connect(HELLO)
         assert b"tls.client.certPath" in await reader.read()
         assert node.events == []
         assert node.links.refused == {"tls": 1}
-        writer.close()
 
 
 async def test_a_leader_that_never_proves_the_secret_is_left(tmp_path: Path) -> None:
@@ -96,3 +106,101 @@ async def test_a_link_whose_handshake_is_complete_stays(tmp_path: Path) -> None:
         assert node.events == [Linked(1, "n2")]
     silent.close()
     taken[0].close()
+
+
+async def test_silent_connections_make_room_for_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest one without a message is cut, and links of nodes stay."""
+    monkeypatch.setattr(links, "MAX_ACCEPTED", 3)
+    async with listening(tmp_path) as node:
+        peers = [await node.connect(HELLO)]
+        await until(lambda: len(node.events) == 1)
+        for _ in range(2):
+            peers.append(await node.connect(PREFACE))
+            await peers[-1].readexactly(len(PREFACE))
+        peers.append(await node.connect(HELLO))
+        await until(lambda: sum(isinstance(event, Received) for event in node.events) == 2)
+        assert await peers[1].read() == b""
+        assert [event for event in node.events if isinstance(event, Unlinked)] == [Unlinked(2)]
+        assert node.links.refused == {"limit": 1}
+
+
+async def test_at_the_limit_of_nodes_a_connection_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links that have sent a message are never cut for a new one."""
+    monkeypatch.setattr(links, "MAX_ACCEPTED", 1)
+    async with listening(tmp_path) as node:
+        await node.connect(HELLO)
+        await until(lambda: len(node.events) == 1)
+        await node.connect(PREFACE)
+        await until(lambda: node.links.refused == {"limit": 1})
+        assert len(node.events) == 1
+
+
+@pytest.mark.parametrize(
+    ("secret", "frame"),
+    [
+        (None, unchecked_data_head(1, 0, 0, MAX_CONTROL_BYTES)),
+        (SECRET, (MAX_HANDSHAKE_BYTES + 1).to_bytes(4, "big") + bytes(4) + b"\1\0\0\0"),
+        (SECRET, unchecked_data_head(1, 0, 0, MAX_HANDSHAKE_BYTES)),
+    ],
+    ids=["log bytes", "HELLO before the handshake", "log bytes before the handshake"],
+)
+async def test_large_frames_are_refused_by_their_head(tmp_path: Path, secret: bytes | None, frame: bytes) -> None:
+    """A leader buffers no log bytes, and little before the peer has proved the secret."""
+    async with listening(tmp_path, secret=secret) as node:
+        await node.connect(PREFACE + frame)
+        await until(lambda: node.links.refused == {"frame": 1})
+
+
+async def test_a_host_logs_one_line_a_minute(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Reasons contain the peer's bytes, so each connection has another one; all are counted."""
+    async with listening(tmp_path) as node:
+        for number in range(5):
+            await node.connect(b"\xf3" + bytes([number]))
+        await until(lambda: node.links.refused["frame"] == 5)
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("does not begin with" in line for line in lines) == 1
+
+
+async def test_a_host_that_is_no_name_is_a_failed_link(tmp_path: Path) -> None:
+    """The lookup raises UnicodeError. The core gets an event, so it tries again."""
+    async with listening(tmp_path, leader=Peer("n2", "ä" * 64, 10912)) as node:
+        node.links.connect("n2")
+        await until(lambda: node.events)
+        assert node.events == [LinkFailed("n2", refused=False)]
+        assert "Unicode" in node.links.problems["n2"]
+
+
+async def test_the_end_of_a_link_ends_its_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that does not read holds a thread of catch-up no longer than its link."""
+    monkeypatch.setattr(catch_up, "STALLED_S", 20.0)
+    waits, ended = threading.Event(), threading.Event()
+    wait_writable, send = catch_up._wait_writable, catch_up._send
+
+    def waiting(to: socket.socket) -> None:
+        waits.set()
+        wait_writable(to)
+
+    def sending(to: socket.socket, head: bytes, part: FileRange) -> None:
+        try:
+            send(to, head, part)
+        finally:
+            if waits.is_set():
+                ended.set()
+
+    monkeypatch.setattr(catch_up, "_wait_writable", waiting)
+    monkeypatch.setattr(catch_up, "_send", sending)
+    async with TestGroup(tmp_path, minimum=1) as group:
+        leader = group["n1"]
+        group.start("n1")
+        await leads(leader)
+        for _ in range(2 * feed.FAR_BYTES >> 20):
+            leader.send(bytes(1 << 20))
+        with socket.socket() as peer:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            peer.connect(("127.0.0.1", group.peers["n1"].port))
+            hello = Hello("broker-a", "n3", "another", 0, EpochHistory(), 0, 0, 1, SEGMENT)
+            peer.sendall(PREFACE + encode(hello) + encode(Ack(1, 0, 0)))
+            await until(waits.is_set)
+            assert not ended.is_set()
+            leader.kill()
+            await until(ended.is_set)
