@@ -332,6 +332,10 @@ class MessageStore:
         self._log_flush.on_readable = readable
         self._log_flush.on_flushed = flushed
 
+    def on_log_failure(self, callback: Callable[[OSError], None]) -> None:
+        """Call back once after a failed write or sync of the log: only a restart can determine what is on the disk."""
+        self._log_flush.on_failed = callback
+
     @property
     def readable_offset(self) -> int:
         """The end of the log in its files; with a transient pool more of it may be in buffers."""

@@ -72,7 +72,8 @@ class Local:
     def extended(self, end: int, epochs: tuple[Epoch, ...]) -> None:
         """The log was extended."""
         self.written = end
-        self.epochs = self.epochs.appended(epochs)
+        if epochs:
+            self.keep_epochs(self.epochs.appended(epochs))
 
     def end_set(self, end: int) -> None:
         """The log was truncated, or begins at another offset."""
@@ -85,7 +86,7 @@ class Local:
         self.start = max(start, self.start)
 
     def keep_epochs(self, epochs: EpochHistory) -> None:
-        """The log has this history, part of which its bytes do not show."""
+        """The log has this history. Its bytes do not show all of it, or no longer once retention has removed them."""
         if epochs != self.epochs:
             self.epochs = epochs
             self.effects.append(KeepEpochs(epochs))

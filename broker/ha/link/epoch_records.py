@@ -92,7 +92,7 @@ def recovered_epochs(kept: EpochHistory, queued: list[Epoch], tail: list[Epoch],
 
 
 class EpochScan:
-    """Finds the epochs in appended bytes. `border`: an offset where a record begins."""
+    """Finds the epochs in appended bytes. `border`: the end of the log's whole records, whose epochs are known."""
 
     def __init__(self, log: LogView, border: int) -> None:
         self._log = log
@@ -122,5 +122,5 @@ class EpochScan:
         return tuple(epochs)
 
     def truncated(self, border: int) -> None:
-        """The log ends here now."""
+        """The log ends here now, which is the border of two records."""
         self._border, self._last, self._is_awaited = border, b"", False

@@ -125,6 +125,8 @@ class LinkMember:
         end = self._store.max_physical_offset
         state = self._current(state, end)
         epochs = self._bytes.epochs(kept)
+        if epochs != kept:
+            self._files.keep_epochs(epochs)
         node = self._config.ha_node_id
         if self._config.leads and (problem := problem_of_leader(revised, node, state.store_id, epochs)):
             raise DaemonEnded(problem, may_restart=False)

@@ -174,8 +174,8 @@ class Runner:
         try:
             while self._events and self._runs:
                 for effect in self.node.step(self._now(), self._events.popleft()):
-                    if self._runs:
-                        self._carry_out_or_fail(effect)
+                    if not self._is_carried_out(effect):
+                        break
         finally:
             self._is_stepping = False
 
@@ -187,15 +187,18 @@ class Runner:
             self.links.step(loop.time())
             self.post(Tick())
 
-    def _carry_out_or_fail(self, effect: Effect) -> None:
+    def _is_carried_out(self, effect: Effect) -> bool:
+        """Carry out an effect. False: it failed or ended the node, so the effects behind it must not take place."""
         try:
             self._carry_out(effect)
+            return self._runs
         except OSError as error:
             self._failed(type(effect).__name__, error)
         except TermFailed as error:
             self._end(Restart(str(error)))
         except DamagedLogError as error:
             self._end(Stop(f"{error}: start this node with an empty directory"))
+        return False
 
     def _end(self, why: Restart | Stop) -> None:
         self.stop()
@@ -244,4 +247,5 @@ class Runner:
         if error.errno in FULL_DISK:
             self._end(Restart(f"the disk takes no writes ({error})"))
         else:
+            self._events.clear()  # events from before the failure must have no more effects
             self.post(SyncFailed())

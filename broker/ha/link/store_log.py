@@ -126,6 +126,7 @@ class LeaderLog:
             post(Written(end))
 
         self._store.on_log_growth(written, lambda end: post(Synced(end)))
+        self._store.on_log_failure(lambda _: post(SyncFailed()))
 
     def step(self, post: Post) -> None:
         """Pass on what is due."""
@@ -176,7 +177,7 @@ class FollowerLog:
 
     def __init__(self, replica: ReplicaLog, source: StoreBytes, store: MessageStore) -> None:
         self._replica = replica
-        self._scan = EpochScan(source, replica.shown)
+        self._scan = EpochScan(source, replica.end)
         self._starts = StartWatch(store)
         self._is_paused = False
 
@@ -216,7 +217,7 @@ class FollowerLog:
                 replica.truncate(end)
         except ReplicaError as error:
             raise DamagedLogError(str(error)) from None
-        self._scan.truncated(replica.shown)
+        self._scan.truncated(end)
 
     def begin_term(self, epoch: int, in_sync: tuple[str, ...]) -> Written:
         """Refuse: only an operator lets a follower lead, with a restart."""

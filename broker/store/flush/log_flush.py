@@ -16,7 +16,7 @@ of the next announcement, or at the next step. So producers form larger groups, 
 iteration, one sync and one write of responses.
 
 After one failed write or sync of these threads no more messages are acknowledged, but for those that are written and
-wait for copies under ASYNC_FLUSH.
+wait for copies under ASYNC_FLUSH. `on_failed` is called once.
 
 While more than `flushLagLimit` bytes are written and not flushed (`is_behind`), the broker does not read from
 producers: `on_behind` is called when that begins, `on_caught_up` when it has ended. The page cache must not fill faster
@@ -104,6 +104,8 @@ class LogFlush:
         self.on_readable: Growth | None = None
         self.on_flushed: Growth | None = None
         self._flushed = 0  # what `on_flushed` got
+        self.on_failed: Callable[[OSError], None] = lambda _: None
+        self._is_failed = False
 
     def configure(self, config: StoreConfig) -> None:
         """Apply these settings from now on."""
@@ -404,6 +406,9 @@ class LogFlush:
         if self.is_behind:
             self.is_behind = False
             self.on_caught_up()
+        if not self._is_failed:
+            self._is_failed = True
+            self.on_failed(problem)
 
     def statistics(self) -> LogFlushStatistics:
         """Return a snapshot."""

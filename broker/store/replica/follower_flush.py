@@ -14,14 +14,12 @@ from skylarkmq.broker.store.flush.log_flush import LogFlush
 
 
 class FollowerFlush(LogFlush):
-    """`on_synced(end)` is called in the loop when `done` has moved, `on_failed(error)` once after a failed sync."""
+    """`on_synced(end)` is called in the loop when `done` has moved."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.on_synced: Callable[[int], None] | None = None
-        self.on_failed: Callable[[OSError], None] | None = None
         self._announced = 0
-        self._is_failed = False
 
     def appended(self) -> None:
         """Have the bytes synced that were appended."""
@@ -56,9 +54,3 @@ class FollowerFlush(LogFlush):
             self._announced = end
             if self.on_synced is not None:
                 self.on_synced(end)
-
-    def _give_up(self, problem: OSError) -> None:
-        super()._give_up(problem)
-        if self.on_failed is not None and not self._is_failed:
-            self._is_failed = True
-            self.on_failed(problem)

@@ -106,6 +106,16 @@ def test_retention_moves_the_start_forward(to: int, start: int) -> None:
     assert (one.start, len(one.epochs.entries)) == (start, 2)
 
 
+def test_the_epochs_of_written_bytes_are_kept() -> None:
+    """Retention may remove the bytes that show them. Bytes without an epoch record write no file."""
+    one, longer = local(), EpochHistory((Epoch(1, 0), Epoch(3, 50), Epoch(4, 120)))
+    one.extended(120, ())
+    assert one.effects == []
+    one.extended(300, (Epoch(4, 120),))
+    assert one.effects == list[Effect]([KeepEpochs(longer)])
+    assert (one.written, one.epochs) == (300, longer)
+
+
 def test_a_history_is_kept_only_if_it_is_another_one() -> None:
     """`epochFileCheckpoint` is not replaced by itself at each WELCOME."""
     one, longer = local(), EpochHistory((Epoch(1, -1), Epoch(3, 50)))

@@ -178,6 +178,17 @@ async def test_later_settings_apply_to_a_group_that_exists(tmp_path: Path, minim
         assert (record.min, record.acks, record.in_sync) == (minimum, "all", (one.state.store_id,))
 
 
+async def test_epochs_are_kept_for_the_bytes_that_retention_removes(tmp_path: Path) -> None:
+    """When a term begins, and at a start that finds epochs which the file does not have."""
+    async with led_alone(tmp_path) as one:
+        history = one.files.epochs()
+    assert [epoch.epoch for epoch in history.entries] == [0, 1]
+    one.files.keep_epochs(EpochHistory((FOUNDED,)))
+    one = LoadedMember(tmp_path)
+    assert one.files.epochs() == history
+    one.close()
+
+
 async def test_stores_have_ids_of_their_own(tmp_path: Path) -> None:
     """A new directory is another copy."""
     first, second = LoadedMember(tmp_path / "1"), LoadedMember(tmp_path / "2")

@@ -1,6 +1,7 @@
 """The log of a real store on both ends of a link: epoch records, whole records, what is shown and when."""
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
-from skylarkmq.broker.ha.core.events import Event, Synced, Written
+from skylarkmq.broker.ha.core.events import Event, Synced, SyncFailed, Written
 from skylarkmq.broker.ha.link.copies import LinkCopies
 from skylarkmq.broker.ha.link.epoch_records import EPOCH_TOPIC
 from skylarkmq.broker.ha.link.links import Links, LinkSettings
@@ -171,3 +172,40 @@ async def test_bytes_that_do_not_continue_the_log_stop_the_node(tmp_path: Path) 
         with pytest.raises(DamagedLogError, match="damaged"):
             replica.show(1_000)
         copy.must_be_consistent = False
+
+
+@pytest.mark.parametrize("is_truncated", [False, True])
+async def test_known_epochs_are_not_found_again(tmp_path: Path, *, is_truncated: bool) -> None:
+    """A follower restarts or truncates its log with an epoch record above its committed mark. Then a term begins."""
+    async with leading(tmp_path / "leader") as (one, log, _):
+        log.begin_term(1, ("a",))
+        log.begin_term(2, ("a",))
+        known = one.store.max_physical_offset
+        one.put(message(b"of epoch 2"))
+        kept = known if is_truncated else one.store.max_physical_offset
+        third = log.begin_term(3, ("a",)).epochs[0]
+        data = bytes(bytes_of(one).view(0, SEGMENT_BYTES))
+    with opened(tmp_path / "follower", sync=True, is_follower=True, loop=asyncio.get_running_loop()) as copy:
+        before = follower_log(copy, [])
+        before.write(0, data[: third.start])
+        after = before if is_truncated else follower_log(copy, [])
+        after.set_end(kept)
+        assert after.write(kept, data[kept:]).epochs == (third,)
+        after.show(len(data))
+
+
+async def test_a_failed_sync_of_the_leader_reaches_the_core(tmp_path: Path) -> None:
+    """Once: its store may lack bytes that count as synced, so it leaves the set."""
+    async with leading(tmp_path, LinkCopies(3_000, 0)) as (one, log, events):
+        log.begin_term(1, ("a",))
+
+        def refuse(call: str, path: str) -> None:
+            if call == "fdatasync" and "/commitlog/" in path:
+                raise OSError(errno.EIO, "Input/output error")
+
+        one.disk.refuse = refuse
+        one.put(message(b"lost"))
+        await until(lambda: SyncFailed() in events)
+        one.store.step(one.clock.now_ms)
+        assert events.count(SyncFailed()) == 1
+        one.must_be_consistent = False

@@ -1,0 +1,105 @@
+"""The shell of the core: effects in order, and what follows a failed one."""
+
+import errno
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+import pytest
+
+from skylarkmq.broker.ha.core.epochs import EpochHistory
+from skylarkmq.broker.ha.core.events import (
+    Effect,
+    EndSet,
+    Event,
+    HaState,
+    Restart,
+    SetEnd,
+    Show,
+    Stop,
+    SyncFailed,
+    Tick,
+    Write,
+    Written,
+)
+from skylarkmq.broker.ha.core.node import Node
+from skylarkmq.broker.ha.link.runner import DamagedLogError, Runner
+from skylarkmq.broker.ha.link.threads import DiskCalls
+
+FAILED = Restart("a sync of the log failed", new_store=True)
+
+
+class ScriptedNode:
+    """A core with one response to a tick, and one to a failure."""
+
+    role = None
+
+    def __init__(self, *effects: Effect) -> None:
+        self.effects = list(effects)
+        self.events: list[Event] = []
+
+    def step(self, now: float, event: Event) -> list[Effect]:
+        self.events.append(event)
+        if isinstance(event, SyncFailed):
+            return [FAILED]
+        return self.effects if isinstance(event, Tick) else []
+
+
+class FailingLog:
+    """A log whose writes fail."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.failure = failure
+        self.calls: list[str] = []
+
+    def write(self, offset: int, payload: bytes) -> Written:
+        self.calls.append(f"write {offset}")
+        raise self.failure
+
+    def set_end(self, end: int) -> None:
+        self.calls.append(f"end {end}")
+
+    def begin_term(self, epoch: int, in_sync: tuple[str, ...]) -> Written:
+        raise AssertionError
+
+    def show(self, end: int) -> None:
+        self.calls.append(f"show {end}")
+
+
+class NoFiles:
+    def keep_state(self, state: HaState) -> None:
+        raise AssertionError
+
+    def keep_epochs(self, epochs: EpochHistory) -> None:
+        raise AssertionError
+
+
+def run(failure: Exception, *effects: Effect) -> tuple[list[Event], list[str], list[Restart | Stop]]:
+    """Return the events of the core, the calls of the log, and the ends, after a tick with these effects."""
+    node, log, ends = ScriptedNode(*effects), FailingLog(failure), list[Restart | Stop]()
+    with ThreadPoolExecutor(1) as threads:
+        disk = DiskCalls(threads)
+        runner = Runner(cast("Node", cast("Any", node)), log, NoFiles(), disk, ends.append, lambda: 0.0)
+        runner.post(Tick())
+    return node.events, log.calls, ends
+
+
+EFFECTS = (SetEnd(5), Write(5, b"x"), Write(6, b"y"), Show(7))
+
+
+def test_after_a_failed_effect_no_other_takes_place() -> None:
+    """Neither the later effects of the step, nor events from before: the core gets the failure next."""
+    events, calls, ends = run(OSError(errno.EIO, "Input/output error"), *EFFECTS)
+    assert calls == ["end 5", "write 5"]
+    assert events == [Tick(), SyncFailed()]
+    assert EndSet(5) not in events
+    assert ends == [FAILED]
+
+
+@pytest.mark.parametrize(
+    ("failure", "end"), [(OSError(errno.ENOSPC, "full"), Restart), (DamagedLogError("the log is damaged"), Stop)]
+)
+def test_an_end_without_the_core_ends_the_step(failure: Exception, end: type) -> None:
+    """A full disk is as it was, and a damaged log needs an operator."""
+    events, calls, ends = run(failure, *EFFECTS)
+    assert (events, calls) == ([Tick()], ["end 5", "write 5"])
+    assert [type(why) for why in ends] == [end]
