@@ -5,6 +5,7 @@ that are accepted and ignored are in `protocol/unsupported_keys.py`. A new setti
 row here.
 """
 
+import re
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Final
@@ -35,6 +36,7 @@ from skylarkmq.protocol.unsupported_keys import INACTIVE_IN_BROKER, INACTIVE_IN_
 QUEUE_UNIT_BYTES: Final = 20
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+_ADDRESS: Final = re.compile(r"\S+:[0-9]{1,5}")
 
 
 def _queue_segment_bytes(text: str) -> int:
@@ -49,6 +51,12 @@ def _path(text: str) -> Path:
 
 def _delay_levels(text: str) -> str:
     parse_delay_levels(text)
+    return text
+
+
+def _address(text: str) -> str:
+    if not _ADDRESS.fullmatch(text) or not 0 < int(text.rpartition(":")[2]) < 65_536:
+        raise ValueError(text)
     return text
 
 
@@ -78,7 +86,7 @@ PORT_OR_OFF: Final = whole(0, 65_535, "0 turns it off")
 NAME: Final = pattern("a name without spaces", r"\S{1,255}")
 KEY: Final = pattern("a key", r"\S+")
 HOST: Final = pattern("an IP address or a host name", r"[A-Za-z0-9._:-]+")
-ADDRESS: Final = pattern("HOST:PORT", r"\S+:[0-9]{1,5}")
+ADDRESS: Final = Kind("HOST:PORT", _address)
 ADDRESSES: Final = several(ADDRESS, ";")
 PATH: Final = Kind("a path", _path)
 BROKER_ID: Final = whole(0, LONG_MAX, "0 for a master")

@@ -66,7 +66,8 @@ class ReplicationStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     `committed` is the end of what enough copies have. `in_sync` is the number of stores that count as copies, this one
     included, and `min_in_sync` the number that a send needs; both are 0 on a follower, which does not know them.
-    `blocked` is why sends are refused, "" if they are not. `refused` counts refused connections and frames by reason.
+    `blocked` is why sends are refused, or why a slave copies nothing until its restart; "" otherwise. `refused` counts
+    refused connections and frames by reason.
     `commit_s` has the seconds from the write of a batch until enough copies had it; None if sends do not wait.
     """
 

@@ -390,7 +390,12 @@ OURS: Final = rows(
         "1 for the role of this node, `leader` or `follower`, and 0 for the other one; absent without replication.",
     ),
     ("skylark_replication_epoch", GAUGE, "", "Epoch of the leader; 0 in classic replication."),
-    ("skylark_replication_blocked", GAUGE, "", "1 if messages are refused because too few copies are in sync, else 0."),
+    (
+        "skylark_replication_blocked",
+        GAUGE,
+        "",
+        "1 if too few copies are in sync for sends, or a slave copies nothing until its restart, else 0.",
+    ),
     (
         "skylark_replication_refused_total",
         COUNTER,

@@ -108,7 +108,7 @@ class MetadataSync:
         """Run one copy; a failure is logged unless it is that of the last attempt."""
         try:
             await copy()
-        except (OSError, MasterError) as error:
+        except (OSError, MasterError, ValueError) as error:  # ValueError: the address is not host:port
             self._note_failure(str(error))
             return False
         if self._problem:

@@ -95,7 +95,7 @@ class ClassicSlave:
         self._moved = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._connection: _Connection | None = None
-        self._problem = ""
+        self._blocked = ""  # why nothing is copied until a restart
         self._logged = ""  # the last problem in the log since data came
         self._refused: Counter[str] = Counter()
         self._synced = asyncio.Event()
@@ -121,12 +121,8 @@ class ClassicSlave:
                 bytes_per_second=self._rate.per_second,
             ),
             refused=dict(self._refused),
+            blocked=self._blocked,
         )
-
-    @property
-    def problem(self) -> str:
-        """Return why nothing is copied, for operators; "" while a connection is open."""
-        return self._problem
 
     # ------------------------------------------------------------------------------------------------- start and stop
 
@@ -169,9 +165,9 @@ class ClassicSlave:
                     self._note_problem("invalid transfer", error)
                 except ShowError as error:
                     log.error("log is not copied any more reason=%s", error)
-                    self._problem = str(error)
+                    self._blocked = str(error)
                     return
-                except (OSError, MasterError) as error:
+                except (OSError, MasterError, ValueError) as error:  # ValueError: an address without a valid port
                     self._note_problem("no connection", error)
                 finally:
                     self._connection = None
@@ -185,7 +181,7 @@ class ClassicSlave:
             self._refused[kind] += 1
         if text != self._logged:
             log.warning("log is not copied master=%s reason=%s retry_s=%.0f", self._address, text, self._config.retry_s)
-        self._problem = self._logged = text
+        self._logged = text
 
     # -------------------------------------------------------------------------------------------------- one connection
 
@@ -203,7 +199,6 @@ class ClassicSlave:
         except TimeoutError:
             raise TimeoutError(f"no connection to {address} within {CONNECT_TIMEOUT_S:g} s") from None
         self._connection = connection
-        self._problem = ""
         log.info("log is copied master=%s from=%d", address, begin)
         try:
             await self._supervise(connection)

@@ -210,6 +210,8 @@ def test_keys_set_their_fields() -> None:
         ("enableControllerMode=true", "false, RocketMQ's elections of masters"),
         ("haTransferBatchSize=4194305", "a whole number from 1 to 4194292"),
         ("haMasterAddress=ha1", "HOST:PORT"),
+        ("haMasterAddress=ha1:99999", "HOST:PORT"),
+        ("haMasterAddress=ha1:0", "HOST:PORT"),
         ("aclConfigDir=", "a path"),
         ("flushDiskType=ASYNC", "ASYNC_FLUSH or SYNC_FLUSH"),
         ("messageDelayLevel=1x", "delays with a unit"),

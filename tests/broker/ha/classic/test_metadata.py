@@ -46,7 +46,7 @@ class Slave:
         self.timers.delivery.load()
         self.end = master.end
         tables = SlaveTables(self.topics, self.groups, self.offsets, self.delays, self.timers, it.store, it.root)
-        calls = MasterCalls(outbound)
+        self.calls = calls = MasterCalls(outbound)
         calls.address = master.address
         self.sync = MetadataSync(calls, tables, lambda: self.end)
         outbound.on_close(self.sync.connection_lost)
@@ -243,6 +243,20 @@ async def test_an_unreadable_response_changes_nothing(
         assert slave.sync.applied == 0
         assert "GET_ALL_TOPIC_CONFIG (21)" in caplog.text
         serve(master, "T")
+        await slave.copy()
+
+
+async def test_a_malformed_address_of_the_master_is_logged_and_tried_again(
+    tmp_path: Path, master: FakeMaster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A name server may have any text as an address. The next attempt has the next address."""
+    serve(master, "T")
+    async with following(tmp_path, master) as slave:
+        await until(lambda: slave.sync.applied)
+        slave.calls.address = "master:99999"
+        slave.sync.master_changed()
+        await until(lambda: "an address is host:port, not 'master:99999'" in caplog.text)
+        slave.calls.address = master.address
         await slave.copy()
 
 

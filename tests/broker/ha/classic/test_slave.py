@@ -274,13 +274,14 @@ async def test_other_segments_than_the_masters_are_refused(caplog: pytest.LogCap
 async def test_a_copy_that_cannot_be_dispatched_ends(
     fault: Exception, advice: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only a restart helps, so nothing more is appended; the line says what to do."""
+    """Only a restart helps, so nothing more is appended; the line and /readyz say what to do."""
     copy = Copy(data=b"known")
     copy.show_fault = fault
     async with FakeMaster(end=5) as master, copying(master, copy) as slave:
         assert await master.report() == 5
         master.send(5, b"more")
-        await until(lambda: slave.problem)
+        assert slave.status().blocked == ""
+        await until(lambda: advice in slave.status().blocked)
         [line] = problems(caplog)
         assert advice in line
         await until(lambda: not master.connections)
@@ -299,3 +300,15 @@ async def test_an_empty_copy_waits_for_a_master(caplog: pytest.LogCaptureFixture
         await slave.stop()
         assert "no live master of this brokerName is registered" in problems(caplog)[0]
         assert master.accepted == 0
+
+
+async def test_an_address_without_a_valid_port_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    """A name server may have any text as an address. The copy continues with the next address, and stops cleanly."""
+    copy = Copy(data=b"known")
+    async with FakeMaster(end=5) as master, copying(master, copy) as slave:
+        slave.copy_from("master:99999")
+        await until(lambda: problems(caplog))
+        assert "an address is host:port, not 'master:99999'" in problems(caplog)[0]
+        accepted = master.accepted
+        slave.copy_from(master.ha_address)
+        await until(lambda: has_accepted(master, accepted))
