@@ -3,6 +3,7 @@
 import asyncio
 import re
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -31,7 +32,7 @@ from skylarkmq.broker.ha.link.static_decisions import (
 )
 from skylarkmq.broker.ha.link.threads import DiskCalls
 from skylarkmq.broker.store.errors import StoreError
-from tests.broker.ha.link.group import MemoryFile
+from tests.broker.ha.link.group import MemoryFile, TestGroup
 from tests.harness.waiting import until
 
 RECORD = GroupRecord(epoch=1, leader="n1", in_sync=("a",), members={"n1": Member("a"), "n2": Member("b")}, min=1)
@@ -146,3 +147,22 @@ async def test_followers_learn_the_leader_from_their_settings() -> None:
     await asyncio.sleep(0)
     record = GroupRecord(epoch=0, leader="n1", in_sync=(), members={}, min=2)
     assert events == [RecordRead(record, 1), SwapRefused()]
+
+
+async def test_a_raised_minimum_waits_for_another_copy(tmp_path: Path) -> None:
+    """n1 led alone as ASYNC_MASTER. As SYNC_MASTER with minimum 2 it commits nothing until a follower is in the set."""
+    async with TestGroup(tmp_path, minimum=1, acks="leader") as group:
+        leader = group["n1"]
+        leader.start()
+        await until(lambda: leader.committed > 0)
+        leader.kill()
+        group.minimum, group.acks = 2, "all"
+        runner = leader.start()
+        await until(lambda: runner.node.leading is not None)
+        end = leader.send(b"hello")
+        assert leader.committed < end
+        group.start("n2")
+        await until(lambda: leader.committed == end)
+        assert leader.record_file.content is not None
+        record = decode_revised(leader.record_file.content).record
+        assert (record.min, record.acks, len(record.in_sync)) == (2, "all", 2)
