@@ -48,6 +48,7 @@ from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls
 from skylarkmq.broker.store.config import StoreConfig
 from skylarkmq.broker.store.errors import StoreError, refused_by_disk
 from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.recovery.recovery import Recovered
 
 INCARNATION_BYTES: Final = 8
 STORE_ID_BYTES: Final = 16
@@ -112,18 +113,20 @@ class LinkMember:
         with refused_by_disk("a file of the replication link cannot be read"):
             state, kept = self._files.state(), self._files.epochs()
             revised = load_revised(self._files.record) if self._config.leads else None
-        self._store.load(should_stop, show_to=None if state is None else state.committed)
+        recovered = self._store.load(should_stop, show_to=None if state is None else state.committed)
         try:
             with refused_by_disk("the replication link cannot be prepared"):
-                self._make_node(state, kept, revised)
+                self._make_node(recovered, state, kept, revised)
         except (StoreError, DaemonEnded):
             self._store.close()
             raise
 
-    def _make_node(self, state: HaState | None, kept: EpochHistory, revised: Revised | None) -> None:
+    def _make_node(
+        self, recovered: Recovered, state: HaState | None, kept: EpochHistory, revised: Revised | None
+    ) -> None:
         """Make the node of the core from its files. Raises OSError, and DaemonEnded for a store that may not lead."""
-        end = self._store.max_physical_offset
-        state = self._current(state, end)
+        end = recovered.end
+        state = self._current(state, recovered)
         epochs = self._bytes.epochs(kept)
         if epochs != kept:
             self._files.keep_epochs(epochs)
@@ -148,16 +151,20 @@ class LinkMember:
         """Close the store after a load that was called off."""
         self._store.close()
 
-    def _current(self, state: HaState | None, end: int) -> HaState:
+    def _current(self, state: HaState | None, recovered: Recovered) -> HaState:
         """Return the state of this start, which is on the disk."""
-        if state is not None and end >= state.committed:
+        end = recovered.end
+        if state is not None and end >= state.committed and not recovered.lacks_bytes:
             return state
         if state is None:
             # A founder acknowledged its messages alone: they are committed.
             current = HaState(0, _new_store_id(), end if self._config.leads else 0)
         else:
-            log.error("the log lost committed bytes, the store gets a new id end=%d committed=%d", end, state.committed)
-            current = HaState(state.promised, _new_store_id(), end)
+            log.error(
+                "the log may lack acknowledged bytes, the store gets a new id end=%d committed=%d reason=%s",
+                *(end, state.committed, recovered.reason),
+            )
+            current = HaState(state.promised, _new_store_id(), min(end, state.committed))
         self._files.keep_state(current)
         return current
 

@@ -206,6 +206,20 @@ async def test_a_log_that_ends_before_its_committed_mark_gets_a_new_id(tmp_path:
     member.close()
 
 
+async def test_a_log_that_ends_before_a_record_that_seems_torn_gets_a_new_id(tmp_path: Path) -> None:
+    """The record may have been whole, synced and acknowledged: its properties end with zeros."""
+    with opened(tmp_path) as one:
+        one.put(message(b"whole"), message(b"torn?", properties=b"k\x01\0\0"))
+    StateFiles(tmp_path).keep_state(HaState(7, "old", 50))
+    (tmp_path / "abort").write_bytes(b"1")
+    (tmp_path / "checkpoint").unlink()
+    member = LoadedMember(tmp_path, "n2")
+    assert member.store.max_physical_offset < one.store.max_physical_offset
+    assert (member.state.promised, member.state.committed) == (7, 50)
+    assert member.state.store_id != "old"
+    member.close()
+
+
 async def test_a_failed_sync_gives_the_store_a_new_id_and_ends_the_daemon(tmp_path: Path) -> None:
     """On the disk, before the daemon ends: it may be started again at once."""
     StateFiles(tmp_path).keep_state(HaState(7, "old", 0))
