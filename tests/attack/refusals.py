@@ -51,6 +51,8 @@ UNCHECKED_PLAIN: Final = frozenset(
         *(RequestCode.VIEW_BROKER_STATS_DATA, RequestCode.GET_BROKER_CONSUME_STATS, RequestCode.QUERY_CONSUME_QUEUE),
         *(RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.GET_BROKER_CLUSTER_ACL_INFO),
         *(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT),
+        *(RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE),
+        RequestCode.GET_BROKER_HA_STATUS,
     }
 )
 """Requests that 4.9 leaves unchecked and that change nothing; and heartbeats, which may contain no consumer."""

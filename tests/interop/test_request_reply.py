@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.brokers import BrokerUnderTest, running_broker
+from tests.interop.brokers import BrokerUnderTest, running_broker, wait_until
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import REPLY_PREFIX, DriverGroup
 from tests.interop.matrix import covers
@@ -29,6 +29,11 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 def broker(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerUnderTest]:
     with running_broker(broker_kind, tmp_path_factory.mktemp("broker")) as running:
         yield running
+
+
+def stored_replies(broker: BrokerUnderTest) -> set[str | None]:
+    """Return the names of all replies that are stored now."""
+    return {message.properties.get("n") for message in broker.stored(REPLY_TOPIC, 1, 0)}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +63,7 @@ def test_each_request_gets_its_reply(requester: str, replier: str, broker: Broke
         }, drivers.summary()
         assert {reply.topic for reply in replies.values()} == {REPLY_TOPIC}
         assert all(reply.properties["PUSH_REPLY_TIME"] for reply in replies.values())
-        stored = {message.properties.get("n") for message in broker.stored(REPLY_TOPIC, 1, len(orders))}
-        assert stored >= {order.n for order in orders}
+        expected = {order.n for order in orders}
+        wait_until(lambda: stored_replies(broker) >= expected, f"replies of {case} in {REPLY_TOPIC}")
     finally:
         drivers.stop()
