@@ -195,7 +195,8 @@ def opened(
         it.disk.syncs.set()
         it.store.close()
     if it.must_be_consistent:
-        assert_consistent(root, config_of(root, sync=sync, **overrides))
+        config = config_of(root, sync=sync, **overrides)
+        assert_consistent(root, config, may_begin_again=config.is_follower)
 
 
 def message(body: bytes = b"hello", topic: str = "T", queue_id: int = 0, tag: str = "", **fields: Any) -> Append:
