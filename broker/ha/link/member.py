@@ -19,6 +19,8 @@ from pathlib import Path
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Final
 
+import msgspec
+
 from skylarkmq.broker.errors import DaemonEnded
 from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
 from skylarkmq.broker.ha.core.epochs import EpochHistory
@@ -304,30 +306,28 @@ class LinkMember:
         """Return the current state."""
         role, local = self._node.role, self._node.local
         record = self._node.decisions.record
-        common = {
-            "end": local.written,
-            "committed": local.committed,
-            "refused": dict(self.links.refused),
-            "blocked": self._blocked,
-        }
+        is_leader = self._config.leads
+        here = ReplicationStatus(
+            role=Role.LEADER if is_leader else Role.FOLLOWER,
+            end=local.written,
+            committed=local.committed,
+            epoch=local.epochs.last,
+            refused=dict(self.links.refused),
+            blocked=self._blocked,
+        )
         if isinstance(role, Leader) and record is not None:
-            return ReplicationStatus(
-                role=Role.LEADER,
+            return msgspec.structs.replace(
+                here,
                 epoch=role.epoch,
                 min_in_sync=record.min,
                 in_sync=len(record.in_sync),
                 members=self._members(role),
                 commit_s=None if self.copies is None else self.copies.commit_s,
-                **common,  # type: ignore[arg-type]
             )
-        is_leader = self._config.leads
-        leader = self._config.ha_peers[0]
-        return ReplicationStatus(
-            role=Role.LEADER if is_leader else Role.FOLLOWER,
-            epoch=local.epochs.last,
-            leader=None if is_leader else self._leader_status(leader.address, is_connected=self.is_connected),
-            **common,  # type: ignore[arg-type]
-        )
+        if is_leader:
+            return here
+        address = self._config.ha_peers[0].address
+        return msgspec.structs.replace(here, leader=self._leader_status(address, is_connected=self.is_connected))
 
     def _leader_status(self, address: str, *, is_connected: bool) -> LeaderStatus:
         read_ms, write_ms = self.links.last_read_and_write_ms()
