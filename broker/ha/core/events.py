@@ -148,9 +148,16 @@ class Received(msgspec.Struct, frozen=True):
     message: Message
 
 
+class Heard(msgspec.Struct, frozen=True):
+    """Bytes arrived that are no whole message yet, or this node does not read from the link now: its disk is slow."""
+
+    link: int
+
+
 Event: TypeAlias = (
     Tick | StateStored | Written | Synced | SyncFailed | EndSet | StartSet | RecordRead | ReadFailed | Swapped
     | SwapRefused | SwapUnknown | LifeSeen | LifeRenewed | Reached | Linked | LinkFailed | Unlinked | Received
+    | Heard
 )  # fmt: skip
 
 

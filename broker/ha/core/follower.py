@@ -15,6 +15,7 @@ from skylarkmq.broker.ha.core.events import (
     Connect,
     EndSet,
     Event,
+    Heard,
     LifeSeen,
     Linked,
     LinkFailed,
@@ -89,6 +90,8 @@ class Follower:
                 self._link = None
             case Received(link, message):
                 self._arrived(link, message)
+            case Heard(link) if self._link and self._link.number == link:
+                self._link.heard_at = now
             case Synced():
                 self._synced()
             case EndSet():

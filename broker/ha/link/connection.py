@@ -87,6 +87,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         self._held: list[bytes] | None = None  # frames that wait for a transfer to end
         self._opened_at = self._moved_at = asyncio.get_running_loop().time()
         self._taken = 0
+        self._has_read = self._is_paused = False
 
     def __repr__(self) -> str:
         return f"<LinkConnection {self.number} {self.peer} closed={self.is_closed}>"
@@ -161,6 +162,11 @@ class LinkConnection(asyncio.BufferedProtocol):
             self.violation = "silent"
             self.cut(f"no {'handshake' if self.connects else 'HELLO'} within {GREETING_S:g} s")
 
+    def take_heard(self) -> bool:
+        """Return whether bytes arrived since the last call, or reading is paused: the peer is not silent then."""
+        has_read, self._has_read = self._has_read, False
+        return has_read or self._is_paused
+
     def _send(self, frame: bytes) -> None:
         if self._held is not None:
             self._held.append(frame)
@@ -220,6 +226,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         if self.is_closed:
             return
         self.read_at = time.time()
+        self._has_read = True
         try:
             # In TLS too, only after its handshake. Frames of a connection that the owner refuses have no effect.
             if not self.connects and not self.bytes_sent and not self._begin():
@@ -252,11 +259,13 @@ class LinkConnection(asyncio.BufferedProtocol):
 
     def pause_reading(self) -> None:
         """Read no more, until `resume_reading`."""
+        self._is_paused = True
         if self._transport is not None and not self.is_closed:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read again."""
+        self._is_paused = False
         if self._transport is not None and not self.is_closed:
             self._transport.resume_reading()
 

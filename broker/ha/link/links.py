@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.ha.core.events import Event, Linked, LinkFailed, Received, Unlinked
+from skylarkmq.broker.ha.core.events import Event, Heard, Linked, LinkFailed, Received, Unlinked
 from skylarkmq.broker.ha.core.messages import Hello, Message
 from skylarkmq.broker.ha.link.catch_up import CatchUp
 from skylarkmq.broker.ha.link.connection import LinkConnection
@@ -160,9 +160,11 @@ class Links:
         return 0 if feed is None else feed.sent
 
     def step(self, now: float) -> None:
-        """Cut links whose peers do not read. `now`: the loop's time."""
+        """Cut links whose peers do not read, and post Heard for the link to the leader. `now`: the loop's time."""
         for connection in tuple(self._connections.values()):
             connection.step(now)
+            if connection.connects and connection.number in self._opened and connection.take_heard():
+                self.post(Heard(connection.number))
 
     def pause_reading(self) -> None:
         """Read no more from the leader until `resume_reading`: the disk is behind."""

@@ -9,6 +9,7 @@ from skylarkmq.broker.ha.core.events import (
     Connect,
     EndSet,
     HaState,
+    Heard,
     KeepEpochs,
     Life,
     LifeSeen,
@@ -319,6 +320,16 @@ def test_a_silent_leader_is_left(silence: float, *, closed: bool) -> None:
     node = following()
     effects = node.run(silence)
     assert any(isinstance(effect, Connect) for effect in effects) is closed
+
+
+def test_a_leader_is_not_silent_while_its_bytes_arrive() -> None:
+    """Or while this node does not read: for 2 s after that, too. Only of the link in use."""
+    node = following()
+    node.run(1.9)
+    node.step(Heard(1))
+    assert not any(isinstance(effect, Connect) for effect in node.run(1.9))
+    node.step(Heard(2))
+    assert any(isinstance(effect, Connect) for effect in node.run(0.6))
 
 
 # The record
