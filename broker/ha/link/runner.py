@@ -166,7 +166,9 @@ class Runner:
             self._timer.cancel()
 
     def post(self, event: Event) -> None:
-        """Pass an event to the core, after those that wait, and carry out the effects."""
+        """Pass an event to the core, after those that wait, and carry out the effects. No-op after `stop`."""
+        if not self._runs:
+            return
         self._events.append(event)
         if self._is_stepping:
             return

@@ -103,3 +103,17 @@ def test_an_end_without_the_core_ends_the_step(failure: Exception, end: type) ->
     events, calls, ends = run(failure, *EFFECTS)
     assert (events, calls) == ([Tick()], ["end 5", "write 5"])
     assert [type(why) for why in ends] == [end]
+
+
+def test_after_a_stop_no_event_reaches_the_core() -> None:
+    """Nor is it kept: a connection that ends later, or a sync that completes, posts its event all the same."""
+    node, ends = ScriptedNode(), list[Restart | Stop]()
+    with ThreadPoolExecutor(1) as threads:
+        log = FailingLog(OSError())
+        runner = Runner(cast("Node", cast("Any", node)), log, NoFiles(), DiskCalls(threads), ends.append, lambda: 0.0)
+        runner.post(Tick())
+        runner.stop()
+        runner.post(SyncFailed())
+    assert node.events == [Tick()]
+    assert not runner._events
+    assert ends == []
