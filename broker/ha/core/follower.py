@@ -73,7 +73,7 @@ class Follower:
         self._ended_campaigns = 0
         self._show(local.committed)
 
-    def handle(self, event: Event, now: float) -> None:
+    def handle(self, event: Event, now: float) -> None:  # noqa: C901 - one case for each event
         """Handle an event of a link, of time, or of the disk."""
         self._now = now
         match event:

@@ -2,14 +2,16 @@
 
 The bytes go from the page cache or the disk to the socket without a copy, and their frames are UNCHECKED: the records
 in them have checksums of their own. A duplicate of the socket's descriptor is used only while the transport has nothing
-left to write; messages of the connection wait until the range is sent. If the connection ends before, the socket is
-shut down, so that the thread returns at once. Over TLS the thread reads the bytes, and the
-transport writes them in a checked frame.
+left to write; messages of the connection wait until the range is sent.
+
+A thread waits for the disk and never for a peer: it sends what the socket takes, and the event loop waits until the
+socket takes more. So peers that read slowly, or not at all, delay no other follower.
+
+Over TLS the thread reads the bytes, and the transport writes them in a checked frame.
 """
 
 import asyncio
 import os
-import select
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +20,6 @@ from typing import Final, TypeVar
 from skylarkmq.broker.ha.frames import data_head, unchecked_data_head
 from skylarkmq.broker.ha.link.connection import STALLED_S, LinkConnection
 from skylarkmq.broker.ha.link.log_bytes import FileRange
-from skylarkmq.broker.remoting.sendfile import end_sends
 
 CHUNK_BYTES: Final = 2 << 20
 THREADS: Final = 2
@@ -85,9 +86,10 @@ class CatchUp:
         to = socket.socket(fileno=os.dup(fd))
         connection.hold()
         try:
+            sending = _Sending(to, head, part)
             # The thread uses both descriptors: they stay open until it has ended.
-            sending = asyncio.get_running_loop().run_in_executor(self._threads, _send, to, head, part)
-            await _finished(sending, lambda: end_sends(to))
+            while not await _finished(asyncio.get_running_loop().run_in_executor(self._threads, sending.run)):
+                await _writable(to)
         finally:
             to.close()
             connection.release(len(head) + part.size)
@@ -100,14 +102,54 @@ class CatchUp:
         connection.send_data(data_head(epoch, offset, committed, payload), payload)
 
 
-async def _finished(future: "asyncio.Future[Result]", give_up: Callable[[], None] = lambda: None) -> Result:
-    """Return the result of a thread. In case of a cancellation, make the thread `give_up` and wait for its end."""
+class _Sending:
+    """One frame on its way: `head`, then a range of a file."""
+
+    def __init__(self, to: socket.socket, head: bytes, part: FileRange) -> None:
+        self._to = to
+        self._head = memoryview(head)
+        self._fd = part.fd
+        self._at = part.position
+        self._end = part.position + part.size
+
+    def __repr__(self) -> str:
+        return f"<_Sending at={self._at} end={self._end}>"
+
+    def run(self) -> bool:
+        """Send what the socket takes now, in a thread. Return whether the frame is complete. Raises OSError."""
+        try:
+            while self._head:
+                self._head = self._head[self._to.send(self._head, socket.MSG_MORE) :]
+            while self._at < self._end:
+                sent = os.sendfile(self._to.fileno(), self._fd, self._at, self._end - self._at)
+                if not sent:
+                    raise OSError("the segment is shorter than the log")
+                self._at += sent
+        except BlockingIOError:
+            return False
+        return True
+
+
+async def _finished(future: "asyncio.Future[Result]") -> Result:
+    """Return the result of a thread. In case of a cancellation, wait for the thread's end, too."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        give_up()
         await asyncio.wait([future])
         raise
+
+
+async def _writable(to: socket.socket) -> None:
+    """Wait until a socket takes bytes. Raises TimeoutError if it takes none for STALLED_S."""
+    loop, is_writable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_writer(to.fileno(), is_writable.set)
+    try:
+        async with asyncio.timeout(STALLED_S):
+            await is_writable.wait()
+    except TimeoutError:
+        raise TimeoutError(f"the peer took no byte for {STALLED_S:g} s") from None
+    finally:
+        loop.remove_writer(to.fileno())
 
 
 async def _drained(connection: LinkConnection) -> None:
@@ -116,30 +158,3 @@ async def _drained(connection: LinkConnection) -> None:
         if connection.is_closed:
             raise OSError("the connection is closed")
         await asyncio.sleep(DRAIN_POLL_S)
-
-
-def _send(to: socket.socket, head: bytes, part: FileRange) -> None:
-    """Send head and range, in a thread. Raises OSError, also if the peer takes nothing for STALLED_S."""
-    rest = memoryview(head)
-    while rest:
-        try:
-            rest = rest[to.send(rest, socket.MSG_MORE) :]
-        except BlockingIOError:
-            _wait_writable(to)
-    at, end = part.position, part.position + part.size
-    while at < end:
-        try:
-            sent = os.sendfile(to.fileno(), part.fd, at, end - at)
-        except BlockingIOError:
-            _wait_writable(to)
-            continue
-        if not sent:
-            raise OSError("the segment is shorter than the log")
-        at += sent
-
-
-def _wait_writable(to: socket.socket) -> None:
-    poll = select.poll()
-    poll.register(to, select.POLLOUT)
-    if not poll.poll(STALLED_S * 1000):
-        raise TimeoutError(f"the peer took no byte for {STALLED_S:g} s")

@@ -1,8 +1,8 @@
 """Connections of a link: peers that are refused before their first message, and peers that never respond."""
 
 import asyncio
+import contextlib
 import socket
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.ha.core.epochs import EpochHistory
-from skylarkmq.broker.ha.core.events import Event, Linked, LinkFailed, Received, Unlinked
+from skylarkmq.broker.ha.core.events import Event, Heard, Linked, LinkFailed, Received, Unlinked
 from skylarkmq.broker.ha.core.messages import Ack, Hello
 from skylarkmq.broker.ha.frames import MAX_CONTROL_BYTES, MAX_HANDSHAKE_BYTES, PREFACE, encode, unchecked_data_head
 from skylarkmq.broker.ha.link import catch_up, feed, links
 from skylarkmq.broker.ha.link.connection import GREETING_S
 from skylarkmq.broker.ha.link.links import Links, LinkSettings
-from skylarkmq.broker.ha.link.log_bytes import FileRange
 from skylarkmq.broker.ha.peers import Peer
 from tests.broker.ha.link.group import SEGMENT, FileLog, FirstBytes, TestGroup
-from tests.broker.ha.link.test_links import leads
+from tests.broker.ha.link.test_links import leads, shown
 from tests.harness.waiting import until
 
 SECRET = b"the secret of this group"
@@ -170,37 +169,97 @@ async def test_a_host_that_is_no_name_is_a_failed_link(tmp_path: Path) -> None:
         assert "Unicode" in node.links.problems["n2"]
 
 
+@asynccontextmanager
+async def peer_that_reads_nothing(group: TestGroup) -> AsyncIterator[socket.socket]:
+    """Connect to n1 as n3, and have the log sent: the leader's socket is full soon."""
+    with socket.socket() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.connect(("127.0.0.1", group.peers["n1"].port))
+        hello = Hello("broker-a", "n3", "another", 0, EpochHistory(), 0, 0, 1, SEGMENT)
+        peer.sendall(PREFACE + encode(hello) + encode(Ack(1, 0, 0)))
+        peer.setblocking(False)
+        yield peer
+
+
+async def leads_with_a_long_log(group: TestGroup) -> None:
+    group.start("n1")
+    await leads(group["n1"])
+    for _ in range(2 * feed.FAR_BYTES >> 20):
+        group["n1"].send(bytes(1 << 20))
+
+
 async def test_the_end_of_a_link_ends_its_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that does not read holds a thread of catch-up no longer than its link."""
-    monkeypatch.setattr(catch_up, "STALLED_S", 20.0)
-    waits, ended = threading.Event(), threading.Event()
-    wait_writable, send = catch_up._wait_writable, catch_up._send
-
-    def waiting(to: socket.socket) -> None:
-        waits.set()
-        wait_writable(to)
-
-    def sending(to: socket.socket, head: bytes, part: FileRange) -> None:
-        try:
-            send(to, head, part)
-        finally:
-            if waits.is_set():
-                ended.set()
-
-    monkeypatch.setattr(catch_up, "_wait_writable", waiting)
-    monkeypatch.setattr(catch_up, "_send", sending)
+    """The socket is closed with the link, though the frame on its way is not whole."""
+    monkeypatch.setattr(catch_up, "STALLED_S", 1_000.0)
+    waiting = waits_for_a_peer(monkeypatch)
     async with TestGroup(tmp_path, minimum=1) as group:
-        leader = group["n1"]
-        group.start("n1")
-        await leads(leader)
-        for _ in range(2 * feed.FAR_BYTES >> 20):
-            leader.send(bytes(1 << 20))
-        with socket.socket() as peer:
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            peer.connect(("127.0.0.1", group.peers["n1"].port))
-            hello = Hello("broker-a", "n3", "another", 0, EpochHistory(), 0, 0, 1, SEGMENT)
-            peer.sendall(PREFACE + encode(hello) + encode(Ack(1, 0, 0)))
-            await until(waits.is_set)
-            assert not ended.is_set()
-            leader.kill()
-            await until(ended.is_set)
+        await leads_with_a_long_log(group)
+        async with peer_that_reads_nothing(group) as peer:
+            await until(waiting.is_set)
+            group["n1"].kill()
+            with contextlib.suppress(ConnectionResetError):
+                while await asyncio.get_running_loop().sock_recv(peer, 1 << 20):
+                    pass
+
+
+async def test_a_peer_that_reads_nothing_holds_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another follower catches up meanwhile, in the only thread."""
+    monkeypatch.setattr(catch_up, "STALLED_S", 1_000.0)
+    monkeypatch.setattr(catch_up, "THREADS", 1)
+    waiting = waits_for_a_peer(monkeypatch)
+    async with TestGroup(tmp_path, minimum=1) as group:
+        await leads_with_a_long_log(group)
+        leader, follower = group["n1"], group["n2"]
+        async with peer_that_reads_nothing(group):
+            await until(waiting.is_set)
+            follower.start()
+            await until(lambda: leader.log is not None and shown(follower) == leader.log.end)
+            assert leader.links is not None
+            assert leader.links.statistics().catching_up == 1
+
+
+def waits_for_a_peer(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Return an event that is set once a transfer waits for its socket."""
+    waiting, writable = asyncio.Event(), catch_up._writable
+
+    async def noted(to: socket.socket) -> None:
+        waiting.set()
+        await writable(to)
+
+    monkeypatch.setattr(catch_up, "_writable", noted)
+    return waiting
+
+
+async def test_a_leader_of_which_bytes_arrive_is_heard(tmp_path: Path) -> None:
+    """A frame may take longer than the time after which a leader counts as silent."""
+    taken: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: taken.append(writer), "127.0.0.1", 0)
+    async with listening(tmp_path, leader=Peer("n2", "127.0.0.1", server.sockets[0].getsockname()[1])) as node:
+        node.links.connect("n2")
+        await until(lambda: taken and node.events)
+        node.step_after(0)
+        assert node.events == [Linked(1, "n2")]
+        taken[0].write(PREFACE + unchecked_data_head(1, 0, 0, 1 << 20))
+        await until(lambda: node.links.last_read_and_write_ms()[0])
+        node.step_after(0)
+        node.step_after(0)
+        assert node.events == [Linked(1, "n2"), Heard(1)]
+    server.close()
+    taken[0].close()
+
+
+async def test_a_follower_that_does_not_read_keeps_its_leader(tmp_path: Path) -> None:
+    """It waits for its own disk, so the leader is not silent until it reads again."""
+    taken: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: taken.append(writer), "127.0.0.1", 0)
+    async with listening(tmp_path, leader=Peer("n2", "127.0.0.1", server.sockets[0].getsockname()[1])) as node:
+        node.links.connect("n2")
+        await until(lambda: taken and node.events)
+        node.links.pause_reading()
+        node.step_after(0)
+        node.step_after(0)
+        node.links.resume_reading()
+        node.step_after(0)
+        assert node.events == [Linked(1, "n2"), Heard(1), Heard(1)]
+    server.close()
+    taken[0].close()
