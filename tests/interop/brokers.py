@@ -52,7 +52,7 @@ LOGBACK = """<configuration>
 </configuration>
 """
 
-SMALL_JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1")
+SMALL_JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 JAVA_17_FOR_4_9 = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",

@@ -202,12 +202,13 @@ class DriverGroup:
         command: Callable[[Path], list[str]],
         *arguments: str,
         credentials: Credentials | None = None,
+        deadline_s: int = DRIVER_DEADLINE_S,
     ) -> Driver:
-        """Start a driver. With `credentials` its client signs its requests."""
+        """Start a driver, which ends after `deadline_s`. With `credentials` its client signs its requests."""
         keys = credentials or ()
         home = self._homes / name
         home.mkdir()
-        driver = Driver(name, [*command(home), *arguments, str(DRIVER_DEADLINE_S), *keys], home, self._events)
+        driver = Driver(name, [*command(home), *arguments, str(deadline_s), *keys], home, self._events)
         self._drivers.append(driver)
         return driver
 

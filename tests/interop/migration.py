@@ -95,6 +95,7 @@ class Node:
         self._kind = kind
         self._namesrv_port = namesrv_port
         self._running = ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
     def start(self, port: int, role: str) -> None:
@@ -115,7 +116,7 @@ class Node:
         else:
             del settings["bindAddress"]
             _, command = apache_commands(self._kind, self.home, self._namesrv_port, port, settings)
-        process = self._running.enter_context(daemon(*command, self.home))
+        self._process = process = self._running.enter_context(daemon(*command, self.home))
 
         def serves() -> bool:
             assert process.poll() is None, (self.home / "broker.log").read_text(errors="replace")[-3_000:]
@@ -128,6 +129,12 @@ class Node:
 
     def stop(self) -> None:
         """Stop in order."""
+        self._running.close()
+
+    def kill(self) -> None:
+        """End the process with SIGKILL, if it runs: nothing of its store is needed any more."""
+        if self._process is not None:
+            self._process.kill()
         self._running.close()
 
     def call(self, code: int, ext: dict[str, object] | None = None) -> RawResponse:
@@ -182,8 +189,9 @@ def name_server(version: str, home: Path) -> Iterator[int]:
     home.mkdir()
     port, unused = free_ports(2)
     command, _ = apache_commands(version, home, port, unused, {})
-    with daemon(*command, home):
+    with daemon(*command, home) as process:
         yield port
+        process.kill()  # it stores nothing
 
 
 def move_and_back(version: str, home: Path) -> None:
@@ -201,7 +209,7 @@ def move_and_back(version: str, home: Path) -> None:
             for kind, name in ((version, "java"), ("skylark", "skylark"), (version, "java-again"))
         )
         for node in (java, skylark, back):
-            stack.callback(node.stop)
+            stack.callback(node.kill)
         java.start(master_port, MASTER)
         create_topic(java)
         stages.run(java)

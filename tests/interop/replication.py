@@ -1,81 +1,116 @@
 """A replicated group of one broker of RocketMQ and one of Skylark: mixed messages, kills, and equal copies.
 
-    python -m tests.interop.replication --version 5.3.3 --messages 100000 --kills 10 --role slave
+    python -m tests.interop.replication --messages 100000 --kills 10 --results docs/benchmarks/replication_interop.csv
+    python -m tests.interop.replication --version 5.3.3 --role slave --messages 2000 --kills 1 --seeds 7-9
 
 `--role` is that of Skylark's broker. Messages of all kinds go to the master, while both brokers are killed and started
 again. Then the log and the queue units of both stores are equal, `store verify` finds no damage in ours, and the copy
 starts as the master: a client of RocketMQ reads every message from it, also those whose delay, timer or transaction
 was open when the master died.
+
+Each version, role and seed is one group. A repeated command skips those that the results file has as equal, so a long
+command can be completed in several sessions. Exit code 1 if a group differs.
 """
 
 import argparse
 import random
 import shutil
-import struct
+import sys
 import tempfile
 import time
-from collections.abc import Container, Iterator
+import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from skylarkmq.broker.store.config import StoreConfig
-from skylarkmq.protocol.bodies.topic import TopicConfigSerializeWrapper
-from skylarkmq.protocol.codes import RequestCode, is_reserved_topic
-from tests.harness.store_check import assert_consistent
-from tests.harness.stores import config_of
+import msgspec
+
+from skylarkmq.protocol.codes import RequestCode
+from tests.harness import results
 from tests.interop.brokers import APACHE_VERSIONS, log_file, wait_until
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import DriverGroup
 from tests.interop.replication_load import PLAIN, QUEUES, TIMED, Expected, Sender, with_faults
-from tests.interop.replication_nodes import SIZES, Group, Node
+from tests.interop.replication_nodes import Group, Node
+from tests.interop.replication_stores import compare
 
+ROLES: Final = ("slave", "master")
+MASTER_ROLES: Final = ("SYNC_MASTER", "ASYNC_MASTER")
 READERS: Final = {"4.9.7": "java-4.9.8", "5.3.3": "java-5.3.3"}
 GROUP: Final = "repl-readers"
 COMMITTED: Final = 7
-UNIT: Final = struct.Struct(">qiq")
-FILLER: Final = 0x7FFFFFFF
-MAX_TAGS_HASH: Final = 2**31 - 1
-SHORT_TOPICS: Final = 3
 PENDING: Final = 10
 """Messages of each kind that are open when the master dies."""
 LEVEL_5_S: Final = 2
 TIMER_S: Final = 5
-MANY: Final = 10_000
-"""Messages that two clients read in turn, because each one ends after some minutes."""
-READ_DEADLINE_S: Final = 220.0
-QUEUE_FILE_BYTES: Final = SIZES["mappedFileSizeConsumeQueue"]
+READ_DEADLINE_S: Final = 3_000
+EQUAL: Final = "equal"
+COLUMNS: Final = (
+    *("date", "commit", "rocketmq", "role", "master_role", "seed", "messages", "kills", "crashes"),
+    *("log_mb", "read", "seconds", "result"),
+)
+"""Columns of the results. `role` is Skylark's; `kills` of each side; `crashes` of the master, by itself; `read`:
+messages that a client read from the copy."""
 
 
-def run(
-    home: Path,
-    version: str,
-    role: str,
-    messages: int,
-    kills: int,
-    seed: int = 0,
-    master_role: str = "SYNC_MASTER",
-) -> list[str]:
-    """Run one group. Returns lines for a report; raises AssertionError if anything differs."""
-    CLIENTS[READERS[version]].command(home)  # build the driver, or skip, before anything starts
-    begun = time.monotonic()
-    group = Group(home, version, role, master_role=master_role)
-    lines = []
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """One group, and what it goes through. `version` is RocketMQ's, `role` Skylark's, `kills` those of each side."""
+
+    version: str
+    role: str
+    messages: int
+    kills: int
+    seed: int = 0
+    master_role: str = MASTER_ROLES[0]
+
+    def __str__(self) -> str:
+        return f"RocketMQ {self.version}, Skylark as {self.role}, seed {self.seed}"
+
+
+class Counts(msgspec.Struct):
+    """What a group did so far. `seconds` include everything."""
+
+    begun: float = msgspec.field(default_factory=time.monotonic)
+    log_bytes: int = 0
+    crashes: int = 0
+    read: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.begun
+
+    def __str__(self) -> str:
+        log = f"log of {self.log_bytes / 1e6:.1f} MB and queue units equal"
+        return f"{log}, {self.read:,} messages read from the copy, {self.crashes} crashes, {self.seconds:.0f} s"
+
+
+def run(home: Path, load: Load, counts: Counts | None = None, report: Callable[[str], None] = lambda _: None) -> Counts:
+    """Run one group with its state below `home`. `report` gets a line after each kill; `counts` also grow in a run that
+    fails. Raises AssertionError if anything differs."""
+    counts = counts or Counts()
+    CLIENTS[READERS[load.version]].command(home)  # build the driver, or skip, before anything starts
+    group = Group(home, load.version, load.role, master_role=load.master_role)
     try:
         group.start()
-        sender = Sender(group.master, has_timers=version.startswith("5"), seed=seed)
+        sender = Sender(group.master, has_timers=load.version.startswith("5"), seed=load.seed)
         create_topics(sender)
-        send(group, sender, messages, kills, seed)
-        sent_s = time.monotonic() - begun
-        end = settle(group, sender)
-        compare(group, end)
-        lines.append(
-            f"{version} {role}: {messages} messages, {kills} kills of each side in {sent_s:.0f} s; {end} bytes"
-        )
-        received = take_over(group, sender)
-        lines.append(f"{version} {role}: logs and queue units equal; {received} messages read from the copy")
+
+        def progress(count: int, done: int) -> None:
+            counts.crashes = group.crashes
+            faults = f"{done} of {2 * load.kills} kills, {counts.crashes} crashes"
+            report(f"{load}: {count:,} of {load.messages:,} messages, {faults}, {counts.seconds:.0f} s")
+
+        send(group, sender, load, progress)
+        counts.log_bytes = settle(group, sender)
+        counts.crashes = group.crashes
+        master, slave = group.master.home / "store", group.slave.home / "store"
+        compare(master, slave, master if load.role == "master" else slave, counts.log_bytes)
+        report(f"{load}: log and queue units equal, {counts.seconds:.0f} s")
+        counts.read = take_over(group, sender)
     finally:
         group.close()
-    return lines
+    return counts
 
 
 def create_topics(sender: Sender) -> None:
@@ -83,7 +118,7 @@ def create_topics(sender: Sender) -> None:
         sender.create_topic(topic, queues)
 
 
-def send(group: Group, sender: Sender, messages: int, kills: int, seed: int) -> None:
+def send(group: Group, sender: Sender, load: Load, progress: Callable[[int, int], None]) -> None:
     """Send messages while each side is killed, or stopped, this many times."""
 
     def restart_master(is_kill: bool) -> None:
@@ -94,10 +129,10 @@ def send(group: Group, sender: Sender, messages: int, kills: int, seed: int) -> 
         (group.slave.kill if is_kill else group.slave.stop)()
         group.start_slave()
 
-    chance = random.Random(seed)
-    faults = [(restart, i % 3 != 2) for i in range(kills) for restart in (restart_master, restart_slave)]
+    chance = random.Random(load.seed)
+    faults = [partial(restart, i % 3 != 2) for i in range(load.kills) for restart in (restart_master, restart_slave)]
     chance.shuffle(faults)
-    with_faults(sender.run(messages), messages, [lambda f=f: f[0](f[1]) for f in faults], chance)  # type: ignore[misc]
+    with_faults(sender.run(load.messages), load.messages, faults, chance, progress)
 
 
 def settle(group: Group, sender: Sender) -> int:
@@ -135,77 +170,6 @@ def offsets_of(node: Node) -> int | None:
     return int(response.ext["offset"]) if response.code == 0 else None
 
 
-# ------------------------------------------------------------------------------------------------------------- stores
-
-
-def compare(group: Group, end: int) -> None:
-    """Raise AssertionError if log or queues differ, or ours is damaged."""
-    master, slave = group.master.home / "store", group.slave.home / "store"
-    compare_logs(master, slave, end)
-    ours = master if group.ours == "master" else slave
-    topics = TopicConfigSerializeWrapper.decode((ours / "config" / "topics.json").read_bytes()).topic_config_table
-    units, other = dict(queue_units(master, topics)), dict(queue_units(slave, topics))
-    assert units.keys() == other.keys(), units.keys() ^ other.keys()
-    for queue, expected in units.items():
-        offsets = expected.keys() | other[queue].keys()
-        different = [at for at in offsets if differ(expected.get(at), other[queue].get(at))]
-        assert not different, f"{queue}: {len(different)} units differ, first {min(different)}"
-    assert_consistent(ours, store_config(ours), may_begin_again=True)
-
-
-def differ(unit: bytes | None, other: bytes | None) -> bool:
-    """Return whether two units differ.
-
-    RocketMQ 4.9 recovers after a kill before it has parsed its delay levels. So units of delayed messages that it
-    restores then have the hash of the tag in place of the delivery time, and those messages are delivered at once.
-    """
-    if unit == other or unit is None or other is None:
-        return unit != other
-    a, b = UNIT.unpack(unit), UNIT.unpack(other)
-    return a[:2] != b[:2] or min(a[2], b[2]) > MAX_TAGS_HASH or max(a[2], b[2]) <= MAX_TAGS_HASH
-
-
-def compare_logs(master: Path, slave: Path, end: int) -> None:
-    """Raise AssertionError unless both logs have the same bytes from the copy's begin to `end`."""
-    size = SIZES["mappedFileSizeCommitLog"]
-    for copy in sorted((slave / "commitlog").iterdir()):
-        begin = int(copy.name)
-        count = min(max(end - begin, 0), size)
-        original = (master / "commitlog" / copy.name).read_bytes()[:count]
-        assert original == copy.read_bytes()[:count], f"{copy.name} differs"
-
-
-def queue_units(root: Path, topics: Container[str]) -> Iterator[tuple[tuple[str, int], dict[int, bytes]]]:
-    """Yield the units of each queue that has any, by offset; only of RocketMQ's own topics and of `topics`.
-
-    A start of RocketMQ after a kill makes the queues of deleted topics again, from the log."""
-    for topic in sorted((root / "consumequeue").iterdir()):
-        for queue in topic.iterdir() if topic.name in topics or is_reserved_topic(topic.name) else ():
-            units = dict(units_of(queue))
-            if units:
-                yield (topic.name, int(queue.name)), units
-
-
-def units_of(queue: Path) -> Iterator[tuple[int, bytes]]:
-    for file in sorted(queue.iterdir()):
-        data = file.read_bytes()
-        for at in range(0, len(data) - UNIT.size + 1, UNIT.size):
-            _, size, _ = UNIT.unpack_from(data, at)
-            if 0 < size < FILLER:
-                yield (int(file.name) + at) // UNIT.size, data[at : at + UNIT.size]
-
-
-def store_config(root: Path) -> StoreConfig:
-    """Return the settings that open such a store."""
-    return config_of(
-        root,
-        mapped_file_size_commit_log=SIZES["mappedFileSizeCommitLog"],
-        mapped_file_size_consume_queue=QUEUE_FILE_BYTES,
-        max_hash_slot_num=SIZES["maxHashSlotNum"],
-        max_index_num=SIZES["maxIndexNum"],
-    )
-
-
 # ---------------------------------------------------------------------------------------------------------- take-over
 
 
@@ -219,22 +183,23 @@ def take_over(group: Group, sender: Sender) -> int:
     for half in list(expected.open):
         sender.end(half, commit=True, at=copy)
     topics = [topic for topic in QUEUES if topic != TIMED or group.version.startswith("5")]
-    parts = [topics] if len(expected.stored) < MANY else [[PLAIN], [topic for topic in topics if topic != PLAIN]]
-    received = [message for part in parts for message in read(group, part, expected)]
-    assert expected.differences(received) == []
+    received = list(read(group, topics, expected))
+    wrong = expected.differences(received)
+    assert not wrong, f"{len(wrong)} messages: {wrong[:10]}"
     return len(received)
 
 
 def read(group: Group, topics: list[str], expected: Expected) -> Iterator[tuple[str, str, bytes]]:
     """Yield (name, topic, body) of all messages that a client of RocketMQ receives."""
-    (homes := group.home / f"reader-{topics[0]}").mkdir()
+    (homes := group.home / "reader").mkdir()
     drivers = DriverGroup(homes, log_file(group.slave.home))
     try:
         command = CLIENTS[READERS[group.version]].command
-        driver = drivers.start("reader", command, "consume", group.namesrv, ",".join(topics), f"{GROUP}-{topics[0]}")
-        wanted = {n for n, (topic, _) in expected.stored.items() if topic in topics}
+        arguments = ("consume", group.namesrv, ",".join(topics), GROUP)
+        driver = drivers.start("reader", command, *arguments, deadline_s=READ_DEADLINE_S)
+        wanted = expected.stored.keys()
         try:
-            drivers.wait_for_messages(wanted, READ_DEADLINE_S)
+            drivers.wait_for_messages(set(wanted), READ_DEADLINE_S)
         except AssertionError as error:
             missing = sorted(wanted - {delivery.message.n for delivery in drivers.deliveries})
             raise AssertionError(f"{len(missing)} messages are missing: {missing[:10]}") from error
@@ -246,25 +211,92 @@ def read(group: Group, topics: list[str], expected: Expected) -> Iterator[tuple[
         yield delivery.message.n, delivery.message.topic, delivery.message.body
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--version", choices=APACHE_VERSIONS, default=APACHE_VERSIONS[-1])
-    parser.add_argument("--role", choices=("master", "slave"), default="slave", help="of Skylark")
-    parser.add_argument("--master-role", choices=("ASYNC_MASTER", "SYNC_MASTER"), default="SYNC_MASTER")
-    parser.add_argument("--messages", type=int, default=2_000)
-    parser.add_argument("--kills", type=int, default=1, help="of each side")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, help="an empty directory for stores and logs, which is kept")
-    args = parser.parse_args()
-    home = args.keep or Path(tempfile.mkdtemp(prefix="replication-"))
-    home.mkdir(parents=True, exist_ok=True)
+# ------------------------------------------------------------------------------------------------------------ command
+
+
+def main() -> int:
+    """Run the groups that the results file lacks. Returns the exit code."""
+    options = parsed_options()
+    todo = [load for load in loads(options) if options.results is None or not is_done(load, options.results)]
+    home = options.keep or Path(tempfile.mkdtemp(prefix="replication-"))
     try:
-        for line in run(home, args.version, args.role, args.messages, args.kills, args.seed, args.master_role):
-            print(line, flush=True)
+        failed = [load for load in todo if not recorded_run(home, load, options.results)]
     finally:
-        if args.keep is None:
+        if options.keep is None:
             shutil.rmtree(home)
+    print(f"{len(todo)} groups, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+def recorded_run(home: Path, load: Load, file: Path | None) -> bool:
+    """Run one group, print its outcome and append it to the results. Returns whether its copies were equal."""
+    counts, result = Counts(), EQUAL
+    try:
+        (own := home / f"{load.version}-{load.role}-{load.seed}").mkdir(parents=True)
+        run(own, load, counts, lambda line: print(line, file=sys.stderr, flush=True))
+    except Exception as error:  # noqa: BLE001 - the result of the group; the next one runs
+        traceback.print_exc()
+        result = (str(error).splitlines() or [type(error).__name__])[0]
+    print(f"{load}: {counts if result == EQUAL else result}", flush=True)
+    if file is not None:
+        figures = counts.crashes, f"{counts.log_bytes / 1e6:.1f}", counts.read, f"{counts.seconds:.0f}", result
+        results.append(file, COLUMNS, (results.today(), results.commit(), *identity(load), *figures))
+    return result == EQUAL
+
+
+def is_done(load: Load, file: Path) -> bool:
+    """Return whether the results file has this group as equal."""
+    key = [str(value) for value in identity(load)]
+    names = COLUMNS[2 : 2 + len(key)]
+    return any([row[name] for name in names] == key and row["result"] == EQUAL for row in results.rows_of(file))
+
+
+def identity(load: Load) -> tuple[object, ...]:
+    return load.version, load.role, load.master_role, load.seed, load.messages, load.kills
+
+
+def loads(options: argparse.Namespace) -> Iterator[Load]:
+    for version in options.version:
+        for role in options.role:
+            for seed in options.seeds:
+                yield Load(
+                    version=version,
+                    role=role,
+                    messages=options.messages,
+                    kills=options.kills,
+                    seed=seed,
+                    master_role=options.master_role,
+                )
+
+
+def parsed_options() -> argparse.Namespace:
+    description, _, rest = (__doc__ or "").partition("\n\n")
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, epilog=rest, formatter_class=form)
+    parser.add_argument("--version", nargs="+", choices=APACHE_VERSIONS, default=APACHE_VERSIONS, help="of RocketMQ")
+    parser.add_argument("--role", nargs="+", choices=ROLES, default=ROLES, help="of Skylark")
+    parser.add_argument("--master-role", choices=MASTER_ROLES, default=MASTER_ROLES[0])
+    parser.add_argument("--messages", type=int, default=2_000, help="of each group (default 2,000)")
+    parser.add_argument("--kills", type=int, default=1, help="of each side (default 1)")
+    parser.add_argument("--seeds", type=seeds, default=range(1), metavar="A-B", help="the first and the last seed")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="CSV file to which each group appends a line")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep stores and logs in this directory")
+    options = parser.parse_args()
+    if options.messages < 1:
+        parser.error("--messages must be at least 1")
+    if options.kills < 0:
+        parser.error("--kills must not be negative")
+    return options
+
+
+def seeds(text: str) -> range:
+    """Parse `A` or `A-B`. Raises ValueError."""
+    first, _, last = text.partition("-")
+    found = range(int(first), int(last or first) + 1)
+    if not found:
+        raise ValueError(text)
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,7 +6,7 @@ read, and need not be.
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -15,7 +15,7 @@ from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.message import BatchRecord, encode_batch
 from tests.harness.raw import RawClient, RawResponse
 from tests.interop.exchange import encoded, request
-from tests.interop.replication_nodes import Node
+from tests.interop.replication_nodes import Node, body_table
 
 PLAIN, BATCHES, DELAYED, ENDED, TIMED = "ReplPlain", "ReplBatches", "ReplDelayed", "ReplEnded", "ReplTimed"
 QUEUES: Final = {PLAIN: 4, BATCHES: 1, DELAYED: 2, ENDED: 2, TIMED: 2}
@@ -27,8 +27,7 @@ COMMIT, ROLLBACK = 8, 12
 HALF_FLAG: Final = 4
 BATCH_MESSAGES: Final = 10
 DEADLINE_S: Final = 300.0
-SETTLE_S: Final = 0.05
-"""Time for RocketMQ 4.9 to write the units of a topic before its deletion unmaps them under the writer."""
+POLL_S: Final = 0.05
 
 
 class Half(msgspec.Struct, frozen=True):
@@ -91,8 +90,8 @@ class Sender:
             self._transaction()
         elif chance < 0.33 and self._has_timers:
             self.timed(self._chance.choice((1, 2, 3)))
-        elif chance < 0.331 and self._has_timers:
-            self.short_topic()
+        elif 0.33 <= chance < 0.331:
+            self._short_topic()
         else:
             self._plain()
 
@@ -171,19 +170,28 @@ class Sender:
         else:
             self.expected.rolled_back.add(half.n)
 
-    def short_topic(self) -> None:
-        """Create a topic, send to it, and delete it; some are created again.
-
-        RocketMQ 4.9 then drops the queue of half messages as well, so that op messages from before are taken for those
-        of later half messages with the same queue offsets. So call it there before the first half message.
-        """
+    def _short_topic(self) -> None:
+        """Create a topic, send to it, and delete it; some are created again."""
         topic = f"ReplShort{self._chance.randrange(1_000)}"
         self.create_topic(topic, 1)
         for _ in range(3):
             self._send(topic, {}, b"short")
-        if not self._has_timers:
-            time.sleep(SETTLE_S)
+        self._wait_until_dispatched()
         self._call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+
+    def _wait_until_dispatched(self) -> None:
+        """Wait until the master has written all queue units.
+
+        RocketMQ 4.9 unmaps the queue of a topic that is deleted, also while another thread writes to it, which ends the
+        process. So a topic is deleted while that thread has nothing to write.
+        """
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            response = self._call(RequestCode.GET_BROKER_RUNTIME_INFO, {})
+            if response is not None and body_table(response)["dispatchBehindBytes"] == "0":
+                return
+            assert time.monotonic() < deadline, "the master does not dispatch its messages"
+            time.sleep(POLL_S)
 
     def create_topic(self, topic: str, queues: int) -> None:
         numbers = {"readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
@@ -226,7 +234,7 @@ class Sender:
             if response.code not in AGAIN:
                 return response
             assert time.monotonic() < deadline, f"code {response.code}: {response.remark}"
-            time.sleep(0.05)
+            time.sleep(POLL_S)
 
     def _connected(self, deadline: float) -> RawClient:
         while self._client is None:
@@ -235,14 +243,25 @@ class Sender:
             except OSError:
                 assert time.monotonic() < deadline, "no master"
                 self._master.revive()
-                time.sleep(0.05)
+                time.sleep(POLL_S)
         return self._client
 
 
-def with_faults(steps: Iterator[int], messages: int, faults: list[Callable[[], None]], chance: random.Random) -> None:
-    """Run the steps; call each fault once, at random numbers of messages."""
+def with_faults(
+    steps: Iterator[int],
+    messages: int,
+    faults: Sequence[Callable[[], None]],
+    chance: random.Random,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Run the steps; call each fault once, at random numbers of messages.
+
+    `progress` is called after each fault, with the numbers of messages and faults so far.
+    """
     at = sorted(chance.randrange(messages // 10, messages * 9 // 10) for _ in faults)
+    done = 0
     for count in steps:
-        while at and count >= at[0]:
-            at.pop(0)
-            faults.pop(0)()
+        while done < len(at) and count >= at[done]:
+            faults[done]()
+            done += 1
+            progress(count, done)

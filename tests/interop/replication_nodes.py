@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from skylarkmq.protocol.codes import RequestCode
+from skylarkmq.protocol.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
+from skylarkmq.protocol.codes import RequestCode, SystemTopic
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient, RawResponse
 from tests.interop.brokers import STOP_DEADLINE_S, apache_commands, broker_ports, log_file, skylark_commands, wait_until
@@ -24,11 +25,13 @@ SIZES: Final = {
 }
 """Small sizes, so that log, queues and index consist of many files."""
 LONG_MS: Final = 3_600_000
+SHORT_TIMERS: Final = {"registerNameServerPeriod": 10_000, "haSendHeartbeatInterval": 1_000}
+"""A slave of RocketMQ finds its master by a registration, and gets data after its first report."""
 CALL_LIMIT_S: Final = 60.0
 
 
 class Node:
-    """One daemon. `port` is where it serves requests."""
+    """One daemon. `port` is where it serves requests; `crashes` is how often it has ended by itself."""
 
     def __init__(self, home: Path, command: Sequence[str], environment: Mapping[str, str], port: int) -> None:
         self.home = home
@@ -36,6 +39,7 @@ class Node:
         self._command = list(command)
         self._environment = os.environ | dict(environment)
         self.process: subprocess.Popen[bytes] | None = None
+        self.crashes = 0
 
     @property
     def address(self) -> str:
@@ -60,9 +64,10 @@ class Node:
             self.process = None
 
     def revive(self) -> None:
-        """Start the process again if it has ended by itself: the JVM of RocketMQ 4.9 may crash when a topic is deleted,
-        because a thread still writes to the queue that another one unmaps."""
+        """Start the process again, and count a crash, if it has ended by itself: the JVM of RocketMQ 4.9 may crash when
+        a topic is deleted, because a thread still writes to the queue that another one unmaps."""
         if self.process is not None and self.process.poll() is not None:
+            self.crashes += 1
             self.start()
 
     def client(self) -> RawClient:
@@ -86,6 +91,19 @@ class Node:
         """Return the first byte of the log, and the byte after its last one. Raises OSError."""
         table = body_table(self.call(RequestCode.GET_BROKER_RUNTIME_INFO))
         return int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
+
+
+def register_transactions(home: Path) -> None:
+    """Register the topics of transactions, unless the store has a table of topics already.
+
+    RocketMQ 4.9 registers them later, in its transaction checks. The deletion of any topic also deletes the queues of
+    all topics that are not registered.
+    """
+    table = home / "store" / "config" / "topics.json"
+    if not table.exists():
+        table.parent.mkdir(parents=True)
+        topics = {name: TopicConfig(name, 1, 1) for name in (SystemTopic.TRANSACTION_HALF, SystemTopic.TRANSACTION_OP)}
+        table.write_bytes(TopicConfigSerializeWrapper(topic_config_table=topics).encode())
 
 
 def body_table(response: RawResponse) -> dict[str, str]:
@@ -117,6 +135,7 @@ class Group:
             "transactionCheckInterval": LONG_MS,
             "transactionTimeOut": LONG_MS,
             "messageIndexSafe": "true",
+            **SHORT_TIMERS,
             **SIZES,
             **settings,
         }
@@ -127,11 +146,18 @@ class Group:
         self.master, self.slave = (skylark, java) if ours == "master" else (java, skylark)
 
     @property
+    def crashes(self) -> int:
+        """How often the master has ended by itself."""
+        return self.master.crashes
+
+    @property
     def namesrv(self) -> str:
         return f"{LOOPBACK}:{self.namesrv_port}"
 
     def _java(self, home: Path, role: str) -> tuple[Node, Node]:
         home.mkdir(parents=True, exist_ok=True)
+        if role != "SLAVE" and self.version.startswith("4"):
+            register_transactions(home)
         settings = self._settings | {"brokerRole": role, "brokerId": int(role == "SLAVE")}
         commands = apache_commands(self.version, home, self.namesrv_port, self.java_port, settings)
         ports = self.namesrv_port, self.java_port

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.brokers import APACHE_VERSIONS
-from tests.interop.replication import run
+from tests.interop.replication import Load, run
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(1_200)]
 
@@ -14,4 +14,5 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(1_200)]
 def test_a_slave_of_rocketmq_has_the_log_and_takes_over(version: str, tmp_path: Path, measured: list[str]) -> None:
     """A SYNC_MASTER and its slave are killed while messages of all kinds are sent: logs and queue units are equal, and
     the slave's store serves every message when RocketMQ starts as its master."""
-    measured += run(tmp_path, version, "master", messages=600, kills=1)
+    load = Load(version=version, role="master", messages=300, kills=1)
+    measured.append(f"{load}: {run(tmp_path, load)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.brokers import APACHE_VERSIONS
-from tests.interop.replication import run
+from tests.interop.replication import Load, run
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
@@ -16,4 +16,5 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 @pytest.mark.parametrize("version", APACHE_VERSIONS)
 def test_our_copy_of_rocketmqs_broker_takes_over(version: str, tmp_path: Path, measured: list[str]) -> None:
     """Log and queues are equal after a kill of each side; official clients read everything from our copy."""
-    measured += run(tmp_path, version, "slave", messages=400, kills=1)
+    load = Load(version=version, role="slave", messages=300, kills=1)
+    measured.append(f"{load}: {run(tmp_path, load)}")
