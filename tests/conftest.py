@@ -36,6 +36,7 @@ tests/harness/scheduling.py distributes the tests over the workers of xdist; wor
 import asyncio
 import gc
 import os
+import signal
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping
@@ -47,6 +48,7 @@ import pytest
 import uvloop
 from hypothesis.internal.conjecture import providers
 
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.quick_run import with_fast_brokers, without_syncs
 from tests.harness.rounds import PART, rounds
 from tests.harness.scheduling import GroupScheduling
@@ -56,13 +58,15 @@ from tests.harness.worker_events import receive_events_together, send_events_tog
 
 PRODUCT = frozenset({"skylarkmq", "pyspark_rocketmq", "pyspark_rocketmq_store"})
 NEVER_SKIPPED_IN_CI = frozenset({"spark", "browser", "interop"})
-SLOW_TIERS_LIMIT_S = 1_200
 FUZZ_ROUNDS = 100_000
 GC_THRESHOLDS: Final = (20_000, 20, 20)
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 gc.disable()  # until the tests are collected: nothing of them is garbage
+for number in (signal.SIGINT, signal.SIGQUIT):  # a shell ignores them in background jobs, whose processes inherit that
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 hypothesis.settings.register_profile(  # the machine's speed fails no test
     "skylark", deadline=None, max_examples=rounds(100), suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -106,12 +110,12 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort the tests by tier, in workers also by path. Tests of slower tiers may take long on a busy machine."""
+    """Sort the tests by tier, in workers also by path. Tests of slower tiers may take long."""
     for item in items:
         tier = item.stash[TIER] = tier_of(item)
         item.user_properties.append(("tier", tier))
         if tier != QUICK and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(SLOW_TIERS_LIMIT_S))
+            item.add_marker(pytest.mark.timeout(3 * PROCESS_LIMIT_S))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.path.parts)
     items.sort(key=lambda item: TIERS.index(item.stash[TIER]))

@@ -16,10 +16,11 @@ from typing import Final
 
 import pytest
 
+from tests.harness.limits import PROCESS_LIMIT_S
+
 pytestmark = pytest.mark.daemon
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-LIMIT_S: Final = 300.0
 POLL_S: Final = 0.05
 BROKER, CLIENT = "172.30.0.2", "172.30.0.3"
 POD = "skylark-0.skylark.mq.svc.cluster.local"
@@ -75,7 +76,7 @@ class Container:
 def container(name: str, directory: Path) -> Iterator[Container]:
     process = subprocess.Popen(["unshare", "--net", "--uts", "--mount", "sleep", "infinity"])
     try:
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + PROCESS_LIMIT_S
         while Path(f"/proc/{process.pid}/comm").read_text().strip() != "sleep":
             assert time.monotonic() < deadline, "no namespaces"
             time.sleep(POLL_S)
@@ -114,11 +115,11 @@ def advertised(broker: Container, client: Container, namesrv: str, **variables: 
         log = "".join(lines)
         assert " ready port=" in log, log
         sender = client.python("-c", SENDER, namesrv)
-        output, _ = sender.communicate(timeout=LIMIT_S)
+        output, _ = sender.communicate(timeout=PROCESS_LIMIT_S)
         assert output == "OK\n", output
     finally:
         daemon.terminate()
-        daemon.communicate(timeout=LIMIT_S)
+        daemon.communicate(timeout=PROCESS_LIMIT_S)
     (found,) = re.findall(r" advertised=(\S+) ", log)
     return str(found)
 
@@ -164,7 +165,7 @@ def test_a_container_without_a_network_does_not_start(tmp_path: Path, containers
     with container("alone", tmp_path) as alone:
         alone.use_hosts("127.0.1.1 alone")
         daemon = alone.python("-m", "skylarkmq.broker", **IMAGE)
-        output, _ = daemon.communicate(timeout=LIMIT_S)
+        output, _ = daemon.communicate(timeout=PROCESS_LIMIT_S)
     assert daemon.returncode == 1
     assert output.startswith("mqbroker: bindAddress=0.0.0.0: expected with brokerIP1, ")
     assert output.count("\n") == 1

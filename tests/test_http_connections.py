@@ -7,12 +7,13 @@ import pytest
 
 from skylarkmq.broker.ops.health import HealthServer
 from skylarkmq.http_connections import MAX_CONNECTIONS
+from tests.harness.limits import WAIT_LIMIT_S
 
 
 async def probe(port: int) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_LIMIT_S):
         data = await reader.read()
     writer.close()
     return data.split(b"\r\n")[0]
@@ -28,7 +29,7 @@ async def test_half_open_requests_are_closed_after_seconds(said: bytes) -> None:
     port = await server.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(said)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_LIMIT_S):
         with suppress(ConnectionResetError):
             while await reader.read(4096):
                 pass

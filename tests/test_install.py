@@ -108,7 +108,6 @@ def data_directory(home: Path, *, of_another_user: bool) -> tuple[Path, dict[str
     return data, {"user": NOBODY, "group": NOBODY, "extra_groups": []}
 
 
-@pytest.mark.timeout(1_200)
 @pytest.mark.packaging
 def test_an_unprivileged_user_can_run_the_broker_of_the_image(home: Path) -> None:
     """The broker, installed like the image and started by CMD, becomes healthy and stops with status 0. It is bound to

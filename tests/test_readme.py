@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.harness.daemon import running
+from tests.harness.limits import PROCESS_LIMIT_S
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 NAMESRV = "127.0.0.1:9876"
-EXAMPLE_LIMIT_S = 60
 
 
 def blocks(language: str) -> list[str]:
@@ -28,7 +28,7 @@ def test_the_example_sends_and_receives(tmp_path: Path) -> None:
         script = tmp_path / "example.py"
         script.write_text(example.replace(NAMESRV, daemon.namesrv))
         command = [sys.executable, "-X", "dev", str(script)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=EXAMPLE_LIMIT_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_LIMIT_S, check=False)
         assert daemon.stop() == 0, daemon.output
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"sent [0-9A-F]{32}\nreceived \['order-1'\] one coffee\n", done.stdout)
@@ -40,7 +40,7 @@ def test_the_pytest_example_passes_in_another_project(tmp_path: Path) -> None:
     _, example = blocks("python")
     (tmp_path / "test_orders.py").write_text(example)
     command = [sys.executable, "-m", "pytest", "--rootdir", str(tmp_path), str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=EXAMPLE_LIMIT_S, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PROCESS_LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.in_process import running
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.store_check import assert_consistent
 
 pytestmark = pytest.mark.packaging
@@ -37,7 +38,7 @@ def test_the_fixture_starts_a_broker_for_each_test(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(PROJECT)
     plugins = ["-p", "skylarkmq.testing", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", *plugins, "test_it.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PROCESS_LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
 

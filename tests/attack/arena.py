@@ -34,7 +34,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from skylarkmq.broker.store.fsck import Finding, Severity
-from tests.harness.daemon import MQBROKER, STOP_LIMIT_S, STORE, Daemon, variables
+from tests.harness.daemon import MQBROKER, STORE, Daemon, variables
+from tests.harness.limits import PROCESS_LIMIT_S, WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import Credentials, RawClient
 from tests.harness.store_check import findings_of
@@ -47,7 +48,9 @@ RSS_LIMIT_BYTES: Final = 512 << 20
 
 SANITIZED_RSS_LIMIT_BYTES: Final = 2 << 30
 """AddressSanitizer uses shadow memory, and delays the reuse of freed memory: an idle daemon has 600 MB."""
-READY_LIMIT_S: Final = 300.0
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+USER_TICKS, SYSTEM_TICKS = 11, 12
+"""Fields of /proc/PID/stat after the name."""
 SMALL: Final[Mapping[str, object]] = {
     "flushDiskType": "SYNC_FLUSH",
     "mappedFileSizeCommitLog": 1 << 22,
@@ -124,10 +127,10 @@ class Arena:
         self.daemon.process.wait()
 
     def stop(self) -> int:
-        """End the process with SIGTERM; return its exit code. Raises TimeoutExpired after STOP_LIMIT_S."""
+        """End the process with SIGTERM; return its exit code. Raises TimeoutExpired after PROCESS_LIMIT_S."""
         self._disconnect()
         self.daemon.process.send_signal(signal.SIGTERM)
-        return self.daemon.process.wait(STOP_LIMIT_S)
+        return self.daemon.process.wait(PROCESS_LIMIT_S)
 
     def restart(self) -> None:
         """End the process with SIGKILL, and start another one."""
@@ -139,18 +142,23 @@ class Arena:
         return self.daemon.broker_port
 
     def client(
-        self, timeout_s: float = 10.0, source: str | None = None, account: Credentials | None = None
+        self, timeout_s: float = WAIT_LIMIT_S, source: str | None = None, account: Credentials | None = None
     ) -> RawClient:
         """Return a connection to the broker, which is closed with the daemon."""
         return self._connect(self.daemon.broker_port, timeout_s, source, account)
 
     def namesrv_client(
-        self, timeout_s: float = 10.0, source: str | None = None, account: Credentials | None = None
+        self, timeout_s: float = WAIT_LIMIT_S, source: str | None = None, account: Credentials | None = None
     ) -> RawClient:
         """Return a connection to the name server, which is closed with the daemon."""
         return self._connect(self.daemon.namesrv_port, timeout_s, source, account)
 
     # --------------------------------------------------------------------------------------------------------- watching
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of the daemon, in seconds."""
+        fields = Path(f"/proc/{self.daemon.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS])) / TICKS_PER_S
 
     def rss_bytes(self) -> int:
         """Return the anonymous memory of the daemon; `max_rss_bytes` keeps the maximum."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.message import decode_properties, encode_properties
 from skylarkmq.protocol.record import Record, iterate
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.raw import RawClient
 
 KEPT: Final = "NormalKept"
@@ -68,7 +69,7 @@ def read_queue(client: RawClient, topic: str, queue_id: int = 0) -> list[Record]
         offset = behind
 
 
-def await_message(client: RawClient, topic: str, offset: int, limit_s: float = 15.0) -> Record:
+def await_message(client: RawClient, topic: str, offset: int, limit_s: float = WAIT_LIMIT_S) -> Record:
     """Wait for the message at `offset` of queue 0 by long polling. Raises AssertionError after `limit_s`."""
     end_s = time.monotonic() + limit_s
     wanted = pull_header(topic, offset, sysFlag=SUSPEND | SUBSCRIPTION, suspendTimeoutMillis=1_000)

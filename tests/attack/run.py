@@ -46,10 +46,10 @@ from tests.attack.normal_clients import (
     send_header,
 )
 from tests.attack.state import State, changed, read_state
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.raw import RawClient, RawResponse
 
 SESSIONS: Final = 4
-DELIVERY_LIMIT_S: Final = 20.0
 SETTINGS: Final[Sequence[Mapping[str, object]]] = (
     {},
     {},
@@ -261,7 +261,7 @@ def _step(arena: Arena, normal: NormalClient, client: RawClient) -> RawClient:
 
 def _finish(arena: Arena, normal: NormalClient, findings: list[str]) -> None:
     """Wait for all messages that are owed by now, stop, and check the result. Meanwhile the normal client continues."""
-    client, end_s = arena.client(), time.monotonic() + DELIVERY_LIMIT_S
+    client, end_s = arena.client(), time.monotonic() + WAIT_LIMIT_S
     due = set(normal.owed)
     while (owed := due & normal.undelivered(client)) and time.monotonic() < end_s:
         normal.step(client)

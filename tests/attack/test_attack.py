@@ -13,15 +13,14 @@ from tests.attack.arena import Arena
 from tests.attack.generators import CONFIGURING, MUTATIONS, Generator, MutatedRequest, SigningGenerator, bases
 from tests.attack.normal_clients import KEPT, LATER
 from tests.attack.run import run
+from tests.harness.limits import WAIT_LIMIT_S
 
 REQUESTS: Final = int(os.environ.get("SKYLARK_ATTACKS", "100000"))
 SEEDS: Final = 4
 ACCESS_REQUESTS: Final = int(os.environ.get("SKYLARK_ACCESS_ATTACKS", "16000"))
-READ_ONLY_LIMIT_S: Final = 5.0
 
 
 @pytest.mark.crash
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_guarantees_hold_under_attack(tmp_path: Path, seed: int) -> None:
     """No acknowledged message is missing, no file changed, no traceback, memory bounded. SKYLARK_ATTACKS: the
@@ -33,7 +32,6 @@ def test_guarantees_hold_under_attack(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("access", list(GENERATIONS))
 def test_guarantees_hold_under_attack_with_access_control(tmp_path: Path, access: str) -> None:
     """The same, and: callers without the right are refused, change nothing, and read nothing of normal clients.
@@ -52,7 +50,7 @@ def test_every_served_request_code_is_attacked(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         for connect in (arena.client, arena.namesrv_client):
             for code in RequestCode:
-                client = connect(READ_ONLY_LIMIT_S)
+                client = connect(WAIT_LIMIT_S)
                 if client.call(code).code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     served.add(code)
     assert len(served) > 50

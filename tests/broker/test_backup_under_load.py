@@ -21,6 +21,7 @@ from skylarkmq.protocol.record import decode
 from tests.broker.test_failures import PULL, SEND
 from tests.harness.daemon import MQBROKER, STORE, Daemon, running
 from tests.harness.golden_stores import golden_store
+from tests.harness.limits import PROCESS_LIMIT_S, WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 
@@ -32,7 +33,6 @@ QUEUES: Final = 4
 BODY_BYTES: Final = 10_000
 MESSAGES: Final = 150
 PAUSE_S: Final = 0.005
-WAIT_S: Final = 60.0
 
 
 class Load:
@@ -45,7 +45,7 @@ class Load:
         self._thread = threading.Thread(target=self._send)
 
     def _send(self) -> None:
-        with RawClient(LOOPBACK, self._daemon.broker_port, timeout=30) as client:
+        with RawClient(LOOPBACK, self._daemon.broker_port, timeout=WAIT_LIMIT_S) as client:
             for number in count():
                 if self._is_stopped.wait(PAUSE_S):
                     return
@@ -56,7 +56,7 @@ class Load:
 
     def wait_for(self, messages: int) -> None:
         """Wait until so many more messages are acknowledged."""
-        target, deadline = len(self.acknowledged) + messages, time.monotonic() + WAIT_S
+        target, deadline = len(self.acknowledged) + messages, time.monotonic() + PROCESS_LIMIT_S
         while len(self.acknowledged) < target:
             assert self._thread.is_alive(), self._daemon.output
             assert time.monotonic() < deadline
@@ -78,7 +78,8 @@ def store_arguments(*arguments: object) -> list[str]:
 
 def store_command(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run `mqbroker store`; it must succeed."""
-    done = subprocess.run(store_arguments(*arguments), capture_output=True, text=True, timeout=WAIT_S, check=False)
+    command = store_arguments(*arguments)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -103,7 +104,7 @@ def records(root: Path, end: int) -> list[tuple[int, bytes]]:
 def messages(daemon: Daemon) -> dict[tuple[int, int], bytes]:
     """Return all messages of the topic, by queue id and queue offset."""
     found: dict[tuple[int, int], bytes] = {}
-    with RawClient(LOOPBACK, daemon.broker_port, timeout=30) as client:
+    with RawClient(LOOPBACK, daemon.broker_port, timeout=WAIT_LIMIT_S) as client:
         for queue_id in range(QUEUES):
             pulled: list[MessageExt] = []
             while (more := pull(client, queue_id, len(pulled))) is not None:
@@ -177,18 +178,18 @@ def test_a_broker_refuses_a_restore_that_was_killed(tmp_path: Path) -> None:
     golden = golden_store("4.9.8", "clean", tmp_path / "golden")
     store_command("backup", tmp_path / "backup", "--store", golden.root)
     restore = store_arguments("restore", tmp_path / "backup", "--to", tmp_path / STORE)
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + PROCESS_LIMIT_S
     with subprocess.Popen([*restore, "--rate", "0.0001"]) as process:
         while not list(tmp_path.glob(f"{STORE}/restoring/commitlog/*")):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        other = subprocess.run(restore, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        other = subprocess.run(restore, capture_output=True, text=True, timeout=PROCESS_LIMIT_S, check=False)
         process.kill()
     problem = f"another restore is writing to {tmp_path / STORE}: wait until it has ended"
     assert (other.returncode, other.stderr) == (2, f"mqbroker store restore: {problem}\n")
     with running(MQBROKER, tmp_path, is_awaited=False) as daemon:
-        assert daemon.process.wait(WAIT_S) == 1
+        assert daemon.process.wait(PROCESS_LIMIT_S) == 1
         assert daemon.output.splitlines()[-1].endswith("(restoring/): wait until it has ended, or repeat it")
     assert os.listdir(tmp_path / STORE) == ["restoring"]
     assert subprocess.run(restore, check=True, capture_output=True, text=True).stdout.count("\n") == 3

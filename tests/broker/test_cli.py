@@ -16,9 +16,9 @@ import typer
 from skylarkmq.broker import cli
 from skylarkmq.broker.errors import DaemonEnded, StartError
 from tests.harness.daemon import MQBROKER, MQNAMESRV, running, variables
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 
-RUN_LIMIT_S = 30
 UNWRITABLE = "/sys/skylark-store"
 
 
@@ -30,7 +30,7 @@ def run(directory: Path, *arguments: object, command: Sequence[str] = MQBROKER) 
         env=variables({}) | {"COLUMNS": "120"},
         capture_output=True,
         text=True,
-        timeout=RUN_LIMIT_S,
+        timeout=PROCESS_LIMIT_S,
         check=False,
     )
 

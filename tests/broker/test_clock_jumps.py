@@ -15,6 +15,7 @@ from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.record import decode
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.raw import RawClient
 from tests.harness.stores import Clock, TestDisk, config_of, message
 
@@ -22,7 +23,6 @@ pytestmark = pytest.mark.daemon
 
 HOUR_MS: Final = 3_600_000
 JUMPS: Final = [HOUR_MS, -HOUR_MS, 87_660 * HOUR_MS, -87_660 * HOUR_MS]
-LIMIT_S: Final = 20.0
 SEND: Final = {"a": "G", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 0, "h": 0}
 PULL: Final = {
     "consumerGroup": "CG",
@@ -54,7 +54,7 @@ class SetClock:
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait until the condition is true."""
-    end_s = time.monotonic() + LIMIT_S
+    end_s = time.monotonic() + WAIT_LIMIT_S
     while not condition():
         assert time.monotonic() < end_s
 

@@ -15,6 +15,7 @@ from skylarkmq.protocol.codes import RequestCode, SystemTopic
 from skylarkmq.protocol.message import MessageExt
 from skylarkmq.protocol.record import decode
 from tests.harness.daemon import Daemon, running
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 
@@ -26,7 +27,6 @@ PULL = {
 }  # fmt: skip
 SUSPEND_WITH_SUBSCRIPTION, WITH_SUBSCRIPTION = 6, 4
 SEGMENTS = {"mappedFileSizeCommitLog": 65_536}
-TIMEOUT_S = 20.0
 
 
 class Client(RawClient):
@@ -39,7 +39,7 @@ class Client(RawClient):
     def received(self, count: int, topic: str = "T") -> list[MessageExt]:
         """Wait for `count` messages of the topic, and return them."""
         found: list[MessageExt] = []
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + WAIT_LIMIT_S
         while len(found) < count:
             assert time.monotonic() < deadline, f"{len(found)} of {count}"
             where = {"topic": topic, "queueOffset": len(found), "suspendTimeoutMillis": 1_000}
@@ -105,7 +105,7 @@ def test_a_restart_during_delivery_loses_nothing(tmp_path: Path, end: signal.Sig
     with started(tmp_path, messageDelayLevel="1s") as (_, client):
         messages = client.received(len(bodies))
         dues = {message.body: message.store_timestamp + 1_000 for message in client.waiting(1)}
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + WAIT_LIMIT_S
         while client.offsets() != {1: len(bodies)}:
             assert time.monotonic() < deadline
         messages = client.received(client.end_of("T"))

@@ -27,6 +27,7 @@ from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.disk import offset_file_name
 from skylarkmq.protocol.record import decode
 from tests.harness.daemon import MQBROKER, Daemon, running, variables
+from tests.harness.limits import PROCESS_LIMIT_S, WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import RawClient, RawResponse
 from tests.harness.stores import TestDisk
@@ -71,7 +72,7 @@ class Outside:
 
     def _ready(self) -> tuple[int, dict[str, str]]:
         try:
-            with urllib.request.urlopen(f"http://{LOOPBACK}:{self._health_port}/readyz", timeout=5) as page:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{self._health_port}/readyz", timeout=WAIT_LIMIT_S) as page:
                 return page.status, json.load(page)["checks"]
         except urllib.error.HTTPError as error:
             with error:
@@ -298,7 +299,7 @@ def start_line(directory: Path, *flags: str) -> str:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=30,
+        timeout=PROCESS_LIMIT_S,
         check=False,
     )
     assert ended.returncode == 1

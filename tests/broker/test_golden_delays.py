@@ -15,13 +15,13 @@ from skylarkmq.protocol.codes import RequestCode, SystemTopic
 from skylarkmq.protocol.record import Record, iterate
 from tests.harness.daemon import MQBROKER, running
 from tests.harness.golden_stores import Golden, described, golden_store
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.raw import RawClient
 
 pytestmark = pytest.mark.daemon
 
 SETTINGS: Final = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
 SUSPEND_WITH_SUBSCRIPTION: Final = 6
-TIMEOUT_S: Final = 20
 KEPT: Final = (
     "tags", "keys", "uniqKey", "flag", "sysFlag", "bodyLength", "bodySha1", "bodyCRC", "bornTimestamp", "bornHost",
     "reconsumeTimes", "otherProperties",
@@ -75,7 +75,7 @@ def pending_of(golden: Golden) -> Iterator[dict[str, Any]]:
 def pulled(client: RawClient, topic: str, queue_id: int, offset: int, count: int) -> list[Record]:
     """Wait for `count` messages of a queue, and return them; check that there are no more."""
     found: list[Record] = []
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + WAIT_LIMIT_S
     who = {"consumerGroup": "golden-reader", "topic": topic, "queueId": queue_id, "subscription": "*", "subVersion": 0}
     how = {"maxMsgNums": 32, "sysFlag": SUSPEND_WITH_SUBSCRIPTION, "commitOffset": 0, "suspendTimeoutMillis": 1_000}
     while len(found) < count and time.monotonic() < deadline:

@@ -21,6 +21,7 @@ from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.message import MessageExt, encode_properties
 from skylarkmq.protocol.record import decode
 from tests.harness.daemon import Daemon, running
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient, RawResponse
 from tests.harness.stores import BORN_HOST
@@ -41,7 +42,6 @@ PULL: Final = {
     "sysFlag": 6, "suspendTimeoutMillis": 1_000,
 }  # fmt: skip
 BAD_TOPICS: Final = ["../../victim/2024", "a/b", ".", "a\0b", "../consumequeue/Orders", "RMQ_SYS_TRANS_OP_HALF_TOPIC"]
-TIMEOUT_S: Final = 20.0
 
 
 class Client(RawClient):
@@ -53,7 +53,7 @@ class Client(RawClient):
     def received(self, count: int, topic: str = "Orders") -> list[MessageExt]:
         """Wait for `count` messages of the topic, and return them."""
         found: list[MessageExt] = []
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + WAIT_LIMIT_S
         while len(found) < count:
             assert time.monotonic() < deadline, f"{len(found)} of {count}"
             response = self.call(RequestCode.PULL_MESSAGE, PULL | {"topic": topic, "queueOffset": len(found)})

@@ -23,6 +23,7 @@ from skylarkmq.broker.daemon import Broker
 from skylarkmq.broker.errors import StartError
 from skylarkmq.protocol.codes import RequestCode
 from tests.harness.daemon import MQBROKER, variables
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import free_ports
 from tests.harness.raw_peer import RawPeer
 from tests.harness.scraped import scrape
@@ -157,8 +158,9 @@ async def test_a_running_broker_hides_secrets(conf: Path, tmp_path: Path, caplog
 @pytest.mark.parametrize("arguments", [("-p",), ("-p", "--json"), ("--set", f"someSecret:{MARK}")])
 def test_the_command_hides_secrets(conf: Path, arguments: tuple[str, ...]) -> None:
     """On stdout and on stderr, also of a start that fails."""
+    command = [*MQBROKER, "-c", conf, *arguments]
     done = subprocess.run(
-        [*MQBROKER, "-c", conf, *arguments], env=variables({}), capture_output=True, text=True, timeout=60, check=False
+        command, env=variables({}), capture_output=True, text=True, timeout=PROCESS_LIMIT_S, check=False
     )
     assert MARK not in done.stdout + done.stderr
     assert ("innerClientAuthenticationCredentials" in done.stdout) == ("-p" in arguments)
@@ -174,10 +176,8 @@ def test_a_secret_comes_from_a_file(tmp_path: Path) -> None:
     named = {"innerClientAuthenticationCredentials_FILE": path}
 
     def run(settings: dict[str, Path], *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [*MQBROKER, *arguments]
-        return subprocess.run(
-            command, cwd=tmp_path, env=variables(settings), capture_output=True, text=True, timeout=60, check=False
-        )
+        given: dict[str, Any] = {"cwd": tmp_path, "env": variables(settings), "timeout": PROCESS_LIMIT_S}
+        return subprocess.run([*MQBROKER, *arguments], capture_output=True, text=True, check=False, **given)
 
     shown = run(named, "-p", "--json").stdout
     assert json.loads(shown)["innerClientAuthenticationCredentials"] == {

@@ -15,10 +15,10 @@ from skylarkmq.broker.startup import load_beside, warn_if_unreachable
 from skylarkmq.broker.store.errors import LoadStopped, StoreError
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.harness.daemon import STORE, Daemon, running
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.stores import Opened, config_of, message
 
 RECORDS = 100_000
-PROGRESS_LIMIT_S = 30.0
 
 
 class SlowStore:
@@ -120,7 +120,7 @@ def killed_store(root: Path) -> None:
 
 def recovering(daemon: Daemon) -> str:
     """Return the progress in /readyz while the log is recovered; "" if the broker was ready before."""
-    deadline = time.monotonic() + PROGRESS_LIMIT_S
+    deadline = time.monotonic() + PROCESS_LIMIT_S
     while time.monotonic() < deadline:
         try:
             status, body = daemon.page("/readyz")

@@ -17,6 +17,7 @@ from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.frame import FrameDecoder
 from skylarkmq.protocol.serialize import decode_command, encode_command
+from tests.harness.limits import WAIT_LIMIT_S
 
 Response = RemotingCommand | None
 Handler = Callable[["PeerConnection", RemotingCommand], Response | Awaitable[Response]]
@@ -132,7 +133,7 @@ class Peer:
 
     async def wait_requests(self, code: int, times: int = 1) -> list[RemotingCommand]:
         """Wait until `times` requests with this code were received, and return them."""
-        async with self._news, asyncio.timeout(10):
+        async with self._news, asyncio.timeout(WAIT_LIMIT_S):
             await self._news.wait_for(lambda: len(self.requests_of(code)) >= times)
         return self.requests_of(code)
 
@@ -140,7 +141,7 @@ class Peer:
         """Send a request over the newest connection, and return the next response of the client."""
         known = len(self.responses)
         self.connections[-1].send(command)
-        async with self._news, asyncio.timeout(10):
+        async with self._news, asyncio.timeout(WAIT_LIMIT_S):
             await self._news.wait_for(lambda: len(self.responses) > known)
         return self.responses[-1]
 
@@ -174,9 +175,9 @@ def silence(*_: object) -> None:
 
 
 async def until(fact: Callable[[], object], what: str = "a fact") -> None:
-    """Run the event loop until `fact` returns true. AssertionError after 10 s; its text names `what`."""
+    """Run the event loop until `fact` returns true. AssertionError after WAIT_LIMIT_S; its text names `what`."""
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             while not fact():  # noqa: ASYNC110 - a fact has no event of its own
                 await asyncio.sleep(0.001)
     except TimeoutError:

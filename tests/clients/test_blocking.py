@@ -28,6 +28,7 @@ from skylarkmq import (
 )
 from skylarkmq.broker.in_process import InProcessBroker, running
 from skylarkmq.clients.background_loop import background_loop
+from tests.harness.limits import WAIT_LIMIT_S
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def test_handlers_and_transactions_are_plain_functions(broker: InProcessBroker) 
     ):
         consumer.subscribe("Bookings")
         result = producer.send_in_transaction(Message("Bookings", b"seat 1"), lambda _: TransactionState.COMMIT)
-        got = seen.get(timeout=20)
+        got = seen.get(timeout=WAIT_LIMIT_S)
         assert (got.body, got.msg_id) == (b"seat 1", result.transaction_id)
 
 
@@ -101,7 +102,7 @@ def test_a_pull_consumer_seeks_pauses_and_commits(broker: InProcessBroker) -> No
         blocking.PullConsumer("walker", namesrv=broker.namesrv, auto_commit=False) as consumer,
     ):
         sends = [producer.send_nowait(Message("Walks", b"%d" % n), message_group="one") for n in range(4)]
-        (queue,) = {sent.result(timeout=20).queue for sent in sends}
+        (queue,) = {sent.result(timeout=WAIT_LIMIT_S).queue for sent in sends}
         assert [sent.result().queue_offset for sent in sends] == [0, 1, 2, 3]
         assert queue in producer.publish_queues("Walks")
         assert producer.statistics().sent == 4
@@ -137,10 +138,10 @@ def test_a_loop_ends_when_another_thread_stops_it(broker: InProcessBroker) -> No
     threads = [threading.Thread(target=loop), threading.Thread(target=consumer.wait_stopped)]
     for thread in threads:
         thread.start()
-    assert seen.get(timeout=20) == b"x"
+    assert seen.get(timeout=WAIT_LIMIT_S) == b"x"
     consumer.stop()
     for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=WAIT_LIMIT_S)
         assert not thread.is_alive()
 
 
@@ -161,7 +162,7 @@ def test_an_abandoned_loop_may_be_collected_on_the_background_loop(broker: InPro
             dropped.set()
 
         background_loop().call_soon_threadsafe(drop)
-        assert dropped.wait(10)
+        assert dropped.wait(WAIT_LIMIT_S)
         assert next(iter(consumer)).body == b"x"
 
 
@@ -177,7 +178,7 @@ def test_a_blocking_call_on_the_background_loop_is_refused(broker: InProcessBrok
                 errors.put(error)
 
         background_loop().call_soon_threadsafe(call)
-        assert "a blocking call would stop" in str(errors.get(timeout=10))
+        assert "a blocking call would stop" in str(errors.get(timeout=WAIT_LIMIT_S))
         assert producer.statistics().sent == 0
 
 
@@ -186,7 +187,7 @@ def test_concurrency_is_the_number_of_handler_threads(broker: InProcessBroker) -
     together = threading.Barrier(30)
 
     def handle(_: MessageExt) -> None:
-        together.wait(timeout=20)
+        together.wait(timeout=WAIT_LIMIT_S)
 
     settings = ConsumerSettings(concurrency=30, rebalance_interval_s=0.1)
     with (
@@ -201,7 +202,7 @@ def test_concurrency_is_the_number_of_handler_threads(broker: InProcessBroker) -
     ):
         producer.send_batch([Message("Crowds", b"%d" % n) for n in range(30)])
         consumer.subscribe("Crowds")
-        together_by = time.monotonic() + 20
+        together_by = time.monotonic() + WAIT_LIMIT_S
         while consumer.statistics().handled < 30:
             assert time.monotonic() < together_by
             assert not together.broken
@@ -305,7 +306,7 @@ def test_a_blocking_connection_serves_all_objects(broker: InProcessBroker) -> No
         consumer.start()
         consumer.subscribe("Shared")
         producer.send_in_transaction(Message("Shared", b"x"), lambda _: TransactionState.COMMIT)
-        assert seen.get(timeout=20) == b"x"
+        assert seen.get(timeout=WAIT_LIMIT_S) == b"x"
         with mq.producer("q") as other, mq.pull_consumer("r") as reader, mq.admin() as admin:
             queues = reader.queues("Shared")
             assert other.send(Message("Shared", b"y")).queue in queues

@@ -27,9 +27,7 @@ from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.command import RemotingCommand
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import Peer
-
-LIMIT_S: Final = 8.0
-"""The limit of one call, in seconds. The timeouts in the settings below are far shorter."""
+from tests.harness.limits import WAIT_LIMIT_S
 
 DIGITS: Final = "9" * 5_000
 CONTROL: Final = "\x00\x1b[2J\n\u202e"
@@ -70,8 +68,8 @@ MALFORMED: Final[dict[str, ResponseFactory]] = {
 
 
 async def in_time(call: Awaitable[object]) -> bool:
-    """Return whether a call succeeded. A call that fails must raise a short, printable ClientError within LIMIT_S."""
-    async with asyncio.timeout(LIMIT_S):
+    """Return whether a call succeeded. A call that fails must raise a short, printable ClientError in time."""
+    async with asyncio.timeout(WAIT_LIMIT_S):
         [result] = await asyncio.gather(call, return_exceptions=True)
     if not isinstance(result, BaseException):
         return True
@@ -133,7 +131,7 @@ async def test_a_consumer_survives_malformed_responses(malformed: str, code: Req
             restore()
             for number in range(100):
                 cluster.broker.store("T", 0, b"%d" % number)
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(WAIT_LIMIT_S):
                 while not await consumer.poll(1, timeout_s=1.0):
                     pass
 
@@ -173,7 +171,7 @@ async def test_an_orderly_consumer_survives_malformed_locks(malformed: str) -> N
             for _ in range(100):
                 await asyncio.sleep(0)
             restore()
-            async with asyncio.timeout(LIMIT_S):
+            async with asyncio.timeout(WAIT_LIMIT_S):
                 await handled.wait()
 
 
@@ -217,6 +215,6 @@ async def test_malformed_requests_of_a_broker_do_not_stop_a_consumer(code: int) 
                     request.ext = ext
                     connection.send(request)
         cluster.broker.store("T", 0, b"second")
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             while not await consumer.poll(1, timeout_s=1.0):
                 pass

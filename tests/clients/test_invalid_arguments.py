@@ -44,6 +44,7 @@ from skylarkmq.clients.options import (
 )
 from skylarkmq.protocol.bodies.subscription_group import SubscriptionGroupConfig
 from skylarkmq.protocol.record import decode, encode
+from tests.harness.limits import WAIT_LIMIT_S
 
 BAD = [None, -1, float("nan"), "not a name", b"bytes", ["x"], object(), 2**80]
 FAST = ProducerSettings(send_timeout_s=0.2)
@@ -136,7 +137,7 @@ class Call:
         try:
             result = self._make()
             if isinstance(result, Future):
-                result.result(10)
+                result.result(WAIT_LIMIT_S)
             elif isinstance(result, AbstractContextManager):
                 with result:
                     pass

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.in_process import InProcessBroker, running
+from tests.harness.limits import PROCESS_LIMIT_S
 
 MISSING_ELSEWHERE = (
     *("uvloop", "fcntl", "resource", "grp", "pwd", "termios", "tty", "pty", "syslog", "posix", "readline", "curses"),
@@ -29,6 +30,7 @@ for name in ("register_at_fork", "fork", "O_CLOEXEC", "sched_setaffinity", "getu
 
 import skylarkmq
 from skylarkmq import ConsumeFrom, Message, blocking
+
 
 for name in skylarkmq.__all__:
     getattr(skylarkmq, name)
@@ -85,7 +87,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
 def test_the_sdk_sends_and_consumes_without_linux_only_modules(broker: InProcessBroker, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_LINUX, broker.namesrv],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PROCESS_LIMIT_S, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "asyncio\nblocking\n"), done.stderr
 
@@ -93,6 +95,6 @@ def test_the_sdk_sends_and_consumes_without_linux_only_modules(broker: InProcess
 def test_the_import_loads_only_the_dependencies_of_the_sdk() -> None:
     """Not numpy, starlette, pydantic, rich or prometheus_client."""
     command = [sys.executable, "-c", IMPORTED]
-    names = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    names = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PROCESS_LIMIT_S).stdout.split()
     assert {"_cython" if name.startswith("_cython") else name for name in names} <= MAY_BE_IMPORTED
     assert {"skylarkmq", "msgspec"} <= set(names)

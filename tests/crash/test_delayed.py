@@ -15,6 +15,7 @@ from skylarkmq.protocol.message import MessageExt
 from skylarkmq.protocol.record import decode
 from tests.crash.delayed_cut import TRIAL
 from tests.harness.daemon import Daemon, running
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 
@@ -35,7 +36,6 @@ PULL: Final = {
     "consumerGroup": "CG", "maxMsgNums": 32, "commitOffset": 0, "subVersion": 1, "subscription": "*", "sysFlag": 4,
     "suspendTimeoutMillis": 0,
 }  # fmt: skip
-TIMEOUT_S: Final = 30.0
 
 
 @pytest.mark.timeout(3600)
@@ -80,7 +80,6 @@ def pull_all(client: RawClient, topic: str, queue_id: int) -> list[MessageExt]:
         found += decode(response.body)
 
 
-@pytest.mark.timeout(600)
 async def test_delayed_messages_survive_kills(tmp_path: Path) -> None:
     """After repeated kills, every acknowledged message is delivered, and none before its delay has passed."""
     acknowledged: set[bytes] = set()
@@ -89,9 +88,9 @@ async def test_delayed_messages_survive_kills(tmp_path: Path) -> None:
             acknowledged |= await send_until_killed(daemon, number * 100_000, Random(number))
     with (
         running(directory=tmp_path, settings=SETTINGS) as daemon,
-        RawClient(LOOPBACK, daemon.broker_port, timeout=20) as client,
+        RawClient(LOOPBACK, daemon.broker_port, timeout=WAIT_LIMIT_S) as client,
     ):
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + WAIT_LIMIT_S
         missing, messages = acknowledged, list[MessageExt]()
         while missing:
             assert time.monotonic() < deadline, f"{len(missing)} of {len(acknowledged)} are not delivered"

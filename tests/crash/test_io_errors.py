@@ -192,7 +192,6 @@ def attempt(sync: bool, fail_at: int, problem: int, length: int) -> None:
         work.check(is_cut=bool(fail_at % 2))
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("sync", [True, False], ids=["SYNC_FLUSH", "ASYNC_FLUSH"])
 @pytest.mark.parametrize("problem", PROBLEMS, ids=["EIO", "ENOSPC", "EROFS", "short write"])
 @pytest.mark.parametrize("length", [1, BURST], ids=["one call", "for a while"])

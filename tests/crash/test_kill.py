@@ -71,7 +71,6 @@ def audit(root: Path, acknowledged: dict[int, SendResult]) -> None:
     abandon(store)
 
 
-@pytest.mark.timeout(1200)
 async def test_acknowledged_messages_survive_kills(tmp_path: Path) -> None:
     """The daemon is killed repeatedly under SYNC_FLUSH load. SKYLARK_KILLS: the number of kills."""
     settings = {

@@ -15,6 +15,7 @@ from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.record import decode
 from tests.crash.transacted_cut import TRIAL
 from tests.harness.daemon import Daemon, running
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 
@@ -37,7 +38,6 @@ PULL: Final = {
     "consumerGroup": "CG", "maxMsgNums": 32, "commitOffset": 0, "subVersion": 1, "subscription": "*", "sysFlag": 4,
     "suspendTimeoutMillis": 0,
 }  # fmt: skip
-TIMEOUT_S: Final = 60.0
 FATES: Final = (TransactionState.COMMIT, TransactionState.ROLLBACK)
 
 
@@ -103,7 +103,6 @@ def delivered(client: RawClient) -> Counter[int]:
     return found
 
 
-@pytest.mark.timeout(600)
 async def test_transactions_survive_kills(tmp_path: Path) -> None:
     """After repeated kills, every acknowledged half message is delivered if committed, and never if rolled back."""
     halves: set[int] = set()
@@ -113,11 +112,11 @@ async def test_transactions_survive_kills(tmp_path: Path) -> None:
     committed = {number for number in halves if fate(number) is TransactionState.COMMIT}
     with (
         running(directory=tmp_path, settings=SETTINGS) as daemon,
-        RawClient(LOOPBACK, daemon.broker_port, timeout=20) as client,
+        RawClient(LOOPBACK, daemon.broker_port, timeout=WAIT_LIMIT_S) as client,
     ):
         async with TransactionProducer("killers", checker=check, namesrv=daemon.namesrv) as producer:
             await producer.send(Message("Another", b"registers the producer with the broker"))
-            deadline = time.monotonic() + TIMEOUT_S
+            deadline = time.monotonic() + WAIT_LIMIT_S
             while missing := committed - (found := await asyncio.to_thread(delivered, client)).keys():
                 assert time.monotonic() < deadline, f"{len(missing)} of {len(committed)} are not delivered"
     assert [number for number in found if fate(number) is not TransactionState.COMMIT] == []

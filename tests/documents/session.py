@@ -18,11 +18,11 @@ from typing import Final, Self
 
 from tests.documents.examples import KEEPS_RUNNING, ROOT, Example, matches
 from tests.harness.daemon import variables
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 
 PORTS: Final = ("9876", "10911", "5557", "8000", "8001")
 SMALL: Final = {"mappedFileSizeCommitLog": 1 << 20, "maxHashSlotNum": 1_000, "maxIndexNum": 4_000}
-LIMIT_S: Final = 300.0
 POLL_S: Final = 0.05
 
 
@@ -68,7 +68,7 @@ class Session:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=LIMIT_S,
+            timeout=PROCESS_LIMIT_S,
             check=False,
         )
         report = f"{example.name}\n{done.stdout}\n{done.stderr}\n{self._logged()}"
@@ -83,7 +83,7 @@ class Session:
                 command, cwd=self._directory, env=self._environment, stdout=log, stderr=log, start_new_session=True
             )
         self._daemons.append(daemon)
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + PROCESS_LIMIT_S
         while not self._is_ready(code):
             assert daemon.poll() is None, f"{example.name} has ended\n{self._logged()}"
             assert time.monotonic() < deadline, f"{example.name} is not ready\n{self._logged()}"
@@ -93,10 +93,10 @@ class Session:
         """Return whether the broker is ready, or another daemon accepts connections at the port in its command."""
         try:
             if code.startswith("mqbroker"):
-                with urllib.request.urlopen(f"http://{LOOPBACK}:{self._ports['5557']}/readyz", timeout=LIMIT_S):
+                with urllib.request.urlopen(f"http://{LOOPBACK}:{self._ports['5557']}/readyz", timeout=PROCESS_LIMIT_S):
                     return True
             (port,) = (port for port in self._ports.values() if port in code)
-            with socket.create_connection((LOOPBACK, int(port)), LIMIT_S):
+            with socket.create_connection((LOOPBACK, int(port)), PROCESS_LIMIT_S):
                 return True
         except OSError:
             return False

@@ -29,6 +29,7 @@ from tests.documents.examples import (
     settings_of,
 )
 from tests.documents.session import Session
+from tests.harness.limits import PROCESS_LIMIT_S
 
 NAMESRV, ADDRESS = "127.0.0.1:9876", "127.0.0.1:10911"
 MINE = [one for one in EXAMPLES if one.is_run_here]
@@ -159,7 +160,7 @@ def test_the_examples_are_typed(tmp_path: Path) -> None:
         files[-1].write_text(example.code)
     # Use the settings of this repository, which are stricter, and its cache.
     command = [sys.executable, "-m", "mypy", *map(str, files)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PROCESS_LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout
 
 

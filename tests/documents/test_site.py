@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents.examples import ROOT
+from tests.harness.limits import PROCESS_LIMIT_S
 
 pytestmark = pytest.mark.packaging
 
@@ -23,7 +24,9 @@ def built_site(target: Path) -> Path:
     """Return the directory of the built site. Raises AssertionError for a warning."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PROCESS_LIMIT_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return target
 

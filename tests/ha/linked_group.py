@@ -17,11 +17,11 @@ from typing import Final, NamedTuple, Self
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.message_id import decode_offset_id
 from tests.harness.daemon import Daemon, running
+from tests.harness.limits import PROCESS_LIMIT_S, WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import RawClient
 
 SECRET: Final = "a secret of this group"
-LIMIT_S: Final = 120.0
 POLL_S: Final = 0.05
 SEND: Final = {
     "a": "PG", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "m": False,
@@ -37,8 +37,8 @@ class Sent(NamedTuple):
 
 
 def wait(condition: Callable[[], object], daemon: Daemon | None = None) -> None:
-    """Wait until a condition holds. Raises AssertionError after LIMIT_S."""
-    deadline = time.monotonic() + LIMIT_S
+    """Wait until a condition holds. Raises AssertionError after PROCESS_LIMIT_S."""
+    deadline = time.monotonic() + PROCESS_LIMIT_S
     while not condition():
         assert time.monotonic() < deadline, "" if daemon is None else daemon.output
         time.sleep(POLL_S)
@@ -101,7 +101,7 @@ class LinkedGroup:
 
     def send(self, body: bytes) -> Sent:
         """Send a message to the leader."""
-        with RawClient(LOOPBACK, self.leader_ports["listenPort"], timeout=30.0) as one:
+        with RawClient(LOOPBACK, self.leader_ports["listenPort"], timeout=WAIT_LIMIT_S) as one:
             response = one.call(RequestCode.SEND_MESSAGE_V2, SEND, body)
         offset = -1
         if response.code == 0:
@@ -110,7 +110,7 @@ class LinkedGroup:
 
     def max_offset(self) -> int:
         """Return the end of the leader's queue."""
-        with RawClient(LOOPBACK, self.leader_ports["listenPort"], timeout=30.0) as one:
+        with RawClient(LOOPBACK, self.leader_ports["listenPort"], timeout=WAIT_LIMIT_S) as one:
             return int(one.call(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": 0}).ext["offset"])
 
     def ready(self) -> tuple[int, str]:

@@ -12,10 +12,11 @@ from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from skylarkmq.protocol.record import decode
 from tests.ha.linked_group import SEND, wait
 from tests.harness.daemon import Daemon, running
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import RawClient, RawResponse
 
-pytestmark = [pytest.mark.daemon, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.daemon
 
 GROUP: Final = "G"
 COMMIT: Final = {"consumerGroup": GROUP, "topic": "T", "queueId": 0, "commitOffset": 3}
@@ -70,12 +71,12 @@ class Pair:
 
 
 def call(port: int, code: int, ext: dict[str, Any] | None = None, body: bytes = b"") -> RawResponse:
-    with RawClient(LOOPBACK, port, timeout=30.0) as client:
+    with RawClient(LOOPBACK, port, timeout=WAIT_LIMIT_S) as client:
         return client.call(code, ext or {}, body)
 
 
 def send(port: int, count: int, body: bytes = b"x" * 10_000) -> list[int]:
-    with RawClient(LOOPBACK, port, timeout=30.0) as client:
+    with RawClient(LOOPBACK, port, timeout=WAIT_LIMIT_S) as client:
         return [client.call(RequestCode.SEND_MESSAGE_V2, SEND | {"e": 0}, body).code for _ in range(count)]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from skylarkmq.broker.ha.link.epoch_records import EPOCH_TOPIC
 from tests.ha.linked_group import LinkedGroup, Sent, wait
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import LOOPBACK
 
 pytestmark = pytest.mark.daemon
@@ -147,7 +148,7 @@ def test_a_store_that_lost_acknowledged_messages_needs_an_operator(tmp_path: Pat
             log.seek(sent.offset)
             log.write(bytes(1_000))
         group.start("n2", is_awaited=False)
-        assert group.daemons["n2"].process.wait(120) == 78
+        assert group.daemons["n2"].process.wait(PROCESS_LIMIT_S) == 78
         line = group.daemons["n2"].output.splitlines()[-1]
         reason = "the store lost acknowledged bytes: start the node with an empty directory"
         assert line == f"mqbroker: replication stopped: {reason}"

@@ -16,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import Credentials, RawClient
 
@@ -25,7 +26,6 @@ SCRATCH_TOPIC, SCRATCH_GROUP, SCRATCH_USER = "Scratch", "scratch-group", "newcom
 SECRET: Final = "12345678"
 WHITE, GLOBALLY_WHITE = "127.0.0.3", "127.0.0.4"
 """Loopback addresses from which callers connect that are accepted by their address."""
-TIMEOUT_S: Final = 120.0
 
 GOLDEN: Final = Path(__file__).resolve().parent.parent / "golden" / "access"
 
@@ -48,7 +48,7 @@ class Caller(NamedTuple):
     unsigned: Mapping[str, str] = {}  # fields that are added as they are, after the signature
 
     def client(self, port: int) -> RawClient:
-        return RawClient(LOOPBACK, port, TIMEOUT_S, source=self.source, credentials=self.credentials)
+        return RawClient(LOOPBACK, port, WAIT_LIMIT_S, source=self.source, credentials=self.credentials)
 
 
 def encoded(value: object) -> bytes:
@@ -357,7 +357,7 @@ def prepare(version: str, port: int) -> None:
             requests.append((3001, {"username": user}, encoded({"password": SECRET})))
             requests += [(3006, {"subject": f"User:{user}"}, body) for body in bodies]
         requests.append((3002, {"username": "disabled-user"}, encoded({"userStatus": "disable"})))
-    with closing(RawClient(LOOPBACK, port, TIMEOUT_S, credentials=ADMINISTRATOR[version])) as client:
+    with closing(RawClient(LOOPBACK, port, WAIT_LIMIT_S, credentials=ADMINISTRATOR[version])) as client:
         for code, ext, body in requests:
             response = client.call(code, ext, body)
             assert response.code == 0, (code, ext, response)

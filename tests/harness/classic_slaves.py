@@ -10,12 +10,11 @@ from types import TracebackType
 from typing import Self
 
 from skylarkmq.broker.ha.classic.frames import Transfer, TransferReader, pack_report
-
-TIMEOUT_S = 20.0
+from tests.harness.limits import WAIT_LIMIT_S
 
 
 class RawSlave:
-    """Use as `async with await RawSlave.connect(port) as slave`. Every wait is limited to TIMEOUT_S (TimeoutError).
+    """Use as `async with await RawSlave.connect(port) as slave`. Every wait is limited to WAIT_LIMIT_S (TimeoutError).
 
     `log` has the bytes from offset `start` on.
     """
@@ -66,7 +65,7 @@ class RawSlave:
 
     async def transfer(self) -> Transfer:
         """Return the next transfer, which may be a heartbeat. Raises ConnectionError at the end of the connection."""
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             while not self._received:
                 data = await self._reader.read(1 << 20)
                 if not data:
@@ -89,7 +88,7 @@ class RawSlave:
 
     async def closed(self) -> bytes:
         """Return the rest of the bytes when the master has closed the connection."""
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             try:
                 return await self._reader.read()
             except ConnectionResetError:

@@ -16,6 +16,7 @@ from typing import Any, Self
 from skylarkmq.broker.store import cold_reads
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.read import residency
+from tests.harness.limits import WAIT_LIMIT_S
 
 
 class ColdFiles:
@@ -43,7 +44,7 @@ class ColdFiles:
             in_loop = threading.get_ident() == self._loop_thread
             self.waits.append((path, in_loop))
             if not in_loop:
-                assert self.gate.wait(10)
+                assert self.gate.wait(WAIT_LIMIT_S)
             if not self.never_warm:
                 self._frozen.discard(path)
         return self._real(fd, buffers, offset, flags)

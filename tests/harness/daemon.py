@@ -22,14 +22,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from skylarkmq.protocol.disk import COMMIT_LOG_DIRECTORY
+from tests.harness.limits import PROCESS_LIMIT_S, WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.store_check import assert_consistent
 
 STORE: Final = "store"
-START_LIMIT_S: Final = 300.0
-STOP_LIMIT_S: Final = 300.0
 POLL_S: Final = 0.02
-PAGE_LIMIT_S: Final = 5.0
 
 MQBROKER: Final = (sys.executable, "-m", "skylarkmq.broker")
 MQNAMESRV: Final = (sys.executable, "-c", "from skylarkmq.broker.cli import mqnamesrv; mqnamesrv()")
@@ -58,7 +56,7 @@ class Daemon:
         """Return status and decoded body of a health page. Raises OSError if it does not respond."""
         try:
             with urllib.request.urlopen(
-                f"http://{LOOPBACK}:{self.health_port}{path}", timeout=PAGE_LIMIT_S
+                f"http://{LOOPBACK}:{self.health_port}{path}", timeout=WAIT_LIMIT_S
             ) as response:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as error:
@@ -67,9 +65,9 @@ class Daemon:
 
     def wait_ready(self) -> None:
         """Wait until it is ready. Raises AssertionError if it exits before, or is not ready in time."""
-        deadline = time.monotonic() + START_LIMIT_S
+        deadline = time.monotonic() + PROCESS_LIMIT_S
         while not self._is_ready():
-            assert time.monotonic() < deadline, f"not ready after {START_LIMIT_S} s:\n{self.output}"
+            assert time.monotonic() < deadline, f"not ready after {PROCESS_LIMIT_S} s:\n{self.output}"
             try:
                 code = self.process.wait(POLL_S)
             except subprocess.TimeoutExpired:
@@ -79,7 +77,7 @@ class Daemon:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal, wait until the process has exited, and return its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(STOP_LIMIT_S)
+        return self.process.wait(PROCESS_LIMIT_S)
 
     def _is_ready(self) -> bool:
         try:

@@ -8,9 +8,8 @@ import json
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.raw import frame
-
-TIMEOUT_S = 10.0
 
 
 class ReceivedRequest(NamedTuple):
@@ -70,7 +69,7 @@ class FakeServer:
 
     async def next_request(self) -> ReceivedRequest:
         """Return the next request that was not returned before."""
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             return await self._requests.get()
 
     @property

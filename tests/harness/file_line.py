@@ -25,10 +25,10 @@ from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.remoting.sendfile import Holder
 from skylarkmq.protocol.disk import UNIT
 from skylarkmq.protocol.unit_runs import Records, UnitRun
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.waiting import until
 
 BUFFER_BYTES = 4096
-TIMEOUT_S = 10.0
 
 
 class RegionsFile:
@@ -129,7 +129,7 @@ class FileLine:
     async def read(self, count: int, at_most: int = 65_536) -> bytes:
         """Return the next `count` bytes, at most `at_most` per call; fewer if the connection ends before."""
         data = bytearray()
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             while len(data) < count:
                 more = await asyncio.get_running_loop().sock_recv(self.peer, min(at_most, count - len(data)))
                 if not more:

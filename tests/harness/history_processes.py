@@ -14,11 +14,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Final
 
-from tests.harness.daemon import MQBROKER, STOP_LIMIT_S, Daemon, variables
+from tests.harness.daemon import MQBROKER, Daemon, variables
 from tests.harness.history_events import KILLED_ITSELF, SUFFIX, Broker, Journal, Process
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 
-CLIENT_STOP_S: Final = 20.0
 WAIT_S: Final = 0.05
 NAMES: Final = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
 
@@ -103,7 +103,7 @@ class BrokerProcess:
         self.is_up = False
         self._daemon.process.send_signal(number)
         try:
-            code = self._daemon.process.wait(STOP_LIMIT_S)
+            code = self._daemon.process.wait(PROCESS_LIMIT_S)
         except subprocess.TimeoutExpired:
             self._record("ended")  # it did not stop
             self._daemon.process.kill()
@@ -162,7 +162,7 @@ class ClientSlot:
 
     def request_stop(self) -> None:
         """Send SIGTERM, once it handles that."""
-        limit_s = time.monotonic() + CLIENT_STOP_S
+        limit_s = time.monotonic() + PROCESS_LIMIT_S
         while not self.has_recorded("ready") and self._process.is_alive() and time.monotonic() < limit_s:
             time.sleep(WAIT_S)
         self._is_expected_to_end = True
@@ -171,7 +171,7 @@ class ClientSlot:
 
     def wait_stopped(self) -> None:
         """Wait until it has stopped."""
-        self._process.join(CLIENT_STOP_S)
+        self._process.join(PROCESS_LIMIT_S)
         if self._process.exitcode != 0:
             self._record("ended", f"asked to stop, exit code {self._process.exitcode}")
             self._process.kill()

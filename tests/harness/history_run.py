@@ -37,13 +37,12 @@ from tests.harness.history_plan import (
 )
 from tests.harness.history_processes import BrokerProcess, ClientSlot
 from tests.harness.history_view import DEAD, RETRY
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 from tests.harness.store_check import assert_consistent
 
 INSPECTION_INTERVAL_S: Final = 0.25
-READY_LIMIT_S: Final = 300.0
-DRAIN_LIMIT_S: Final = 40.0
 QUIET_S: Final = 1.5
 HALF_GROUP: Final = "CID_RMQ_SYS_TRANS"
 EPOCH: Final = datetime.fromtimestamp(0, UTC)
@@ -122,10 +121,10 @@ class Run:
     def _spawn_all(self) -> None:
         for slot in self._slots.values():
             slot.spawn()
-        limit_s = time.monotonic() + READY_LIMIT_S
+        limit_s = time.monotonic() + PROCESS_LIMIT_S
         while not all(slot.has_recorded("ready") for slot in self._slots.values()):
             if time.monotonic() > limit_s:
-                raise TimeoutError(f"not all clients were ready within {READY_LIMIT_S:g} s")
+                raise TimeoutError(f"not all clients were ready within {PROCESS_LIMIT_S:g} s")
             time.sleep(INSPECTION_INTERVAL_S)
 
     # ---------------------------------------------------------------------------------------------------------- live
@@ -202,7 +201,7 @@ class Run:
             self._watch_until(time.monotonic() + INSPECTION_INTERVAL_S)
             if (lags := asyncio.run(self._lags())) or size != (size := self._journal_bytes()):
                 quiet_s = time.monotonic()
-            if quiet_s > begun_s + DRAIN_LIMIT_S:
+            if quiet_s > begun_s + PROCESS_LIMIT_S:
                 self._report_line(f"not drained: {lags}")
                 return False
         self._report_line(f"drained after {time.monotonic() - begun_s:.1f} s")

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from tests.harness.limits import WAIT_LIMIT_S
+
 RESPONSE_BIT = 1
 VERSION = 479
 
@@ -51,7 +53,7 @@ class RawClient:
         self,
         host: str,
         port: int,
-        timeout: float = 5.0,
+        timeout: float = WAIT_LIMIT_S,
         tls: ssl.SSLContext | None = None,
         source: str | None = None,
         credentials: Credentials | None = None,

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.raw import frame, texts
 
-TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 1.0
 
 
@@ -40,7 +40,7 @@ class Received(NamedTuple):
 
 
 class RawPeer:
-    """Use as `async with await RawPeer.connect(port) as peer`. Every wait is limited to TIMEOUT_S (TimeoutError)."""
+    """Use as `async with await RawPeer.connect(port) as peer`. Every wait is limited to WAIT_LIMIT_S (TimeoutError)."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -105,7 +105,7 @@ class RawPeer:
     async def receive(self) -> Received:
         """Return the next frame. Raises IncompleteReadError if the connection ends before. Only JSON headers are
         decoded."""
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             length = int.from_bytes(await self._reader.readexactly(4), "big")
             payload = await self._reader.readexactly(length)
         header_end = 4 + int.from_bytes(payload[1:4], "big")
@@ -114,28 +114,28 @@ class RawPeer:
 
     async def receive_raw(self) -> bytes:
         """Return the next frame as bytes, including its length word."""
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             prefix = await self._reader.readexactly(4)
             return prefix + await self._reader.readexactly(int.from_bytes(prefix, "big"))
 
     async def some(self) -> bytes:
         """Return the available bytes, at least one; empty at the end of the stream."""
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             return await self._reader.read(1 << 16)
 
     async def take(self, count: int) -> bytes:
         """Return the next `count` bytes."""
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             return await self._reader.readexactly(count)
 
     async def read(self, count: int) -> None:
         """Read and discard `count` bytes."""
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             await self._reader.readexactly(count)
 
     async def rest(self) -> bytes:
         """Return all bytes until the other side disconnects."""
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             try:
                 return await self._reader.read()
             except ConnectionResetError:

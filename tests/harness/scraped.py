@@ -15,6 +15,8 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families as text_families
 
+from tests.harness.limits import WAIT_LIMIT_S
+
 OPENMETRICS: Final = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.3"
 
 
@@ -56,7 +58,7 @@ def _scrape(port: int, accept: str, encoding: str, path: str) -> Scraped:
     request.add_header("Accept", accept)
     request.add_header("Accept-Encoding", encoding)
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=WAIT_LIMIT_S) as response:
             status, headers, body = response.status, dict(response.headers), response.read()
     except urllib.error.HTTPError as error:
         with error:

@@ -22,6 +22,7 @@ from skylarkmq.broker.store.recovery.recovery import Recovered
 from skylarkmq.protocol.message import tags_code
 from skylarkmq.protocol.message_id import encode_host
 from skylarkmq.protocol.record import SYS_FLAG_AT, Record, iterate
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.store_check import assert_consistent
 
 GOLDEN: Final = Path(__file__).resolve().parent.parent / "golden" / "store"
@@ -105,7 +106,7 @@ class TestDisk(Disk):
         path = os.readlink(f"/proc/self/fd/{fd}")
         if "/commitlog/" in path:
             self.sync_started.set()
-            assert self.syncs.wait(10)
+            assert self.syncs.wait(WAIT_LIMIT_S)
         self.refuse("fdatasync", path)
         super().fdatasync(fd)
 

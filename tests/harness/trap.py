@@ -19,10 +19,10 @@ from skylarkmq.clients.background_loop import run
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.serialize import decode_command
 from tests.harness.daemon import Daemon, running
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import LOOPBACK
 
 ADVERTISED: Final = "127.0.0.2"
-TIMEOUT_S: Final = 120.0
 
 Wanted = Callable[[int, bytes], bool]  # takes a request's code, and its encoded header
 Pass = Callable[[RemotingCommand, bytes], bool]
@@ -62,7 +62,7 @@ class Trap:
         run(close())
 
     async def _wait_deserted(self) -> None:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(PROCESS_LIMIT_S):
             await asyncio.gather(*self._connections)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

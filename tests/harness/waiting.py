@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable
 
-TIMEOUT_S = 10.0
+from tests.harness.limits import WAIT_LIMIT_S
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Run the event loop until `condition()` is true. Raises TimeoutError after TIMEOUT_S."""
-    async with asyncio.timeout(TIMEOUT_S):
+    """Run the event loop until `condition()` is true. Raises TimeoutError after WAIT_LIMIT_S."""
+    async with asyncio.timeout(WAIT_LIMIT_S):
         while not condition():  # noqa: ASYNC110 (see above)
             await asyncio.sleep(0)

@@ -21,13 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import Credentials, RawClient, RawResponse
 from tests.interop.toolchain import ROOT, apache_broker
 
 APACHE_VERSIONS = ("4.9.7", "5.3.3")
-START_DEADLINE_S = 600.0  # long, because machines that run tests are busy
-STOP_DEADLINE_S = 300.0  # RocketMQ's broker takes 5 to 20 s, depending on the disk
 POLL_S = 0.02
 LOG_TAIL_CHARS = 3_000
 
@@ -289,7 +288,7 @@ def daemon(command: list[str], environment: dict[str, str], home: Path) -> Itera
     finally:
         process.terminate()
         try:
-            process.wait(STOP_DEADLINE_S)
+            process.wait(PROCESS_LIMIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -305,7 +304,7 @@ def all_alive(daemons: list[subprocess.Popen[bytes]], home: Path) -> bool:
     return True
 
 
-def wait_until(condition: Callable[[], bool], description: str, deadline_s: float = START_DEADLINE_S) -> None:
+def wait_until(condition: Callable[[], bool], description: str, deadline_s: float = PROCESS_LIMIT_S) -> None:
     """Poll until the condition holds. Raises AssertionError after `deadline_s`."""
     deadline = time.monotonic() + deadline_s
     while not condition():

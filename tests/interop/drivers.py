@@ -27,15 +27,16 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import IO, Literal
+from typing import IO, Final, Literal
 
 import msgspec
 
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.raw import Credentials
 from tests.interop.plan import Order
 
-DRIVER_DEADLINE_S = 240
-WAIT_DEADLINE_S = 20.0
+DRIVER_LIMIT_S: Final = round(2 * PROCESS_LIMIT_S)
+STOP_S: Final = 20.0
 LOG_TAIL_CHARS = 3_000
 REPLY_PREFIX = b"re: "
 
@@ -143,10 +144,10 @@ class Driver:
             self._input.close()
 
     def stop(self) -> None:
-        """Close the input and wait for the process to exit; kill it after WAIT_DEADLINE_S."""
+        """Close the input and wait for the process to exit; kill it after STOP_S."""
         self.leave()
         try:
-            self.process.wait(timeout=WAIT_DEADLINE_S)
+            self.process.wait(timeout=STOP_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -202,7 +203,7 @@ class DriverGroup:
         command: Callable[[Path], list[str]],
         *arguments: str,
         credentials: Credentials | None = None,
-        deadline_s: int = DRIVER_DEADLINE_S,
+        deadline_s: int = DRIVER_LIMIT_S,
     ) -> Driver:
         """Start a driver, which ends after `deadline_s`. With `credentials` its client signs its requests."""
         keys = credentials or ()
@@ -212,14 +213,14 @@ class DriverGroup:
         self._drivers.append(driver)
         return driver
 
-    def wait_until(self, condition: Callable[[], bool], description: str, seconds: float = WAIT_DEADLINE_S) -> None:
+    def wait_until(self, condition: Callable[[], bool], description: str, seconds: float = PROCESS_LIMIT_S) -> None:
         """Process events until the condition holds. Raises AssertionError, with the drivers' logs, after `seconds`."""
         deadline = time.monotonic() + seconds
         while not condition():
             if not self._process_event(deadline - time.monotonic()):
                 raise AssertionError(f"not within {seconds:g} s: {description}\n{self.summary()}")
 
-    def wait_for_messages(self, wanted: set[str], seconds: float = WAIT_DEADLINE_S) -> None:
+    def wait_for_messages(self, wanted: set[str], seconds: float = PROCESS_LIMIT_S) -> None:
         """Process events until every message in `wanted` has been received."""
         missing = set(wanted)
         processed = 0

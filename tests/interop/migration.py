@@ -22,6 +22,7 @@ from typing import Final
 
 from skylarkmq.protocol.bodies.route import TopicRouteData
 from skylarkmq.protocol.codes import RequestCode
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import RawClient, RawResponse
 from tests.interop.brokers import (
@@ -43,8 +44,6 @@ MASTER, SLAVE = "ASYNC_MASTER", "SLAVE"
 SIZES: Final = {"mappedFileSizeConsumeQueue": 20 * 10_000, "maxHashSlotNum": 50_000, "maxIndexNum": 200_000}
 CLIENT_OF: Final = {"4.9.7": "java-4.9.8", "5.3.3": "java-5.3.3"}
 PAGE: Final = (ROOT / "docs" / "run" / "migrate.md").read_text()
-STARTED_WITHIN_S: Final = 200.0
-RECEIVED_WITHIN_S: Final = 200.0
 
 
 class Stages:
@@ -65,10 +64,10 @@ class Stages:
             namesrv = f"{LOOPBACK}:{self._namesrv_port}"
             drivers.start("member", self._command, "consume", namesrv, TOPIC, GROUP)
             producer = drivers.start("producer", self._command, "produce", namesrv, TOPIC, "shop")
-            drivers.wait_until(lambda: len(drivers.started) == 2, "both clients have started", STARTED_WITHIN_S)
+            drivers.wait_until(lambda: len(drivers.started) == 2, "both clients have started", PROCESS_LIMIT_S)
             names = [f"{node.home.name}-{number}" for number in range(SENT)]
             producer.send([Order(n, SYNC, "TagA", (n,), {"n": n}, n.encode()) for n in names])
-            drivers.wait_for_messages(set(names), RECEIVED_WITHIN_S)
+            drivers.wait_for_messages(set(names), PROCESS_LIMIT_S)
             assert not drivers.failed, drivers.summary()
             assert sorted(each.message.n for each in drivers.deliveries) == sorted(names)
         finally:

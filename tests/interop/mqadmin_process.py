@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from skylarkmq.protocol import javajson
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.raw import Credentials
 from tests.interop.toolchain import mqadmin
 
@@ -118,6 +119,6 @@ class MqadminProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(20)
+        self._process.wait(PROCESS_LIMIT_S)
         self._process.stdout.close()
         self._log.close()

@@ -13,6 +13,7 @@ import msgspec
 
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.message import BatchRecord, encode_batch
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.raw import RawClient, RawResponse
 from tests.interop.exchange import encoded, request
 from tests.interop.replication_nodes import Node, body_table
@@ -26,7 +27,6 @@ AGAIN: Final = frozenset((1, 2, 14))
 COMMIT, ROLLBACK = 8, 12
 HALF_FLAG: Final = 4
 BATCH_MESSAGES: Final = 10
-DEADLINE_S: Final = 300.0
 POLL_S: Final = 0.05
 
 
@@ -185,7 +185,7 @@ class Sender:
         RocketMQ 4.9 unmaps the queue of a topic that is deleted, also while another thread writes to it, which ends the
         process. So a topic is deleted while that thread has nothing to write.
         """
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + PROCESS_LIMIT_S
         while True:
             response = self._call(RequestCode.GET_BROKER_RUNTIME_INFO, {})
             if response is not None and body_table(response)["dispatchBehindBytes"] == "0":
@@ -223,7 +223,7 @@ class Sender:
         """Return the response; None if the connection broke, so that the request may have had its effect.
 
         A broker that is starting or stopping is asked again."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + PROCESS_LIMIT_S
         while True:
             client = self._connected(deadline)
             try:

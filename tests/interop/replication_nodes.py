@@ -9,9 +9,10 @@ from typing import Final
 
 from skylarkmq.protocol.bodies.topic import TopicConfig, TopicConfigSerializeWrapper
 from skylarkmq.protocol.codes import RequestCode, SystemTopic
+from tests.harness.limits import PROCESS_LIMIT_S, WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient, RawResponse
-from tests.interop.brokers import STOP_DEADLINE_S, apache_commands, broker_ports, log_file, skylark_commands, wait_until
+from tests.interop.brokers import apache_commands, broker_ports, log_file, skylark_commands, wait_until
 from tests.interop.toolchain import ROOT
 
 BROKER_NAME: Final = "replicated"
@@ -27,7 +28,6 @@ SIZES: Final = {
 LONG_MS: Final = 3_600_000
 SHORT_TIMERS: Final = {"registerNameServerPeriod": 10_000, "haSendHeartbeatInterval": 1_000}
 """A slave of RocketMQ finds its master by a registration, and gets data after its first report."""
-CALL_LIMIT_S: Final = 60.0
 
 
 class Node:
@@ -60,7 +60,7 @@ class Node:
         """End the process with SIGTERM, and wait until it has stopped."""
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(STOP_DEADLINE_S)
+            self.process.wait(PROCESS_LIMIT_S)
             self.process = None
 
     def revive(self) -> None:
@@ -71,7 +71,7 @@ class Node:
             self.start()
 
     def client(self) -> RawClient:
-        return RawClient(LOOPBACK, self.port, CALL_LIMIT_S)
+        return RawClient(LOOPBACK, self.port, WAIT_LIMIT_S)
 
     def call(self, code: int, ext: Mapping[str, object] | None = None, body: bytes = b"") -> RawResponse:
         """Send one request on a connection of its own. Raises OSError."""

@@ -23,6 +23,7 @@ import pytest
 from skylarkmq import LATER, BrokerError, ConsumeFrom, Later, Message, MessageExt, Producer, PushConsumer
 from skylarkmq import Credentials as SdkCredentials
 from tests.harness.access_table import AUTH, OTHER_TOPIC, PLAIN, SECRET
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.raw import Credentials
 from tests.interop.access import SKYLARK, add_account, generations, guarded_broker
 from tests.interop.brokers import BrokerUnderTest
@@ -36,8 +37,6 @@ QUEUES: Final = 2
 PER_MODE: Final = 3
 QUICK_LEVELS: Final = " ".join(["1s"] * 18)
 SETTINGS: Final = {"messageDelayLevel": QUICK_LEVELS}
-CONSUMED_WITHIN_S: Final = 300.0
-REFUSED_WITHIN_S: Final = 300.0
 SETTLED_AFTER_S: Final = 3.0
 """Time for the first heartbeats of a consumer after its start: Java sends them one second later."""
 PROBE_INTERVAL_S: Final = 0.5
@@ -82,7 +81,7 @@ WITHOUT_REMARKS: Final = {"ali-ons-3.12"}
 CPP_WITHOUT_KEYS: Final = "No acl config for "
 """The C++ client sends an empty access key if it has no credentials."""
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.interop
 
 
 class Names(NamedTuple):
@@ -190,7 +189,7 @@ async def use_the_sdk(generation: str, broker: BrokerUnderTest, caplog: pytest.L
             credentials=right,
         ),
         Producer("senders", namesrv=broker.namesrv, credentials=right) as producer,
-        asyncio.timeout(CONSUMED_WITHIN_S),
+        asyncio.timeout(PROCESS_LIMIT_S),
     ):
         await producer.send(Message(names.topic, b"fails once"))
         await is_redelivered.wait()
@@ -207,7 +206,7 @@ async def use_the_sdk(generation: str, broker: BrokerUnderTest, caplog: pytest.L
         caplog.clear()
         async with (
             PushConsumer(names.group, namesrv=broker.namesrv, handler=handler, topics=[names.topic], credentials=wrong),
-            asyncio.timeout(REFUSED_WITHIN_S),
+            asyncio.timeout(PROCESS_LIMIT_S),
         ):
             while not any("heartbeat refused" in line and remark in line for line in caplog.messages):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
@@ -254,21 +253,21 @@ def work_with_credentials(
     wait_until_consuming(names, broker, drivers)
     orders = orders_of(CLIENTS[client].modes)
     drivers.start("writer", command, "produce", *target, f"senders-{names.case}", credentials=keys).send(orders)
-    drivers.wait_until(lambda: "writer" in drivers.left, "everything is sent", CONSUMED_WITHIN_S)
+    drivers.wait_until(lambda: "writer" in drivers.left, "everything is sent", PROCESS_LIMIT_S)
     assert drivers.failed == []
-    drivers.wait_for_messages({order.n for order in orders}, CONSUMED_WITHIN_S)
+    drivers.wait_for_messages({order.n for order in orders}, PROCESS_LIMIT_S)
 
     def is_redelivered() -> bool:
         return sum(seen.message.n == FAILS_ONCE for seen in drivers.deliveries) > 1
 
-    drivers.wait_until(is_redelivered, "the failed message is redelivered", CONSUMED_WITHIN_S)
+    drivers.wait_until(is_redelivered, "the failed message is redelivered", PROCESS_LIMIT_S)
     reader.leave()
-    drivers.wait_until(lambda: "reader" in drivers.left, "the reader has left", CONSUMED_WITHIN_S)
+    drivers.wait_until(lambda: "reader" in drivers.left, "the reader has left", PROCESS_LIMIT_S)
 
 
 def wait_until_consuming(names: Names, broker: BrokerUnderTest, drivers: DriverGroup) -> None:
     """Send probes until the reader receives from every queue; some clients begin at the end of a queue."""
-    deadline = time.monotonic() + CONSUMED_WITHIN_S
+    deadline = time.monotonic() + PROCESS_LIMIT_S
     for number in itertools.count():
         assert time.monotonic() < deadline, drivers.summary()
         for queue in range(QUEUES):
@@ -295,13 +294,13 @@ def be_refused(
     order = Order(n=state, mode="sync", tags="a", keys=("k",), properties={"n": state}, body=state.encode())
     producer = drivers.start(f"producer, {state}", command, "produce", *target, "senders", credentials=keys[state])
     producer.send([order])
-    drivers.wait_until(lambda: state in {one.n for one in drivers.failed}, "the send is refused", REFUSED_WITHIN_S)
+    drivers.wait_until(lambda: state in {one.n for one in drivers.failed}, "the send is refused", PROCESS_LIMIT_S)
     [failure] = [one.error for one in drivers.failed if one.n == state]
     assert state not in drivers.sent
     if client not in WITHOUT_REMARKS:
         # The error of the C++ client does not contain the remark, but its log does.
         assert remark in failure or has_logged(producer, remark), failure
-    drivers.wait_until(lambda: consumer in drivers.started | drivers.left.keys(), "it has started", REFUSED_WITHIN_S)
+    drivers.wait_until(lambda: consumer in drivers.started | drivers.left.keys(), "it has started", PROCESS_LIMIT_S)
     drivers.process_events(SETTLED_AFTER_S)
     assert broker.members(names.group) == []
 

@@ -108,7 +108,7 @@ VERSION: Final = re.compile(r"(?<=plain_acl.yml) +\d+ +")
 FRAME: Final = re.compile(r"(AclException: .*), \S+", re.MULTILINE)
 """The end of a remark of 4.9 is a line of Java code."""
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 
 class Pair:

@@ -39,7 +39,7 @@ BROKERS = (
 )
 MEMBERS = ("10.0.0.{}@{}#7{}", "room1-{}@{}{}", "room2-{}@{}{}", "\uff5e-{}@{}{}", "\U0001f600-{}@{}{}")
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 
 def case(rng: random.Random) -> tuple[list[MessageQueue], list[str]]:

@@ -13,6 +13,7 @@ from itertools import count, permutations
 
 import pytest
 
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.interop.brokers import COMPRESSED, BrokerUnderTest, StoredMessage, running_broker
 from tests.interop.cases import CASES, CLIENTS, Case
 from tests.interop.drivers import Delivery, DriverGroup, Received, Sent
@@ -27,16 +28,13 @@ EMPTY_BODIES = 8
 
 # If a Java client rebalances during its first heartbeat, it skips the heartbeat with the new subscription version. The
 # broker then rejects its pulls (SUBSCRIPTION_NOT_LATEST, 25) until the next one, 30 s later. So does RocketMQ's broker.
-SETTLE_DEADLINE_S = 45.0
-MOVE_DEADLINE_S = 20.0
-PRODUCE_DEADLINE_S = 60.0
 PROBE_INTERVAL_S = 0.05
 STEADY_ROUNDS = 3
 
 # Average allocation gives each of two members a block of adjacent queues. Which id sorts first is random.
 EVEN_SPLITS = [{queue: members[queue * 2 // QUEUES] for queue in range(QUEUES)} for members in permutations(MEMBERS)]
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.interop
 
 
 class Pair:
@@ -57,7 +55,7 @@ class Pair:
 
     def wait_for_even_split(self) -> dict[int, str]:
         """Return the owner of each queue, once STEADY_ROUNDS probes of all queues in a row show the same even split."""
-        deadline = time.monotonic() + SETTLE_DEADLINE_S
+        deadline = time.monotonic() + PROCESS_LIMIT_S
         rounds: deque[set[str]] = deque(maxlen=STEADY_ROUNDS)
         while True:
             rounds.append(self.probe_all())
@@ -78,7 +76,7 @@ class Pair:
     def probe_all(self) -> set[str]:
         """Send a probe to each queue and wait until all have been received."""
         probes = {self.probe(queue) for queue in range(QUEUES)}
-        self.drivers.wait_for_messages(probes, SETTLE_DEADLINE_S)
+        self.drivers.wait_for_messages(probes, PROCESS_LIMIT_S)
         return probes
 
     def probe(self, queue: int) -> str:
@@ -92,7 +90,7 @@ class Pair:
         command = CLIENTS[self.case.producer].command
         producer = drivers.start(PRODUCER, command, "produce", self.broker.namesrv, TOPIC, "interop-producer")
         producer.send(orders)
-        drivers.wait_until(lambda: PRODUCER in drivers.left, "the producer has sent all and left", PRODUCE_DEADLINE_S)
+        drivers.wait_until(lambda: PRODUCER in drivers.left, "the producer has sent all and left", PROCESS_LIMIT_S)
         assert drivers.failed == []
         assert {order.n for order in orders if order.mode != ONEWAY} == set(drivers.sent)
         return list(drivers.sent.values())
@@ -207,7 +205,7 @@ def wait_for_takeover(pair: Pair, moving: list[int], begun: float) -> float:
     probes: set[str] = set()
     taken: dict[int, float] = {}
     while len(taken) < len(moving):
-        assert time.monotonic() < begun + MOVE_DEADLINE_S, f"{taken} of {moving} moved\n{pair.drivers.summary()}"
+        assert time.monotonic() < begun + PROCESS_LIMIT_S, f"{taken} of {moving} moved\n{pair.drivers.summary()}"
         # Repeat the probes, because the leaving member may still receive some of them.
         probes |= {pair.probe(queue) for queue in moving if queue not in taken}
         pair.drivers.process_events(PROBE_INTERVAL_S)

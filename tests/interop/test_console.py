@@ -15,7 +15,7 @@ from skylarkmq.protocol.message import MessageExt, PropertyName
 from tests.clients.console.conftest import notice_of, opened, text_of
 from tests.interop.brokers import APACHE_VERSIONS, BrokerUnderTest, running_broker
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 TOPIC, GROUP = "Shown", "readers"
 

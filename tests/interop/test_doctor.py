@@ -23,7 +23,7 @@ LEVEL_OF_2_HOURS: Final = 18
 NOT_REPORTED: Final = {"skylark": set[str](), "apache-5.3.3": set[str](), "apache-4.9.7": {"timers"}}
 """Checks of a state that the broker does not report."""
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import BINARY_HEADERS, CLIENTS, Command, java
 from tests.interop.drivers import DriverGroup
@@ -17,7 +18,6 @@ from tests.interop.matrix import each_client
 from tests.interop.scenarios import Scenarios, run_scenarios, selected_clients
 
 QUEUES = 4
-SUBSCRIBED_DEADLINE_S = 45.0
 QUICK_LEVELS = " ".join(["1s"] * 18)
 LOCKS_MS = 25_000  # Go and C++ renew their locks every 20 s
 SETTINGS = {"messageDelayLevel": QUICK_LEVELS, "rebalanceLockMaxLiveTime": LOCKS_MS}
@@ -26,9 +26,8 @@ FAILURES = {"good": 0, "once": 1, "never": 99}
 FIRST, SECOND = "first", "second"
 FAST_REBALANCE = ("-Drocketmq.client.rebalance.waitInterval=1000", "-Drocketmq.client.rebalance.lockInterval=1000")
 """Java rebalances and renews its locks once a second instead of every 20 s."""
-MOVE_DEADLINE_S = 100.0
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def fail_messages(client: str, broker: BrokerUnderTest, drivers: DriverGroup) ->
     for queue, n in enumerate(expected):
         broker.send(topic, queue, properties(n, FAILURES[n]), b"body")
     drivers.start("member", command, "retry", broker.namesrv, topic, group)
-    drivers.wait_until(lambda: len(drivers.deliveries) >= sum(expected.values()), "all retried", SUBSCRIBED_DEADLINE_S)
+    drivers.wait_until(lambda: len(drivers.deliveries) >= sum(expected.values()), "all retried", PROCESS_LIMIT_S)
     dead_letters = broker.dead_letters(group, 1)
     drivers.process_events(2.0)
     assert Counter(seen.message.n for seen in drivers.deliveries) == expected
@@ -103,7 +102,7 @@ def broadcast(client: str, broker: BrokerUnderTest, drivers: DriverGroup) -> Non
     broker.create_topic(topic, QUEUES)
     for member in (FIRST, SECOND):
         drivers.start(member, command, "broadcast", broker.namesrv, topic, f"broadcast-{case}")
-    drivers.wait_until(lambda: drivers.started == {FIRST, SECOND}, "both started", SUBSCRIBED_DEADLINE_S)
+    drivers.wait_until(lambda: drivers.started == {FIRST, SECOND}, "both started", PROCESS_LIMIT_S)
     probe_until_all_receive(broker, drivers, topic)
     names = {str(n) for n in range(100)}
     for n in range(100):
@@ -171,7 +170,7 @@ def kill_an_owner(client: str, broker: BrokerUnderTest, drivers: DriverGroup) ->
     sent = [0] * QUEUES
     begun = time.monotonic()
     while set(owners.values()) != {FIRST, SECOND} or len(owners) < QUEUES:
-        assert time.monotonic() - begun < MOVE_DEADLINE_S, owners
+        assert time.monotonic() - begun < PROCESS_LIMIT_S, owners
         send_some(broker, topic, sent)
         drivers.process_events(0.5)
         owners = {seen.message.queue: seen.member for seen in drivers.deliveries[-40:]}
@@ -179,7 +178,7 @@ def kill_an_owner(client: str, broker: BrokerUnderTest, drivers: DriverGroup) ->
     members[SECOND].process.kill()
     moving = {queue for queue, owner in owners.items() if owner == SECOND}
     while moving - {s.message.queue for s in drivers.deliveries if s.member == FIRST and s.at > killed_at}:
-        assert time.monotonic() - killed_at < MOVE_DEADLINE_S, f"{moving} of {owners}"
+        assert time.monotonic() - killed_at < PROCESS_LIMIT_S, f"{moving} of {owners}"
         send_some(broker, topic, sent)
         drivers.process_events(0.5)
     moved_s = time.monotonic() - killed_at
@@ -229,7 +228,7 @@ def exhaust_retries(client: str, broker: BrokerUnderTest, drivers: DriverGroup) 
     for n, fails in (("good", 0), ("never", 99), ("next", 0)):
         broker.send(topic, 0, properties(n, fails), b"body")
     drivers.start("member", command, "orderly", broker.namesrv, topic, group)
-    drivers.wait_for_messages({"good", "never", "next"}, SUBSCRIBED_DEADLINE_S)
+    drivers.wait_for_messages({"good", "never", "next"}, PROCESS_LIMIT_S)
     assert [seen.message.n for seen in drivers.deliveries] == ["good", "never", "never", "next"]
     [dead] = broker.dead_letters(group, 1)
     assert (dead.properties["n"], dead.properties["DELAY"]) == ("never", "-1")

@@ -7,7 +7,7 @@ import pytest
 from tests.interop.brokers import APACHE_VERSIONS
 from tests.interop.replication import Load, run
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(1_200)]
+pytestmark = pytest.mark.interop
 
 
 @pytest.mark.parametrize("version", APACHE_VERSIONS)

@@ -15,7 +15,7 @@ from skylarkmq.broker.config.sections import Machine, load_broker
 from skylarkmq.broker.host.addresses import pod_host
 from tests.interop.go_commands import go_command
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(1_200)]  # the first build of helm
+pytestmark = pytest.mark.interop  # the first build of helm
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 KUBERNETES: Final = ROOT / "deploy" / "kubernetes"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.interop.migration import move_and_back
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.interop
 
 
 def test_a_group_moves_to_skylark_and_back(tmp_path: Path) -> None:

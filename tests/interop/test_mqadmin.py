@@ -21,6 +21,7 @@ from typing import Any, Final
 import pytest
 
 from skylarkmq.protocol import javajson
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import CLIENTS
 from tests.interop.compatibility import FACTS, OFFERED, TRIED
@@ -35,10 +36,8 @@ CLIENT_OF = {"4.9.7": "java-4.9.8", "5.3.3": "java-5.3.3"}
 INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 """The producer group of the client inside a Java consumer, which sends failed messages."""
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-CONSUMED_WITHIN_S: Final = 300.0
-SEEN_WITHIN_S: Final = 300.0
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 
 class Environment:
@@ -67,11 +66,11 @@ class Environment:
         self.broker.create_topic(TOPIC, QUEUES)
         client = CLIENTS[CLIENT_OF[self.mqadmin.version]]
         self.drivers.start("member", client.command, "consume", self.broker.namesrv, TOPIC, GROUP)
-        self.drivers.wait_until(lambda: "member" in self.drivers.started, "the member has started", CONSUMED_WITHIN_S)
+        self.drivers.wait_until(lambda: "member" in self.drivers.started, "the member has started", PROCESS_LIMIT_S)
         for number, unique_id in enumerate(self.unique_ids):
             properties = {"TAGS": "ab"[number % 2], "KEYS": f"key-{number}", "UNIQ_KEY": unique_id, "n": str(number)}
             self.broker.send(TOPIC, number % QUEUES, properties, b"hello %d" % number)
-        self.drivers.wait_for_messages({str(number) for number in range(SENT)}, CONSUMED_WITHIN_S)
+        self.drivers.wait_for_messages({str(number) for number in range(SENT)}, PROCESS_LIMIT_S)
 
     def run(self, command: str, *arguments: object) -> CommandOutput:
         """Run a command that succeeds."""
@@ -82,7 +81,7 @@ class Environment:
 
     def wait_until(self, condition: Callable[[], bool], description: str) -> None:
         """Wait for a value that the broker updates only periodically."""
-        deadline = time.monotonic() + SEEN_WITHIN_S
+        deadline = time.monotonic() + PROCESS_LIMIT_S
         while not condition():
             assert time.monotonic() < deadline, description
             self.drivers.process_events(0.5)

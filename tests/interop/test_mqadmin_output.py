@@ -43,7 +43,7 @@ NOT_SERVED: Final[dict[str, frozenset[str]]] = {
 MASKS_OF: Final = {"apache-4.9.7": [(r"trackType=(CONSUMED|UNKNOWN)", "STATE")]}
 """Differences with a broker. Without GET_TOPIC_CONFIG (351), RocketMQ's tool 5.3.3 does not see a consumed message."""
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 
 class BothTools:

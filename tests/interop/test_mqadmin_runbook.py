@@ -26,7 +26,7 @@ from tests.interop.mqadmin_process import MqadminProcess
 TOPIC, GROUP, BROKER, CLUSTER = "Orders", "billing", "broker-a", "DefaultCluster"
 QUEUES, SENT = 4, 8
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.interop
 
 
 class Place(NamedTuple):

@@ -27,7 +27,7 @@ from tests.interop.brokers import (
     wait_until,
 )
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 CREDENTIALS: Final = json.dumps({"accessKey": "broker-a", "secretKey": "sesame-sesame"}, separators=(",", ":"))
 LOCAL_USERS: Final = "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"

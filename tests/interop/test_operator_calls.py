@@ -12,6 +12,7 @@ import pytest
 
 from skylarkmq.protocol import javajson
 from skylarkmq.protocol.bodies.client_state import ConsumerStatus
+from tests.harness.limits import PROCESS_LIMIT_S, WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient, RawResponse
 from tests.interop.brokers import OK, SEND_MESSAGE, BrokerUnderTest, expect, running_broker, wait_until
@@ -20,9 +21,6 @@ from tests.interop.drivers import DriverGroup
 from tests.interop.matrix import clients_with, covers
 
 TOPIC, QUEUES, MESSAGES = "Operated", 4, 40
-SUBSCRIBED_DEADLINE_S = 45.0
-MOVED_DEADLINE_S = 90.0  # clients drop a queue for 10 s, and may rebalance only 20 s later
-CALL_DEADLINE_S = 20.0
 CONNECTIONS, RESET, STATUS, RUNNING_INFO, CONSUME = 203, 222, 223, 307, 309
 TIMED_OUT = 207
 RESPONDING = tuple(clients_with("operator_calls"))
@@ -30,7 +28,7 @@ RESETTABLE = tuple(clients_with("reset"))
 NOTIFIED = tuple(client for client in RESETTABLE if not client.startswith("ali-ons"))
 """Clients that support the broker's reset request; the others detect a reset at their next pull."""
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 
 def group_of(client: str) -> str:
@@ -71,7 +69,7 @@ def running_groups(kind: str, home: Path, clients: tuple[str, ...], **settings: 
         CLIENTS[client].command(home)  # build the driver, or skip, before any deadline starts
     with (
         running_broker(kind, home, settings) as broker,
-        RawClient(LOOPBACK, int(broker.broker_address.rpartition(":")[2]), CALL_DEADLINE_S) as operator,
+        RawClient(LOOPBACK, int(broker.broker_address.rpartition(":")[2]), WAIT_LIMIT_S) as operator,
     ):
         broker.create_topic(TOPIC, QUEUES)
         for n in range(MESSAGES):
@@ -81,7 +79,7 @@ def running_groups(kind: str, home: Path, clients: tuple[str, ...], **settings: 
             for client in clients:
                 drivers.start(client, CLIENTS[client].command, "consume", broker.namesrv, TOPIC, group_of(client))
             groups = RunningGroups(broker, drivers, operator)
-            groups.wait_for_times(clients, 1, SUBSCRIBED_DEADLINE_S)
+            groups.wait_for_times(clients, 1, PROCESS_LIMIT_S)
             yield groups
         finally:
             drivers.stop()
@@ -154,7 +152,7 @@ def test_offsets_of_running_groups_are_reset_to_the_beginning(
     with running_groups(broker_kind, tmp_path, clients, **settings) as groups:
         for client in clients:
             wait_until(partial(is_reset, groups, client), f"offsets of {client} committed")
-        groups.wait_for_times(clients, 2, MOVED_DEADLINE_S)
+        groups.wait_for_times(clients, 2, PROCESS_LIMIT_S)
 
 
 def is_reset(groups: RunningGroups, client: str) -> bool:

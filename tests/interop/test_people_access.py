@@ -24,7 +24,7 @@ from tests.harness.access_table import ADMINISTRATOR, AUTH, PLAIN, SECRET
 from tests.interop.access import SKYLARK, guarded_broker
 from tests.interop.brokers import APACHE_VERSIONS, BrokerUnderTest, running_broker
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 READER = "publisher"
 """An account without the rights of an administrator, in both versions."""

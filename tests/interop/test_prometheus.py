@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.daemon import running
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.interop.toolchain import promtool
 
@@ -28,7 +29,7 @@ def test_promtool_accepts_the_metrics_of_a_broker(tmp_path: Path) -> None:
     tool = promtool()
     with running(directory=tmp_path) as daemon:
         address = f"http://{LOOPBACK}:{daemon.health_port}/metrics"
-        with urllib.request.urlopen(address, timeout=60) as response:
+        with urllib.request.urlopen(address, timeout=WAIT_LIMIT_S) as response:
             text = response.read()
     done = subprocess.run([tool, "check", "metrics"], input=text, capture_output=True, check=False)
     problems = done.stderr.decode().splitlines()

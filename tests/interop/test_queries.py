@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import DriverGroup, Query, Received
@@ -15,9 +16,8 @@ TOPIC, QUEUES = "Queried", 4
 MESSAGES = 40
 SAME_HASH = ("Aa", "BB")
 """Keys with the same hash, which share entries of the index."""
-SENT_DEADLINE_S = 45.0
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +47,11 @@ def test_a_client_finds_its_messages_by_key_and_id(client: str, broker: BrokerUn
     try:
         producer = drivers.start("producer", command, "produce", broker.namesrv, topic, "query-producer")
         producer.send(orders.values())
-        drivers.wait_until(lambda: "producer" in drivers.left, "all messages are sent", SENT_DEADLINE_S)
+        drivers.wait_until(lambda: "producer" in drivers.left, "all messages are sent", PROCESS_LIMIT_S)
         assert drivers.sent.keys() == orders.keys()
         reader = drivers.start("reader", command, "query", broker.namesrv, topic, "query")
         reader.send(queries_of(topic, drivers))
-        drivers.wait_until(lambda: "reader" in drivers.left, "all queries have results", SENT_DEADLINE_S)
+        drivers.wait_until(lambda: "reader" in drivers.left, "all queries have results", PROCESS_LIMIT_S)
     finally:
         drivers.stop()
     for n, order in orders.items():

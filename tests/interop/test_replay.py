@@ -24,17 +24,17 @@ from skylarkmq.clients.spark.replay.replay import Replay, Summary, run
 from skylarkmq.clients.spark.replay.selection import Selection
 from skylarkmq.clients.spark.replay.sources import Archive
 from skylarkmq.clients.spark.replay.targets import Targets
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.interop.brokers import running_broker
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import DriverGroup, Received, Sent
 from tests.interop.plan import Order, thousand_orders
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 BROKER, CLIENT = "apache-4.9.7", "java-4.9.8"  # for this test 4.9.8 is equal to 4.9.7
 TOPIC, DELAYED, QUEUES = "ArchivedOrders", "DelayedOrders", 4
 SIZES: Final = {"mappedFileSizeCommitLog": 1 << 20, "brokerFastFailureEnable": "false"}
-WAIT_S = 90.0
 DELAYED_KEY = "key-7"
 
 
@@ -65,7 +65,7 @@ def test_a_rocketmq_store_is_archived_deleted_and_replayed_for_the_java_consumer
         try:
             topics = f"{TOPIC},{DELAYED}"
             drivers.start("consumer", CLIENTS[CLIENT].command, "consume", broker.namesrv, topics, "replayed")
-            drivers.wait_until(lambda: len(drivers.deliveries) > len(orders), "all messages received", WAIT_S)
+            drivers.wait_until(lambda: len(drivers.deliveries) > len(orders), "all messages received", PROCESS_LIMIT_S)
             drivers.process_events(1.0)
             received = [seen.message for seen in drivers.deliveries]
         finally:
@@ -90,7 +90,7 @@ def written(base: Path, store: Path) -> tuple[list[Order], dict[str, Sent]]:
         try:
             driver = drivers.start("producer", CLIENTS[CLIENT].command, "produce", broker.namesrv, TOPIC, "archive")
             driver.send(orders)
-            drivers.wait_until(lambda: "producer" in drivers.left, "the producer has left", WAIT_S)
+            drivers.wait_until(lambda: "producer" in drivers.left, "the producer has left", PROCESS_LIMIT_S)
             assert drivers.failed == []
             sent = dict(drivers.sent)
         finally:

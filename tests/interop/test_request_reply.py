@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.interop.brokers import BrokerUnderTest, running_broker, wait_until
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import REPLY_PREFIX, DriverGroup
@@ -13,7 +14,6 @@ from tests.interop.plan import SYNC, Order
 
 QUEUES = 4
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
-SUBSCRIBED_DEADLINE_S = 45.0
 PAIRS = [
     ("java-4.9.8", "java-4.9.8"),
     ("java-5.3.3", "java-5.3.3"),
@@ -22,7 +22,7 @@ PAIRS = [
 ]
 BODIES = [b"ping", "Grüße 🙂".encode(), bytes(range(1, 256)), b"the same words again " * 2_000]
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +51,12 @@ def test_each_request_gets_its_reply(requester: str, replier: str, broker: Broke
     drivers = DriverGroup(tmp_path, broker.log)
     try:
         drivers.start("replier", CLIENTS[replier].command, "reply", *address_and_topic, f"replying-{case}")
-        drivers.wait_until(lambda: "replier" in drivers.started, "replier started", SUBSCRIBED_DEADLINE_S)
+        drivers.wait_until(lambda: "replier" in drivers.started, "replier started", PROCESS_LIMIT_S)
         requester_driver = drivers.start(
             "requester", CLIENTS[requester].command, "request", *address_and_topic, f"requesting-{case}"
         )
         requester_driver.send(orders)
-        drivers.wait_until(lambda: "requester" in drivers.left, "all requests sent", SUBSCRIBED_DEADLINE_S)
+        drivers.wait_until(lambda: "requester" in drivers.left, "all requests sent", PROCESS_LIMIT_S)
         replies = {seen.message.n: seen.message for seen in drivers.deliveries if seen.member == "requester"}
         assert {n: reply.body for n, reply in replies.items()} == {
             order.n: REPLY_PREFIX + order.body for order in orders

@@ -44,7 +44,7 @@ SET_BY_THE_BROKER: Final = {
 """Defaults that depend on the machine, that the start of the broker sets, or that our page shows in another form."""
 SET_BY_THE_NAME_SERVER: Final = {"listenPort": "9876"}
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 Defaults = dict[str, dict[str, str]]
 

@@ -25,6 +25,7 @@ from skylarkmq import (
     TransactionState,
 )
 from skylarkmq.clients.producing.transactions import LocalTransaction
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.interop.brokers import BrokerUnderTest, running_broker
 
 pytestmark = pytest.mark.interop
@@ -64,7 +65,7 @@ async def wait_for(condition: Callable[[], object]) -> None:
 
 async def wait_for_async(condition: Callable[[], Awaitable[object]]) -> None:
     """Wait until a condition holds that needs requests to the broker."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(PROCESS_LIMIT_S):
         while not await condition():  # noqa: ASYNC110 - the state of another process has no event here
             await asyncio.sleep(0.02)
 
@@ -207,7 +208,7 @@ async def test_timer_messages_are_delivered_at_their_time(
         await producer.send(Message(topic, b"delay"), delay=timedelta(seconds=2))
         await producer.send(Message(topic, b"at"), deliver_at=datetime.now(UTC) + timedelta(seconds=3))
         seen: list[MessageExt] = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PROCESS_LIMIT_S):
             while len(seen) < 2:
                 seen += await reader.poll(timeout_s=1)
         seen.sort(key=lambda message: message.born_timestamp)
@@ -231,7 +232,7 @@ async def test_a_timer_message_is_recalled(broker: BrokerUnderTest, topic: str, 
         await producer.send(Message(topic, b"kept"), delay=timedelta(seconds=3))
         assert await producer.recall(topic, recalled.recall_handle) == recalled.msg_id
         seen: list[bytes] = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PROCESS_LIMIT_S):
             while len(seen) < 2:
                 seen += [message.body for message in await reader.poll(timeout_s=1)]
         seen += [message.body for message in await reader.poll(timeout_s=1)]
@@ -266,7 +267,7 @@ async def test_transactions_commit_and_roll_back(broker: BrokerUnderTest, topic:
             result = await producer.send_in_transaction(Message(topic, body), local(state))
             assert result.state is state
         seen: list[bytes] = []
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(PROCESS_LIMIT_S):
             while len(checked_ids) < 2 or len(set(seen)) < 2:
                 seen += [message.body for message in await reader.poll(timeout_s=1)]
         seen += [message.body for message in await reader.poll(timeout_s=2)]

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from skylarkmq import ConsumeFrom, ConsumerSettings, Message, MessageExt, Producer, PushConsumer
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.mqadmin_process import VERSIONS, MqadminProcess
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 SETTINGS = {"traceTopicEnable": "true", "brokerFastFailureEnable": "false"}
 SECONDS = 20
@@ -33,7 +34,7 @@ def mqadmin(
 
 async def wait_for(condition: Callable[[], object]) -> None:
     """Wait until the condition holds."""
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(PROCESS_LIMIT_S):
         while not condition():  # noqa: ASYNC110 - the state of a consumer has no event here
             await asyncio.sleep(0.05)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import CLIENTS
 from tests.interop.drivers import DriverGroup
@@ -19,9 +20,8 @@ TOPIC, QUEUES = "Selected", 4
 EXPRESSION = "a BETWEEN 3 AND 7 AND (b = 'x' OR b IS NULL) AND TAGS IN ('TagA', 'étiquette') AND NOT (ort = 'Köln')"
 TAGS = ("TagA", "TagB", "étiquette")
 MESSAGES = 240
-SUBSCRIBED_DEADLINE_S = 45.0
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 
 def properties(n: int) -> dict[str, str]:
@@ -61,7 +61,7 @@ def test_a_consumer_receives_the_messages_that_match(client: str, broker: Broker
         group = f"sql-{client.replace('.', '-')}"
         selected = f"{TOPIC} where {EXPRESSION}"
         drivers.start("member", CLIENTS[client].command, "consume", broker.namesrv, selected, group)
-        drivers.wait_for_messages(wanted, SUBSCRIBED_DEADLINE_S)
+        drivers.wait_for_messages(wanted, PROCESS_LIMIT_S)
         wanted |= send(broker, range(begin + MESSAGES, begin + 2 * MESSAGES))
         drivers.wait_for_messages(wanted)
         received = Counter(seen.message.n for seen in drivers.deliveries if int(seen.message.n) >= begin)

@@ -50,7 +50,7 @@ FORMS = (
     *("{} IS NOT NULL", "{} CONTAINS 'x'", "{} NOT CONTAINS ''", "{} STARTSWITH '5'", "{} ENDSWITH 'e'"),
 )
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 
 def expression(rng: random.Random) -> str:

@@ -22,6 +22,7 @@ from skylarkmq.broker.store.config import DEFAULT_DELAY_LEVELS, parse_delay_leve
 from skylarkmq.broker.store.fsck import Sizes
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.record import decode
+from tests.harness.limits import PROCESS_LIMIT_S, WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 from tests.harness.store_check import assert_consistent
@@ -51,14 +52,12 @@ PRODUCER = "java-5.3.3"
 READER_GROUP = "exchange-reader"
 BURST, KILL_AFTER = 400, 150
 COMMITTED = 7
-CONSUME_DEADLINE_S = 90.0
-PRODUCE_DEADLINE_S = 60.0
 STOPPED, KILLED, RESTORED = "stopped", "killed", "restored"
 EXCHANGES = [*((version, end) for end in (STOPPED, KILLED) for version in READERS), ("5.3.3", RESTORED)]
 
 DELAY_LEVELS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.interop
 
 
 class Written(NamedTuple):
@@ -172,7 +171,7 @@ def rocketmq(
 
 
 def raw_client(ports: tuple[int, int]) -> RawClient:
-    return RawClient(LOOPBACK, ports[1], timeout=120)
+    return RawClient(LOOPBACK, ports[1], timeout=WAIT_LIMIT_S)
 
 
 def kill_during_burst(broker: BrokerUnderTest, writer: Writer) -> None:
@@ -192,7 +191,7 @@ def produce(broker: BrokerUnderTest, base: Path, ledger: Ledger) -> None:
     with driver_group(broker, base / "producer") as drivers:
         driver = drivers.start("producer", CLIENTS[PRODUCER].command, "produce", broker.namesrv, JAVA, "exchange")
         driver.send(orders)
-        drivers.wait_until(lambda: "producer" in drivers.left, "the producer has left", PRODUCE_DEADLINE_S)
+        drivers.wait_until(lambda: "producer" in drivers.left, "the producer has left", PROCESS_LIMIT_S)
         assert drivers.failed == []
         ledger.add(sent_message(order, drivers.sent.get(order.n)) for order in orders)
 
@@ -209,7 +208,7 @@ def consume(reader: str, broker: BrokerUnderTest, home: Path, ledger: Ledger) ->
     with driver_group(broker, home / "reader") as drivers:
         topics = ",".join(CONSUMED)
         driver = drivers.start("reader", CLIENTS[reader].command, "consume", broker.namesrv, topics, READER_GROUP)
-        drivers.wait_for_messages(set(ledger.of(*CONSUMED)), CONSUME_DEADLINE_S)
+        drivers.wait_for_messages(set(ledger.of(*CONSUMED)), PROCESS_LIMIT_S)
         driver.leave()
         drivers.wait_until(lambda: "reader" in drivers.left, "the reader has left")
         return [seen.message for seen in drivers.deliveries]
@@ -229,7 +228,7 @@ def failed_lookups(
     with driver_group(broker, home / "querier") as drivers:
         driver = drivers.start("querier", CLIENTS[reader].command, "query", broker.namesrv, "-", "exchange-querier")
         driver.send(queries)
-        drivers.wait_until(lambda: "querier" in drivers.left, "the querier has left", CONSUME_DEADLINE_S)
+        drivers.wait_until(lambda: "querier" in drivers.left, "the querier has left", PROCESS_LIMIT_S)
         wrong = []
         for query in queries:
             result = drivers.query_results[query.n]

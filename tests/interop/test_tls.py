@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.harness.certificates import Certificates
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.interop.brokers import BrokerUnderTest, running_broker
 from tests.interop.cases import ALL_MODES, java
 from tests.interop.drivers import DriverGroup
@@ -20,11 +21,9 @@ from tests.interop.plan import ASYNC, ONEWAY, Order, thousand_orders
 TOPIC, GROUP = "InteropTls", "interop-tls-group"
 QUEUES = 4
 VERSIONS = ("4.9.8", "5.3.3")
-START_DEADLINE_S = 300.0
-MESSAGES_DEADLINE_S = 90.0
 TLS_ON = "-Dtls.enable=true"
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.interop
 
 
 class Served(NamedTuple):
@@ -82,15 +81,15 @@ def test_java_sends_and_consumes_over_tls(served: Served, version: str, tmp_path
     try:
         for name, command in consumers.items():
             drivers.start(name, command, "consume", served.broker.namesrv, topic, f"{GROUP}-{name}")
-        drivers.wait_until(lambda: set(consumers) <= drivers.started, "the consumers have started", START_DEADLINE_S)
+        drivers.wait_until(lambda: set(consumers) <= drivers.started, "the consumers have started", PROCESS_LIMIT_S)
         orders = {order.n: order for order in thousand_orders(ALL_MODES, zero_bytes=True)}
         producer = drivers.start("producer", over_tls, "produce", served.broker.namesrv, topic, "interop-producer")
         producer.send(orders.values())
-        drivers.wait_until(lambda: "producer" in drivers.left, "the producer has sent all", MESSAGES_DEADLINE_S)
+        drivers.wait_until(lambda: "producer" in drivers.left, "the producer has sent all", PROCESS_LIMIT_S)
         assert drivers.failed == []
         assert set(drivers.sent) == {n for n, order in orders.items() if order.mode != ONEWAY}
         for name in consumers:
-            drivers.wait_until(partial(has_received, drivers, name, orders), f"{name} has all", MESSAGES_DEADLINE_S)
+            drivers.wait_until(partial(has_received, drivers, name, orders), f"{name} has all", PROCESS_LIMIT_S)
     finally:
         drivers.stop()
 
@@ -104,7 +103,7 @@ def test_enforcing_mode_refuses_a_client_without_tls(served: Served, tmp_path: P
     try:
         producer = drivers.start("plain", java("5.3.3"), "produce", served.broker.namesrv, TOPIC, "plain-producer")
         producer.send([order])
-        drivers.wait_until(lambda: bool(drivers.failed), "the send has failed", START_DEADLINE_S)
+        drivers.wait_until(lambda: bool(drivers.failed), "the send has failed", PROCESS_LIMIT_S)
         assert not drivers.sent
     finally:
         drivers.stop()

@@ -9,6 +9,7 @@ import pytest
 
 from skylarkmq.protocol.codes import SystemTopic
 from skylarkmq.protocol.message import MessageExt
+from tests.harness.limits import PROCESS_LIMIT_S, WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient
 from tests.interop.brokers import BrokerUnderTest, running_broker
@@ -22,11 +23,10 @@ TOPIC, QUEUES = "Transacted", 4
 COMMITTED = (("commit", "unknown"), ("unknown", "commit"))
 ROLLED_BACK = (("rollback", "unknown"), ("unknown", "rollback"))
 EACH = 8
-STARTED_DEADLINE_S, ENDED_DEADLINE_S = 45.0, 90.0
 PAUSE_S = 0.5
 # A client sends its first heartbeat up to 30 s after its start. Until then the broker has no producer to check with.
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,11 @@ def test_transactions_commit_and_roll_back(
     try:
         group = f"transactions-{client.replace('.', '-')}"
         drivers.start("member", command, "consume", broker.namesrv, TOPIC, group)
-        drivers.wait_until(lambda: "member" in drivers.started, "the consumer has started", STARTED_DEADLINE_S)
+        drivers.wait_until(lambda: "member" in drivers.started, "the consumer has started", PROCESS_LIMIT_S)
         producer = drivers.start("producer", command, "transact", broker.namesrv, TOPIC, f"{group}-producer")
         producer.send(orders.values(), leaves=False)  # it must respond to transaction checks
-        drivers.wait_for_messages(set(wanted), ENDED_DEADLINE_S)
-        for _ in range(int(ENDED_DEADLINE_S / PAUSE_S)):
+        drivers.wait_for_messages(set(wanted), PROCESS_LIMIT_S)
+        for _ in range(int(PROCESS_LIMIT_S / PAUSE_S)):
             if len(stored(broker, SystemTopic.TRANSACTION_OP, 1)) - decided_before >= len(orders):
                 break
             drivers.process_events(PAUSE_S)
@@ -87,5 +87,5 @@ def test_transactions_commit_and_roll_back(
 
 def stored(broker: BrokerUnderTest, topic: str, queues: int) -> list[MessageExt]:
     port = int(broker.broker_address.split(":")[1])
-    with RawClient(LOOPBACK, port, timeout=120) as client:
+    with RawClient(LOOPBACK, port, timeout=WAIT_LIMIT_S) as client:
         return [message for queue in range(queues) for message in pull_queue(client, topic, queue)]

@@ -17,9 +17,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.spark.session import ROOT, started
-
-DONE_S = 60
 
 
 def put_lines(directory: Path, name: str, count: int) -> None:
@@ -36,7 +35,7 @@ def stream(spark: SparkSession, directory: Path, **options: str) -> StreamingQue
 
 
 def wait(query: StreamingQuery) -> None:
-    assert query.awaitTermination(DONE_S), f"still running: {query.status}"
+    assert query.awaitTermination(PROCESS_LIMIT_S), f"still running: {query.status}"
 
 
 @contextmanager
@@ -51,7 +50,7 @@ def driver(directory: Path, **options: str) -> Iterator[subprocess.Popen[bytes]]
         )
     try:
         yield process
-        process.wait(DONE_S)
+        process.wait(PROCESS_LIMIT_S)
     finally:
         process.kill()
         process.wait()

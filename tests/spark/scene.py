@@ -22,10 +22,10 @@ from skylarkmq.clients.connection.client import Client
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from skylarkmq.protocol.codes import RequestCode
 from tests.harness.daemon import STORE, Daemon, running
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import free_ports
 
 PORTS = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
-LIMIT_S = 90.0
 PATIENT = ProducerSettings(send_timeout_s=60.0, retries=0)  # no retries: a repeated send may be stored twice
 
 
@@ -165,7 +165,7 @@ class Written:
         """Read the existing messages."""
         query = self.start(frame, availableNow=True)
         try:
-            assert ended(query, LIMIT_S), "not drained in time"
+            assert ended(query, PROCESS_LIMIT_S), "not drained in time"
         except StreamingQueryException as error:
             if not is_slow_start(error):
                 raise
@@ -181,7 +181,7 @@ class Written:
 
     def wait(self, count: int, query: StreamingQuery) -> None:
         """Wait for `count` rows."""
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + PROCESS_LIMIT_S
         while sum(self.bodies().values()) < count:
             assert query.isActive, query.exception()
             assert time.monotonic() < deadline, f"{sum(self.bodies().values())} of {count} rows, {query.lastProgress}"

@@ -16,7 +16,6 @@ from tests.harness.golden_stores import golden_store
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # PySpark 4.0 leaves sockets open
 ]
 

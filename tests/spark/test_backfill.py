@@ -13,7 +13,7 @@ from skylarkmq.clients.spark.pipeline.job import Job
 from tests.harness.daemon import STORE
 from tests.spark.scene import scene
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.spark
 
 SEGMENT = 64 * 1024
 PATTERN = "Orders.*"

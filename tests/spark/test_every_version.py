@@ -21,7 +21,7 @@ from tests.harness.daemon import STORE
 from tests.spark import lines
 from tests.spark.scene import Scene, Written, batch, scene, stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.spark
 
 SWITCH = "spark.sql.python.filterPushdown.enabled"
 BEGINNING, END = datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(4e9, UTC)

@@ -27,7 +27,7 @@ from skylarkmq.clients.spark.tables.pyiceberg_table import PyIcebergTable
 from skylarkmq.clients.spark.tables.spark_maintenance import DELTA_RETENTION_CHECK
 from skylarkmq.clients.spark.tables.table import Once, Table
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 JARS = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
 DAY_S = 86_400

@@ -6,7 +6,7 @@ import pytest
 
 from tests.spark.matrix import VICTIMS, parsed, run
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 
 def test_each_message_is_written_once_despite_kills(tmp_path: Path) -> None:

@@ -149,7 +149,6 @@ def spark_home(directory: Path) -> Path:
     return home
 
 
-@pytest.mark.timeout(300)  # two starts of Spark, on a machine that may be busy
 def test_a_killed_pipeline_resumes(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
     """On a cluster of two executors, killed between batches that have bad rows; each row is once in Parquet."""
     send(broker, "Orders", range(COUNT))

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from skylarkmq import Message
 from tests.spark.scene import Scene, batch, scene
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")

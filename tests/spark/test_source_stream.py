@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from skylarkmq import Admin
 from tests.spark.scene import Scene, Written, ended, is_slow_start, scene, stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 ROUNDS = 10
 KILLED_IN = frozenset({3, 6, 8})

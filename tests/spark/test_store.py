@@ -18,7 +18,7 @@ from tests.harness.golden_stores import golden_store
 from tests.harness.spark_rows import row_of
 from tests.spark.scene import texts
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 INDEX = {"maxHashSlotNum": 100, "maxIndexNum": 200}
 SWITCH = "spark.sql.python.filterPushdown.enabled"

@@ -23,7 +23,7 @@ from skylarkmq.clients.spark.tables.pyiceberg_table import append_files, in_file
 from tests.spark.lakes import HAS_DELTA, LAKES, Lake, PyIcebergLake, RuntimeLake
 from tests.spark.scene import Scene, is_slow_start_text, scene
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 JSON = "id BIGINT NOT NULL"
 

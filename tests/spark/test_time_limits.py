@@ -16,7 +16,7 @@ from tests.harness.ports import free_ports
 from tests.spark import lines
 from tests.spark.scene import Scene, Written, batch, scene, stream
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ def confirm(effect: str, *, is_agreed: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise usage_error(f"{effect} Nothing is done without --yes, because stdin is no terminal.")
-    sys.stderr.write(f"{escaped(effect)} Go on? [y/N] ")
-    sys.stderr.flush()
-    with interruptible():
+    with interruptible():  # before the question is shown: a Ctrl-C that follows it at once ends the read, too
+        sys.stderr.write(f"{escaped(effect)} Go on? [y/N] ")
+        sys.stderr.flush()
         answer = sys.stdin.readline()
     if answer.strip().lower() not in {"y", "yes"}:
         raise CommandFailed("nothing is done.", USAGE)

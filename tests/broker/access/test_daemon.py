@@ -11,6 +11,7 @@ import pytest
 
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from tests.harness.daemon import MQNAMESRV, Daemon, running
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import Credentials, RawClient
 from tests.harness.scraped import scrape
@@ -130,7 +131,7 @@ def test_a_broker_starts_and_serves_although_its_audit_log_cannot_be_written(tmp
     path = tmp_path / "missing" / "audit.log"
     with running(directory=tmp_path, settings={"auditLog": path}) as daemon, client(daemon) as one:
         assert one.call(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC).code == 0
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + WAIT_LIMIT_S
         while "audit log not written" not in daemon.output:
             assert time.monotonic() < deadline
             time.sleep(0.02)

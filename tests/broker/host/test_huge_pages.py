@@ -9,6 +9,7 @@ import pytest
 
 from skylarkmq.broker.host import huge_pages
 from skylarkmq.broker.host.huge_pages import HugePages, anonymous_bytes, anonymous_ranges, huge_page_bytes
+from tests.harness.limits import WAIT_LIMIT_S
 
 MIB = 1 << 20
 
@@ -90,7 +91,7 @@ def test_the_thread_collapses_memory_after_growth(monkeypatch: pytest.MonkeyPatc
 
 def wait_for(passes: list[int], in_use: int) -> None:
     """Wait up to ten seconds for a pass with this memory in use."""
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + WAIT_LIMIT_S
     while in_use not in passes:
         assert time.monotonic() < until_s
         time.sleep(0.001)

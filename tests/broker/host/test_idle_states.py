@@ -16,6 +16,7 @@ from skylarkmq.broker.host import idle_states
 from skylarkmq.broker.host.idle_states import BUSY_BYTES, MOST_CPUS, IdleStateInhibitor, open_request
 from skylarkmq.broker.startup import keep_cpus_awake
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.raw import RawClient
 
 AWAKE, ASLEEP = 0, 2_000_000_000
@@ -143,7 +144,7 @@ def test_a_broker_makes_the_request_while_it_receives_messages(
         host, _, port = broker.address.partition(":")
         with RawClient(host, int(port)) as client:
             assert client.call(RequestCode.SEND_MESSAGE_V2, SEND, bytes(2 * BUSY_BYTES)).code == ResponseCode.SUCCESS
-        until_s = time.monotonic() + (10.0 if is_wanted else 3 * STEP_S)
+        until_s = time.monotonic() + (WAIT_LIMIT_S if is_wanted else 3 * STEP_S)
         while len(asked(device)) < 2 and time.monotonic() < until_s:
             time.sleep(0.01)
     assert asked(device) == ([AWAKE, ASLEEP] if is_wanted else [])

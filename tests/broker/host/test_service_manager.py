@@ -9,9 +9,8 @@ import pytest
 
 from skylarkmq.broker.host.service_manager import READY, notify
 from tests.harness.daemon import MQBROKER, MQNAMESRV, Daemon, running
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import LOOPBACK
-
-WAIT_S = 30.0
 
 Receive = Callable[[], str]
 
@@ -23,7 +22,7 @@ def receive(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(address.replace("@", "\0"))
-        listener.settimeout(WAIT_S)
+        listener.settimeout(PROCESS_LIMIT_S)
         yield lambda: listener.recv(4096).decode()
 
 
@@ -69,7 +68,7 @@ def test_both_daemons_notify_of_their_start_and_stop(
     own = {"bindAddress": LOOPBACK, "kvConfigPath": tmp_path / "kvConfig.json"} if command is MQNAMESRV else {}
     with running(command, tmp_path, own, must_be_consistent=False) as daemon:
         assert receive() == f"READY=1\nSTATUS=ready, port {port_of(daemon)}\n"
-        with socket.create_connection((LOOPBACK, port_of(daemon)), WAIT_S):
+        with socket.create_connection((LOOPBACK, port_of(daemon)), PROCESS_LIMIT_S):
             assert daemon.stop() == 0
         assert receive() == "STOPPING=1\nSTATUS=stopping\n"
 

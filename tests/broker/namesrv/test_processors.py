@@ -18,6 +18,7 @@ from skylarkmq.protocol.bodies.cluster import ClusterInfo
 from skylarkmq.protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from skylarkmq.protocol.codes import RequestCode
 from tests.harness.golden import GoldenFrame, responses, transcripts
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.raw import frame
 from tests.harness.raw_peer import RawPeer, Received
 
@@ -283,7 +284,7 @@ async def test_a_lost_connection_removes_its_broker_at_once(namesrv: RunningName
     lost = asyncio.Event()
     namesrv.server.remoting.selector.on_close(lambda _: lost.set())
     await broker.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_LIMIT_S):
         await lost.wait()
     assert await topics(peer) == []
 

@@ -18,6 +18,7 @@ from skylarkmq.broker.remoting.outbound import Outbound
 from skylarkmq.protocol.bodies.topic import DataVersion, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper
 from skylarkmq.protocol.headers.namesrv import RegisterBrokerHeader
 from tests.harness.fake_server import FakeServer
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.waiting import until
 
 IDENTITY = RegisterBrokerHeader(
@@ -71,7 +72,7 @@ def running(topics: Topics) -> Running:
 
 
 async def in_time(wanted: Coroutine[Any, Any, None]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_LIMIT_S):
         await wanted
 
 
@@ -119,7 +120,7 @@ async def test_a_change_is_registered_before_register_now_returns(running: Runni
         assert b'"V"' in asked.body
         assert not change.done()
         asked.respond()
-        await in_time(asyncio.wait_for(change, 10))
+        await in_time(asyncio.wait_for(change, WAIT_LIMIT_S))
 
 
 async def test_changes_of_one_iteration_are_registered_together(running: Running, topics: Topics) -> None:
@@ -149,7 +150,7 @@ async def test_a_change_during_a_registration_causes_another_one(running: Runnin
         assert b'"V"' in second.body
         assert not change.done()
         second.respond()
-        await in_time(asyncio.wait_for(change, 10))
+        await in_time(asyncio.wait_for(change, WAIT_LIMIT_S))
 
 
 async def test_a_change_can_be_registered_without_waiting(running: Running, topics: Topics) -> None:
@@ -247,7 +248,7 @@ async def test_register_now_returns_when_the_name_server_dies(running: Running) 
         change = asyncio.ensure_future(registrar.register_now())
         await server.next_request()
         server.disconnect()
-        await in_time(asyncio.wait_for(change, 10))
+        await in_time(asyncio.wait_for(change, WAIT_LIMIT_S))
 
 
 async def test_register_now_does_not_wait_for_the_next_attempt(running: Running) -> None:
@@ -258,7 +259,7 @@ async def test_register_now_does_not_wait_for_the_next_attempt(running: Running)
         change = asyncio.ensure_future(registrar.register_now())
         await asyncio.sleep(0)
         first.respond(1, "not now")
-        await in_time(asyncio.wait_for(change, 10))
+        await in_time(asyncio.wait_for(change, WAIT_LIMIT_S))
 
 
 async def test_a_refused_registration_is_logged_and_retried(running: Running, caplog: pytest.LogCaptureFixture) -> None:

@@ -23,6 +23,7 @@ from skylarkmq.protocol.codes import VERSION, RequestCode
 from skylarkmq.protocol.filters.tag import subscribe
 from skylarkmq.protocol.message import BatchRecord, encode_batch
 from tests.harness.broker_parts import consumer
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw_peer import RawPeer
 from tests.harness.scraped import Scraped, scrape
@@ -309,7 +310,7 @@ async def test_a_read_only_store_can_be_scraped(start: Start, disk: TestDisk) ->
 
 
 def status_of(address: str) -> int:
-    with urllib.request.urlopen(address, timeout=10) as response:
+    with urllib.request.urlopen(address, timeout=WAIT_LIMIT_S) as response:
         status: int = response.status
         return status
 

@@ -21,6 +21,7 @@ from skylarkmq.broker.remoting.config import ClientAuth, TlsConfig
 from skylarkmq.broker.remoting.tls import ServerTls
 from skylarkmq.http_connections import MAX_CONNECTIONS
 from tests.harness.certificates import Certificates
+from tests.harness.limits import WAIT_LIMIT_S
 
 LARGE = b"x" * 3_000_000
 PERMITTED = PageAccounts(
@@ -124,7 +125,7 @@ async def test_a_handshake_has_the_time_of_a_request(pages: Pages) -> None:
         for sent in (b"", b"\x16\x03\x01"):
             reader, writer = await asyncio.open_connection("127.0.0.1", pages.port)
             writer.write(sent)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WAIT_LIMIT_S):
                 assert await reader.read() == b""
             writer.close()
 
@@ -135,7 +136,7 @@ async def test_connections_count_before_their_handshake(pages: Pages) -> None:
         silent = [await asyncio.open_connection("127.0.0.1", pages.port) for _ in range(MAX_CONNECTIONS)]
         try:
             assert (await pages.get("/healthz", pages.made.client_context()))[0] == 200
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WAIT_LIMIT_S):
                 assert await silent[0][0].read() == b""
         finally:
             for _, writer in silent:

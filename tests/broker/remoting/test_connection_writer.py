@@ -23,6 +23,7 @@ from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.read.log_reads import Region as StoreRegion
 from tests.harness.file_line import FileLine
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.peer import Peer
 from tests.harness.rounds import rounds
 from tests.harness.waiting import until
@@ -286,7 +287,7 @@ class Gate:
     def _sendfile(self, *arguments: int) -> int:
         if threading.current_thread() is not threading.main_thread():
             self.reached.set()
-            assert self.is_open.wait(10)
+            assert self.is_open.wait(WAIT_LIMIT_S)
         return self._real(*arguments)
 
 

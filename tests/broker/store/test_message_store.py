@@ -14,6 +14,7 @@ from skylarkmq.broker.store.config import StoreConfig, parse_delay_levels
 from skylarkmq.broker.store.errors import StoreError, StoreLockedError
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.protocol.disk import Checkpoint
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.stores import Clock, Opened, config_of, message, opened
 
 
@@ -21,7 +22,7 @@ def take_lock(path: str, locked: Any, done: Any) -> None:
     fd = os.open(path, os.O_RDWR)
     fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
     locked.set()
-    done.wait(30)
+    done.wait(WAIT_LIMIT_S)
 
 
 def test_lock_and_abort(tmp_path: Path) -> None:
@@ -43,7 +44,7 @@ def test_a_locked_store_is_not_opened(tmp_path: Path) -> None:
     holder = spawn.Process(target=take_lock, args=(str(tmp_path / "lock"), locked, done))
     holder.start()
     try:
-        assert locked.wait(30)
+        assert locked.wait(WAIT_LIMIT_S)
         with pytest.raises(StoreLockedError, match="is in use by another broker"):
             MessageStore(config_of(tmp_path), Clock()).load()
     finally:

@@ -21,6 +21,7 @@ from skylarkmq.clients.admin.message_tracks import MessageTrack, TrackType
 from skylarkmq.clients.admin.messages import KeyQuery, is_offset_id
 from skylarkmq.protocol.codes import ResponseCode
 from tests.clients.peer import until
+from tests.harness.limits import WAIT_LIMIT_S
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait until the broker's state is as expected."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(WAIT_LIMIT_S):
         while True:
             if await condition():
                 return

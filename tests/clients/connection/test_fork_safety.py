@@ -7,9 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from skylarkmq.broker.in_process import InProcessBroker, running
-
-LIMIT_S = 40
-"""Limit of a whole script; each of its calls has a limit of 5 s."""
+from tests.harness.limits import PROCESS_LIMIT_S
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +18,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
 
 def output_of(script: str, broker: InProcessBroker) -> list[str]:
     """Return the lines that parent and child of a script print."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, broker.namesrv], check=False, capture_output=True, text=True, timeout=LIMIT_S
-    )
+    command = [sys.executable, "-c", script, broker.namesrv]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PROCESS_LIMIT_S)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout.splitlines()

@@ -32,6 +32,7 @@ from skylarkmq.protocol.command import RemotingCommand
 from tests.clients.console.conftest import notice_of, opened
 from tests.clients.peer import Peer
 from tests.harness.certificates import Certificates
+from tests.harness.limits import PROCESS_LIMIT_S, WAIT_LIMIT_S
 
 SECRET = "secret-of-root"
 USERS = {
@@ -293,7 +294,7 @@ def test_the_console_is_served_to_other_machines_over_tls(with_users: InProcessB
         with pytest.raises(httpx.RemoteProtocolError):
             httpx.get(local.replace("https", "http"))
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) in {0, 130}
+        assert process.wait(PROCESS_LIMIT_S) in {0, 130}
         assert process.stderr.read() == ""
 
 
@@ -305,7 +306,7 @@ def test_logins_without_tls_and_refused_logins_are_lines_on_stderr(with_users: I
         assert process.stderr is not None
         address = process.stdout.readline().removeprefix("console: ").strip()
         assert "passwords cross the network in the clear: give --tls-cert" in process.stderr.readline()
-        with httpx.Client(base_url=address.replace("0.0.0.0", "127.0.0.1"), timeout=60) as http:
+        with httpx.Client(base_url=address.replace("0.0.0.0", "127.0.0.1"), timeout=WAIT_LIMIT_S) as http:
             (token,) = re.findall(r'name="csrf" value="([0-9a-f]+)"', http.get("/login").text)
             form = {"csrf": token, "account": "root", "password": "wrong-password"}
             assert http.post("/login", data=form).status_code == 401
@@ -313,4 +314,4 @@ def test_logins_without_tls_and_refused_logins_are_lines_on_stderr(with_users: I
         assert "console login refused account='root' peer=127.0.0.1" in line
         assert "wrong-password" not in line
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) in {0, 130}
+        assert process.wait(PROCESS_LIMIT_S) in {0, 130}

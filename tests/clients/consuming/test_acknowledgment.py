@@ -22,6 +22,7 @@ from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.headers.send_back import SendBackHeader
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import refuse, until
+from tests.harness.limits import WAIT_LIMIT_S
 
 FAST = ConsumerSettings(suspend_s=0.5, commit_interval_s=0.02, retry_pause_s=0.01, rebalance_interval_s=0.05)
 BACK = RequestCode.CONSUMER_SEND_MSG_BACK
@@ -40,7 +41,7 @@ def push(cluster: Cluster, count: int = 3, **options: object) -> PushConsumer:
 async def take(consumer: PushConsumer, count: int) -> list[ReceivedMessage]:
     """Return the next messages of a loop, unacknowledged, and leave the loop after that."""
     loop = aiter(consumer)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_LIMIT_S):
         return [await anext(loop) for _ in range(count)]
 
 

@@ -28,6 +28,7 @@ from skylarkmq.protocol.headers.pull import PullMessageHeader
 from skylarkmq.protocol.headers.queue import OffsetResponseHeader
 from tests.clients.cluster import Cluster, pulled, running_cluster
 from tests.clients.peer import PeerConnection, refuse, until
+from tests.harness.limits import WAIT_LIMIT_S
 
 FAST = ConsumerSettings(
     suspend_s=0.5, commit_interval_s=0.02, retry_pause_s=0.01, pull_retry_pause_s=0.01, handover_pause_s=0.05
@@ -41,7 +42,7 @@ def tags(tag: str) -> str:
 async def take(consumer: PushConsumer | PullConsumer, count: int) -> list[MessageExt]:
     """Return the next messages of a loop; the last one is not acknowledged."""
     got: list[MessageExt] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_LIMIT_S):
         async for message in consumer:
             got.append(message)
             if len(got) == count:

@@ -5,6 +5,7 @@ import asyncio
 from skylarkmq.clients.consuming.offset_tracker import OffsetTracker
 from skylarkmq.clients.consuming.queue_inboxes import QueueInbox, QueueInboxes
 from skylarkmq.clients.consuming.received_message import ReceivedMessage
+from tests.harness.limits import WAIT_LIMIT_S
 
 
 def messages(tracker: OffsetTracker, *offsets: int) -> list[ReceivedMessage]:
@@ -17,7 +18,7 @@ def messages(tracker: OffsetTracker, *offsets: int) -> list[ReceivedMessage]:
 
 
 async def take(inboxes: QueueInboxes) -> QueueInbox:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_LIMIT_S):
         inbox = await inboxes.take()
     assert inbox is not None
     return inbox

@@ -32,6 +32,7 @@ from skylarkmq.clients.compression import (
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.headers.send import SendMessageV2Header
 from tests.clients.peer import until
+from tests.harness.limits import WAIT_LIMIT_S
 
 FAST = ConsumerSettings(rebalance_interval_s=0.1, commit_interval_s=0.1)
 
@@ -199,7 +200,7 @@ def test_blocking_callbacks_and_handlers_run_in_threads(broker: InProcessBroker)
         ),
     ):
         producer.send(Message("Threads", b"x"))
-        assert seen.get(timeout=20) == b"x"
+        assert seen.get(timeout=WAIT_LIMIT_S) == b"x"
         with reader:
             assert [message.body for message in reader.poll(timeout_s=20)] == [b"x"]
     assert "skylark-clients" not in names

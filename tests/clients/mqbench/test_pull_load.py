@@ -15,6 +15,7 @@ from skylarkmq.protocol.frame import FrameDecoder
 from skylarkmq.protocol.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from skylarkmq.protocol.serialize import decode_command, encode_command
 from skylarkmq.protocol.signature import SigningKey, signed_parts
+from tests.harness.limits import WAIT_LIMIT_S
 
 BROKER = Broker("broker-a", "127.0.0.1:10911")
 FIRST_OPAQUE = 1_000_000_000
@@ -42,7 +43,7 @@ def response(opaque: int, following: int, body: bytes = b"", code: int = 0) -> b
 def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    theirs.settimeout(5)
+    theirs.settimeout(WAIT_LIMIT_S)
     with ours, theirs:
         yield ours, theirs
 

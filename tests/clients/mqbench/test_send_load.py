@@ -14,6 +14,7 @@ from skylarkmq.clients.mqbench.workloads import Workload
 from skylarkmq.protocol.command import RemotingCommand
 from skylarkmq.protocol.frame import FrameDecoder
 from skylarkmq.protocol.serialize import decode_command, encode_command
+from tests.harness.limits import WAIT_LIMIT_S
 
 MS = 1_000_000
 
@@ -54,7 +55,7 @@ class Line:
 def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    theirs.settimeout(5)
+    theirs.settimeout(WAIT_LIMIT_S)
     with ours, theirs:
         yield ours, theirs
 

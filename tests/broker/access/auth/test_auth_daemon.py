@@ -13,6 +13,7 @@ import pytest
 
 from skylarkmq.protocol.codes import RequestCode
 from tests.harness.daemon import MQBROKER, Daemon, running, variables
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient, RawResponse
 from tests.harness.scraped import scrape
@@ -183,7 +184,7 @@ def test_a_torn_file_prevents_the_start(tmp_path: Path, name: str) -> None:
     path = tmp_path / "store" / "config" / name
     os.truncate(path, path.stat().st_size // 2)
     with running(directory=tmp_path, settings=SETTINGS, is_awaited=False, must_be_consistent=False) as daemon:
-        assert daemon.process.wait(30) == 1
+        assert daemon.process.wait(PROCESS_LIMIT_S) == 1
         assert f"{path.name}: not a table of" in daemon.output
         assert "secret-" not in daemon.output
 

@@ -14,6 +14,7 @@ from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.signature import SigningKey
 from tests.broker.test_cli import on_free_ports, refusal, run
 from tests.harness.daemon import MQBROKER, Daemon, running
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient, RawResponse
 from tests.harness.scraped import Scraped, scrape
@@ -42,7 +43,6 @@ SEND_FIELDS: Final = {
     "unitMode": "false",
     "batch": "false",
 }
-WAIT_S: Final = 20.0
 
 
 class Broker:
@@ -86,7 +86,7 @@ def remark(text: str) -> str:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + WAIT_LIMIT_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

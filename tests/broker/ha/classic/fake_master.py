@@ -7,9 +7,9 @@ from typing import Self
 
 from skylarkmq.broker.ha.classic.frames import REPORT_BYTES, pack_header
 from tests.harness.fake_server import FakeServer
+from tests.harness.limits import WAIT_LIMIT_S
 
 BROKER_CONFIG, RUNTIME_INFO, VIEW_MESSAGE = 26, 28, 33
-LIMIT_S = 10.0
 
 
 class FakeMaster:
@@ -48,7 +48,7 @@ class FakeMaster:
 
     async def report(self) -> int:
         """Return the next report."""
-        return await asyncio.wait_for(self.reports.get(), LIMIT_S)
+        return await asyncio.wait_for(self.reports.get(), WAIT_LIMIT_S)
 
     async def until_report(self, end: int) -> None:
         """Wait for this report."""

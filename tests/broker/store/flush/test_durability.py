@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from skylarkmq.protocol.disk import Checkpoint
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.stores import Opened, message, opened
 
 
@@ -50,7 +51,7 @@ def test_the_checkpoint_is_not_newer_than_the_synced_log(tmp_path: Path) -> None
         it.disk.sync_started.clear()
         a_second_later(it)
         it.put(message())
-        assert it.disk.sync_started.wait(10)
+        assert it.disk.sync_started.wait(WAIT_LIMIT_S)
         a_second_later(it)
         assert on_disk(tmp_path).physic_timestamp == stored
         assert on_disk(tmp_path).logics_timestamp > stored

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from skylarkmq.broker.store.flush.flusher import Flusher, Pace, Target
+from tests.harness.limits import WAIT_LIMIT_S
 
 
 class File:
@@ -20,7 +21,7 @@ class File:
 
     def sync(self) -> None:
         self.started.set()
-        assert self.go.wait(10)
+        assert self.go.wait(WAIT_LIMIT_S)
         self.syncs += 1
         if self.problem is not None:
             raise self.problem
@@ -37,7 +38,7 @@ def test_the_newest_target_wins(file: File) -> None:
     flusher.start()
     file.go.clear()
     flusher.submit(Target(100, 1, [file]))
-    assert file.started.wait(10)
+    assert file.started.wait(WAIT_LIMIT_S)
     for end in range(200, 1000, 100):
         flusher.submit(Target(end, 1, [file]))
     assert flusher.done.end == 0

@@ -10,6 +10,7 @@ import pytest
 
 from skylarkmq.broker.store.flush import log_flush
 from skylarkmq.broker.store.log.append import Append, PutStatus
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.stores import Opened, message, opened
 
 
@@ -25,7 +26,7 @@ def finish_one_sync(it: Opened) -> None:
     it.disk.sync_started.clear()
     blocked, it.disk.syncs = it.disk.syncs, threading.Event()
     blocked.set()
-    assert it.disk.sync_started.wait(10)
+    assert it.disk.sync_started.wait(WAIT_LIMIT_S)
 
 
 def test_a_message_is_pending_until_its_sync_ends(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_a_message_is_pending_until_its_sync_ends(tmp_path: Path) -> None:
         (append,) = it.put(message())
         settled: list[PutStatus] = []
         it.store.when_settled(lambda: settled.append(append.status))
-        assert it.disk.sync_started.wait(10)
+        assert it.disk.sync_started.wait(WAIT_LIMIT_S)
         it.store.step(it.clock.now_ms)
         assert append.status is PutStatus.PENDING
         assert (it.bodies(), it.arrivals, settled) == ([], [], [])
@@ -51,7 +52,7 @@ def test_a_running_sync_does_not_cover_later_commits(tmp_path: Path) -> None:
     with opened(tmp_path, sync=True) as it:
         it.disk.syncs.clear()
         (first,) = it.put(message(b"first"))
-        assert it.disk.sync_started.wait(10)
+        assert it.disk.sync_started.wait(WAIT_LIMIT_S)
         (second,) = it.put(message(b"second"))
         done = it.store._durability.log._flusher
         assert done is not None
@@ -70,7 +71,7 @@ def test_one_sync_serves_all_waiting_commits(tmp_path: Path) -> None:
     with opened(tmp_path, sync=True) as it:
         it.disk.syncs.clear()
         it.put(message())
-        assert it.disk.sync_started.wait(10)
+        assert it.disk.sync_started.wait(WAIT_LIMIT_S)
         appends = [it.put(message())[0] for _ in range(50)]
         it.disk.syncs.set()
         wait_flushed(it)
@@ -142,7 +143,7 @@ async def test_results_arrive_through_the_event_loop(tmp_path: Path) -> None:
     (append,) = it.put(message())
     settled = asyncio.get_running_loop().create_future()
     it.store.when_settled(lambda: settled.set_result(append.status))
-    assert await asyncio.wait_for(settled, 10) is PutStatus.PUT_OK
+    assert await asyncio.wait_for(settled, WAIT_LIMIT_S) is PutStatus.PUT_OK
     it.store.close()
 
 
@@ -177,7 +178,7 @@ async def test_a_quick_sync_is_announced_with_the_next_one(
     it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
     it.disk.syncs.clear()
     appends = it.put(message(b"first"))
-    assert it.disk.sync_started.wait(10)
+    assert it.disk.sync_started.wait(WAIT_LIMIT_S)
     settled_counts: list[int] = []
     for body in (b"second", b"third", b"fourth", b"fifth"):
         appends += it.put(message(body))
@@ -203,7 +204,7 @@ async def test_messages_synced_before_a_failed_sync_are_acknowledged(
     it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
     it.disk.syncs.clear()
     (first,) = it.put(message(b"first"))
-    assert it.disk.sync_started.wait(10)
+    assert it.disk.sync_started.wait(WAIT_LIMIT_S)
     (second,) = it.put(message(b"second"))
     finish_one_sync(it)
     await asyncio.sleep(0.01)

@@ -10,6 +10,7 @@ import pytest
 
 from skylarkmq.broker.store.disk import Data
 from skylarkmq.broker.store.log.allocation import Allocator
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.stores import SEGMENT_BYTES, TestDisk, message, opened
 
 MIB = 1 << 20
@@ -27,7 +28,7 @@ def is_written(path: Path) -> bool:
 
 def made(allocator: Allocator, path: str) -> None:
     """Wait until the thread has created a file."""
-    allocator._requests[path].made.result(timeout=10)
+    allocator._requests[path].made.result(timeout=WAIT_LIMIT_S)
 
 
 class GatedDisk(TestDisk):
@@ -41,7 +42,7 @@ class GatedDisk(TestDisk):
 
     def pwrite(self, fd: int, data: Data, at: int) -> None:
         self.started.set()
-        assert self.go.wait(10)
+        assert self.go.wait(WAIT_LIMIT_S)
         super().pwrite(fd, data, at)
 
     def fdatasync(self, fd: int) -> None:
@@ -91,11 +92,11 @@ def test_a_segment_can_be_taken_before_its_zero_fill_ends(tmp_path: Path) -> Non
     allocator = Allocator(disk, piece_bytes=MIB)
     path = str(tmp_path / "log" / "0")
     allocator.request(path, 4 * MIB)
-    assert disk.started.wait(10)
+    assert disk.started.wait(WAIT_LIMIT_S)
     wanted = allocator._requests[path].wanted
 
     def release_when_wanted() -> None:
-        assert wanted.wait(10)
+        assert wanted.wait(WAIT_LIMIT_S)
         disk.go.set()
 
     threading.Thread(target=release_when_wanted).start()
@@ -126,7 +127,7 @@ def test_the_zero_fill_pauses_while_the_log_is_busy(tmp_path: Path) -> None:
     path = str(tmp_path / "log" / "0")
     allocator.request(path, MIB)
     for _ in range(5):
-        assert looks.acquire(timeout=10)
+        assert looks.acquire(timeout=WAIT_LIMIT_S)
     assert len(disk.writes) == 1
     growth = 0
     made(allocator, path)

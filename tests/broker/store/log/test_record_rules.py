@@ -11,6 +11,7 @@ import pytest
 from skylarkmq.broker.store.log.append import PythonAppend
 from skylarkmq.broker.store.log.record_rules import RECORD_FLAGS, fits_fields, has_unit, may_be_put, may_have_queue
 from skylarkmq.protocol.message_id import encode_host
+from tests.harness.limits import PROCESS_LIMIT_S
 
 SCRIPT = """
 import sys
@@ -89,5 +90,5 @@ def test_a_number_that_does_not_fit_refuses_only_its_message(tmp_path: Path) -> 
     environment = os.environ | {"SKYLARK_COMPILED": "0"}
     root = Path(__file__).resolve().parents[4]
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, timeout=PROCESS_LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr.decode()

@@ -9,6 +9,7 @@ import pytest
 from skylarkmq.broker.store.disk import Data
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.log.transient_pool import PooledFile, TransientPool
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.stores import SEGMENT_BYTES, Opened, TestDisk, message, opened
 
 BIG = b"x" * (SEGMENT_BYTES - 200)  # one to a segment
@@ -28,7 +29,7 @@ class PoolDisk(TestDisk):
         if threading.current_thread().name == "skylark-log-committer":
             if not self.go.is_set():
                 self.waiting.set()
-            assert self.go.wait(10)
+            assert self.go.wait(WAIT_LIMIT_S)
         elif threading.current_thread() is threading.main_thread():
             self.loops_writes += 1
         super().pwrite(fd, data, at)
@@ -65,7 +66,7 @@ def test_a_message_is_acknowledged_before_it_is_visible(tmp_path: Path) -> None:
         assert (it.bodies(), it.arrivals, disk.loops_writes) == ([], [], 0)
         assert (it.store.statistics().commit_lag, it.store.statistics().free_buffers) == (append.size, 1)
         assert it.store.record_at(append.physical_offset) is None
-        assert disk.waiting.wait(10)
+        assert disk.waiting.wait(WAIT_LIMIT_S)
         disk.go.set()
         wait_committed(it)
         assert it.arrivals == [("T", 0, 1, (0,))]
@@ -80,7 +81,7 @@ def test_sync_flush_waits_for_the_commit_and_the_sync(tmp_path: Path) -> None:
     with pooled(tmp_path, sync=True, disk=disk) as it:
         (append,) = it.put(message())
         wait_committed(it)
-        assert disk.sync_started.wait(10)
+        assert disk.sync_started.wait(WAIT_LIMIT_S)
         assert {append.status} == {PutStatus.PENDING}
         assert it.bodies() == []
         disk.syncs.set()

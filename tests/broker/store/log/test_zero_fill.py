@@ -12,9 +12,9 @@ from typing import Any
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.log.zero_fill import IDLE_MS
 from skylarkmq.protocol.disk import offset_file_name
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.stores import SEGMENT_BYTES, Opened, message, opened
 
-LIMIT_S = 10.0
 LOG = 1 << 20
 STRETCH = 256 << 10
 
@@ -23,7 +23,7 @@ def test_a_batch_is_padded_to_the_end_of_its_block(tmp_path: Path) -> None:
     """Under SYNC_FLUSH a write ends with its block or its segment, so that no block is read first."""
     with opened(tmp_path, sync=True) as it:
         for request in it.store._allocator._requests.values():
-            request.made.result(timeout=10)
+            request.made.result(timeout=WAIT_LIMIT_S)
         appends = [message(b"x" * 300, queue_id=number % 2) for number in range(7)]
         for append in appends:
             it.put(append)
@@ -46,7 +46,7 @@ def reserved(root: Path, **settings: Any) -> Iterator[Opened]:
     with opened(root, sync=True, mapped_file_size_commit_log=LOG, **settings) as it:
         for request in it.store._allocator._requests.values():
             request.wanted.set()
-            fd = request.made.result(timeout=10)
+            fd = request.made.result(timeout=WAIT_LIMIT_S)
             os.ftruncate(fd, 0)
             os.posix_fallocate(fd, 0, LOG)
         yield it
@@ -95,7 +95,7 @@ def rest(it: Opened, ms: int = IDLE_MS + 1) -> None:
 
 
 def wait_stored(root: Path, size: int) -> None:
-    until_s = time.monotonic() + LIMIT_S
+    until_s = time.monotonic() + WAIT_LIMIT_S
     while stored_bytes(root) < size:
         assert time.monotonic() < until_s, stored_bytes(root)
         time.sleep(0.005)
@@ -108,7 +108,7 @@ def log_writes(it: Opened) -> list[tuple[int, int]]:
 
 def bodies_of(it: Opened) -> list[bytes]:
     """Return all bodies once they are on disk."""
-    until_s = time.monotonic() + LIMIT_S
+    until_s = time.monotonic() + WAIT_LIMIT_S
     while not it.store.is_settled():
         assert time.monotonic() < until_s
         it.store.step(it.clock.now_ms)
@@ -136,13 +136,13 @@ class Gate:
         if threading.current_thread().name != "skylark-zeros":
             return
         if call == "fdatasync":
-            until_s = time.monotonic() + LIMIT_S
+            until_s = time.monotonic() + WAIT_LIMIT_S
             while not self._may_sync():
                 assert time.monotonic() < until_s
                 time.sleep(0.001)
         if call == "pwrite":
             self.reached.set()
-            assert self.opened.wait(LIMIT_S)
+            assert self.opened.wait(WAIT_LIMIT_S)
             if self.problem is not None:
                 raise self.problem
 
@@ -176,7 +176,7 @@ def test_a_batch_waits_for_at_most_one_stretch(tmp_path: Path) -> None:
         it.put(message(b"first"))
         gate = Gate(it)
         rest(it)
-        assert gate.reached.wait(LIMIT_S)
+        assert gate.reached.wait(WAIT_LIMIT_S)
         idle = it.store._log._zeros._idle
         gate.wait_in_sync_for(lambda: idle is not None and idle._is_stopped)
         bodies = [bytes([number]) * 100_000 for number in range(7)]
@@ -195,7 +195,7 @@ def test_the_idle_fill_stops_at_a_roll(tmp_path: Path) -> None:
         it.put(message(b"x" * 100_000))
         gate = Gate(it)
         rest(it)
-        assert gate.reached.wait(LIMIT_S)
+        assert gate.reached.wait(WAIT_LIMIT_S)
         gate.opened.set()
         bodies = [bytes([number]) * 400_000 for number in range(6)]
         for body in bodies:
@@ -211,7 +211,7 @@ def test_a_failed_idle_fill_is_retried_after_the_next_append(tmp_path: Path) -> 
         gate.problem = OSError(errno.EIO, "injected")
         gate.opened.set()
         rest(it)
-        assert gate.reached.wait(LIMIT_S)
+        assert gate.reached.wait(WAIT_LIMIT_S)
         it.put(message(b"kept"))
         assert bodies_of(it) == [b"first", b"kept"]
         assert it.store.is_writable
@@ -227,7 +227,7 @@ def test_close_ends_the_fill_thread(tmp_path: Path) -> None:
         it.put(message())
         gate = Gate(it)
         rest(it)
-        assert gate.reached.wait(LIMIT_S)
+        assert gate.reached.wait(WAIT_LIMIT_S)
         threading.Timer(0.05, gate.opened.set).start()
     assert not is_filling()
     names = [os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink() and entry.exists()]

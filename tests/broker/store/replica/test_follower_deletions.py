@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker.store.replica.test_replica_log import Source, follower, log_of
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.stores import Opened, message, opened
 
 OLD = [b"old %d" % number for number in range(6)]
@@ -117,7 +118,7 @@ async def test_records_during_the_save_get_their_units(tmp_path: Path, lives: Li
     def hold(call: str, path: str) -> None:
         if call == "pwrite" and "deletedTopics" in path:
             saving.set()
-            assert save.wait(10)
+            assert save.wait(WAIT_LIMIT_S)
 
     with follower(tmp_path / "f") as it:
         lives.feed(it, lives.deleted_at)

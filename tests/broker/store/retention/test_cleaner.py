@@ -13,6 +13,7 @@ from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.read.queue_reads import GetStatus
 from skylarkmq.broker.store.retention.rules import HOUR_MS
 from skylarkmq.protocol.disk import offset_file_name
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.stores import SEGMENT_BYTES, Clock, Opened, TestDisk, message
 
 ALL_DAY = tuple(range(24))
@@ -62,7 +63,7 @@ def step(it: Opened, elapsed_ms: int) -> None:
 
 def wait_for_helper(it: Opened) -> None:
     """Wait until the helper has completed its calls."""
-    it.store._helper.submit(lambda: None).result(10)
+    it.store._helper.submit(lambda: None).result(WAIT_LIMIT_S)
 
 
 def run(it: Opened, rounds: int = 1) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.retention.topic_deletion import SAVES
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.stores import Opened, message, opened
 
 
@@ -138,7 +139,7 @@ async def test_messages_during_a_deletion_are_deleted_with_the_topic(tmp_path: P
     def hold(call: str, path: str) -> None:
         if call == "pwrite" and "deletedTopics" in path:
             saving.set()
-            assert save.acquire(timeout=10)
+            assert save.acquire(timeout=WAIT_LIMIT_S)
 
     it.disk.refuse = hold
     deletion = asyncio.create_task(it.store.delete_topic("T"))
@@ -169,7 +170,7 @@ async def test_a_second_deletion_waits_for_the_first(tmp_path: Path) -> None:
     def hold(call: str, path: str) -> None:
         if call == "pwrite" and "deletedTopics" in path:
             saving.set()
-            assert save.wait(timeout=10)
+            assert save.wait(timeout=WAIT_LIMIT_S)
 
     it.disk.refuse = hold
     deletions = [asyncio.create_task(it.store.delete_topic("T")) for _ in range(2)]
@@ -225,7 +226,7 @@ def test_an_entry_is_removed_when_the_log_start_has_passed_it(tmp_path: Path) ->
         assert it.store._deleted.covers("T", end - 1)
         it.store._deleted.follow(end, 0)
         assert not it.store._deleted.covers("T", 0)
-        it.store._helper.submit(lambda: None).result(10)
+        it.store._helper.submit(lambda: None).result(WAIT_LIMIT_S)
         assert ends(tmp_path) == {}
         assert repr(it.store._deleted) == "<DeletedTopics 0>"
         it.must_be_consistent = False  # the log does not begin at that offset
@@ -243,7 +244,7 @@ def test_a_failed_removal_of_an_entry_is_a_warning(tmp_path: Path, caplog: pytes
 
         it.disk.refuse = refuse
         it.store._deleted.follow(1 << 40, 0)
-        it.store._helper.submit(lambda: None).result(10)
+        it.store._helper.submit(lambda: None).result(WAIT_LIMIT_S)
         assert "deleted topics not saved" in caplog.text
         it.disk.refuse = lambda call, path: None
 

@@ -16,6 +16,7 @@ from skylarkmq import Admin, Message, Producer, SendResult, blocking
 from skylarkmq.broker.in_process import InProcessBroker, loop_in_a_thread, running, wait
 from skylarkmq.clients.mqadmin.app import run
 from tests.clients.mqadmin.conftest import Result, RunCommand
+from tests.harness.limits import PROCESS_LIMIT_S
 
 ROOT_SECRET: Final = "the-secret-of-root"
 WITH_USERS: Final = {
@@ -23,7 +24,6 @@ WITH_USERS: Final = {
     "authorizationEnabled": "true",
     "initAuthenticationUser": json.dumps({"username": "root", "password": ROOT_SECRET}),
 }
-REGISTERED_WITHIN_S: Final = 60.0
 
 STYLES = re.compile(r"\x1b\[\d*m")
 """Bold text in a terminal."""
@@ -122,7 +122,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
             running(tmp_path_factory.mktemp("second"), settings) as second,
             blocking.Admin(namesrv=first.namesrv) as admin,
         ):
-            deadline = time.monotonic() + REGISTERED_WITHIN_S
+            deadline = time.monotonic() + PROCESS_LIMIT_S
             while len(admin.masters()) < len((first, second)):
                 assert time.monotonic() < deadline, "both brokers are registered"
                 time.sleep(0.02)

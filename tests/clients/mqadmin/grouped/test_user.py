@@ -22,8 +22,8 @@ from skylarkmq.protocol.command import RemotingCommand
 from tests.clients.mqadmin.conftest import RunCommand
 from tests.clients.mqadmin.grouped.conftest import ROOT_SECRET, Two
 from tests.clients.peer import Peer
+from tests.harness.limits import PROCESS_LIMIT_S
 
-SHOWN_WITHIN_S = 60.0
 PASSWORD = "the-password-of-the-test"
 
 
@@ -263,7 +263,7 @@ class Screen:
     def wait_for(self, text: bytes) -> None:
         """Wait until the terminal shows a text after those that were waited for."""
         before = len(self.shown)
-        deadline = time.monotonic() + SHOWN_WITHIN_S
+        deadline = time.monotonic() + PROCESS_LIMIT_S
         while text not in self.shown[before:]:
             assert time.monotonic() < deadline, self.shown
             if select.select([self._leader], [], [], 1.0)[0]:
@@ -274,11 +274,13 @@ class Screen:
         os.write(self._leader, text.encode() + b"\n")
 
     def ended(self) -> int:
-        """Return the exit code."""
-        with self.process:
-            code = self.process.wait(SHOWN_WITHIN_S)
-        os.close(self._leader)
-        return code
+        """Wait until the process has ended, and return its exit code. Kill it if it does not end."""
+        try:
+            return self.process.wait(PROCESS_LIMIT_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            os.close(self._leader)
 
 
 @pytest.mark.daemon

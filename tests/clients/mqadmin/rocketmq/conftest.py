@@ -10,6 +10,7 @@ import pytest
 from skylarkmq import Admin, ConsumeFrom, ConsumerSettings, Message, MessageExt, Producer, PushConsumer
 from skylarkmq.broker.in_process import InProcessBroker, loop_in_a_thread, wait
 from tests.clients.peer import until
+from tests.harness.limits import WAIT_LIMIT_S
 
 TOPIC, GROUP, PRODUCERS = "Orders", "billing", "shop"
 SENT = 4
@@ -43,7 +44,7 @@ async def running_clients(namesrv: str) -> AsyncIterator[Live]:
         for number in range(SENT):
             await producer.send(Message(TOPIC, b"%d" % number))
         await until(lambda: len(seen) == SENT)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(WAIT_LIMIT_S):
             while await admin.lag(GROUP, TOPIC):  # noqa: ASYNC110 - commits of a consumer have no event
                 await asyncio.sleep(0.02)
         yield Live(consumer.client.client_id, producer.client.client_id)

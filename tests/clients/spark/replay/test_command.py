@@ -18,6 +18,7 @@ from skylarkmq.clients.spark.replay.command import replay, time_ms
 from skylarkmq.clients.spark.replay.copies import MARK
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from tests.clients.spark.replay.world import rows
+from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import free_ports
 
 UNUSED = f"127.0.0.1:{free_ports(1)[0]}"
@@ -144,7 +145,7 @@ def test_delayed_copies_are_mapped_to_the_queue_of_their_level(archive: Path, tm
         path.unlink()
     again = json.loads(invoke(*arguments).stdout)
     assert (again["sent"], again["found"], again["sent_before"]) == (0, COUNT, COUNT)
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PROCESS_LIMIT_S
     while len(stored(mq_broker.namesrv, "Later")) < COUNT:
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -21,14 +21,14 @@ from skylarkmq.clients.spark.replay.copies import MARK
 from skylarkmq.protocol.bodies.message_queue import MessageQueue
 from tests.clients.spark.replay.world import rows
 from tests.harness.daemon import running
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import free_ports
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.crash
 
 PORTS: Final = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
 QUEUES, COUNT, RATE = 3, 2_000, 1_500
 KILLS: Final = 3
-LIMIT_S: Final = 30.0
 SETTLE_S: Final = 0.4
 
 
@@ -54,7 +54,7 @@ def test_each_message_arrives_once_although_replay_and_broker_are_killed(tmp_pat
                 process.kill()
                 process.wait()
         with started(tmp_path, broker.namesrv) as process:
-            assert process.wait(LIMIT_S + QUEUES * COUNT / RATE) == 0
+            assert process.wait(WAIT_LIMIT_S + QUEUES * COUNT / RATE) == 0
         places = asyncio.run(stored(broker.namesrv))
     assert Counter(places.values()) == Counter({
         f"Orders:old:{queue.queue_id}:{2 * number}": 1 for queue in old for number in range(COUNT)
@@ -79,7 +79,7 @@ def started(directory: Path, namesrv: str) -> "subprocess.Popen[bytes]":
 
 async def wait_until_sent(namesrv: str, count: int, process: "subprocess.Popen[bytes]") -> int:
     """Wait until the new topic has that many messages; return their number."""
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + WAIT_LIMIT_S
     async with Admin(namesrv=namesrv) as admin:
         while (stored := sum(each.max_offset for each in (await admin.topic_offsets("Again")).values())) < count:
             assert process.poll() is None

@@ -34,6 +34,7 @@ from skylarkmq.clients.spark.sink.sink_options import OPTIONS, SinkOptions
 from skylarkmq.clients.spark.sink.sink_rows import MARK, ColumnError
 from skylarkmq.protocol.codes import Permission
 from skylarkmq.protocol.message import PropertyName
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import free_ports
 
 SCHEMA = StructType([StructField("body", BinaryType())])
@@ -181,7 +182,7 @@ def in_step(together: threading.Barrier, per_batch: int, dies: bool) -> Iterator
     """
     for number, batch in enumerate(batches(600, per_batch)):
         if number * per_batch % 180 == 0:
-            together.wait(10)
+            together.wait(WAIT_LIMIT_S)
         if dies and number * per_batch == 540:
             raise InterruptedError
         yield batch
