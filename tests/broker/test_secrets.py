@@ -158,7 +158,7 @@ async def test_a_running_broker_hides_secrets(conf: Path, tmp_path: Path, caplog
 @pytest.mark.parametrize("arguments", [("-p",), ("-p", "--json"), ("--set", f"someSecret:{MARK}")])
 def test_the_command_hides_secrets(conf: Path, arguments: tuple[str, ...]) -> None:
     """On stdout and on stderr, also of a start that fails."""
-    command = [*MQBROKER, "-c", conf, *arguments]
+    command: list[str | Path] = [*MQBROKER, "-c", conf, *arguments]
     done = subprocess.run(
         command, env=variables({}), capture_output=True, text=True, timeout=PROCESS_LIMIT_S, check=False
     )

@@ -35,7 +35,7 @@ from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.raw import Credentials
 from tests.interop.plan import Order
 
-DRIVER_LIMIT_S: Final = round(2 * PROCESS_LIMIT_S)
+DRIVER_LIMIT_S: Final = 2 * PROCESS_LIMIT_S
 STOP_S: Final = 20.0
 LOG_TAIL_CHARS = 3_000
 REPLY_PREFIX = b"re: "
