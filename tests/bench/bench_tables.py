@@ -1,7 +1,10 @@
-"""Throughput of the writers of tables, compared with Spark's own writer: the same rows and partitions, alternately.
+r"""Throughput of the writers of tables, compared with Spark's own writer: the same rows and partitions, alternately.
 
     python -m tests.bench.bench_tables                                   # Parquet and PyIceberg, 1 M messages of 1 KiB
-    PYSPARK_SUBMIT_ARGS="--packages io.delta:... pyspark-shell" python -m tests.bench.bench_tables --only delta
+    PYSPARK_SUBMIT_ARGS="--packages io.delta:delta-spark_4.2_2.13:4.4.0 \
+        --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension \
+        --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog pyspark-shell" \
+        python -m tests.bench.bench_tables --only delta              # PySpark 4.2
 
 The rows come from the constant source of bench_spark. Spark's own writer is Delta's for Delta tables, and that of
 Parquet for the others, both partitioned by topic and hour; a batch is one commit. The result is the ratio within a

@@ -1,12 +1,8 @@
-"""A machine of a simulated group: a disk that loses unsynced bytes, a process around the core, and a clock of its own.
+"""A machine of a simulated group: a disk, a process around the core, and a clock of its own."""
 
-The log consists of entries of 8 bytes: the epoch if an entry begins a term, or the number of a message. Offsets are in
-bytes, as in the real log. Entries never survive a power cut in part, because recovery drops a torn record.
-"""
-
-import struct
 from collections import deque
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory
 from skylarkmq.broker.ha.core.events import (
@@ -48,37 +44,13 @@ from skylarkmq.broker.ha.core.node import Node
 from skylarkmq.broker.ha.core.record import GroupRecord, Member
 from skylarkmq.broker.ha.core.timings import Timings
 from tests.ha.simulated_decisions import SimulatedDecisions
+from tests.ha.simulated_disk import ENTRY, EPOCH, MESSAGE, Disk, epochs_in
 from tests.ha.simulated_network import Direction, Network
 from tests.ha.simulated_time import Simulation
 
-ENTRY: Final = struct.Struct(">HHI")  # kind, epoch, number
-EPOCH, MESSAGE = 1, 2
-CHUNK: Final = 64 * ENTRY.size
 FOUNDER: Final = "n1"
-
-
-def epochs_in(log: bytes | bytearray, start: int) -> tuple[Epoch, ...]:
-    """Return the epochs that begin in these bytes, which begin at offset `start`."""
-    return tuple(
-        Epoch(epoch, start + n * ENTRY.size)
-        for n, (kind, epoch, _) in enumerate(ENTRY.iter_unpack(log))
-        if kind == EPOCH
-    )
-
-
-class Disk:
-    """`log`: as the kernel has it; the first `synced` bytes are on the disk. `state` and `epochs` are on the disk."""
-
-    def __init__(self, store_id: str) -> None:
-        self.log = bytearray()
-        self.synced = 0
-        self.state = HaState(0, store_id, 0)
-        self.epochs = EpochHistory()
-
-    def cut_power(self, survives: float) -> None:
-        """Lose unsynced entries, but for this part of them."""
-        unsynced = (len(self.log) - self.synced) // ENTRY.size
-        del self.log[self.synced + round(unsynced * survives) * ENTRY.size :]
+CHUNK_ENTRIES: Final = 64
+"""Largest number of entries in one DATA."""
 
 
 class Group(Protocol):
@@ -103,6 +75,7 @@ class Machine:
     def __init__(self, group: Group, name: str) -> None:
         self.name = name
         self.group = group
+        self.simulation: Final = group.simulation
         self.stores = 0
         self.disk = Disk(self.new_store_id())
         self.process: Process | None = None
@@ -120,7 +93,7 @@ class Machine:
 
     def clock(self) -> float:
         """Return the steady time of this machine."""
-        return self.clock_origin + self.group.simulation.now * self.rate
+        return self.clock_origin + self.simulation.now * self.rate
 
     def start(self) -> None:
         """Recover the log, sync it, and start a process."""
@@ -146,7 +119,7 @@ class Machine:
         if self.process:
             self.process.end(resets=False)
             self.process = None
-        rng = self.group.simulation.rng
+        rng = self.simulation.rng
         self.disk.cut_power(rng.choice((0, 1, rng.random())))
 
     def wipe(self) -> None:
@@ -171,9 +144,10 @@ class Process:
 
     def __init__(self, machine: Machine) -> None:
         disk = machine.disk
-        self.machine = machine
-        self.group = machine.group
-        self.name = machine.name
+        self.machine: Final = machine
+        self.group: Final = machine.group
+        self.simulation: Final = machine.simulation
+        self.name: Final = machine.name
         self.alive = True
         self.paused = False
         self.fails_sync = False
@@ -228,12 +202,14 @@ class Process:
         """Pass an event to the core, after those that wait, and carry out the effects."""
         if not self.alive:
             return
+        if self.paused or self._is_stepping:
+            self._backlog.append(event)
+            return
+        self._is_stepping = True
         self._backlog.append(event)
-        if not (self.paused or self._is_stepping):
-            self._is_stepping = True
-            while self._backlog and self._runs():
-                self._step(self._backlog.popleft())
-            self._is_stepping = False
+        while self._backlog and self._runs():
+            self._step(self._backlog.popleft())
+        self._is_stepping = False
 
     def _runs(self) -> bool:
         return self.alive and not self.paused
@@ -241,7 +217,7 @@ class Process:
     def _step(self, event: Event) -> None:
         for effect in self.core.step(self.machine.clock(), event):
             if self.alive:
-                self._carry_out(effect)
+                _EFFECTS[type(effect)](self, effect)
         if self.core.leading != (self._life.leading if self._life else None):
             self._renew_life()
 
@@ -255,46 +231,30 @@ class Process:
 
     # Effects
 
-    def _carry_out(self, effect: Effect) -> None:  # noqa: C901 - one case for each effect
+    def _store_state(self, effect: StoreState) -> None:
+        simulation = self.simulation
+        begin = max(simulation.now, self._state_free_at)
+        self._state_free_at = begin + self.machine.state_s * simulation.between(0.1, 2)
+        simulation.after(self._state_free_at - simulation.now, self._state_stored, effect.state)
+
+    def _keep_epochs(self, effect: KeepEpochs) -> None:
+        self.machine.disk.epochs = effect.epochs
+
+    def _write(self, effect: Write) -> None:
+        assert effect.offset == len(self.machine.disk.log), "a write that is not at the end"
+        self._extend(effect.payload, epochs_in(effect.payload, effect.offset))
+
+    def _begin_term(self, effect: BeginTerm) -> None:
+        self.group.term_began(self.machine, effect.epoch)
+        at = len(self.machine.disk.log)
+        self._extend(ENTRY.pack(EPOCH, effect.epoch, 0), (Epoch(effect.epoch, at),))
+
+    def _set_end(self, effect: SetEnd) -> None:
+        self.group.truncated()
+        self._syncing = 0
         disk = self.machine.disk
-        match effect:
-            case StoreState(state):
-                simulation = self.group.simulation
-                begin = max(simulation.now, self._state_free_at)
-                self._state_free_at = begin + self.machine.state_s * simulation.between(0.1, 2)
-                simulation.after(self._state_free_at - simulation.now, self._state_stored, state)
-            case KeepEpochs(epochs):
-                disk.epochs = epochs
-            case Read() | Swap():
-                self.group.decisions.ask(self, effect)
-            case Connect(node):
-                self._connect(node)
-            case Send(link, message):
-                self._send(link, message)
-            case Feed(link, _, start):
-                if link in self._links:
-                    self._links[link].feed, self._links[link].fed = effect, start
-                    self._feed(self._links[link])
-            case Close(link):
-                self._close(link)
-            case Write(offset, payload):
-                assert offset == len(disk.log), "a write that is not at the end"
-                self._extend(payload, epochs_in(payload, offset))
-            case SetEnd(end):
-                self.group.truncated()
-                self._syncing = 0
-                disk.synced = min(disk.synced, end)  # a power cut leaves any prefix that has these bytes
-                self.group.simulation.after(self.group.simulation.between(0.001, 0.05), self._end_set, end)
-            case BeginTerm(epoch):
-                self.group.term_began(self.machine, epoch)
-                at = len(disk.log)
-                self._extend(ENTRY.pack(EPOCH, epoch, 0), (Epoch(epoch, at),))
-            case Show(end):
-                self.group.shown(self.machine, end)
-            case Restart(_, new_store):
-                self._restart(new_store=new_store)
-            case Stop(reason):
-                self.group.stopped(self.machine, reason)
+        disk.synced = min(disk.synced, effect.end)  # a power cut leaves any prefix that has these bytes
+        self.simulation.after(self.simulation.between(0.001, 0.05), self._end_set, effect.end)
 
     def _state_stored(self, state: HaState) -> None:
         if self.alive:
@@ -315,7 +275,8 @@ class Process:
         log += payload
         self.post(Written(len(log), epochs))
         for link in list(self._links.values()):
-            self._feed(link)
+            if link.feed:
+                self._feed(link, link.feed)
         self._sync()
 
     def _sync(self) -> None:
@@ -323,8 +284,8 @@ class Process:
         if self.alive and not self._syncing and disk.synced < len(disk.log):
             self._syncs += 1
             self._syncing = self._syncs
-            delay = self.machine.sync_s * self.group.simulation.between(0.5, 2)
-            self.group.simulation.after(delay, self._synced, self._syncing, len(disk.log))
+            delay = self.machine.sync_s * self.simulation.between(0.5, 2)
+            self.simulation.after(delay, self._synced, self._syncing, len(disk.log))
 
     def _synced(self, number: int, end: int) -> None:
         if not self.alive or self._syncing != number:
@@ -341,17 +302,18 @@ class Process:
         machine = self.machine
         machine.kill()
         if new_store:
-            rng = self.group.simulation.rng
+            rng = self.simulation.rng
             machine.disk.cut_power(rng.random())
             state = machine.disk.state
             mark = min(state.committed, machine.disk.synced)
             machine.disk.state = HaState(state.promised, machine.new_store_id(), mark)
-        self.group.simulation.after(self.group.simulation.between(0.05, 0.5), machine.start)
+        self.simulation.after(self.simulation.between(0.05, 0.5), machine.start)
 
     # Links
 
-    def _connect(self, node: str) -> None:
-        simulation, network = self.group.simulation, self.group.network
+    def _connect(self, effect: Connect) -> None:
+        node = effect.node
+        simulation, network = self.simulation, self.group.network
         peer = self.group.machines[node]
         if not network.round_trip(self.name, node) or not peer.has_power:
             simulation.after(1.0, self.post, LinkFailed(node, refused=False))
@@ -387,24 +349,30 @@ class Process:
         else:
             self.post(Received(link.number, message))
 
-    def _send(self, number: int, message: Message) -> None:
-        link = self._links.get(number)
+    def _send(self, effect: Send) -> None:
+        link = self._links.get(effect.link)
         if link and link.out:
-            link.out.send(message)
+            link.out.send(effect.message)
 
-    def _close(self, number: int) -> None:
-        link = self._links.pop(number, None)
+    def _close(self, effect: Close) -> None:
+        link = self._links.pop(effect.link, None)
         if link and link.out:
             link.is_open = False
             link.out.send(None)
 
-    def _feed(self, link: Link) -> None:
+    def _begin_feed(self, effect: Feed) -> None:
+        if link := self._links.get(effect.link):
+            link.feed, link.fed = effect, effect.start
+            self._feed(link, effect)
+
+    def _feed(self, link: Link, feed: Feed) -> None:
         """Send what the link has not received, in chunks of random size."""
         log = self.machine.disk.log
-        while self.alive and link.is_open and link.feed and link.fed < len(log):
-            size = self.group.simulation.rng.randint(1, CHUNK // ENTRY.size) * ENTRY.size
+        while self.alive and link.is_open and link.fed < len(log):
+            size = self.simulation.rng.randint(1, CHUNK_ENTRIES) * ENTRY.size
             payload = bytes(log[link.fed : link.fed + size])
-            self._send(link.number, Data(link.feed.epoch, link.fed, self.core.local.committed, payload))
+            if link.out:
+                link.out.send(Data(feed.epoch, link.fed, self.core.local.committed, payload))
             link.fed += len(payload)
 
     # Time
@@ -413,13 +381,13 @@ class Process:
         if self.alive:
             if not self.paused:
                 self.post(Tick())
-            self.group.simulation.after(0.1 / self.machine.rate, self._tick)
+            self.simulation.after(0.1 / self.machine.rate, self._tick)
 
     def _show_life(self) -> None:
         if self.alive:
             if not self.paused:
                 self._renew_life()
-            self.group.simulation.after(1.0 / self.machine.rate, self._show_life)
+            self.simulation.after(1.0 / self.machine.rate, self._show_life)
 
     def _renew_life(self) -> None:
         self._life = Life(self.machine.disk.state.store_id, self.core.leading)
@@ -432,5 +400,23 @@ class Process:
                 other = peer.process
                 answers = other is not None and not other.paused and not self.paused and name != self.name
                 if answers and self.group.network.round_trip(self.name, name):
-                    self.group.simulation.after(self.group.network.delay(), self.post, Reached(name))
-            self.group.simulation.after(0.5 / self.machine.rate, self._ping)
+                    self.simulation.after(self.group.network.delay(), self.post, Reached(name))
+            self.simulation.after(0.5 / self.machine.rate, self._ping)
+
+
+_EFFECTS: Final[dict[type[Effect], Callable[[Process, Any], None]]] = {
+    StoreState: Process._store_state,
+    KeepEpochs: Process._keep_epochs,
+    Read: lambda process, effect: process.group.decisions.ask(process, effect),
+    Swap: lambda process, effect: process.group.decisions.ask(process, effect),
+    Connect: Process._connect,
+    Send: Process._send,
+    Feed: Process._begin_feed,
+    Close: Process._close,
+    Write: Process._write,
+    SetEnd: Process._set_end,
+    BeginTerm: Process._begin_term,
+    Show: lambda process, effect: process.group.shown(process.machine, effect.end),
+    Restart: lambda process, effect: process._restart(new_store=effect.new_store),
+    Stop: lambda process, effect: process.group.stopped(process.machine, effect.reason),
+}

@@ -26,7 +26,8 @@ class Simulation:
 
     def run_until(self, end: float) -> None:
         """Make all calls up to this time."""
-        while self._queue and self._queue[0][0] <= end:
-            self.now, _, call, args = heapq.heappop(self._queue)
+        queue = self._queue
+        while queue and queue[0][0] <= end:
+            self.now, _, call, args = heapq.heappop(queue)
             call(*args)
         self.now = end

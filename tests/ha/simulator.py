@@ -1,311 +1,34 @@
-"""Whole groups of three nodes in a simulation: the real core, with faulty machines, disks, networks and decisions.
+"""Runs simulated groups of three nodes (`simulated_group`): the real core, with faulty machines, disks and networks.
 
     python -m tests.ha.simulator --seeds 0-2999              # 3,000 schedules; two processes
     python -m tests.ha.simulator --seeds 1234 --trace        # one of them, with every fault, term and record
     python -m tests.ha.simulator --seeds 0-999999 --results docs/benchmarks/replication.csv
 
-One seed is one run. For some seconds machines are killed, paused, lose power or their disks, fall silent in one
-direction, sync slowly or not at all; clocks run at any rate; the store of decisions loses responses. Then everything is
-repaired. Checked at each step:
-
-    committed bytes never differ between two nodes, or between two times
-    what becomes visible first is on the disks of `min` machines
-    a new leader has all committed bytes; an epoch has one leader
-    the recorded set never shrinks below `min`
-    no node stops as damaged
-
-After the repair a leader must commit new messages, and all logs become equal. Exit code 1 if a check fails.
+One seed is one run. With `--results` each 10,000 seeds append a line, and seeds that the file has are skipped, so a
+long run can be interrupted. Exit code 1 if a check fails.
 """
 
 import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from skylarkmq.broker.ha.core.events import HaState
-from skylarkmq.broker.ha.core.record import GroupRecord
-from skylarkmq.broker.ha.core.timings import Timings
-from tests.ha.simulated_decisions import SimulatedDecisions
-from tests.ha.simulated_machine import ENTRY, FOUNDER, MESSAGE, Disk, Machine
-from tests.ha.simulated_network import Network
-from tests.ha.simulated_time import Simulation
+from tests.ha.simulated_group import SimulatedGroup, Summary
+from tests.harness import results
 
-NODES: Final = ("n1", "n2", "n3")
-TIMINGS: Final = Timings(keep_up_s=1.0, longest_wait_s=4.0)
-JOIN_S: Final = (0.0, 1.0, 5.0, 5.0)
-"""Time without faults at the start; the set becomes complete within the longest."""
-FAULTS_S: Final = 8.0
-QUIET_S: Final = 10.0
-"""Time after the repair in which a leader has to commit."""
 BLOCK: Final = 250
-
-
-class Violation(AssertionError):
-    """A check failed."""
-
-
-class Summary(msgspec.Struct):
-    """What happened in one run, or in several."""
-
-    runs: int = 0
-    committed: int = 0
-    terms: int = 0
-    faults: int = 0
-    set_changes: int = 0
-    truncations: int = 0
-    lost_groups: int = 0
-
-    def add(self, other: "Summary") -> None:
-        """Add the counts of other runs."""
-        for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-class SimulatedGroup:
-    """A group of three, its senders, and the checks."""
-
-    def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
-        self.simulation = Simulation(seed)
-        self.network = Network(self.simulation)
-        self.decisions = SimulatedDecisions(self.simulation, self._recorded)
-        self.minimum = self.simulation.rng.choice((2, 2, 1))
-        self.timings = TIMINGS
-        self.machines = {name: Machine(self, name) for name in NODES}
-        self.summary = Summary(runs=1)
-        self.committed = bytearray()
-        self._leaders: dict[int, str] = {}
-        self._messages = 0
-        self._rate = self.simulation.rng.choice((2, 5, 20))  # messages a second
-        self._lost_disks = False
-        if self.simulation.rng.random() < 0.3:
-            self._fill(self.machines[FOUNDER].disk)
-        self._trace = trace
-
-    def _fill(self, disk: Disk) -> None:
-        """Give the founder a log from before the group."""
-        disk.log += b"".join(ENTRY.pack(MESSAGE, 0, number) for number in range(5))
-        disk.synced = len(disk.log)
-        disk.state = HaState(0, disk.state.store_id, disk.synced)
-        self.committed += disk.log
-
-    def run(self) -> Summary:
-        """Run the whole schedule. Raises Violation."""
-        simulation, rng = self.simulation, self.simulation.rng
-        for machine in self.machines.values():
-            simulation.after(simulation.between(0, 0.5), machine.start)
-        self._send()
-        simulation.run_until(rng.choice(JOIN_S))
-        for _ in range(rng.randint(1, 12)):
-            simulation.after(simulation.between(0, FAULTS_S), self._fault)
-        simulation.run_until(simulation.now + FAULTS_S)
-        self._repair()
-        before = len(self.committed)
-        simulation.run_until(simulation.now + QUIET_S)
-        if self._is_lost():
-            self.summary.lost_groups += 1
-            return self.summary
-        self._expect(len(self.committed) > before, f"nothing was committed in {QUIET_S} quiet seconds")
-        self._messages = -1  # no more
-        simulation.run_until(simulation.now + 3)
-        for machine in self.machines.values():
-            self._expect(
-                machine.disk.log[: len(self.committed)] == self.committed, f"{machine.name} lacks committed bytes"
-            )
-        self.summary.committed += len(self.committed) // 8
-        return self.summary
-
-    # What machines report
-
-    def term_began(self, machine: Machine, epoch: int) -> None:
-        """A leader is about to write its epoch record."""
-        self.say(f"{machine.name} leads in epoch {epoch} from {len(machine.disk.log)} on")
-        self._expect(epoch not in self._leaders, f"epoch {epoch} has two leaders")
-        self._leaders[epoch] = machine.name
-        self.summary.terms += 1
-        self._expect(
-            machine.disk.log[: len(self.committed)] == self.committed,
-            f"{machine.name} leads in epoch {epoch} without all of the {len(self.committed)} committed bytes",
-        )
-
-    def shown(self, machine: Machine, end: int) -> None:
-        """A node makes its log visible up to `end`."""
-        log = machine.disk.log
-        self._expect(end <= len(log), f"{machine.name} shows {end}, its log ends at {len(log)}")
-        common = min(end, len(self.committed))
-        self._expect(log[:common] == self.committed[:common], f"{machine.name} shows other bytes than were committed")
-        if end > len(self.committed):
-            new = log[:end]
-            copies = [one for one in self.machines.values() if one.disk.synced >= end and one.disk.log[:end] == new]
-            enough = len(copies) >= self.minimum or self._lost_disks
-            self._expect(enough, f"{machine.name} shows {end}, which {len(copies)} disks have")
-            self.committed += log[len(self.committed) : end]
-
-    def truncated(self) -> None:
-        """A log is about to be truncated."""
-        self.summary.truncations += 1
-
-    def stopped(self, machine: Machine, reason: str) -> None:
-        """A node wants an operator."""
-        raise Violation(f"{machine.name} stops: {reason}")
-
-    def say(self, line: str) -> None:
-        """Print a line of the trace."""
-        if self._trace:
-            self._trace(f"{self.simulation.now:8.3f} {line}")
-
-    def _recorded(self, before: GroupRecord | None, after: GroupRecord) -> None:
-        self.say(f"record: epoch {after.epoch}, leader {after.leader or '-'}, in sync {', '.join(after.in_sync)}")
-        if before is None:
-            return
-        self._expect(after.epoch >= before.epoch, "the recorded epoch went back")
-        self.summary.set_changes += after.epoch == before.epoch
-        if len(before.in_sync) >= self.minimum:
-            self._expect(len(after.in_sync) >= self.minimum, f"the set shrank to {after.in_sync}")
-
-    def _expect(self, holds: bool, problem: str) -> None:
-        if not holds:
-            raise Violation(f"at {self.simulation.now:.3f} s: {problem}")
-
-    # Load and faults
-
-    def _send(self) -> None:
-        if self._messages >= 0:
-            for machine in self.machines.values():
-                if machine.process:
-                    self._messages += 1
-                    machine.process.append(self._messages)
-            self.simulation.after(self.simulation.rng.expovariate(self._rate), self._send)
-
-    def _fault(self) -> None:
-        rng = self.simulation.rng
-        machine = self.machines[rng.choice(NODES)]
-        fault = rng.choice((
-            self._kill, self._kill, self._cut_power, self._cut_all_power, self._pause, self._pause, self._cut_direction,
-            self._isolate, self._cut_decisions, self._decisions_down, self._slow_disk, self._slow_state,
-            self._fail_sync, self._wipe, self._clock,
-        ))  # fmt: skip
-        self.summary.faults += 1
-        self.say(f"{machine.name}: {fault.__name__.strip('_').replace('_', ' ')}")
-        fault(machine)
-
-    def _later(self, call: Callable[..., Any], *args: Any) -> None:
-        """Repair a fault after some time."""
-        self.simulation.after(self.simulation.between(0.05, 5), call, *args)
-
-    def _kill(self, machine: Machine) -> None:
-        machine.kill()
-        self._later(machine.start)
-
-    def _cut_power(self, machine: Machine) -> None:
-        machine.cut_power()
-        self._later(machine.start)
-
-    def _cut_all_power(self, _machine: Machine) -> None:
-        for machine in self.machines.values():
-            self._cut_power(machine)
-
-    def _pause(self, machine: Machine) -> None:
-        if machine.process:
-            machine.process.pause()
-            self._later(machine.process.resume)
-
-    def _cut_direction(self, machine: Machine) -> None:
-        pair = (machine.name, self.simulation.rng.choice([name for name in NODES if name != machine.name]))
-        pair = pair if self.simulation.rng.random() < 0.5 else pair[::-1]
-        self.network.cut.add(pair)
-        self._later(self.network.cut.discard, pair)
-
-    def _isolate(self, machine: Machine) -> None:
-        for name in NODES:
-            for pair in ((machine.name, name), (name, machine.name)):
-                self.network.cut.add(pair)
-                self._later(self.network.cut.discard, pair)
-        if self.simulation.rng.random() < 0.5:
-            self._cut_decisions(machine)
-
-    def _cut_decisions(self, machine: Machine) -> None:
-        self.decisions.cut.add(machine.name)
-        self._later(self._join_decisions, machine)
-
-    def _join_decisions(self, machine: Machine) -> None:
-        self.decisions.cut.discard(machine.name)
-        if machine.process:
-            self.decisions.refresh(machine.process)
-
-    def _decisions_down(self, _machine: Machine) -> None:
-        self.decisions.down = True
-        self._later(self._decisions_up)
-
-    def _decisions_up(self) -> None:
-        self.decisions.down = False
-        for machine in self.machines.values():
-            self._join_decisions(machine)
-
-    def _slow_disk(self, machine: Machine) -> None:
-        machine.sync_s = self.simulation.rng.choice((0.05, 0.5, 3.0))
-        self._later(setattr, machine, "sync_s", 0.002)
-
-    def _slow_state(self, machine: Machine) -> None:
-        machine.state_s = self.simulation.rng.choice((0.2, 1.0, 3.0))
-        self._later(setattr, machine, "state_s", 0.005)
-
-    def _fail_sync(self, machine: Machine) -> None:
-        if machine.process and self._can_lose(machine):
-            self._lost_disks = True
-            machine.process.fails_sync = True
-
-    def _wipe(self, machine: Machine) -> None:
-        if self._can_lose(machine):
-            self._lost_disks = True
-            machine.wipe()
-            self._later(machine.start)
-
-    def _clock(self, machine: Machine) -> None:
-        """From now on the clock has another rate, without a step."""
-        rate = self.simulation.rng.choice((0.2, 0.5, 1.0, 2.0, 5.0))
-        machine.clock_origin += self.simulation.now * (machine.rate - rate)
-        machine.rate = rate
-
-    def _can_lose(self, machine: Machine) -> bool:
-        """Return whether two copies stay in the set without this one: a swap under way may remove one of them."""
-        record = self.decisions.record
-        stores = {
-            one.disk.state.store_id for one in self.machines.values() if one is not machine and not self._fails(one)
-        }
-        return record is not None and len(stores.intersection(record.in_sync)) >= 2
-
-    def _fails(self, machine: Machine) -> bool:
-        return machine.process is not None and machine.process.fails_sync
-
-    def _repair(self) -> None:
-        self.say("everything is repaired")
-        self.network.cut.clear()
-        for machine in self.machines.values():
-            machine.sync_s, machine.state_s = 0.002, 0.005
-            self._clock_of(machine)
-            if machine.process:
-                machine.process.fails_sync = False
-                machine.process.resume()
-            machine.start()
-        self.decisions.cut.clear()
-        self._decisions_up()
-
-    def _clock_of(self, machine: Machine) -> None:
-        machine.clock_origin += self.simulation.now * (machine.rate - 1)
-        machine.rate = 1.0
-
-    def _is_lost(self) -> bool:
-        """Return whether no store of the recorded set exists any more."""
-        record = self.decisions.record
-        stores = {machine.disk.state.store_id for machine in self.machines.values()}
-        return record is not None and not stores.intersection(record.in_sync)
+"""Seeds that one process runs at a time."""
+PIECE: Final = 10_000
+"""Seeds of one line of the results."""
 
 
 def run(seed: int, trace: Callable[[str], None] | None = None) -> Summary:
@@ -316,11 +39,13 @@ def run(seed: int, trace: Callable[[str], None] | None = None) -> Summary:
 def run_block(seeds: range) -> tuple[Summary, list[tuple[int, str]]]:
     """Run seeds in this process; return their counts, and the seeds that failed with the reason."""
     total, failed = Summary(), []
+    begun = time.process_time()
     for seed in seeds:
         try:
             total.add(run(seed))
         except Exception as error:  # noqa: BLE001 - the seed of any error matters
             failed.append((seed, f"{type(error).__name__}: {error}"))
+    total.cpu_s = time.process_time() - begun
     return total, failed
 
 
@@ -331,39 +56,66 @@ def main() -> int:
         for seed in options.seeds:
             print(run(seed, print))
         return 0
-    started = time.time()
-    total, failed = _sweep(options.seeds, options.jobs)
-    for seed, problem in failed[:20]:
-        print(f"seed {seed}: {problem}")
-    seconds = time.time() - started
-    print(f"{total.runs:,} schedules, {len(failed)} failed, {seconds:.0f} s: {total}")
-    if options.results:
-        _record(options.results, options.seeds, total, len(failed), seconds)
-    return 1 if failed else 0
+    commit = results.commit()
+    failures = 0
+    for seeds in missing(options.seeds, options.results) if options.results else [options.seeds]:
+        total, failed = _sweep(seeds, options.jobs)
+        failures += len(failed)
+        for seed, problem in failed[:20]:
+            print(f"seed {seed}: {problem}")
+        print(f"seeds {seeds[0]} to {seeds[-1]}: {len(failed)} failed, {total}")
+        if options.results:
+            _record(options.results, commit, seeds, total, [seed for seed, _ in failed])
+    return 1 if failures else 0
+
+
+def missing(seeds: range, file: Path) -> Iterator[range]:
+    """Yield the ranges of these seeds that a results file does not have, each of at most PIECE seeds."""
+    at = seeds.start
+    recorded = sorted((int(row["first"]), int(row["last"]) + 1) for row in results.rows_of(file))
+    for begin, end in (*recorded, (seeds.stop, seeds.stop)):
+        stop = min(begin, seeds.stop)
+        while at < stop:
+            piece = range(at, min(at + PIECE, stop))
+            yield piece
+            at = piece.stop
+        at = max(at, end)
 
 
 def _sweep(seeds: range, jobs: int) -> tuple[Summary, list[tuple[int, str]]]:
     total, failed = Summary(), []
     columns = (TextColumn("schedules"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     blocks = [seeds[n : n + BLOCK] for n in range(0, len(seeds), BLOCK)]
-    with Progress(*columns) as progress, ProcessPoolExecutor(jobs) as pool:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=len(seeds))
-        for done in as_completed([pool.submit(run_block, block) for block in blocks]):
-            summary, problems = done.result()
+        for summary, problems in _results_of(blocks, jobs):
             total.add(summary)
             failed += problems
             progress.advance(task, summary.runs + len(problems))
     return total, sorted(failed)
 
 
-def _record(path: Path, seeds: range, total: Summary, failed: int, seconds: float) -> None:
-    """Append a line to a results file."""
-    fields = [f for f in Summary.__struct_fields__ if f != "runs"]
-    if not path.exists():
-        path.write_text(",".join(("first_seed", "last_seed", "failed", "seconds", *fields)) + "\n")
-    counts = [str(getattr(total, name)) for name in fields]
-    with path.open("a") as file:
-        file.write(",".join((str(seeds[0]), str(seeds[-1]), str(failed), f"{seconds:.0f}", *counts)) + "\n")
+def _results_of(blocks: list[range], jobs: int) -> Iterator[tuple[Summary, list[tuple[int, str]]]]:
+    if jobs == 1:
+        yield from map(run_block, blocks)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("forkserver")) as pool:
+        for done in as_completed([pool.submit(run_block, block) for block in blocks]):
+            yield done.result()
+
+
+def _record(file: Path, commit: str, seeds: range, total: Summary, failed: list[int]) -> None:
+    """Append a line to a results file. `findings`: the seeds that failed."""
+    row: dict[str, object] = {
+        "date": results.today(),
+        "commit": commit,
+        "first": seeds[0],
+        "last": seeds[-1],
+        "findings": " ".join(map(str, failed)),
+        **msgspec.structs.asdict(total),
+        "cpu_s": round(total.cpu_s),
+    }
+    results.append(file, list(row), list(row.values()))
 
 
 def _seeds(text: str) -> range:
@@ -378,7 +130,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=_seeds, default=range(3000), help="one seed, or FIRST-LAST (default 0-2999)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: one per processor)")
     parser.add_argument("--trace", action="store_true", help="print what happens, in this process")
-    parser.add_argument("--results", type=Path, help="append the counts to this CSV file")
+    parser.add_argument("--results", type=Path, help="CSV file that gets a line for each 10,000 seeds")
     return parser.parse_args()
 
 

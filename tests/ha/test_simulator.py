@@ -1,10 +1,14 @@
 """The simulator finds nothing in the core, and finds a core that lacks a rule."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.ha import simulator
 from tests.ha.core_mutants import mutant
-from tests.ha.simulator import Summary, Violation, run, run_block
+from tests.ha.simulated_group import Summary, Violation
+from tests.ha.simulator import PIECE, missing, run, run_block
+from tests.harness import results
 
 BLOCKS = [range(first, first + 250) for first in range(0, 3000, 250)]
 FOUND = {  # the number of seeds that suffices
@@ -68,6 +72,28 @@ def test_the_command_reports_counts(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     printed = capsys.readouterr().out
     assert "record: epoch 1, leader n1" in printed
     assert "everything is repaired" in printed
+
+
+def test_seeds_that_a_results_file_has_are_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A long run continues where it was interrupted, with ranges of seeds that do not overlap."""
+    file = tmp_path / "results.csv"
+    command = ["simulator", "--jobs", "1", "--results", str(file), "--seeds"]
+    for seeds in ("3-4", "2-6", "2-6"):
+        monkeypatch.setattr("sys.argv", [*command, seeds])
+        assert simulator.main() == 0
+    rows = results.rows_of(file)
+    assert [(row["first"], row["last"], row["runs"], row["findings"]) for row in rows] == [
+        ("3", "4", "2", ""),
+        ("2", "2", "1", ""),
+        ("5", "6", "2", ""),
+    ]
+    assert all(int(row["committed"]) > 0 for row in rows)
+
+
+def test_a_line_of_the_results_has_a_limited_number_of_seeds(tmp_path: Path) -> None:
+    """An interrupted run loses one piece at most."""
+    pieces = list(missing(range(5, 2 * PIECE + 7), tmp_path / "absent.csv"))
+    assert pieces == [range(5, PIECE + 5), range(PIECE + 5, 2 * PIECE + 5), range(2 * PIECE + 5, 2 * PIECE + 7)]
 
 
 def test_counts_add_up() -> None:

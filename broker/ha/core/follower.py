@@ -5,8 +5,9 @@ acknowledge; append DATA in order. BEATs come from WELCOME on. A link that break
 connects again.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from skylarkmq.broker.ha.core.campaign import Campaign, State
 from skylarkmq.broker.ha.core.decisions import Decisions, Outcome
@@ -63,7 +64,7 @@ class Follower:
         self._link: _Link | None = None
         self._connecting: str | None = None
         self._connected_at = NEVER
-        self._received = local.written
+        self._expected = local.written
         self._setting_end = False
         self._shown = NEVER
         self._peers = peers
@@ -73,33 +74,11 @@ class Follower:
         self._ended_campaigns = 0
         self._show(local.committed)
 
-    def handle(self, event: Event, now: float) -> None:  # noqa: C901 - one case for each event
+    def handle(self, event: Event, now: float) -> None:
         """Handle an event of a link, of time, or of the disk."""
         self._now = now
-        match event:
-            case Tick():
-                self._tick()
-            case Linked(link, node):
-                self._linked(link, node)
-            case LinkFailed(node, refused):
-                self._connecting = None
-                self._refused_by = node if refused else None
-            case LifeSeen(_, life) if life and life.leading is not None:
-                self._look_for_term(life.leading)
-            case Unlinked(link) if self._link and self._link.number == link:
-                self._link = None
-            case Received(link, message):
-                self._arrived(link, message)
-            case Heard(link) if self._link and self._link.number == link:
-                self._link.heard_at = now
-            case Synced():
-                self._synced()
-            case EndSet():
-                self._setting_end = False
-                self._received = self._local.written
-                if self._link and self._link.welcome:
-                    self._follow(self._link, self._link.welcome)
-                self._greet()
+        if handler := _HANDLERS.get(type(event)):
+            handler(self, event)
 
     @property
     def leader(self) -> str | None:
@@ -127,18 +106,32 @@ class Follower:
 
     # Links
 
-    def _look_for_term(self, epoch: int) -> None:
-        """A member leads in this epoch: read the record at once if it is an older one."""
+    def _life_seen(self, event: LifeSeen) -> None:
+        """If a member leads in a later epoch than the record's, read the record at once."""
+        epoch = event.life.leading if event.life else None
         record = self._decisions.record
-        if record is None or record.epoch < epoch:
+        if epoch is not None and (record is None or record.epoch < epoch):
             self._decisions.read(self._now)
+
+    def _unlinked(self, event: Unlinked) -> None:
+        if self._link and self._link.number == event.link:
+            self._link = None
+
+    def _heard(self, event: Heard) -> None:
+        if self._link and self._link.number == event.link:
+            self._link.heard_at = self._now
+
+    def _link_failed(self, event: LinkFailed) -> None:
+        self._connecting = None
+        self._refused_by = event.node if event.refused else None
 
     def _leave_former_leader(self) -> None:
         record = self._decisions.record
         if self._link and record and record.leader not in ("", self._link.node):
             self._drop(f"{record.leader} leads in epoch {record.epoch}")
 
-    def _linked(self, link: int, node: str) -> None:
+    def _linked(self, event: Linked) -> None:
+        link, node = event.link, event.node
         is_wanted = self._connecting == node and not (self._link or self._campaign)
         self._connecting = self._refused_by = None
         if not is_wanted:
@@ -150,7 +143,7 @@ class Follower:
     def _greet(self) -> None:
         """Send HELLO once all that was received is on the disk: `end` counts as acknowledged (rule 8)."""
         link, local = self._link, self._local
-        if link and not (link.greeted or self._setting_end) and local.synced == local.written == self._received:
+        if link and not (link.greeted or self._setting_end) and local.synced == local.written == self._expected:
             link.greeted = True
             hello = Hello(
                 self._me.group,
@@ -165,30 +158,30 @@ class Follower:
             )
             self._send(link.number, hello)
 
-    def _arrived(self, number: int, message: Message) -> None:
-        if self._link and self._link.number == number:
-            self._receive(self._link, message)
+    def _received(self, event: Received) -> None:
+        if self._link and self._link.number == event.link:
+            self._receive(self._link, event.message)
         else:
-            self._answer_stranger(number, message)
+            self._answer_stranger(event.link, event.message)
 
     def _receive(self, link: _Link, message: Message) -> None:
         link.heard_at = self._now
         match message:
-            case Welcome(epoch) if link.greeted and link.welcome is None:
-                if self._refuses(link, epoch):
-                    return
-                link.welcome = message
-                self._local.promise(epoch, lambda: self._adopt(link, message))
             case Data(epoch, offset, committed, payload) if self._follows(link, epoch):
-                if offset != self._received:
-                    self._drop(f"data at {offset}, expected {self._received}")
+                if offset != self._expected:
+                    self._drop(f"data at {offset}, expected {self._expected}")
                     return
-                self._received += len(payload)
+                self._expected += len(payload)
                 self._local.effects.append(Write(offset, payload))
                 self._learn(committed)
             case Beat(epoch, committed) if self._follows(link, epoch):
                 self._learn(committed)
                 self._acknowledge(link)
+            case Welcome(epoch) if link.greeted and link.welcome is None:
+                if self._refuses(link, epoch):
+                    return
+                link.welcome = message
+                self._local.promise(epoch, lambda: self._adopt(link, message))
             case Beat(epoch) if link.welcome and link.epoch is None and epoch == link.welcome.epoch:
                 pass  # the promise or the truncation is under way
             case Refused(_, reason, lost):
@@ -249,7 +242,14 @@ class Follower:
         self._learn(welcome.committed)
         self._acknowledge(link)
 
-    def _synced(self) -> None:
+    def _end_set(self, _event: EndSet) -> None:
+        self._setting_end = False
+        self._expected = self._local.written
+        if self._link and self._link.welcome:
+            self._follow(self._link, self._link.welcome)
+        self._greet()
+
+    def _synced(self, _event: Synced) -> None:
         self._greet()
         self._show(self._local.committed)
         if self._link and self._link.epoch is not None:
@@ -273,7 +273,7 @@ class Follower:
 
     # Time: connections and campaigns
 
-    def _tick(self) -> None:
+    def _tick(self, _event: Tick) -> None:
         now, timings = self._now, self._timings
         record = self._decisions.record
         if now - self._decisions.asked_at >= timings.read_s:
@@ -357,3 +357,17 @@ class Follower:
         if self._link:
             self._close(self._link.number, reason)
             self._link = None
+
+
+_HANDLERS: Final[dict[type[Event], Callable[[Follower, Any], None]]] = {
+    Received: Follower._received,
+    Heard: Follower._heard,
+    Synced: Follower._synced,
+    Tick: Follower._tick,
+    EndSet: Follower._end_set,
+    Linked: Follower._linked,
+    LinkFailed: Follower._link_failed,
+    LifeSeen: Follower._life_seen,
+    Unlinked: Follower._unlinked,
+}
+"""A follower ignores the other events."""

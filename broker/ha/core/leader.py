@@ -5,8 +5,9 @@ acknowledge it. The order on one link: HELLO; WELCOME; the first ACK, once the f
 DATA. A leader never turns into a follower in place: it asks for a restart of the process's store.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from skylarkmq.broker.ha.core.campaign import Campaign, State
 from skylarkmq.broker.ha.core.commit import CommitRule
@@ -59,6 +60,8 @@ class _Copy:
 class Leader:
     """The role of a node from the swap of its term until its restart."""
 
+    won: Final = False  # only a follower wins this role
+
     def __init__(self, me: Identity, local: Local, decisions: Decisions, peers: Peers, now: float) -> None:
         self._me = me
         self._local = local
@@ -99,25 +102,8 @@ class Leader:
     def handle(self, event: Event, now: float) -> None:
         """Handle an event of a link, of time, or of the disk."""
         self._now = now
-        match event:
-            case Received(link, message) if link in self._copies:
-                self._receive(link, message)
-            case Synced(end):
-                self._acknowledged(self._local.store_id, end)
-            case Written(_, epochs) if epochs and epochs[-1].epoch == self.epoch:
-                self._count_from(self._local.written)
-            case Tick():
-                self._tick()
-            case Received(link, Hello() as hello):
-                self._welcome(link, hello)
-            case Received(link, message):
-                self._receive(link, message)
-            case Unlinked(link):
-                self._copies.pop(link, None)
-            case Linked(link):
-                self._close(link, "not needed any more")
-            case LifeRenewed(asked_at):
-                self._renewed_at = max(self._renewed_at, asked_at)
+        if handler := _HANDLERS.get(type(event)):
+            handler(self, event)
 
     def on_outcome(self, outcome: Outcome, now: float) -> None:
         """The record is known."""
@@ -196,6 +182,34 @@ class Leader:
     def _restart(self, reason: str) -> None:
         self._local.effects.append(Restart(reason))
 
+    # Events
+
+    def _received(self, event: Received) -> None:
+        link, message = event.link, event.message
+        copy = self._copies.get(link)
+        if copy is not None:
+            self._receive(link, copy, message)
+        elif isinstance(message, Hello):
+            self._welcome(link, message)
+        else:
+            self._close(link, f"{type(message).__name__} before HELLO")
+
+    def _synced(self, event: Synced) -> None:
+        self._acknowledged(self._local.store_id, event.end)
+
+    def _written(self, event: Written) -> None:
+        if event.epochs and event.epochs[-1].epoch == self.epoch:
+            self._count_from(self._local.written)
+
+    def _unlinked(self, event: Unlinked) -> None:
+        self._copies.pop(event.link, None)
+
+    def _linked(self, event: Linked) -> None:
+        self._close(event.link, "not needed any more")
+
+    def _life_renewed(self, event: LifeRenewed) -> None:
+        self._renewed_at = max(self._renewed_at, event.asked_at)
+
     # Followers
 
     def _welcome(self, link: int, hello: Hello) -> None:
@@ -246,11 +260,7 @@ class Leader:
         acknowledged = self._commit.synced(hello.store_id) if self._commit else None
         return acknowledged is not None and hello.end < acknowledged
 
-    def _receive(self, link: int, message: Message) -> None:
-        copy = self._copies.get(link)
-        if copy is None:
-            self._close(link, f"{type(message).__name__} before HELLO")
-            return
+    def _receive(self, link: int, copy: _Copy, message: Message) -> None:
         match message:
             case Ack(epoch, _, synced) if self._is_valid(copy, message):
                 if not copy.feeds:
@@ -290,7 +300,7 @@ class Leader:
 
     # Time
 
-    def _tick(self) -> None:
+    def _tick(self, _event: Tick) -> None:
         now, timings = self._now, self._timings
         if now - self._beat_at >= timings.beat_s:
             self._beat_at = now
@@ -374,3 +384,15 @@ class Leader:
         """Close the link of a follower."""
         del self._copies[link]
         self._close(link, reason)
+
+
+_HANDLERS: Final[dict[type[Event], Callable[[Leader, Any], None]]] = {
+    Received: Leader._received,
+    Synced: Leader._synced,
+    Written: Leader._written,
+    Tick: Leader._tick,
+    Unlinked: Leader._unlinked,
+    Linked: Leader._linked,
+    LifeRenewed: Leader._life_renewed,
+}
+"""A leader ignores the other events."""

@@ -75,6 +75,10 @@ class Local:
         if epochs:
             self.keep_epochs(self.epochs.appended(epochs))
 
+    def synced_to(self, end: int) -> None:
+        """The log is on the disk up to `end`."""
+        self.synced = max(end, self.synced)
+
     def end_set(self, end: int) -> None:
         """The log was truncated, or begins at another offset."""
         self.start = min(self.start, end) if self.written >= end else end

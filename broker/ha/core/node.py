@@ -1,6 +1,7 @@
 """One node of a group: what it has on its disk, what it knows of the record, and its role."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from skylarkmq.broker.ha.core.decisions import Decisions
 from skylarkmq.broker.ha.core.events import (
@@ -11,7 +12,6 @@ from skylarkmq.broker.ha.core.events import (
     LifeSeen,
     Reached,
     ReadFailed,
-    Received,
     RecordRead,
     Restart,
     StartSet,
@@ -30,9 +30,6 @@ from skylarkmq.broker.ha.core.identity import Identity
 from skylarkmq.broker.ha.core.leader import Leader
 from skylarkmq.broker.ha.core.local import Local, Log
 from skylarkmq.broker.ha.core.peers import Peers
-
-FREQUENT: Final = frozenset({Received, Written, Synced})
-"""Events of each batch of messages: only the role handles them."""
 
 
 class Node:
@@ -66,57 +63,67 @@ class Node:
         """Return the effects of an event. After a Restart or Stop no step has any."""
         if self._ended:
             return []
-        self._now = max(now, self._now)
-        self._note(event)
-        if type(event) in FREQUENT:
-            self.role.handle(event, self._now)
-        else:
-            self._handle(event)
-            if isinstance(self.role, Follower) and self.role.won:
+        if now > self._now:
+            self._now = now
+        kind = type(event)
+        if note := _NOTES.get(kind):
+            note(self, event)
+        if handler := _HANDLERS.get(kind):
+            handler(self, event)
+            if self.role.won:
                 self.role = Leader(self._me, self.local, self.decisions, self._peers, self._now)
+        else:
+            self.role.handle(event, self._now)
         if not self.effects:
             return []
         effects = self.effects.copy()
         self.effects.clear()
-        self._ended = any(isinstance(effect, Restart | Stop) for effect in effects)
+        for effect in effects:
+            if type(effect) in _ENDS:
+                self._ended = True
         return effects
 
-    def _handle(self, event: Event) -> None:
-        match event:
-            case RecordRead() | ReadFailed() | Swapped() | SwapRefused() | SwapUnknown():
-                if outcome := self.decisions.handle(event, self._now):
-                    self.role.on_outcome(outcome, self._now)
-            case StateStored(state):
-                self.local.stored(state)
-                self.role.campaign_continues()
-            case SyncFailed():
-                self.effects.append(Restart("a sync of the log failed", new_store=True))
-            case Tick():
-                self.decisions.tick(self._now)
-                self._keep_committed_mark()
-                self.role.handle(event, self._now)
-            case _:
-                self.role.handle(event, self._now)
+    def _responded(self, event: RecordRead | ReadFailed | Swapped | SwapRefused | SwapUnknown) -> None:
+        if outcome := self.decisions.handle(event, self._now):
+            self.role.on_outcome(outcome, self._now)
 
-    def _note(self, event: Event) -> None:
-        """Keep what an event says of this node's log and of the other members."""
-        match event:
-            case Received():
-                pass
-            case Written(end, epochs):
-                self.local.extended(end, epochs)
-            case Synced(end):
-                self.local.synced = max(end, self.local.synced)
-            case EndSet(end):
-                self.local.end_set(end)
-            case StartSet(start):
-                self.local.begins_at(start)
-            case LifeSeen(node, life):
-                self._peers.life_seen(node, life)
-            case Reached(node):
-                self._peers.reached(node, self._now)
+    def _state_stored(self, event: StateStored) -> None:
+        self.local.stored(event.state)
+        self.role.campaign_continues()
+
+    def _sync_failed(self, _event: SyncFailed) -> None:
+        self.effects.append(Restart("a sync of the log failed", new_store=True))
+
+    def _tick(self, event: Tick) -> None:
+        self.decisions.tick(self._now)
+        self._keep_committed_mark()
+        self.role.handle(event, self._now)
 
     def _keep_committed_mark(self) -> None:
         if self._now - self._marked_at >= self._me.timings.mark_s:
             self._marked_at = self._now
             self.local.keep_committed_mark()
+
+
+_Handler = Callable[[Node, Any], None]
+_NOTES: Final[dict[type[Event], _Handler]] = {
+    Written: lambda node, event: node.local.extended(event.end, event.epochs),
+    Synced: lambda node, event: node.local.synced_to(event.end),
+    EndSet: lambda node, event: node.local.end_set(event.end),
+    StartSet: lambda node, event: node.local.begins_at(event.start),
+    LifeSeen: lambda node, event: node._peers.life_seen(event.node, event.life),
+    Reached: lambda node, event: node._peers.reached(event.node, node._now),
+}
+"""What an event says of this node's log and of the other members, whatever the role is."""
+_HANDLERS: Final[dict[type[Event], _Handler]] = {
+    RecordRead: Node._responded,
+    ReadFailed: Node._responded,
+    Swapped: Node._responded,
+    SwapRefused: Node._responded,
+    SwapUnknown: Node._responded,
+    StateStored: Node._state_stored,
+    SyncFailed: Node._sync_failed,
+    Tick: Node._tick,
+}
+"""Events that concern more than the role, which handles all others."""
+_ENDS: Final = frozenset({Restart, Stop})
