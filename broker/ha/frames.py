@@ -54,6 +54,7 @@ _BEAT_BODY: Final = Struct(">QQ")
 _ACK_BODY: Final = Struct(">QQQ")
 _DATA_HEAD: Final = Struct(">QQQ")
 _KIND_AND_DATA_HEAD: Final = Struct(">BBHQQQ")
+_HEAD_BYTES: Final = _PREFIX.size + _KIND.size
 DATA_HEAD_BYTES: Final = _PREFIX.size + _KIND_AND_DATA_HEAD.size
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -121,38 +122,62 @@ class FrameReader:
     """Splits the bytes of one direction into messages. At most one frame is kept in memory.
 
     `max_bytes`: the largest frame of any type that the peer may send now.
+
+    Bytes come by `feed`. The rest of a large frame may be read into `rest` instead, without a copy; `filled` follows.
     """
 
     def __init__(self, max_bytes: int = MAX_DATA_BYTES) -> None:
         self.max_bytes = max_bytes
-        self._pending = bytearray()
-        self._has_preface = False
+        self._preface = b""  # as far as it has arrived
+        self._frame = bytearray(_HEAD_BYTES)  # the begin of a frame that is not whole: `_filled` of `_wanted` bytes
+        self._filled = 0
+        self._wanted = _HEAD_BYTES
+
+    def __repr__(self) -> str:
+        return f"<FrameReader {self._filled} of {self._wanted}>"
 
     def feed(self, data: Buffer) -> Iterator[Frame]:
         """Yield the messages that these bytes complete. Raises LinkError; the reader is of no use afterwards."""
-        pending = self._pending
-        pending += data
-        at = 0
-        if not self._has_preface:
-            at = self._read_preface()
-            if not at:
-                return
-        try:
-            while (size := _frame_size(pending, at, self.max_bytes)) is not None:
-                with memoryview(pending) as view, view[at : at + size] as frame:
-                    message = _decode(frame)
-                at += size
-                yield message
-        finally:
-            del pending[:at]
+        view = memoryview(data)
+        if len(self._preface) < len(PREFACE):
+            view = view[self._read_preface(view) :]
+        while view:
+            size = None if self._filled else _frame_size(view, self.max_bytes)
+            if size is not None and size <= len(view):
+                frame, view = view[:size], view[size:]
+                yield _decode(frame)
+            else:
+                taken = min(self._wanted - self._filled, len(view))
+                self._frame[self._filled : self._filled + taken] = view[:taken]
+                view = view[taken:]
+                yield from self.filled(taken)
 
-    def _read_preface(self) -> int:
-        start = bytes(self._pending[: len(PREFACE)])
-        if not PREFACE.startswith(start):
+    def rest(self, least: int) -> memoryview | None:
+        """Return where the rest of a frame belongs that has begun; None if it has less than `least` bytes."""
+        if self._wanted - self._filled < max(least, _HEAD_BYTES + 1):
+            return None
+        return memoryview(self._frame)[self._filled : self._wanted]
+
+    def filled(self, count: int) -> Iterator[Frame]:
+        """Yield the message that is complete with `count` more bytes in `rest`. Raises LinkError as `feed`."""
+        self._filled += count
+        if self._filled == _HEAD_BYTES and (size := _frame_size(self._frame, self.max_bytes)) is not None:
+            self._wanted = size
+            if size > len(self._frame):
+                self._frame = self._frame[:_HEAD_BYTES] + bytes(size - _HEAD_BYTES)
+        if self._filled == self._wanted:
+            frame = memoryview(self._frame)[: self._wanted]
+            self._filled, self._wanted = 0, _HEAD_BYTES
+            yield _decode(frame)
+
+    def _read_preface(self, view: memoryview) -> int:
+        """Return how many bytes belong to the preface."""
+        taken = min(len(PREFACE) - len(self._preface), len(view))
+        self._preface += view[:taken]
+        if not PREFACE.startswith(self._preface):
             expected = f"Skylark's replication protocol, version {PREFACE[-1]}"
-            raise LinkError(f"the peer does not begin with {expected}, but with {start!r}")
-        self._has_preface = len(start) == len(PREFACE)
-        return len(start) if self._has_preface else 0
+            raise LinkError(f"the peer does not begin with {expected}, but with {self._preface!r}")
+        return taken
 
 
 def _secret_frame(kind: int, body: bytes) -> Challenge | Proof:
@@ -166,17 +191,17 @@ def _frame(kind: int, body: bytes) -> bytes:
     return _PREFIX.pack(4 + len(content), crc32(content)) + content
 
 
-def _frame_size(pending: bytearray, at: int, max_bytes: int) -> int | None:
-    """Return the size of the frame at this position; None if it is not whole. Raises LinkError for a size that no
-    frame has, as soon as its kind is there."""
-    if len(pending) - at < _PREFIX.size + _KIND.size:
+def _frame_size(data: Buffer, max_bytes: int) -> int | None:
+    """Return the size of the frame that begins here; None before its kind has arrived. Raises LinkError for a size that
+    no frame of this kind has."""
+    if len(data) < _HEAD_BYTES:
         return None
-    length, _ = _PREFIX.unpack_from(pending, at)
-    kind = pending[at + _PREFIX.size]
+    length, _ = _PREFIX.unpack_from(data)
+    kind = data[_PREFIX.size]
     limit = min(max_bytes, MAX_DATA_BYTES if kind == _DATA else MAX_CONTROL_BYTES)
     if not 4 + _KIND.size <= length <= limit:
         raise LinkError(f"a frame of type {kind} with {length} bytes")
-    return 4 + length if len(pending) - at >= 4 + length else None
+    return 4 + length
 
 
 def _decode(frame: memoryview) -> Frame:

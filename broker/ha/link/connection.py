@@ -12,12 +12,14 @@ for STALLED_S, is cut: its peer does not read.
 
 While a transfer uses the socket directly (`broker/ha/link/catch_up.py`), messages wait in order behind it.
 
-All connections share one receive buffer, because each read is consumed at once.
+All connections share one receive buffer, because each read is consumed at once. Only the rest of a frame that is larger
+than this buffer is read into the frame's place.
 """
 
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 from typing import Final, Protocol, cast
 
 from skylarkmq.broker.ha.core.messages import Message, Refused
@@ -88,6 +90,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         self._opened_at = self._moved_at = asyncio.get_running_loop().time()
         self._taken = 0
         self._has_read = self._is_paused = False
+        self._rest: memoryview | None = None  # where the current read goes, if not to `buffer`
 
     def __repr__(self) -> str:
         return f"<LinkConnection {self.number} {self.peer} closed={self.is_closed}>"
@@ -216,13 +219,20 @@ class LinkConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, size_hint: int) -> memoryview:
         del size_hint
-        return self._buffer
+        self._rest = self._reader.rest(len(self._buffer))
+        return self._buffer if self._rest is None else self._rest
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.feed(self._buffer[:nbytes])
+        if self._rest is None:
+            self.feed(self._buffer[:nbytes])
+        else:
+            self._receive(self._reader.filled(nbytes))
 
     def feed(self, data: Buffer) -> None:
         """Handle received bytes."""
+        self._receive(self._reader.feed(data))
+
+    def _receive(self, frames: Iterable[Frame]) -> None:
         if self.is_closed:
             return
         self.read_at = time.time()
@@ -231,7 +241,7 @@ class LinkConnection(asyncio.BufferedProtocol):
             # In TLS too, only after its handshake. Frames of a connection that the owner refuses have no effect.
             if not self.connects and not self.bytes_sent and not self._begin():
                 return
-            for frame in self._reader.feed(data):
+            for frame in frames:
                 if not self._arrived(frame):
                     return
         except HandshakeError as error:

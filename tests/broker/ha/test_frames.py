@@ -56,6 +56,40 @@ def test_messages_are_read_back(size: int | None) -> None:
     assert read(PREFACE + b"".join(map(encode, MESSAGES)), size) == MESSAGES
 
 
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_the_rest_of_a_large_frame_is_read_in_its_place(size: int) -> None:
+    """In reads of any size, none of which goes beyond the frame. What follows comes by `feed`."""
+    payload = Random(2).randbytes(5_000)
+    frame = unchecked_data_head(3, 5, 4, len(payload)) + payload
+    reader = FrameReader()
+    assert list(reader.feed(PREFACE)) == []
+    for _ in range(2):
+        assert list(reader.feed(frame[:100])) == []
+        at, messages = 100, list[Frame]()
+        while (rest := reader.rest(1_000)) is not None:
+            taken = min(size, len(rest))
+            rest[:taken] = frame[at : at + taken]
+            messages += reader.filled(taken)
+            at += taken
+        if at < len(frame):
+            assert len(frame) - at < 1_000
+            messages += reader.feed(frame[at:] + encode(Beat(8, 13))[:5])
+            messages += reader.feed(encode(Beat(8, 13))[5:])
+            assert messages.pop() == Beat(8, 13)
+        assert messages == [Data(3, 5, 4, payload)]
+
+
+def test_small_frames_have_no_place() -> None:
+    """Reads into the shared buffer take several of them at once."""
+    reader = FrameReader()
+    assert list(reader.feed(PREFACE)) == []
+    assert reader.rest(1) is None
+    frame = encode(Data(3, 5, 4, bytes(999)))
+    assert list(reader.feed(frame[:36])) == []
+    assert reader.rest(1_000) is None
+    assert reader.rest(999) is not None
+
+
 def test_the_head_of_data_has_36_bytes() -> None:
     """The payload follows the head, so that a batch is sent without a copy."""
     payload = b"x" * 100
