@@ -41,6 +41,7 @@ MAX_CONTROL_BYTES: Final = 1 << 20
 MAX_DATA_BYTES: Final = MAX_FRAME_BYTES + (1 << 20)
 """Largest DATA frame: above the largest record of the log, whatever `maxMessageSize` is. A message arrives in a request
 frame, whose largest size is MAX_FRAME_BYTES, and its record is at most 64 KiB larger."""
+VIEWED_BYTES: Final = 256 << 10
 MAX_HANDSHAKE_BYTES: Final = 16 << 10
 """Largest frame before the end of the handshake: a HELLO without it, with texts of the largest size."""
 
@@ -124,6 +125,8 @@ class FrameReader:
     `max_bytes`: the largest frame of any type that the peer may send now.
 
     Bytes come by `feed`. The rest of a large frame may be read into `rest` instead, without a copy; `filled` follows.
+    The log bytes of a frame above VIEWED_BYTES are a view, which is valid until the next bytes come: page faults of new
+    memory for each frame take longer than all copies of its bytes.
     """
 
     def __init__(self, max_bytes: int = MAX_DATA_BYTES) -> None:
@@ -168,7 +171,7 @@ class FrameReader:
         if self._filled == self._wanted:
             frame = memoryview(self._frame)[: self._wanted]
             self._filled, self._wanted = 0, _HEAD_BYTES
-            yield _decode(frame)
+            yield _decode(frame, is_viewed=len(frame) > VIEWED_BYTES)
 
     def _read_preface(self, view: memoryview) -> int:
         """Return how many bytes belong to the preface."""
@@ -196,7 +199,7 @@ def _frame_size(data: Buffer, max_bytes: int) -> int | None:
     no frame of this kind has."""
     if len(data) < _HEAD_BYTES:
         return None
-    length, _ = _PREFIX.unpack_from(data)
+    length: int = _PREFIX.unpack_from(data)[0]
     kind = data[_PREFIX.size]
     limit = min(max_bytes, MAX_DATA_BYTES if kind == _DATA else MAX_CONTROL_BYTES)
     if not 4 + _KIND.size <= length <= limit:
@@ -204,8 +207,8 @@ def _frame_size(data: Buffer, max_bytes: int) -> int | None:
     return 4 + length
 
 
-def _decode(frame: memoryview) -> Frame:
-    """Return the message of a frame; it has copies of the frame's bytes."""
+def _decode(frame: memoryview, *, is_viewed: bool = False) -> Frame:
+    """Return the message of a frame; it has copies of the frame's bytes. With `is_viewed`, log bytes are a view."""
     _, crc = _PREFIX.unpack_from(frame)
     kind, flags, _ = _KIND.unpack_from(frame, _PREFIX.size)
     is_checked = not (kind == _DATA and flags & UNCHECKED)
@@ -214,7 +217,8 @@ def _decode(frame: memoryview) -> Frame:
     try:
         if kind == _DATA:
             epoch, offset, committed = _DATA_HEAD.unpack_from(frame, _PREFIX.size + _KIND.size)
-            return Data(epoch, offset, committed, bytes(frame[DATA_HEAD_BYTES:]))
+            payload = frame[DATA_HEAD_BYTES:]
+            return Data(epoch, offset, committed, payload if is_viewed else bytes(payload))
         body = bytes(frame[_PREFIX.size + _KIND.size :])
         if kind == _BEAT:
             return Beat(*_BEAT_BODY.unpack(body))

@@ -242,7 +242,8 @@ class Process:
 
     def _write(self, effect: Write) -> None:
         assert effect.offset == len(self.machine.disk.log), "a write that is not at the end"
-        self._extend(effect.payload, epochs_in(effect.payload, effect.offset))
+        payload = bytes(effect.payload)
+        self._extend(payload, epochs_in(payload, effect.offset))
 
     def _begin_term(self, effect: BeginTerm) -> None:
         self.group.term_began(self.machine, effect.epoch)

@@ -220,10 +220,10 @@ class Close(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Append received bytes to the log, at this offset, which is its end."""
+    """Append received bytes to the log, at this offset, which is its end. A view is valid until this is carried out."""
 
     offset: int
-    payload: bytes
+    payload: bytes | memoryview
 
 
 class SetEnd(msgspec.Struct, frozen=True):

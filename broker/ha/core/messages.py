@@ -52,12 +52,12 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Data(msgspec.Struct, frozen=True):
-    """Bytes of the leader's log from `offset` on."""
+    """Bytes of the leader's log from `offset` on. A view is valid until the step that handles the message ends."""
 
     epoch: Number
     offset: int
     committed: Number
-    payload: bytes
+    payload: bytes | memoryview
 
 
 class Beat(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ EPOCH_TOPIC: Final = f"{SystemTopic.SYSTEM_PREFIX}SKYLARK_STATE"
 QUEUE_ID: Final = 0
 UNITS: Final = 1_000
 _TOPIC_BYTES: Final = EPOCH_TOPIC.encode()
+_PIECE_BYTES: Final = 64 << 10
 
 
 class EpochBody(msgspec.Struct, frozen=True, rename="camel"):
@@ -103,16 +104,19 @@ class EpochScan:
     def __repr__(self) -> str:
         return f"<EpochScan border={self._border}>"
 
-    def appended(self, payload: bytes, known_border: int) -> tuple[Epoch, ...]:
+    def appended(self, payload: bytes | memoryview, known_border: int) -> tuple[Epoch, ...]:
         """Return the epochs whose records these bytes complete. The bytes are in the log already.
 
         `known_border`: another border of records, which may be further. Raises OSError.
         """
-        found = _TOPIC_BYTES in payload or _TOPIC_BYTES in self._last + payload[: len(_TOPIC_BYTES)]
+        is_inside = _has_topic(payload)
+        is_cut = _TOPIC_BYTES in self._last + payload[: len(_TOPIC_BYTES)]
         self._last = (self._last + payload[-len(_TOPIC_BYTES) :])[-len(_TOPIC_BYTES) :]
         self._border = max(self._border, known_border)
-        if not (found or self._is_awaited):
+        if not (is_inside or is_cut or self._is_awaited):
             return ()
+        if not (is_cut or self._is_awaited):
+            self._begin_at(self._log.end - len(payload))
         epochs = []
         for record in records(self._log, self._border):
             self._border = record.physical_offset + record.size
@@ -124,3 +128,18 @@ class EpochScan:
     def truncated(self, border: int) -> None:
         """The log ends here now, which is the border of two records."""
         self._border, self._last, self._is_awaited = border, b"", False
+
+    def _begin_at(self, start: int) -> None:
+        """Leave out the records before `start`, if one begins there: frames of a leader begin where records do, and
+        what is dispatched may end far before."""
+        found = parse(self._log.view(start, self._log.end - start), 0, check_body=False)
+        if isinstance(found, Record) and found.physical_offset == start:
+            self._border = max(self._border, start)
+
+
+def _has_topic(data: bytes | memoryview) -> bool:
+    """Return whether these bytes contain the topic. A view has no search, so pieces of it are copied, which overlap."""
+    if isinstance(data, bytes):
+        return _TOPIC_BYTES in data
+    step = _PIECE_BYTES - len(_TOPIC_BYTES)
+    return any(_TOPIC_BYTES in bytes(data[at : at + _PIECE_BYTES]) for at in range(0, len(data), step))

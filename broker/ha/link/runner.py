@@ -71,7 +71,7 @@ class DamagedLogError(Exception):
 class ReplicatedLog(Protocol):
     """The log of this node's store. All methods raise OSError, or DamagedLogError."""
 
-    def write(self, offset: int, payload: bytes) -> Written:
+    def write(self, offset: int, payload: bytes | memoryview) -> Written:
         """Append received bytes."""
 
     def set_end(self, end: int) -> None:

@@ -132,7 +132,7 @@ class LeaderLog:
         """Pass on what is due."""
         self._starts.step(post)
 
-    def write(self, offset: int, payload: bytes) -> Written:
+    def write(self, offset: int, payload: bytes | memoryview) -> Written:
         """Refuse: a leader receives no bytes."""
         raise OSError(f"{len(payload)} bytes for a leader's log at {offset}")
 
@@ -199,7 +199,7 @@ class FollowerLog:
         """Pass on what is due."""
         self._starts.step(post)
 
-    def write(self, offset: int, payload: bytes) -> Written:
+    def write(self, offset: int, payload: bytes | memoryview) -> Written:
         """Append received bytes. Raises OSError."""
         replica = self._replica
         try:

@@ -13,6 +13,7 @@ from skylarkmq.broker.ha.frames import (
     MAX_CONTROL_BYTES,
     MAX_DATA_BYTES,
     PREFACE,
+    VIEWED_BYTES,
     Challenge,
     Frame,
     FrameReader,
@@ -77,6 +78,19 @@ def test_the_rest_of_a_large_frame_is_read_in_its_place(size: int) -> None:
             messages += reader.feed(encode(Beat(8, 13))[5:])
             assert messages.pop() == Beat(8, 13)
         assert messages == [Data(3, 5, 4, payload)]
+
+
+def test_log_bytes_of_a_large_frame_are_a_view() -> None:
+    """It is valid until the next bytes come. Those of a smaller frame are a copy."""
+    reader, payload = FrameReader(), bytes(VIEWED_BYTES)
+    assert list(reader.feed(PREFACE)) == []
+    for size, kind in ((len(payload), memoryview), (100, bytes), (len(payload), memoryview)):
+        frame = encode(Data(3, 5, 4, payload[:size]))
+        assert list(reader.feed(frame[:50])) == []
+        (message,) = reader.feed(frame[50:])
+        assert isinstance(message, Data)
+        assert isinstance(message.payload, kind)
+        assert message.payload == payload[:size]
 
 
 def test_small_frames_have_no_place() -> None:

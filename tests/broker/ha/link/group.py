@@ -60,7 +60,7 @@ class FileLog:
 
     # As the runner sees it
 
-    def write(self, offset: int, payload: bytes) -> Written:
+    def write(self, offset: int, payload: bytes | memoryview) -> Written:
         assert offset == self.end, "a write that is not at the end"
         if self.fails:
             raise self.fails
@@ -70,7 +70,7 @@ class FileLog:
             self.links.written()
         if self.is_synced_at_once:
             asyncio.get_running_loop().call_soon(self.sync)
-        return Written(self.end, epochs_in(payload, offset))
+        return Written(self.end, epochs_in(bytes(payload), offset))
 
     def set_end(self, end: int) -> None:
         os.ftruncate(self.fd, end)

@@ -51,7 +51,7 @@ class FailingLog:
         self.failure = failure
         self.calls: list[str] = []
 
-    def write(self, offset: int, payload: bytes) -> Written:
+    def write(self, offset: int, payload: bytes | memoryview) -> Written:
         self.calls.append(f"write {offset}")
         raise self.failure
 

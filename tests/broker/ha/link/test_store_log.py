@@ -12,7 +12,7 @@ import pytest
 from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
 from skylarkmq.broker.ha.core.events import Event, Synced, SyncFailed, Written
 from skylarkmq.broker.ha.link.copies import LinkCopies
-from skylarkmq.broker.ha.link.epoch_records import EPOCH_TOPIC
+from skylarkmq.broker.ha.link.epoch_records import EPOCH_TOPIC, EpochScan, _has_topic
 from skylarkmq.broker.ha.link.links import Links, LinkSettings
 from skylarkmq.broker.ha.link.log_bytes import FileRange
 from skylarkmq.broker.ha.link.runner import DamagedLogError, TermFailed
@@ -160,6 +160,34 @@ async def test_a_follower_finds_the_epochs_in_the_bytes_of_the_leader(tmp_path: 
         replica.show(len(data))
         assert copy.bodies()[-1:] == [b"last"]
         assert bytes_of(copy).epochs(EpochHistory()) == EpochHistory((Epoch(1, 0), second))
+
+
+async def test_an_epoch_is_found_without_a_look_at_earlier_bytes(tmp_path: Path) -> None:
+    """While a follower catches up, what it shows may end gigabytes before the frame with the epoch record."""
+    async with leading(tmp_path) as (one, log, _):
+        one.put(message(EPOCH_TOPIC.encode()), message(b"before"))
+        start = one.store.max_physical_offset
+        epochs = log.begin_term(2, ("a",)).epochs
+        source = bytes_of(one)
+        seen: list[int] = []
+
+        class Noted(StoreBytes):
+            def view(self, offset: int, size: int) -> memoryview:
+                seen.append(offset)
+                return super().view(offset, size)
+
+        scan = EpochScan(Noted(one.store, SEGMENT_BYTES), 0)
+        assert scan.appended(memoryview(source.view(start, SEGMENT_BYTES)), 0) == epochs
+        assert min(seen) == start
+
+
+@pytest.mark.parametrize("before", [0, 1, 65_500, 65_515, 65_525, 65_536, 131_000, 200_000])
+def test_the_topic_is_found_anywhere_in_a_view(before: int) -> None:
+    """Also where two pieces of the search meet."""
+    topic = EPOCH_TOPIC.encode()
+    data = bytes(before) + topic + bytes(70_000)
+    assert _has_topic(memoryview(data))
+    assert not _has_topic(memoryview(data.replace(topic, topic[:-1])))
 
 
 async def test_bytes_that_do_not_continue_the_log_stop_the_node(tmp_path: Path) -> None:
