@@ -44,7 +44,8 @@ Two settings of a group change less than they seem to:
   What is committed follows the same rules, and followers make no more than that visible.
 - No store of decisions (a static leader): the owner of the leader responds to Read and Swap from a file on its disk.
   The owner of a follower responds to Read with a record that names the leader and has an empty set: the follower
-  follows that leader, and never begins a term.
+  follows that leader, and never begins a term. So a promise above the leader's epoch is of a term of another leader,
+  and the file is not the newest record: the leader stops. A store of decisions would have refused its swap.
 
 Source: docs/decisions/0013-replication.md.
 """

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory
-from skylarkmq.broker.ha.core.messages import Message
+from skylarkmq.broker.ha.core.messages import Message, Number, Promise
 from skylarkmq.broker.ha.core.record import GroupRecord
 
 
@@ -23,9 +23,9 @@ class HaState(msgspec.Struct, frozen=True, rename="camel"):
     A store that founds a group with messages that it acknowledged alone has to start with its end as `committed`.
     """
 
-    promised: int
+    promised: Promise
     store_id: str
-    committed: int
+    committed: Number
 
 
 # Events

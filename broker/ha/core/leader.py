@@ -24,6 +24,7 @@ from skylarkmq.broker.ha.core.events import (
     Restart,
     Send,
     Show,
+    Stop,
     Synced,
     Tick,
     Unlinked,
@@ -35,6 +36,10 @@ from skylarkmq.broker.ha.core.local import Local
 from skylarkmq.broker.ha.core.messages import Ack, Beat, Hello, Message, Refused, Welcome
 from skylarkmq.broker.ha.core.peers import Peers
 from skylarkmq.broker.ha.core.record import GroupRecord, Member
+
+MAX_AHEAD: Final = 1 << 24
+"""A promise further above the leader's epoch comes from a damaged disk. Its node is refused and changes no term, so no
+node can raise the terms of a group to their limit, which is that of Number."""
 
 
 class CopyProgress(NamedTuple):
@@ -154,9 +159,21 @@ class Leader:
             self._commit.settle(record.in_sync)
             self._advance()
 
-    def _learn(self, epoch: int) -> None:
-        """A node refused this term with a higher epoch: take another one above it, if still recorded (rule 2)."""
-        if epoch <= self.epoch or self._renewal:
+    def _problem_of(self, epoch: int) -> str:
+        """Return why a node with this promise is refused."""
+        if epoch - self.epoch <= MAX_AHEAD:
+            return f"epoch {epoch} is promised"
+        return f"epoch {epoch} is promised, far above epoch {self.epoch} of this group: start with an empty directory"
+
+    def _learn(self, epoch: int, node: str) -> None:
+        """A node refused this term with a higher epoch: take another one above it, if still recorded (rule 2).
+
+        If an operator decides which node leads, this is not the newest leader: it ends.
+        """
+        if not self.epoch < epoch <= self.epoch + MAX_AHEAD or self._renewal:
+            return
+        if self._me.has_static_leader:
+            self._stop(epoch, node)
             return
         self._local.promise(epoch, lambda: None)
         if not self._decisions.busy:
@@ -178,6 +195,12 @@ class Leader:
             self._begin()
         elif renewal.state is State.ENDED:
             self._renewal = None
+
+    def _stop(self, epoch: int, node: str) -> None:
+        reason = f"{node} has promised epoch {epoch}, and this node leads in epoch {self.epoch} by an older haRecord"
+        next_step = "copy haRecord from the node that led last, or name that node first in haPeers"
+        otherwise = f"if the messages of {node} are not needed, start {node} with an empty directory"
+        self._local.effects.append(Stop(f"{reason}; {next_step}; {otherwise}"))
 
     def _restart(self, reason: str) -> None:
         self._local.effects.append(Restart(reason))
@@ -216,9 +239,9 @@ class Leader:
         if problem := self._foreign(hello):
             self._refuse(link, problem)
             return
-        if hello.promised > self.epoch:
-            self._refuse(link, f"epoch {hello.promised} is promised")
-            self._learn(hello.promised)
+        if (ahead := max(hello.promised, hello.epochs.last)) > self.epoch:
+            self._refuse(link, self._problem_of(ahead))
+            self._learn(ahead, hello.node)
             return
         if self._has_lost(hello):
             self._refuse(link, "the store lost acknowledged bytes: start the node with an empty directory", lost=True)
@@ -270,7 +293,7 @@ class Leader:
                 self._acknowledged(copy.store_id, synced)
             case Refused(epoch):
                 self._drop(link, "refused by the follower")
-                self._learn(epoch)
+                self._learn(epoch, copy.node)
             case _:
                 self._drop(link, f"unexpected {message!r:.100}")
 

@@ -13,9 +13,8 @@ from skylarkmq.broker.ha.core.epochs import EpochHistory
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 """An epoch or an offset, as a peer may send it."""
-Promise: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
-"""An epoch that a follower has promised. The leader begins a term above it, so the limit is far below that of Number:
-the other nodes can read the terms that follow."""
+Promise: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 61)]
+"""An epoch that a node has promised. The limit is below that of Number: other nodes can read the terms that follow."""
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=1000)]
 
 

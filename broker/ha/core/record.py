@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from skylarkmq.broker.ha.core.messages import Promise
+
 FORMAT: Final = 1
 """The newest format of links and logs that this version reads."""
 
@@ -26,7 +28,7 @@ class GroupRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     `nonce` differs in each swap: it tells apart two writers of equal records.
     """
 
-    epoch: int
+    epoch: Promise
     leader: str
     in_sync: tuple[str, ...]
     members: dict[str, Member]

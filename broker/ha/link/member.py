@@ -8,7 +8,8 @@ A leader takes messages once its epoch record is committed, and as long as enoug
 is blocked: sends get SERVICE_NOT_AVAILABLE (14) at once, pulls go on. `/readyz` and the log have the reason.
 
 A node whose disk failed gets a new store id and ends: its store may lack bytes that it acknowledged, so it no longer
-counts as the copy that it was. The daemon exits, and its supervisor starts it again.
+counts as the copy that it was. The daemon exits, and the supervisor of a follower starts it again. A leader with a new
+store is not in the set any more, so an operator has to let another node lead.
 """
 
 import logging
@@ -35,8 +36,9 @@ from skylarkmq.broker.ha.core.record import Member as RecordMember
 from skylarkmq.broker.ha.link.copies import LinkCopies
 from skylarkmq.broker.ha.link.links import Links, LinkSettings
 from skylarkmq.broker.ha.link.runner import Runner
-from skylarkmq.broker.ha.link.state_files import StateFiles
+from skylarkmq.broker.ha.link.state_files import FollowerFiles, StateFiles
 from skylarkmq.broker.ha.link.static_decisions import (
+    MAX_SKIPPED_EPOCHS,
     FollowerDecisions,
     LeaderDecisions,
     Revised,
@@ -79,7 +81,8 @@ class LinkMember:
         self._store = store
         self._ended = ended
         self._now_ms = now_ms
-        self._files = StateFiles(Path(store_config.store_path_root_dir))
+        files = StateFiles if config.leads else FollowerFiles
+        self._files = files(Path(store_config.store_path_root_dir))
         self._threads = ThreadPoolExecutor(1, "skylark-ha-files")
         self._disk = DiskCalls(self._threads)
         self._bytes = StoreBytes(store, store_config.mapped_file_size_commit_log)
@@ -110,7 +113,7 @@ class LinkMember:
     def load(self, should_stop: Callable[[], bool] | None = None) -> None:
         """Load the store, and make the node of the core.
 
-        Raises StoreError, and DaemonEnded for a store that may not lead. The store is closed then.
+        Raises StoreError, and DaemonEnded for a damaged file or a store that may not lead. The store is closed then.
         """
         with refused_by_disk("a file of the replication link cannot be read"):
             state, kept = self._files.state(), self._files.epochs()
@@ -141,6 +144,7 @@ class LinkMember:
             incarnation=secrets.token_hex(INCARNATION_BYTES),
             founds=self._founding_record if self._config.leads else None,
             segment_bytes=self._store_config.mapped_file_size_commit_log,
+            has_static_leader=True,
         )
         self._node = Node(me, state, Log(self._store.min_physical_offset, end, epochs), _now())
         log.info(
@@ -187,6 +191,7 @@ class LinkMember:
                 *(self._config.ha_node_id, self._files.record, self._disk, runner.post),
                 minimum=self._config.min_in_sync_replicas,
                 acks=self._acks,
+                skipped_epochs=1 + secrets.randbelow(MAX_SKIPPED_EPOCHS),
             )
         else:
             leader = self._config.ha_peers[0].name
@@ -229,21 +234,26 @@ class LinkMember:
             return
         log.critical("the store has to be restarted reason=%s new_store=%s", why.reason, why.new_store)
         if why.new_store and (problem := self._renew_store_id()):
-            self._ended(DaemonEnded(problem, may_restart=False))
+            self._ended(DaemonEnded(f"{why.reason}: {problem}", may_restart=False))
         else:
             self._ended(DaemonEnded(f"the store has to be restarted: {why.reason}", may_restart=True))
 
     def _renew_store_id(self) -> str | None:
-        """Give this store a new id, on the disk. Return what to do if that fails."""
-        local = self._node.local
+        """Give this store a new id, on the disk. Return what an operator has to do; None if a new start is enough."""
+        local, new_id = self._node.local, _new_store_id()
         try:
             self._threads.shutdown()
             state = self._files.state()
             mark = min(local.synced, local.committed if state is None else state.committed)
-            self._files.keep_state(HaState(local.promised, _new_store_id(), mark))
+            self._files.keep_state(HaState(local.promised, new_id, mark))
+            revised = load_revised(self._files.record) if self._config.leads else None
         except OSError as error:
             return f"haState cannot be written ({error}): repair the disk, then start this node with an empty directory"
-        return None
+        except DaemonEnded as error:
+            return str(error)
+        if not self._config.leads:
+            return None
+        return problem_of_leader(revised, self._config.ha_node_id, new_id, local.epochs)
 
     # The group
 

@@ -3,9 +3,11 @@
     haState                promise, store id and committed mark, JSON
     epochFileCheckpoint    the epochs of the log, in RocketMQ's form: their number, a CRC-32, a line `epoch-start` each
     haRecord               the record of the group, JSON; only on the node that leads without a store of decisions
+    haRecord.former        the record of a node that led and now follows another leader; it is not read again
 
 Each is replaced as a whole: written beside, synced, renamed, and the directory synced. There is no backup: an older
-promise or record would break the rules of the group. A damaged file keeps the node from starting.
+promise or record would break the rules of the group. A damaged file keeps the node from starting: the daemon ends with
+the next step of the operator, because a restart would end in the same way.
 
 Source: docs/formats.md, "Replication link".
 """
@@ -16,14 +18,16 @@ from zlib import crc32
 
 import msgspec
 
+from skylarkmq.broker.errors import DaemonEnded
 from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory
 from skylarkmq.broker.ha.core.events import HaState
+from skylarkmq.broker.ha.link.static_decisions import decode_revised
 from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX, Disk
-from skylarkmq.broker.store.errors import StoreError
 
 STATE: Final = "haState"
 EPOCHS: Final = "epochFileCheckpoint"
 RECORD: Final = "haRecord"
+FORMER: Final = ".former"
 CRC_MASK: Final = 0x7FFFFFFF
 UNCHECKED: Final = 0
 
@@ -54,6 +58,11 @@ class ReplacedFile:
         self._disk.rename(temporary, str(self.path))
         self._disk.sync_directory(str(self.path.parent))
 
+    def give_up(self) -> None:
+        """Rename the file, durably, so that it is not read again. Raises OSError."""
+        self._disk.rename(str(self.path), f"{self.path}{FORMER}")
+        self._disk.sync_directory(str(self.path.parent))
+
 
 class StateFiles:
     """The files of one store."""
@@ -68,30 +77,52 @@ class StateFiles:
         return f"<StateFiles {self._state.path.parent}>"
 
     def state(self) -> HaState | None:
-        """Return `haState`; None for a store that was not part of a group. Raises StoreError if it is damaged."""
+        """Return `haState`; None for a store that was not part of a group. Raises DaemonEnded if damaged."""
         content = self._state.load()
         try:
             return None if content is None else _decode_state(content)
         except msgspec.MsgspecError as error:
             advice = "restore it, or start this node with an empty directory"
-            raise StoreError(f"{self._state.path} is damaged ({error}): {advice}") from None
+            raise DaemonEnded(f"{self._state.path} is damaged ({error}): {advice}", may_restart=False) from None
 
     def keep_state(self, state: HaState) -> None:
         """Replace `haState`. Raises OSError."""
         self._state.save(msgspec.json.encode(state, order="sorted") + b"\n")
 
     def epochs(self) -> EpochHistory:
-        """Return the epochs of the file; none without a file. Raises StoreError if it is damaged."""
+        """Return the epochs of the file; none without a file. Raises DaemonEnded if it is damaged."""
         content = self._epochs.load()
         try:
             return EpochHistory() if content is None else decode_epochs(content.decode())
         except ValueError as error:
             advice = "restore it, or start this node with an empty directory"
-            raise StoreError(f"{self._epochs.path} is damaged ({error}): {advice}") from None
+            raise DaemonEnded(f"{self._epochs.path} is damaged ({error}): {advice}", may_restart=False) from None
 
     def keep_epochs(self, epochs: EpochHistory) -> None:
         """Replace `epochFileCheckpoint`. Raises OSError."""
         self._epochs.save(encode_epochs(epochs).encode())
+
+
+class FollowerFiles(StateFiles):
+    """The files of a node that follows.
+
+    Once it promises an epoch of another leader, its own record is not the newest any more: it is given up first.
+    """
+
+    def keep_state(self, state: HaState) -> None:
+        """Replace `haState`. Raises OSError."""
+        content = self.record.load()
+        if content is not None and _epoch_of(content) < state.promised:
+            self.record.give_up()
+        super().keep_state(state)
+
+
+def _epoch_of(record: bytes) -> int:
+    """Return the epoch of the content of `haRecord`; 0 if it is damaged."""
+    try:
+        return decode_revised(record).record.epoch
+    except msgspec.MsgspecError:
+        return 0
 
 
 def encode_epochs(epochs: EpochHistory) -> str:

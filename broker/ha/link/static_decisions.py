@@ -9,6 +9,13 @@ To let another node lead, an operator stops the old leader for good, copies its 
 `inSync`, and names that node first in `haPeers` on all nodes. A record that names another node as leader counts as a
 resignation of that node. A node that is not in the set does not begin a term: it may lack acknowledged messages.
 
+Copies of one record may lead to two leaders, of which one is not the newest. Three measures keep their logs apart:
+
+- A leader that takes over leaves out a random number of epochs. So terms that begin with copies of one record have
+  different epochs, and a follower of the one refuses the other.
+- A follower gives up its own `haRecord` before it promises an epoch above it (`FollowerFiles`).
+- A leader stops when a node with a higher promise links to it (`core.leader`).
+
 `min` and `acks` of the record follow the settings of the leader: the swap of each term writes them.
 
 Source: docs/formats.md, "Replication link".
@@ -21,6 +28,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from skylarkmq.broker.errors import DaemonEnded
 from skylarkmq.broker.ha.core.epochs import EpochHistory
 from skylarkmq.broker.ha.core.events import (
     Event,
@@ -35,7 +43,6 @@ from skylarkmq.broker.ha.core.events import (
 )
 from skylarkmq.broker.ha.core.record import GroupRecord
 from skylarkmq.broker.ha.link.threads import DiskCalls
-from skylarkmq.broker.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +52,8 @@ _RECORD_IS_MISSING: Final = (
     "the store belongs to a group, and its record is not here: copy haRecord from the former leader, name "
     "the former leader first in haPeers, or start without haPeers"
 )
+MAX_SKIPPED_EPOCHS: Final = 1 << 12
+"""A leader that takes over leaves out from 1 to so many epochs."""
 _NEWER_RECORD: Final = "copy haRecord from the node that led last, or name that node first in haPeers"
 
 
@@ -69,13 +78,13 @@ def decode_revised(content: bytes) -> Revised:
 
 
 def load_revised(file: "RecordFile") -> Revised | None:
-    """Return the record of a file; None without a file. Raises OSError, and StoreError if it is damaged."""
+    """Return the record of a file; None without a file. Raises OSError, and DaemonEnded if it is damaged."""
     content = file.load()
     try:
         return None if content is None else decode_revised(content)
     except msgspec.MsgspecError as error:
         advice = "restore it, or let another node of the group lead"
-        raise StoreError(f"haRecord is damaged ({error}): {advice}") from None
+        raise DaemonEnded(f"haRecord is damaged ({error}): {advice}", may_restart=False) from None
 
 
 def problem_of_leader(revised: Revised | None, node: str, store_id: str, epochs: EpochHistory) -> str | None:
@@ -109,8 +118,8 @@ class RecordFile(Protocol):
 class LeaderDecisions:
     """The record on the disk of the node that leads. The file is written in a thread.
 
-    `minimum` and `acks` are the leader's settings, which replace `min` and `acks` of the record. Raises OSError, and
-    StoreError for a damaged file.
+    `minimum` and `acks` are the leader's settings, which replace `min` and `acks` of the record. `skipped_epochs`: how
+    many epochs to leave out if another node led before. Raises OSError, and DaemonEnded for a damaged file.
     """
 
     def __init__(
@@ -122,7 +131,9 @@ class LeaderDecisions:
         *,
         minimum: int,
         acks: str,
+        skipped_epochs: int,
     ) -> None:
+        self._skipped_epochs = skipped_epochs
         self._node = node
         self._minimum = minimum
         self._acks = acks
@@ -167,7 +178,7 @@ class LeaderDecisions:
             return RecordRead(None, 0)
         record = msgspec.structs.replace(self._current.record, min=self._minimum, acks=self._acks)
         if record.leader != self._node:
-            record = msgspec.structs.replace(record, leader="")
+            record = msgspec.structs.replace(record, leader="", epoch=record.epoch + self._skipped_epochs)
         return RecordRead(record, self._current.revision)
 
     def _saved(self, revised: Revised, error: OSError | None) -> None:

@@ -178,9 +178,9 @@ def test_the_largest_record_fits_into_one_frame() -> None:
 
 
 def test_a_promise_that_no_group_reaches_is_refused() -> None:
-    """The leader begins a term above it, and that term has to be readable for the followers."""
+    """Terms above it have to be readable for the followers."""
     with pytest.raises(LinkError, match="not readable"):
-        read(PREFACE + encode(Hello("g", "n", "s", (1 << 40) + 1, EpochHistory(), 0, 0, 1)))
+        read(PREFACE + encode(Hello("g", "n", "s", (1 << 61) + 1, EpochHistory(), 0, 0, 1)))
 
 
 def test_damaged_bytes_give_an_error_or_no_message() -> None:

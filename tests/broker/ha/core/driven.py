@@ -75,9 +75,11 @@ class Driven:
         state: HaState | None = None,
         log: Log | None = None,
         founds: Callable[[str], GroupRecord] | None = None,
+        *,
+        has_static_leader: bool = False,
     ) -> None:
         self.now = 100.0
-        me = Identity("g", "n1", "run", TIMINGS, founds)
+        me = Identity("g", "n1", "run", TIMINGS, founds, has_static_leader=has_static_leader)
         self.node = Node(me, state or HaState(1, "a", 0), log or Log(0, LOG_END, HISTORY), self.now)
         self.effects: list[Effect] = []
         self.revision = 0

@@ -155,7 +155,7 @@ NEWER: Final = EpochHistory((*HISTORY.entries, Epoch(2, LOG_END)))
         ({"end": LOG_END + 999}, LOG_END),  # beyond the end of epoch 1
         ({"end": TERM_END, "epochs": NEWER}, TERM_END),  # equal
         ({"end": TERM_END + 7, "epochs": NEWER}, TERM_END),  # an offset beyond the leader's end
-        ({"epochs": EpochHistory((Epoch(1, 0), Epoch(3, 600)))}, 600),  # a diverged log
+        ({"epochs": EpochHistory((Epoch(1, 0), Epoch(2, 600)))}, 600),  # a diverged log
         ({"start": 0, "end": 0, "epochs": EpochHistory()}, 0),  # empty
         ({"start": 700, "end": 700, "epochs": EpochHistory()}, 700),  # empty after a truncation to its start
         ({"start": 9999, "end": 9999, "epochs": EpochHistory()}, 0),  # empty, beyond the end

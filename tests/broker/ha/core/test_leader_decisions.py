@@ -1,9 +1,10 @@
 """Tests of what a leader requests of the store of decisions: set changes, another term, resignation; and its end."""
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory
 from skylarkmq.broker.ha.core.events import (
     BeginTerm,
     Life,
@@ -13,6 +14,7 @@ from skylarkmq.broker.ha.core.events import (
     ReadFailed,
     Restart,
     Show,
+    Stop,
     StoreState,
     Swap,
     SwapRefused,
@@ -20,7 +22,7 @@ from skylarkmq.broker.ha.core.events import (
     Synced,
     Written,
 )
-from skylarkmq.broker.ha.core.messages import Refused
+from skylarkmq.broker.ha.core.messages import Hello, Message, Refused
 from skylarkmq.broker.ha.core.record import GroupRecord
 from tests.broker.ha.core.driven import LOG_END, Driven, acknowledged, campaigning, hello, leading, record, welcomed
 
@@ -29,9 +31,9 @@ TWO: Final = record(leader="", in_sync="ab")
 THREE: Final = record(leader="")
 
 
-def with_followers(value: GroupRecord = THREE, stores: str = "bc") -> Driven:
+def with_followers(value: GroupRecord = THREE, stores: str = "bc", **arguments: Any) -> Driven:
     """Return a leader to which the nodes of these stores are linked; all have acknowledged everything."""
-    node = leading(value)
+    node = leading(value, **arguments)
     for link, store_id in enumerate(stores, 1):
         welcomed(node, link, store_id, {"b": "n2", "c": "n3"}.get(store_id, f"node-{store_id}"))
         acknowledged(node, link, TERM_END)
@@ -167,6 +169,41 @@ def test_a_hello_with_a_higher_promise_has_the_same_effect() -> None:
     node.receive(5, hello("c", "n3", promised=7))
     assert node.sent(Refused)[0].epoch == 2
     assert node.all(Read) == [Read()]
+
+
+@pytest.mark.parametrize(
+    "message", [hello("c", "n3", promised=1 << 40), Refused(1 << 62, "epoch 2 is over")], ids=["HELLO", "REFUSED"]
+)
+@pytest.mark.parametrize("has_static_leader", [False, True])
+def test_a_promise_far_above_changes_no_term(message: Message, *, has_static_leader: bool) -> None:
+    """Its disk is damaged. The node is refused, and the terms of the group stay far below their limit."""
+    node = with_followers(has_static_leader=has_static_leader)
+    node.receive(5 if isinstance(message, Hello) else 1, message)
+    assert node.all(Read) + node.all(StoreState) + node.all(Stop) == []
+    assert node.node.leading == 2
+    refusals = [refused.reason for refused in node.sent(Refused)]
+    assert all("far above epoch 2 of this group: start with an empty directory" in reason for reason in refusals)
+    assert len(refusals) == isinstance(message, Hello)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        hello("c", "n3", promised=7),
+        hello("c", "n3", promised=0, epochs=EpochHistory((Epoch(1, 0), Epoch(7, 500)))),
+        Refused(7, "epoch 2 is over"),
+    ],
+    ids=["promise", "epoch in its log", "refusal"],
+)
+def test_a_leader_that_an_operator_chose_stops_at_a_higher_promise(message: Message) -> None:
+    """No other node begins a term by itself, so another node led after this node's haRecord was written. Nothing is
+    promised: the node may follow the other leader later."""
+    node = with_followers(has_static_leader=True)
+    node.receive(5 if isinstance(message, Hello) else 1, message)
+    reason = node.the(Stop).reason
+    assert "has promised epoch 7, and this node leads in epoch 2 by an older haRecord" in reason
+    assert "copy haRecord from the node that led last" in reason
+    assert node.all(StoreState) == []
 
 
 def test_a_leader_that_is_refused_and_no_longer_recorded_ends() -> None:

@@ -27,6 +27,7 @@ from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls
 
 EPOCH: Final = b"\xffE"
 SEGMENT: Final = 1 << 20
+SKIPPED_EPOCHS: Final = 3
 
 
 def epochs_in(payload: bytes, start: int) -> tuple[Epoch, ...]:
@@ -185,7 +186,7 @@ class TestNode:
         log = self.log = FileLog(self.directory / self.name)
         me = Identity(
             self.group_name, self.name, f"{self.name}.{self.starts}", self.group.timings,
-            self._founds if self.is_leader else None, SEGMENT,
+            self._founds if self.is_leader else None, SEGMENT, True,
         )  # fmt: skip
         before = tuple(entry for entry in self.files.epochs.entries if entry.start < 0)
         node = Node(me, self.files.state, Log(0, log.end, EpochHistory((*before, *log.epochs()))), 0.0)
@@ -202,7 +203,10 @@ class TestNode:
         links.post = runner.post
         if self.is_leader:
             runner.decisions = LeaderDecisions(
-                *(self.name, self.record_file, disk, runner.post), minimum=self.group.minimum, acks=self.group.acks
+                *(self.name, self.record_file, disk, runner.post),
+                minimum=self.group.minimum,
+                acks=self.group.acks,
+                skipped_epochs=self.group.skipped_epochs,
             )
         else:
             runner.decisions = FollowerDecisions(self.group.leader, self.group.minimum, runner.post)
@@ -267,6 +271,7 @@ class TestGroup:
         self.acks = acks
         self.secret = secret
         self.rate = 0
+        self.skipped_epochs = SKIPPED_EPOCHS
         self.timings = Timings(beat_s=0.05, behind_s=0.3, connect_s=0.05, read_s=0.2, keep_up_s=0.3, mark_s=0.1)
         self.peers: dict[str, Peer] = {}
         self.nodes = {name: TestNode(self, name, directory) for name in ("n1", "n2", "n3")}

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from skylarkmq.broker.errors import DaemonEnded
@@ -145,8 +146,9 @@ async def test_a_damaged_record_stops_the_start_with_one_line(tmp_path: Path) ->
     """Nothing is replaced. The store is not loaded."""
     files = StateFiles(tmp_path)
     files.record.save(b"{}")
-    with pytest.raises(StoreError, match="haRecord is damaged"):
+    with pytest.raises(DaemonEnded, match="haRecord is damaged") as ended:
         LoadedMember(tmp_path)
+    assert not ended.value.may_restart
     assert files.record.load() == b"{}"
 
 
@@ -221,15 +223,52 @@ async def test_a_log_that_ends_before_a_record_that_seems_torn_gets_a_new_id(tmp
 
 
 async def test_a_failed_sync_gives_the_store_a_new_id_and_ends_the_daemon(tmp_path: Path) -> None:
-    """On the disk, before the daemon ends: it may be started again at once."""
+    """On the disk, before the daemon ends: a follower may be started again at once."""
     StateFiles(tmp_path).keep_state(HaState(7, "old", 0))
-    member = LoadedMember(tmp_path)
+    member = LoadedMember(tmp_path, "n2")
     member.member._end(Restart("a sync of the log failed", new_store=True))
     assert member.state.promised == 7
     assert member.state.store_id != "old"
     [end] = member.ends
     assert (str(end), end.may_restart) == ("the store has to be restarted: a sync of the log failed", True)
     member.close()
+
+
+async def test_a_leader_whose_disk_failed_needs_an_operator(tmp_path: Path) -> None:
+    """Its new store is not in the set, so a new start would end, too. The line names the nodes that may lead."""
+    async with led_alone(tmp_path) as one:
+        content = one.files.record.load()
+        assert content is not None
+        revised = decode_revised(content)
+        members = {**revised.record.members, "n2": RecordMember("b")}
+        record = msgspec.structs.replace(revised.record, members=members, in_sync=(one.state.store_id, "b"))
+        one.files.record.save(encode_revised(Revised(revised.revision + 1, record)))
+        one.member._end(Restart("a sync of the log failed", new_store=True))
+        [end] = one.ends
+        assert not end.may_restart
+        assert "a sync of the log failed: store " in str(end)
+        assert "copy haRecord to a node of the set (n2), and name it first in haPeers" in str(end)
+
+
+async def test_a_leader_without_another_store_serves_alone(tmp_path: Path) -> None:
+    """Its disk failed before any follower had its messages."""
+    async with led_alone(tmp_path) as one:
+        one.member._end(Restart("a sync of the log failed", new_store=True))
+        [end] = one.ends
+        assert not end.may_restart
+        assert "start without haPeers to serve the messages of this disk" in str(end)
+
+
+async def test_a_follower_that_led_before_has_no_record(tmp_path: Path) -> None:
+    """It promised a later epoch, and crashed before it copied any byte of it: it must not lead from its old record."""
+    async with led_alone(tmp_path) as one:
+        pass
+    follower = LoadedMember(tmp_path, "n2")
+    follower.member._files.keep_state(HaState(9, one.state.store_id, 0))
+    follower.close()
+    with pytest.raises(DaemonEnded, match="copy haRecord from the former leader") as ended:
+        LoadedMember(tmp_path)
+    assert not ended.value.may_restart
 
 
 async def test_a_disk_that_takes_no_state_needs_an_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

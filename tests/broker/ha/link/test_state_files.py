@@ -4,11 +4,19 @@ from pathlib import Path
 
 import pytest
 
+from skylarkmq.broker.errors import DaemonEnded
 from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
 from skylarkmq.broker.ha.core.events import HaState
-from skylarkmq.broker.ha.link.state_files import ReplacedFile, StateFiles, decode_epochs, encode_epochs
+from skylarkmq.broker.ha.core.record import GroupRecord
+from skylarkmq.broker.ha.link.state_files import (
+    FollowerFiles,
+    ReplacedFile,
+    StateFiles,
+    decode_epochs,
+    encode_epochs,
+)
+from skylarkmq.broker.ha.link.static_decisions import Revised, encode_revised
 from skylarkmq.broker.store.disk import Disk
-from skylarkmq.broker.store.errors import StoreError
 
 STATE = HaState(7, "a1b2", 1 << 40)
 EPOCHS = EpochHistory((FOUNDED, Epoch(1, 4096), Epoch(7, 1 << 40)))
@@ -54,11 +62,42 @@ def test_epochs_have_the_form_of_rocketmq() -> None:
     assert decode_epochs("1\n0\n7-7000\n") == EpochHistory((Epoch(7, 7000),))
 
 
+def test_a_follower_gives_up_its_record_before_a_later_epoch(tmp_path: Path) -> None:
+    """Another node leads. The old record must not let this node lead again, even if its power fails now."""
+    calls: list[str] = []
+
+    class TracedDisk(Disk):
+        def rename(self, source: str, target: str) -> None:
+            calls.append(Path(target).name)
+            super().rename(source, target)
+
+    files = FollowerFiles(tmp_path, TracedDisk())
+    record = GroupRecord(epoch=7, leader="n1", in_sync=("a1b2",), members={}, min=1)
+    (tmp_path / "haRecord").write_bytes(encode_revised(Revised(3, record)))
+    files.keep_state(STATE)
+    assert calls == ["haState"]
+    files.keep_state(HaState(8, "a1b2", 0))
+    files.keep_state(HaState(9, "a1b2", 0))
+    assert calls == ["haState", "haRecord.former", "haState", "haState"]
+    (tmp_path / "haRecord").write_bytes(b"damaged")
+    files.keep_state(HaState(9, "a1b2", 0))
+    assert files.record.load() is None
+
+
 @pytest.mark.parametrize("text", ["", "1\n0\n", "1\n1\n7-7000\n", "2\n0\n8-8000\n7-9000\n", "1\n0\nx\n", "x\n0\n"])
 def test_damaged_files_stop_the_start(tmp_path: Path, text: str) -> None:
     """The line says what to do."""
     (tmp_path / "epochFileCheckpoint").write_text(text)
     (tmp_path / "haState").write_text(text)
     for load in (StateFiles(tmp_path).epochs, StateFiles(tmp_path).state):
-        with pytest.raises(StoreError, match="start this node with an empty directory"):
+        with pytest.raises(DaemonEnded, match="start this node with an empty directory") as ended:
             load()
+        assert not ended.value.may_restart
+
+
+@pytest.mark.parametrize("promised", [-1, (1 << 61) + 1])
+def test_a_promise_that_no_group_reaches_stops_the_start(tmp_path: Path, promised: int) -> None:
+    """The other nodes could not read the next term."""
+    StateFiles(tmp_path).keep_state(HaState(promised, "a1b2", 0))
+    with pytest.raises(DaemonEnded, match=r"haState is damaged \(Expected `int` [<>]= .*`\$.promised`\)"):
+        StateFiles(tmp_path).state()

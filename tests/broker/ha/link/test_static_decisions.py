@@ -8,13 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from skylarkmq.broker.errors import DaemonEnded
 from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
 from skylarkmq.broker.ha.core.events import (
     Event,
+    HaState,
     LifeRenewed,
     Reached,
     Read,
     RecordRead,
+    Stop,
     Swap,
     Swapped,
     SwapRefused,
@@ -31,11 +34,12 @@ from skylarkmq.broker.ha.link.static_decisions import (
     problem_of_leader,
 )
 from skylarkmq.broker.ha.link.threads import DiskCalls
-from skylarkmq.broker.store.errors import StoreError
-from tests.broker.ha.link.group import MemoryFile, TestGroup
+from tests.broker.ha.link.group import SKIPPED_EPOCHS, MemoryFile, TestGroup, TestNode
 from tests.harness.waiting import until
 
 RECORD = GroupRecord(epoch=1, leader="n1", in_sync=("a",), members={"n1": Member("a"), "n2": Member("b")}, min=1)
+
+TOO_LATE = encode_revised(Revised(7, msgspec.structs.replace(RECORD, epoch=1 << 62)))
 
 
 class FailingFile(MemoryFile):
@@ -49,7 +53,9 @@ async def asked(
     """Return the events of these requests, one after the other."""
     events: list[Event] = []
     with ThreadPoolExecutor(1) as threads:
-        decisions = LeaderDecisions(node, file, DiskCalls(threads), events.append, minimum=minimum, acks=acks)
+        decisions = LeaderDecisions(
+            *(node, file, DiskCalls(threads), events.append), minimum=minimum, acks=acks, skipped_epochs=5
+        )
         for count, request in enumerate(requests, 1):
             decisions.ask(request)
             assert len(events) < count, "an event before the request is complete"
@@ -82,13 +88,15 @@ async def test_a_swap_that_cannot_be_written_is_unknown() -> None:
 
 
 async def test_a_record_that_names_another_leader_has_none() -> None:
-    """An operator copied it to the node that leads from now on."""
+    """An operator copied it to the node that leads from now on. That node leaves out some epochs, so that its terms
+    differ from those of another node that has a copy of the record."""
     file = MemoryFile()
     file.content = encode_revised(Revised(7, RECORD))
     [read] = await asked("n2", file, Read())
     assert isinstance(read, RecordRead)
     assert read.record is not None
     assert (read.record.leader, read.record.in_sync, read.revision) == ("", ("a",), 7)
+    assert read.record.epoch == RECORD.epoch + 5
 
 
 async def test_the_settings_of_the_leader_replace_those_of_the_record() -> None:
@@ -100,13 +108,14 @@ async def test_the_settings_of_the_leader_replace_those_of_the_record() -> None:
     assert await asked("n1", file, Read(), minimum=2) == [RecordRead(wanted, 7)]
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"revision":1}', b"\xff"])
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"revision":1}', b"\xff", TOO_LATE])
 def test_a_damaged_record_is_refused(content: bytes) -> None:
     """A node that cannot read the record must not found another group. The error is one line with the next step."""
     file = MemoryFile()
     file.content = content
-    with pytest.raises(StoreError, match=r"haRecord is damaged .*: restore it"):
+    with pytest.raises(DaemonEnded, match=r"haRecord is damaged .*: restore it") as ended:
         load_revised(file)
+    assert not ended.value.may_restart
 
 
 @pytest.mark.parametrize(
@@ -133,7 +142,10 @@ async def test_the_leader_is_alive_and_reaches_all_members() -> None:
     file = MemoryFile()
     file.content = encode_revised(Revised(7, RECORD))
     with ThreadPoolExecutor(1) as threads:
-        LeaderDecisions("n1", file, DiskCalls(threads), events.append, minimum=1, acks="all").step(5.0)
+        decisions = LeaderDecisions(
+            *("n1", file, DiskCalls(threads), events.append), minimum=1, acks="all", skipped_epochs=5
+        )
+        decisions.step(5.0)
     assert events == [LifeRenewed(5.0), Reached("n2")]
 
 
@@ -166,3 +178,107 @@ async def test_a_raised_minimum_waits_for_another_copy(tmp_path: Path) -> None:
         assert leader.record_file.content is not None
         record = decode_revised(leader.record_file.content).record
         assert (record.min, record.acks, len(record.in_sync)) == (2, "all", 2)
+
+
+# Two leaders
+
+
+def ending_of(node: TestNode) -> str:
+    """Return why a node stopped; "" if it runs, or restarts."""
+    return node.ended.reason if isinstance(node.ended, Stop) else ""
+
+
+async def written_by_n2(group: TestGroup) -> int:
+    """Let n2 take over from n1 and commit a message with n3. Return the end of their logs. All nodes are stopped."""
+    old, new, follower = group.nodes.values()
+    group.start("n1", "n2", "n3")
+    await until(lambda: old.committed > 0 and len(record_of(old).in_sync) == 3)
+    await until(lambda: old.committed == new.committed == follower.committed)
+    for node in group.nodes.values():
+        node.kill()
+    new.record_file.content = old.record_file.content
+    group.leader = "n2"
+    group.start("n2", "n3")
+    await until(lambda: new.runner is not None and new.runner.node.leading is not None)
+    end = new.send(b"of n2")
+    await until(lambda: follower.committed == end)
+    new.kill()
+    follower.kill()
+    return end
+
+
+def record_of(node: TestNode) -> GroupRecord:
+    assert node.record_file.content is not None
+    return decode_revised(node.record_file.content).record
+
+
+@pytest.mark.parametrize("acks", ["all", "leader"])
+async def test_an_older_leader_stops_at_the_first_node_with_a_later_term(tmp_path: Path, acks: str) -> None:
+    """n1 was down while n2 led, and leads again by its own haRecord. n3 has copied n2's log: it keeps every byte. As
+    ASYNC_MASTER n1 may acknowledge messages before n3 links to it."""
+    async with TestGroup(tmp_path, acks=acks) as group:
+        end = await written_by_n2(group)
+        group.leader = "n1"
+        group.start("n1")
+        await until(lambda: group["n1"].runner is not None and group["n1"].runner.node.leading is not None)
+        assert group["n1"].send(b"of n1") > 0
+        group.start("n3")
+        await until(lambda: ending_of(group["n1"]))
+        assert "n3 has promised epoch 5, and this node leads in epoch 2 by an older haRecord" in ending_of(group["n1"])
+        assert "copy haRecord from the node that led last" in ending_of(group["n1"])
+        content = (tmp_path / "n3").read_bytes()
+        assert content == (tmp_path / "n2").read_bytes()
+        assert len(content) == end
+
+
+async def test_two_nodes_that_take_over_from_one_record_have_different_terms(tmp_path: Path) -> None:
+    """n3 takes over, too, with another copy of n1's record, and leaves out fewer epochs than n2 did: it stops. With the
+    same epoch at the same offset the logs would seem to be equal."""
+    async with TestGroup(tmp_path) as group:
+        former = group["n1"].record_file
+        await written_by_n2(group)
+        other = group["n3"]
+        (tmp_path / "n3").write_bytes((tmp_path / "n1").read_bytes())
+        other.files.state = HaState(1, "store-n3", 0)
+        other.record_file.content = former.content
+        group.leader = "n3"
+        group.skipped_epochs = SKIPPED_EPOCHS - 1
+        group.start("n3", "n2")
+        await until(lambda: ending_of(other))
+        assert "n2 has promised epoch 5, and this node leads in epoch 4" in ending_of(other)
+        assert b"of n2" in (tmp_path / "n2").read_bytes()
+
+
+async def test_a_leader_with_a_wiped_disk_stops_at_the_first_node_of_the_former_group(tmp_path: Path) -> None:
+    """An empty disk founds a group. The nodes that have the messages are not to be emptied."""
+    async with TestGroup(tmp_path) as group:
+        leader, follower = group["n1"], group["n2"]
+        group.start("n1", "n2")
+        await until(lambda: leader.committed > 0)
+        leader.kill()
+        leader.start()
+        await until(lambda: follower.files.state.promised == 2)
+        for node in (leader, follower):
+            node.kill()
+        before = (tmp_path / "n2").read_bytes()
+        (tmp_path / "n1").unlink()
+        leader.record_file.content = None
+        leader.files.state, leader.files.epochs = HaState(0, "store-n1-new", 0), EpochHistory()
+        group.start("n1", "n2")
+        await until(lambda: ending_of(leader))
+        assert "n2 has promised epoch 2, and this node leads in epoch 1" in ending_of(leader)
+        assert (tmp_path / "n2").read_bytes() == before
+
+
+async def test_a_damaged_promise_disturbs_no_other_node(tmp_path: Path) -> None:
+    """Its node is refused with the next step; the term and the other follower go on."""
+    async with TestGroup(tmp_path) as group:
+        leader, damaged = group["n1"], group["n3"]
+        damaged.files.state = HaState(1 << 61, "store-n3", 0)
+        group.start("n1", "n2", "n3")
+        await until(lambda: damaged.links is not None and "far above epoch 1" in damaged.links.problems.get("n1", ""))
+        end = leader.send(b"hello")
+        await until(lambda: leader.committed == end)
+        assert leader.runner is not None
+        assert leader.runner.node.leading == 1
+        assert (tmp_path / "n3").read_bytes() == b""
