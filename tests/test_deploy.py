@@ -70,6 +70,24 @@ def test_variables_of_image_and_compose_file_are_settings() -> None:
     assert {variable.removesuffix("_FILE").replace("_", "") for variable in variables} <= known
 
 
+def test_the_nodes_of_the_compose_file_are_a_group() -> None:
+    """Their settings load: n1 leads by its name in haPeers, n2 and n3 follow, and all have the secret of the group."""
+    services = yaml.safe_load(REPLICATION)["services"]
+    roles = {}
+    for name in ("n1", "n2", "n3"):
+        variables = {key: str(value) for key, value in services[name]["environment"].items()}
+        given = from_environment(variables, BROKER_KEYS, lambda path: f"the secret in {path}\n")
+        loaded = load_broker(given, MACHINE)
+        assert loaded.warnings == []
+        replication = loaded.config.replication
+        roles[name] = (replication.broker_role.name, replication.leads, loaded.config.broker.broker_id)
+        assert replication.ha_node_id == name
+        assert replication.ha_cluster_secret == "the secret in /run/secrets/cluster-secret"
+        assert {peer.host for peer in replication.ha_peers} == {"n1", "n2", "n3"}
+        assert replication.min_in_sync_replicas == 2
+    assert roles == {"n1": ("SYNC_MASTER", True, 0), "n2": ("SLAVE", False, 1), "n3": ("SLAVE", False, 2)}
+
+
 def test_files_mounted_by_the_compose_file_exist() -> None:
     """The files exist: Docker creates a directory for a missing one, without an error message."""
     mounted = re.findall(r"(?<![\w.])\./([\w./-]+):/", COMPOSE)

@@ -1,4 +1,4 @@
-"""Prometheus's own tool accepts the files of deploy/prometheus and the metrics of the broker."""
+"""Prometheus's own tool accepts the files of deploy/prometheus and the metrics of the broker, and alerts fire."""
 
 import subprocess
 import urllib.request
@@ -12,6 +12,7 @@ from tests.harness.ports import LOOPBACK
 from tests.interop.toolchain import promtool
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
+ALERTS = Path(__file__).resolve().parent / "alerts"
 
 pytestmark = pytest.mark.interop
 
@@ -21,6 +22,13 @@ def test_promtool_accepts_configuration_and_rules(kind: str) -> None:
     """promtool reports no problem in either file."""
     path = DEPLOY / {"config": "prometheus.yml", "rules": "alerts.yml"}[kind]
     done = subprocess.run([promtool(), "check", kind, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("tests", sorted(ALERTS.glob("*.yml")), ids=lambda tests: tests.stem)
+def test_alerts_fire_when_they_should(tests: Path) -> None:
+    """Each file has the series, and the times at which each alert fires and does not fire, with its text."""
+    done = subprocess.run([promtool(), "test", "rules", tests], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
