@@ -7,12 +7,13 @@ with LinkedGroup(tmp_path) as group:
     group.log("n2")                 # the bytes of its commit log
 """
 
+import json
 import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.message_id import decode_offset_id
@@ -126,6 +127,11 @@ class LinkedGroup:
         """Return the bytes of a node's log: its segments, without the zeros at the end."""
         files = sorted((self.directory / name / "store" / "commitlog").glob("0*"))
         return b"".join(file.read_bytes() for file in files).rstrip(b"\0")
+
+    def state(self, name: str) -> dict[str, Any]:
+        """Return the content of a node's `haState`."""
+        state: dict[str, Any] = json.loads((self.directory / name / "store" / "haState").read_text())
+        return state
 
     def wait_equal(self, *names: str) -> None:
         """Wait until the logs of these nodes equal the leader's."""

@@ -12,7 +12,14 @@ import pytest
 from skylarkmq.broker.ha.core.epochs import EpochHistory
 from skylarkmq.broker.ha.core.events import Event, Heard, Linked, LinkFailed, Received, Unlinked
 from skylarkmq.broker.ha.core.messages import Ack, Hello
-from skylarkmq.broker.ha.frames import MAX_CONTROL_BYTES, MAX_HANDSHAKE_BYTES, PREFACE, encode, unchecked_data_head
+from skylarkmq.broker.ha.frames import (
+    MAX_CONTROL_BYTES,
+    MAX_HANDSHAKE_BYTES,
+    PREFACE,
+    Challenge,
+    encode,
+    unchecked_data_head,
+)
 from skylarkmq.broker.ha.link import catch_up, feed, links
 from skylarkmq.broker.ha.link.connection import GREETING_S
 from skylarkmq.broker.ha.link.links import Links, LinkSettings
@@ -105,6 +112,26 @@ async def test_a_link_whose_handshake_is_complete_stays(tmp_path: Path) -> None:
         assert node.events == [Linked(1, "n2")]
     silent.close()
     taken[0].close()
+
+
+@pytest.mark.parametrize(
+    ("secret", "first"),
+    [(None, HELLO[:-1]), (None, PREFACE[:3]), (SECRET, PREFACE), (SECRET, PREFACE + encode(Challenge(bytes(32))))],
+    ids=["half a HELLO", "half a preface", "no handshake", "half a handshake"],
+)
+async def test_a_peer_that_never_completes_its_first_message_is_cut(
+    tmp_path: Path, secret: bytes | None, first: bytes
+) -> None:
+    """Within 10 s. The core learns of no HELLO."""
+    async with listening(tmp_path, secret=secret) as node:
+        reader = await node.connect(first)
+        await reader.readexactly(len(PREFACE))
+        node.step_after(GREETING_S / 2)
+        assert not node.links.refused
+        node.step_after(GREETING_S + 5)
+        await reader.read()
+        assert node.links.refused == {"silent": 1}
+        assert [event for event in node.events if isinstance(event, Received)] == []
 
 
 async def test_silent_connections_make_room_for_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
