@@ -63,6 +63,7 @@ LONGEST_HEAD: Final = 112  # everything before the body, IPv6
 BLANK: Final = Struct(">ii")
 _START: Final = Struct(">iiiiiqqiq")
 _INT64: Final = Struct(">q")
+_TAGS: Final = PropertyName.TAGS.encode()
 
 
 class Layout(NamedTuple):
@@ -142,7 +143,7 @@ class Record(msgspec.Struct, gc=False):
     @property
     def tags_code(self) -> int:
         """The tags code of the record's unit, from its tags."""
-        return tags_code(property_value(self.properties.decode("utf-8", "replace"), PropertyName.TAGS))
+        return tags_code_of(self.properties)
 
     @property
     def keys(self) -> list[bytes] | None:
@@ -178,6 +179,13 @@ class UnreadableTopic(Damaged, frozen=True):
 
 END: Final = End()
 Parsed: TypeAlias = Record | Blank | End | Damaged
+
+
+def tags_code_of(properties: bytes) -> int:
+    """Return the tags code of a message with these properties, as they are stored."""
+    if _TAGS not in properties:
+        return 0
+    return tags_code(property_value(properties.decode("utf-8", "replace"), PropertyName.TAGS))
 
 
 def body_crc(body: Buffer) -> int:

@@ -13,7 +13,8 @@
 
 An error of the disk in any of them is SyncFailed: what is on the disk is unknown then, and the core takes the store out
 of the set. A disk without space is as it was: the node restarts, with the same store. Events that arrive while an event
-is being handled wait their turn.
+is being handled wait their turn. Show alone may end later than its effect: a follower that catches up makes records
+visible in slices, and handles other events in between. Nothing that follows a Show depends on it.
 """
 
 import asyncio
@@ -80,8 +81,8 @@ class ReplicatedLog(Protocol):
     def begin_term(self, epoch: int, in_sync: tuple[str, ...]) -> Written:
         """Append the epoch record. Raises TermFailed."""
 
-    def show(self, end: int) -> None:
-        """Acknowledge the log up to `end` and make it visible."""
+    def show(self, end: int) -> bool:
+        """Acknowledge the log up to `end` and make it visible. Return whether that is done: if not, call again."""
 
 
 class StateFiles(Protocol):
@@ -151,6 +152,8 @@ class Runner:
         self._is_stepping = False
         self._runs = True
         self._timer: asyncio.TimerHandle | None = None
+        self._show_to = 0
+        self._next_show: asyncio.Handle | None = None  # the next slice of what is to be shown
 
     def __repr__(self) -> str:
         return f"<Runner {type(self.node.role).__name__} runs={self._runs}>"
@@ -213,7 +216,7 @@ class Runner:
             case Write(offset, payload):
                 self.post(self._log.write(offset, payload))
             case Show(end):
-                self._log.show(end)
+                self._show(end)
             case StoreState(state):
                 self._disk.run(lambda: self._files.keep_state(state), lambda error: self._stored(state, error))
             case KeepEpochs(epochs):
@@ -234,6 +237,17 @@ class Runner:
                 self.post(self._log.begin_term(epoch, in_sync))
             case Restart() | Stop():
                 self._end(effect)
+
+    def _show(self, end: int) -> None:
+        """Make the log visible up to `end`. A log that is far behind does so in slices, between other events."""
+        self._show_to = end
+        if self._next_show is None and not self._log.show(end):
+            self._next_show = asyncio.get_running_loop().call_soon(self._show_more)
+
+    def _show_more(self) -> None:
+        self._next_show = None
+        if self._runs:
+            self._is_carried_out(Show(self._show_to))
 
     def _stored(self, state: HaState, error: OSError | None) -> None:
         if not self._runs:

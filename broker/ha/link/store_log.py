@@ -156,13 +156,14 @@ class LeaderLog:
         self.begun.set()
         return Written(self._term_end, (Epoch(epoch, append.physical_offset),))
 
-    def show(self, end: int) -> None:
+    def show(self, end: int) -> bool:
         """Make the log visible up to `end`, and acknowledge what waits for it. Raises OSError."""
         if not self.is_shown and self._term_end is not None and end >= self._term_end:
             self._show_recovered()
             self.is_shown = True
         if self._copies is not None:
             self._copies.move(end)
+        return True
 
     def _show_recovered(self) -> None:
         """Make the recovered end of the log visible, before any message of this process. Raises OSError."""
@@ -223,10 +224,10 @@ class FollowerLog:
         """Refuse: only an operator lets a follower lead, with a restart."""
         raise OSError(f"epoch {epoch} on a follower, with {in_sync}")
 
-    def show(self, end: int) -> None:
-        """Make whole records visible up to `end`. Raises OSError."""
+    def show(self, end: int) -> bool:
+        """Make the next whole records visible, up to `end`. Return whether all are. Raises OSError."""
         try:
-            self._replica.show(end)
+            return self._replica.show_slice(end)
         except ReplicaError as error:
             raise DamagedLogError(str(error)) from None
 

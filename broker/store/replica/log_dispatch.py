@@ -29,7 +29,9 @@ from skylarkmq.protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, MAGIC_V1, 
 
 log = logging.getLogger(__name__)
 
-_BATCH: Final = 1_024  # records collected before they become visible
+SLICE_RECORDS: Final = 512
+SLICE_BYTES: Final = 2 << 20
+"""A slice takes a few milliseconds, and ends with the record that reaches either limit."""
 
 
 class LogDispatch:
@@ -59,6 +61,7 @@ class LogDispatch:
         self._current: Record | None = None  # the record that is judged, until it gets its unit
         self._pending: list[Append] = []
         self._pending_next: dict[ConsumeQueue, int] = {}  # the next offset of queues with pending records
+        self._checked = 0  # in this slice, bytes of the log below are checked not to be lost
         self.shown = reput.offset
 
     def show(self, limit: int) -> None:
@@ -67,16 +70,27 @@ class LogDispatch:
         Raises DamagedReplicaError for bytes that are not a record, LostBytesError for bytes that cannot be read, and
         OSError if the units of a queue cannot be written. All earlier records are dispatched then.
         """
+        while not self.show_slice(limit):
+            pass
+
+    def show_slice(self, limit: int) -> bool:
+        """Do the same for the next slice of them. Return whether there are no more."""
         end = min(limit, self._log.written)
         self._evidence.log_start = self._log.files.min_offset
+        self._checked = 0
+        enough = self.shown + SLICE_BYTES
         try:
-            while (record := self._next(end)) is not None:
+            for _ in range(SLICE_RECORDS):
+                record = self._next(end)
+                if record is None:
+                    return True
                 self._judge(record)
                 self.shown = self._evidence.start = record.physical_offset + record.size
-                if len(self._pending) >= _BATCH:
-                    self._publish()
+                if self.shown >= enough:
+                    break
         finally:
             self._publish()
+        return False
 
     def undecided(self) -> frozenset[int]:
         """Return the offsets of the records that wait for the next one of their queue."""
@@ -102,7 +116,9 @@ class LogDispatch:
             known = min(end, segment.end) - self.shown
             if known < BLANK_SIZE and end < segment.end:
                 return None
-            segment.check(at, at + known)
+            if self._checked < self.shown + known:
+                segment.check(at, at + known)
+                self._checked = self.shown + known
             if known >= BLANK_SIZE:
                 size, magic = BLANK.unpack_from(segment.view, at)
                 if magic == MAGIC_BLANK:
@@ -112,13 +128,15 @@ class LogDispatch:
                     continue
                 if known < size <= segment.size - at - BLANK_SIZE and magic in {MAGIC_V1, MAGIC_V2}:
                     return None
-            return self._record_at(segment, at)
+            return self._record_at(segment, at, at + known)
         return None
 
-    def _record_at(self, segment: MappedFile, at: int) -> Record:
+    def _record_at(self, segment: MappedFile, at: int, end: int) -> Record:
         found = self._check.at(segment, at)
         if isinstance(found, Record):
+            segment.check_faults(at, at + found.size)
             return found
+        segment.check(at, end)
         raise DamagedReplicaError(self.shown, getattr(found, "reason", "no record"))
 
     # its unit

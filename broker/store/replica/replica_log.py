@@ -87,6 +87,10 @@ class ReplicaLog:
         """
         self._dispatch.show(limit)
 
+    def show_slice(self, limit: int) -> bool:
+        """Do the same for as many records as take a few milliseconds. Return whether all are visible."""
+        return self._dispatch.show_slice(limit)
+
     def truncate(self, end: int) -> None:
         """End the log at byte `end`; an empty log begins there instead. The disk has no later byte then.
 

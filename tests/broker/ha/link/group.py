@@ -80,8 +80,9 @@ class FileLog:
     def begin_term(self, epoch: int, in_sync: tuple[str, ...]) -> Written:
         return self.write(self.end, EPOCH + bytes([epoch]))
 
-    def show(self, end: int) -> None:
+    def show(self, end: int) -> bool:
         self.shown = end
+        return True
 
     def sync(self) -> None:
         if self.runner is not None and self.synced < self.end:

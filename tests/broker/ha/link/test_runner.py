@@ -1,5 +1,6 @@
 """The shell of the core: effects in order, and what follows a failed one."""
 
+import asyncio
 import errno
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
@@ -61,8 +62,9 @@ class FailingLog:
     def begin_term(self, epoch: int, in_sync: tuple[str, ...]) -> Written:
         raise AssertionError
 
-    def show(self, end: int) -> None:
+    def show(self, end: int) -> bool:
         self.calls.append(f"show {end}")
+        return True
 
 
 class NoFiles:
@@ -117,3 +119,47 @@ def test_after_a_stop_no_event_reaches_the_core() -> None:
     assert node.events == [Tick()]
     assert not runner._events
     assert ends == []
+
+
+class LongLog(FailingLog):
+    """A log that shows one byte at a time, up to byte `damaged`."""
+
+    def __init__(self, damaged: int) -> None:
+        super().__init__(OSError())
+        self.shown = 0
+        self.damaged = damaged
+
+    def show(self, end: int) -> bool:
+        if self.shown == self.damaged:
+            raise DamagedLogError("the log is damaged")
+        self.shown += 1
+        return self.shown >= end
+
+
+class TickingNode(ScriptedNode):
+    """A core that shows one byte more with each tick."""
+
+    def step(self, now: float, event: Event) -> list[Effect]:
+        super().step(now, event)
+        return [Show(2 + len(self.events))]
+
+
+@pytest.mark.parametrize("damaged", [5, 100])
+async def test_other_events_are_handled_while_a_long_log_is_shown(damaged: int) -> None:
+    """One slice at a time, up to the latest end; and what a later slice finds ends the node as well."""
+    node, log, ends = TickingNode(), LongLog(damaged), list[Restart | Stop]()
+    with ThreadPoolExecutor(1) as threads:
+        runner = Runner(cast("Node", cast("Any", node)), log, NoFiles(), DiskCalls(threads), ends.append, lambda: 0.0)
+        runner.post(Tick())
+        assert log.shown == 1
+        for _ in range(5):
+            runner.post(Tick())
+        assert (log.shown, len(node.events)) == (1, 6)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert log.shown == min(8, damaged)
+        assert [type(why) for why in ends] == [Stop] * (damaged < 8)
+        if damaged > 8:
+            runner.post(Tick())
+            assert log.shown == 9
+            runner.stop()

@@ -15,6 +15,7 @@ import pytest
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.log.record_rules import has_unit
 from skylarkmq.broker.store.message_store import MessageStore
+from skylarkmq.broker.store.replica import log_dispatch
 from skylarkmq.broker.store.replica.errors import DamagedReplicaError, ReplicaError
 from skylarkmq.broker.store.replica.replica_log import ReplicaLog
 from skylarkmq.protocol.record import BLANK_SIZE, Blank, Record, iterate, parse
@@ -191,6 +192,23 @@ def test_records_above_the_limit_stay_invisible(tmp_path: Path) -> None:
             replica.show(limit)
             assert it.store.max_offset("T", 0) == (shown or None)
             assert replica.shown == (ends[shown - 1] if shown else 0)
+
+
+@pytest.mark.parametrize(("records", "size"), [(7, 1 << 30), (1 << 30, 3_000)])
+def test_a_slice_shows_some_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int, size: int) -> None:
+    """It ends after a number of records or bytes; together the slices show everything, and then there is no more."""
+    monkeypatch.setattr(log_dispatch, "SLICE_RECORDS", records)
+    monkeypatch.setattr(log_dispatch, "SLICE_BYTES", size)
+    source = source_of(tmp_path / "source")
+    with follower(tmp_path / "copy", mapped_file_size_commit_log=SMALL) as it:
+        replica, ends = log_of(it), [0]
+        replica.append(source.start, source.data)
+        while not replica.show_slice(source.end):
+            assert ends[-1] < replica.shown <= ends[-1] + 3 * SMALL
+            ends.append(replica.shown)
+        assert replica.shown == source.end
+        assert len(ends) > 3
+        assert replica.show_slice(source.end)
 
 
 @pytest.mark.parametrize("is_sync", [False, True])
