@@ -233,6 +233,17 @@ def test_without_a_schema_everything_is_good(spark: SparkSession, broker: Daemon
     assert len(list(Path(task.output).rglob("*.parquet"))) == len(hours)  # two tasks read four queues
 
 
+def test_without_a_shuffle_each_task_writes_its_files(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
+    """More files than with a shuffle, and each message once."""
+    send(broker, "Scattered", range(60))
+    task = job(broker, tmp_path, "Scattered", shuffles=False)
+    finish(spark, task)
+    rows = spark.read.parquet(task.output)
+    assert sorted(row.keys for row in rows.select("keys").collect()) == sorted(f"k{n}" for n in range(60))
+    hours = {path.parent.name for path in Path(task.output).rglob("*.parquet")}
+    assert len(list(Path(task.output).rglob("*.parquet"))) > len(hours)
+
+
 def test_a_failed_query_is_reported_in_one_line(spark: SparkSession, broker: Daemon, tmp_path: Path) -> None:
     """The cause, without Spark's stack trace; the exit code is 1. This broker has no SQL92."""
     send(broker, "Failing", range(3))

@@ -59,6 +59,7 @@ from skylarkmq.clients.spark.pipeline.table_options import (
     IcebergEngine,
     Output,
     PartitionBy,
+    Shuffle,
     To,
     check_table,
     checkpoint_of,
@@ -160,6 +161,7 @@ def _pipeline(
     max_rows: MaxRows = 1_000_000,
     file_bytes: FileBytes = "256m",
     file_rows: FileRows = 5_000_000,
+    shuffles: Shuffle = True,
     group: Group = None,
     backfill_store: BackfillStore = None,
     store_option: StoreOption = None,
@@ -168,7 +170,7 @@ def _pipeline(
     master: Master = None,
 ) -> None:
     with reporting("mqspark-pipeline"):
-        check_table(output, table_format, engine)
+        check_table(output, table_format, engine, shuffles=shuffles)
         bodies = BodyOptions(
             json_schema=json_schema,
             avro_schema=avro_schema,
@@ -200,6 +202,7 @@ def _pipeline(
             backfill=backfill_from(backfill_store, store_option or []),
             file_bytes=size(file_bytes, "--file-bytes"),
             file_rows=file_rows,
+            shuffles=shuffles,
         )
         queries, target = started_queries(job, key_values(conf or ()), master)
     raise typer.Exit(watch(queries, target=target))

@@ -1,7 +1,7 @@
 """The settings of a pipeline: what `mqspark-pipeline` reads, and where it writes.
 
 Files are as large as a batch allows: they are split at `file_bytes` (for Parquet the size during the shuffle;
-compressed files are smaller) and `file_rows`.
+compressed files are smaller) and `file_rows`. Without `shuffles`, each task of a Parquet pipeline writes its own files.
 """
 
 from collections.abc import Mapping
@@ -40,6 +40,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     backfill: Backfill | None = None
     file_bytes: int = 256 * 1024 * 1024
     file_rows: int = 5_000_000
+    shuffles: bool = True
 
     def checkpoint_of(self, query: str) -> str:
         """Return the checkpoint of a query."""

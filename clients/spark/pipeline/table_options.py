@@ -35,6 +35,13 @@ FileBytes = Annotated[
     str, typer.Option("--file-bytes", help="Parquet, Iceberg: size at which files are split, with k, m or g.")
 ]
 FileRows = Annotated[int, typer.Option("--file-rows", min=1, help="Parquet, Delta: rows at which files are split.")]
+Shuffle = Annotated[
+    bool,
+    typer.Option(
+        "--shuffle/--no-shuffle",
+        help="Parquet: collect the rows of a topic and an hour, for one file; --no-shuffle: a file per task, faster.",
+    ),
+]
 DeadLetterTopic = Annotated[
     str | None,
     typer.Option("--dead-letter-topic", help="Topic for messages that do not parse, instead of the table OUTPUT_bad."),
@@ -42,8 +49,10 @@ DeadLetterTopic = Annotated[
 DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help="Discard messages that do not parse.")]
 
 
-def check_table(output: str, table_format: TableFormat, engine: Engine | None) -> None:
-    """Raise NotStarted for an invalid name or engine."""
+def check_table(output: str, table_format: TableFormat, engine: Engine | None, *, shuffles: bool) -> None:
+    """Raise NotStarted for an invalid name or engine, or an option that this format does not have."""
+    if not shuffles and table_format is not TableFormat.PARQUET:
+        raise NotStarted(f"--no-shuffle is for Parquet; --to {table_format.value} never shuffles")
     if table_format is TableFormat.ICEBERG:
         try:
             iceberg_name(output)

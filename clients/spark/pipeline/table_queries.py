@@ -130,6 +130,7 @@ def _directory(spark: SparkSession, job: Job, name: str, rows: DataFrame, path: 
     rows = partitioned(rows, job.unit)
     check_columns(spark, path, rows.schema, job.unit)
     check_checkpoint(spark, path, _log(spark, job, name))
-    writer = shuffled(rows, job.unit).writeStream.format("parquet").option("path", path)
+    collected = shuffled(rows, job.unit) if job.shuffles else rows
+    writer = collected.writeStream.format("parquet").option("path", path)
     writer = writer.partitionBy(TOPIC, job.unit.column).option("maxRecordsPerFile", str(job.file_rows))
     return NamedWriter(name, writer)

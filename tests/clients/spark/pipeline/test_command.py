@@ -30,6 +30,7 @@ def error_of(*arguments: str) -> str:
         (("--json-schema", "id INT", "--dead-letter-topic", "D", "--drop-bad-rows"), "are both set: choose one"),
         (("--to", "iceberg"), "catalog.namespace.table, such as lake.orders.messages, not 'lake'"),
         (("--to", "delta", "--engine", "pyiceberg"), "--engine is for Iceberg, not for --to delta"),
+        (("--to", "delta", "--no-shuffle"), "--no-shuffle is for Parquet; --to delta never shuffles"),
         (("--dead-letter-topic", "D"), "set --json-schema, --avro-schema or --protobuf-descriptor"),
         (("--json-schema", "id INT", "--dead-letter-topic", "a b"), "--dead-letter-topic must be the name of a topic"),
         (("--json-schema", "id INT", "--avro-schema", "x"), "are both set"),
