@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
+from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory, founded
 from skylarkmq.broker.ha.core.messages import Ack, Beat, Data, Refused
 from skylarkmq.broker.ha.frames import PREFACE, encode, unchecked_data_head
 from skylarkmq.broker.ha.link.connection import MAX_BACKLOG_BYTES
@@ -18,6 +18,8 @@ from skylarkmq.broker.ha.link.handshake import HandshakeError
 from tests.ha.hostile_peer import HostilePeer, hello
 from tests.ha.linked_group import LinkedGroup, wait
 from tests.harness.ports import LOOPBACK
+
+FOUNDED = founded("a")
 
 pytestmark = pytest.mark.daemon
 
@@ -72,22 +74,32 @@ def descriptors(group: LinkedGroup) -> int:
         ({"format": 0}, "format 1 is in use"),
         ({"promised": 1 << 40}, "far above epoch 1 of this group: start with an empty directory"),
         ({"end": 100}, "no epoch in common with the leader's: start with an empty directory"),
-        ({"end": 100, "epochs": EpochHistory((FOUNDED, Epoch(1, 3)))}, None),
+        ({"end": 100, "epochs": EpochHistory((FOUNDED, Epoch(1, 0)))}, "if the leader lost its disk, let a node"),
         ({"end": 100, "epochs": EpochHistory((Epoch(1, 3),))}, "no epoch in common"),
         ({"end": 1 << 62, "epochs": EpochHistory((Epoch(1, 3),))}, "no epoch in common"),
     ],
 )
 @pytest.mark.usefixtures("undisturbed")
-def test_another_node_is_refused(group: LinkedGroup, fields: dict[str, object], reason: str | None) -> None:
-    """Another group, name, segment size or format; a damaged promise; a log that diverged, or of another broker. A log
-    whose first bytes are the group's is welcome, and has to go back to them."""
+def test_another_node_is_refused(group: LinkedGroup, fields: dict[str, object], reason: str) -> None:
+    """Another group, name, segment size or format; a damaged promise; a log of another broker, or of a group with the
+    same name."""
     with HostilePeer(port_of(group)) as peer:
         peer.prove()
         peer.send(hello(**fields))
-        if reason is None:
-            assert peer.welcome().start == 0
-        else:
-            assert reason in peer.refusal()
+        assert reason in peer.refusal()
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 1 << 40), (3, 1 << 40)])
+@pytest.mark.usefixtures("undisturbed")
+def test_a_log_that_diverged_goes_back(group: LinkedGroup, start: int, end: int) -> None:
+    """To the end of the common part, which is not beyond the leader's end."""
+    sent = group.send(BODY)
+    with HostilePeer(port_of(group)) as peer:
+        peer.prove()
+        founding = founded(group.state("n1")["storeId"])
+        peer.send(hello(end=end, epochs=EpochHistory((founding, Epoch(1, start)))))
+        welcome = peer.welcome().start
+    assert welcome == 0 if start else sent.offset < welcome < sent.offset + 1_000
 
 
 @pytest.mark.parametrize("end", [1 << 20, 1 << 62])

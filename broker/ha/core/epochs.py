@@ -2,8 +2,9 @@
 
 A term begins with a record of its own, so each epoch has a start, and starts increase with epochs. Bytes before the
 first start were written before the store was part of a group. They have no epoch, and two such logs have nothing in
-common, but for the bytes of the node that founded the group: its history begins with the entry `FOUNDED`, and a node
-that copies them gets that entry from the leader.
+common, but for the bytes of the node that founded the group: its history begins with the entry `founded`, and a node
+that copies them gets that entry from the leader. Two logs with different entries are of two foundings: a disk that was
+lost, and another one that began again. Their epochs may be equal, and have nothing in common.
 
 If two logs have the same epoch at the same start, they are equal up to the point where one of them ends that epoch:
 one leader wrote it, in one order, on top of one prefix. So the newest such epoch gives the common prefix (rule 7).
@@ -11,7 +12,8 @@ one leader wrote it, in one order, on top of one prefix. So the newest such epoc
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import NamedTuple
+from zlib import crc32
 
 
 class Epoch(NamedTuple):
@@ -21,8 +23,10 @@ class Epoch(NamedTuple):
     start: int
 
 
-FOUNDED: Final = Epoch(0, -1)
-"""The founder's bytes before epoch 1. The start lies before each log, so a truncation keeps the entry."""
+def founded(store_id: str) -> Epoch:
+    """Return the entry of the founder's bytes before epoch 1. The start lies before each log, so a truncation keeps the
+    entry. The founder's random store id makes it another one for each founding."""
+    return Epoch(0, -1 - crc32(store_id.encode()))
 
 
 class EpochHistory(NamedTuple):
@@ -34,6 +38,11 @@ class EpochHistory(NamedTuple):
     def last(self) -> int:
         """The newest epoch; 0 if there is none."""
         return self.entries[-1].epoch if self.entries else 0
+
+    @property
+    def founding(self) -> Epoch | None:
+        """The entry of the founder; None if the log has no byte of a founder."""
+        return self.entries[0] if self.entries and self.entries[0].start < 0 else None
 
     @property
     def is_ordered(self) -> bool:

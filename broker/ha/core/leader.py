@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from skylarkmq.broker.ha.core.admission import foreign, start_of_data
 from skylarkmq.broker.ha.core.campaign import Campaign, State
 from skylarkmq.broker.ha.core.commit import CommitRule
 from skylarkmq.broker.ha.core.decisions import Decisions, Outcome
-from skylarkmq.broker.ha.core.epochs import FOUNDED, EpochHistory
+from skylarkmq.broker.ha.core.epochs import EpochHistory, founded
 from skylarkmq.broker.ha.core.events import (
     BeginTerm,
     Close,
@@ -132,7 +133,7 @@ class Leader:
         self._progresses = Progresses(self._timings, self._now)
         self._stuck_since: float | None = None
         if not self._local.epochs.entries:
-            self._local.keep_epochs(EpochHistory((FOUNDED,)))
+            self._local.keep_epochs(EpochHistory((founded(self._local.store_id),)))
         self._local.effects.append(BeginTerm(self.epoch, self._record().in_sync))
 
     def _count_from(self, term_end: int) -> None:
@@ -236,7 +237,8 @@ class Leader:
     # Followers
 
     def _welcome(self, link: int, hello: Hello) -> None:
-        if problem := self._foreign(hello):
+        owners = {copy.node for copy in self._copies.values() if copy.store_id == hello.store_id}
+        if problem := foreign(hello, self._me, self._record(), self._local, owners):
             self._refuse(link, problem)
             return
         if (ahead := max(hello.promised, hello.epochs.last)) > self.epoch:
@@ -246,7 +248,7 @@ class Leader:
         if self._has_lost(hello):
             self._refuse(link, "the store lost acknowledged bytes: start the node with an empty directory", lost=True)
             return
-        start = self._start_of(hello)
+        start = start_of_data(hello, self._local)
         if start is None:
             self._refuse(link, "the log has no epoch in common with the leader's: start with an empty directory")
             return
@@ -255,29 +257,6 @@ class Leader:
                 self._drop(older, "replaced by another link")
         self._copies[link] = _Copy(hello.node, hello.store_id, start)
         self._send(link, Welcome(self.epoch, start, self._local.committed, self._local.epochs.truncated(start)))
-
-    def _foreign(self, hello: Hello) -> str | None:
-        """Return why a node is not taken for a follower of this group: its epoch is of no interest then."""
-        me, record, store_id = self._me, self._record(), hello.store_id
-        if hello.group != me.group:
-            return f"this is group {me.group}, not {hello.group}"
-        if hello.node == me.node or store_id == self._local.store_id:
-            return f"node {me.node} with store {self._local.store_id} leads: names and stores must differ"
-        owners = {copy.node for copy in self._copies.values() if copy.store_id == store_id}
-        owners.update(node for node, member in record.members.items() if member.store_id == store_id)
-        if others := sorted(owners - {hello.node}):
-            return f"store {store_id} belongs to {others[0]}: a store cannot be copied with its haState"
-        if hello.format < record.format:
-            return f"format {record.format} is in use, this node reads up to {hello.format}"
-        return None
-
-    def _start_of(self, hello: Hello) -> int | None:
-        """Return where data for a follower begin (rule 7); None if nothing of its log is of use."""
-        local = self._local
-        if hello.start == hello.end:
-            return max(local.start, hello.end) if hello.end <= local.written else local.start
-        common = local.epochs.common_end(local.written, hello.epochs, hello.end)
-        return None if common is None or common < local.start else common
 
     def _has_lost(self, hello: Hello) -> bool:
         acknowledged = self._commit.synced(hello.store_id) if self._commit else None

@@ -6,7 +6,7 @@ from zlib import crc32
 import pytest
 
 from skylarkmq.broker.config.keys import FRAME_LIMIT
-from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
+from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory, founded
 from skylarkmq.broker.ha.core.messages import Ack, Beat, Data, Hello, Refused, Welcome
 from skylarkmq.broker.ha.frames import (
     DATA_HEAD_BYTES,
@@ -23,6 +23,8 @@ from skylarkmq.broker.ha.frames import (
     encode,
     unchecked_data_head,
 )
+
+FOUNDED = founded("a")
 
 HISTORY = EpochHistory((Epoch(1, 0), Epoch(7, 1 << 40)))
 MESSAGES: list[Frame] = [

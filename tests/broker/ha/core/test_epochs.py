@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
+from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory, founded
 from tests.harness.rounds import rounds
+
+FOUNDED = founded("a")
 
 EPOCH_RECORD, MESSAGE = "epoch", "message"
 Entry = tuple[str, int, int]  # kind, epoch, number

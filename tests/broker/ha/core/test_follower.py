@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
+from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory, founded
 from skylarkmq.broker.ha.core.events import (
     Connect,
     EndSet,
@@ -34,6 +34,8 @@ from skylarkmq.broker.ha.core.local import Log
 from skylarkmq.broker.ha.core.messages import Ack, Beat, Data, Hello, Message, Refused, Welcome
 from skylarkmq.broker.ha.core.record import FORMAT
 from tests.broker.ha.core.driven import HISTORY, LOG_END, Driven, follower, following, linked, record
+
+FOUNDED = founded("a")
 
 EMPTY: Final = Log(0, 0, EpochHistory())
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 
-from skylarkmq.broker.ha.core.epochs import FOUNDED, EpochHistory
+from skylarkmq.broker.ha.core.epochs import EpochHistory, founded
 from skylarkmq.broker.ha.core.events import (
     BeginTerm,
     Connect,
@@ -33,6 +33,8 @@ from skylarkmq.broker.ha.core.local import Log
 from skylarkmq.broker.ha.core.messages import Ack, Data, Refused, Welcome
 from skylarkmq.broker.ha.core.record import FORMAT, GroupRecord, Member
 from tests.broker.ha.core.driven import HISTORY, LOG_END, Driven, campaigning, follower, following, linked, record
+
+FOUNDED = founded("a")
 
 EMPTY: Final = Log(0, 0, EpochHistory())
 REACHED: Final = (Reached("n2"), Reached("n3"))

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
+from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory, founded
 from skylarkmq.broker.ha.core.events import (
     BeginTerm,
     Feed,
@@ -38,6 +38,8 @@ from tests.broker.ha.core.driven import (
     welcomed,
     written,
 )
+
+FOUNDED = founded("a")
 
 TERM_END: Final = LOG_END + 8
 """End of the epoch record of epoch 2."""

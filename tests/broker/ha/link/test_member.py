@@ -11,7 +11,7 @@ import pytest
 
 from skylarkmq.broker.errors import DaemonEnded
 from skylarkmq.broker.ha.config import BrokerRole, ReplicationConfig
-from skylarkmq.broker.ha.core.epochs import FOUNDED, EpochHistory
+from skylarkmq.broker.ha.core.epochs import EpochHistory, founded
 from skylarkmq.broker.ha.core.events import HaState, Restart, Stop
 from skylarkmq.broker.ha.core.record import GroupRecord
 from skylarkmq.broker.ha.core.record import Member as RecordMember
@@ -26,6 +26,8 @@ from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.harness.stores import Clock, config_of, message, opened
 from tests.harness.waiting import until
+
+FOUNDED = founded("a")
 
 PEERS = parse_peers("n1=127.0.0.1:10912,n2=127.0.0.1:20912")
 
@@ -185,7 +187,7 @@ async def test_epochs_are_kept_for_the_bytes_that_retention_removes(tmp_path: Pa
     async with led_alone(tmp_path) as one:
         history = one.files.epochs()
     assert [epoch.epoch for epoch in history.entries] == [0, 1]
-    one.files.keep_epochs(EpochHistory((FOUNDED,)))
+    one.files.keep_epochs(EpochHistory(history.entries[:1]))
     one = LoadedMember(tmp_path)
     assert one.files.epochs() == history
     one.close()

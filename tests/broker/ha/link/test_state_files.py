@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.errors import DaemonEnded
-from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
+from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory, founded
 from skylarkmq.broker.ha.core.events import HaState
 from skylarkmq.broker.ha.core.record import GroupRecord
 from skylarkmq.broker.ha.link.state_files import (
@@ -17,6 +17,8 @@ from skylarkmq.broker.ha.link.state_files import (
 )
 from skylarkmq.broker.ha.link.static_decisions import Revised, encode_revised
 from skylarkmq.broker.store.disk import Disk
+
+FOUNDED = founded("a")
 
 STATE = HaState(7, "a1b2", 1 << 40)
 EPOCHS = EpochHistory((FOUNDED, Epoch(1, 4096), Epoch(7, 1 << 40)))

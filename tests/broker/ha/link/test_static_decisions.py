@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from skylarkmq.broker.errors import DaemonEnded
-from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
+from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory, founded
 from skylarkmq.broker.ha.core.events import (
     Event,
     HaState,
@@ -36,6 +36,8 @@ from skylarkmq.broker.ha.link.static_decisions import (
 from skylarkmq.broker.ha.link.threads import DiskCalls
 from tests.broker.ha.link.group import SKIPPED_EPOCHS, MemoryFile, TestGroup, TestNode
 from tests.harness.waiting import until
+
+FOUNDED = founded("a")
 
 RECORD = GroupRecord(epoch=1, leader="n1", in_sync=("a",), members={"n1": Member("a"), "n2": Member("b")}, min=1)
 
@@ -249,25 +251,32 @@ async def test_two_nodes_that_take_over_from_one_record_have_different_terms(tmp
         assert b"of n2" in (tmp_path / "n2").read_bytes()
 
 
-async def test_a_leader_with_a_wiped_disk_stops_at_the_first_node_of_the_former_group(tmp_path: Path) -> None:
-    """An empty disk founds a group. The nodes that have the messages are not to be emptied."""
-    async with TestGroup(tmp_path) as group:
+@pytest.mark.parametrize("terms", [1, 2])
+async def test_a_leader_with_a_wiped_disk_leaves_the_copies_alone(tmp_path: Path, terms: int) -> None:
+    """It founds another group, and its epochs may equal those of the lost one. The copies keep every byte, whatever the
+    new leader acknowledges alone, and the line does not only say that they should be emptied."""
+    async with TestGroup(tmp_path, acks="leader") as group:
         leader, follower = group["n1"], group["n2"]
         group.start("n1", "n2")
-        await until(lambda: leader.committed > 0)
-        leader.kill()
-        leader.start()
-        await until(lambda: follower.files.state.promised == 2)
+        await until(lambda: follower.committed > 0)
+        for _ in range(terms - 1):
+            leader.kill()
+            leader.start()
+        await until(lambda: follower.files.state.promised == terms)
         for node in (leader, follower):
             node.kill()
         before = (tmp_path / "n2").read_bytes()
         (tmp_path / "n1").unlink()
         leader.record_file.content = None
         leader.files.state, leader.files.epochs = HaState(0, "store-n1-new", 0), EpochHistory()
-        group.start("n1", "n2")
-        await until(lambda: ending_of(leader))
-        assert "n2 has promised epoch 2, and this node leads in epoch 1" in ending_of(leader)
+        group.start("n1")
+        await until(lambda: leader.runner is not None and leader.runner.node.leading == 1)
+        leader.send(b"longer than the log of the copy")
+        group.start("n2")
+        line = "if the leader lost its disk, let a node with the messages lead"
+        await until(lambda: follower.links is not None and line in follower.links.problems.get("n1", ""))
         assert (tmp_path / "n2").read_bytes() == before
+        assert (leader.ended, follower.ended) == (None, None)
 
 
 async def test_a_damaged_promise_disturbs_no_other_node(tmp_path: Path) -> None:

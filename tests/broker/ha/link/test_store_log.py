@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from skylarkmq.broker.ha.core.epochs import FOUNDED, Epoch, EpochHistory
+from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory, founded
 from skylarkmq.broker.ha.core.events import Event, Synced, SyncFailed, Written
 from skylarkmq.broker.ha.link.copies import LinkCopies
 from skylarkmq.broker.ha.link.epoch_records import EPOCH_TOPIC, EpochScan, _has_topic
@@ -20,6 +20,8 @@ from skylarkmq.broker.ha.link.store_log import FollowerLog, LeaderLog, StoreByte
 from skylarkmq.broker.store.log.append import PutStatus
 from tests.harness.stores import BORN_HOST, SEGMENT_BYTES, Opened, message, opened
 from tests.harness.waiting import until
+
+FOUNDED = founded("a")
 
 
 def bytes_of(one: Opened) -> StoreBytes:
