@@ -11,6 +11,7 @@ import pytest
 
 from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory, founded
 from skylarkmq.broker.ha.core.events import Event, Synced, SyncFailed, Written
+from skylarkmq.broker.ha.link import store_log
 from skylarkmq.broker.ha.link.copies import LinkCopies
 from skylarkmq.broker.ha.link.epoch_records import EPOCH_TOPIC, EpochScan, _has_topic
 from skylarkmq.broker.ha.link.links import Links, LinkSettings
@@ -106,8 +107,13 @@ async def test_a_blocked_store_takes_only_the_epoch_record(tmp_path: Path) -> No
         log.begin_term(2, ("a",))
 
 
-async def test_catch_up_sends_whole_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_compiled", [False, True])
+async def test_catch_up_sends_whole_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_compiled: bool
+) -> None:
     """At least one, however small the range; and the zeros behind the blank of a segment."""
+    if not is_compiled:
+        monkeypatch.setattr(store_log, "_compiled", None)
     async with leading(tmp_path) as (one, _, _):
         one.put(*(message(bytes(size)) for size in (100, 50, 40_000, 30_000)))
         source = bytes_of(one)
