@@ -29,8 +29,9 @@ IDLE_MS: Final = 500
 """After this time without an append the idle fill starts."""
 
 _BLOCK_BYTES: Final = 4_096
-_STRETCH: Final = memoryview(bytes(256 << 10))
+STRETCH_BYTES: Final = 256 << 10
 """Larger stretches delay the loop and one sync for longer; smaller ones come too often."""
+_STRETCH: Final = memoryview(bytes(STRETCH_BYTES))
 _UNLIMITED: Final = 1 << 62
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,10 @@ class ZeroFill:
             size = _to_next_stretch(end - segment.start, segment.size)
             segment.write(_STRETCH[:size], end - segment.start)
             self.stored_end = end + size
+
+    def reached(self, end: int) -> None:
+        """Note that the log ends at `end`, where no stretch follows."""
+        self.stored_end = max(self.stored_end, end)
 
     def step(self, segment: MappedFile, end: int, now_ms: int) -> None:
         """Start the idle fill if the log has not grown for a while. The log ends at `end`, in `segment`."""

@@ -1,6 +1,8 @@
 """The log of a follower: bytes of another log are written at its end, as they come.
 
-Nothing is parsed here, and a piece of bytes may end inside a record. Each segment that the bytes touch gets one pwrite.
+Nothing is parsed here, and a piece of bytes may end inside a record. Each segment that the bytes touch gets one pwrite,
+with the zeros up to the end of the block. A large piece, of catch-up, gets two, because a copy of it would cost more.
+No stretch of zeros follows it (ZeroFill): the next piece comes at once, and would write those blocks again.
 A write that fails or is short is undone, as in CommitLog, and the end does not move.
 
 The rest of a segment after its last record is a blank: 8 bytes, and zeros up to the segment's end. The zeros may be
@@ -13,6 +15,7 @@ import logging
 
 from skylarkmq.broker.store.log.commit_log import CommitLog
 from skylarkmq.broker.store.log.mapped_file import MappedFile
+from skylarkmq.broker.store.log.zero_fill import STRETCH_BYTES
 from skylarkmq.protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, Buffer
 
 log = logging.getLogger(__name__)
@@ -56,8 +59,13 @@ class FollowerLog(CommitLog):
     def _write_piece(self, segment: MappedFile, piece: memoryview, at: int) -> None:
         end = at + len(piece)
         padding = self._zeros.padding(segment, end)
-        segment.write(b"".join((piece, bytes(padding))) if padding else piece, at - segment.start)
-        self._zeros.extend(segment, end + padding)
+        if len(piece) < STRETCH_BYTES:
+            segment.write(b"".join((piece, bytes(padding))) if padding else piece, at - segment.start)
+            self._zeros.extend(segment, end + padding)
+        else:
+            segment.write(piece, at - segment.start)
+            segment.write(bytes(padding), end - segment.start)
+            self._zeros.reached(end + padding)
 
     def _end_at(self, end: int) -> None:
         self.written = self._records.at = end

@@ -14,11 +14,13 @@ import pytest
 
 from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.broker.store.log.record_rules import has_unit
+from skylarkmq.broker.store.log.zero_fill import STRETCH_BYTES
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.replica import log_dispatch
 from skylarkmq.broker.store.replica.errors import DamagedReplicaError, ReplicaError
 from skylarkmq.broker.store.replica.replica_log import ReplicaLog
 from skylarkmq.protocol.record import BLANK_SIZE, Blank, Record, iterate, parse
+from tests.broker.store.log.test_zero_fill import LOG, reserved
 from tests.harness.golden_stores import GOLDEN_STORES, golden_store
 from tests.harness.rounds import rounds
 from tests.harness.store_check import assert_consistent
@@ -275,6 +277,28 @@ def test_a_failed_write_moves_nothing(tmp_path: Path) -> None:
         disk.refuse = lambda call, path: None
         feed(replica, source, Random(0))
         assert log_bytes(it.root, source) == source.data
+
+
+def test_a_large_piece_is_written_as_it_is(tmp_path: Path) -> None:
+    """With zeros to the end of its block. Only a small piece is followed by a stretch of zeros."""
+    body = bytes(STRETCH_BYTES)
+    with opened(tmp_path / "source", mapped_file_size_commit_log=LOG) as it:
+        large = [it.put(message(body)) for _ in range(3)][-1][0]
+        it.put(message(b"small" * 1_000))
+        source = Source(it.root, it.store.max_physical_offset)
+    first, last = large.size, large.physical_offset + large.size
+    with reserved(tmp_path / "copy", is_follower=True) as it:
+        replica = log_of(it)
+        it.disk.writes.clear()
+        replica.append(0, source.data[:first])
+        replica.append(first, memoryview(source.data)[first:last])
+        replica.append(last, source.data[last:])
+        written = [(at, size) for path, at, size in it.disk.writes if path.endswith("/" + "0" * 20)]
+        assert written[:4] == [(0, first), (first, -first % 4096), (first, last - first), (last, -last % 4096)]
+        assert written[4][0] == last
+        assert sum(written[5]) % STRETCH_BYTES == 0
+        replica.show(source.end)
+        assert it.bodies() == [body, body, body, b"small" * 1_000]
 
 
 def test_zeros_behind_a_blank_may_be_left_out(tmp_path: Path) -> None:
