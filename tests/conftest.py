@@ -51,7 +51,7 @@ from hypothesis.internal.conjecture import providers
 from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.quick_run import with_fast_brokers, without_syncs
 from tests.harness.rounds import PART, rounds
-from tests.harness.scheduling import GroupScheduling
+from tests.harness.scheduling import GroupScheduling, start_keys
 from tests.harness.shards import MORE_WORKERS, ShardScheduling, assign_shard, has_shards, is_of_another_shard
 from tests.harness.tiers import MODULE_OF_A_SLOWER_TIER, QUICK, QUICK_RUN, TIERS, tier_of
 from tests.harness.worker_events import receive_events_together, send_events_together
@@ -110,7 +110,7 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort the tests by tier, in workers also by path. Tests of slower tiers may take long."""
+    """Sort the tests, in workers also by path. Tests of slower tiers may take long."""
     for item in items:
         tier = item.stash[TIER] = tier_of(item)
         item.user_properties.append(("tier", tier))
@@ -118,7 +118,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(3 * PROCESS_LIMIT_S))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.path.parts)
-    items.sort(key=lambda item: TIERS.index(item.stash[TIER]))
+    paths = (item.nodeid.partition("::")[0] for item in items)
+    keys = start_keys([(path, item.stash[TIER]) for path, item in zip(paths, items, strict=True)])
+    items[:] = [item for _, item in sorted(zip(keys, items, strict=True), key=lambda pair: pair[0])]
 
 
 def pytest_collection_finish() -> None:

@@ -21,7 +21,7 @@ from tests.harness.raw import RawClient
 
 pytestmark = pytest.mark.crash
 
-CUTS: Final = int(os.environ.get("SKYLARK_CUTS", "3000")) // 3
+CUTS: Final = int(os.environ.get("SKYLARK_CUTS", "3000")) // 6
 KILLS: Final = max(int(os.environ.get("SKYLARK_KILLS", "20")) // 4, 1)
 TOPIC: Final = "KilledDelays"
 IN_FLIGHT: Final = 32
@@ -40,7 +40,7 @@ PULL: Final = {
 
 @pytest.mark.timeout(3600)
 def test_delayed_messages_survive_power_cuts() -> None:
-    """No delayed message is early, lost, or repeated without need. SKYLARK_CUTS: three times the number of runs."""
+    """No delayed message is early, lost, or repeated without need. SKYLARK_CUTS: six times the number of runs."""
     assert not (failed := TRIAL.failed(range(CUTS))), "\n".join(failed)
 
 

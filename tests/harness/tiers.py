@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest
 
-TIERS: Final = ("crash", "spark", "interop", "browser", "packaging", "fuzz", "daemon", "quick")
-"""In the order in which they start: the longest tests first, so that no worker idles at the end."""
+TIERS: Final = ("crash", "spark", "interop", "browser", "packaging", "daemon", "fuzz", "quick")
+"""The tier of a test with two markers is the first of them. scheduling.py has the order in which tests start."""
 QUICK: Final = TIERS[-1]
 QUICK_RUN: Final = "not (packaging or daemon or crash or fuzz or spark or browser or interop)"
 """The marker expression of a plain `pytest` (pyproject.toml)."""
