@@ -11,6 +11,7 @@ The daemon gets free ports, and all its files are below the directory. It has st
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.store_check import assert_consistent
 
 STORE: Final = "store"
-POLL_S: Final = 0.02
+POLL_S: Final = 0.05
 
 MQBROKER: Final = (sys.executable, "-m", "skylarkmq.broker")
 MQNAMESRV: Final = (sys.executable, "-c", "from skylarkmq.broker.cli import mqnamesrv; mqnamesrv()")
@@ -81,6 +82,8 @@ class Daemon:
 
     def _is_ready(self) -> bool:
         try:
+            with socket.create_connection((LOOPBACK, self.health_port), WAIT_LIMIT_S):  # less CPU than a request
+                pass
             status, _ = self.page("/readyz")
         except OSError:
             return False
