@@ -30,10 +30,9 @@ _INVERSE: Final = pow(31, -1, _MASK + 1)
 
 
 def _powers(base: int) -> NDArray[np.uint32]:
-    powers = [1]
-    for _ in range(_ROW):
-        powers.append(powers[-1] * base & _MASK)
-    return np.array(powers, np.uint32)
+    factors = np.full(_ROW + 1, base, np.uint32)
+    factors[0] = 1
+    return np.cumprod(factors, dtype=np.uint32)
 
 
 _POWERS: Final = _powers(31)
