@@ -54,7 +54,10 @@ log = logging.getLogger(__name__)
 async def serve(
     loaded: Loaded[DaemonConfig], stop: asyncio.Event, console_factory: ConsoleFactory | None = None
 ) -> None:
-    """Run a broker until `stop` is set. Raises StartError if it cannot start, and DaemonEnded if it has to end."""
+    """Run a broker until `stop` is set.
+
+    Raises StartError if it cannot start, and DaemonEnded if it has to end or cannot save its state at the end.
+    """
     broker = Broker(loaded.config, LiveSettings(loaded, wall_ms), console_factory=console_factory)
     try:
         await broker.start(stop)
@@ -66,9 +69,21 @@ async def serve(
         await _first_of(stop, broker.failure)
     finally:
         notify(STOPPING, "stopping")
-        await broker.stop()
+        unsaved = await _stop(broker)
     if broker.failure.done():
         raise broker.failure.result()
+    if unsaved is not None:
+        raise DaemonEnded(f"the last changes of tables or offsets are not saved: {unsaved}", may_restart=True)
+
+
+async def _stop(broker: "Broker") -> OSError | None:
+    """Stop all parts. Return why one could not save its state, which must not hide the reason of the stop."""
+    try:
+        await broker.stop()
+    except OSError as error:
+        log.error("state was not saved at the stop error=%s", error)
+        return error
+    return None
 
 
 async def _first_of(stop: asyncio.Event, failure: "asyncio.Future[DaemonEnded]") -> None:

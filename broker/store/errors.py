@@ -27,6 +27,13 @@ class LostBytesError(OSError):
         super().__init__(errno.EIO, f"{reason}, bytes from {at} on are lost", path)
 
 
+class SegmentNotReadyError(OSError):
+    """A new segment of the log was not created in time. Nothing was written: the disk is as it was."""
+
+    def __init__(self, path: str, waited_s: float) -> None:
+        super().__init__(errno.EAGAIN, f"the file was not created within {waited_s:g} s", path)
+
+
 @contextmanager
 def refused_by_disk(what: str) -> Iterator[None]:
     """Raise a disk's OSError as a StoreError with the prefix `what`, for example "the store cannot be opened"."""

@@ -18,11 +18,13 @@ from typing import Any
 
 import pytest
 
+from skylarkmq.broker import daemon
 from skylarkmq.broker.config.parsing import Given
 from skylarkmq.broker.config.sections import Machine, load_broker
 from skylarkmq.broker.daemon import Broker
-from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.errors import DaemonEnded, StartError
 from skylarkmq.broker.store import message_store
+from skylarkmq.broker.store.state_file import StateFile
 from skylarkmq.protocol.codes import RequestCode, ResponseCode
 from skylarkmq.protocol.disk import offset_file_name
 from skylarkmq.protocol.record import decode
@@ -153,6 +155,32 @@ async def test_after_a_failed_sync_the_store_is_read_only(start: Open, disk: Tes
         assert (await broker.ready())[0] == 200
         assert (await broker.pull())[0] == b"safe"
         assert (await broker.send(b"again")).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("reason", ["", "the store has to be restarted"])
+async def test_a_stop_that_cannot_save_has_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    """A full disk at the stop: the daemon ends with a line for stderr, and the reason why it had to end comes first."""
+
+    async def first_of(_stop: asyncio.Event, failure: "asyncio.Future[DaemonEnded]") -> None:
+        def refuse_save(_file: StateFile, _data: bytes) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(StateFile, "save", refuse_save)
+        if reason:
+            failure.set_result(DaemonEnded(reason, may_restart=False))
+
+    monkeypatch.setattr(daemon, "_first_of", first_of)
+    ports = zip(("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort"), free_ports(3), strict=True)
+    settings = {"storePathRootDir": tmp_path / "store", "mappedFileSizeCommitLog": SEGMENT_BYTES, **dict(ports)}
+    machine = Machine(host_name="h", address=LOOPBACK, home=tmp_path, resolve=lambda host: host)
+    loaded = load_broker([Given(key, str(value), "test") for key, value in settings.items()], machine)
+    with pytest.raises(DaemonEnded) as ended:
+        await daemon.serve(loaded, asyncio.Event())
+    unsaved = "the last changes of tables or offsets are not saved: [Errno 28] No space left on device"
+    assert str(ended.value) == (reason or unsaved)
+    assert ended.value.may_restart == (reason == "")
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])

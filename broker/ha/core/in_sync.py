@@ -1,8 +1,8 @@
 """Which stores the leader wants in the set (rule 5): those that keep up, and never fewer than the minimum.
 
-A store keeps up if it acknowledged, not long ago, the end that the log had at its acknowledgement before. (Comparing
-with the end of the log itself would remove stores under steady load.) A store that was removed has to keep up for
-longer before it is added again: the time doubles with each removal.
+A store has kept up until now if it acknowledges the end of the log, and until its acknowledgement before if it
+acknowledges the end that the log had then. (Comparing with the end of the log alone would remove stores under steady
+load.) A store that was removed has to keep up for longer before it is added again: the time doubles with each removal.
 """
 
 from dataclasses import dataclass
@@ -39,10 +39,11 @@ class Progresses:
         store = self._stores.get(store_id)
         if store is None:
             store = self._stores[store_id] = Progress(self._started, now, self._timings.keep_up_s, now, end)
-        store.heard_at = now
-        if synced >= store.end_at_ack:
+        if synced >= end:
             store.kept_up_at = now
-        store.end_at_ack = end
+        elif synced >= store.end_at_ack:
+            store.kept_up_at = store.heard_at  # it had all bytes of that time
+        store.heard_at, store.end_at_ack = now, end
 
     def wanted(
         self, in_sync: frozenset[str], own: str, minimum: int, may_join: frozenset[str], now: float

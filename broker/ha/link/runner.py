@@ -12,9 +12,10 @@
     Restart, Stop       the owner: the process ends its work on this store
 
 An error of the disk in any of them is SyncFailed: what is on the disk is unknown then, and the core takes the store out
-of the set. A disk without space is as it was: the node restarts, with the same store. Events that arrive while an event
-is being handled wait their turn. Show alone may end later than its effect: a follower that catches up makes records
-visible in slices, and handles other events in between. Nothing that follows a Show depends on it.
+of the set. A disk without space, or one that creates no segment in time, is as it was: the node restarts, with the same
+store. Events that arrive while an event is being handled wait their turn. Show alone may end later than its effect: a
+follower that catches up makes records visible in slices, and handles other events in between. Nothing that follows a
+Show depends on it.
 """
 
 import asyncio
@@ -53,6 +54,7 @@ from skylarkmq.broker.ha.core.events import (
 from skylarkmq.broker.ha.core.messages import Message
 from skylarkmq.broker.ha.core.node import Node
 from skylarkmq.broker.ha.link.threads import DiskCalls
+from skylarkmq.broker.store.errors import SegmentNotReadyError
 
 FULL_DISK: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 """Errors of a write that leave the disk as it was."""
@@ -260,7 +262,7 @@ class Runner:
     def _failed(self, effect: str, error: OSError) -> None:
         """The disk refused an effect."""
         log.critical("replication failed effect=%s error=%s", effect, error)
-        if error.errno in FULL_DISK:
+        if error.errno in FULL_DISK or isinstance(error, SegmentNotReadyError):
             self._end(Restart(f"the disk takes no writes ({error})"))
         else:
             self._events.clear()  # events from before the failure must have no more effects

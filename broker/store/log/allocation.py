@@ -24,6 +24,7 @@ from queue import SimpleQueue
 from typing import Final, Protocol
 
 from skylarkmq.broker.store.disk import Disk
+from skylarkmq.broker.store.errors import SegmentNotReadyError
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 
 log = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ class Allocator:
         return self._kind.segment(path, start, size, self.take(path, size), self._disk)
 
     def take(self, path: str, size: int) -> int:
-        """Return a descriptor of `path`, owned by the caller. Raises OSError on failure, TimeoutError after 5 s."""
+        """Return a descriptor of `path`, owned by the caller. Raises OSError, and SegmentNotReadyError after 5 s."""
         request = self._requests.pop(path, None)
         if request is not None:
             request.wanted.set()
@@ -115,7 +116,7 @@ class Allocator:
                 return request.made.result(timeout=WAIT_S)
             except TimeoutError:
                 self._requests[path] = request  # it may still complete: the next roll takes it then
-                raise
+                raise SegmentNotReadyError(path, WAIT_S) from None
             except OSError as problem:
                 log.info("segment creation retried path=%s error=%s", path, problem)
         request = _Request(path, size)

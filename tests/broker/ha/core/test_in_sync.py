@@ -41,6 +41,18 @@ def test_a_store_under_steady_load_is_not_behind() -> None:
     assert wanted(one, 10) == "ab"
 
 
+def test_a_store_whose_sync_stalls_is_behind_since_it_had_all_bytes() -> None:
+    """Its acknowledgements of BEATs go on: they repeat an end that the log had once, and count for no later time."""
+    one = progresses()
+    for store_id in "bc":
+        one.acknowledged(store_id, 100, 100, 10.0)
+    for n in range(1, 4):
+        one.acknowledged("b", 100, 200, 10.0 + n / 2)
+        one.acknowledged("c", 200, 200, 10.0 + n / 2)
+    assert wanted(one, 11.5) == "abc"
+    assert wanted(one, 11.6) == "ac"
+
+
 def test_the_leader_never_leaves_and_the_set_never_falls_below_the_minimum() -> None:
     """If all are behind, the store that kept up last stays."""
     one = progresses()

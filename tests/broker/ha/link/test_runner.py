@@ -25,6 +25,7 @@ from skylarkmq.broker.ha.core.events import (
 from skylarkmq.broker.ha.core.node import Node
 from skylarkmq.broker.ha.link.runner import DamagedLogError, Runner
 from skylarkmq.broker.ha.link.threads import DiskCalls
+from skylarkmq.broker.store.errors import SegmentNotReadyError
 
 FAILED = Restart("a sync of the log failed", new_store=True)
 
@@ -98,10 +99,15 @@ def test_after_a_failed_effect_no_other_takes_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "end"), [(OSError(errno.ENOSPC, "full"), Restart), (DamagedLogError("the log is damaged"), Stop)]
+    ("failure", "end"),
+    [
+        (OSError(errno.ENOSPC, "full"), Restart),
+        (SegmentNotReadyError("commitlog/0", 5.0), Restart),
+        (DamagedLogError("the log is damaged"), Stop),
+    ],
 )
 def test_an_end_without_the_core_ends_the_step(failure: Exception, end: type) -> None:
-    """A full disk is as it was, and a damaged log needs an operator."""
+    """A disk that is full or slow is as it was, and a damaged log needs an operator."""
     events, calls, ends = run(failure, *EFFECTS)
     assert (events, calls) == ([Tick()], ["end 5", "write 5"])
     assert [type(why) for why in ends] == [end]

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from skylarkmq.broker.store.disk import Data
+from skylarkmq.broker.store.errors import SegmentNotReadyError
+from skylarkmq.broker.store.log import allocation
 from skylarkmq.broker.store.log.allocation import Allocator
 from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.stores import SEGMENT_BYTES, TestDisk, message, opened
@@ -70,6 +72,21 @@ def test_the_next_two_segments_are_created_ahead(tmp_path: Path, settings: Any, 
         assert [is_written(file) for file in files[1:]] == [beforehand] * 2
         assert all(file.read_bytes() == bytes(SEGMENT_BYTES) for file in files[1:])
     assert [file.name for file in log.iterdir()] == ["0" * 20]
+
+
+def test_a_segment_that_is_not_made_in_time_is_taken_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the file and the time, and the file of the same request is there once the disk has made it."""
+    monkeypatch.setattr(allocation, "WAIT_S", 0.01)
+    disk, path = GatedDisk(), f"{tmp_path}/commitlog/{0:020d}"
+    allocator = Allocator(disk, piece_bytes=MIB)
+    allocator.request(path, SEGMENT_BYTES)
+    assert disk.started.wait(10)
+    with pytest.raises(SegmentNotReadyError, match=r"the file was not created within 0\.01 s: .*commitlog/0+"):
+        allocator.take(path, SEGMENT_BYTES)
+    disk.go.set()
+    made(allocator, path)
+    os.close(allocator.take(path, SEGMENT_BYTES))
+    allocator.close()
 
 
 def test_pieces_are_synced_one_by_one(tmp_path: Path) -> None:
