@@ -35,10 +35,11 @@ class Unacknowledged(NamedTuple):
 class Load:
     """Sends from `start` to `stop`. Nothing is sent again: each send is one request."""
 
-    def __init__(self, namesrv: str) -> None:
+    def __init__(self, namesrv: str, pause_s: float) -> None:
         self.acknowledged: list[Acknowledged] = []
         self.others: list[Unacknowledged] = []
         self._namesrv = namesrv
+        self._pause_s = pause_s
         self._is_over = False
         self._is_steady = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -84,7 +85,7 @@ class Load:
                 return
             body = f"{sender}-{number} ".encode().ljust(BODY_BYTES, b".")
             await self._send(producer, body)
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(self._pause_s)
 
     async def _send(self, producer: Producer, body: bytes) -> None:
         try:

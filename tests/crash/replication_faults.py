@@ -30,6 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -37,7 +38,7 @@ import msgspec
 import uvloop
 
 from skylarkmq.protocol.codes import ResponseCode
-from tests.crash.acknowledged_sends import Load
+from tests.crash.acknowledged_sends import PAUSE_S, Load
 from tests.crash.copies_proof import findings
 from tests.crash.supervised_group import SupervisedGroup
 from tests.crash.supervised_node import SupervisedNode
@@ -53,6 +54,7 @@ BACK_LIMIT_S: Final = 120.0
 SYNC_S: Final = 3.0
 KILL_INTERVAL_S: Final = 5.0
 FILL_INTERVAL_S: Final = 0.1
+REFUSED_POLL_S: Final = 0.1
 REFUSED: Final = str(int(ResponseCode.SERVICE_NOT_AVAILABLE))
 SURVIVED: Final = 2
 """`minInSyncReplicas` with which one follower of two may fail."""
@@ -63,75 +65,79 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-async def killed(node: SupervisedNode, seconds: float) -> None:
+async def killed(node: SupervisedNode, over: asyncio.Event) -> None:
     """Kill the process again and again."""
-    deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
+    while not over.is_set():
         node.kill()
-        await asyncio.sleep(min(KILL_INTERVAL_S, left))
+        await over_within(over, KILL_INTERVAL_S)
 
 
-async def down(node: SupervisedNode, seconds: float) -> None:
+async def down(node: SupervisedNode, over: asyncio.Event) -> None:
     """Kill the process, and start it after the fault."""
     node.hold_down()
     node.kill()
-    await asyncio.sleep(seconds)
+    await over.wait()
     node.let_run()
 
 
-async def paused(node: SupervisedNode, seconds: float) -> None:
+async def paused(node: SupervisedNode, over: asyncio.Event) -> None:
     """Pause the process."""
     node.pause()
-    await asyncio.sleep(seconds)
+    await over.wait()
     node.resume()
 
 
-async def disk_full(node: SupervisedNode, seconds: float) -> None:
+async def disk_full(node: SupervisedNode, over: asyncio.Event) -> None:
     """Take all space, also what the node frees."""
-    disk, deadline = node.small_disk, time.monotonic() + seconds
-    assert disk is not None
-    while time.monotonic() < deadline:
-        disk.fill()
-        await asyncio.sleep(FILL_INTERVAL_S)
-    disk.free()
+    assert node.small_disk is not None
+    while not over.is_set():
+        node.small_disk.fill()
+        await over_within(over, FILL_INTERVAL_S)
+    node.small_disk.free()
 
 
-async def sync_slow(node: SupervisedNode, seconds: float) -> None:
+async def sync_slow(node: SupervisedNode, over: asyncio.Event) -> None:
     """Slow each sync down."""
     node.disk.slow(SYNC_S)
-    await asyncio.sleep(seconds)
+    await over.wait()
     node.disk.heal()
 
 
-async def sync_failing(node: SupervisedNode, seconds: float) -> None:
+async def sync_failing(node: SupervisedNode, over: asyncio.Event) -> None:
     """Let each sync fail."""
     node.disk.fail()
-    await asyncio.sleep(seconds)
+    await over.wait()
     node.disk.heal()
 
 
-async def log_sync_failing(node: SupervisedNode, seconds: float) -> None:
+async def log_sync_failing(node: SupervisedNode, over: asyncio.Event) -> None:
     """Let each sync of the log fail."""
     node.disk.fail_log()
-    await asyncio.sleep(seconds)
+    await over.wait()
     node.disk.heal()
 
 
-async def cut_to_follower(node: SupervisedNode, seconds: float) -> None:
+async def cut_to_follower(node: SupervisedNode, over: asyncio.Event) -> None:
     """Cut the direction of the log."""
     node.proxy.cut(Direction.TO_CLIENT)
-    await asyncio.sleep(seconds)
+    await over.wait()
     node.proxy.heal()
 
 
-async def cut_to_leader(node: SupervisedNode, seconds: float) -> None:
+async def cut_to_leader(node: SupervisedNode, over: asyncio.Event) -> None:
     """Cut the direction of the acknowledgements."""
     node.proxy.cut(Direction.TO_TARGET)
-    await asyncio.sleep(seconds)
+    await over.wait()
     node.proxy.heal()
 
 
-FAULTS: Final[Mapping[str, Callable[[SupervisedNode, float], Awaitable[None]]]] = {
+async def over_within(over: asyncio.Event, seconds: float) -> None:
+    """Wait until the fault is over, or for this time."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(over.wait(), seconds)
+
+
+FAULTS: Final[Mapping[str, Callable[[SupervisedNode, asyncio.Event], Awaitable[None]]]] = {
     "killed": killed,
     "down": down,
     "paused": paused,
@@ -147,12 +153,13 @@ ON_A_SMALL_DISK: Final = "disk-full"
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Faults of one group, in turn on its followers, `seconds` each."""
+    """Faults of one group, in turn on its followers, `seconds` each. `pause_s`: of a sender, after each response."""
 
     faults: Sequence[str]
     minimum: int
     seconds: float = SECONDS
     restart_s: float = RESTART_S
+    pause_s: float = PAUSE_S
 
     @property
     def disk_bytes(self) -> int:
@@ -198,7 +205,7 @@ async def run(plan: Plan, directory: Path, library: Path) -> Outcome:
             outcome.skipped = problem
             return outcome
         await group.start()
-        load = Load(group.namesrv)
+        load = Load(group.namesrv, plan.pause_s)
         await load.start()
         for number, fault in enumerate(plan.faults):
             victim = group.followers[number % len(group.followers)]
@@ -224,7 +231,10 @@ async def disturb(
     """Run one fault, and wait until its follower is back: in sync after the last fault, else linked again."""
     exits = len(victim.exits)
     begin_ns = time.monotonic_ns()
-    await FAULTS[fault](victim, plan.seconds)
+    over = asyncio.Event()
+    ending = asyncio.create_task(end_of_fault(over, load, plan, begin_ns))
+    await FAULTS[fault](victim, over)
+    await ending
     healed_ns = time.monotonic_ns()
     if victim.needs_operator:
         await victim.obey()
@@ -251,6 +261,18 @@ async def disturb(
         victim.exits[exits:],
         victim.asked,
     )
+
+
+async def end_of_fault(over: asyncio.Event, load: Load, plan: Plan, begin_ns: int) -> None:
+    """End a fault after its time; with three copies not before a send was refused, which takes long if the machine is
+    busy."""
+    await asyncio.sleep(plan.seconds)
+    deadline = time.monotonic() + BACK_LIMIT_S
+    while plan.minimum == STRICT and not load.results(begin_ns, time.monotonic_ns())[REFUSED]:
+        if time.monotonic() > deadline:
+            break
+        await asyncio.sleep(REFUSED_POLL_S)
+    over.set()
 
 
 def too_long(plan: Plan, outcome: Outcome) -> list[str]:

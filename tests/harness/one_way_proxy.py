@@ -56,6 +56,8 @@ class OneWayProxy:
         for task in tuple(self._connections):
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
+        if self._server is not None:
+            await self._server.wait_closed()
 
     def cut(self, direction: Direction) -> None:
         """Let nothing more through in this direction."""
