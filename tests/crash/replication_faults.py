@@ -212,6 +212,8 @@ async def run(plan: Plan, directory: Path, library: Path) -> Outcome:
             is_last = number + 1 == len(plan.faults)
             outcome.figures.append(await disturb(group, load, victim, fault, plan, outcome.findings, is_last=is_last))
         await load.stop()
+        if all(node.is_back for node in group.nodes) and (problem := await group.wait(group.all_equal, BACK_LIMIT_S)):
+            outcome.findings.append(f"bytes without an acknowledgement were not copied: {problem}")
         outcome.findings += await group.stop()
         outcome.findings += [f"{node.name} printed a traceback" for node in group.nodes if TRACEBACK in node.output]
         outcome.findings += await asyncio.to_thread(findings, group.nodes, load.acknowledged, plan.minimum)
@@ -228,7 +230,10 @@ async def disturb(
     *,
     is_last: bool,
 ) -> Figures:
-    """Run one fault, and wait until its follower is back: in sync after the last fault, else linked again."""
+    """Run one fault, and wait until its follower is back: in sync after the last fault, else linked again.
+
+    After more than one fault for each follower it is only linked: each removal doubles its time until it counts again.
+    """
     exits = len(victim.exits)
     begin_ns = time.monotonic_ns()
     over = asyncio.Event()
@@ -238,7 +243,8 @@ async def disturb(
     healed_ns = time.monotonic_ns()
     if victim.needs_operator:
         await victim.obey()
-    condition = group.all_in_sync if is_last or plan.minimum == STRICT else group.all_linked
+    waits = is_last and len(plan.faults) <= len(group.followers)
+    condition = group.all_in_sync if waits or plan.minimum == STRICT else group.all_linked
     problem = await group.wait(condition, BACK_LIMIT_S)
     if victim.needs_operator:  # it ended after the fault
         await victim.obey()

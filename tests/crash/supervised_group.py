@@ -113,6 +113,11 @@ class SupervisedGroup:
         lags = [copy.diff for copy in status.ha_connection_info]
         return len(lags) == len(FOLLOWERS) and max(lags) <= LAG_BYTES
 
+    @staticmethod
+    def all_equal(status: HARuntimeInfo) -> bool:
+        """Return whether all followers have all bytes on their disks."""
+        return [copy.diff for copy in status.ha_connection_info] == [0] * len(FOLLOWERS)
+
     def _status(self) -> HARuntimeInfo:
         with RawClient(LOOPBACK, self._own_ports[LEADER][0], timeout=CALL_LIMIT_S) as client:
             response = client.call(RequestCode.GET_BROKER_HA_STATUS)

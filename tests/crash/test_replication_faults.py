@@ -19,8 +19,7 @@ SECONDS: Final = 2.0
 RESTART_S: Final = 0.2
 PAUSE_S: Final = 0.1
 GROUPS: Final = (
-    (("disk-full", "killed", "log-sync-failing"), SURVIVED),
-    (("paused", "cut-to-follower", "cut-to-leader"), SURVIVED),
+    (("disk-full", "killed", "log-sync-failing", "paused", "cut-to-follower", "cut-to-leader"), SURVIVED),
     (("sync-slow", "sync-failing"), SURVIVED),
     (("down",), STRICT),
 )

@@ -2,7 +2,7 @@
 
 A store has kept up until now if it acknowledges the end of the log, and until its acknowledgement before if it
 acknowledges the end that the log had then. (Comparing with the end of the log alone would remove stores under steady
-load.) A store that was removed has to keep up for longer before it is added again: the time doubles with each removal.
+load.) A store that fell behind has to keep up for a while from its return on. That time doubles with each removal.
 """
 
 from dataclasses import dataclass
@@ -39,11 +39,14 @@ class Progresses:
         store = self._stores.get(store_id)
         if store is None:
             store = self._stores[store_id] = Progress(self._started, now, self._timings.keep_up_s, now, end)
+        kept_up_at = store.kept_up_at
         if synced >= end:
-            store.kept_up_at = now
+            kept_up_at = now
         elif synced >= store.end_at_ack:
-            store.kept_up_at = store.heard_at  # it had all bytes of that time
-        store.heard_at, store.end_at_ack = now, end
+            kept_up_at = store.heard_at  # it had all bytes of that time
+        if kept_up_at - store.kept_up_at > self._timings.behind_s:
+            store.since = kept_up_at
+        store.kept_up_at, store.heard_at, store.end_at_ack = kept_up_at, now, end
 
     def wanted(
         self, in_sync: frozenset[str], own: str, minimum: int, may_join: frozenset[str], now: float
@@ -57,8 +60,6 @@ class Progresses:
         staying = in_sync - frozenset(behind)
         ready = self._keeps_up if len(staying) < minimum else self._has_caught_up
         wanted = staying | frozenset(store for store in may_join - in_sync if ready(store, now))
-        for store in behind:
-            self._start_again(store, now)
         behind.sort(key=self._kept_up_at)
         while len(wanted) < minimum and behind:
             wanted |= {behind.pop()}
@@ -86,7 +87,3 @@ class Progresses:
 
     def _has_caught_up(self, store_id: str, now: float) -> bool:
         return self._keeps_up(store_id, now) and now - self._stores[store_id].since >= self._stores[store_id].wait
-
-    def _start_again(self, store_id: str, now: float) -> None:
-        if store_id in self._stores:
-            self._stores[store_id].since = now

@@ -93,7 +93,7 @@ def test_each_removal_doubles_the_wait_up_to_the_longest() -> None:
     """5 s, 10 s, then 12 s."""
     for removals, wait in ((0, 5.0), (1, 10.0), (2, 12.0), (9, 12.0)):
         one = progresses()
-        one.acknowledged("c", 100, 100, 0)
+        keep_up(one, "c", 0, wait - 1)
         for _ in range(removals):
             one.removed("c")
         for now, expected in ((wait - 0.1, "ab"), (wait, "abc")):
@@ -102,16 +102,17 @@ def test_each_removal_doubles_the_wait_up_to_the_longest() -> None:
             assert wanted(one, now, in_sync="ab", may_join="c") == expected
 
 
-def test_a_store_that_fell_behind_starts_its_wait_again() -> None:
-    """Time before it fell behind does not count."""
+@pytest.mark.parametrize("back", [5.5, 65.5])
+def test_a_store_that_fell_behind_starts_its_wait_again(back: float) -> None:
+    """Neither the time before it fell behind counts, nor that of its absence."""
     one = progresses()
-    keep_up(one, "b", 0, 20)
+    keep_up(one, "b", 0, 80)
     keep_up(one, "c", 0, 3)
     assert wanted(one, 5) == "ab"
-    keep_up(one, "c", 5.5, 9.5)
-    assert wanted(one, 9.9, in_sync="ab", may_join="c") == "ab"
-    keep_up(one, "c", 10, 10)
-    assert wanted(one, 10, in_sync="ab", may_join="c") == "abc"
+    keep_up(one, "c", back, back + 4.5)
+    assert wanted(one, back + 4.9, in_sync="ab", may_join="c") == "ab"
+    keep_up(one, "c", back + 5, back + 5)
+    assert wanted(one, back + 5, in_sync="ab", may_join="c") == "abc"
 
 
 def test_a_store_is_heard_when_it_acknowledges() -> None:
