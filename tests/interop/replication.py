@@ -20,6 +20,8 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -94,7 +96,9 @@ def run(home: Path, load: Load, counts: Counts | None = None, report: Callable[[
     try:
         group.start()
         sender = Sender(group.master, has_timers=load.version.startswith("5"), seed=load.seed)
-        create_topics(sender)
+        for topic, queues in QUEUES.items():
+            sender.create_topic(topic, queues)
+        sender.short_topic()
 
         def progress(count: int, done: int) -> None:
             counts.crashes = group.crashes
@@ -113,9 +117,17 @@ def run(home: Path, load: Load, counts: Counts | None = None, report: Callable[[
     return counts
 
 
-def create_topics(sender: Sender) -> None:
-    for topic, queues in QUEUES.items():
-        sender.create_topic(topic, queues)
+@contextmanager
+def short_runs(home: Path, role: str) -> Iterator[dict[str, Future[Counts]]]:
+    """Run a short group with each version of RocketMQ, all at a time, because they mostly wait for fixed times. `role`
+    is Skylark's."""
+    with ThreadPoolExecutor() as threads:
+        futures = {}
+        for version in APACHE_VERSIONS:
+            (own := home / version).mkdir()
+            load = Load(version=version, role=role, messages=300, kills=1)
+            futures[version] = threads.submit(run, own, load)
+        yield futures
 
 
 def send(group: Group, sender: Sender, load: Load, progress: Callable[[int, int], None]) -> None:

@@ -91,7 +91,7 @@ class Sender:
         elif chance < 0.33 and self._has_timers:
             self.timed(self._chance.choice((1, 2, 3)))
         elif 0.33 <= chance < 0.331:
-            self._short_topic()
+            self.short_topic()
         else:
             self._plain()
 
@@ -170,7 +170,7 @@ class Sender:
         else:
             self.expected.rolled_back.add(half.n)
 
-    def _short_topic(self) -> None:
+    def short_topic(self) -> None:
         """Create a topic, send to it, and delete it; some are created again."""
         topic = f"ReplShort{self._chance.randrange(1_000)}"
         self.create_topic(topic, 1)
