@@ -62,7 +62,8 @@ REPLICATION: Final = """\
 ## Masters and slaves
 
 This broker is a slave of RocketMQ 4.9.7 and 5.3.3, and a master of their slaves, with equal logs and queues
-(`tests/interop/test_replica.py`, `tests/interop/test_java_slaves.py`). It differs from a slave of RocketMQ
+(`tests/interop/test_replica.py`, `tests/interop/test_java_slaves.py`; 100,000 messages and 10 kills of each side by
+command: [benchmarks](benchmarks/broker.md#replication-with-brokers-of-rocketmq)). It differs from a slave of RocketMQ
 ([formats.md](formats.md#slaves)):
 
 - A committed offset of a slave does not go back. RocketMQ overwrites it with its master's offset every 10 s or 60 s,
