@@ -22,6 +22,8 @@ from skylarkmq.protocol.errors import ProtocolError
 
 MAX_FRAME_BYTES: Final = 16_777_216
 """Size of the largest frame, including its length word."""
+TLS_HANDSHAKE: Final = 0x16
+"""First byte of a connection that speaks TLS. No frame begins with it."""
 
 _PREFIX: Final = Struct(">iI")
 _LENGTH_BYTES: Final = 4

@@ -25,8 +25,8 @@ from skylarkmq.broker.ha.classic.frames import MAX_OFFSET
 from skylarkmq.broker.ha.config import ReplicationConfig
 from skylarkmq.broker.ha.frames import PREFACE
 from skylarkmq.broker.ha.refused import Refused
+from skylarkmq.protocol.frame import TLS_HANDSHAKE
 
-TLS_HANDSHAKE: Final = 0x16
 FIRST_BYTES_OF_LINK: Final = frozenset({PREFACE[0], TLS_HANDSHAKE})
 LAST_OF_OFFSETS: Final = (MAX_OFFSET - 1) >> 56
 BACKLOG: Final = 64

@@ -10,14 +10,13 @@ connection has no further cost.
 
 import asyncio
 import logging
-from typing import Final, cast
+from typing import cast
 
 from skylarkmq.broker.remoting.connection import Connection
 from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.remoting.tls import ServerTls
 from skylarkmq.broker.remoting.tls_transport import TlsTransport
-
-TLS_HANDSHAKE: Final = 0x16
+from skylarkmq.protocol.frame import TLS_HANDSHAKE
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig
 from skylarkmq.broker.remoting.dispatch import Dispatcher
 from skylarkmq.broker.remoting.selector import Selector
 from skylarkmq.broker.remoting.tls import ServerTls
-from skylarkmq.broker.remoting.tls_detection import TLS_HANDSHAKE, TlsDetector
+from skylarkmq.broker.remoting.tls_detection import TlsDetector
+from skylarkmq.protocol.frame import TLS_HANDSHAKE
 from tests.harness.certificates import unverified_context
 from tests.harness.peer import MemoryTransport
 from tests.harness.raw import frame

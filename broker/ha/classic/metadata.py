@@ -75,8 +75,7 @@ class MetadataSync:
         """Copy nothing more."""
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait((self._task,))
 
     def master_changed(self) -> None:
         """Ask the new master at once."""

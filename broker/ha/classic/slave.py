@@ -135,8 +135,7 @@ class ClassicSlave:
         """Close the connection and copy nothing more."""
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait((self._task,))
 
     def copy_from(self, address: str | None) -> None:
         """Copy from this HA port (host:port) from now on. None: no master is known, and the last one is kept."""

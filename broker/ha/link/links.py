@@ -28,12 +28,12 @@ from skylarkmq.broker.ha.peers import Peer
 from skylarkmq.broker.ha.refused import Refused
 from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls, reason_of
 from skylarkmq.broker.remoting.tls_transport import TlsTransport
+from skylarkmq.protocol.frame import TLS_HANDSHAKE
 
 CONNECT_TIMEOUT_S: Final = 3.0
 READ_BYTES: Final = 256 << 10
 MAX_ACCEPTED: Final = 64
 MAX_REASONS: Final = 64
-TLS_HANDSHAKE: Final = 0x16
 
 log = logging.getLogger(__name__)
 
@@ -53,14 +53,6 @@ class LinkSettings(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"<LinkSettings {self.node} peers={list(self.peers)}>"
-
-
-class LinkStatistics(msgspec.Struct, frozen=True):
-    """The links that are open now, and their unsent bytes."""
-
-    links: int
-    backlog_bytes: int
-    catching_up: int
 
 
 class Links:
@@ -227,14 +219,6 @@ class Links:
                 connection.cut(f"{MAX_ACCEPTED} links are open, and this one has sent no HELLO")
                 return True
         return False
-
-    def statistics(self) -> LinkStatistics:
-        """Return the current figures."""
-        return LinkStatistics(
-            links=len(self._opened),
-            backlog_bytes=sum(connection.backlog for connection in self._connections.values()),
-            catching_up=sum(feed.is_catching_up for feed in self._feeds.values()),
-        )
 
     # Events of connections
 

@@ -12,8 +12,8 @@ import pytest
 
 from skylarkmq.broker.remoting.config import RemotingConfig, TlsConfig
 from skylarkmq.broker.remoting.tls import ServerTls
-from skylarkmq.broker.remoting.tls_detection import TLS_HANDSHAKE
 from skylarkmq.broker.remoting.tls_transport import TlsTransport
+from skylarkmq.protocol.frame import TLS_HANDSHAKE
 from tests.harness.certificates import unverified_context
 from tests.harness.echo_server import DEFER, ECHO, LARGE, EchoServer, requests
 from tests.harness.raw_peer import RawPeer

@@ -261,6 +261,11 @@ class TestNode:
         self._threads.shutdown()
 
 
+def is_catching_up(node: TestNode) -> bool:
+    """Return whether a follower of this node is served from its files."""
+    return node.links is not None and any(feed.is_catching_up for feed in node.links._feeds.values())
+
+
 class TestGroup:
     """Three nodes, of which n1 leads."""
 

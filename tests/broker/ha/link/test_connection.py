@@ -24,7 +24,7 @@ from skylarkmq.broker.ha.link import catch_up, feed, links
 from skylarkmq.broker.ha.link.connection import GREETING_S
 from skylarkmq.broker.ha.link.links import Links, LinkSettings
 from skylarkmq.broker.ha.peers import Peer
-from tests.broker.ha.link.group import SEGMENT, FileLog, FirstBytes, TestGroup
+from tests.broker.ha.link.group import SEGMENT, FileLog, FirstBytes, TestGroup, is_catching_up
 from tests.broker.ha.link.test_links import leads, shown
 from tests.harness.waiting import until
 
@@ -242,7 +242,7 @@ async def test_a_peer_that_reads_nothing_holds_no_thread(tmp_path: Path, monkeyp
             follower.start()
             await until(lambda: leader.log is not None and shown(follower) == leader.log.end)
             assert leader.links is not None
-            assert leader.links.statistics().catching_up == 1
+            assert is_catching_up(leader)
 
 
 def waits_for_a_peer(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
