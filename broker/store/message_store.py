@@ -49,8 +49,8 @@ from skylarkmq.broker.store.read.store_reader import StoreReader
 from skylarkmq.broker.store.recovery.lock_and_abort import RunningFiles
 from skylarkmq.broker.store.recovery.record_check import RecordCheck
 from skylarkmq.broker.store.recovery.recovery import Recovered, Recovery
-from skylarkmq.broker.store.replica.follower_flush import FollowerFlush
 from skylarkmq.broker.store.replica.follower_log import FollowerLog
+from skylarkmq.broker.store.replica.hidden_tail import HiddenTail
 from skylarkmq.broker.store.replica.log_dispatch import LogDispatch
 from skylarkmq.broker.store.replica.replica_log import ReplicaLog
 from skylarkmq.broker.store.replica.undecided_records import UndecidedRecords
@@ -142,8 +142,6 @@ class MessageStore:
             self._index = IndexFeed.of(config, self._log, disk, now_ms, steady_ms, self._helper)
         self._key_query = KeyQuery(self._index, self._reader, config.max_msgs_num_batch)
         self._deleted = DeletedTopics(root, disk, self._helper)
-        self._undecided = UndecidedRecords(root, disk)
-        self._deletion = TopicDeletion(self._deleted, self._queues, self._log, self.commit)
         self._stored_bytes = StoredBytes(self._queues, lambda: self.min_physical_offset, self._helper)
         self._removal = Removal(config, self._helper)
         self._queue_cleaner = QueueCleaner(config, self._queues, self._queue_files, self._helper, self._reader)
@@ -152,19 +150,17 @@ class MessageStore:
             followers.append(self._index)
         self._cleaner = Cleaner(config, segments, self._log.flags, self._removal, followers, now_ms)
         self.manual_cleanup = ManualCleanup(self._cleaner, self._queue_cleaner, self._queues)
-        self.replica: ReplicaLog | None = None
-        """The log of a follower, once it is loaded; None for a store that takes messages."""
-        self._tail: LogDispatch | None = None
         self._blocked = ""
         self._is_started = False
         self._recovery: Recovery | None = None  # while it runs
         self._was_clean = True
         self._skipped_records = 0
-        self._recovered_end = 0
         self._checked_at = 0
         checkpoint = CheckpointFile(root, disk)
         self._durability = Durability(config, self._log, self._reput, self._queue_files, checkpoint, steady_ms, pool)
         self._log_flush = self._durability.log
+        deletion = TopicDeletion(self._deleted, self._queues, self._log, self.commit)
+        self._hidden_tail = HiddenTail(self._log, self._durability, deletion, UndecidedRecords(root, disk))
         self.make_visible: Callable[[], None] = self._log_flush.make_visible
         """Dispatch settled messages, before other requests are served."""
         self.is_settled: Callable[[], bool] = self._log_flush.is_settled
@@ -205,27 +201,22 @@ class MessageStore:
                 check,
                 is_follower=self._config.is_follower,
                 show_to=show_to,
-                undecided=self._undecided.load(),
+                undecided=self._hidden_tail.undecided(),
                 check_stop=check_stop,
             )
             recovered = recovery.run(self._durability.load(), clean=was_clean)
             self._skipped_records = recovered.skipped
-            self._recovered_end = recovered.end
             self._deleted.limit(recovered.end)
             if self._index is not None:
                 self._durability.open_index(self._index, clean=was_clean, check_stop=check_stop)
             self._reader.begin(recovered.scanned_from if self._config.check_crc_on_recover else recovered.end)
             self._queues.begin_traffic()
+            tail = None
             if self._config.is_follower or show_to is not None:
-                self._tail = LogDispatch(
+                tail = LogDispatch(
                     *(self._log, self._queues, self._reput, self._deleted, check, recovery.order, self._log_flush.show)
                 )
-            if self._tail and isinstance(self._log, FollowerLog) and isinstance(self._log_flush, FollowerFlush):
-                self.replica = ReplicaLog(self._log, self._log_flush, self._tail)
-                self._undecided.current = self._tail.undecided
-                self._durability.undecided = self._undecided
-            elif self._tail is None:
-                self._undecided.clear()
+            self._hidden_tail.open(tail, recovered.end)
             return recovered
         except BaseException:
             self._close_files()
@@ -244,10 +235,12 @@ class MessageStore:
 
         A second call does nothing. Raises LostBytesError or DamagedReplicaError if the log cannot be read.
         """
-        tail, self._tail = self._tail, None
-        if tail is not None and self.replica is None:
-            tail.show(self._recovered_end)
-            tail.finish()
+        self._hidden_tail.show_recovered()
+
+    @property
+    def replica(self) -> ReplicaLog | None:
+        """The log of a follower, once it is loaded; None for a store that takes messages."""
+        return self._hidden_tail.replica
 
     def configure(self, config: StoreConfig) -> None:
         """Apply new settings. Only those in `LIVE` may differ from the current ones."""
@@ -566,12 +559,7 @@ class MessageStore:
         elsewhere (delayed messages); for a topic without queues only with `may_have_delayed`. Raises OSError if the
         deletion cannot be made durable; then nothing is removed. On a follower, see `delete_topic_below`.
         """
-        if self.replica is not None:
-            return await self.delete_topic_below(topic, self.replica.shown)
-        count = await self._deletion.delete(topic, may_have_delayed=may_have_delayed)
-        if self._tail is not None:
-            self._tail.forget(topic, self._log.written)
-        return count
+        return await self._hidden_tail.delete_topic(topic, may_have_delayed=may_have_delayed)
 
     async def delete_topic_below(self, topic: str, end: int) -> int:
         """Do the same on a follower, for a topic whose records below byte `end` of the log are deleted.
@@ -579,12 +567,7 @@ class MessageStore:
         Returns 0, and removes nothing, if a later record of the topic has a unit, or gets one before the deletion is
         durable: it may be of a topic with the same name that was created again.
         """
-        tail = self._tail
-        end = min(end, self._log.written if tail is None else tail.shown)
-        count = await self._deletion.delete_below(topic, end)
-        if count and tail is not None:
-            tail.forget(topic, end)
-        return count
+        return await self._hidden_tail.delete_topic_below(topic, end)
 
     def is_deleted(self, topic: str, physical_offset: int) -> bool:
         """Return whether a message for this topic, at this byte of the log, was deleted with the topic."""
