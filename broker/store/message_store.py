@@ -341,12 +341,12 @@ class MessageStore:
     @property
     def is_flush_behind(self) -> bool:
         """Whether more than `flushLagLimit` bytes are written and not flushed. Producers should wait until it ends."""
-        return self._log_flush.is_behind
+        return self._log_flush.lag_limit.is_behind
 
     def on_flush_lag(self, begun: Callable[[], None], ended: Callable[[], None]) -> None:
         """Register callbacks for the begin and the end of `is_flush_behind`."""
-        self._log_flush.on_behind = begun
-        self._log_flush.on_caught_up = ended
+        self._log_flush.lag_limit.on_behind = begun
+        self._log_flush.lag_limit.on_caught_up = ended
 
     @property
     def flush_lag(self) -> int:

@@ -1,4 +1,4 @@
-"""The flush of the log: when a commit may be acknowledged and made visible, and how far the disk may lag.
+"""The flush of the log: when a commit may be acknowledged and made visible.
 
     ASYNC_FLUSH              written ─▶ acknowledged, visible          the flusher follows at its own pace
     SYNC_FLUSH               written ─▶ flushed ─▶ acknowledged, visible
@@ -18,10 +18,7 @@ iteration, one sync and one write of responses.
 After one failed write or sync of these threads no more messages are acknowledged, but for those that are written and
 wait for copies under ASYNC_FLUSH. `on_failed` is called once.
 
-While more than `flushLagLimit` bytes are written and not flushed (`is_behind`), the broker does not read from
-producers: `on_behind` is called when that begins, `on_caught_up` when it has ended. The page cache must not fill faster
-than the disk empties it, or all requests wait for the disk at once. From a quarter of the limit on, the flusher does
-not wait for its pace: half a second of fast producers would reach the limit before the disk has begun.
+How far the disk may lag behind is in `lag_limit.py`.
 
 Source: docs/formats.md, "Flush".
 """
@@ -37,6 +34,7 @@ from skylarkmq.broker.store.config import StoreConfig
 from skylarkmq.broker.store.flush import compiled_flusher
 from skylarkmq.broker.store.flush.copies import Copies, Growth
 from skylarkmq.broker.store.flush.flusher import Flusher, FlusherStatistics, Pace, Target
+from skylarkmq.broker.store.flush.lag_limit import LagLimit
 from skylarkmq.broker.store.flush.sync_queue import Settled, SyncQueue
 from skylarkmq.broker.store.log.append import Append, PutStatus, settle
 from skylarkmq.broker.store.log.commit_log import CommitLog
@@ -47,7 +45,6 @@ _LONG_S: Final = 0.005  # a sync of this duration delays the loop too much
 _REST: Final = 20  # after such a sync the loop makes none for this many times its duration
 
 _QUICK_S: Final = 0.001  # up to this duration of a sync, waiters may also wait for the next one
-_EARLY: Final = 4  # the flusher is expedited from 1/4 of `flushLagLimit` on
 
 
 class LogFlushStatistics(msgspec.Struct, frozen=True):
@@ -88,7 +85,7 @@ class LogFlush:
         self._is_visible_at_once = not self._is_sync and pool is None
         self._copies: Copies | None = None
         self._is_move_due = False  # whether the loop will call `_on_copied`
-        self._lag_limit = config.flush_lag_limit
+        self.lag_limit: Final = LagLimit(config.flush_lag_limit)
         self._flusher: Flusher | None = None
         self._committer: Flusher | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -96,10 +93,6 @@ class LogFlush:
         self._is_deferred = False  # whether the last announcement was skipped
         self._flush_waiters: list[tuple[int, Settled]] = []  # (end, callback): call it once `end` is on disk
         self.is_interpreted = False  # whether the thread of a SYNC_FLUSH store runs Python code
-        self._expedited_at: Target | None = None  # `done` of the flusher when it was last expedited
-        self.is_behind = False
-        self.on_behind: Callable[[], None] = lambda: None
-        self.on_caught_up: Callable[[], None] = lambda: None
         self.on_settled: Callable[[], None] = lambda: None
         self.on_readable: Growth | None = None
         self.on_flushed: Growth | None = None
@@ -110,7 +103,7 @@ class LogFlush:
     def configure(self, config: StoreConfig) -> None:
         """Apply these settings from now on."""
         self._config = config
-        self._lag_limit = config.flush_lag_limit
+        self.lag_limit.limit_bytes = config.flush_lag_limit
         self._waiting.set_timeout(config.sync_flush_timeout)
         if self._flusher is not None:
             self._flusher.set_pace(pace_of(config))
@@ -291,14 +284,7 @@ class LogFlush:
             files = self._pool.uncommitted(written)
             self._committer.submit(Target(written, self._log.last_store_timestamp, files))
             self._refuse_while_deficient(self._pool)
-        lag = written - flusher.done.end
-        if lag > self._lag_limit and flusher.failure is None:
-            if not self.is_behind:
-                self.is_behind = True
-                self.on_behind()
-            self._expedite(flusher)
-        elif lag > self._lag_limit // _EARLY and flusher.done is not self._expedited_at:
-            self._expedited_at = flusher.done
+        if self.lag_limit.needs_haste(written - flusher.done.end, flusher):
             self._expedite(flusher)
 
     def _submit_flush(self, flusher: Flusher, end: int, timestamp: int) -> None:
@@ -318,7 +304,7 @@ class LogFlush:
         pool.return_buffers(done.end)
         self._refuse_while_deficient(pool)
         self._submit_flush(flusher, done.end, done.timestamp)
-        if self.is_behind or self._flush_waiters:
+        if self.lag_limit.is_behind or self._flush_waiters:
             flusher.expedite()
         if self.on_readable is not None:
             self.on_readable(done.end)
@@ -356,7 +342,7 @@ class LogFlush:
             self._advance()
         if flusher.failure is not None:
             self._give_up(flusher.failure)
-        if self.is_behind:
+        if self.lag_limit.is_behind:
             self._check_caught_up(flusher)
         if self._flush_waiters:
             self._call_flush_waiters(flusher.done.end)
@@ -387,12 +373,10 @@ class LogFlush:
             callback()
 
     def _check_caught_up(self, flusher: Flusher) -> None:
-        """Resume producers once the disk has caught up, or after a failure: then each send gets an error."""
-        if flusher.failure is None and self._log.written - flusher.done.end > self._lag_limit:
+        if flusher.failure is None and self._log.written - flusher.done.end > self.lag_limit.limit_bytes:
             self._expedite(flusher)
         else:
-            self.is_behind = False
-            self.on_caught_up()
+            self.lag_limit.end()
 
     def _expedite(self, flusher: Flusher) -> None:
         if self._committer is not None and not self._committer.is_idle:
@@ -403,9 +387,7 @@ class LogFlush:
         self._log.flags.set(RunningFlag.SYNC_FAILED, problem)
         self._waiting.fail()
         self._call_flush_waiters(self._log.written)
-        if self.is_behind:
-            self.is_behind = False
-            self.on_caught_up()
+        self.lag_limit.end()
         if not self._is_failed:
             self._is_failed = True
             self.on_failed(problem)
@@ -417,7 +399,7 @@ class LogFlush:
             flusher=flusher.statistics() if flusher is not None else FlusherStatistics(0, 0, False),
             lag=self.lag,
             waiting=len(self._waiting),
-            is_behind=self.is_behind,
+            is_behind=self.lag_limit.is_behind,
             commit_lag=self._log.written - self._committer.done.end if self._committer is not None else 0,
             free_buffers=self._pool.statistics().free if self._pool is not None else None,
         )
