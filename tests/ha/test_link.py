@@ -156,3 +156,45 @@ def test_a_store_that_lost_acknowledged_messages_needs_an_operator(tmp_path: Pat
         group.kill("n2")
         group.start("n2")
         group.wait_equal("n2")
+
+
+@pytest.mark.parametrize("file", ["haState", "epochFileCheckpoint", "haRecord"])
+def test_a_damaged_file_needs_an_operator(tmp_path: Path, file: str) -> None:
+    """A supervisor must not start the daemon again and again: it ends with exit code 78 and the next step."""
+    store = tmp_path / "n1" / "store"
+    store.mkdir(parents=True)
+    (store / file).write_text("damaged")
+    with LinkedGroup(tmp_path) as group:
+        group.start("n1", is_awaited=False)
+        assert group.daemons["n1"].process.wait(120) == 78
+        line = group.daemons["n1"].output.splitlines()[-1]
+        assert line.startswith("mqbroker: ")
+        assert f"{file} is damaged" in line
+        assert "restore it, or" in line
+
+
+def test_an_older_leader_ends_when_a_node_of_the_newest_one_links(tmp_path: Path) -> None:
+    """n2 led while n1 was down. n1 leads again by its own haRecord: it exits with code 78, and n3 keeps its log."""
+    with LinkedGroup(tmp_path) as group:
+        group.start("n1", "n2", "n3")
+        group.wait_writable()
+        assert group.send(b"of n1").code == 0
+        group.wait_equal("n2", "n3")
+        for name in group.names:
+            assert group.stop(name) == 0
+        shutil.copy(tmp_path / "n1" / "store" / "haRecord", tmp_path / "n2" / "store" / "haRecord")
+        group.leader = "n2"
+        group.start("n2", "n3")
+        group.wait_writable()
+        assert group.send(b"of n2").code == 0
+        group.wait_equal("n3")
+        promised = group.state("n3")["promised"]
+        for name in ("n2", "n3"):
+            assert group.stop(name) == 0
+        before = group.log("n3")
+        group.leader = "n1"
+        group.start("n1", "n3", is_awaited=False)
+        assert group.daemons["n1"].process.wait(120) == 78
+        line = group.daemons["n1"].output.splitlines()[-1]
+        assert f"n3 has promised epoch {promised}, and this node leads in epoch 2 by an older haRecord" in line
+        assert group.log("n3") == before
