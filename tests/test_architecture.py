@@ -68,7 +68,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.ha": ("protocol", "broker.errors", "broker.histogram"),
     "broker.ha.link": ("protocol", "broker.errors", "broker.ha", "broker.histogram", "broker.remoting", "broker.store"),
     "broker.ha.config": ("broker.access.address_ranges", "broker.ha.peers"),
-    "broker.ha.server": ("broker.ha", "broker.access.address_ranges"),
+    "broker.ha.server": ("protocol", "broker.ha", "broker.access.address_ranges"),
     "broker.ha.classic": (
         *(*DELIVERY, "broker.delivery", "broker.namesrv"),
         *("broker.ha.config", "broker.ha.refused", "broker.ha.status"),
