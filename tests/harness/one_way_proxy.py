@@ -94,6 +94,8 @@ class OneWayProxy:
         try:
             while data := await reader.read(READ_BYTES):
                 await is_open.wait()
+                if writer.is_closing():
+                    break
                 writer.write(data)
                 await writer.drain()
         except ConnectionError:
