@@ -174,7 +174,7 @@ class Figures(NamedTuple):
     fault: str
     acknowledged: int
     refused: int
-    other_errors: int
+    other_errors: Mapping[str, int]
     longest_pause_s: float
     back_s: float
     exits: Sequence[int]
@@ -182,7 +182,7 @@ class Figures(NamedTuple):
 
     def __str__(self) -> str:
         line = f"{self.fault:17} {self.acknowledged} acknowledged, {self.refused} refused with {REFUSED}, "
-        line += f"{self.other_errors} other errors, longest pause {self.longest_pause_s:.2f} s, "
+        line += f"other errors {dict(self.other_errors)}, longest pause {self.longest_pause_s:.2f} s, "
         line += f"back after {self.back_s:.1f} s, exit codes {list(self.exits)}"
         return f"{line}; asked: {self.asked}" if self.asked else line
 
@@ -261,7 +261,7 @@ async def disturb(
         fault,
         sum(begin_ns <= one.at_ns <= healed_ns for one in load.acknowledged),
         refused,
-        errors.total(),
+        errors,
         load.longest_pause_s(begin_ns, back_ns),
         (back_ns - healed_ns) / 1e9,
         victim.exits[exits:],
@@ -324,7 +324,7 @@ def report(plan: Plan, outcome: Outcome, file: Path | None) -> list[str]:
         print(f"min {plan.minimum}: {one}", flush=True)
         if file is not None:
             trial = (results.today(), results.commit(), one.fault, plan.minimum, f"{plan.seconds:g}")
-            counts = (one.acknowledged, one.refused, one.other_errors)
+            counts = (one.acknowledged, one.refused, sum(one.other_errors.values()))
             times = (f"{one.longest_pause_s:.2f}", f"{one.back_s:.1f}")
             codes, load = " ".join(map(str, one.exits)), f"{os.getloadavg()[0]:.1f}"
             results.append(file, COLUMNS, (*trial, *counts, *times, codes, load, len(wrong)))
