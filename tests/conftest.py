@@ -16,7 +16,8 @@ network, no Java, Node or Go, and 90 s on two cores. The other tiers:
 
 Starting is most of the CPU time of a short run, so that:
 
-  - a run of the quick tier imports no module whose tests all belong to other tiers (they load Spark, for example);
+  - a run of the quick tier imports no module whose tests all belong to other tiers (they load Spark, for example), and
+    a run of other tiers imports no module whose tests are all quick;
   - pytest does not rewrite the assertions of the product's modules, which it does for every package with a plugin;
   - files are not synced, unless all rounds are wanted (see below); tests/harness/quick_run.py has this and the like;
   - workers and the processes that tests start write and share bytecode, also if PYTHONDONTWRITEBYTECODE is set: each
@@ -53,7 +54,7 @@ from tests.harness.quick_run import with_fast_brokers, without_syncs
 from tests.harness.rounds import PART, rounds
 from tests.harness.scheduling import GroupScheduling, start_keys
 from tests.harness.shards import MORE_WORKERS, ShardScheduling, assign_shard, has_shards, is_of_another_shard
-from tests.harness.tiers import MODULE_OF_A_SLOWER_TIER, QUICK, QUICK_RUN, TIERS, tier_of
+from tests.harness.tiers import QUICK, QUICK_RUN, SLOWER_TIERS, TIERS, has_only_slower_tests, has_slower_tests, tier_of
 from tests.harness.worker_events import receive_events_together, send_events_together
 
 PRODUCT = frozenset({"skylarkmq", "pyspark_rocketmq", "pyspark_rocketmq_store"})
@@ -90,12 +91,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore a module of another tier in a run of the quick tier, and one of another worker's shard."""
-    if config.getoption("markexpr") != QUICK_RUN or collection_path.suffix != ".py":
+    """Ignore a module without a test of the wanted tiers. In a run of the quick tier, ignore that of another shard."""
+    tiers: str = config.getoption("markexpr")
+    if not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
         return None
-    if is_of_another_shard(collection_path, config):
-        return True
-    return True if MODULE_OF_A_SLOWER_TIER.search(collection_path.read_text()) else None
+    if tiers == QUICK_RUN:
+        is_ignored = is_of_another_shard(collection_path, config) or has_only_slower_tests(collection_path)
+    else:
+        is_ignored = set(tiers.split(" or ")) <= SLOWER_TIERS and not has_slower_tests(collection_path)
+    return is_ignored or None
 
 
 @pytest.fixture(scope="session")

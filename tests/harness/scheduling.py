@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.harness.tiers import TEST_OF_A_SLOWER_TIER, TIERS
+from tests.harness.tiers import TIERS, has_slower_tests
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 USES_SPARK: Final = ("tests/spark/", "tests/interop/test_spark")
@@ -70,7 +70,7 @@ def start_keys(tests: Sequence[tuple[str, str]]) -> list[tuple[int, float]]:
 @cache
 def runs_in_one_worker(path: str) -> bool:
     """Return whether the tests of a module are one group; the path is relative to the repository."""
-    return path.startswith(ONE_WORKER_PER_MODULE) or not TEST_OF_A_SLOWER_TIER.search((ROOT / path).read_text())
+    return path.startswith(ONE_WORKER_PER_MODULE) or not has_slower_tests(ROOT / path)
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
