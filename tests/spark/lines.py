@@ -51,6 +51,8 @@ def driver(directory: Path, **options: str) -> Iterator[subprocess.Popen[bytes]]
     try:
         yield process
         process.wait(PROCESS_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"the driver does not end:\n{(directory / 'driver.txt').read_text()}") from None
     finally:
         process.kill()
         process.wait()

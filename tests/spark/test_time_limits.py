@@ -18,6 +18,8 @@ from tests.spark.scene import Scene, Written, batch, scene, stream
 
 pytestmark = pytest.mark.spark
 
+BUSY = 4  # a busy machine may take so many times as long; without the limits these queries wait for minutes
+
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Scene]:
@@ -53,4 +55,4 @@ def test_queries_without_their_topic_or_broker_end_soon(spark: SparkSession, bro
     limits = ((30, "has topic NotMade. Create it"), *[(15, "topic NoTopic does not exist")] * 2)
     for (seconds, error), (limit_s, reason) in zip(failures, (*limits, (30, f"connection to {nowhere}")), strict=True):
         assert reason in error
-        assert seconds < limit_s, failures
+        assert seconds < BUSY * limit_s, failures
