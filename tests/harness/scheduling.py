@@ -4,7 +4,7 @@ A module of the quick tier runs in one worker: its tests share a broker or a sto
 of all of them. Tests of the other tiers are long and are distributed one by one, except that
 
   - the tests of one interop module share brokers and clients that are slow to start; different modules run side by
-    side, and so do modules whose tests share wheels or parsed sources;
+    side, and so do modules whose tests share wheels, parsed sources or a daemon with accounts;
   - the tests that use Spark run in two workers, each of which has one session; those with a browser run in one.
 
 xdist has the mode `loadgroup` for this, but it groups nothing under pytest 9.2.
@@ -30,21 +30,21 @@ SECOND_SESSION: Final = ("tests/spark/test_s", "tests/spark/test_t", "tests/inte
 USES_BROWSER: Final = "tests/browser/"
 ONE_WORKER_PER_MODULE: Final = (
     *("tests/interop/", "tests/test_distribution.py", "tests/test_light_install.py", "tests/test_architecture.py"),
+    *("tests/attack/test_access_attacks.py", "tests/documents/test_examples.py", "tests/test_supply_chain.py"),
 )
 LONGEST: Final = (
-    *(
-        "tests/spark/",
-        "tests/interop/test_java_slaves.py",
-        "tests/interop/test_migration.py",
-        "tests/crash/test_histories",
-    ),
-    *(
-        "tests/interop/test_replica.py",
-        "tests/test_install.py",
-        "tests/crash/test_power_cut.py",
-        "tests/test_distribution",
-    ),
-    *("tests/interop/test_timers.py", "tests/interop/test_store_exchange.py", "tests/interop/test_kubernetes.py"),
+    "tests/spark/",
+    "tests/interop/test_java_slaves.py",
+    "tests/interop/test_migration.py",
+    "tests/crash/test_histories.py",
+    "tests/interop/test_replica.py",
+    "tests/test_install.py",
+    "tests/crash/test_power_cut.py",
+    "tests/test_distribution.py",
+    "tests/attack/test_access_attacks.py",
+    "tests/interop/test_timers.py",
+    "tests/interop/test_store_exchange.py",
+    "tests/interop/test_kubernetes.py",
 )
 """Modules with tests of a minute and more, in the order in which they start."""
 MIXED: Final = frozenset({"crash", "spark", "interop", "browser", "packaging"})
