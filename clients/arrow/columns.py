@@ -28,7 +28,7 @@ from skylarkmq.clients.arrow.compiled_columns import common_columns
 from skylarkmq.clients.arrow.property_columns import PropertyColumns, with_valid_utf8
 from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout, ends_of, queue_offsets, walk
 from skylarkmq.clients.arrow.schema import PROPERTIES, TYPES, Columns
-from skylarkmq.clients.arrow.slices import take_slices, with_nulls
+from skylarkmq.clients.arrow.slices import repeated, strings, take_slices, with_nulls
 from skylarkmq.clients.connection.topic_route import address_text
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.compression import MAX_PAYLOAD_BYTES, PayloadError, inflate
@@ -78,7 +78,7 @@ def record_batch(
     if "key" in columns.names:
         made["key"] = _first_of(made["keys"])
     if "brokerName" in columns.names:
-        made["brokerName"] = pa.repeat(pa.scalar(broker_name, pa.string()), len(starts))
+        made["brokerName"] = repeated(broker_name, len(starts))
     if "msgId" in made and made["msgId"].null_count:
         made["msgId"] = _with_offset_ids(made["msgId"], buffer, starts)
     if PROPERTIES in made:
@@ -177,7 +177,7 @@ def _host_texts(hosts: pa.Array) -> pa.Array:
     """Return `address:port` of each host, with brackets around IPv6 addresses."""
     encoded = hosts.dictionary_encode()
     texts = [address_text(cached_host(host)) for host in encoded.dictionary.to_pylist()]
-    return pa.array(texts, pa.string()).take(encoded.indices)
+    return strings(texts).take(encoded.indices)
 
 
 def topics(data: pa.Buffer, layout: RecordLayout) -> pa.Array:

@@ -3,9 +3,13 @@
 A variable-length Arrow array consists of bytes and offsets; each value ends where the next one begins. With the offsets
 `begin 0, end 0, begin 1, end 1, ...`, an array over the whole buffer alternates between wanted values and the bytes
 between them. Taking every second value makes Arrow copy each wanted value once, and nothing else.
+
+`pa.array`, `pa.scalar` and `to_numpy` import pandas first, if it is installed, which takes half a second of CPU. The
+functions `numbers`, `booleans`, `repeated` and `strings` do not.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +60,38 @@ def content(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     numbers = np.frombuffer(offsets, np.int32, len(array) + 1) if len(array) else np.zeros(1, np.int32)
     raw = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
     return raw[: numbers[-1]], numbers
+
+
+def numbers(array: pa.Array) -> NDArray[Any]:
+    """Return the values of an array of numbers without nulls."""
+    data = array.buffers()[1]
+    kind = array.type.to_pandas_dtype()
+    if not len(array):
+        return np.empty(0, kind)
+    return np.frombuffer(data, kind, len(array), array.offset * array.type.bit_width // 8)
+
+
+def booleans(values: NDArray[np.bool_]) -> pa.Array:
+    """Return the values as an array."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
+
+
+def repeated(text: str | None, count: int) -> pa.Array:
+    """Return a string array with the text, or null, `count` times."""
+    if text is None:
+        return pa.nulls(count, pa.string())
+    value = text.encode()
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(value))
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(value * count)])
+
+
+def strings(texts: Sequence[str]) -> pa.Array:
+    """Return a few strings as an array."""
+    values = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, values)], dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.string(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
+    )
 
 
 def slice_crcs(data: Buffer, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from skylarkmq.clients.arrow.columns import stored_columns
 from skylarkmq.clients.arrow.record_layout import STORE_TIMESTAMP_AT, V6_LONGER, Ints, RecordLayout, integers
+from skylarkmq.clients.arrow.slices import numbers
 from skylarkmq.clients.arrow.store.extent import Extent
 from skylarkmq.clients.arrow.store.queues import StoredQueues
 from skylarkmq.clients.arrow.topic.topic_names import is_selected
@@ -65,15 +66,15 @@ class RecordHeads:
         found = stored_columns(buffer, starts, (*_HEAD_COLUMNS, *more))
         self._found = found
         self.topics = found["topic"]
-        self.sys_flags: NDArray[np.int32] = found["sysFlag"].to_numpy()
-        self.queue_ids: NDArray[np.int32] = found["queueId"].to_numpy()
-        self.physical_offsets: Ints = found["physicalOffset"].to_numpy()
+        self.sys_flags: NDArray[np.int32] = numbers(found["sysFlag"])
+        self.queue_ids: NDArray[np.int32] = numbers(found["queueId"])
+        self.physical_offsets: Ints = numbers(found["physicalOffset"])
         self._buffer = buffer
         self._starts = starts
 
     def numbers(self, name: str) -> Ints:
         """Return a column of numbers."""
-        column: Ints = self._found[name].to_numpy()
+        column: Ints = numbers(self._found[name])
         return column
 
     @property
@@ -141,9 +142,9 @@ class RowSelector:
         encoded = heads.topics.dictionary_encode()
         names = encoded.dictionary.to_pylist()
         ids = heads.queue_ids.astype(np.int64)
-        numbers, distinct = _numbered(encoded.indices.to_numpy().astype(np.int64), ids)
+        pairs, distinct = _numbered(numbers(encoded.indices).astype(np.int64), ids)
         bounds = np.array([self._bounds_of(names[code], queue_id) for code, queue_id in distinct], np.int64)
-        begins, ends, loose = bounds.reshape(-1, 3)[numbers].T
+        begins, ends, loose = bounds.reshape(-1, 3)[pairs].T
         is_in: NDArray[np.bool_] = ((offsets >= begins) & (offsets < ends)) | (offsets >= loose)
         return is_in
 

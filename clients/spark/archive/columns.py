@@ -15,6 +15,7 @@ from skylarkmq.clients.arrow.archive_schema import ARCHIVE_SCHEMA
 from skylarkmq.clients.arrow.columns import record_batch
 from skylarkmq.clients.arrow.record_layout import Ints
 from skylarkmq.clients.arrow.schema import Columns
+from skylarkmq.clients.arrow.slices import booleans
 
 _READABLE: Final = "readable"
 _STORED: Final = Columns(tuple(name for name in ARCHIVE_SCHEMA.names if name != _READABLE), decode=False)
@@ -31,9 +32,10 @@ def archive_table(buffer: memoryview, starts: Ints, readable: NDArray[np.bool_],
     rows = np.empty_like(order)
     rows[order] = np.arange(len(order))
     batch = _batch(buffer, starts[order], readable[order], broker_name)
-    return pa.Table.from_batches([batch.take(pa.array(rows))], ARCHIVE_SCHEMA)
+    indexes = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
+    return pa.Table.from_batches([batch.take(indexes)], ARCHIVE_SCHEMA)
 
 
 def _batch(buffer: memoryview, starts: Ints, readable: NDArray[np.bool_], broker_name: str) -> pa.RecordBatch:
     stored = record_batch(buffer, starts, broker_name, _STORED)
-    return pa.RecordBatch.from_arrays([*stored.columns, pa.array(readable)], schema=ARCHIVE_SCHEMA)
+    return pa.RecordBatch.from_arrays([*stored.columns, booleans(readable)], schema=ARCHIVE_SCHEMA)

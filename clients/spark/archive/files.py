@@ -20,7 +20,7 @@ from isal.isal_zlib import crc32
 
 from skylarkmq.clients.arrow.archive_schema import ARCHIVE_SCHEMA, SORT_COLUMNS
 from skylarkmq.clients.arrow.record_layout import Ints
-from skylarkmq.clients.arrow.slices import content, slice_crcs
+from skylarkmq.clients.arrow.slices import content, numbers, slice_crcs
 from skylarkmq.clients.spark.archive.columns import archive_table
 from skylarkmq.clients.spark.archive.pieces import Piece
 
@@ -138,14 +138,18 @@ def _verify(file: pq.ParquetFile, piece: Piece) -> None:
         table = file.read_row_group(number, _VERIFIED, use_threads=False)
         rows = slice(first, first + len(table))
         first = rows.stop
-        if not np.array_equal(table["physicalOffset"].to_numpy(), piece.physical_offsets[rows]):
+        if not np.array_equal(_numbers(table["physicalOffset"]), piece.physical_offsets[rows]):
             raise NotVerified(f"row group {number} has other messages than the log")
-        if not np.array_equal(table["bodyCrc"].to_numpy(), piece.body_crcs[rows]):
+        if not np.array_equal(_numbers(table["bodyCrc"]), piece.body_crcs[rows]):
             raise NotVerified(f"row group {number} has other checksums than the log")
         found = np.concatenate([_body_crcs(chunk) for chunk in table["body"].chunks])
         wrong = np.flatnonzero(found != np.where(piece.has_body[rows], piece.body_crcs[rows], 0))
         if len(wrong):
             raise OtherBody(int(piece.physical_offsets[rows][wrong[0]]))
+
+
+def _numbers(column: pa.ChunkedArray) -> Ints:
+    return np.concatenate([numbers(chunk) for chunk in column.chunks])
 
 
 def _body_crcs(bodies: pa.Array) -> Ints:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout, body_sizes, ends_of
+from skylarkmq.clients.arrow.slices import numbers
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.arrow.store.extent import Extent
 from skylarkmq.clients.arrow.store.log import Log, Window
@@ -213,7 +214,7 @@ def _order(heads: RecordHeads, rows: Ints) -> Ints:
     """Return the order of these rows by topic, queue, queue offset, physical offset."""
     names = heads.topics.dictionary_encode()
     ranks = np.argsort(np.argsort(np.array(names.dictionary.to_pylist(), object)))
-    topic_ranks = ranks[names.indices.to_numpy()][rows].astype(np.int64)
+    topic_ranks = ranks[numbers(names.indices)][rows].astype(np.int64)
     queue_ids = heads.queue_ids[rows].astype(np.int64)
     offsets = heads.numbers("queueOffset")[rows]
     width = int(queue_ids.max()) + 1 if len(rows) else 1

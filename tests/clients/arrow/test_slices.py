@@ -1,14 +1,15 @@
-"""Values that are scattered over one buffer: their checksums."""
+"""Values that are scattered over one buffer: their checksums; small arrays without `pa.array`."""
 
 import zlib
 from collections.abc import Callable
 from random import Random
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from skylarkmq.clients.arrow.record_layout import Ints
-from skylarkmq.clients.arrow.slices import python_slice_crcs, slice_crcs
+from skylarkmq.clients.arrow.slices import booleans, numbers, python_slice_crcs, repeated, slice_crcs, strings
 from skylarkmq.protocol.record import CRC_MASK
 
 Crcs = Callable[[memoryview, Ints, Ints], Ints]
@@ -38,3 +39,20 @@ def test_a_slice_outside_of_the_data_is_refused(crcs: Crcs, pair: tuple[int, int
     """Nothing is read there."""
     with pytest.raises(ValueError, match="is not within 10 bytes"):
         crcs(memoryview(bytes(10)), *bounds((0, 10), pair))
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 1000])
+def test_arrays_are_those_of_pyarrow(count: int) -> None:
+    """Of every length around a byte of bits, and empty ones."""
+    random = Random(count)
+    bits = [random.random() < 0.5 for _ in range(count)]
+    words = [random.choice(("", "a", "日本", "word")) for _ in range(count)]
+    assert booleans(np.array(bits, np.bool_)).equals(pa.array(bits, pa.bool_()))
+    assert strings(words).equals(pa.array(words, pa.string()))
+    assert repeated("日本", count).equals(pa.array(["日本"] * count, pa.string()))
+    assert repeated(None, count).equals(pa.array([None] * count, pa.string()))
+    for kind in (pa.int32(), pa.int64()):
+        array = pa.array(range(count), kind)
+        assert numbers(array).dtype == kind.to_pandas_dtype()
+        assert numbers(array).tolist() == list(range(count))
+        assert numbers(array[1:]).tolist() == list(range(1, count))

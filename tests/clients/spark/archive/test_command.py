@@ -1,6 +1,8 @@
 """The command line of the archive job: results, exit codes, and errors that name the remedy."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,25 @@ def test_the_result_is_a_text_or_an_object(store: Path, tmp_path: Path) -> None:
     code, out, _ = run(store, tmp_path / "archive", "-b", "broker-a", "--json")
     assert (code, json.loads(out)["messages"]) == (0, 0)
     assert len(rows(tmp_path / "archive")) == 30
+
+
+@pytest.mark.daemon
+def test_messages_of_producers_are_archived_without_pandas(tmp_path: Path) -> None:
+    """PyArrow imports it in many of its functions, which takes half a second of CPU."""
+    pytest.importorskip("pandas")
+    with opened(tmp_path / "store") as it:
+        for number in range(30):
+            it.put(message(b"x" * 9_000, properties=b"UNIQ_KEY\x01%032d\x02KEYS\x01a\x02" % number))
+    (tmp_path / "store" / "config").mkdir()
+    lines = (
+        "import runpy, sys",
+        f"sys.argv = ['archive', {str(tmp_path / 'store')!r}, {str(tmp_path / 'archive')!r}, '-b', 'b']",
+        "try: runpy.run_module('skylarkmq.clients.spark.archive.command', run_name='__main__')",
+        "finally: print('pandas' in sys.modules)",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert " messages in 4 files, " in done.stdout
+    assert done.stdout.endswith("\nFalse\n")
 
 
 def test_options_reach_the_job(store: Path, tmp_path: Path) -> None:
