@@ -215,10 +215,11 @@ class Process:
         return self.alive and not self.paused
 
     def _step(self, event: Event) -> None:
-        for effect in self.core.step(self.machine.clock(), event):
+        effects = self.core.step(self.machine.clock(), event)
+        for effect in effects:
             if self.alive:
                 _EFFECTS[type(effect)](self, effect)
-        if self.core.leading != (self._life.leading if self._life else None):
+        if effects and self.core.leading != (self._life.leading if self._life else None):
             self._renew_life()
 
     def append(self, number: int) -> int | None:

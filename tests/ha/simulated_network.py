@@ -48,15 +48,17 @@ class Direction:
     def send(self, message: Message | None) -> None:
         """Send a message, or the end of the link."""
         simulation = self._network.simulation
-        self._last = max(self._last, simulation.now + self._network.delay())
+        at = simulation.now + self._network.delay()
+        if at > self._last:
+            self._last = at
         self._waiting.append((self._last, message))
         simulation.after(self._last - simulation.now, self._pump)
 
     def _pump(self) -> None:
-        simulation = self._network.simulation
-        if not self._network.passes(*self._ends):
-            if self._waiting:
+        simulation, waiting = self._network.simulation, self._waiting
+        if self._ends in self._network.cut:
+            if waiting:
                 simulation.after(RETRY_S, self._pump)
             return
-        while self._waiting and self._waiting[0][0] <= simulation.now:
-            self._deliver(self._waiting.popleft()[1])
+        while waiting and waiting[0][0] <= simulation.now:
+            self._deliver(waiting.popleft()[1])
