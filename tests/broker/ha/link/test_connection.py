@@ -290,3 +290,21 @@ async def test_a_follower_that_does_not_read_keeps_its_leader(tmp_path: Path) ->
         assert node.events == [Linked(1, "n2"), Heard(1), Heard(1)]
     server.close()
     taken[0].close()
+
+
+def test_the_rate_of_catch_up_is_kept_by_a_loop_that_wakes_late() -> None:
+    """It is an average: bytes that were not sent in the last 0.1 s may follow at once, older ones may not."""
+    transfers = catch_up.CatchUp(1_000)
+    try:
+        now, sent, waits = 50.0, 0, list[float]()
+        while now < 52:
+            waits.append(transfers.delay_s(10, now))
+            now += waits[-1] + (0.004 if waits[-1] else 0)  # wakes 4 ms late
+            sent += 10
+        assert 2_000 <= sent <= 2_000 + 1_000 * catch_up.SLACK_S + 20
+        now += 60
+        assert [transfers.delay_s(50, now) for _ in range(3)] == pytest.approx([0, 0, 0])
+        assert transfers.delay_s(50, now) == pytest.approx(0.05)
+    finally:
+        transfers.close()
+    assert catch_up.CatchUp(0).delay_s(1 << 40, now) == 0
