@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
 from typing import Any, Final, TypeAlias, cast
-from zlib import crc32
 
 import msgspec
+from isal.isal_zlib import crc32
 
 from skylarkmq.broker.ha.core.messages import Ack, Beat, Data, Hello, Message, Refused, Welcome
 from skylarkmq.protocol.frame import MAX_FRAME_BYTES

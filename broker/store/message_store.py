@@ -310,6 +310,12 @@ class MessageStore:
         """Whether the thread that flushes each commit needs the interpreter, so that the loop should not spin."""
         return self._log_flush.is_interpreted
 
+    @property
+    def is_flush_polled(self) -> bool:
+        """Whether the loop should spin for the flush of a lone commit: it wakes up later than the flush ends. Copies on
+        other machines take longer, and spinning would delay the threads that make them."""
+        return not (self._log_flush.is_interpreted or self._log_flush.waits_for_copies)
+
     def after_each_flush(self, callback: Callable[[], None]) -> None:
         """Register a callback for every flush announcement. It is called after all waiters of that flush, and before
         the flushed messages are dispatched."""

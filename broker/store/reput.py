@@ -185,7 +185,7 @@ class Reput:
             record.topic, record.queue_id, b"", properties, tags_code_of(properties), record.flag, record.sys_flag,
             record.born_timestamp, record.born_host, record.reconsume_times, record.prepared_transaction_offset,
             True, PutStatus.PENDING, record.physical_offset, record.queue_offset, record.size, record.store_timestamp,
-            queue,
+            queue, record.keys,
         )
         # fmt: on
 

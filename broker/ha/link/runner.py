@@ -16,6 +16,10 @@ of the set. A disk without space, or one that creates no segment in time, is as 
 store. Events that arrive while an event is being handled wait their turn. Show alone may end later than its effect: a
 follower that catches up makes records visible in slices, and handles other events in between. Nothing that follows a
 Show depends on it.
+
+A follower begins with a Show SHOW_DELAY_S later, up to the newest end: it dispatches records, which takes longer than
+their write, and the leader waits for the acknowledgement of those that have arrived meanwhile. No truncation removes
+what a Show has named.
 """
 
 import asyncio
@@ -24,7 +28,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from time import CLOCK_BOOTTIME, clock_gettime
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from skylarkmq.broker.ha.core.epochs import EpochHistory
 from skylarkmq.broker.ha.core.events import (
@@ -59,8 +63,11 @@ from skylarkmq.broker.store.errors import SegmentNotReadyError
 FULL_DISK: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 """Errors of a write that leave the disk as it was."""
 TICK_S: Final = 0.1
+SHOW_DELAY_S: Final = 0.01
 
 log = logging.getLogger(__name__)
+
+AnyEffect = TypeVar("AnyEffect", bound=Effect)
 
 
 class TermFailed(Exception):
@@ -181,7 +188,7 @@ class Runner:
         try:
             while self._events and self._runs:
                 for effect in self.node.step(self._now(), self._events.popleft()):
-                    if not self._is_carried_out(effect):
+                    if not self._is_carried_out(effect, self._carry_out):
                         break
         finally:
             self._is_stepping = False
@@ -194,10 +201,10 @@ class Runner:
             self.links.step(loop.time())
             self.post(Tick())
 
-    def _is_carried_out(self, effect: Effect) -> bool:
+    def _is_carried_out(self, effect: AnyEffect, carry_out: Callable[[AnyEffect], None]) -> bool:
         """Carry out an effect. False: it failed or ended the node, so the effects behind it must not take place."""
         try:
-            self._carry_out(effect)
+            carry_out(effect)
             return self._runs
         except OSError as error:
             self._failed(type(effect).__name__, error)
@@ -217,8 +224,8 @@ class Runner:
                 self.links.send(link, message)
             case Write(offset, payload):
                 self.post(self._log.write(offset, payload))
-            case Show(end):
-                self._show(end)
+            case Show():
+                self._show(effect)
             case StoreState(state):
                 self._disk.run(lambda: self._files.keep_state(state), lambda error: self._stored(state, error))
             case KeepEpochs(epochs):
@@ -240,16 +247,24 @@ class Runner:
             case Restart() | Stop():
                 self._end(effect)
 
-    def _show(self, end: int) -> None:
+    def _show(self, show: Show) -> None:
         """Make the log visible up to `end`. A log that is far behind does so in slices, between other events."""
-        self._show_to = end
-        if self._next_show is None and not self._log.show(end):
+        self._show_to = show.end
+        if self._next_show is not None:
+            return
+        if self.node.leading is None:
+            self._next_show = asyncio.get_running_loop().call_later(SHOW_DELAY_S, self._show_more)
+        else:
+            self._show_slice(show)
+
+    def _show_slice(self, show: Show) -> None:
+        if not self._log.show(show.end):
             self._next_show = asyncio.get_running_loop().call_soon(self._show_more)
 
     def _show_more(self) -> None:
         self._next_show = None
         if self._runs:
-            self._is_carried_out(Show(self._show_to))
+            self._is_carried_out(Show(self._show_to), self._show_slice)
 
     def _stored(self, state: HaState, error: OSError | None) -> None:
         if not self._runs:

@@ -112,7 +112,7 @@ class FastPathSends:
                 connection.pause_reads()
         if not self._store.is_settled():
             self._pool.pending += sum(count for _, count, _ in runs)
-            if not self._store.is_flush_interpreted and _is_single(runs):
+            if self._store.is_flush_polled and _is_single(runs):
                 self._poll_for_flush(runs[0][0])
             _release_bodies(runs)
             self._store.when_settled(partial(self._respond_after_flush, runs, runs[0][0].arrived_s))

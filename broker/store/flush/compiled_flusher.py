@@ -31,6 +31,7 @@ class CompiledFlusher(Flusher):
     def __init__(self, name: str, durable: int = 0) -> None:
         super().__init__(name, durable)
         self._compiled_syncs = _compiled.Syncs(self._wake_fd, self.event_fd, durable)
+        self._syncs_here = 0
 
     @property
     def is_idle(self) -> bool:
@@ -42,6 +43,12 @@ class CompiledFlusher(Flusher):
         self._submitted = target
         self._compiled_syncs.submit(target.end, target.timestamp, _descriptor(target.files))
 
+    def sync_here(self, target: Target) -> bool:
+        """Sync this target in the caller's thread, as in Flusher. Compiled code does not see it."""
+        is_synced = super().sync_here(target)
+        self._syncs_here += is_synced
+        return is_synced
+
     def keep_spinning(self, limit_us: int) -> None:
         """Spin for the next target, as in Flusher."""
         self._compiled_syncs.keep_spinning(limit_us)
@@ -49,7 +56,8 @@ class CompiledFlusher(Flusher):
     def acknowledge(self) -> None:
         """Take over the results of the announced syncs."""
         super().acknowledge()
-        end, timestamp, self._syncs, took_ns = self._compiled_syncs.done()
+        end, timestamp, syncs, took_ns = self._compiled_syncs.done()
+        self._syncs = syncs + self._syncs_here
         if end > self.done.end:
             self.done = Target(end, timestamp, ())
             self.sync_s = took_ns / 1e9
@@ -81,7 +89,9 @@ class CompiledFlusher(Flusher):
         """Sync file `fd` in compiled code until another file is submitted. Without a file, wait for any submit."""
         self._compiled_syncs.set_file(fd if fd >= 0 else _NONE)
         newest = self._submitted  # compiled code sees every later submit
-        if self._stopping or (newest is not target and (fd < 0 or _descriptor(newest.files) != fd)):
+        if self._stopping or self.failure is not None:
+            return
+        if newest is not target and (fd < 0 or _descriptor(newest.files) != fd):
             return
         problem = self._compiled_syncs.run()
         if not problem:
@@ -90,6 +100,10 @@ class CompiledFlusher(Flusher):
             self._sync(self._submitted)  # a deleted segment needs no durability
         else:
             self._fail(OSError(problem, os.strerror(problem)))
+
+    def _fail(self, problem: OSError) -> None:
+        super()._fail(problem)
+        self._compiled_syncs.interrupt()  # the caller may be `sync_here`, while the thread sleeps
 
     def _publish(self, target: Target) -> None:
         self._compiled_syncs.mark_synced(target.end, target.timestamp)

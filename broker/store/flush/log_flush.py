@@ -84,6 +84,7 @@ class LogFlush:
         self._waiting = SyncQueue(self.undispatched, is_sync=self._is_sync, timeout_ms=config.sync_flush_timeout)
         self._is_visible_at_once = not self._is_sync and pool is None
         self._copies: Copies | None = None
+        self._is_settled_by_copies = False  # whether `copied` includes the own flush, as on a link
         self._is_move_due = False  # whether the loop will call `_on_copied`
         self.lag_limit: Final = LagLimit(config.flush_lag_limit)
         self._flusher: Flusher | None = None
@@ -114,6 +115,7 @@ class LogFlush:
         """Let all later commits wait for copies, too."""
         self._copies = copies
         self._is_visible_at_once = False
+        self._is_settled_by_copies = not copies.is_visible_first
         self._waiting.await_copies(copies)
         copies.moved = self._on_moved
 
@@ -219,6 +221,11 @@ class LogFlush:
             return False
         if self._waiting or not flusher.is_idle or (begun_s := monotonic()) < self._loop_syncs_after_s:
             return False
+        return self._sync_here(flusher, begun_s)
+
+    def _sync_here(self, flusher: Flusher, begun_s: float) -> bool:
+        """Sync all that is written, in the loop's thread. After a slow sync the loop leaves syncs to the flusher for a
+        while: `_loop_syncs_after_s`. Return whether it is flushed."""
         end, timestamp = self._log.written, self._log.last_store_timestamp
         is_flushed = flusher.sync_here(Target(end, timestamp, self._log.files.from_offset(flusher.done.end)))
         ended_s = monotonic()
@@ -229,6 +236,11 @@ class LogFlush:
     def when_settled(self, callback: Settled) -> None:
         """Call back once every append committed so far is settled; at once if it already is."""
         self._waiting.when_settled(callback)
+
+    @property
+    def waits_for_copies(self) -> bool:
+        """Whether commits wait for copies, too."""
+        return self._copies is not None
 
     def keep_spinning(self, limit_us: int) -> None:
         """Make the flusher spin for the next commit, which comes soon after the last one is flushed."""
@@ -323,11 +335,16 @@ class LogFlush:
         if flusher is None:
             return
         self._acknowledge(flusher)
-        is_more_to_come = self._is_sync and flusher.failure is None and self._waiting.end > flusher.done.end
+        is_more_to_come = self._is_sync and flusher.failure is None and self._waited_end > flusher.done.end
         if is_more_to_come and not self._is_deferred and flusher.sync_s < _QUICK_S:
             self._is_deferred = True
         else:
             self._on_flushed(flusher)
+
+    @property
+    def _waited_end(self) -> int:
+        """Log offset up to which a flush is waited for."""
+        return self._waiting.end
 
     def _acknowledge(self, flusher: Flusher) -> None:
         flusher.acknowledge()
@@ -338,7 +355,7 @@ class LogFlush:
 
     def _on_flushed(self, flusher: Flusher) -> None:
         self._is_deferred = False
-        if self._is_sync:
+        if self._is_sync and (flusher.failure is not None or not self._is_left_to_copies()):
             self._advance()
         if flusher.failure is not None:
             self._give_up(flusher.failure)
@@ -347,6 +364,12 @@ class LogFlush:
         if self._flush_waiters:
             self._call_flush_waiters(flusher.done.end)
 
+    def _is_left_to_copies(self) -> bool:
+        """Return whether a flush has settled nothing, or `_on_copied` follows: on a link nearly always."""
+        if not self._is_settled_by_copies:
+            return False
+        return self._is_move_due or not self._waiting.is_moved_by_copies(self.own)
+
     def _advance(self) -> None:
         self._waiting.advance(self.own)
         self.on_settled()
@@ -354,7 +377,7 @@ class LogFlush:
 
     def _on_moved(self) -> None:
         """Settle what is copied, once per event-loop iteration."""
-        if self._is_move_due or not self._waiting.is_moved_by_copies():
+        if self._is_move_due or not self._waiting.is_moved_by_copies(self.own):
             return
         if self._loop is None:
             self._advance()

@@ -112,14 +112,14 @@ class SyncQueue:
         else:
             callback()
 
-    def is_moved_by_copies(self) -> bool:
-        """Return whether `advance` has something to do because `copied` has grown."""
+    def is_moved_by_copies(self, own: int) -> bool:
+        """Return whether `advance(own)` has something to do because `copied` has grown."""
         copies = self._copies
         if copies is None:
             return False
         if copies.is_visible_first:
             return bool(self._unsettled) and self._decision(self._unsettled[0]) is not None
-        return bool(self._hidden) and self._hidden[0].end <= min(self._own, copies.copied)
+        return bool(self._hidden) and self._hidden[0].end <= min(own, copies.copied)
 
     def advance(self, own: int) -> None:
         """Release and settle all commits for which the own disk and the copies are far enough, and call their waiters.

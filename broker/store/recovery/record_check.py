@@ -41,6 +41,11 @@ class RecordCheck:
         self._check_body = check_body and not check_record
         self._check_record = check_record
 
+    @property
+    def checks_records(self) -> bool:
+        """Whether the CRC of records is checked."""
+        return self._check_record
+
     @classmethod
     def of(cls, config: StoreConfig) -> "RecordCheck":
         """Return the check with the settings of a store."""

@@ -1,16 +1,23 @@
 """The flush of a follower's log: the flusher follows the appended bytes, and its progress is what is acknowledged.
 
-SYNC_FLUSH: each append is synced at once, as a commit of a master is. ASYNC_FLUSH: at the configured pace. No producer
-waits here; the owner of the connection gets every move of the synced end by `on_synced`.
+SYNC_FLUSH: the appends of one event-loop iteration are synced at its end. Few bytes are synced by the loop itself while
+the disk is quick and the flusher is idle: the hand-over to the thread and back would take as long as the sync, and a
+lone producer waits for both. Otherwise the flusher syncs, and while more bytes wait for their sync every second move is
+not announced. ASYNC_FLUSH: at the configured pace. No producer waits here; the owner of the connection gets the moves
+of the synced end by `on_synced`.
 
 Source: docs/formats.md, "Flush".
 """
 
 from collections.abc import Callable
-from typing import Any
+from time import monotonic
+from typing import Any, Final
 
 from skylarkmq.broker.store.flush.flusher import Flusher
 from skylarkmq.broker.store.flush.log_flush import LogFlush
+
+FEW_BYTES: Final = 64 << 10
+"""Up to here the loop syncs itself."""
 
 
 class FollowerFlush(LogFlush):
@@ -20,10 +27,33 @@ class FollowerFlush(LogFlush):
         super().__init__(*args)
         self.on_synced: Callable[[int], None] | None = None
         self._announced = 0
+        self._is_sync_due = False  # whether the loop will call `_sync_appended`
 
     def appended(self) -> None:
-        """Have the bytes synced that were appended."""
-        self._submit()
+        """Have the bytes synced that were appended: once for all appends of an event-loop iteration."""
+        if self._loop is None:
+            self._submit()
+        elif not self._is_sync_due:
+            self._is_sync_due = True
+            self._loop.call_soon(self._sync_appended)
+
+    def _sync_appended(self) -> None:
+        self._is_sync_due = False
+        flusher = self._flusher
+        if flusher is None or not self.lag:
+            return
+        if not self._is_synced_by_loop(flusher):
+            self._submit()
+        elif flusher.failure is None:  # a failure is announced by the flusher
+            self._announce(flusher)
+
+    def _is_synced_by_loop(self, flusher: Flusher) -> bool:
+        """Sync few bytes. Return False if the flusher has to sync, True if no sync is left to do or a sync failed."""
+        is_wanted = self._is_sync and self.lag <= FEW_BYTES and flusher.is_idle and flusher.failure is None
+        if not is_wanted or (begun_s := monotonic()) < self._loop_syncs_after_s:
+            return False
+        self._sync_here(flusher, begun_s)
+        return True
 
     def restart(self, set_end: Callable[[], None]) -> None:
         """Sync everything, call `set_end`, which moves the end of the log, and continue from there.
@@ -35,6 +65,7 @@ class FollowerFlush(LogFlush):
             set_end()
             return
         loop = self._loop
+        self._submit()  # appends of this iteration
         self.abandon()
         if flusher.failure is not None:
             self._give_up(flusher.failure)
@@ -49,6 +80,14 @@ class FollowerFlush(LogFlush):
 
     def _on_flushed(self, flusher: Flusher) -> None:
         super()._on_flushed(flusher)
+        self._announce(flusher)
+
+    @property
+    def _waited_end(self) -> int:
+        """Log offset up to which a flush is waited for."""
+        return self._log.written
+
+    def _announce(self, flusher: Flusher) -> None:
         end = flusher.done.end
         if end != self._announced:
             self._announced = end

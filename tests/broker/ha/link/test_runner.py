@@ -23,7 +23,7 @@ from skylarkmq.broker.ha.core.events import (
     Written,
 )
 from skylarkmq.broker.ha.core.node import Node
-from skylarkmq.broker.ha.link.runner import DamagedLogError, Runner
+from skylarkmq.broker.ha.link.runner import SHOW_DELAY_S, DamagedLogError, Runner
 from skylarkmq.broker.ha.link.threads import DiskCalls
 from skylarkmq.broker.store.errors import SegmentNotReadyError
 
@@ -34,6 +34,7 @@ class ScriptedNode:
     """A core with one response to a tick, and one to a failure."""
 
     role = None
+    leading: int | None = 1
 
     def __init__(self, *effects: Effect) -> None:
         self.effects = list(effects)
@@ -169,3 +170,56 @@ async def test_other_events_are_handled_while_a_long_log_is_shown(damaged: int) 
             runner.post(Tick())
             assert log.shown == 9
             runner.stop()
+
+
+class ShowingLog(FailingLog):
+    """A log that shows, or fails to."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        super().__init__(failure or OSError())
+        self.show_failure = failure
+
+    def show(self, end: int) -> bool:
+        if self.show_failure is not None:
+            raise self.show_failure
+        return super().show(end)
+
+
+async def run_shows(
+    log: ShowingLog, leading: int | None, *, stops: bool = False
+) -> tuple[list[str], list[str], list[Restart | Stop]]:
+    """Return the calls of a log just after two Shows, those some iterations later, and the ends."""
+    node, ends = ScriptedNode(Show(7), Show(9)), list[Restart | Stop]()
+    node.leading = leading
+    with ThreadPoolExecutor(1) as threads:
+        runner = Runner(cast("Node", cast("Any", node)), log, NoFiles(), DiskCalls(threads), ends.append, lambda: 0.0)
+        runner.post(Tick())
+        at_once = log.calls.copy()
+        if stops:
+            runner.stop()
+        await asyncio.sleep(3 * SHOW_DELAY_S)
+    return at_once, log.calls, ends
+
+
+async def test_a_leader_shows_at_once() -> None:
+    """Producers wait for it."""
+    at_once, calls, _ = await run_shows(ShowingLog(), leading=1)
+    assert at_once == calls == ["show 7", "show 9"]
+
+
+async def test_a_follower_shows_later_and_only_the_newest() -> None:
+    """The leader waits for acknowledgements; after a stop nothing is shown."""
+    at_once, calls, _ = await run_shows(ShowingLog(), leading=None)
+    assert (at_once, calls) == ([], ["show 9"])
+    assert await run_shows(ShowingLog(), leading=None, stops=True) == ([], [], [])
+
+
+@pytest.mark.parametrize(
+    ("failure", "end"),
+    [(OSError(errno.EIO, "no disk"), FAILED), (OSError(errno.ENOSPC, "full"), Restart), (DamagedLogError("x"), Stop)],
+)
+async def test_a_show_that_fails_later_ends_the_node(failure: Exception, end: Restart | type) -> None:
+    """As if it had been carried out at once."""
+    _, calls, ends = await run_shows(ShowingLog(failure), leading=None)
+    assert calls == []
+    assert ends == [end] if isinstance(end, Restart) else [type(why) for why in ends] == [end]

@@ -1,5 +1,6 @@
 """The compiled flusher: the same guarantees as those of Flusher, on real files."""
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,15 @@ from skylarkmq.broker.store.log.mapped_file import MappedFile
 pytestmark = pytest.mark.skipif(not compiled_flusher.is_available, reason="the compiled module is not built")
 
 SIZE = 4096
+
+
+class UnsyncableFile:
+    """A file whose syncs fail."""
+
+    def sync(self) -> None:
+        raise OSError(errno.EIO, "no disk")
+
+
 Make = Callable[[int], MappedFile]
 
 
@@ -116,6 +126,30 @@ def test_a_failure_is_final(flusher: CompiledFlusher, make: Make) -> None:
     os.close(writing)
     assert flusher.failure is not None
     assert flusher.statistics().failed
+    assert flusher.done.end == 1
+
+
+def test_syncs_of_the_caller_and_of_the_thread_alternate(flusher: CompiledFlusher, make: Make) -> None:
+    """Compiled code does not see the syncs of the caller's thread: the next target is durable all the same, once."""
+    segment = make(0)
+    for end in range(1, 200, 2):
+        assert flusher.is_idle
+        assert flusher.sync_here(Target(end, end, [segment]))
+        assert (flusher.is_idle, flusher.done.end, flusher.done.timestamp) == (True, end, end)
+        flusher.submit(Target(end + 1, end + 1, [segment]))
+        flusher.wait_idle()
+        assert (flusher.done.end, flusher.done.timestamp) == (end + 1, end + 1)
+    assert flusher.statistics().syncs == 200
+
+
+def test_a_failure_in_the_callers_thread_is_final(flusher: CompiledFlusher, make: Make) -> None:
+    """The sleeping thread syncs no target that is submitted later."""
+    segment = make(0)
+    assert flusher.sync_here(Target(1, 0, [segment]))
+    assert not flusher.sync_here(Target(2, 0, [UnsyncableFile()]))
+    flusher.submit(Target(3, 0, [segment]))
+    flusher.stop()
+    assert flusher.failure is not None
     assert flusher.done.end == 1
 
 

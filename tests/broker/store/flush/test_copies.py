@@ -274,6 +274,35 @@ def test_on_a_link_the_own_flush_is_part_of_the_commit(tmp_path: Path) -> None:
         assert it.bodies() == [b"hello"]
 
 
+async def test_on_a_link_a_flush_that_settles_nothing_costs_no_call(tmp_path: Path) -> None:
+    """The acknowledgements of the copies follow it; then all is settled at once."""
+    it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
+    copies = replicate(it, is_visible_first=False)
+    calls: list[int] = []
+    it.store.after_each_flush(lambda: calls.append(it.store.is_settled()))
+    flushed, settled = asyncio.Event(), asyncio.Event()
+    it.store.on_log_growth(None, lambda _: flushed.set())
+    (append,) = it.put(message())
+    it.store.when_settled(settled.set)
+    await flushed.wait()
+    await asyncio.sleep(0)
+    assert calls == []
+    copies.move(end_of(append))
+    await settled.wait()
+    assert (calls, append.status, it.bodies()) == ([True], PutStatus.PUT_OK, [b"hello"])
+    it.store.close()
+
+
+@pytest.mark.parametrize("has_copies", [False, True])
+def test_the_loop_spins_only_for_its_own_flush(tmp_path: Path, has_copies: bool) -> None:
+    """Copies on other machines take longer than a wake-up."""
+    with opened(tmp_path, sync=True) as it:
+        it.store._log_flush.is_interpreted = False
+        if has_copies:
+            replicate(it)
+        assert it.store.is_flush_polled is not has_copies
+
+
 def test_on_a_link_wait_false_is_acknowledged_at_once(tmp_path: Path) -> None:
     """But it becomes visible with the others."""
     with opened(tmp_path) as it:

@@ -67,7 +67,7 @@ class Trial:
     def copy(self) -> None:
         """Copy some of what is written; in part, a record."""
         self.copies.copied += self.rng.randint(0, self.end - self.copies.copied)
-        if self.queue.is_moved_by_copies():
+        if self.queue.is_moved_by_copies(self.own):
             self.queue.advance(self.own)
 
     def wait(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from skylarkmq.broker.store.log.zero_fill import STRETCH_BYTES
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.replica import log_dispatch
 from skylarkmq.broker.store.replica.errors import DamagedReplicaError, ReplicaError
+from skylarkmq.broker.store.replica.follower_flush import FEW_BYTES
 from skylarkmq.broker.store.replica.replica_log import ReplicaLog
 from skylarkmq.protocol.record import BLANK_SIZE, Blank, Record, iterate, parse
 from tests.broker.store.log.test_zero_fill import LOG, reserved
@@ -112,6 +114,20 @@ def test_a_follower_ends_as_the_original(
     golden: tuple[Source, Path, list[tuple[int, int, int, int]]], tmp_path: Path, seed: int
 ) -> None:
     """Log, queues and index are those of the original, whatever the pieces are."""
+    with follower(tmp_path / "follower") as it:
+        feed(log_of(it), golden[0], Random(seed))
+        assert_equal(it, golden)
+
+
+@pytest.mark.parametrize("seed", range(rounds(3)))
+def test_runs_of_records_give_the_same(
+    golden: tuple[Source, Path, list[tuple[int, int, int, int]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+) -> None:
+    """Also if all records are read as runs, each of which ends where a record has another layout."""
+    monkeypatch.setattr(log_dispatch, "RUN_FROM_BYTES", 1)
     with follower(tmp_path / "follower") as it:
         feed(log_of(it), golden[0], Random(seed))
         assert_equal(it, golden)
@@ -232,6 +248,59 @@ def test_synced_follows(tmp_path: Path, is_sync: bool) -> None:
         replica.show(replica.end)
     with follower(tmp_path / "follower", mapped_file_size_commit_log=SMALL) as it:
         assert log_of(it).synced == log_of(it).end == source.end
+
+
+async def test_appends_of_one_iteration_have_one_sync(tmp_path: Path) -> None:
+    """Few bytes are synced by the loop at the end of the iteration, many by the flusher."""
+    source = source_of(tmp_path / "master", count=600, segment=1 << 20)
+    disk, moves = TestDisk(), list[int]()
+    with follower(
+        *(tmp_path / "f",), sync=True, disk=disk, loop=asyncio.get_running_loop(), mapped_file_size_commit_log=1 << 20
+    ) as it:
+        replica = log_of(it)
+        replica.on_synced(moves.append)
+        threads: set[str] = set()
+        disk.refuse = lambda call, _: threads.add(threading.current_thread().name) if call == "fdatasync" else None
+        replica.append(0, source.data[:1_000])
+        replica.append(1_000, source.data[1_000:3_000])
+        assert (moves, threads) == ([], set())
+        await asyncio.sleep(0)
+        assert (moves, threads) == ([3_000], {threading.main_thread().name})
+        threads.clear()
+        replica.append(3_000, source.data[3_000:])
+        synced = asyncio.Event()
+        replica.on_synced(lambda end: synced.set() if end == source.end else None)
+        await synced.wait()
+        assert len(source.data) - 3_000 > FEW_BYTES
+        assert threading.main_thread().name not in threads
+        replica.show(replica.end)
+
+
+async def test_a_failed_sync_of_the_loop_acknowledges_nothing(tmp_path: Path) -> None:
+    """The failure is announced once, and no later byte counts as synced."""
+    disk, failures, moves, failed = TestDisk(), list[OSError](), list[int](), asyncio.Event()
+    it = Opened(tmp_path, sync=True, disk=disk, is_follower=True, loop=asyncio.get_running_loop())
+
+    def on_failed(failure: OSError) -> None:
+        failures.append(failure)
+        failed.set()
+
+    log_of(it).on_failed(on_failed)
+    log_of(it).on_synced(moves.append)
+
+    def refuse(call: str, path: str) -> None:
+        if call == "fdatasync":
+            raise OSError(errno.EIO, "no disk")
+
+    disk.refuse = refuse
+    log_of(it).append(0, bytes(100))
+    await failed.wait()
+    disk.refuse = lambda call, path: None
+    log_of(it).append(100, bytes(100))
+    await asyncio.sleep(0.01)
+    it.store.step(it.clock.now_ms)
+    assert (len(failures), moves, log_of(it).synced) == (1, [], 0)
+    it.crash()
 
 
 def test_a_failed_sync_is_announced_once(tmp_path: Path) -> None:
