@@ -53,6 +53,7 @@ CONFIG_DIRECTORY: Final = "config"
 CHECKPOINT_FILE: Final = "checkpoint"
 ABORT_FILE: Final = "abort"
 LOCK_FILE: Final = "lock"
+HA_STATE_FILE: Final = "haState"
 
 
 def offset_file_name(offset: int) -> str:

@@ -168,11 +168,19 @@ class MessageStore:
 
     # life
 
-    def load(self, should_stop: Callable[[], bool] | None = None, show_to: int | None = None) -> Recovered:
+    def load(
+        self,
+        should_stop: Callable[[], bool] | None = None,
+        show_to: int | None = None,
+        synced_to: int = 0,
+        before_loss: Callable[[], None] = lambda: None,
+    ) -> Recovered:
         """Take the lock, open all files, recover. Raises StoreError if the directory cannot be served.
 
         `show_to`: a byte of the log; records that end above it stay invisible (`show_recovered`, `replica.show`).
-        Messages are numbered after them. The whole log is on disk when this returns.
+        Messages are numbered after them. The whole log is on disk when this returns. `synced_to`: records below this
+        byte are known to be synced, whatever they look like. `before_loss` is called before the log is cleared from a
+        record on that may have been whole (`Recovered.lacks_bytes`).
 
         This may take minutes, and may run in another thread than the event loop's, which may then only read
         `load_progress`. `should_stop` is called several times a second; once it returns True, LoadStopped is raised.
@@ -184,9 +192,15 @@ class MessageStore:
 
         with refused_by_disk("the store cannot be opened"):
             self._running.lock()
-            return self._open(check_stop, show_to)
+            return self._open(check_stop, show_to, synced_to, before_loss)
 
-    def _open(self, check_stop: Callable[[], None], show_to: int | None) -> Recovered:
+    def _open(
+        self,
+        check_stop: Callable[[], None],
+        show_to: int | None,
+        synced_to: int,
+        before_loss: Callable[[], None],
+    ) -> Recovered:
         try:
             self._was_clean = was_clean = not self._running.is_abort_present()
             self._log.files.load()
@@ -201,6 +215,8 @@ class MessageStore:
                 check,
                 is_follower=self._config.is_follower,
                 show_to=show_to,
+                synced_to=synced_to,
+                before_loss=before_loss,
                 undecided=self._hidden_tail.undecided(),
                 check_stop=check_stop,
             )
@@ -544,14 +560,24 @@ class MessageStore:
             self._log.flags.clear(RunningFlag.COPIES_MISSING)
         self._blocked = reason
 
+    def keep_room(self, size: int) -> None:
+        """Leave `size` bytes of each segment, at most a quarter, to records that are put with `accepting`.
+
+        Such a record is the first one of a term. In the next segment it would follow a blank of its term, and a replica
+        whose log has other bytes in place of that blank could not be told where the logs begin to differ.
+        """
+        self._log.kept_room = min(size, self._config.mapped_file_size_commit_log // 4)
+
     @contextmanager
     def accepting(self) -> Iterator[None]:
         """Accept messages within this context although the store is blocked: the record that ends the block."""
-        reason = self._blocked
+        reason, room = self._blocked, self._log.kept_room
         self.block("")
+        self._log.kept_room = 0
         try:
             yield
         finally:
+            self._log.kept_room = room
             self.block(reason)
 
     def disk_usage(self) -> DiskUsage:

@@ -28,7 +28,7 @@ from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.state_file import StateFile
 from skylarkmq.protocol.record import Record, iterate
-from tests.crash.trial import MEMORY, sweep
+from tests.crash.trial import MEMORY, Outcome, sweep
 from tests.harness.stepped_helpers import SteppedHelpers, stepped_helpers
 from tests.harness.stores import Clock, config_of, message, records_of
 
@@ -153,14 +153,14 @@ def _read_all(root: Path, bodies: dict[Position, bytes], helpers: SteppedHelpers
     return f"{found} of {len(bodies)} messages"
 
 
-def failure_of(seed: int) -> tuple[int, str]:
-    """Return the seed and its failure; "" if there is none."""
+def outcome_of(seed: int) -> Outcome:
+    """Return the result of a seed."""
     logging.disable(logging.CRITICAL)
     try:
         run_seed(seed)
     except Exception as problem:  # noqa: BLE001 (a run may fail in any way)
-        return seed, f"{type(problem).__name__}: {problem} {getattr(problem, '__notes__', '')}"
-    return seed, ""
+        return Outcome(seed, f"{type(problem).__name__}: {problem} {getattr(problem, '__notes__', '')}")
+    return Outcome(seed, "")
 
 
 def main() -> int:
@@ -172,7 +172,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this seed, with the log")
     options = parser.parse_args()
     if options.seed is None:
-        return 1 if sweep(range(options.first, options.first + options.seeds), options.jobs, failure_of) else 0
+        return 1 if sweep(range(options.first, options.first + options.seeds), options.jobs, outcome_of)[0] else 0
     logging.basicConfig(level=logging.INFO, format="    %(name)s %(message)s", stream=sys.stdout)
     print(run_seed(options.seed))
     return 0

@@ -23,6 +23,9 @@ class TestCopies:
         """Return `refusal`."""
         return self.refusal
 
+    def may_seem_torn(self, end: int) -> None:
+        """Do nothing."""
+
     def move(self, end: int) -> None:
         """Copy the log up to `end`, as a replica reports it."""
         self.copied = end

@@ -312,6 +312,15 @@ class SimulatedDisk(Disk):
 
     # the cut
 
+    def durable(self, path: str) -> bytes:
+        """Return the content of a file at its last sync; b"" if a power cut may lose its name."""
+        node: _Node | None = self._directories[self._root]
+        for name in path[len(self._root) + 1 :].split("/"):
+            if not isinstance(node, _Directory) or any(name in changed for changed in node.changes):
+                return b""
+            node = node.stable.get(name)
+        return node.stable if isinstance(node, _File) else b""
+
     def cut(self, rng: Random) -> None:
         """Replace the files by a state that a power cut may leave now. That state is on disk, and calls work again."""
         side = rng.choice((_OLD, _NEW, *(_ANY if self.tears_sectors else _WHOLE,) * 8))

@@ -53,6 +53,11 @@ class SteppedCalls:
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self.is_immediate = False
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether `step` has something to do."""
+        return bool(self._calls)
+
     def submit(self, call: Callable[[], Any], /) -> "Future[Any]":
         future = _SteppedFuture(self)
         self._calls.append((call, future))
@@ -64,6 +69,8 @@ class SteppedCalls:
         """Run the next call, if there is one; its exception is set on its future."""
         if self._calls:
             call, future = self._calls.popleft()
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 future.set_result(call())
             except Exception as problem:  # noqa: BLE001 (as an executor does)
@@ -77,6 +84,9 @@ class SteppedCalls:
         self._calls.clear()
 
 
+HelpersOfOne = tuple[list[Flusher], list[Allocator], list[SteppedCalls]]
+
+
 class SteppedHelpers:
     """The helpers of the stores that were opened since the last `forget`."""
 
@@ -84,6 +94,10 @@ class SteppedHelpers:
         self.flushers: list[Flusher] = []
         self.allocators: list[Allocator] = []
         self.calls: list[SteppedCalls] = []
+
+    def switch(self, helpers: HelpersOfOne) -> None:
+        """Continue with the helpers of another simulated process: these lists are its own, empty at its start."""
+        self.flushers, self.allocators, self.calls = helpers
 
     def sync(self, flusher: Flusher) -> None:
         """Run the next sync of its thread, up to the newest target."""
@@ -95,6 +109,11 @@ class SteppedHelpers:
         """Create the segments that were requested in the background."""
         for allocator in self.allocators:
             _work_off(allocator)
+
+    def thread(self, *_: object) -> SteppedCalls:
+        """Return a replacement of a thread for slow calls, which `make_calls` steps."""
+        self.calls.append(SteppedCalls())
+        return self.calls[-1]
 
     def make_calls(self) -> None:
         """Run one slow call of each store."""
@@ -159,12 +178,8 @@ def stepped_helpers() -> Iterator[SteppedHelpers]:
             _work_off(allocator)
         return take(allocator, path, size)
 
-    def helper_thread() -> SteppedCalls:
-        helpers.calls.append(SteppedCalls())
-        return helpers.calls[-1]
-
     with (
-        patch("skylarkmq.broker.store.message_store.helper_thread", helper_thread),
+        patch("skylarkmq.broker.store.message_store.helper_thread", helpers.thread),
         patch.multiple(Flusher, start=start, stop=stop, wait_idle=wait_idle),
         patch.multiple(Allocator, request=request_later, take=take_now),
     ):

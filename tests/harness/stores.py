@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from skylarkmq.broker.store.config import FlushDiskType, StoreConfig
 from skylarkmq.broker.store.disk import Data, Disk
+from skylarkmq.broker.store.index.index import Index
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.message_store import MessageStore
@@ -177,7 +178,17 @@ def abandon(store: MessageStore) -> None:
     """Release the resources of the test process without a clean stop."""
     store._durability.abandon()
     store._allocator._requests.clear()
+    if store._index is not None:
+        _keep_preallocated(store._index.index)
     store._close_files()
+
+
+def _keep_preallocated(index: Index) -> None:
+    """Close the descriptor of the next index file, which a clean stop would also remove."""
+    preallocation, index._preallocation = index._preallocation, None
+    making = None if preallocation is None else preallocation._making
+    if making is not None and making.done() and not making.cancelled() and making.exception() is None:
+        os.close(making.result().fd)
 
 
 @contextmanager

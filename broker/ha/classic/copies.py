@@ -38,6 +38,9 @@ class SlaveCopies:
         close = sum(end - acked < self._fall_behind_max for acked in self._acked())
         return None if close >= self.needed else PutStatus.SLAVE_NOT_AVAILABLE
 
+    def may_seem_torn(self, end: int) -> None:
+        """Do nothing: a classic slave that differs is found by an operator."""
+
     def reported(self) -> None:
         """Take the reports of the slaves into account: one has changed."""
         ends = sorted(self._acked(), reverse=True)

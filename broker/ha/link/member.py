@@ -50,6 +50,7 @@ from skylarkmq.broker.ha.link.threads import DiskCalls
 from skylarkmq.broker.ha.status import CopyState, LeaderStatus, MemberStatus, ReplicationStatus, Role
 from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls
 from skylarkmq.broker.store.config import StoreConfig
+from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.errors import StoreError, refused_by_disk
 from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.recovery.recovery import Recovered
@@ -74,6 +75,7 @@ class LinkMember:
         *,
         server_tls: ServerTls,
         client_tls: ReloadingContext | None,
+        disk: Disk | None = None,
     ) -> None:
         self._config = config
         self._store_config = store_config
@@ -82,7 +84,7 @@ class LinkMember:
         self._ended = ended
         self._now_ms = now_ms
         files = StateFiles if config.leads else FollowerFiles
-        self._files = files(Path(store_config.store_path_root_dir))
+        self._files = files(Path(store_config.store_path_root_dir), disk)
         self._threads = ThreadPoolExecutor(1, "skylark-ha-files")
         self._disk = DiskCalls(self._threads)
         self._bytes = StoreBytes(store, store_config.mapped_file_size_commit_log)
@@ -98,7 +100,7 @@ class LinkMember:
         self.links = Links(settings, self._bytes, self._committed, server_tls=server_tls, client_tls=client_tls)
         self.copies: LinkCopies | None = None
         if config.broker_role is BrokerRole.SYNC_MASTER:
-            self.copies = LinkCopies(config.slave_timeout, 0)
+            self.copies = LinkCopies(config.slave_timeout, 0, self._keep_synced)
             store.replicate(self.copies)
         self._runner: Runner | None = None
         self._log: LeaderLog | FollowerLog | None = None
@@ -118,7 +120,21 @@ class LinkMember:
         with refused_by_disk("a file of the replication link cannot be read"):
             state, kept = self._files.state(), self._files.epochs()
             revised = load_revised(self._files.record) if self._config.leads else None
-        recovered = self._store.load(should_stop, show_to=None if state is None else state.committed)
+            if self._config.leads:
+                synced = self._files.synced()
+            else:
+                synced = 0
+                self._files.forget_synced()  # its log may be truncated, and extended anew
+        if state is None:
+            recovered = self._store.load(should_stop)
+        elif self._has_led(revised):
+            recovered = self._store.load(should_stop, state.committed, synced)
+        else:
+            renewed = HaState(state.promised, _new_store_id(), state.committed)
+            recovered = self._store.load(should_stop, state.committed, 0, lambda: self._files.keep_state(renewed))
+            if recovered.lacks_bytes:
+                log.error("the log may lack an acknowledged message, the store has a new id end=%d", recovered.end)
+                state = renewed
         try:
             with refused_by_disk("the replication link cannot be prepared"):
                 self._make_node(recovered, state, kept, revised)
@@ -160,19 +176,28 @@ class LinkMember:
     def _current(self, state: HaState | None, recovered: Recovered) -> HaState:
         """Return the state of this start, which is on the disk."""
         end = recovered.end
-        if state is not None and end >= state.committed and not recovered.lacks_bytes:
+        if state is not None and end >= state.committed:
             return state
         if state is None:
             # A founder acknowledged its messages alone: they are committed.
             current = HaState(0, _new_store_id(), end if self._config.leads else 0)
         else:
             log.error(
-                "the log may lack acknowledged bytes, the store gets a new id end=%d committed=%d reason=%s",
+                "the log lacks acknowledged bytes, the store gets a new id end=%d committed=%d reason=%s",
                 *(end, state.committed, recovered.reason),
             )
             current = HaState(state.promised, _new_store_id(), min(end, state.committed))
         self._files.keep_state(current)
         return current
+
+    def _has_led(self, revised: Revised | None) -> bool:
+        """Return whether this node led the last term, and waited for copies: a record that seems torn is torn then.
+
+        What it received as a follower it synced at the start of its first term. Records that could seem torn lie below
+        `haSynced` (`LinkCopies`).
+        """
+        is_own_term = revised is not None and revised.record.leader == self._config.ha_node_id
+        return is_own_term and self._config.broker_role is BrokerRole.SYNC_MASTER
 
     def start(self) -> None:
         """Run the node. The store is started."""
@@ -225,6 +250,9 @@ class LinkMember:
             self._runner.stop()
         self.links.stop()
         self._threads.shutdown()
+
+    def _keep_synced(self, end: int, then: Callable[[OSError | None], None]) -> None:
+        self._disk.run(lambda: self._files.keep_synced(end), then)
 
     def _end(self, why: Restart | Stop) -> None:
         self.links.stop()

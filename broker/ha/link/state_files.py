@@ -2,6 +2,7 @@
 
     haState                promise, store id and committed mark, JSON
     epochFileCheckpoint    the epochs of the log, in RocketMQ's form: their number, a CRC-32, a line `epoch-start` each
+    haSynced               up to where the log is known to be synced; only on a leader (broker/ha/link/copies.py)
     haRecord               the record of the group, JSON; only on the node that leads without a store of decisions
     haRecord.former        the record of a node that led and now follows another leader; it is not read again
 
@@ -23,10 +24,12 @@ from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory
 from skylarkmq.broker.ha.core.events import HaState
 from skylarkmq.broker.ha.link.static_decisions import decode_revised
 from skylarkmq.broker.store.disk import TEMPORARY_SUFFIX, Disk
+from skylarkmq.protocol.disk import HA_STATE_FILE
 
-STATE: Final = "haState"
+STATE: Final = HA_STATE_FILE
 EPOCHS: Final = "epochFileCheckpoint"
 RECORD: Final = "haRecord"
+SYNCED: Final = "haSynced"
 FORMER: Final = ".former"
 CRC_MASK: Final = 0x7FFFFFFF
 UNCHECKED: Final = 0
@@ -45,11 +48,16 @@ class ReplacedFile:
         return f"<ReplacedFile {self.path}>"
 
     def load(self) -> bytes | None:
-        """Return the content; None without a file. Raises OSError."""
+        """Return the content, which is durable then; None without a file. Raises OSError.
+
+        A process that was killed during `save` may have left a new name that a power cut takes back.
+        """
         try:
-            return self.path.read_bytes()
+            content = self.path.read_bytes()
         except FileNotFoundError:
             return None
+        self._disk.sync_directory(str(self.path.parent))
+        return content
 
     def save(self, data: bytes) -> None:
         """Replace the content. Blocks for two syncs. An OSError may leave the old content or the new one."""
@@ -57,6 +65,12 @@ class ReplacedFile:
         self._disk.write_file(temporary, data)
         self._disk.rename(temporary, str(self.path))
         self._disk.sync_directory(str(self.path.parent))
+
+    def remove(self) -> None:
+        """Remove the file, durably, if there is one. Raises OSError."""
+        if self.load() is not None:
+            self._disk.unlink(str(self.path))
+            self._disk.sync_directory(str(self.path.parent))
 
     def give_up(self) -> None:
         """Rename the file, durably, so that it is not read again. Raises OSError."""
@@ -71,6 +85,7 @@ class StateFiles:
         disk = disk or Disk()
         self._state = ReplacedFile(root / STATE, disk)
         self._epochs = ReplacedFile(root / EPOCHS, disk)
+        self._synced = ReplacedFile(root / SYNCED, disk)
         self.record = ReplacedFile(root / RECORD, disk)
 
     def __repr__(self) -> str:
@@ -88,6 +103,25 @@ class StateFiles:
     def keep_state(self, state: HaState) -> None:
         """Replace `haState`. Raises OSError."""
         self._state.save(msgspec.json.encode(state, order="sorted") + b"\n")
+
+    def synced(self) -> int:
+        """Return `haSynced`; 0 without a file. Raises DaemonEnded if it is damaged."""
+        content = self._synced.load()
+        if content is None:
+            return 0
+        try:
+            return int(content)
+        except ValueError:
+            advice = "start this node with an empty directory"
+            raise DaemonEnded(f"{self._synced.path} is damaged: {advice}", may_restart=False) from None
+
+    def keep_synced(self, end: int) -> None:
+        """Replace `haSynced`. Raises OSError."""
+        self._synced.save(b"%d\n" % end)
+
+    def forget_synced(self) -> None:
+        """Remove `haSynced`, durably. Raises OSError."""
+        self._synced.remove()
 
     def epochs(self) -> EpochHistory:
         """Return the epochs of the file; none without a file. Raises DaemonEnded if it is damaged."""

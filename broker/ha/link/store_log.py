@@ -35,6 +35,9 @@ MAX_LAG_BYTES: Final = 64 << 20
 
 _BEGIN_BYTES: Final = 8
 
+TERM_ROOM_BYTES: Final = 64 << 10
+"""Room in each segment for the epoch records of terms without messages: about 300."""
+
 log = logging.getLogger(__name__)
 
 _compiled: Final = compiled.load("columns")
@@ -119,6 +122,7 @@ class LeaderLog:
         self.is_shown = False
         """Whether the log is visible up to the epoch record: messages may be taken from then on."""
         self._starts = StartWatch(store)
+        store.keep_room(TERM_ROOM_BYTES)
 
     def __repr__(self) -> str:
         return f"<LeaderLog {self._store!r}>"
@@ -130,7 +134,16 @@ class LeaderLog:
             links.written()
             post(Written(end))
 
-        self._store.on_log_growth(written, lambda end: post(Synced(end)))
+        def synced(end: int) -> None:
+            post(Synced(end))
+
+        def flushed(end: int) -> None:
+            if self._copies is None:
+                synced(end)
+            else:
+                self._copies.flushed(end, synced, lambda: post(SyncFailed()))
+
+        self._store.on_log_growth(written, flushed)
         self._store.on_log_failure(lambda _: post(SyncFailed()))
 
     def step(self, post: Post) -> None:

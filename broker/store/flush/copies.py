@@ -41,6 +41,10 @@ class Copies(Protocol):
     def timeout_ms(self) -> int:
         """Time that a commit waits for copies (`slaveTimeout`)."""
 
+    def may_seem_torn(self, end: int) -> None:
+        """Called on a link for a commit that ends at `end`, and has properties with zero bytes: after a power cut a
+        recovery takes such a record for a torn one, unless the disk says that it was synced."""
+
     def admits(self, end: int) -> PutStatus | None:
         """Return None if a commit that ends at offset `end` should wait for copies, otherwise the status of its
         messages: in classic replication SLAVE_NOT_AVAILABLE if no replica is connected and close enough."""

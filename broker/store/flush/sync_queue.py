@@ -90,6 +90,10 @@ class SyncQueue:
                 commit.begun_s = monotonic()
             if not copies.is_visible_first:
                 commit.flush_by_ms = 0  # `copied` includes the own flush
+                for append in appends:
+                    if b"\0" in append.properties:
+                        copies.may_seem_torn(end)
+                        break
         self._hidden.append(commit)
         self._unsettled.append(commit)
         if not commit.flush_by_ms:

@@ -12,7 +12,8 @@ The log is read once as a stream, and all other files are compared in the order 
 number of queues and slots and not on the number of messages.
 
 After a crash (`abort` exists), files that lag behind the log and the torn end of the log are warnings, because the next
-start repairs them. The same holds for data that a running broker writes during the check.
+start repairs them. The same holds for data that a running broker writes during the check. Records above the committed
+mark of a replica are in no queue yet: that is a note.
 
 Source: docs/formats.md, "Store directory".
 """
@@ -33,6 +34,7 @@ from skylarkmq.broker.store.fsck.state import (
     check_small_files,
     is_crashed,
     read_table,
+    uncommitted_from,
 )
 from skylarkmq.broker.store.fsck.timers import TimerFilesCheck
 from skylarkmq.broker.store.retention.deleted_topics import DELETED_TOPICS_FILE
@@ -55,6 +57,7 @@ def check(
     found = Findings()
     crashed = is_crashed(root)
     deleted = deleted_topics(root)
+    uncommitted = uncommitted_from(root)
     log = LogCheck(root, sizes.commit_log, found, crashed=crashed, progress=progress)
     queues = QueueCheck(
         root,
@@ -65,8 +68,18 @@ def check(
         delay_levels=delay_levels,
         deleted=deleted,
         topics=read_table(root, TOPICS_FILE).get("topicConfigTable"),
+        uncommitted_from=uncommitted,
     )
-    index = IndexCheck(root, sizes.index, log, found, crashed=crashed, deleted=deleted, is_complete=is_indexed)
+    index = IndexCheck(
+        root,
+        sizes.index,
+        log,
+        found,
+        crashed=crashed,
+        deleted=deleted,
+        is_complete=is_indexed,
+        uncommitted_from=uncommitted,
+    )
     check_small_files(root, found)
     yield from found.take()
     queues.check_files(progress)

@@ -41,6 +41,7 @@ class IndexCheck:
         crashed: bool,
         deleted: Mapping[str, int],
         is_complete: bool,
+        uncommitted_from: int | None = None,
     ) -> None:
         self._root = root
         self._layout = layout
@@ -49,6 +50,7 @@ class IndexCheck:
         self._crashed = crashed
         self._deleted = deleted
         self._is_complete = is_complete
+        self._uncommitted_from = uncommitted_from
         self._files: list[IndexOnDisk] = []
         self._keys: list[bytes] = []  # of the pairs not yet compared
         self._offsets: list[int] = []
@@ -101,6 +103,8 @@ class IndexCheck:
                 self._compare(offset)
             prefix = f"{record.topic}#".encode()
             is_optional = bool(self._deleted) and offset < self._deleted.get(record.topic, 0)
+            if self._uncommitted_from is not None and offset >= self._uncommitted_from:
+                is_optional = True
             for key in found:
                 keys.append(prefix + key)
                 offsets.append(offset)
@@ -115,7 +119,7 @@ class IndexCheck:
         optional = np.array(self._optional, bool)
         for gathered in (self._keys, self._offsets, self._times, self._optional):
             gathered.clear()
-        self._keyed += len(keys)
+        self._keyed += len(keys) - int(np.count_nonzero(optional))
         if not self._files:
             return
         base = int(offsets[0]) if keys else 0

@@ -74,6 +74,7 @@ class QueueCheck:
         delay_levels: Sequence[int],
         deleted: Mapping[str, int],
         topics: Collection[str] | None,
+        uncommitted_from: int | None = None,
     ) -> None:
         self._root = root
         self._size = size
@@ -84,6 +85,8 @@ class QueueCheck:
         self._delay_levels = delay_levels
         self._deleted = deleted
         self._topics = topics
+        self._uncommitted_from = uncommitted_from
+        self._uncommitted = 0
         self._batch_topics = frozenset(directories(root / BATCH_CONSUME_QUEUE_DIRECTORY))
         self._queues: dict[tuple[str, int], QueueOnDisk] = {}
         self._covered: dict[tuple[str, int], _Covered] = {}
@@ -194,6 +197,9 @@ class QueueCheck:
 
     def _report_missing(self, covered: _Covered, name: str, physical_offset: int) -> None:
         queue = covered.queue
+        if self._uncommitted_from is not None and physical_offset >= self._uncommitted_from:
+            self._uncommitted += 1
+            return
         if not queue.end and self._topics is not None and queue.topic not in self._topics:
             self._of_deleted_topics[queue.topic] = self._of_deleted_topics.get(queue.topic, 0) + 1
             return
@@ -219,6 +225,9 @@ class QueueCheck:
         if self._expired:
             what = f"{self._expired} queue units point below the first log file"
             self._note(CONSUME_QUEUE_DIRECTORY, what, "their messages were deleted by retention; they are not used")
+        if self._uncommitted:
+            what = f"{self._uncommitted} records above the committed mark {self._uncommitted_from} are in no queue"
+            self._note(CONSUME_QUEUE_DIRECTORY, what, "a replica shows them once they are committed")
         for topic, count in self._begun_again.items():
             what = f"{count} queues of {topic} begin at offset 0 again"
             self._note(CONSUME_QUEUE_DIRECTORY, what, "the topic was deleted and created again; earlier records expire")

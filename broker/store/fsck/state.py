@@ -20,6 +20,7 @@ from skylarkmq.protocol.disk import (
     CHECKPOINT_FILE,
     CHECKPOINT_SIZE,
     CONFIG_DIRECTORY,
+    HA_STATE_FILE,
     LOCK_FILE,
     Checkpoint,
 )
@@ -37,6 +38,15 @@ _LOCK_SIZE: Final = 4
 def is_crashed(root: Path) -> bool:
     """Return whether the last broker here did not stop cleanly, or still runs."""
     return (root / ABORT_FILE).exists()
+
+
+def uncommitted_from(root: Path) -> int | None:
+    """Return the offset from which on records of a node of a link may lack units and index items: the committed mark.
+
+    None for other stores, and after a clean stop: then the whole log was visible.
+    """
+    mark = _parse(root / HA_STATE_FILE)[0].get("committed")
+    return mark if isinstance(mark, int) and is_crashed(root) else None
 
 
 def read_table(root: Path, name: str) -> dict[str, Any]:

@@ -80,6 +80,8 @@ class CommitLog:
         self.last_record = 0  # offset of the last record
         self._segment: MappedFile | None = None
         self._segment_end = 0
+        self.kept_room = 0
+        """Bytes at the end of each segment that a batch leaves free before its blank: see `MessageStore.keep_room`."""
         self._prepare_at = 0  # when `written` reaches this offset, the allocator prepares the next segment
         self._filled: list[tuple[MappedFile, int, bytes]] = []  # segments that the open batch has filled
         self._messages = 0
@@ -171,7 +173,7 @@ class CommitLog:
         """Open the batch and ensure `size` bytes of remaining space in the segment. Return the reason of a failure."""
         if not self.batch:
             self._open_batch()
-        if self.end + size + BLANK_SIZE > self._segment_end and not self._roll():
+        if self.end + size + BLANK_SIZE > self._segment_end - self.kept_room and not self._roll():
             return PutStatus.CREATE_MAPPED_FILE_FAILED
         return None
 
@@ -202,7 +204,7 @@ class CommitLog:
 
     def _open_batch(self) -> None:
         self.last_store_timestamp = max(self.last_store_timestamp, self._now_ms())
-        self._records.open(self.end, self._segment_end, self.last_store_timestamp)
+        self._records.open(self.end, self._segment_end - self.kept_room, self.last_store_timestamp)
 
     def _roll(self) -> bool:
         """Switch to the next segment and end the current one with a blank. False: there is no next segment."""
@@ -220,7 +222,7 @@ class CommitLog:
             with self._records.data() as data:
                 self._filled.append((self._segment, self._batch_start(), bytes(data) + blank))
             self._records.restart()
-        self._records.open(start, segment.end, self.last_store_timestamp)
+        self._records.open(start, segment.end - self.kept_room, self.last_store_timestamp)
         self._switch_to(segment)
         return True
 

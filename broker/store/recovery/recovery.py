@@ -58,8 +58,8 @@ _PROGRESS_EVERY: Final = 2_048  # records between two progress checks and calls 
 class Recovered(msgspec.Struct, frozen=True):
     """Result of a recovery. Offsets in bytes of the log. `skipped`: whole records that get no unit in their queue.
 
-    `shown`: everything below this byte is dispatched. `lacks_bytes`: the log ends before a record of a follower that
-    seems to lack bytes, and that may have been whole and synced.
+    `shown`: everything below this byte is dispatched. `lacks_bytes`: a replicated log ends before a record that seems
+    to lack bytes, and that may have been whole and synced.
     """
 
     scanned_from: int
@@ -88,13 +88,16 @@ class Recovery:
         *,
         is_follower: bool = False,
         show_to: int | None = None,
+        synced_to: int = 0,
+        before_loss: Callable[[], None] = lambda: None,
         undecided: Sequence[int] = (),
         check_stop: Callable[[], None] = lambda: None,
     ) -> None:
         """`is_follower`: the log grows by bytes of another log, which LogDispatch judges in the same order.
 
-        `show_to`: records that end above this byte are not dispatched. None: all are. `undecided`: the offsets of
-        records that a follower had not decided about.
+        `show_to`: records that end above this byte are not dispatched. None: all are. `synced_to`: the log was synced
+        up to this byte. `before_loss` is called before a record is cleared that may have been whole. `undecided`: the
+        offsets of records that a follower had not decided about.
 
         `check_stop` is called every few thousand records; its exception ends the recovery."""
         self._log = commit_log
@@ -104,9 +107,10 @@ class Recovery:
         self._check = check
         self._is_follower = is_follower
         self._show_to = _UNLIMITED if show_to is None else show_to
-        self._keeps_blank = is_follower or show_to is not None
-        self._synced_to = 0 if show_to is None else show_to
+        self._is_replicated = is_follower or show_to is not None
+        self._synced_to = max(synced_to, 0 if show_to is None else show_to)
         self._synced_before_ms = 0
+        self._before_loss = before_loss
         self._lacks_bytes = False
         self._undecided = undecided
         self._recalled: set[int] = set()  # those from before the scan
@@ -143,6 +147,8 @@ class Recovery:
             start = self._crash_start(checkpoint)
         try:
             end, start = self._scan_back_from(start) if segments else (0, 0)
+            if self._lacks_bytes:
+                self._before_loss()
             keeps_units = clean and not self._went_back
             removed = self._truncate_queues(end) if keeps_units else self._cut_queues(start, end)
             cleared = self._log.files.truncate(end, _PROBE_BYTES if clean else None)
@@ -158,7 +164,7 @@ class Recovery:
             raise StoreError("recovery cannot write queue units")
         last = self._last
         self._log.set_end(end, last.physical_offset if last else 0, self._last_timestamp)
-        self._reput.offset = shown = end if self._shown is None else self._shown
+        self._reput.offset = shown = self._dispatched_end(end, last)
         self._finish_queues()
         found = Recovered(
             start,
@@ -185,6 +191,12 @@ class Recovery:
     def order(self) -> QueueOrder:
         """The order of queue offsets after the scan."""
         return self._order
+
+    def _dispatched_end(self, end: int, last: Record | None) -> int:
+        """Return up to where the log is dispatched. A blank at its end may be above `show_to`, as records may."""
+        if self._shown is not None:
+            return self._shown
+        return end if last is None or end <= self._show_to else last.physical_offset + last.size
 
     # where to begin
 
@@ -255,9 +267,9 @@ class Recovery:
             while gaps and record.physical_offset >= gaps[0][1]:
                 gaps.pop(0)
                 order.pass_gap()
-            end = record.physical_offset + record.size
+            before, end = end, record.physical_offset + record.size
             if end > self._show_to and self._shown is None:
-                order = self._begin_tail(record)
+                order = self._begin_tail(record, before)
             self._records += 1
             self._last = record
             if self._queues.gives_unit(record, self._deleted):
@@ -270,7 +282,7 @@ class Recovery:
         self._dispatch()
         if self._skipped:
             log.warning("records without a queue stay in the log records=%d; store verify lists them", self._skipped)
-        return max(end, self._closed_end) if self._keeps_blank else end
+        return max(end, self._closed_end) if self._is_replicated else end
 
     def _recall(self, order: QueueOrder, start: int) -> None:
         """Judge the undecided records from before the scan first."""
@@ -280,10 +292,13 @@ class Recovery:
             if record is not None and self._queues.gives_unit(record, self._deleted):
                 order.recall(record)
 
-    def _begin_tail(self, record: Record) -> QueueOrder:
-        """Stop the dispatch before this record. Return the order that only numbers the messages from here on."""
+    def _begin_tail(self, record: Record, before: int) -> QueueOrder:
+        """Stop the dispatch before this record. Return the order that only numbers the messages from here on.
+
+        `before`: the end of the last dispatched record. A blank after it may be above `show_to`, too.
+        """
         self._order.pause()
-        self._shown = record.physical_offset
+        self._shown = record.physical_offset if record.physical_offset <= self._show_to else before
         return self._order.copied(self._number, _ignore)
 
     def _number(self, record: Record, _gap_begin: int) -> None:
@@ -374,11 +389,11 @@ class Recovery:
             yield found
 
     def _is_surely_synced(self, record: Record) -> bool:
-        """Return whether a record was synced, by the kind of stop, the committed mark, or the checkpoint. Only a
-        follower has others that pass the check."""
+        """Return whether a record was synced, by the kind of stop, the committed mark, or the checkpoint; True if the
+        log has no copies, which could differ from it."""
         end = record.physical_offset + record.size
         is_old = end <= self._synced_to or record.store_timestamp < self._synced_before_ms
-        return not self._is_follower or self._is_clean or is_old
+        return not self._is_replicated or self._is_clean or is_old
 
     # after the scan
 

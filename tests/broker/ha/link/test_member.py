@@ -224,6 +224,34 @@ async def test_a_log_that_ends_before_a_record_that_seems_torn_gets_a_new_id(tmp
     member.close()
 
 
+async def test_a_leader_of_the_last_term_keeps_its_id(tmp_path: Path) -> None:
+    """Its torn records are torn: whole ones that seem so lie below `haSynced`. A follower forgets that file."""
+    with opened(tmp_path) as one:
+        one.put(message(b"whole"), message(b"torn?", properties=b"k\x01\0\0"))
+    files = StateFiles(tmp_path)
+    files.keep_state(HaState(7, "old", 50))
+    record = GroupRecord(epoch=7, leader="n1", in_sync=("old",), members={"n1": RecordMember("old")}, min=1)
+    files.record.save(encode_revised(Revised(3, record)))
+    files.keep_synced(one.store.max_physical_offset)
+
+    def load(node: str) -> LoadedMember:
+        (tmp_path / "abort").write_bytes(b"1")
+        (tmp_path / "checkpoint").unlink(missing_ok=True)
+        return LoadedMember(tmp_path, node)
+
+    member = load("n1")
+    assert (member.store.max_physical_offset, member.state.store_id) == (one.store.max_physical_offset, "old")
+    member.close()
+    files.forget_synced()
+    member = load("n1")
+    assert member.store.max_physical_offset < one.store.max_physical_offset
+    assert member.state.store_id == "old"
+    member.close()
+    files.keep_synced(1)
+    load("n2").close()
+    assert files.synced() == 0
+
+
 async def test_a_failed_sync_gives_the_store_a_new_id_and_ends_the_daemon(tmp_path: Path) -> None:
     """On the disk, before the daemon ends: a follower may be started again at once."""
     StateFiles(tmp_path).keep_state(HaState(7, "old", 0))

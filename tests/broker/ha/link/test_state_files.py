@@ -1,6 +1,7 @@
 """The files of a node: haState, epochFileCheckpoint, haRecord."""
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -17,6 +18,7 @@ from skylarkmq.broker.ha.link.state_files import (
 )
 from skylarkmq.broker.ha.link.static_decisions import Revised, encode_revised
 from skylarkmq.broker.store.disk import Disk
+from tests.harness.simulated_disk import PowerCut, SimulatedDisk
 
 FOUNDED = founded("a")
 
@@ -35,6 +37,35 @@ def test_files_are_read_back(tmp_path: Path) -> None:
     files = StateFiles(tmp_path)
     assert (files.state(), files.epochs(), files.record.load()) == (STATE, EPOCHS, b"{}")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["epochFileCheckpoint", "haRecord", "haState"]
+
+
+def test_a_new_name_that_a_killed_process_left_is_durable_once_it_is_read(tmp_path: Path) -> None:
+    """Otherwise a power cut would take back a promise on which the next process has acted."""
+    disk = SimulatedDisk(tmp_path)
+    files = StateFiles(tmp_path, disk)
+    files.keep_state(HaState(1, "a1b2", 0))
+    disk.before_call = lambda call, _: setattr(disk, "cut_at", disk.calls + 1) if call == "sync_directory" else None
+    with pytest.raises(PowerCut):
+        files.keep_state(STATE)
+    disk.before_call = lambda call, path: None
+    disk.revive()
+    assert files.state() == STATE
+    for seed in range(20):
+        disk.cut(Random(seed))
+        assert files.state() == STATE
+
+
+def test_a_damaged_mark_of_synced_bytes_needs_an_operator(tmp_path: Path) -> None:
+    """The file is a number; without it nothing is known to be synced."""
+    files = StateFiles(tmp_path)
+    assert files.synced() == 0
+    files.keep_synced(4_711)
+    assert files.synced() == 4_711
+    (tmp_path / "haSynced").write_bytes(b"?")
+    with pytest.raises(DaemonEnded, match=r"haSynced is damaged: start this node with an empty directory"):
+        files.synced()
+    files.forget_synced()
+    assert files.synced() == 0
 
 
 def test_a_file_that_is_replaced_is_synced_before_it_gets_its_name(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -77,7 +77,7 @@ async def test_epochs_before_the_start_of_the_log_come_from_the_file(tmp_path: P
 
 async def test_sends_wait_until_the_log_is_committed(tmp_path: Path) -> None:
     """And are visible only then; own sync or not."""
-    copies = LinkCopies(3_000, 0)
+    copies = LinkCopies(3_000, 0, lambda end, then: then(None))
     async with leading(tmp_path, copies) as (one, log, events):
         end = log.begin_term(1, ("a",)).end
         log.show(end)
@@ -90,6 +90,39 @@ async def test_sends_wait_until_the_log_is_committed(tmp_path: Path) -> None:
         log.show(end)
         await until(lambda: append.status is PutStatus.PUT_OK)
         assert one.bodies() == [b"hello"]
+
+
+async def test_properties_with_zeros_are_synced_once_that_is_written_down(tmp_path: Path) -> None:
+    """A recovery would take such a record for a torn one. Later commits wait behind it."""
+    keeping: list[tuple[int, Callable[[OSError | None], None]]] = []
+    copies = LinkCopies(3_000, 0, lambda end, then: keeping.append((end, then)))
+    async with leading(tmp_path, copies) as (one, log, events):
+        log.show(log.begin_term(1, ("a",)).end)
+        one.put(message(b"odd", properties=b"k\x01\0"))
+        await until(lambda: keeping)
+        one.put(message(b"later"))
+        end = one.store.max_physical_offset
+        await until(lambda: one.store.flushed_offset == end)
+        await until(lambda: copies._flushed == end)
+        assert not [event for event in events if isinstance(event, Synced) and event.end > keeping[0][0] - 1]
+        keeping[0][1](None)
+        assert Synced(end) in events
+        one.put(message(b"odd again", properties=b"k\x01\0"))
+        await until(lambda: len(keeping) == 2)
+        keeping[1][1](OSError("broken"))
+        assert SyncFailed() in events
+
+
+async def test_an_epoch_record_follows_the_last_record_in_its_segment(tmp_path: Path) -> None:
+    """Messages leave room for it: a blank in front of it would be of no known epoch."""
+    async with leading(tmp_path) as (one, log, _):
+        log.begin_term(1, ("a",))
+        while one.store.max_physical_offset + 900 < SEGMENT_BYTES * 3 // 4:
+            one.put(message(bytes(700)))
+        before = one.store.max_physical_offset
+        assert log.begin_term(2, ("a",)).epochs == (Epoch(2, before),)
+        [rolled] = one.put(message(bytes(700)))
+        assert rolled.physical_offset == SEGMENT_BYTES
 
 
 async def test_a_blocked_store_takes_only_the_epoch_record(tmp_path: Path) -> None:
@@ -232,7 +265,7 @@ async def test_known_epochs_are_not_found_again(tmp_path: Path, *, is_truncated:
 
 async def test_a_failed_sync_of_the_leader_reaches_the_core(tmp_path: Path) -> None:
     """Once: its store may lack bytes that count as synced, so it leaves the set."""
-    async with leading(tmp_path, LinkCopies(3_000, 0)) as (one, log, events):
+    async with leading(tmp_path, LinkCopies(3_000, 0, lambda end, then: then(None))) as (one, log, events):
         log.begin_term(1, ("a",))
 
         def refuse(call: str, path: str) -> None:

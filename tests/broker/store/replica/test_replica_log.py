@@ -615,3 +615,27 @@ def iterate_log(source: Source, end: int | None = None) -> Iterator[Record]:
         for record in iterate(source.data[begin : begin + SMALL]):
             if isinstance(record, Record) and begin + record.position + record.size <= (end or source.end):
                 yield record
+
+
+@pytest.mark.parametrize("has_record_behind", [False, True])
+def test_a_blank_above_the_mark_can_be_truncated_after_a_restart(tmp_path: Path, has_record_behind: bool) -> None:
+    """It is not shown: the leader that wrote it may have lost it, and has another record there now."""
+    source = source_of(tmp_path / "master")
+    ends = [record.physical_offset + record.size for record in iterate_log(source)]
+    last = max(end for end in ends if end <= SMALL)
+    assert last < SMALL
+    it = Opened(tmp_path / "f", is_follower=True, mapped_file_size_commit_log=SMALL)
+    end = min(end for end in ends if end > SMALL) if has_record_behind else SMALL
+    log_of(it).append(0, source.data[:end])
+    log_of(it).show(last)
+    it.crash()
+    store = MessageStore(it.store._config, it.clock)
+    recovered = store.load(show_to=last)
+    assert (recovered.end, recovered.shown) == (end, last)
+    store.start()
+    assert store.replica is not None
+    store.replica.truncate(last)
+    store.replica.append(last, source.data[last:])
+    store.replica.show(source.end)
+    assert contents(it.root) == contents(tmp_path / "master")
+    store.close()

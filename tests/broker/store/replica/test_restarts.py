@@ -11,7 +11,7 @@ from skylarkmq.broker.store.message_store import MessageStore
 from skylarkmq.broker.store.recovery.queue_order import QueueOrder, QueuePrefix
 from skylarkmq.protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, Record, encode, iterate
 from tests.broker.store.replica.test_replica_log import log_of
-from tests.harness.stores import BORN_HOST, Opened
+from tests.harness.stores import BORN_HOST, Opened, config_of
 
 SEGMENT = 2_048
 BEGIN_MS = 1_700_000_000_000
@@ -92,6 +92,29 @@ def test_above_the_mark_such_zeros_may_be_missing_bytes(tmp_path: Path) -> None:
     it = follower(tmp_path)
     assert (it.recovered.records, it.recovered.lacks_bytes) == (2, True)
     it.store.close()
+
+
+def test_a_record_that_may_have_been_whole_is_announced_before_it_is_cleared(tmp_path: Path) -> None:
+    """A leader's log ends there too. Below `synced_to` the record stays."""
+    written = Log()
+    for number in range(5):
+        written.add("T", number, properties=b"k\x01\0\0" if number == 2 else b"k\x01v")
+    it = follower(tmp_path)
+    follow(it, written.data)
+    it.crash()
+    sizes: dict[str, Any] = {"mapped_file_size_commit_log": SEGMENT, "mapped_file_size_consume_queue": 2_000}
+    config = config_of(tmp_path, sync=True, **sizes)
+    size = len(written.data)
+    store = MessageStore(config, it.clock)
+    assert store.load(show_to=10, synced_to=size).end == size
+    store.close()
+    ends: list[bytes] = []
+    log_file = tmp_path / "commitlog" / f"{0:020}"
+    store = MessageStore(config, it.clock)
+    recovered = store.load(show_to=10, before_loss=lambda: ends.append(log_file.read_bytes()[:size]))
+    assert (recovered.records, recovered.lacks_bytes) == (2, True)
+    assert ends == [written.data]
+    store.close()
 
 
 def test_the_list_outlives_rounds_that_leave_queues_out(tmp_path: Path) -> None:
