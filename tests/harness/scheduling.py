@@ -4,7 +4,7 @@ A module of the quick tier runs in one worker: its tests share a broker or a sto
 of all of them. Tests of the other tiers are long and are distributed one by one, except that
 
   - the tests of one interop module share brokers and clients that are slow to start; different modules run side by
-    side, and so do modules whose tests share wheels, parsed sources or a daemon with accounts;
+    side, and so do modules whose tests share wheels, parsed sources, or daemons;
   - the tests that use Spark run in two workers, each of which has one session; those with a browser run in one.
 
 xdist has the mode `loadgroup` for this, but it groups nothing under pytest 9.2.
@@ -31,6 +31,7 @@ USES_BROWSER: Final = "tests/browser/"
 ONE_WORKER_PER_MODULE: Final = (
     *("tests/interop/", "tests/test_distribution.py", "tests/test_light_install.py", "tests/test_architecture.py"),
     *("tests/attack/test_access_attacks.py", "tests/documents/test_examples.py", "tests/test_supply_chain.py"),
+    "tests/ha/test_hostile_peers.py",
 )
 LONGEST: Final = (
     "tests/spark/",
