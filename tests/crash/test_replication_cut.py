@@ -11,7 +11,7 @@ from tests.crash.replication_mutants import MUTANTS, mutant
 
 pytestmark = pytest.mark.crash
 
-SEEDS = int(os.environ.get("SKYLARK_REPLICATION_CUTS", "210"))
+SEEDS = int(os.environ.get("SKYLARK_REPLICATION_CUTS", "200"))
 CUTS_OF_A_SEED = 4.8
 """At least, on average."""
 SEEDS_OF_A_MUTANT = 80
