@@ -176,8 +176,9 @@ def test_a_damaged_file_needs_an_operator(tmp_path: Path, file: str) -> None:
 def test_an_older_leader_ends_when_a_node_of_the_newest_one_links(tmp_path: Path) -> None:
     """n2 led while n1 was down. n1 leads again by its own haRecord: it exits with code 78, and n3 keeps its log."""
     with LinkedGroup(tmp_path) as group:
-        group.start("n1", "n2", "n3")
-        group.wait_writable()
+        group.start("n1", "n2")
+        group.wait_writable()  # n2 is in the set now: only such a node may lead
+        group.start("n3")
         assert group.send(b"of n1").code == 0
         group.wait_equal("n2", "n3")
         for name in group.names:
