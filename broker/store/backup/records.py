@@ -7,7 +7,7 @@ Source: docs/formats.md, "CommitLog record", "Checking one record".
 
 import msgspec
 
-from skylarkmq.broker.store.fsck.common_records import RUN_BYTES, end_of_run
+from skylarkmq.broker.store.log.common_records import RUN_BYTES, end_of_run
 from skylarkmq.protocol.record import Blank, Damaged, Parsed, Record, UnreadableTopic, parse
 
 

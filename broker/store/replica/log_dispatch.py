@@ -15,9 +15,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from skylarkmq.broker.store.fsck.common_records import read_run
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.log.commit_log import CommitLog
+from skylarkmq.broker.store.log.common_records import read_run
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.table import QueueTable

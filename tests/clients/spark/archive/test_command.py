@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from skylarkmq.clients.spark.archive.command import age_ms, archive, runner_of
 from skylarkmq.clients.spark.command_line import NotStarted
+from skylarkmq.protocol import compiled
 from tests.clients.spark.archive.archived import mark, rows
 from tests.harness.stores import message, opened
 
@@ -46,6 +47,7 @@ def test_the_result_is_a_text_or_an_object(store: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.daemon
+@pytest.mark.skipif(compiled.load("columns") is None, reason="the compiled module extracts columns without PyArrow")
 def test_messages_of_producers_are_archived_without_pandas(tmp_path: Path) -> None:
     """PyArrow imports it in many of its functions, which takes half a second of CPU."""
     pytest.importorskip("pandas")

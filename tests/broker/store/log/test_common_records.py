@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from skylarkmq.broker.store.fsck.common_records import read_run, record_checksum_matches
+from skylarkmq.broker.store.log.common_records import read_run, record_checksum_matches
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import index_keys
 from skylarkmq.protocol.message_id import encode_host
