@@ -193,10 +193,10 @@ def name_server(version: str, home: Path) -> Iterator[int]:
         process.kill()  # it stores nothing
 
 
-def move_and_back(version: str, home: Path, client: str = "") -> None:
+def move_and_back(version: str, home: Path) -> None:
     """Send and consume with clients of RocketMQ in each of the three stages. Raises AssertionError if a message is lost
-    or delivered again. `client` is a key of CLIENTS; "": RocketMQ's own of that version."""
-    command = CLIENTS[client or CLIENT_OF[version]].command
+    or delivered again."""
+    command = CLIENTS[CLIENT_OF[version]].command
     (home / "build").mkdir()
     command(home / "build")  # build the driver, or skip, before anything starts
     master_port, copy_port = free_ports(2, beside=(-2, 1))

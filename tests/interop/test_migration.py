@@ -14,4 +14,4 @@ pytestmark = pytest.mark.interop
 
 def test_a_group_moves_to_skylark_and_back(tmp_path: Path) -> None:
     """No message is lost or delivered again."""
-    move_and_back("4.9.7", tmp_path, "go-2.1.2")
+    move_and_back("4.9.7", tmp_path)
