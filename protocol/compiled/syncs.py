@@ -92,7 +92,7 @@ class Syncs:
             end = atomic_read(cython.address(self.submitted_end))
             if atomic_read(cython.address(self.is_leaving)):
                 return 0
-            if end == self.done_end:
+            if end <= self.done_end:  # below it: another thread has synced an end that `submit` is about to store
                 if not self.spin_for_submission(end):
                     self.sleep(end)
                 continue

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -61,6 +62,20 @@ def test_targets_become_durable_in_order(flusher: CompiledFlusher, make: Make) -
         assert (flusher.done.end, flusher.done.timestamp) == (end, 1000 + end)
     assert flusher.statistics().syncs == 499
     assert flusher.statistics().lag == 0
+
+
+def test_a_target_is_synced_before_compiled_code_has_its_end(flusher: CompiledFlusher, make: Make) -> None:
+    """The thread may take a target of two files, and sync it, between the two statements of `submit`."""
+    segments = [make(0), make(1)]
+    flusher._submitted = Target(10, 1, segments)
+    flusher._compiled_syncs.interrupt()
+    while flusher._compiled_syncs.done()[0] != 10:
+        time.sleep(0.001)
+    time.sleep(0.05)  # in which the thread would sync no file at all
+    flusher._compiled_syncs.submit(10, 1, -1)
+    flusher.submit(Target(20, 2, segments[1:]))
+    flusher.wait_idle()
+    assert (flusher.failure, flusher.done.end) == (None, 20)
 
 
 def test_targets_are_synced_while_spinning_or_asleep(flusher: CompiledFlusher, make: Make) -> None:
