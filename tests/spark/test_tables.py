@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from skylarkmq import Message
 from skylarkmq.clients.spark.pipeline.command import pipeline
-from skylarkmq.clients.spark.tables.availability import DELTA_JARS
+from skylarkmq.clients.spark.tables.availability import DELTA_JARS, SESSION_CATALOG
 from skylarkmq.clients.spark.tables.data_files import DataFileWriter, target_of
 from skylarkmq.clients.spark.tables.marks import Mark
 from skylarkmq.clients.spark.tables.pyiceberg_table import append_files, in_files
@@ -153,6 +153,7 @@ def test_a_format_without_its_jar_is_refused(spark: SparkSession, broker: Scene,
     broker.create("Refused", 1)
     arguments = ["-n", broker.namesrv, "-t", "Refused", "-o", str(tmp_path / "lake"), "--to", "delta"]
     done = CliRunner().invoke(pipeline, arguments)
+    spark.conf.unset(SESSION_CATALOG)  # the command takes the running session, which other tests use after this one
     jar = DELTA_JARS.get(".".join(pyspark.__version__.split(".")[:2]))
     advice = f"spark.jars.packages={jar}" if jar else f"no Delta Lake for Spark {spark.version}: write to Iceberg"
     assert (done.exit_code, advice in done.stderr) == (2, True), done.output
