@@ -12,8 +12,9 @@ a group to rebalance. The first applicable cause is counted:
     trouble      the SDK warned about a connection, a lock or a commit
 
 Why a message is in a topic more than once: before its acknowledgment a fault hit the broker or the connection, so the
-SDK sent it again (`broker`, `trouble`); while it waited for its time, or for the end of its transaction, the broker was
-killed (`crash`: a clean stop repeats nothing); or the response to its negative acknowledgment was lost.
+SDK sent it again (`broker`, `trouble`); while it waited for its time or its next delivery, or for the end of its
+transaction, or soon after, the broker was killed (`crash`: a clean stop repeats nothing); or the response to its
+negative acknowledgment was lost.
 """
 
 from bisect import bisect_left
@@ -134,7 +135,7 @@ def _why_back_twice(history: History, causes: Causes, topic: str, message_id: st
     if len(ends) > 1:
         return "failed"
     at = ends[0].at if ends else 0
-    return causes.of_group(at, at + LASTS_NS, group)
+    return causes.of_group(at, at + LASTS_NS, group) or causes.between(at, at + WAITS_NS, ("crash", ""))
 
 
 def _why_stored_twice(history: History, causes: Causes, message_id: str) -> str:
