@@ -143,7 +143,10 @@ class Record(msgspec.Struct, gc=False):
     @property
     def tags_code(self) -> int:
         """The tags code of the record's unit, from its tags."""
-        return tags_code_of(self.properties)
+        properties = self.properties
+        if _TAGS not in properties:
+            return 0
+        return tags_code(property_value(properties.decode("utf-8", "replace"), PropertyName.TAGS))
 
     @property
     def keys(self) -> list[bytes] | None:
@@ -179,13 +182,6 @@ class UnreadableTopic(Damaged, frozen=True):
 
 END: Final = End()
 Parsed: TypeAlias = Record | Blank | End | Damaged
-
-
-def tags_code_of(properties: bytes) -> int:
-    """Return the tags code of a message with these properties, as they are stored."""
-    if _TAGS not in properties:
-        return 0
-    return tags_code(property_value(properties.decode("utf-8", "replace"), PropertyName.TAGS))
 
 
 def body_crc(body: Buffer) -> int:

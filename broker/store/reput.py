@@ -25,7 +25,7 @@ from skylarkmq.protocol import compiled
 from skylarkmq.protocol.decimals import INT32_MAX, decimal
 from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
 from skylarkmq.protocol.message import PropertyName, property_value
-from skylarkmq.protocol.record import Record, tags_code_of
+from skylarkmq.protocol.record import Record
 
 log = logging.getLogger(__name__)
 
@@ -179,10 +179,9 @@ class Reput:
 
     def append_of(self, record: Record, queue: ConsumeQueue | None) -> Append:
         """Return a parsed record in the form that `dispatch` takes. `queue`: None if it gets no unit."""
-        properties = record.properties
         # fmt: off
         return Append(  # by position: names take half of the time
-            record.topic, record.queue_id, b"", properties, tags_code_of(properties), record.flag, record.sys_flag,
+            record.topic, record.queue_id, b"", record.properties, record.tags_code, record.flag, record.sys_flag,
             record.born_timestamp, record.born_host, record.reconsume_times, record.prepared_transaction_offset,
             True, PutStatus.PENDING, record.physical_offset, record.queue_offset, record.size, record.store_timestamp,
             queue, record.keys,

@@ -57,9 +57,9 @@ def with_nulls(array: pa.Array, is_there: NDArray[np.bool_]) -> pa.Array:
 def content(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """Return the bytes of a binary or string array that begins at offset 0, and its offsets (one more than values)."""
     _, offsets, data = array.buffers()
-    numbers = np.frombuffer(offsets, np.int32, len(array) + 1) if len(array) else np.zeros(1, np.int32)
+    bounds = np.frombuffer(offsets, np.int32, len(array) + 1) if len(array) else np.zeros(1, np.int32)
     raw = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
-    return raw[: numbers[-1]], numbers
+    return raw[: bounds[-1]], bounds
 
 
 def numbers(array: pa.Array) -> NDArray[Any]:

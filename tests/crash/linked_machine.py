@@ -9,6 +9,7 @@ PowerCut, and then the process has ended.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple, TypeVar
@@ -219,13 +220,13 @@ class LinkedProcess:
         """Yield the steps that this process waits for: syncs, calls in threads, arrived bytes."""
         for flusher in self.own[0]:
             if flusher._submitted is not flusher.done and flusher.failure is None:
-                yield lambda flusher=flusher: self.sync(flusher)  # type: ignore[misc]
+                yield partial(self.sync, flusher)
         for calls in self.own[2]:
             if calls.is_waiting:
-                yield lambda calls=calls: self.act(calls.step)  # type: ignore[misc]
+                yield partial(self.act, calls.step)
         for transport in self.loop.transports:
             if transport.is_deliverable:
-                yield lambda transport=transport: self.act(lambda: transport.deliver(1 << 20))  # type: ignore[misc]
+                yield partial(self.act, partial(transport.deliver, 1 << 20))
 
     # state
 

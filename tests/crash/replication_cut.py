@@ -159,7 +159,7 @@ class Run:
         for machine, process in self._running():
             if self.rng.random() < 0.2:
                 self._do(machine, process.make_segments)
-            self._do(machine, lambda process=process: process.act(lambda: None))  # type: ignore[misc]
+            self._do(machine, partial(process.act, lambda: None))
 
     def _stall(self) -> None:
         """Let so much time pass that links end."""
