@@ -16,6 +16,7 @@ import fcntl
 import mmap
 import os
 import stat
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -29,6 +30,7 @@ PRIVATE: Final = 0o600
 """Mode of files with secrets."""
 _ZEROS: Final = bytes(1 << 16)
 _NO_WAIT: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # no open may wait for another process
+_MAKING_DIRECTORIES: Final = threading.Lock()
 _FICLONE: Final = 0x40049409  # ioctl of btrfs, XFS and others: see ioctl_ficlone(2)
 
 Data = bytes | bytearray | memoryview
@@ -145,15 +147,19 @@ class Disk:
         self.rename(temporary, target)
 
     def make_directory(self, path: str) -> None:
-        """Create `path` and its missing parents, each safe against a power cut."""
-        for parent in self.make_directory_unsynced(path):
-            self.sync_directory(parent)
+        """Create `path` and its missing parents, each safe against a power cut.
+
+        Several threads may need the same directory. The others wait until the first one has synced it.
+        """
+        with _MAKING_DIRECTORIES:
+            for parent in self.make_directory_unsynced(path):
+                self.sync_directory(parent)
 
     def make_directory_unsynced(self, path: str) -> list[str]:
         """Create `path` and its missing parents. Return the directories to sync afterwards, outermost first."""
         if os.path.isdir(path):
             return []
-        parent = os.path.dirname(path)
+        parent = os.path.dirname(path) or os.curdir
         changed = self.make_directory_unsynced(parent)
         self.make_one_directory(path)
         return [*changed, parent]

@@ -2,6 +2,9 @@
 
 import errno
 import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -51,3 +54,39 @@ def test_a_log_directory_that_is_a_mount_point(tmp_path: Path) -> None:
     os.close(MountedDirectories().create(str(segments / f"{0:020d}"), 4096))
     assert [path.name for path in segments.iterdir()] == [f"{0:020d}"]
     assert [path.name for path in tmp_path.iterdir()] == ["commitlog"]
+
+
+class SlowDirectories(Disk):
+    """Making a directory and syncing its parent take so long that other threads come meanwhile."""
+
+    def __init__(self) -> None:
+        self.synced: list[str] = []
+
+    def make_one_directory(self, path: str) -> None:
+        time.sleep(0.02)
+        super().make_one_directory(path)
+
+    def sync_directory(self, path: str) -> None:
+        time.sleep(0.02)
+        super().sync_directory(path)
+        self.synced.append(path)
+
+
+def test_threads_may_need_the_same_directory(tmp_path: Path) -> None:
+    """None of them writes into it before it is safe, because its own file would be lost with the directory."""
+    disk, together = SlowDirectories(), threading.Barrier(4)
+
+    def make(_number: int) -> list[str]:
+        together.wait()
+        disk.make_directory(str(tmp_path / "store" / "config"))
+        return disk.synced.copy()
+
+    with ThreadPoolExecutor(4) as threads:
+        seen = list(threads.map(make, range(4)))
+    assert seen == [[str(tmp_path), str(tmp_path / "store")]] * 4
+
+
+def test_a_directory_may_be_named_from_the_current_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Disk().make_directory("store/config")
+    assert (tmp_path / "store" / "config").is_dir()
