@@ -31,7 +31,7 @@ class SlowStore:
 
     def load(self, should_stop: Callable[[], bool]) -> None:
         while not self.may_end.wait(0.001):
-            if should_stop():
+            if should_stop() and not self.may_end.is_set():
                 raise LoadStopped
         if self.ending is not None:
             raise self.ending
