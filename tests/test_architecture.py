@@ -61,7 +61,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "broker.config.keys": KEYS,
     "broker.config.sections": CONFIG,
     "broker.remoting": ("protocol", "broker.errors", "broker.histogram", "broker.host.page_faults"),
-    "broker.namesrv": ("protocol", "broker.access", "broker.config.protected_keys", "broker.errors", "broker.remoting"),
+    "broker.namesrv": (
+        *("protocol", "broker.access", "broker.config.protected_keys", "broker.errors", "broker.remoting"),
+        *("broker.store.errors", "broker.store.state_file"),
+    ),
     "broker.access": ("protocol", "broker.errors", "broker.histogram", "broker.remoting"),
     "broker.store": STORE,
     "broker.metadata": METADATA,

@@ -2,17 +2,14 @@
 
 The only namespace in use is ORDER_TOPIC_CONFIG: topic -> `broker-a:8;broker-b:8`, the fixed queues of an ordered topic.
 
-The file is one line, `{"configTable":{"namespace":{"key":"value"}}}`, replaced at each change: the new content is
-written to `<name>.tmp` and synced; the current file becomes `<name>.bak`; the temporary one takes its name; the
-directory is synced. If the directory has to be created, it is synced into its parent. A change takes effect only when
-it is in the file: an acknowledged change survives a power cut, and a change whose write failed has no effect. Changes
-are serialized; the write runs in a helper thread, which makes only system calls.
+The file is one line, `{"configTable":{"namespace":{"key":"value"}}}`, replaced at each change (`StateFile`). A change
+takes effect only when it is in the file: an acknowledged change survives a power cut, and a change whose write failed
+has no effect. Changes are serialized; the write runs in a helper thread, which makes only system calls.
 Source: docs/formats.md, "Name server".
 """
 
 import asyncio
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -20,6 +17,8 @@ from typing import Final
 import msgspec
 
 from skylarkmq.broker.errors import StartError
+from skylarkmq.broker.store.errors import StoreError
+from skylarkmq.broker.store.state_file import StateFile
 from skylarkmq.protocol.bodies.body import Body
 from skylarkmq.protocol.codes import ResponseCode
 from skylarkmq.protocol.errors import RequestError
@@ -52,9 +51,9 @@ class KVConfig:
         self.max_bytes = max_bytes
         """Maximum number of characters of all keys and values; additions beyond it are refused."""
         self._path = path
+        self._file = StateFile(path.absolute(), validate=KVConfigFile.decode)
         self._table: Table = {}
         self._saved = 0
-        self._is_valid = False
         self._changing = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -69,24 +68,13 @@ class KVConfig:
     def load(self) -> None:
         """Read the file, or its backup if it is damaged; without both the table is empty. Raises StartError if both are
         bad."""
-        problems = []
-        for path in (self._path, _backup(self._path)):
-            try:
-                self._table = KVConfigFile.decode(path.read_bytes()).config_table
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise StartError(f"the name server's configuration cannot be read: {error}") from error
-            except ValueError as error:
-                log.warning("name server configuration damaged path=%s reason=%s", path, error)
-                problems.append(f"{path}: {error}")
-                continue
-            self._is_valid = path == self._path
-            if problems:
-                log.warning("name server configuration restored from its backup path=%s", path)
-            return
-        if problems:
-            raise StartError(f"the name server's configuration is damaged: {'; '.join(problems)}")
+        try:
+            data = self._file.load()
+        except StoreError as error:
+            raise StartError(f"the name server's configuration cannot be used: {error}") from error
+        except OSError as error:
+            raise StartError(f"the name server's configuration cannot be read: {error}") from error
+        self._table = {} if data is None else KVConfigFile.decode(data).config_table
 
     def get(self, namespace: str, key: str) -> str | None:
         """Return one value; None if there is none."""
@@ -120,47 +108,9 @@ class KVConfig:
 
     async def _replace(self, table: Table) -> None:
         try:
-            data = KVConfigFile(table).encode()
-            await asyncio.to_thread(_replace_file, self._path, data, back_up=self._is_valid)
+            await asyncio.to_thread(self._file.save, KVConfigFile(table).encode())
         except OSError as error:
             log.error("name server configuration not written path=%s reason=%s", self._path, error)
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"the configuration cannot be saved: {error}") from error
         self._table = table
         self._saved += 1
-        self._is_valid = True
-
-
-def _backup(path: Path) -> Path:
-    return path.with_name(path.name + ".bak")
-
-
-def _replace_file(path: Path, data: bytes, *, back_up: bool) -> None:
-    """Replace the content of a file; see the module docstring. A damaged file must not replace a good backup."""
-    _make_directory(path.parent)
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    if back_up:
-        backup = _backup(path)
-        backup.unlink(missing_ok=True)
-        os.link(path, backup)
-    temporary.replace(path)
-    _sync_directory(path.parent)
-
-
-def _make_directory(path: Path) -> None:
-    """Make a directory and its missing parents, each synced before anything is written into it."""
-    missing = [each for each in (path, *path.parents) if not each.exists()]
-    for each in reversed(missing):
-        each.mkdir(exist_ok=True)
-        _sync_directory(each.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -197,5 +197,6 @@ def test_an_older_leader_ends_when_a_node_of_the_newest_one_links(tmp_path: Path
         group.start("n1", "n3", is_awaited=False)
         assert group.daemons["n1"].process.wait(120) == 78
         line = group.daemons["n1"].output.splitlines()[-1]
-        assert f"n3 has promised epoch {promised}, and this node leads in epoch 2 by an older haRecord" in line
+        assert f"n3 has promised epoch {promised}, and this node leads in epoch " in line
+        assert "by an older haRecord" in line
         assert group.log("n3") == before

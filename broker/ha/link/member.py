@@ -38,12 +38,12 @@ from skylarkmq.broker.ha.link.links import Links, LinkSettings
 from skylarkmq.broker.ha.link.runner import Runner
 from skylarkmq.broker.ha.link.state_files import FollowerFiles, StateFiles
 from skylarkmq.broker.ha.link.static_decisions import (
-    MAX_SKIPPED_EPOCHS,
     FollowerDecisions,
     LeaderDecisions,
     Revised,
     load_revised,
     problem_of_leader,
+    random_skips,
 )
 from skylarkmq.broker.ha.link.store_log import FollowerLog, LeaderLog, StoreBytes
 from skylarkmq.broker.ha.link.threads import DiskCalls
@@ -147,10 +147,10 @@ class LinkMember:
     ) -> None:
         """Make the node of the core from its files. Raises OSError, and DaemonEnded for a store that may not lead."""
         end = recovered.end
-        state = self._current(state, recovered)
         epochs = self._bytes.epochs(kept)
         if epochs != kept:
             self._files.keep_epochs(epochs)
+        state = self._current(state, recovered, is_founder=self._config.leads and not epochs.entries)
         node = self._config.ha_node_id
         if self._config.leads and (problem := problem_of_leader(revised, node, state.store_id, epochs)):
             raise DaemonEnded(problem, may_restart=False)
@@ -173,14 +173,14 @@ class LinkMember:
         """Close the store after a load that was called off."""
         self._store.close()
 
-    def _current(self, state: HaState | None, recovered: Recovered) -> HaState:
+    def _current(self, state: HaState | None, recovered: Recovered, *, is_founder: bool) -> HaState:
         """Return the state of this start, which is on the disk."""
         end = recovered.end
         if state is not None and end >= state.committed:
             return state
         if state is None:
             # A founder acknowledged its messages alone: they are committed.
-            current = HaState(0, _new_store_id(), end if self._config.leads else 0)
+            current = HaState(0, _new_store_id(), end if is_founder else 0)
         else:
             log.error(
                 "the log lacks acknowledged bytes, the store gets a new id end=%d committed=%d reason=%s",
@@ -216,7 +216,7 @@ class LinkMember:
                 *(self._config.ha_node_id, self._files.record, self._disk, runner.post),
                 minimum=self._config.min_in_sync_replicas,
                 acks=self._acks,
-                skipped_epochs=1 + secrets.randbelow(MAX_SKIPPED_EPOCHS),
+                skipped=random_skips(),
             )
         else:
             leader = self._config.ha_peers[0].name

@@ -9,10 +9,12 @@ To let another node lead, an operator stops the old leader for good, copies its 
 `inSync`, and names that node first in `haPeers` on all nodes. A record that names another node as leader counts as a
 resignation of that node. A node that is not in the set does not begin a term: it may lack acknowledged messages.
 
-Copies of one record may lead to two leaders, of which one is not the newest. Three measures keep their logs apart:
+Copies of one record may lead to two leaders, of which one is not the newest: an operator copied the record, or restored
+the directory of a leader from a backup. Three measures keep their logs apart:
 
-- A leader that takes over leaves out a random number of epochs. So terms that begin with copies of one record have
-  different epochs, and a follower of the one refuses the other.
+- Each term leaves out a random number of epochs. So terms that begin with copies of one record have different epochs,
+  and a follower of the one does not take the other for it. A leader that takes over leaves out more epochs than a
+  leader that restarts, so an older leader that is started again has the lower epoch.
 - A follower gives up its own `haRecord` before it promises an epoch above it (`FollowerFiles`).
 - A leader stops when a node with a higher promise links to it (`core.leader`).
 
@@ -23,8 +25,9 @@ Source: docs/formats.md, "Replication link".
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -53,8 +56,23 @@ _RECORD_IS_MISSING: Final = (
     "the former leader first in haPeers, or start without haPeers"
 )
 MAX_SKIPPED_EPOCHS: Final = 1 << 12
-"""A leader that takes over leaves out from 1 to so many epochs."""
+"""A leader leaves out from 1 to so many epochs before its term."""
+TAKE_OVER_EPOCHS: Final = 1 << 16
+"""A leader that takes over leaves out so many epochs more: an older leader would need 16 restarts to pass it."""
 _NEWER_RECORD: Final = "copy haRecord from the node that led last, or name that node first in haPeers"
+
+
+class SkippedEpochs(NamedTuple):
+    """How many epochs to leave out before a term."""
+
+    by_restart: int  # this node led before
+    by_take_over: int  # another node led before
+
+
+def random_skips() -> SkippedEpochs:
+    """Return the numbers for one start."""
+    skipped = 1 + secrets.randbelow(MAX_SKIPPED_EPOCHS)
+    return SkippedEpochs(skipped, TAKE_OVER_EPOCHS + skipped)
 
 
 class Revised(msgspec.Struct, frozen=True, rename="camel"):
@@ -118,8 +136,8 @@ class RecordFile(Protocol):
 class LeaderDecisions:
     """The record on the disk of the node that leads. The file is written in a thread.
 
-    `minimum` and `acks` are the leader's settings, which replace `min` and `acks` of the record. `skipped_epochs`: how
-    many epochs to leave out if another node led before. Raises OSError, and DaemonEnded for a damaged file.
+    `minimum` and `acks` are the leader's settings, which replace `min` and `acks` of the record. Raises OSError, and
+    DaemonEnded for a damaged file.
     """
 
     def __init__(
@@ -131,19 +149,21 @@ class LeaderDecisions:
         *,
         minimum: int,
         acks: str,
-        skipped_epochs: int,
+        skipped: SkippedEpochs,
     ) -> None:
-        self._skipped_epochs = skipped_epochs
         self._node = node
         self._minimum = minimum
         self._acks = acks
         self._file = file
         self._post = post
         self._disk = disk
-        self._current = load_revised(file)
-        if self._current is not None and self._current.record.leader not in ("", node):
-            former = self._current.record.leader
-            log.warning("this node takes over the group's record node=%s former_leader=%s", node, former)
+        self._current = self._former = load_revised(file)
+        self._skipped = 0
+        if self._former is not None:
+            leader = self._former.record.leader
+            self._skipped = skipped.by_restart if leader == node else skipped.by_take_over
+            if leader not in ("", node):
+                log.warning("this node takes over the group's record node=%s former_leader=%s", node, leader)
 
     def __repr__(self) -> str:
         return f"<LeaderDecisions {self._current!r:.200}>"
@@ -177,8 +197,9 @@ class LeaderDecisions:
         if self._current is None:
             return RecordRead(None, 0)
         record = msgspec.structs.replace(self._current.record, min=self._minimum, acks=self._acks)
-        if record.leader != self._node:
-            record = msgspec.structs.replace(record, leader="", epoch=record.epoch + self._skipped_epochs)
+        if self._current is self._former:  # this process has not begun a term
+            leader = self._node if record.leader == self._node else ""
+            record = msgspec.structs.replace(record, leader=leader, epoch=record.epoch + self._skipped)
         return RecordRead(record, self._current.revision)
 
     def _saved(self, revised: Revised, error: OSError | None) -> None:

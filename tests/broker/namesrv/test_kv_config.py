@@ -81,7 +81,7 @@ async def test_a_damaged_file_falls_back_to_its_backup(
     path.write_bytes(damage)
     kv = loaded(path)
     assert kv.get("n", "k") == "1"
-    assert "restored from its backup" in caplog.text
+    assert "taken from backup" in caplog.text
     await kv.put("n", "k", "3")
     assert loaded(path.with_name("kvConfig.json.bak")).get("n", "k") == "1"
     assert loaded(path).get("n", "k") == "3"

@@ -20,7 +20,7 @@ from skylarkmq.broker.ha.core.timings import Timings
 from skylarkmq.broker.ha.link.links import Links, LinkSettings
 from skylarkmq.broker.ha.link.log_bytes import FileRange
 from skylarkmq.broker.ha.link.runner import Runner
-from skylarkmq.broker.ha.link.static_decisions import FollowerDecisions, LeaderDecisions
+from skylarkmq.broker.ha.link.static_decisions import FollowerDecisions, LeaderDecisions, SkippedEpochs
 from skylarkmq.broker.ha.link.threads import DiskCalls
 from skylarkmq.broker.ha.peers import Peer
 from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls
@@ -28,6 +28,7 @@ from skylarkmq.broker.remoting.tls import ReloadingContext, ServerTls
 EPOCH: Final = b"\xffE"
 SEGMENT: Final = 1 << 20
 SKIPPED_EPOCHS: Final = 3
+TAKE_OVER_EPOCHS: Final = 16
 
 
 def epochs_in(payload: bytes, start: int) -> tuple[Epoch, ...]:
@@ -207,7 +208,7 @@ class TestNode:
                 *(self.name, self.record_file, disk, runner.post),
                 minimum=self.group.minimum,
                 acks=self.group.acks,
-                skipped_epochs=self.group.skipped_epochs,
+                skipped=SkippedEpochs(self.group.skipped_epochs, TAKE_OVER_EPOCHS + self.group.skipped_epochs),
             )
         else:
             runner.decisions = FollowerDecisions(self.group.leader, self.group.minimum, runner.post)

@@ -12,7 +12,7 @@ from skylarkmq.broker.ha.core.events import HaState, Restart, Stop
 from skylarkmq.broker.ha.core.messages import Ack, Beat, Hello
 from skylarkmq.broker.ha.frames import PREFACE, encode
 from skylarkmq.broker.ha.link import catch_up, connection, feed
-from tests.broker.ha.link.group import SEGMENT, SKIPPED_EPOCHS, TestGroup, TestNode, is_catching_up
+from tests.broker.ha.link.group import SEGMENT, SKIPPED_EPOCHS, TAKE_OVER_EPOCHS, TestGroup, TestNode, is_catching_up
 from tests.harness.waiting import until
 
 SECRET = b"the secret of this group"
@@ -123,7 +123,7 @@ async def test_the_uncommitted_end_of_a_former_leader_is_removed(tmp_path: Path)
         group.start("n2", "n1")
         await leads(new)
         assert new.runner is not None
-        assert new.runner.node.leading == 2 + SKIPPED_EPOCHS
+        assert new.runner.node.leading == 2 + TAKE_OVER_EPOCHS + SKIPPED_EPOCHS
         end = new.send(b"of the new term")
         await until(lambda: shown(old) == end)
         assert content(old) == content(new)

@@ -24,6 +24,7 @@ from skylarkmq.broker.remoting.config import TlsConfig, TlsMode
 from skylarkmq.broker.remoting.tls import ServerTls
 from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.message_store import MessageStore
+from tests.broker.store.backup.backups import back_up, restored
 from tests.harness.stores import Clock, config_of, message, opened
 from tests.harness.waiting import until
 
@@ -131,7 +132,7 @@ async def test_a_store_outside_of_the_set_does_not_lead(tmp_path: Path) -> None:
 
 
 async def test_a_record_that_is_older_than_the_log_does_not_lead(tmp_path: Path) -> None:
-    """n2 led in epoch 2, and this node copied its log. The own haRecord is from before that."""
+    """n2 led in a later epoch, and this node copied its log. The own haRecord is from before that."""
     async with led_alone(tmp_path):
         pass
     files = StateFiles(tmp_path)
@@ -140,8 +141,32 @@ async def test_a_record_that_is_older_than_the_log_does_not_lead(tmp_path: Path)
         pass
     assert content is not None
     files.record.save(content)
-    with pytest.raises(DaemonEnded, match="haRecord has epoch 1, and the log has epoch 2"):
+    with pytest.raises(DaemonEnded, match=r"haRecord has epoch 1, and the log has epoch \d+"):
         LoadedMember(tmp_path)
+
+
+async def test_a_restored_backup_of_a_leader_does_not_lead(tmp_path: Path) -> None:
+    """It may lack acknowledged messages. The backup has no state of the group: the store gets an id of its own, also
+    with the record of the lost leader. It may follow, or serve alone."""
+    root, copy = tmp_path / "store", tmp_path / "restored"
+    async with led_alone(root, BrokerRole.ASYNC_MASTER, min_in_sync_replicas=1) as one:
+        await until(lambda: not one.is_blocked())
+        one.store.put(message(b"of the group"))
+        one.store.commit()
+        back_up(root, tmp_path / "backup")
+    restored(tmp_path / "backup", copy)
+    with pytest.raises(DaemonEnded, match="copy haRecord from the former leader") as ended:
+        LoadedMember(copy)
+    assert not ended.value.may_restart
+    (copy / "haRecord").write_bytes((root / "haRecord").read_bytes())
+    with pytest.raises(DaemonEnded, match="not in the set"):
+        LoadedMember(copy)
+    follower = LoadedMember(copy, "n2")
+    assert follower.state.committed == 0
+    assert follower.state.store_id != one.state.store_id
+    follower.close()
+    with opened(copy) as alone:
+        assert alone.bodies() == [b"of the group"]
 
 
 async def test_a_damaged_record_stops_the_start_with_one_line(tmp_path: Path) -> None:

@@ -28,10 +28,12 @@ from skylarkmq.broker.ha.link.static_decisions import (
     FollowerDecisions,
     LeaderDecisions,
     Revised,
+    SkippedEpochs,
     decode_revised,
     encode_revised,
     load_revised,
     problem_of_leader,
+    random_skips,
 )
 from skylarkmq.broker.ha.link.threads import DiskCalls
 from tests.broker.ha.link.group import SKIPPED_EPOCHS, MemoryFile, TestGroup, TestNode
@@ -40,6 +42,8 @@ from tests.harness.waiting import until
 FOUNDED = founded("a")
 
 RECORD = GroupRecord(epoch=1, leader="n1", in_sync=("a",), members={"n1": Member("a"), "n2": Member("b")}, min=1)
+
+SKIPPED = SkippedEpochs(by_restart=5, by_take_over=50)
 
 TOO_LATE = encode_revised(Revised(7, msgspec.structs.replace(RECORD, epoch=1 << 62)))
 
@@ -56,7 +60,7 @@ async def asked(
     events: list[Event] = []
     with ThreadPoolExecutor(1) as threads:
         decisions = LeaderDecisions(
-            *(node, file, DiskCalls(threads), events.append), minimum=minimum, acks=acks, skipped_epochs=5
+            *(node, file, DiskCalls(threads), events.append), minimum=minimum, acks=acks, skipped=SKIPPED
         )
         for count, request in enumerate(requests, 1):
             decisions.ask(request)
@@ -72,7 +76,12 @@ async def test_the_record_is_on_the_disk_when_a_swap_succeeds() -> None:
     assert events == [RecordRead(None, 0), Swapped(1), RecordRead(RECORD, 1)]
     assert file.content is not None
     assert decode_revised(file.content) == Revised(1, RECORD)
-    assert await asked("n1", file, Read()) == [RecordRead(RECORD, 1)]
+    assert await asked("n1", file, Read()) == [RecordRead(after_a_restart(RECORD), 1)]
+
+
+def after_a_restart(record: GroupRecord) -> GroupRecord:
+    """Return the record as its leader reads it at its next start."""
+    return msgspec.structs.replace(record, epoch=record.epoch + SKIPPED.by_restart)
 
 
 async def test_a_swap_of_another_revision_is_refused() -> None:
@@ -98,7 +107,13 @@ async def test_a_record_that_names_another_leader_has_none() -> None:
     assert isinstance(read, RecordRead)
     assert read.record is not None
     assert (read.record.leader, read.record.in_sync, read.revision) == ("", ("a",), 7)
-    assert read.record.epoch == RECORD.epoch + 5
+    assert read.record.epoch == RECORD.epoch + SKIPPED.by_take_over
+
+
+def test_an_older_leader_that_restarts_has_the_lower_epoch() -> None:
+    """Whatever the two random numbers are, up to 16 restarts after the other node took over."""
+    for _ in range(100):
+        assert 1 <= 16 * random_skips().by_restart <= random_skips().by_take_over
 
 
 async def test_the_settings_of_the_leader_replace_those_of_the_record() -> None:
@@ -107,7 +122,7 @@ async def test_the_settings_of_the_leader_replace_those_of_the_record() -> None:
     founded = msgspec.structs.replace(RECORD, min=1, acks="leader")
     file.content = encode_revised(Revised(7, founded))
     wanted = msgspec.structs.replace(RECORD, min=2, acks="all")
-    assert await asked("n1", file, Read(), minimum=2) == [RecordRead(wanted, 7)]
+    assert await asked("n1", file, Read(), minimum=2) == [RecordRead(after_a_restart(wanted), 7)]
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"revision":1}', b"\xff", TOO_LATE])
@@ -145,7 +160,7 @@ async def test_the_leader_is_alive_and_reaches_all_members() -> None:
     file.content = encode_revised(Revised(7, RECORD))
     with ThreadPoolExecutor(1) as threads:
         decisions = LeaderDecisions(
-            *("n1", file, DiskCalls(threads), events.append), minimum=1, acks="all", skipped_epochs=5
+            *("n1", file, DiskCalls(threads), events.append), minimum=1, acks="all", skipped=SKIPPED
         )
         decisions.step(5.0)
     assert events == [LifeRenewed(5.0), Reached("n2")]
@@ -226,7 +241,7 @@ async def test_an_older_leader_stops_at_the_first_node_with_a_later_term(tmp_pat
         assert group["n1"].send(b"of n1") > 0
         group.start("n3")
         await until(lambda: ending_of(group["n1"]))
-        assert "n3 has promised epoch 5, and this node leads in epoch 2 by an older haRecord" in ending_of(group["n1"])
+        assert "n3 has promised epoch 21, and this node leads in epoch 5 by an older haRecord" in ending_of(group["n1"])
         assert "copy haRecord from the node that led last" in ending_of(group["n1"])
         content = (tmp_path / "n3").read_bytes()
         assert content == (tmp_path / "n2").read_bytes()
@@ -247,8 +262,36 @@ async def test_two_nodes_that_take_over_from_one_record_have_different_terms(tmp
         group.skipped_epochs = SKIPPED_EPOCHS - 1
         group.start("n3", "n2")
         await until(lambda: ending_of(other))
-        assert "n2 has promised epoch 5, and this node leads in epoch 4" in ending_of(other)
+        assert "n2 has promised epoch 21, and this node leads in epoch 20" in ending_of(other)
         assert b"of n2" in (tmp_path / "n2").read_bytes()
+
+
+@pytest.mark.parametrize(("skipped", "line"), [(2, "n2 has promised epoch 5"), (4, "below the committed")])
+@pytest.mark.parametrize("acks", ["all", "leader"])
+async def test_a_leader_from_an_older_backup_leads_no_copy(tmp_path: Path, acks: str, skipped: int, line: str) -> None:
+    """A copy of n1's directory, made while n1 was stopped, takes its place. Its term begins where n1's next term began.
+    Their epochs differ. So either the copy stops, or n2, and n2 keeps every byte."""
+    async with TestGroup(tmp_path, acks=acks) as group:
+        leader, follower = group["n1"], group["n2"]
+        group.start("n1", "n2")
+        await until(lambda: follower.committed > 0 and len(record_of(leader).in_sync) == 2)
+        leader.kill()
+        copied, state, record = (tmp_path / "n1").read_bytes(), leader.files.state, leader.record_file.content
+        runner = leader.start()
+        await until(lambda: runner.node.leading == 1 + SKIPPED_EPOCHS + 1)
+        end = leader.send(b"of the original")
+        await until(lambda: follower.files.state.committed == end)
+        for node in (leader, follower):
+            node.kill()
+        (tmp_path / "n1").write_bytes(copied)
+        leader.files.state, leader.record_file.content = state, record
+        group.skipped_epochs = skipped
+        group.start("n1", "n2")
+        await until(lambda: ending_of(leader) or ending_of(follower))
+        assert line in ending_of(leader if skipped < SKIPPED_EPOCHS else follower)
+        content = (tmp_path / "n2").read_bytes()
+        assert content.endswith(b"of the original")
+        assert len(content) == end
 
 
 @pytest.mark.parametrize("terms", [1, 2])
@@ -262,7 +305,7 @@ async def test_a_leader_with_a_wiped_disk_leaves_the_copies_alone(tmp_path: Path
         for _ in range(terms - 1):
             leader.kill()
             leader.start()
-        await until(lambda: follower.files.state.promised == terms)
+        await until(lambda: follower.files.state.promised == 1 + (terms - 1) * (SKIPPED_EPOCHS + 1))
         for node in (leader, follower):
             node.kill()
         before = (tmp_path / "n2").read_bytes()
