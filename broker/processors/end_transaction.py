@@ -104,7 +104,8 @@ class EndTransactionProcessor:
         if not self._endings.is_loaded:
             return self._end_later(header, may_send, is_commit=is_commit)
         try:
-            half = self._checked(header, self._endings.half_at(header.commit_log_offset), may_send)
+            found = self._endings.half_at(header.commit_log_offset, header.tran_state_table_offset)
+            half = self._checked(header, found, may_send)
         except ColdRead:
             return self._end_later(header, may_send, is_commit=is_commit)
         if self._endings.is_under_way(half):
@@ -121,7 +122,8 @@ class EndTransactionProcessor:
     async def _end_later(
         self, header: EndTransactionHeader, may_send: Callable[[str], bool], *, is_commit: bool
     ) -> RemotingCommand:
-        half = self._checked(header, await self._endings.load_half(header.commit_log_offset), may_send)
+        found = await self._endings.load_half(header.commit_log_offset, header.tran_state_table_offset)
+        half = self._checked(header, found, may_send)
         await self._endings.wait_for_others(half)
         if self._endings.is_decided(half):
             return end_response(is_commit=is_commit)

@@ -444,6 +444,14 @@ class MessageStore:
         """Return a copy of the record of `size` bytes at this offset if it is written. The open batch stays open."""
         return self._reader.record_of_size_at(physical_offset, size)
 
+    def record_of_unit(self, topic: str, queue_id: int, offset: int, physical_offset: int) -> Record | None:
+        """Return a copy of the record at this byte of the log if the queue's unit at `offset` points at it. Raises
+        ColdRead."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is not None and offset >= queue.end:
+            self.make_visible()
+        return None if queue is None else self._reader.record_of_unit(queue, offset, physical_offset)
+
     def is_queued(self, record: Record) -> bool:
         """Return whether the record's queue has a unit at the record's offset: bytes inside a body may look like a
         record. A record that is appended and not visible yet counts. Raises ColdRead."""

@@ -165,7 +165,7 @@ class TransactedRun(StoreSessionsWithOffsets):
         self._commit()
 
     def _end_one(self, sent: Sent, position: int) -> None:
-        half = self.endings.half_at(position)
+        half = self.endings.half_at(position, sent.append.queue_offset)
         if half is None or self.sent[_number(half.record.body)] is not sent:
             return  # lost in a cut; another message has its position, which the protocol cannot distinguish
         if self.endings.is_under_way(half) or self.endings.is_decided(half):

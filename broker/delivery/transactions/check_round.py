@@ -109,8 +109,9 @@ class CheckRound:
         if not units:
             return False
         is_open_at = self._transactions.halves.is_open_at
-        positions = [(offset, unit[0]) for offset, unit in enumerate(units, at) if is_open_at(offset)]
-        found = [(offset, half_in(self._store.written_record_at(position))) for offset, position in positions]
+        record_at = self._store.record_of_size_at
+        opened = [(offset, unit) for offset, unit in enumerate(units, at) if is_open_at(offset)]
+        found = [(offset, half_in(record_at(unit[0], unit[1]))) for offset, unit in opened]
         return self._process(found, at + len(units), now_ms)
 
     def _process(self, found: list[tuple[int, HalfMessage | None]], end: int, now_ms: int) -> bool:

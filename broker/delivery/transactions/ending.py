@@ -23,7 +23,7 @@ from skylarkmq.broker.delivery.cold_read_retry import with_cold_read_retry
 from skylarkmq.broker.delivery.deferral import TIMER_REQUESTS, Defer
 from skylarkmq.broker.delivery.internal_puts import STORED, InternalPuts
 from skylarkmq.broker.delivery.message_type import TRANSACTION
-from skylarkmq.broker.delivery.transactions.messages import HalfMessage, final_of, half_in, op_of
+from skylarkmq.broker.delivery.transactions.messages import QUEUE_ID, HalfMessage, final_of, half_in, op_of
 from skylarkmq.broker.delivery.transactions.open_halves import HalfState
 from skylarkmq.broker.delivery.transactions.transactions import Transactions
 from skylarkmq.broker.store.flush.sync_queue import Settled
@@ -78,15 +78,22 @@ class Endings:
         """Return whether the open half messages are loaded."""
         return self._transactions.loaded.is_set()
 
-    async def load_half(self, physical_offset: int) -> HalfMessage | None:
+    async def load_half(self, physical_offset: int, queue_offset: int) -> HalfMessage | None:
         """Return the same as `half_at`, after the load of open half messages, and after cold reads."""
         await self._transactions.loaded.wait()
-        return await with_cold_read_retry(self._store, lambda: self.half_at(physical_offset))
+        return await with_cold_read_retry(self._store, lambda: self.half_at(physical_offset, queue_offset))
 
-    def half_at(self, physical_offset: int) -> HalfMessage | None:
-        """Return the half message, or copy of one, at a byte of the log; None without one. Raises ColdRead."""
+    def half_at(self, physical_offset: int, queue_offset: int) -> HalfMessage | None:
+        """Return the half message, or copy of one, at a byte of the log; None without one. Raises ColdRead.
+
+        `queue_offset` is where its unit is expected: the unit has the record's size, so the record is read once.
+        """
+        topic = SystemTopic.TRANSACTION_HALF
+        record = self._store.record_of_unit(topic, QUEUE_ID, queue_offset, physical_offset)
+        if record is not None:
+            return half_in(record) if record.topic == topic else None
         record = self._store.written_record_at(physical_offset)
-        if record is None or record.topic != SystemTopic.TRANSACTION_HALF or not self._store.is_queued(record):
+        if record is None or record.topic != topic or not self._store.is_queued(record):
             return None
         return half_in(record)
 

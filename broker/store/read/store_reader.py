@@ -27,8 +27,9 @@ from skylarkmq.broker.store.read.property_filters import PropertyTest, Wanted, h
 from skylarkmq.broker.store.read.queue_reads import GetResult, Reader
 from skylarkmq.broker.store.read.record_checks import RecordChecks, RecordChecksStatistics
 from skylarkmq.broker.store.read.residency import ResidencyStatistics
+from skylarkmq.broker.store.read.unit_window import UnitWindow
 from skylarkmq.broker.store.read.verified_ranges import VerifiedRanges
-from skylarkmq.protocol.disk import UNIT, UNIT_SIZE
+from skylarkmq.protocol.disk import UNIT
 from skylarkmq.protocol.record import BLANK, BLANK_SIZE, Record, parse
 from skylarkmq.protocol.unit_search import first_at_or_after
 
@@ -53,6 +54,7 @@ class StoreReader:
         self._log_reads = LogReads(commit_log, self._reads, self._verified)
         self._checks = RecordChecks(commit_log, self._log_reads, self._reads, self._verified)
         self._by_time = OffsetByTime(commit_log, self._log_reads, self._reads)
+        self._units = UnitWindow(self._reads)
         self._reader = Reader(config, commit_log, self._log_reads, self._checks, self._reads)
         self.configure = self._reader.configure
         """As Reader.configure: no other part has settings that may change."""
@@ -124,6 +126,14 @@ class StoreReader:
         is_it = isinstance(found, Record) and (found.physical_offset, found.size) == (physical_offset, size)
         return found if isinstance(found, Record) and is_it else None
 
+    def record_of_unit(self, queue: ConsumeQueue, offset: int, physical_offset: int) -> Record | None:
+        """Return a copy of the record at this byte of the log if the queue's unit at `offset` points at it.
+
+        Units are read several at a time (UnitWindow).
+        """
+        size = self._units.record_size(queue, offset, physical_offset)
+        return None if size is None else self.record_of_size_at(physical_offset, size)
+
     def has_unit_of(self, queue: ConsumeQueue, record: Record) -> bool:
         """Return whether a unit of the queue points at the record, or the record is appended and has no unit yet."""
         if queue.end <= record.queue_offset < queue.next_offset:
@@ -135,9 +145,6 @@ class StoreReader:
         return self._points_at(queue, found, record)
 
     def _points_at(self, queue: ConsumeQueue, offset: int, record: Record) -> bool:
-        if queue.written <= offset < queue.end:  # still in memory
-            begin: int = UNIT.unpack_from(queue.pending, (offset - queue.written) * UNIT_SIZE)[0]
-            return begin == record.physical_offset
         unit = queue.unit_nowait(offset, self._reads) if queue.min_offset <= offset < queue.end else None
         return unit is not None and unit[0] == record.physical_offset
 
