@@ -91,7 +91,7 @@ class SyncQueue:
             if not copies.is_visible_first:
                 commit.flush_by_ms = 0  # `copied` includes the own flush
                 for append in appends:
-                    if b"\0" in append.properties:
+                    if 0 in append.properties:  # a search for b"\0" takes ten times as long
                         copies.may_seem_torn(end)
                         break
         self._hidden.append(commit)
