@@ -3,6 +3,7 @@
     python -m tests.bench.bench_replication                          # all parts, by the link, 5 rounds of 2 s
     python -m tests.bench.bench_replication --by classic             # followers are SLAVEs, as in RocketMQ
     python -m tests.bench.bench_replication --part cpu --rounds 12   # one part; may be repeated
+    python -m tests.bench.bench_replication --part cpu --busy        # the broker alone shares the machine, too
 
     cpu        CPU of the leader per send with two followers, in relation to a broker without any
     single     p50 of a producer with one message in flight: two followers, beside a broker alone
@@ -13,6 +14,10 @@ All brokers use SYNC_FLUSH. Those of a part run at the same time on this machine
 alternately. Bodies have 100 B and 1 KiB. CPU is user and system time of the leader's process; rates are those of a
 machine that also runs the followers. Printed: the medians of the rounds, of their ratios, and whether the budget holds.
 The part `rocketmq` needs java and mvn.
+
+Followers that share the processors of the leader raise its CPU time, whatever it does: they evict its data from the
+caches and interrupt it. With `--busy` the part `cpu` also measures the broker without followers beside as many
+processes that only compute, and prints that ratio, too. The budget is that of the first ratio.
 """
 
 import argparse
@@ -30,6 +35,7 @@ import msgspec
 from skylarkmq.clients.mqbench.clusters import create_topics
 from skylarkmq.clients.mqbench.runs import fill, produce, send_one_at_a_time
 from skylarkmq.clients.mqbench.workloads import Workload
+from tests.bench.peers.busy import busy
 from tests.bench.peers.groups import ALONE, CLASSIC, LINK, Group, started_group
 from tests.bench.peers.loads import Bench, Length, Sample, measured
 from tests.bench.peers.started import NEWER
@@ -55,6 +61,7 @@ class Options(msgspec.Struct, frozen=True):
     rounds: int
     length: Length
     gib: float
+    is_busy: bool
     directory: Path
 
 
@@ -66,12 +73,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a round")
     parser.add_argument("--gib", type=float, default=2.0, help="bytes of log that a new follower copies")
+    parser.add_argument("--busy", action="store_true", help="also measure the broker alone beside other work")
     parser.add_argument("--directory", type=Path, help="directory of the temporary stores")
     given = parser.parse_args()
     holds = True
     for name in given.part or PARTS:
         with tempfile.TemporaryDirectory(prefix="bench-replication-", dir=given.directory) as directory:
-            options = Options(given.by, given.rounds, Length(given.seconds), given.gib, Path(directory))
+            options = Options(given.by, given.rounds, Length(given.seconds), given.gib, given.busy, Path(directory))
             holds = PARTS[name](options) and holds
     return 0 if holds else 1
 
@@ -86,7 +94,17 @@ def cpu(options: Options) -> bool:
             none_us, two_us = middle(pairs, "cpu_us")
             line = f"{none_us:.2f} us, with {FOLLOWERS} followers {two_us:.2f} us, ratio {ratio:.2f}"
             holds = report(f"CPU of a send of {size} B", line, f"<= {limit:g}", ratio <= limit) and holds
+            if options.is_busy:
+                busy_us = beside_work(options, alone, Workload(topic=f"cpu-{size}", size=size))
+                print(f"{'':24} none, beside {FOLLOWERS} busy processes {busy_us:.2f} us, ratio {two_us / busy_us:.2f}")
     return holds
+
+
+def beside_work(options: Options, alone: Group, workload: Workload) -> float:
+    """Return the median CPU per send of the broker without followers while other processes compute."""
+    workload = msgspec.structs.replace(workload, seconds=options.length.seconds, warmup_s=options.length.warmup_s)
+    with busy(FOLLOWERS):
+        return median(sample(options, alone, workload)["cpu_us"] for _ in range(options.rounds))
 
 
 def single(options: Options) -> bool:

@@ -7,7 +7,8 @@ from skylarkmq.broker.store.log.append import PutStatus
 
 
 class TestCopies:
-    """Copies of the log up to `copied`. `refusal`: the status of commits that shall not wait for them."""
+    """Copies of the log up to `copied`. `refusal`: the status of commits that shall not wait for them. `doubtful`: the
+    ends of commits that may seem torn."""
 
     __test__ = False
 
@@ -16,6 +17,7 @@ class TestCopies:
         self.timeout_ms = timeout_ms
         self.copied = 0
         self.refusal: PutStatus | None = None
+        self.doubtful: list[int] = []
         self.commit_s = Histogram([1e9])
         self.moved: Callable[[], None] = lambda: None
 
@@ -24,7 +26,8 @@ class TestCopies:
         return self.refusal
 
     def may_seem_torn(self, end: int) -> None:
-        """Do nothing."""
+        """Note `end`."""
+        self.doubtful.append(end)
 
     def move(self, end: int) -> None:
         """Copy the log up to `end`, as a replica reports it."""

@@ -132,3 +132,14 @@ def test_every_commit_gets_the_status_that_the_rules_require(kind: str, is_sync:
         trial.queue.end_waiting()
         assert trial.queue.is_settled
         assert all(len(commit.called) == 1 for commit in trial.commits)
+
+
+@pytest.mark.parametrize("is_visible_first", [False, True])
+def test_on_a_link_commits_with_zero_bytes_in_properties_are_noted(is_visible_first: bool) -> None:
+    """Recovery may take such a record for a torn one. In classic replication this does not matter."""
+    queue = SyncQueue([], is_sync=True, timeout_ms=FLUSH_MS)
+    queue.await_copies(copies := TestCopies(is_visible_first=is_visible_first))
+    queue.add(100, [message(properties=b"a\x01b\x02"), message(properties=b"")], 0)
+    queue.add(200, [message(properties=b"a\x01\0\x02"), message(properties=b"a\x01b\x02")], 0)
+    queue.add(300, [message(properties=b"a\x01b\x02"), message(properties=b"a\x01b\0")], 0)
+    assert copies.doubtful == ([] if is_visible_first else [200, 300])
