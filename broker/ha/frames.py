@@ -135,6 +135,8 @@ class FrameReader:
         self._frame = bytearray(_HEAD_BYTES)  # the begin of a frame that is not whole: `_filled` of `_wanted` bytes
         self._filled = 0
         self._wanted = _HEAD_BYTES
+        self.is_last = True
+        """Whether no more bytes came with the message that was yielded last."""
 
     def __repr__(self) -> str:
         return f"<FrameReader {self._filled} of {self._wanted}>"
@@ -148,6 +150,7 @@ class FrameReader:
             size = None if self._filled else _frame_size(view, self.max_bytes)
             if size is not None and size <= len(view):
                 frame, view = view[:size], view[size:]
+                self.is_last = not view
                 yield _decode(frame)
             else:
                 taken = min(self._wanted - self._filled, len(view))

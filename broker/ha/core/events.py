@@ -4,6 +4,8 @@ Effects are carried out in order. Those that reach a disk or the store of decisi
 event: StoreState gives StateStored, SetEnd gives EndSet, BeginTerm and Write give Written and later Synced, Read gives
 RecordRead or ReadFailed, Swap gives Swapped, SwapRefused or SwapUnknown, Connect gives Linked or LinkFailed.
 
+DATA that continues a synced log may be acknowledged without Write: see Copied.
+
 A link is one connection, named by a number that its owner chooses and never uses again. A link that the core closed
 gives no further event. After SetEnd no Synced comes for bytes that it removed.
 """
@@ -148,6 +150,17 @@ class Received(msgspec.Struct, frozen=True):
     message: Message
 
 
+class Copied(msgspec.Struct, frozen=True):
+    """`Node.may_copy` allowed it: DATA of a link, up to `end`, was appended, synced, and acknowledged on this link.
+
+    The bytes begin no epoch. `committed`: what DATA had.
+    """
+
+    link: int
+    end: int
+    committed: int
+
+
 class Heard(msgspec.Struct, frozen=True):
     """Bytes arrived that are no whole message yet, or this node does not read from the link now: its disk is slow."""
 
@@ -157,7 +170,7 @@ class Heard(msgspec.Struct, frozen=True):
 Event: TypeAlias = (
     Tick | StateStored | Written | Synced | SyncFailed | EndSet | StartSet | RecordRead | ReadFailed | Swapped
     | SwapRefused | SwapUnknown | LifeSeen | LifeRenewed | Reached | Linked | LinkFailed | Unlinked | Received
-    | Heard
+    | Copied | Heard
 )  # fmt: skip
 
 

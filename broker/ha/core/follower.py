@@ -14,6 +14,7 @@ from skylarkmq.broker.ha.core.decisions import Decisions, Outcome
 from skylarkmq.broker.ha.core.events import (
     Close,
     Connect,
+    Copied,
     EndSet,
     Event,
     Heard,
@@ -191,6 +192,19 @@ class Follower:
             case _:
                 self._drop(f"unexpected {type(message).__name__}")
 
+    def may_copy(self, number: int, data: Data) -> bool:
+        """Return whether the bytes continue a log that is synced, on a link that this node follows: their sync
+        acknowledges all of it (rules 1 and 8)."""
+        link, local = self._link, self._local
+        is_followed = link is not None and link.number == number and self._follows(link, data.epoch)
+        return is_followed and data.offset == self._expected == local.written == local.synced
+
+    def _copied(self, event: Copied) -> None:
+        self._expected = event.end
+        if self._link and self._link.number == event.link:
+            self._link.heard_at = self._now
+        self._learn(event.committed)
+
     def _answer_stranger(self, link: int, message: Message) -> None:
         """A node that links to this one takes it for the leader."""
         if isinstance(message, Hello):
@@ -362,6 +376,7 @@ class Follower:
 _HANDLERS: Final[dict[type[Event], Callable[[Follower, Any], None]]] = {
     Received: Follower._received,
     Heard: Follower._heard,
+    Copied: Follower._copied,
     Synced: Follower._synced,
     Tick: Follower._tick,
     EndSet: Follower._end_set,

@@ -79,6 +79,10 @@ class Local:
         """The log is on the disk up to `end`."""
         self.synced = max(end, self.synced)
 
+    def copied(self, end: int) -> None:
+        """The log was extended to `end`, without a new epoch, and is on the disk."""
+        self.written = self.synced = end
+
     def end_set(self, end: int) -> None:
         """The log was truncated, or begins at another offset."""
         self.start = min(self.start, end) if self.written >= end else end

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from skylarkmq.broker.ha.core.decisions import Decisions
 from skylarkmq.broker.ha.core.events import (
+    Copied,
     Effect,
     EndSet,
     Event,
@@ -29,6 +30,7 @@ from skylarkmq.broker.ha.core.follower import Follower
 from skylarkmq.broker.ha.core.identity import Identity
 from skylarkmq.broker.ha.core.leader import Leader
 from skylarkmq.broker.ha.core.local import Local, Log
+from skylarkmq.broker.ha.core.messages import Data
 from skylarkmq.broker.ha.core.peers import Peers
 
 
@@ -58,6 +60,11 @@ class Node:
     def refusal(self) -> str | None:
         """Why messages cannot be committed on this node now; None if they can."""
         return "this node restarts its store" if self._ended else self.role.refusal()
+
+    def may_copy(self, link: int, data: Data) -> bool:
+        """Return whether DATA that has just arrived may be appended, synced and acknowledged at once, before any other
+        event. Copied follows; without Copied nothing has happened."""
+        return isinstance(self.role, Follower) and not self._ended and self.role.may_copy(link, data)
 
     def step(self, now: float, event: Event) -> list[Effect]:
         """Return the effects of an event. After a Restart or Stop no step has any."""
@@ -109,6 +116,7 @@ _Handler = Callable[[Node, Any], None]
 _NOTES: Final[dict[type[Event], _Handler]] = {
     Written: lambda node, event: node.local.extended(event.end, event.epochs),
     Synced: lambda node, event: node.local.synced_to(event.end),
+    Copied: lambda node, event: node.local.copied(event.end),
     EndSet: lambda node, event: node.local.end_set(event.end),
     StartSet: lambda node, event: node.local.begins_at(event.start),
     LifeSeen: lambda node, event: node._peers.life_seen(event.node, event.life),

@@ -96,6 +96,11 @@ class LinkConnection(asyncio.BufferedProtocol):
         return f"<LinkConnection {self.number} {self.peer} closed={self.is_closed}>"
 
     @property
+    def is_last(self) -> bool:
+        """Whether no more bytes came with the message that is handled now."""
+        return self._reader.is_last
+
+    @property
     def is_closed(self) -> bool:
         """Whether the connection has ended, or is about to once its output is written."""
         return self._is_closed

@@ -104,6 +104,10 @@ class EpochScan:
     def __repr__(self) -> str:
         return f"<EpochScan border={self._border}>"
 
+    def may_find(self, payload: bytes | memoryview) -> bool:
+        """Return whether these bytes may complete an epoch record."""
+        return _has_topic(payload) or self._is_awaited or _TOPIC_BYTES in self._last + payload[: len(_TOPIC_BYTES)]
+
     def appended(self, payload: bytes | memoryview, known_border: int) -> tuple[Epoch, ...]:
         """Return the epochs whose records these bytes complete. The bytes are in the log already.
 

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from skylarkmq.broker.ha.core.events import Event, Heard, Linked, LinkFailed, Received, Unlinked
-from skylarkmq.broker.ha.core.messages import Hello, Message
+from skylarkmq.broker.ha.core.messages import Data, Hello, Message
 from skylarkmq.broker.ha.link.catch_up import CatchUp
 from skylarkmq.broker.ha.link.connection import LinkConnection
 from skylarkmq.broker.ha.link.feed import Feed, Heads
@@ -68,6 +68,8 @@ class Links:
         client_tls: ReloadingContext | None = None,
     ) -> None:
         self.post: Callable[[Event], None] = lambda _: None
+        self.copy: Callable[[int, Data], bool] = lambda _link, _data: False
+        """Acknowledges DATA at once; False: it becomes an event."""
         self.problems: dict[str, str] = {}
         """The last reason why a link to or from a peer ended, by its name or address; none for open links."""
         self._settings = settings
@@ -234,6 +236,8 @@ class Links:
 
     def received(self, connection: LinkConnection, message: Message) -> None:
         """A message arrived."""
+        if isinstance(message, Data) and connection.is_last and self.copy(connection.number, message):
+            return
         if isinstance(message, Hello) and not connection.connects:
             if problem := self._stranger(message):
                 self._nodes.setdefault(connection.number, message.node)

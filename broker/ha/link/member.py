@@ -210,7 +210,7 @@ class LinkMember:
             replicated = FollowerLog(replica, self._bytes, store)
         runner = Runner(self._node, replicated, self._files, self._disk, self._end)
         runner.links = self.links
-        self.links.post = runner.post
+        self.links.post, self.links.copy = runner.post, runner.copy
         if self._config.leads:
             runner.decisions = LeaderDecisions(
                 *(self._config.ha_node_id, self._files.record, self._disk, runner.post),

@@ -35,6 +35,7 @@ from skylarkmq.broker.ha.core.events import (
     BeginTerm,
     Close,
     Connect,
+    Copied,
     Effect,
     EndSet,
     Event,
@@ -55,7 +56,7 @@ from skylarkmq.broker.ha.core.events import (
     Write,
     Written,
 )
-from skylarkmq.broker.ha.core.messages import Message
+from skylarkmq.broker.ha.core.messages import Ack, Data, Message
 from skylarkmq.broker.ha.core.node import Node
 from skylarkmq.broker.ha.link.threads import DiskCalls
 from skylarkmq.broker.store.errors import SegmentNotReadyError
@@ -83,6 +84,10 @@ class ReplicatedLog(Protocol):
 
     def write(self, offset: int, payload: bytes | memoryview) -> Written:
         """Append received bytes."""
+
+    def copy(self, offset: int, payload: bytes | memoryview) -> int | None:
+        """Append received bytes, and sync the log before this returns. Return its end, or None if nothing was done: the
+        bytes begin an epoch, or a thread has to sync."""
 
     def set_end(self, end: int) -> None:
         """Truncate the log, on the disk; an empty log begins there instead."""
@@ -192,6 +197,25 @@ class Runner:
                         break
         finally:
             self._is_stepping = False
+
+    def copy(self, link: int, data: Data) -> bool:
+        """Append DATA, sync it and acknowledge it, if core and log allow that. Return False if nothing was done.
+
+        This is the path of a message that a producer waits for: between the arrival of its bytes and the
+        acknowledgement there is no more than these steps.
+        """
+        if not self._runs or self._is_stepping or not self.node.may_copy(link, data):
+            return False
+        try:
+            end = self._log.copy(data.offset, data.payload)
+        except OSError as error:
+            self._failed("Write", error)
+            return True
+        if end is None:
+            return False
+        self.links.send(link, Ack(data.epoch, end, end))
+        self.post(Copied(link, end, data.committed))
+        return True
 
     def _tick(self) -> None:
         if self._runs:

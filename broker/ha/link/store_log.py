@@ -154,6 +154,9 @@ class LeaderLog:
         """Refuse: a leader receives no bytes."""
         raise OSError(f"{len(payload)} bytes for a leader's log at {offset}")
 
+    def copy(self, offset: int, payload: bytes | memoryview) -> None:
+        """Do nothing: a leader receives no bytes."""
+
     def set_end(self, end: int) -> None:
         """Refuse: a leader's log is never truncated."""
         raise OSError(f"a truncation of a leader's log to {end}")
@@ -227,6 +230,17 @@ class FollowerLog:
             raise DamagedLogError(str(error)) from None
         self._limit_lag(self._links)
         return Written(replica.end, self._scan.appended(payload, replica.shown))
+
+    def copy(self, offset: int, payload: bytes | memoryview) -> int | None:
+        """Append received bytes, and sync the log before this returns. Return its end, or None if nothing was done.
+
+        Raises OSError.
+        """
+        replica = self._replica
+        if self._scan.may_find(payload) or not replica.append_synced(offset, payload):
+            return None
+        self._scan.appended(payload, replica.shown)
+        return replica.end
 
     def set_end(self, end: int) -> None:
         """Truncate the log, on the disk; an empty log begins there instead. Raises OSError."""

@@ -49,11 +49,28 @@ class FollowerFlush(LogFlush):
 
     def _is_synced_by_loop(self, flusher: Flusher) -> bool:
         """Sync few bytes. Return False if the flusher has to sync, True if no sync is left to do or a sync failed."""
-        is_wanted = self._is_sync and self.lag <= FEW_BYTES and flusher.is_idle and flusher.failure is None
-        if not is_wanted or (begun_s := monotonic()) < self._loop_syncs_after_s:
+        if not self.may_sync_here(0):
             return False
-        self._sync_here(flusher, begun_s)
+        self._sync_here(flusher, monotonic())
         return True
+
+    def may_sync_here(self, more: int) -> bool:
+        """Return whether the loop should sync what is appended and `more` bytes."""
+        flusher = self._flusher
+        if flusher is None or not self._is_sync or not flusher.is_idle or flusher.failure is not None:
+            return False
+        return self.lag + more <= FEW_BYTES and monotonic() >= self._loop_syncs_after_s
+
+    def sync_here(self) -> None:
+        """Sync what is appended, without a call of `on_synced`.
+
+        Raises OSError without an errno: whatever the reason, the content of the disk is unknown then.
+        """
+        flusher = self._flusher
+        assert flusher is not None, "not started"
+        if not self._sync_here(flusher, monotonic()):
+            raise OSError(f"the log cannot be synced: {flusher.failure}")
+        self._announced = flusher.done.end
 
     def restart(self, set_end: Callable[[], None]) -> None:
         """Sync everything, call `set_end`, which moves the end of the log, and continue from there.

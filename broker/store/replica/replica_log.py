@@ -67,6 +67,18 @@ class ReplicaLog:
         self._log.append_bytes(data)
         self._flush.appended()
 
+    def append_synced(self, offset: int, data: Buffer) -> bool:
+        """Append bytes at the end, and sync the log before this returns: `on_synced` is not called for them.
+
+        Return False if nothing was appended: the log ends elsewhere, its end is not synced, or the flusher has to sync
+        (FollowerFlush). Raises OSError if the disk refuses; then the node has to restart.
+        """
+        if not offset == self._log.written == self.synced or not self._flush.may_sync_here(len(data)):
+            return False
+        self._log.append_bytes(data)
+        self._flush.sync_here()
+        return True
+
     def _move_to(self, offset: int) -> None:
         log = self._log
         if log.is_empty and offset == log.next_segment_start(offset - 1):

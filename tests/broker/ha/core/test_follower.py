@@ -7,6 +7,7 @@ import pytest
 from skylarkmq.broker.ha.core.epochs import Epoch, EpochHistory, founded
 from skylarkmq.broker.ha.core.events import (
     Connect,
+    Copied,
     EndSet,
     HaState,
     Heard,
@@ -249,6 +250,41 @@ def test_data_are_written_in_order_and_acknowledged_once_synced() -> None:
     assert node.sent(Ack) == [Ack(1, LOG_END + 16, LOG_END)]
     node.step(Synced(LOG_END + 8))
     assert node.sent(Ack) == [Ack(1, LOG_END + 16, LOG_END + 8)]
+
+
+def test_data_may_be_acknowledged_at_once_if_all_before_is_synced() -> None:
+    """And the link is the one that this node follows, in an epoch that is not below its promise (rules 1 and 8)."""
+    node = following().node
+    assert node.may_copy(1, data())
+    refused = [(2, data()), (1, data(LOG_END + 8)), (1, data(LOG_END - 8)), (1, data(epoch=2)), (1, data(epoch=0))]
+    assert not any(node.may_copy(*each) for each in refused)
+    assert not linked().node.may_copy(1, data())
+
+
+def test_data_are_not_acknowledged_at_once_behind_bytes_that_are_not_synced() -> None:
+    node = following()
+    node.receive(1, data())
+    assert not node.node.may_copy(1, data(LOG_END + 8))
+    node.step(Written(LOG_END + 8))
+    assert not node.node.may_copy(1, data(LOG_END + 8))
+    node.step(Synced(LOG_END + 8))
+    assert node.node.may_copy(1, data(LOG_END + 8))
+
+
+def test_a_copy_moves_the_log_and_shows_what_is_committed() -> None:
+    """It is acknowledged already. A link that has ended meanwhile does not matter: the bytes are on the disk."""
+    node = following()
+    assert node.step(Copied(1, LOG_END + 8, LOG_END)) == [Show(LOG_END)]
+    node.step(Unlinked(1))
+    assert node.step(Copied(1, LOG_END + 16, LOG_END + 8)) == [Show(LOG_END + 8)]
+    local = node.node.local
+    assert (local.written, local.synced, local.committed) == (LOG_END + 16, LOG_END + 16, LOG_END + 8)
+
+
+def test_a_node_that_ends_copies_nothing() -> None:
+    node = following()
+    node.step(SyncFailed())
+    assert not node.node.may_copy(1, data())
 
 
 @pytest.mark.parametrize("offset", [0, LOG_END - 8, LOG_END + 8])

@@ -74,6 +74,13 @@ class FileLog:
             asyncio.get_running_loop().call_soon(self.sync)
         return Written(self.end, epochs_in(bytes(payload), offset))
 
+    def copy(self, offset: int, payload: bytes | memoryview) -> int | None:
+        if not self.is_synced_at_once or epochs_in(bytes(payload), offset):
+            return None
+        self.write(offset, payload)
+        self.synced = self.end
+        return self.end
+
     def set_end(self, end: int) -> None:
         os.ftruncate(self.fd, end)
         self.end = self.synced = end

@@ -9,6 +9,7 @@ import pytest
 
 from skylarkmq.broker.ha.core.epochs import EpochHistory
 from skylarkmq.broker.ha.core.events import (
+    Copied,
     Effect,
     EndSet,
     Event,
@@ -22,6 +23,7 @@ from skylarkmq.broker.ha.core.events import (
     Write,
     Written,
 )
+from skylarkmq.broker.ha.core.messages import Ack, Data, Message
 from skylarkmq.broker.ha.core.node import Node
 from skylarkmq.broker.ha.link.runner import SHOW_DELAY_S, DamagedLogError, Runner
 from skylarkmq.broker.ha.link.threads import DiskCalls
@@ -56,6 +58,10 @@ class FailingLog:
 
     def write(self, offset: int, payload: bytes | memoryview) -> Written:
         self.calls.append(f"write {offset}")
+        raise self.failure
+
+    def copy(self, offset: int, payload: bytes | memoryview) -> int | None:
+        self.calls.append(f"copy {offset}")
         raise self.failure
 
     def set_end(self, end: int) -> None:
@@ -126,6 +132,69 @@ def test_after_a_stop_no_event_reaches_the_core() -> None:
     assert node.events == [Tick()]
     assert not runner._events
     assert ends == []
+
+
+class CopyingNode(ScriptedNode):
+    """A core that allows each copy."""
+
+    def may_copy(self, link: int, data: Data) -> bool:
+        return True
+
+
+class CopyingLog(FailingLog):
+    """A log that copies all bytes, or none."""
+
+    def __init__(self, *, copies: bool) -> None:
+        super().__init__(OSError())
+        self.copies = copies
+
+    def copy(self, offset: int, payload: bytes | memoryview) -> int | None:
+        return offset + len(payload) if self.copies else None
+
+
+class NotedMessages:
+    """Links of which only the sent messages matter."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, Message]] = []
+
+    def send(self, link: int, message: Message) -> None:
+        self.sent.append((link, message))
+
+
+DATA = Data(3, 5, 2, b"xy")
+
+
+def copy(log: FailingLog) -> tuple[bool, list[Event], list[tuple[int, Message]], list[Restart | Stop]]:
+    """Return whether DATA was taken, the events of the core, what was sent, and the ends."""
+    node, links, ends = CopyingNode(), NotedMessages(), list[Restart | Stop]()
+    with ThreadPoolExecutor(1) as threads:
+        runner = Runner(cast("Node", cast("Any", node)), log, NoFiles(), DiskCalls(threads), ends.append, lambda: 0.0)
+        runner.links = cast("Any", links)
+        is_taken = runner.copy(8, DATA)
+    return is_taken, node.events, links.sent, ends
+
+
+def test_data_are_acknowledged_as_soon_as_they_are_synced() -> None:
+    """The core handles them afterwards."""
+    assert copy(CopyingLog(copies=True)) == (True, [Copied(8, 7, 2)], [(8, Ack(3, 7, 7))], [])
+
+
+def test_data_that_the_log_does_not_sync_at_once_become_an_event() -> None:
+    """Nothing has happened then."""
+    assert copy(CopyingLog(copies=False)) == (False, [], [], [])
+
+
+@pytest.mark.parametrize(
+    ("failure", "events", "end"),
+    [
+        (OSError("the log cannot be synced: no space"), [SyncFailed()], FAILED),
+        (OSError(errno.ENOSPC, "full"), [], Restart("the disk takes no writes ([Errno 28] full)")),
+    ],
+)
+def test_a_failed_copy_is_not_acknowledged(failure: OSError, events: list[Event], end: Restart) -> None:
+    """After a failed sync the store counts as lost; a write without space leaves it as it was."""
+    assert copy(FailingLog(failure)) == (True, events, [], [end])
 
 
 class LongLog(FailingLog):

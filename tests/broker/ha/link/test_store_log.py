@@ -203,6 +203,29 @@ async def test_a_follower_finds_the_epochs_in_the_bytes_of_the_leader(tmp_path: 
         assert bytes_of(copy).epochs(EpochHistory()) == EpochHistory((Epoch(1, 0), second))
 
 
+async def test_bytes_with_an_epoch_are_not_copied_at_once(tmp_path: Path) -> None:
+    """The epoch has to be in its file before they are acknowledged. An epoch that begins behind them is found."""
+    async with leading(tmp_path / "leader") as (one, log, _):
+        log.begin_term(1, ("a",))
+        first = one.store.max_physical_offset
+        one.put(message(b"of epoch 1"))
+        second = log.begin_term(2, ("a",)).epochs[0]
+        data = bytes(bytes_of(one).view(0, SEGMENT_BYTES))
+    events: list[Event] = []
+    with opened(tmp_path / "follower", sync=True, is_follower=True, loop=asyncio.get_running_loop()) as copy:
+        replica = follower_log(copy, events)
+        assert replica.copy(0, data[:first]) is None
+        replica.write(0, data[:first])
+        assert replica.copy(first, data[first : second.start]) is None  # the bytes before are not synced
+        await until(lambda: Synced(first) in events)
+        assert replica.copy(first, data[first : second.start]) == second.start
+        assert replica.copy(second.start, data[second.start :]) is None
+        assert replica.write(second.start, data[second.start :]).epochs == (second,)
+        assert Synced(second.start) not in events
+        await until(lambda: Synced(len(data)) in events)
+        replica.show(len(data))
+
+
 async def test_an_epoch_is_found_without_a_look_at_earlier_bytes(tmp_path: Path) -> None:
     """While a follower catches up, what it shows may end gigabytes before the frame with the epoch record."""
     async with leading(tmp_path) as (one, log, _):

@@ -27,6 +27,7 @@ from tests.harness.golden_stores import GOLDEN_STORES, golden_store
 from tests.harness.rounds import rounds
 from tests.harness.store_check import assert_consistent
 from tests.harness.stores import Clock, Opened, TestDisk, config_of, message, opened
+from tests.harness.waiting import until
 
 SMALL = 4_096
 
@@ -300,6 +301,49 @@ async def test_a_failed_sync_of_the_loop_acknowledges_nothing(tmp_path: Path) ->
     await asyncio.sleep(0.01)
     it.store.step(it.clock.now_ms)
     assert (len(failures), moves, log_of(it).synced) == (1, [], 0)
+    it.crash()
+
+
+async def test_bytes_are_appended_and_synced_in_one_call(tmp_path: Path) -> None:
+    """Unless they are many, or do not continue the log, or earlier ones are not synced: then nothing is appended."""
+    source = source_of(tmp_path / "master", count=600, segment=1 << 20)
+    moves = list[int]()
+    with follower(
+        tmp_path / "f", sync=True, loop=asyncio.get_running_loop(), mapped_file_size_commit_log=1 << 20
+    ) as it:
+        replica = log_of(it)
+        replica.on_synced(moves.append)
+        assert replica.append_synced(0, source.data[:1_000])
+        assert (replica.end, replica.synced) == (1_000, 1_000)
+        assert not replica.append_synced(1_001, b"x")
+        assert not replica.append_synced(1_000, source.data[1_000 : 2_000 + FEW_BYTES])
+        assert (replica.end, replica.synced) == (1_000, 1_000)
+        await asyncio.sleep(0.01)
+        assert moves == []
+        replica.append(1_000, source.data[1_000:2_000])
+        assert not replica.append_synced(2_000, source.data[2_000:3_000])
+        replica.append(2_000, source.data[2_000:])
+        await until(lambda: moves[-1:] == [source.end])
+        replica.show(replica.end)
+
+
+async def test_a_failed_sync_in_one_call_has_no_errno(tmp_path: Path) -> None:
+    """A disk that is full is not as it was after a failed sync, but after a failed write."""
+    disk, failures = TestDisk(), list[OSError]()
+    it = Opened(tmp_path, sync=True, disk=disk, is_follower=True, loop=asyncio.get_running_loop())
+    log_of(it).on_failed(failures.append)
+
+    def refuse(call: str, path: str) -> None:
+        if call == "fdatasync":
+            raise OSError(errno.ENOSPC, "no space")
+
+    disk.refuse = refuse
+    with pytest.raises(OSError, match="cannot be synced") as caught:
+        log_of(it).append_synced(0, bytes(100))
+    assert caught.value.errno is None
+    await until(lambda: failures)
+    assert not log_of(it).append_synced(100, bytes(100))
+    assert log_of(it).synced == 0
     it.crash()
 
 
