@@ -136,13 +136,14 @@ class SimulatedGroup:
     # What machines report
 
     def term_began(self, machine: Machine, epoch: int) -> None:
-        """A leader is about to write its epoch record."""
+        """A leader is about to write its epoch record. One that was paused may do so after a later term has begun: it
+        lacks what that term has committed, and no node acknowledges its record."""
         self.say(f"{machine.name} leads in epoch {epoch} from {len(machine.disk.log)} on")
         self._expect(epoch not in self._leaders, f"epoch {epoch} has two leaders")
         self._leaders[epoch] = machine.name
         self.summary.terms += 1
         self._expect(
-            machine.disk.log[: len(self.committed)] == self.committed,
+            epoch < max(self._leaders) or machine.disk.log[: len(self.committed)] == self.committed,
             f"{machine.name} leads in epoch {epoch} without all of the {len(self.committed)} committed bytes",
         )
 
