@@ -186,6 +186,11 @@ class Disk:
         except FileNotFoundError:
             pass
 
+    def free_bytes(self, path: str) -> int:
+        """Return how many bytes this process may still write to the file system of `path`. Tests override it."""
+        space = os.statvfs(path)
+        return space.f_bavail * space.f_frsize
+
     def used_percent(self, path: str) -> int:
         """Return how full the file system of `path` is, in percent of the usable space, rounded up.
 

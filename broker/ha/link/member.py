@@ -9,7 +9,8 @@ is blocked: sends get SERVICE_NOT_AVAILABLE (14) at once, pulls go on. `/readyz`
 
 A node whose disk failed gets a new store id and ends: its store may lack bytes that it acknowledged, so it no longer
 counts as the copy that it was. The daemon exits, and the supervisor of a follower starts it again. A leader with a new
-store is not in the set any more, so an operator has to let another node lead.
+store is not in the set any more, so an operator has to let another node lead. A node whose disk is full keeps its store,
+and restarts once there is room (broker/ha/link/full_disk.py).
 """
 
 import logging
@@ -34,6 +35,7 @@ from skylarkmq.broker.ha.core.node import Node
 from skylarkmq.broker.ha.core.record import GroupRecord
 from skylarkmq.broker.ha.core.record import Member as RecordMember
 from skylarkmq.broker.ha.link.copies import LinkCopies
+from skylarkmq.broker.ha.link.full_disk import RestartWithRoom
 from skylarkmq.broker.ha.link.links import Links, LinkSettings
 from skylarkmq.broker.ha.link.runner import Runner
 from skylarkmq.broker.ha.link.state_files import FollowerFiles, StateFiles
@@ -81,10 +83,12 @@ class LinkMember:
         self._store_config = store_config
         self._group = group
         self._store = store
+        root = Path(store_config.store_path_root_dir)
         self._ended = ended
+        self._restart = RestartWithRoom(root, store_config.mapped_file_size_commit_log, ended, disk or Disk())
         self._now_ms = now_ms
         files = StateFiles if config.leads else FollowerFiles
-        self._files = files(Path(store_config.store_path_root_dir), disk)
+        self._files = files(root, disk)
         self._threads = ThreadPoolExecutor(1, "skylark-ha-files")
         self._disk = DiskCalls(self._threads)
         self._bytes = StoreBytes(store, store_config.mapped_file_size_commit_log)
@@ -233,6 +237,7 @@ class LinkMember:
 
     def step(self) -> None:
         """Run what is due, about every 100 ms."""
+        self._restart.step()
         if self._log is not None and self._runner is not None:
             self._log.step(self._runner.post)
             self._block()
@@ -261,10 +266,13 @@ class LinkMember:
             self._ended(DaemonEnded(f"replication stopped: {why.reason}", may_restart=False))
             return
         log.critical("the store has to be restarted reason=%s new_store=%s", why.reason, why.new_store)
-        if why.new_store and (problem := self._renew_store_id()):
+        restart = DaemonEnded(f"the store has to be restarted: {why.reason}", may_restart=True)
+        if not why.new_store:
+            self._restart.end(restart)
+        elif problem := self._renew_store_id():
             self._ended(DaemonEnded(f"{why.reason}: {problem}", may_restart=False))
         else:
-            self._ended(DaemonEnded(f"the store has to be restarted: {why.reason}", may_restart=True))
+            self._ended(restart)
 
     def _renew_store_id(self) -> str | None:
         """Give this store a new id, on the disk. Return what an operator has to do; None if a new start is enough."""
@@ -315,6 +323,8 @@ class LinkMember:
     def refusal(self) -> str | None:
         """Return why this leader takes no messages; None if it does, or follows."""
         role = self._node.role
+        if problem := self._restart.problem:
+            return problem
         if not isinstance(role, Leader):
             return "the term has not begun yet"
         if (reason := role.refusal()) is not None:
@@ -351,7 +361,7 @@ class LinkMember:
             committed=local.committed,
             epoch=local.epochs.last,
             refused=dict(self.links.refused),
-            blocked=self._blocked,
+            blocked=self._restart.problem or self._blocked,
         )
         if isinstance(role, Leader) and record is not None:
             return msgspec.structs.replace(

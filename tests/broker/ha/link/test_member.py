@@ -15,6 +15,7 @@ from skylarkmq.broker.ha.core.epochs import EpochHistory, founded
 from skylarkmq.broker.ha.core.events import HaState, Restart, Stop
 from skylarkmq.broker.ha.core.record import GroupRecord
 from skylarkmq.broker.ha.core.record import Member as RecordMember
+from skylarkmq.broker.ha.link import full_disk
 from skylarkmq.broker.ha.link.member import LinkMember
 from skylarkmq.broker.ha.link.state_files import StateFiles
 from skylarkmq.broker.ha.link.static_decisions import Revised, decode_revised, encode_revised
@@ -22,6 +23,7 @@ from skylarkmq.broker.ha.peers import parse_peers
 from skylarkmq.broker.ha.status import ReplicationStatus
 from skylarkmq.broker.remoting.config import TlsConfig, TlsMode
 from skylarkmq.broker.remoting.tls import ServerTls
+from skylarkmq.broker.store.disk import Disk
 from skylarkmq.broker.store.errors import StoreError
 from skylarkmq.broker.store.message_store import MessageStore
 from tests.broker.store.backup.backups import back_up, restored
@@ -37,7 +39,12 @@ class LoadedMember:
     """A member whose store is loaded, and how it ended."""
 
     def __init__(
-        self, root: Path, node: str = "n1", master: BrokerRole = BrokerRole.SYNC_MASTER, **settings: Any
+        self,
+        root: Path,
+        node: str = "n1",
+        master: BrokerRole = BrokerRole.SYNC_MASTER,
+        disk: Disk | None = None,
+        **settings: Any,
     ) -> None:
         self.ends: list[DaemonEnded] = []
         role = master if node == "n1" else BrokerRole.SLAVE
@@ -48,6 +55,7 @@ class LoadedMember:
             *(replication, config, "broker-a", self.store, self.ends.append, Clock()),
             server_tls=ServerTls(TlsConfig(mode=TlsMode.DISABLED)),
             client_tls=None,
+            disk=disk,
         )
         self.files = StateFiles(root)
         self.member.load()
@@ -339,6 +347,43 @@ async def test_a_disk_that_takes_no_state_needs_an_operator(tmp_path: Path, monk
     assert not end.may_restart
     assert "start this node with an empty directory" in str(end)
     member.close()
+
+
+@pytest.mark.parametrize("node", ["n1", "n2"])
+async def test_a_node_whose_disk_is_full_restarts_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: str
+) -> None:
+    """A supervisor would start it again and again until then. /readyz has the reason, and its store id stays."""
+    monkeypatch.setattr(full_disk, "CHECK_S", 0.0)
+    disk = FullDisk()
+    one = LoadedMember(tmp_path, node, disk=disk)
+    one.store.start(asyncio.get_running_loop())
+    one.member.start()
+    before = one.state.store_id
+    try:
+        one.member._end(Restart("the disk takes no writes"))
+        one.member.step()
+        assert one.ends == []
+        assert "the disk is full, this node restarts once it has room for a segment" in one.status().blocked
+        assert one.store.is_writable is False
+        disk.free = 1 << 30
+        one.member.step()
+        one.member.step()
+        assert [(str(end), end.may_restart) for end in one.ends] == [
+            ("the store has to be restarted: the disk takes no writes", True)
+        ]
+        assert one.state.store_id == before
+    finally:
+        one.close()
+
+
+class FullDisk(Disk):
+    """A disk whose file system has `free` bytes."""
+
+    free = 1_000
+
+    def free_bytes(self, path: str) -> int:
+        return self.free
 
 
 async def test_a_stop_says_why(tmp_path: Path) -> None:
