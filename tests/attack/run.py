@@ -85,7 +85,7 @@ class NormalClient:
         return f"<NormalClient {len(self.kept.acknowledged)} acknowledged>"
 
     def step(self, client: RawClient) -> None:
-        """Make one exchange. Raises OSError if the connection is lost."""
+        """Make one exchange; the first one has all of its parts. Raises OSError if the connection is lost."""
         self._number += 1
         body = BODY_MARK + b" %d " % self._number + b"x" * (self._number * 37 % 2_000)
         begun_s = time.monotonic()
@@ -97,9 +97,9 @@ class NormalClient:
             self.refused += 1
         if self._number % 10 == 0:
             self._commit(client)
-        if self._number % 25 == 0:
-            self._later(client, {"DELAY": "1"} if self._number % 50 else {"TIMER_DELAY_MS": "1000"})
-        if self._number % 40 == 0:
+        if self._number % 25 == 1:
+            self._later(client, {"DELAY": "1"} if self._number % 50 == 1 else {"TIMER_DELAY_MS": "1000"})
+        if self._number % 40 == 1:
             self._transaction(client)
 
     def _send(self, client: RawClient, header: Mapping[str, object], body: bytes) -> RawResponse:

@@ -12,7 +12,7 @@ from tests.attack.accounts import GENERATIONS
 from tests.attack.arena import Arena
 from tests.attack.generators import CONFIGURING, MUTATIONS, Generator, MutatedRequest, SigningGenerator, bases
 from tests.attack.normal_clients import KEPT, LATER
-from tests.attack.run import run
+from tests.attack.run import SESSIONS, run
 from tests.harness.limits import WAIT_LIMIT_S
 
 REQUESTS: Final = int(os.environ.get("SKYLARK_ATTACKS", "100000"))
@@ -28,6 +28,14 @@ def test_guarantees_hold_under_attack(tmp_path: Path, seed: int) -> None:
     outcome = run(seed, REQUESTS // SEEDS, tmp_path)
     print(f"seed {seed}: p99 {outcome.p99_ms:.1f} ms, {outcome.requests / outcome.seconds:.0f} requests/s")
     assert outcome.acknowledged
+    assert not outcome.findings, "\n".join(outcome.findings[:20])
+
+
+@pytest.mark.crash
+def test_a_run_with_very_few_requests_checks_all_guarantees(tmp_path: Path) -> None:
+    """The first exchange of the normal client already has a delayed message and a transaction."""
+    outcome = run(0, SESSIONS, tmp_path)
+    assert outcome.acknowledged >= SESSIONS
     assert not outcome.findings, "\n".join(outcome.findings[:20])
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -123,6 +124,61 @@ async def test_an_epoch_record_follows_the_last_record_in_its_segment(tmp_path: 
         assert log.begin_term(2, ("a",)).epochs == (Epoch(2, before),)
         [rolled] = one.put(message(bytes(700)))
         assert rolled.physical_offset == SEGMENT_BYTES
+
+
+FITS = ("a",)
+LONG = ("a" * 800,)
+
+
+async def fill_with_terms(root: Path) -> int:
+    """Use up the room for epoch records: FITS has room, and LONG has none. Return the end of the log."""
+    async with leading(root) as (one, log, _):
+        epoch = 1
+        while one.store.max_physical_offset + 700 < SEGMENT_BYTES:
+            log.begin_term(epoch, FITS)
+            epoch += 1
+        assert epoch > 50
+        return one.store.max_physical_offset
+
+
+async def ended_by(root: Path, epoch: int, in_sync: tuple[str, ...]) -> tuple[bytes, EpochHistory]:
+    """Begin another term, and send a message in it. Return the log and its epochs."""
+    async with leading(root) as (one, log, _):
+        log.begin_term(epoch, in_sync)
+        assert one.put(message(b"of epoch %d" % epoch))[0].physical_offset >= SEGMENT_BYTES
+        source = bytes_of(one)
+        data = b"".join(bytes(source.view(at, SEGMENT_BYTES)) for at in (0, SEGMENT_BYTES))
+    with opened(root) as again:
+        epochs = bytes_of(again).epochs(EpochHistory())
+    return data, epochs
+
+
+@pytest.mark.parametrize(("theirs", "ours", "is_rolled"), [(LONG, LONG, True), (LONG, FITS, False), (FITS, LONG, False)])
+async def test_terms_beyond_the_room_in_a_segment_begin_in_the_next_one(
+    tmp_path: Path, theirs: tuple[str, ...], ours: tuple[str, ...], is_rolled: bool
+) -> None:
+    """After many terms without a message. A copy of one log then follows another one, in which a later term begins in
+    the other segment: it goes back to where they begin to differ, and its log equals that of its leader."""
+    room = await fill_with_terms(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    data, epochs = await ended_by(tmp_path / "a", 1_000, theirs)
+    assert epochs.entries[-1] == Epoch(1_000, room if theirs is FITS else SEGMENT_BYTES)
+    leaders, history = await ended_by(tmp_path / "b", 1_001, ours)
+    with opened(tmp_path / "copy", sync=True, is_follower=True, loop=asyncio.get_running_loop()) as copy:
+        replica = follower_log(copy, [])
+        assert replica.write(0, data).epochs == epochs.entries
+        replica.show(room)
+        start = epochs.common_end(len(data), history, len(leaders))
+        assert start == (SEGMENT_BYTES if is_rolled else room)
+        replica.set_end(start)
+        assert replica.write(start, leaders[start:]).epochs == history.entries[-1:]
+        await until(lambda: copy.store.flushed_offset == len(leaders))
+        while not replica.show(len(leaders)):
+            pass
+        assert copy.bodies() == [b"of epoch 1001"]
+        source = bytes_of(copy)
+        assert b"".join(bytes(source.view(at, SEGMENT_BYTES)) for at in (0, SEGMENT_BYTES)) == leaders
+        assert source.epochs(EpochHistory()) == history
 
 
 async def test_a_blocked_store_takes_only_the_epoch_record(tmp_path: Path) -> None:
