@@ -9,21 +9,17 @@ with LinkedGroup(tmp_path) as group:
 
 import json
 import signal
-import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 from skylarkmq.protocol.codes import RequestCode
 from skylarkmq.protocol.message_id import decode_offset_id
-from tests.harness.daemon import Daemon, running
-from tests.harness.limits import PROCESS_LIMIT_S, WAIT_LIMIT_S
+from tests.ha.group_daemons import GroupDaemons, wait
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import RawClient
 
 SECRET: Final = "a secret of this group"
-POLL_S: Final = 0.05
 SEND: Final = {
     "a": "PG", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "m": False,
 }  # fmt: skip
@@ -37,34 +33,17 @@ class Sent(NamedTuple):
     offset: int
 
 
-def wait(condition: Callable[[], object], daemon: Daemon | None = None) -> None:
-    """Wait until a condition holds. Raises AssertionError after PROCESS_LIMIT_S."""
-    deadline = time.monotonic() + PROCESS_LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "" if daemon is None else daemon.output
-        time.sleep(POLL_S)
-
-
-class LinkedGroup:
+class LinkedGroup(GroupDaemons):
     """`settings` are those of all nodes."""
 
     def __init__(self, directory: Path, **settings: object) -> None:
-        self.directory = directory
-        self.settings = {"minInSyncReplicas": 2, "flushDiskType": "SYNC_FLUSH", "haClusterSecret": SECRET} | settings
+        usual = {"minInSyncReplicas": 2, "flushDiskType": "SYNC_FLUSH", "haClusterSecret": SECRET}
+        super().__init__(directory, usual | settings)
         self.leader = "n1"
         self.names = ("n1", "n2", "n3")
         ports = free_ports(5)
         self.ha_ports = dict(zip(self.names, ports[:3], strict=True))
         self.leader_ports = {"listenPort": ports[3], "embeddedNamesrvPort": ports[4]}
-        self.daemons: dict[str, Daemon] = {}
-        self._stacks: dict[str, ExitStack] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name in tuple(self._stacks):
-            self.kill(name)
 
     @property
     def peers(self) -> str:
@@ -81,18 +60,9 @@ class LinkedGroup:
             else:
                 own |= {"brokerRole": "SLAVE", "brokerId": 1 + self.names.index(name)}
                 own["namesrvAddr"] = f"{LOOPBACK}:{self.leader_ports['embeddedNamesrvPort']}"
-            directory = self.directory / name
-            directory.mkdir(exist_ok=True)
-            stack = self._stacks[name] = ExitStack()
-            self.daemons[name] = stack.enter_context(
-                running(directory=directory, settings=self.settings | own | settings, is_awaited=False)
-            )
+            self.run(name, own | settings, is_awaited=False)
         for name in names if is_awaited else ():
             wait(lambda name=name: " ready port=" in self.daemons[name].output, self.daemons[name])  # type: ignore[misc]
-
-    def kill(self, name: str) -> None:
-        """End a process with SIGKILL, and check its store."""
-        self._stacks.pop(name).close()
 
     def stop(self, name: str) -> int:
         """End a process in order; return its exit code."""
@@ -122,11 +92,6 @@ class LinkedGroup:
     def wait_writable(self) -> None:
         """Wait until the leader takes messages."""
         wait(lambda: self.ready()[0] == 200, self.daemons[self.leader])
-
-    def log(self, name: str) -> bytes:
-        """Return the bytes of a node's log: its segments, without the zeros at the end."""
-        files = sorted((self.directory / name / "store" / "commitlog").glob("0*"))
-        return b"".join(file.read_bytes() for file in files).rstrip(b"\0")
 
     def state(self, name: str) -> dict[str, Any]:
         """Return the content of a node's `haState`."""

@@ -2,16 +2,16 @@
 
 import json
 import signal
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import pytest
 
 from skylarkmq.protocol.codes import PullSysFlag, RequestCode, ResponseCode
 from skylarkmq.protocol.record import decode
-from tests.ha.linked_group import SEND, wait
-from tests.harness.daemon import Daemon, running
+from tests.ha.group_daemons import GroupDaemons, wait
+from tests.ha.linked_group import SEND
+from tests.harness.daemon import Daemon
 from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import RawClient, RawResponse
@@ -26,45 +26,22 @@ PULL: Final = {
 }  # fmt: skip
 
 
-class Pair:
+class Pair(GroupDaemons):
     """A master with its own name server, and one slave; each keeps its ports over restarts."""
 
     def __init__(self, directory: Path, **settings: object) -> None:
+        super().__init__(directory, {"brokerName": "pair"} | settings)
         names = ("listenPort", "haListenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
         self.master_ports = dict(zip(names, free_ports(4), strict=True))
         self.slave_ports = {"listenPort": free_ports(1)[0]}
-        self._directory = directory
-        self._settings = {"brokerName": "pair"} | settings
-        self._stacks: dict[str, ExitStack] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name in tuple(self._stacks):
-            self.kill(name)
 
     def start_master(self, **settings: object) -> Daemon:
-        return self._start("master", self.master_ports | {"brokerRole": "SYNC_MASTER"} | settings)
+        return self.run("master", self.master_ports | {"brokerRole": "SYNC_MASTER"} | settings)
 
     def start_slave(self, **settings: object) -> Daemon:
         namesrv = f"{LOOPBACK}:{self.master_ports['embeddedNamesrvPort']}"
         own = {"brokerRole": "SLAVE", "brokerId": 1, "namesrvAddr": namesrv, "slaveReadEnable": "true"}
-        return self._start("slave", self.slave_ports | own | settings)
-
-    def _start(self, name: str, settings: dict[str, Any]) -> Daemon:
-        directory = self._directory / name
-        directory.mkdir(exist_ok=True)
-        stack = self._stacks[name] = ExitStack()
-        return stack.enter_context(running(directory=directory, settings=self._settings | settings))
-
-    def kill(self, name: str) -> None:
-        """End a process with SIGKILL, and check its store."""
-        self._stacks.pop(name).close()
-
-    def log(self, name: str) -> bytes:
-        files = sorted((self._directory / name / "store" / "commitlog").glob("0*"))
-        return b"".join(file.read_bytes() for file in files).rstrip(b"\0")
+        return self.run("slave", self.slave_ports | own | settings)
 
     def wait_equal(self) -> None:
         wait(lambda: self.log("master") == self.log("slave"))

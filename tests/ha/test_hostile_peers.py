@@ -15,8 +15,9 @@ from skylarkmq.broker.ha.core.messages import Ack, Beat, Data, Refused
 from skylarkmq.broker.ha.frames import PREFACE, encode, unchecked_data_head
 from skylarkmq.broker.ha.link.connection import MAX_BACKLOG_BYTES
 from skylarkmq.broker.ha.link.handshake import HandshakeError
+from tests.ha.group_daemons import wait
 from tests.ha.hostile_peer import HostilePeer, hello
-from tests.ha.linked_group import LinkedGroup, wait
+from tests.ha.linked_group import LinkedGroup
 from tests.harness.ports import LOOPBACK
 
 FOUNDED = founded("a")

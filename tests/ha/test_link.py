@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from skylarkmq.broker.ha.link.epoch_records import EPOCH_TOPIC
-from tests.ha.linked_group import LinkedGroup, Sent, wait
+from tests.ha.group_daemons import wait
+from tests.ha.linked_group import LinkedGroup, Sent
 from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import LOOPBACK
 

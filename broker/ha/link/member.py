@@ -9,8 +9,8 @@ is blocked: sends get SERVICE_NOT_AVAILABLE (14) at once, pulls go on. `/readyz`
 
 A node whose disk failed gets a new store id and ends: its store may lack bytes that it acknowledged, so it no longer
 counts as the copy that it was. The daemon exits, and the supervisor of a follower starts it again. A leader with a new
-store is not in the set any more, so an operator has to let another node lead. A node whose disk is full keeps its store,
-and restarts once there is room (broker/ha/link/full_disk.py).
+store is not in the set any more, so an operator has to let another node lead. A node whose disk is full keeps its
+store, and restarts once there is room (broker/ha/link/full_disk.py).
 """
 
 import logging

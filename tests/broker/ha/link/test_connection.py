@@ -75,6 +75,24 @@ async def listening(
         log.close()
 
 
+@asynccontextmanager
+async def connected(
+    directory: Path, *, secret: bytes | None = None
+) -> AsyncIterator[tuple[Node, list[asyncio.StreamWriter]]]:
+    """Yield a node that has connected to its leader n2, and the leader's end: a server that sends nothing itself."""
+    taken: list[asyncio.StreamWriter] = []
+    leader = await asyncio.start_server(lambda _, writer: taken.append(writer), "127.0.0.1", 0)
+    async with listening(
+        directory, secret=secret, leader=Peer("n2", "127.0.0.1", leader.sockets[0].getsockname()[1])
+    ) as node:
+        node.links.connect("n2")
+        await until(lambda: taken)
+        yield node, taken
+    leader.close()
+    for writer in taken:
+        writer.close()
+
+
 async def test_a_peer_without_a_certificate_reaches_no_core(tmp_path: Path) -> None:
     """HELLO in the same packet as the preface is not handled: it would replace the real node's link."""
     async with listening(tmp_path, needs_certificate=True) as node:
@@ -86,32 +104,20 @@ async def test_a_peer_without_a_certificate_reaches_no_core(tmp_path: Path) -> N
 
 async def test_a_leader_that_never_proves_the_secret_is_left(tmp_path: Path) -> None:
     """Its machine lost power after the connection was accepted: the follower connects again."""
-    taken: list[asyncio.StreamWriter] = []
-    silent = await asyncio.start_server(lambda _, writer: taken.append(writer), "127.0.0.1", 0)
-    leader = Peer("n2", "127.0.0.1", silent.sockets[0].getsockname()[1])
-    async with listening(tmp_path, secret=SECRET, leader=leader) as node:
-        node.links.connect("n2")
-        await until(lambda: taken)
+    async with connected(tmp_path, secret=SECRET) as (node, _):
         node.step_after(GREETING_S / 2)
         assert node.events == []
         node.step_after(GREETING_S + 5)
         assert node.events == [LinkFailed("n2", refused=False)]
         assert "no handshake within" in node.links.problems["n2"]
-    silent.close()
-    taken[0].close()
 
 
 async def test_a_link_whose_handshake_is_complete_stays(tmp_path: Path) -> None:
     """Without a secret there is no handshake; the core limits the time until WELCOME."""
-    taken: list[asyncio.StreamWriter] = []
-    silent = await asyncio.start_server(lambda _, writer: taken.append(writer), "127.0.0.1", 0)
-    async with listening(tmp_path, leader=Peer("n2", "127.0.0.1", silent.sockets[0].getsockname()[1])) as node:
-        node.links.connect("n2")
-        await until(lambda: taken and node.events)
+    async with connected(tmp_path) as (node, _):
+        await until(lambda: node.events)
         node.step_after(GREETING_S + 5)
         assert node.events == [Linked(1, "n2")]
-    silent.close()
-    taken[0].close()
 
 
 @pytest.mark.parametrize(
@@ -259,37 +265,27 @@ def waits_for_a_peer(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
 async def test_a_leader_of_which_bytes_arrive_is_heard(tmp_path: Path) -> None:
     """A frame may take longer than the time after which a leader counts as silent."""
-    taken: list[asyncio.StreamWriter] = []
-    server = await asyncio.start_server(lambda _, writer: taken.append(writer), "127.0.0.1", 0)
-    async with listening(tmp_path, leader=Peer("n2", "127.0.0.1", server.sockets[0].getsockname()[1])) as node:
-        node.links.connect("n2")
-        await until(lambda: taken and node.events)
+    async with connected(tmp_path) as (node, (leader,)):
+        await until(lambda: node.events)
         node.step_after(0)
         assert node.events == [Linked(1, "n2")]
-        taken[0].write(PREFACE + unchecked_data_head(1, 0, 0, 1 << 20))
+        leader.write(PREFACE + unchecked_data_head(1, 0, 0, 1 << 20))
         await until(lambda: node.links.last_read_and_write_ms()[0])
         node.step_after(0)
         node.step_after(0)
         assert node.events == [Linked(1, "n2"), Heard(1)]
-    server.close()
-    taken[0].close()
 
 
 async def test_a_follower_that_does_not_read_keeps_its_leader(tmp_path: Path) -> None:
     """It waits for its own disk, so the leader is not silent until it reads again."""
-    taken: list[asyncio.StreamWriter] = []
-    server = await asyncio.start_server(lambda _, writer: taken.append(writer), "127.0.0.1", 0)
-    async with listening(tmp_path, leader=Peer("n2", "127.0.0.1", server.sockets[0].getsockname()[1])) as node:
-        node.links.connect("n2")
-        await until(lambda: taken and node.events)
+    async with connected(tmp_path) as (node, _):
+        await until(lambda: node.events)
         node.links.pause_reading()
         node.step_after(0)
         node.step_after(0)
         node.links.resume_reading()
         node.step_after(0)
         assert node.events == [Linked(1, "n2"), Heard(1), Heard(1)]
-    server.close()
-    taken[0].close()
 
 
 def test_the_rate_of_catch_up_is_kept_by_a_loop_that_wakes_late() -> None:

@@ -153,7 +153,9 @@ async def ended_by(root: Path, epoch: int, in_sync: tuple[str, ...]) -> tuple[by
     return data, epochs
 
 
-@pytest.mark.parametrize(("theirs", "ours", "is_rolled"), [(LONG, LONG, True), (LONG, FITS, False), (FITS, LONG, False)])
+@pytest.mark.parametrize(
+    ("theirs", "ours", "is_rolled"), [(LONG, LONG, True), (LONG, FITS, False), (FITS, LONG, False)]
+)
 async def test_terms_beyond_the_room_in_a_segment_begin_in_the_next_one(
     tmp_path: Path, theirs: tuple[str, ...], ours: tuple[str, ...], is_rolled: bool
 ) -> None:
