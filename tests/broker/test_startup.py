@@ -40,6 +40,14 @@ class SlowStore:
         self.is_closed = True
 
 
+class CompleteStore(SlowStore):
+    """A store whose load is complete when it should stop."""
+
+    def load(self, should_stop: Callable[[], bool]) -> None:
+        while not should_stop():
+            self.may_end.wait(0.001)
+
+
 def loading(store: SlowStore, stop: asyncio.Event | None = None) -> asyncio.Task[None]:
     return asyncio.create_task(load_beside(store, stop or asyncio.Event()))
 
@@ -98,10 +106,9 @@ async def test_a_cancelled_start_waits_for_its_thread() -> None:
 
 async def test_a_store_loaded_by_a_cancelled_start_is_closed() -> None:
     """A load that ends during the cancellation leaves no lock and no open files."""
-    store = SlowStore()
+    store = CompleteStore()
     task = loading(store)
     await asyncio.sleep(0)
-    store.may_end.set()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

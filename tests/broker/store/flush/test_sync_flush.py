@@ -12,6 +12,7 @@ from skylarkmq.broker.store.flush import log_flush
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.stores import Opened, message, opened
+from tests.harness.waiting import until
 
 
 def wait_flushed(it: Opened) -> None:
@@ -216,7 +217,7 @@ async def test_messages_synced_before_a_failed_sync_are_acknowledged(
 
     it.disk.refuse = refuse
     it.disk.syncs.set()
-    await asyncio.sleep(0.05)
+    await until(lambda: PutStatus.PENDING not in (first.status, second.status))
     assert (first.status, second.status) == (PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE)
     assert it.bodies() == [b"first"]
     it.store.close()

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ def settle(it: Opened) -> None:
     while it.store._durability.deletable_offset < it.store.max_physical_offset:
         it.store._durability._next_queue_flush_ms = it.store._durability._next_thorough_ms = 0
         it.store._durability.step(it.clock.now_ms)
+        time.sleep(0.001)
 
 
 def set_modified(root: Path, start: int, at_ms: int) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -115,6 +116,7 @@ def test_a_running_broker_is_archived_up_to_what_is_on_disk(tmp_path: Path) -> N
         while durability.deletable_offset < it.store.max_physical_offset:
             durability._next_queue_flush_ms = durability._next_thorough_ms = 0
             durability.step(it.clock.now_ms)
+            time.sleep(0.001)
         archive(tmp_path / "store", tmp_path / "archive", include_last=True)
         found = rows(tmp_path / "archive")
         assert found == all_rows(tmp_path / "store")[: len(found)]
