@@ -50,7 +50,7 @@ import uvloop
 from hypothesis.internal.conjecture import providers
 
 from tests.harness.limits import PROCESS_LIMIT_S
-from tests.harness.quick_run import with_fast_brokers, without_syncs
+from tests.harness.quick_run import with_fast_brokers, with_kept_commands, without_syncs
 from tests.harness.rounds import PART, rounds
 from tests.harness.scheduling import GroupScheduling, start_keys
 from tests.harness.shards import MORE_WORKERS, ShardScheduling, assign_shard, has_shards, is_of_another_shard
@@ -134,6 +134,7 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()
     with_fast_brokers()
+    with_kept_commands()
 
 
 @pytest.hookimpl(tryfirst=True)
