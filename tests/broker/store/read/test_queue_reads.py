@@ -1,6 +1,7 @@
 """getMessage: every status with its corrections, every limit, and regions with exactly the returned records."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,25 @@ from tests.harness.stores import Opened, message, opened, records_of
 COUNT = 50  # messages of the queue under test: 20 + 20 + 10 units
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    with opened(tmp_path) as it:
+@contextmanager
+def filled(root: Path) -> Iterator[Opened]:
+    with opened(root) as it:
         for number in range(COUNT):
             it.put(message(b"%0100d" % number, tag="even" if number % 2 == 0 else "odd"))
+        yield it
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """A store that no test changes."""
+    with filled(tmp_path_factory.mktemp("store")) as it:
+        yield it
+
+
+@pytest.fixture
+def own_store(tmp_path: Path) -> Iterator[Opened]:
+    """A store that the test may change."""
+    with filled(tmp_path) as it:
         yield it
 
 
@@ -56,23 +71,23 @@ def test_status_by_offset(
         assert (result.min_offset, result.max_offset) == (0, COUNT)
 
 
-def test_a_missing_queue_segment(store: Opened, tmp_path: Path) -> None:
+def test_a_missing_queue_segment(own_store: Opened, tmp_path: Path) -> None:
     """The next offset is the begin of the next segment."""
-    store.must_be_consistent = False
+    own_store.must_be_consistent = False
     (tmp_path / "consumequeue" / "T" / "0" / f"{400:020d}").unlink()
-    store.store._queue_files.close()
-    result = store.store.get("T", 0, 25, 32)
+    own_store.store._queue_files.close()
+    result = own_store.store.get("T", 0, 25, 32)
     assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_FOUND_NULL, 40)
 
 
-def test_a_missing_last_queue_segment(store: Opened, tmp_path: Path) -> None:
+def test_a_missing_last_queue_segment(own_store: Opened, tmp_path: Path) -> None:
     """The next offset is the begin of the next segment, although that does not exist yet."""
     (tmp_path / "consumequeue" / "T" / "0" / f"{800:020d}").unlink()
-    store.must_be_consistent = False
-    store.store._queue_files.close()
-    result = store.store.get("T", 0, 45, 32)
+    own_store.must_be_consistent = False
+    own_store.store._queue_files.close()
+    result = own_store.store.get("T", 0, 45, 32)
     assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_FOUND_NULL, 60)
-    assert store.store.get("T", 0, 60, 32).status is GetStatus.OFFSET_OVERFLOW_BADLY
+    assert own_store.store.get("T", 0, 60, 32).status is GetStatus.OFFSET_OVERFLOW_BADLY
 
 
 FIRST = 7  # first offset of the queue in the next test

@@ -24,6 +24,7 @@ from skylarkmq.broker.store.replica.replica_log import ReplicaLog
 from skylarkmq.protocol.record import BLANK_SIZE, Blank, Record, iterate, parse
 from tests.broker.store.log.test_zero_fill import LOG, reserved
 from tests.harness.golden_stores import GOLDEN_STORES, golden_store
+from tests.harness.limits import WAIT_LIMIT_S
 from tests.harness.rounds import rounds
 from tests.harness.store_check import assert_consistent
 from tests.harness.stores import Clock, Opened, TestDisk, config_of, message, opened
@@ -87,10 +88,12 @@ def log_bytes(root: Path, source: Source) -> bytes:
     return Source(root, source.end).data
 
 
-@pytest.fixture(params=GOLDEN_STORES, ids="-".join)
-def golden(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Source, Path, list[tuple[int, int, int, int]]]:
-    """A golden log with queues and index that this store has made of the log alone."""
-    root = tmp_path / "golden"
+@pytest.fixture(params=GOLDEN_STORES, ids="-".join, scope="module")
+def golden(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Source, Path, list[tuple[int, int, int, int]]]:
+    """A golden log with queues and index that this store has made of the log alone. No test changes it."""
+    root = tmp_path_factory.mktemp("golden")
     version, name = request.param
     store = golden_store(version, name, root)
     for kind in ("consumequeue", "batchconsumequeue", "index"):
@@ -239,11 +242,10 @@ def test_synced_follows(tmp_path: Path, is_sync: bool) -> None:
         replica, moves = log_of(it), list[int]()
         replica.on_synced(moves.append)
         replica.append(0, source.data)
-        deadline = 10_000
-        while moves[-1:] != [replica.end] and deadline:
+        end_s = time.monotonic() + WAIT_LIMIT_S
+        while moves[-1:] != [replica.end] and time.monotonic() < end_s:
             it.clock.now_ms += 10
             it.store.step(it.clock.now_ms)
-            deadline -= 1
             time.sleep(0.001)
         assert replica.synced == replica.end == moves[-1]
         replica.show(replica.end)
@@ -359,10 +361,9 @@ def test_a_failed_sync_is_announced_once(tmp_path: Path) -> None:
 
     disk.refuse = refuse
     log_of(it).append(0, bytes(100))
-    for _ in range(10_000):
+    end_s = time.monotonic() + WAIT_LIMIT_S
+    while not failures and time.monotonic() < end_s:
         it.store.step(it.clock.now_ms)
-        if failures:
-            break
         time.sleep(0.001)
     it.store.step(it.clock.now_ms)
     assert len(failures) == 1
