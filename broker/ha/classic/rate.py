@@ -1,4 +1,4 @@
-"""The rate of one slave's transfer, counted in windows of a second: for operators, and for `haFlowControlEnable`."""
+"""The rates of a master's transfer, for operators and for `haFlowControlEnable`, and of what a slave receives."""
 
 from collections.abc import Callable
 from typing import Final
@@ -49,3 +49,20 @@ class TransferRate:
 
     def __repr__(self) -> str:
         return f"<TransferRate sent={self._sent} limit={self._limit}>"
+
+
+class ReceivingRate:
+    """Bytes per second that a slave receives, over the last second or more."""
+
+    def __init__(self) -> None:
+        self._begin_s = 0.0
+        self._begin_bytes = 0
+        self.per_second = 0
+
+    def step(self, now_s: float, received: int) -> None:
+        """Register the bytes that the current connection has brought."""
+        if received < self._begin_bytes:
+            self._begin_s, self._begin_bytes = now_s, 0
+        if now_s - self._begin_s >= 1.0:
+            self.per_second = int((received - self._begin_bytes) / (now_s - self._begin_s))
+            self._begin_s, self._begin_bytes = now_s, received

@@ -1,4 +1,4 @@
-"""A classic slave: copies the log of its master, byte by byte, from an HA connection (`frames.py`).
+"""A classic slave: copies the log of its master, byte by byte, from an HA connection (`slave_connection.py`).
 
     no address ── (registration, haMasterAddress) ──> connect ──> report the own end ──> transfers, each appended at
         ▲                                                                                 the end, shown, reported
@@ -23,12 +23,14 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import Final
 
 import msgspec
 
-from skylarkmq.broker.ha.classic.frames import FrameError, TransferReader, pack_report
+from skylarkmq.broker.ha.classic.frames import FrameError
 from skylarkmq.broker.ha.classic.master_calls import UNKNOWN_MASTER, LogBounds, MasterCalls, MasterError
+from skylarkmq.broker.ha.classic.rate import ReceivingRate
+from skylarkmq.broker.ha.classic.slave_connection import Replica, ShowError, SlaveConnection, show
 from skylarkmq.broker.ha.status import LeaderStatus, ReplicationStatus, Role
 from skylarkmq.broker.remoting.outbound import split_address
 from skylarkmq.broker.store.replica.errors import ReplicaError
@@ -38,8 +40,6 @@ CONNECT_TIMEOUT_S: Final = 3.0
 SILENT_CHECK_S: Final = 30.0
 """Time between two checks of a connection that has brought no data."""
 TICK_S: Final = 0.5
-MAX_UNSENT_BYTES: Final = 4_096
-"""Reports are left out while the master has not taken this many bytes of earlier ones."""
 
 log = logging.getLogger(__name__)
 
@@ -54,33 +54,8 @@ class SlaveConfig(msgspec.Struct, frozen=True, kw_only=True):
     retry_s: float = RETRY_S
 
 
-class Replica(Protocol):
-    """The log of a store that follows. `end` and `synced` are offsets in bytes."""
-
-    @property
-    def end(self) -> int:
-        """The byte after the last one that is written."""
-
-    @property
-    def synced(self) -> int:
-        """The byte after the last one that is on disk."""
-
-    def append(self, offset: int, data: bytes) -> None:
-        """Write bytes at the end. Raises ReplicaError, OSError; `end` is unchanged then."""
-
-    def show(self, limit: int) -> None:
-        """Make whole records below `limit` visible. Raises ReplicaError, OSError; only a restart helps then."""
-
-    def on_synced(self, callback: Callable[[int], None]) -> None:
-        """Call back with `synced` whenever it has moved."""
-
-
 class CopyError(Exception):
     """The copy cannot be continued from this master; the text says what to do."""
-
-
-class ShowError(Exception):
-    """The copied log cannot be dispatched to queues; the text says what to do."""
 
 
 class ClassicSlave:
@@ -94,14 +69,14 @@ class ClassicSlave:
         self._address: str | None = None
         self._moved = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._connection: _Connection | None = None
+        self._connection: SlaveConnection | None = None
         self._blocked = ""  # why nothing is copied until a restart
         self._logged = ""  # the last problem in the log since data came
         self._refused: Counter[str] = Counter()
         self._synced = asyncio.Event()
         self._last_read_ms = self._last_write_ms = 0
         self._received = 0
-        self._rate = _Rate()
+        self._rate = ReceivingRate()
 
     def __repr__(self) -> str:
         return f"<ClassicSlave of {self._address} end={self._replica.end}>"
@@ -190,7 +165,7 @@ class ClassicSlave:
         begin = await self._begin()
         await self._until_synced()
         host, port = split_address(address)
-        connection = _Connection(begin, self._replica, self._config.heartbeat_s, self._config.reports_synced)
+        connection = SlaveConnection(begin, self._replica, self._config.heartbeat_s, self._config.reports_synced)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -207,7 +182,7 @@ class ClassicSlave:
             if connection.received:
                 self._logged = ""
 
-    async def _supervise(self, connection: "_Connection") -> None:
+    async def _supervise(self, connection: SlaveConnection) -> None:
         loop = asyncio.get_running_loop()
         next_check_s = loop.time() + SILENT_CHECK_S
         while not connection.closed.done() and not self._moved.is_set():
@@ -222,7 +197,7 @@ class ClassicSlave:
         if connection.closed.done():
             connection.closed.result()
 
-    def _take_figures(self, connection: "_Connection", now_s: float) -> None:
+    def _take_figures(self, connection: SlaveConnection, now_s: float) -> None:
         if connection.has_read:
             connection.has_read = False
             self._last_read_ms = self._now_ms()
@@ -281,123 +256,3 @@ class ClassicSlave:
         self._synced.set()
         if self._connection is not None:
             self._connection.report()
-
-
-def show(replica: Replica) -> None:
-    """Make all whole records visible. Raises ShowError."""
-    try:
-        replica.show(replica.end)
-    except ReplicaError as problem:
-        raise ShowError(
-            f"{problem}: stop this broker, move its storePathRootDir away and start it again, to copy everything"
-        ) from problem
-    except OSError as problem:
-        raise ShowError(
-            f"the queues cannot be written, {problem}: mend the disk, then restart this broker"
-        ) from problem
-
-
-class _Rate:
-    """Bytes per second, over the last seconds."""
-
-    def __init__(self) -> None:
-        self._begin_s = 0.0
-        self._begin_bytes = 0
-        self.per_second = 0
-
-    def step(self, now_s: float, received: int) -> None:
-        """Register the bytes that the current connection has brought."""
-        if received < self._begin_bytes:
-            self._begin_s, self._begin_bytes = now_s, 0
-        if now_s - self._begin_s >= 1.0:
-            self.per_second = int((received - self._begin_bytes) / (now_s - self._begin_s))
-            self._begin_s, self._begin_bytes = now_s, received
-
-
-class _Connection(asyncio.Protocol):
-    """One connection to the HA port. `closed` ends with the reason; `begin` is the first report."""
-
-    def __init__(self, begin: int, replica: Replica, heartbeat_s: float, reports_synced: bool) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._replica = replica
-        self._heartbeat_s = heartbeat_s
-        self._reports_synced = reports_synced
-        self._reader = TransferReader()
-        self._transport: asyncio.Transport | None = None
-        self._read_s = self._written_s = self._loop.time()
-        self._reported = -1
-        self.begin = begin
-        self.received = 0
-        self.has_read = self.has_written = False
-        self.closed: asyncio.Future[None] = self._loop.create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self._write(self.begin)
-
-    def data_received(self, data: bytes) -> None:
-        self._read_s = self._loop.time()
-        self.has_read = True
-        try:
-            self._take(data)
-        except (FrameError, ReplicaError, ShowError, OSError) as problem:
-            self.close(problem)
-
-    def _take(self, data: bytes) -> None:
-        replica = self._replica
-        end = replica.end
-        for transfer in self._reader.feed(data):
-            self._check(transfer.offset)
-            if transfer.data:
-                replica.append(transfer.offset, transfer.data)
-                self.received += len(transfer.data)
-        if (expected := self._reader.expected_offset) is not None:
-            self._check(expected)
-        if replica.end != end:
-            show(replica)
-            self.report()
-
-    def _check(self, offset: int) -> None:
-        """Raise FrameError if the master does not continue where this copy ends."""
-        end = self._replica.end or self.begin
-        if offset != end:
-            raise FrameError(f"a transfer from {offset}, but this copy ends at {end}")
-
-    def report(self) -> None:
-        """Report how far this copy is, if that has changed."""
-        end = self._replica.synced if self._reports_synced else self._replica.end
-        if end > self._reported:
-            self._write(end)
-
-    def tick(self, now_s: float, silence_s: float) -> None:
-        """Close the connection if the master has sent nothing for `silence_s`; repeat the report at its interval."""
-        if now_s - self._read_s >= silence_s:
-            self.close(TimeoutError(f"the master has sent nothing for {silence_s:g} s"))
-        elif now_s - self._written_s >= self._heartbeat_s:
-            self._write(max(self._reported, 0))
-
-    def _write(self, end: int) -> None:
-        transport = self._transport
-        if transport is None or transport.is_closing() or transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-            return
-        self._reported = end
-        self._written_s = self._loop.time()
-        self.has_written = True
-        transport.write(pack_report(end))
-
-    def close(self, reason: Exception | None) -> None:
-        """Close the connection at once."""
-        if self._transport is not None:
-            self._transport.abort()
-        self._end(reason)
-
-    def connection_lost(self, reason: Exception | None) -> None:
-        self._end(reason or ConnectionError("the master has closed the connection"))
-
-    def _end(self, reason: Exception | None) -> None:
-        if self.closed.done():
-            return
-        if reason is None:
-            self.closed.set_result(None)
-        else:
-            self.closed.set_exception(reason)
