@@ -220,7 +220,7 @@ class LinkMember:
                 *(self._config.ha_node_id, self._files.record, self._disk, runner.post),
                 minimum=self._config.min_in_sync_replicas,
                 acks=self._acks,
-                skipped=random_skips(),
+                skipped=random_skips(secrets.randbelow),
             )
         else:
             leader = self._config.ha_peers[0].name

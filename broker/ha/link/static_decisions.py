@@ -25,7 +25,6 @@ Source: docs/formats.md, "Replication link".
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
@@ -69,9 +68,9 @@ class SkippedEpochs(NamedTuple):
     by_take_over: int  # another node led before
 
 
-def random_skips() -> SkippedEpochs:
-    """Return the numbers for one start."""
-    skipped = 1 + secrets.randbelow(MAX_SKIPPED_EPOCHS)
+def random_skips(random_below: Callable[[int], int]) -> SkippedEpochs:
+    """Return the numbers for one start. `random_below` returns a random number below its argument."""
+    skipped = 1 + random_below(MAX_SKIPPED_EPOCHS)
     return SkippedEpochs(skipped, TAKE_OVER_EPOCHS + skipped)
 
 
