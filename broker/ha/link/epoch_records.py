@@ -115,8 +115,7 @@ class EpochScan:
         """
         is_inside = _has_topic(payload)
         is_cut = _TOPIC_BYTES in self._last + payload[: len(_TOPIC_BYTES)]
-        self._last = (self._last + payload[-len(_TOPIC_BYTES) :])[-len(_TOPIC_BYTES) :]
-        self._border = max(self._border, known_border)
+        self.passed(payload, known_border)
         if not (is_inside or is_cut or self._is_awaited):
             return ()
         if not (is_cut or self._is_awaited):
@@ -128,6 +127,11 @@ class EpochScan:
                 epochs.append(epoch)
         self._is_awaited = self._border < self._log.end
         return tuple(epochs)
+
+    def passed(self, payload: bytes | memoryview, known_border: int) -> None:
+        """These bytes were appended, and `may_find` has returned False for them."""
+        self._last = (self._last + payload[-len(_TOPIC_BYTES) :])[-len(_TOPIC_BYTES) :]
+        self._border = max(self._border, known_border)
 
     def truncated(self, border: int) -> None:
         """The log ends here now, which is the border of two records."""

@@ -239,7 +239,7 @@ class FollowerLog:
         replica = self._replica
         if self._scan.may_find(payload) or not replica.append_synced(offset, payload):
             return None
-        self._scan.appended(payload, replica.shown)
+        self._scan.passed(payload, replica.shown)
         return replica.end
 
     def set_end(self, end: int) -> None:
