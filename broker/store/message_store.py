@@ -327,11 +327,6 @@ class MessageStore:
         return self._log_flush.is_interpreted
 
     @property
-    def is_flushed_by_loop(self) -> bool:
-        """Whether the loop itself flushes the commit of a single producer (`write`)."""
-        return self._log_flush.is_flushed_by_loop
-
-    @property
     def is_flush_polled(self) -> bool:
         """Whether the loop should spin for the flush of a lone commit: it wakes up later than the flush ends. Copies on
         other machines take longer, and spinning would delay the threads that make them."""

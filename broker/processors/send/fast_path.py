@@ -106,7 +106,7 @@ class FastPathSends:
         if not runs:
             return
         self._runs = []
-        self._store.write(self._store.is_flushed_by_loop and self._is_single_producer(runs))
+        self._store.write(self._store.is_flush_interpreted and self._is_single_producer(runs))
         if self._store.is_flush_behind:
             for connection, *_ in runs:
                 connection.pause_reads()

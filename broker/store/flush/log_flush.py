@@ -181,13 +181,11 @@ class LogFlush:
         is_flushed = is_lone and self._flush_here()
         if not is_flushed:
             self._submit()
-        if self._is_visible_at_once or (is_flushed and self._copies is None):
+        if is_flushed or self._is_visible_at_once:
             self.undispatched += batch
             settle(batch, PutStatus.PUT_OK)
         else:
             self._waiting.add(self._log.written, batch, self._steady_ms())
-        if is_flushed and self._flusher is not None:
-            self._acknowledge(self._flusher)
         if self._copies is not None and not self._is_sync:
             self._waiting.advance(self.own)  # else an announcement of the flusher does
 
@@ -215,11 +213,11 @@ class LogFlush:
     def _flush_here(self) -> bool:
         """Sync in the loop's thread a commit for which only one producer waits. False: it is not flushed.
 
-        The flusher would be woken by the loop and then wake the loop, which takes longer than the sync: see
-        `is_flushed_by_loop`. The flusher still syncs slow disks, and commits that follow other waiting commits.
+        A flusher that needs the interpreter would be woken by the loop and then wake the loop, which takes longer than
+        the sync. The flusher still syncs slow disks, and commits that follow other waiting commits.
         """
         flusher = self._flusher
-        if flusher is None or not self.is_flushed_by_loop or self._committer is not None:
+        if flusher is None or not self.is_interpreted or self._committer is not None or self._copies is not None:
             return False
         if self._waiting or not flusher.is_idle or (begun_s := monotonic()) < self._loop_syncs_after_s:
             return False
@@ -238,12 +236,6 @@ class LogFlush:
     def when_settled(self, callback: Settled) -> None:
         """Call back once every append committed so far is settled; at once if it already is."""
         self._waiting.when_settled(callback)
-
-    @property
-    def is_flushed_by_loop(self) -> bool:
-        """Whether the loop syncs a lone commit itself: its flusher needs the interpreter, or the loop waits for the
-        copies on a link anyway."""
-        return self.is_interpreted or (self._is_sync and self._is_settled_by_copies)
 
     @property
     def waits_for_copies(self) -> bool:

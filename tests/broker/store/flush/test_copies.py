@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from skylarkmq.broker.store.flush.flusher import Target
 from skylarkmq.broker.store.log.append import Append, PutStatus
 from tests.harness.copies import TestCopies
 from tests.harness.stores import Opened, message, opened
@@ -293,29 +294,6 @@ async def test_on_a_link_a_flush_that_settles_nothing_costs_no_call(tmp_path: Pa
     it.store.close()
 
 
-@pytest.mark.parametrize("is_link", [True, False])
-async def test_on_a_link_the_loop_flushes_a_lone_commit(tmp_path: Path, is_link: bool) -> None:
-    """After the followers were notified of it: it waits for them anyway. With classic slaves the flusher does."""
-    it = Opened(tmp_path, sync=True, loop=asyncio.get_running_loop())
-    it.store._log_flush.is_interpreted = False
-    copies = replicate(it, is_visible_first=not is_link)
-    calls: list[str] = []
-    it.store.on_log_growth(lambda _: calls.append("written"), lambda _: calls.append("flushed"))
-    append = message()
-    with it.store.accepting():
-        it.store.put(append)
-        it.store.write(is_lone=True)
-    assert it.store.is_flushed_by_loop is is_link
-    assert calls == (["written", "flushed"] if is_link else ["written"])
-    assert (append.status, it.bodies() if is_link else []) == (PutStatus.PENDING, [])
-    settled = asyncio.Event()
-    it.store.when_settled(settled.set)
-    copies.move(end_of(append))
-    await settled.wait()
-    assert (append.status, it.bodies()) == (PutStatus.PUT_OK, [b"hello"])
-    it.store.close()
-
-
 @pytest.mark.parametrize("has_copies", [False, True])
 def test_the_loop_spins_only_for_its_own_flush(tmp_path: Path, has_copies: bool) -> None:
     """Copies on other machines take longer than a wake-up."""
@@ -411,3 +389,21 @@ def test_replicas_are_notified_of_written_and_of_flushed_bytes(tmp_path: Path, s
         it.store.on_log_growth(None, None)
         it.put(message())
         assert readable == ends
+
+
+def test_replicas_are_notified_before_the_own_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their copies take longer, and begin earlier so."""
+    with opened(tmp_path, sync=True) as it:
+        flusher = it.store._log_flush._flusher
+        assert flusher is not None
+        calls: list[str] = []
+        submit = flusher.submit
+
+        def note(target: Target) -> None:
+            calls.append("flush")
+            submit(target)
+
+        monkeypatch.setattr(flusher, "submit", note)
+        it.store.on_log_growth(lambda _: calls.append("notify"), None)
+        it.put(message())
+        assert calls == ["notify", "flush"]
