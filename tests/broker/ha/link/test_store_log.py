@@ -19,6 +19,7 @@ from skylarkmq.broker.ha.link.links import Links, LinkSettings
 from skylarkmq.broker.ha.link.log_bytes import FileRange
 from skylarkmq.broker.ha.link.runner import DamagedLogError, TermFailed
 from skylarkmq.broker.ha.link.store_log import FollowerLog, LeaderLog, StoreBytes
+from skylarkmq.broker.store.flush import log_flush
 from skylarkmq.broker.store.log.append import PutStatus
 from tests.harness.stores import BORN_HOST, SEGMENT_BYTES, Opened, message, opened
 from tests.harness.waiting import until
@@ -261,8 +262,9 @@ async def test_a_follower_finds_the_epochs_in_the_bytes_of_the_leader(tmp_path: 
         assert bytes_of(copy).epochs(EpochHistory()) == EpochHistory((Epoch(1, 0), second))
 
 
-async def test_bytes_with_an_epoch_are_not_copied_at_once(tmp_path: Path) -> None:
+async def test_bytes_with_an_epoch_are_not_copied_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The epoch has to be in its file before they are acknowledged. An epoch that begins behind them is found."""
+    monkeypatch.setattr(log_flush, "_LONG_S", 60)  # no disk is so slow that the loop leaves the sync to the flusher
     async with leading(tmp_path / "leader") as (one, log, _):
         log.begin_term(1, ("a",))
         first = one.store.max_physical_offset
