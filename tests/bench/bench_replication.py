@@ -3,7 +3,7 @@
     python -m tests.bench.bench_replication                          # all parts, by the link, 5 rounds of 2 s
     python -m tests.bench.bench_replication --by classic             # followers are SLAVEs, as in RocketMQ
     python -m tests.bench.bench_replication --part cpu --rounds 12   # one part; may be repeated
-    python -m tests.bench.bench_replication --part cpu --busy        # the broker alone shares the machine, too
+    python -m tests.bench.bench_replication --part cpu --rate 15000  # the same rate of sends for both leaders
 
     cpu        CPU of the leader per send with two followers, in relation to a broker without any
     single     p50 of a producer with one message in flight: two followers, beside a broker alone
@@ -15,9 +15,8 @@ alternately. Bodies have 100 B and 1 KiB. CPU is user and system time of the lea
 machine that also runs the followers. Printed: the medians of the rounds, of their ratios, and whether the budget holds.
 The part `rocketmq` needs java and mvn.
 
-Followers that share the processors of the leader raise its CPU time, whatever it does: they evict its data from the
-caches and interrupt it. With `--busy` the part `cpu` also measures the broker without followers beside as many
-processes that only compute, and prints that ratio, too. The budget is that of the first ratio.
+The budgets of the part `cpu` are for full speed, where both leaders write equally many sends at once. With `--rate`
+both get the same sends per second, and each writes as many at once as have arrived since it waited last.
 """
 
 import argparse
@@ -35,7 +34,6 @@ import msgspec
 from skylarkmq.clients.mqbench.clusters import create_topics
 from skylarkmq.clients.mqbench.runs import fill, produce, send_one_at_a_time
 from skylarkmq.clients.mqbench.workloads import Workload
-from tests.bench.peers.busy import busy
 from tests.bench.peers.groups import ALONE, CLASSIC, LINK, Group, started_group
 from tests.bench.peers.loads import Bench, Length, Sample, measured
 from tests.bench.peers.started import NEWER
@@ -61,7 +59,7 @@ class Options(msgspec.Struct, frozen=True):
     rounds: int
     length: Length
     gib: float
-    is_busy: bool
+    rate: float | None
     directory: Path
 
 
@@ -73,13 +71,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a round")
     parser.add_argument("--gib", type=float, default=2.0, help="bytes of log that a new follower copies")
-    parser.add_argument("--busy", action="store_true", help="also measure the broker alone beside other work")
+    parser.add_argument("--rate", type=float, help="sends per second of the part cpu (default: full speed)")
     parser.add_argument("--directory", type=Path, help="directory of the temporary stores")
     given = parser.parse_args()
     holds = True
     for name in given.part or PARTS:
         with tempfile.TemporaryDirectory(prefix="bench-replication-", dir=given.directory) as directory:
-            options = Options(given.by, given.rounds, Length(given.seconds), given.gib, given.busy, Path(directory))
+            options = Options(given.by, given.rounds, Length(given.seconds), given.gib, given.rate, Path(directory))
             holds = PARTS[name](options) and holds
     return 0 if holds else 1
 
@@ -89,22 +87,13 @@ def cpu(options: Options) -> bool:
     holds = True
     with pair(options, ALONE, FOLLOWERS) as (alone, leading):
         for size, limit in SIZES.items():
-            pairs = alternated(options, alone, leading, Workload(topic=f"cpu-{size}", size=size))
+            workload = Workload(topic=f"cpu-{size}", size=size, rate=options.rate)
+            pairs = alternated(options, alone, leading, workload)
             ratio = median(two["cpu_us"] / none["cpu_us"] for none, two in pairs)
             none_us, two_us = middle(pairs, "cpu_us")
             line = f"{none_us:.2f} us, with {FOLLOWERS} followers {two_us:.2f} us, ratio {ratio:.2f}"
             holds = report(f"CPU of a send of {size} B", line, f"<= {limit:g}", ratio <= limit) and holds
-            if options.is_busy:
-                busy_us = beside_work(options, alone, Workload(topic=f"cpu-{size}", size=size))
-                print(f"{'':24} none, beside {FOLLOWERS} busy processes {busy_us:.2f} us, ratio {two_us / busy_us:.2f}")
     return holds
-
-
-def beside_work(options: Options, alone: Group, workload: Workload) -> float:
-    """Return the median CPU per send of the broker without followers while other processes compute."""
-    workload = msgspec.structs.replace(workload, seconds=options.length.seconds, warmup_s=options.length.warmup_s)
-    with busy(FOLLOWERS):
-        return median(sample(options, alone, workload)["cpu_us"] for _ in range(options.rounds))
 
 
 def single(options: Options) -> bool:
