@@ -28,7 +28,16 @@ from skylarkmq.clients.arrow.compiled_columns import common_columns
 from skylarkmq.clients.arrow.property_columns import PropertyColumns, with_valid_utf8
 from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout, ends_of, queue_offsets, walk
 from skylarkmq.clients.arrow.schema import PROPERTIES, TYPES, Columns
-from skylarkmq.clients.arrow.slices import repeated, strings, take_slices, with_nulls
+from skylarkmq.clients.arrow.slices import (
+    array_of,
+    booleans,
+    content,
+    repeated,
+    strings,
+    take_slices,
+    truths,
+    with_nulls,
+)
 from skylarkmq.clients.connection.topic_route import address_text
 from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.compression import MAX_PAYLOAD_BYTES, PayloadError, inflate
@@ -56,6 +65,7 @@ _FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01, and after the last ms of 9
 _LAST_MS: Final = 253_402_300_800_000
 _EPOCH_MS: Final = 0
 _ARROWS: Final = {SysFlag.COMPRESSION_LZ4: "lz4", SysFlag.COMPRESSION_ZSTD: "zstd"}  # codecs that need no other module
+_SPACE: Final = ord(" ")
 _STEP_BYTES: Final = 64 * 1024
 _HEX: Final = np.array([f"{byte:02X}" for byte in range(256)], "S2").view(np.uint16)
 _DERIVED: Final = {"key": "keys", "brokerName": None}  # the other columns have a stored column of the same name
@@ -144,20 +154,20 @@ class _Parts:
 _NUMPY: Final[dict[str, Callable[[_Parts], pa.Array]]] = {
     "body": lambda parts: _bodies(parts.data, parts.layout, decode=parts.decode),
     "topic": lambda parts: topics(parts.data, parts.layout),
-    "queueId": lambda parts: pa.array(parts.layout.queue_ids),
-    "queueOffset": lambda parts: pa.array(parts.layout.queue_offsets),
-    "physicalOffset": lambda parts: pa.array(parts.layout.physical_offsets),
-    "preparedTransactionOffset": lambda parts: pa.array(parts.layout.prepared_transaction_offsets),
+    "queueId": lambda parts: array_of(parts.layout.queue_ids),
+    "queueOffset": lambda parts: array_of(parts.layout.queue_offsets),
+    "physicalOffset": lambda parts: array_of(parts.layout.physical_offsets),
+    "preparedTransactionOffset": lambda parts: array_of(parts.layout.prepared_transaction_offsets),
     "storeTimestamp": lambda parts: _timestamps(parts.layout.store_timestamps),
     "bornTimestamp": lambda parts: _timestamps(parts.layout.born_timestamps),
     "tags": lambda parts: parts.properties.values(PropertyName.TAGS.encode()),
     "keys": lambda parts: parts.properties.values(PropertyName.KEYS.encode()),
     "msgId": lambda parts: parts.properties.values(PropertyName.UNIQ_KEY.encode()),
     "properties": lambda parts: parts.property_strings,
-    "flag": lambda parts: pa.array(parts.layout.flags),
-    "sysFlag": lambda parts: pa.array(parts.layout.sys_flags),
-    "bodyCrc": lambda parts: pa.array(parts.layout.body_crcs),
-    "reconsumeTimes": lambda parts: pa.array(parts.layout.reconsume_times),
+    "flag": lambda parts: array_of(parts.layout.flags),
+    "sysFlag": lambda parts: array_of(parts.layout.sys_flags),
+    "bodyCrc": lambda parts: array_of(parts.layout.body_crcs),
+    "reconsumeTimes": lambda parts: array_of(parts.layout.reconsume_times),
     "bornHost": lambda parts: _hosts(parts.data, parts.layout.born_hosts, parts.layout.born_v6),
     "storeHost": lambda parts: _hosts(parts.data, parts.layout.store_hosts, parts.layout.store_v6),
 }
@@ -195,24 +205,27 @@ def _first_of(keys: pa.Array) -> pa.Array:
     """Return the first word of each string; null for strings without one."""
     if not pc.any(pc.match_substring(keys, " ")).as_py():
         return keys
-    firsts = pc.list_element(pc.split_pattern(pc.utf8_ltrim(keys, " "), " ", max_splits=1), 0)
-    return pc.if_else(pc.equal(firsts, ""), pa.scalar(None, pa.string()), firsts)
+    trimmed = pc.utf8_ltrim(keys, " ")
+    raw, bounds = content(trimmed)
+    begins, ends = bounds[:-1].astype(np.int64), bounds[1:].astype(np.int64)  # a null has no bytes
+    spaces = np.append(np.flatnonzero(raw == _SPACE), len(raw))
+    ends = np.minimum(spaces[np.searchsorted(spaces, begins)], ends)
+    return take_slices(trimmed.buffers()[2] or pa.py_buffer(b""), begins, ends, pa.string(), ends > begins)
 
 
 def _timestamps(milliseconds: Ints) -> pa.Array:
     """Return timestamps in µs, Spark's unit; null outside the years 1 to 9999."""
     is_known = (milliseconds >= _FIRST_MS) & (milliseconds < _LAST_MS)
     if is_known.all():
-        return pa.array(milliseconds * 1000).view(pa.timestamp("us", tz="UTC"))
+        return array_of(milliseconds * 1000).view(pa.timestamp("us", tz="UTC"))
     known = np.where(is_known, milliseconds, _EPOCH_MS)
-    return with_nulls(pa.array(known * 1000).view(pa.timestamp("us", tz="UTC")), is_known)
+    return with_nulls(array_of(known * 1000).view(pa.timestamp("us", tz="UTC")), is_known)
 
 
 def _with_offset_ids(unique: pa.Array, buffer: Buffer, starts: Ints) -> pa.Array:
     """Return the producers' unique ids; the offset id for messages without one."""
-    missing = unique.is_null()
-    layout = RecordLayout(buffer, starts[np.flatnonzero(missing.to_numpy(zero_copy_only=False))])
-    return pc.replace_with_mask(unique, missing, _offset_ids(layout))
+    is_missing = truths(unique.is_null())
+    return pc.replace_with_mask(unique, booleans(is_missing), _offset_ids(RecordLayout(buffer, starts[is_missing])))
 
 
 def _offset_ids(layout: RecordLayout) -> pa.Array:
@@ -227,7 +240,7 @@ def _offset_ids(layout: RecordLayout) -> pa.Array:
         as_bytes = np.concatenate((hosts, offsets[alike]), axis=1)
         width = 2 * as_bytes.shape[1]
         texts[alike] = _HEX[as_bytes].view(f"S{width}").reshape(-1).astype(f"U{width}")
-    return pa.array(texts, pa.string())
+    return strings(texts.tolist())
 
 
 # --- bodies ---------------------------------------------------------------------------------------
@@ -248,7 +261,7 @@ def _bodies(data: pa.Buffer, layout: RecordLayout, *, decode: bool) -> pa.Array:
             raise OversizedBatch(f"the bodies of {len(layout)} rows exceed {MAX_BATCH_BYTES} bytes after decompression")
     is_compressed = np.zeros(len(layout), np.bool_)
     is_compressed[compressed] = True
-    return pc.replace_with_mask(stored, pa.array(is_compressed), pa.array(decompressed, pa.binary()))
+    return pc.replace_with_mask(stored, booleans(is_compressed), pa.array(decompressed, pa.binary()))
 
 
 def _decompressed(body: pa.Buffer, row: int, layout: RecordLayout) -> bytes | None:

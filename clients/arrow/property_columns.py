@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skylarkmq.clients.arrow.record_layout import Ints
-from skylarkmq.clients.arrow.slices import content, take_slices
+from skylarkmq.clients.arrow.slices import array_of, binaries, booleans, content, numbers, take_slices
 from skylarkmq.protocol.message import ENTRY_END, NAME_END
 
 _NAME_END: Final = ord(NAME_END)
@@ -82,10 +82,10 @@ class PropertyColumns:
         values = take_slices(self._buffer, name_ends + 1, ends, pa.string())
         is_last = _is_last_of_its_name(names, rows)
         if not is_last.all():
-            kept = pa.array(is_last)
+            kept = booleans(is_last)
             names, values, rows = names.filter(kept), values.filter(kept), rows[is_last]
         offsets = np.searchsorted(rows, np.arange(len(self._begins) + 1)).astype(np.int32)
-        return pa.MapArray.from_arrays(pa.array(offsets), names, values, type=kind)
+        return pa.MapArray.from_arrays(array_of(offsets), names, values, type=kind)
 
     def _name_ends(self) -> Ints:
         """Return the position of the first 0x01 of each entry, or the entry's end."""
@@ -102,7 +102,7 @@ def with_valid_utf8(strings: pa.Array) -> pa.Array:
     first_bytes = raw[offsets[:-1][offsets[:-1] < offsets[1:]]]
     if not ((first_bytes & 0xC0) == 0x80).any() and _is_utf8(raw):  # no character crosses the end of a string
         return strings
-    return pa.array([text.decode("utf-8", "replace").encode() for text in strings.to_pylist()], pa.binary())
+    return binaries([text.decode("utf-8", "replace").encode() for text in strings.to_pylist()])
 
 
 def _is_utf8(raw: NDArray[np.uint8]) -> bool:
@@ -116,7 +116,7 @@ def _is_utf8(raw: NDArray[np.uint8]) -> bool:
 def _is_last_of_its_name(names: pa.Array, rows: Ints) -> NDArray[np.bool_]:
     """Return whether no later entry of the same row has the same name."""
     encoded = names.dictionary_encode()
-    codes = encoded.indices.to_numpy().astype(np.int64)
+    codes = numbers(encoded.indices).astype(np.int64)
     if not len(rows) or _all_differ(codes, rows, len(encoded.dictionary)):
         return np.ones(len(rows), np.bool_)
     backwards = (rows * len(encoded.dictionary) + codes)[::-1]

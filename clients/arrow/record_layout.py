@@ -119,14 +119,14 @@ def ends_of(buffer: Buffer, starts: Ints) -> Ints:
     return starts + integers(buffer, 4)[starts]
 
 
-def body_sizes(buffer: Buffer, starts: Ints, sys_flags: NDArray[np.int32]) -> Ints:
-    """Return the sizes of the stored bodies of whole records."""
+def body_slices(buffer: Buffer, starts: Ints, sys_flags: NDArray[np.int32]) -> tuple[Ints, Ints]:
+    """Return where the stored bodies of whole records begin, and their sizes."""
     longer: Ints | int = 0
     if (sys_flags & _HOSTS_V6).any():
         longer = np.where(sys_flags & SysFlag.BORN_HOST_V6, V6_LONGER, 0)
         longer = longer + np.where(sys_flags & SysFlag.STORE_HOST_V6, V6_LONGER, 0)
-    sizes: Ints = integers(buffer, 4)[starts + _BODY_AT - 4 + longer].astype(np.int64)
-    return sizes
+    begins = starts + (_BODY_AT + longer)
+    return begins, integers(buffer, 4)[begins - 4].astype(np.int64)
 
 
 class RecordLayout:

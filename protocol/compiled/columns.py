@@ -50,6 +50,7 @@ HOST_SIZE = cython.declare(cython.int, 8)
 FIRST_MS = cython.declare(int64_t, -62_135_596_800_000)  # the first time that Spark can represent
 LAST_MS = cython.declare(int64_t, 253_402_300_800_000)  # the end of Spark's range, exclusive
 AHEAD = cython.declare(cython.Py_ssize_t, 8)  # a record's head is prefetched this many records before it is read
+COPIED = cython.declare(cython.Py_ssize_t, 4096)  # up to this size a copy takes less time than a view
 CACHE_LINE = cython.declare(cython.Py_ssize_t, 64)
 HIGH_BITS = cython.declare(uint64_t, 0x8080808080808080)
 
@@ -220,7 +221,10 @@ def crcs_of(
     for n in range(count):
         if begins[n] < 0 or ends[n] < begins[n] or ends[n] > size:
             raise ValueError(f"[{begins[n]}, {ends[n]}) is not within {size} bytes")
-        sums[n] = crc32(PyMemoryView_FromMemory(source + begins[n], ends[n] - begins[n], PyBUF_READ))
+        if ends[n] - begins[n] <= COPIED:
+            sums[n] = crc32(PyBytes_FromStringAndSize(source + begins[n], ends[n] - begins[n]))
+        else:
+            sums[n] = crc32(PyMemoryView_FromMemory(source + begins[n], ends[n] - begins[n], PyBUF_READ))
     return found
 
 
@@ -248,6 +252,8 @@ def find_all(
         if n + AHEAD < count and 0 <= starts[n + AHEAD] <= size - SMALLEST_RECORD:
             prefetch(source + starts[n + AHEAD])
             prefetch(source + starts[n + AHEAD] + CACHE_LINE)
+        if n + AHEAD // 2 < count and 0 <= starts[n + AHEAD // 2] <= size - SMALLEST_RECORD:
+            prefetch_tail(source + starts[n + AHEAD // 2], size - starts[n + AHEAD // 2])
         if at < previous_end or at > size - SMALLEST_RECORD:
             return False
         length = cython.cast(int32_t, get32(source + at))
@@ -256,6 +262,19 @@ def find_all(
         previous_end = at + length
         parts += PARTS
     return True
+
+
+@cython.cfunc
+@cython.nogil
+@cython.inline
+@cython.exceptval(check=False)
+def prefetch_tail(record: Text, room: cython.Py_ssize_t) -> cython.void:
+    """Prefetch the end of a record, where topic and properties are, if its length fits in `room` bytes."""
+    length: cython.Py_ssize_t = cython.cast(int32_t, get32(record))
+    if 3 * CACHE_LINE < length <= room:
+        prefetch(record + length - CACHE_LINE)
+        prefetch(record + length - 2 * CACHE_LINE)
+        prefetch(record + length - 3 * CACHE_LINE)
 
 
 @cython.cfunc

@@ -43,7 +43,8 @@ WRITERS: Final = (PARQUET, SHUFFLED, "pyiceberg", "iceberg", "delta")
 FILE_BYTES: Final = 256 << 20
 FILE_ROWS: Final = 5_000_000
 FIRST_ROWS: Final = 1_000
-SIDES: Final = ("spark", "ours")
+SPARK: Final = "spark"
+OURS: Final = "ours"
 UNIT: Final = TimeUnit.HOUR
 
 Append = Callable[[DataFrame, int], None]
@@ -55,7 +56,7 @@ NewTable = Callable[[Path, StructType], Append]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--only", nargs="+", choices=WRITERS, default=[PARQUET, SHUFFLED, "pyiceberg"])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
@@ -68,17 +69,21 @@ def main() -> None:
 
 
 def run(name: str, spark: SparkSession, rows: DataFrame, options: argparse.Namespace, directory: Path) -> None:
-    """Measure a writer and Spark's own, alternately, and print the result; the first round warms up."""
-    writers = spark_writer("delta" if name == "delta" else "parquet"), our_writer(name, spark)
+    """Measure a writer and Spark's own, alternately, and print the result; the first round warms up.
+
+    The first of a round changes in every round, because the second one often runs faster.
+    """
+    new_tables = {SPARK: spark_writer("delta" if name == "delta" else "parquet"), OURS: our_writer(name, spark)}
     ratios, rates = [], []
     for number in range(options.rounds + 1):
         path = directory / f"{name}-{number}"
         path.mkdir()
-        base, seconds = (timed(new_table, rows, path / side) for new_table, side in zip(writers, SIDES, strict=True))
+        sides = (SPARK, OURS) if number % 2 else (OURS, SPARK)
+        seconds = {side: timed(new_tables[side], rows, path / side) for side in sides}
         shutil.rmtree(path)
         if number:
-            ratios.append(base / seconds)
-            rates.append(options.rows / seconds)
+            ratios.append(seconds[SPARK] / seconds[OURS])
+            rates.append(options.rows / seconds[OURS])
     verdict = "no budget" if name == SHUFFLED else "ok" if median(ratios) >= BUDGET else f"below {BUDGET}"
     rounds = " ".join(f"{ratio:.2f}" for ratio in ratios)
     print(

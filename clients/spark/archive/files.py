@@ -21,12 +21,14 @@ from isal.isal_zlib import crc32
 from skylarkmq.clients.arrow.archive_schema import ARCHIVE_SCHEMA, SORT_COLUMNS
 from skylarkmq.clients.arrow.record_layout import Ints
 from skylarkmq.clients.arrow.slices import content, numbers, slice_crcs
-from skylarkmq.clients.spark.archive.columns import archive_table
+from skylarkmq.clients.spark.archive.columns import TABLE_SCHEMA, archive_table
 from skylarkmq.clients.spark.archive.pieces import Piece
 
 ROW_GROUP_BYTES: Final = 16 << 20
 """Bytes of the log in a row group; a longer record is a row group of its own."""
 _PAGE_BYTES: Final = 1 << 20
+_BATCH_BYTES: Final = 1 << 20  # bytes of the log that are read back at once, so that they stay in the processor's cache
+_BATCH_ROWS: Final = 1 << 14
 _FEW_VALUES: Final = (
     "topic",
     "brokerName",
@@ -80,7 +82,7 @@ def write_messages(sink: Any, piece: Piece, broker_name: str) -> int:
     groups = _row_groups(piece)
     most_rows = max((group.stop - group.start for group in groups), default=1)
     stream = _SummedStream(sink)
-    with pq.ParquetWriter(stream, ARCHIVE_SCHEMA, **_options(most_rows)) as writer:
+    with pq.ParquetWriter(stream, TABLE_SCHEMA, **_options(most_rows)) as writer:
         for group in groups:
             table = archive_table(piece.view, piece.starts[group], piece.readable[group], broker_name)
             writer.write_table(table, row_group_size=len(table))
@@ -135,21 +137,24 @@ def _verify(file: pq.ParquetFile, piece: Piece) -> None:
         raise NotVerified(f"the file has {file.metadata.num_rows} rows, the log {piece.rows} records")
     first = 0
     for number in range(file.metadata.num_row_groups):
-        table = file.read_row_group(number, _VERIFIED, use_threads=False)
-        rows = slice(first, first + len(table))
-        first = rows.stop
-        if not np.array_equal(_numbers(table["physicalOffset"]), piece.physical_offsets[rows]):
-            raise NotVerified(f"row group {number} has other messages than the log")
-        if not np.array_equal(_numbers(table["bodyCrc"]), piece.body_crcs[rows]):
-            raise NotVerified(f"row group {number} has other checksums than the log")
-        found = np.concatenate([_body_crcs(chunk) for chunk in table["body"].chunks])
-        wrong = np.flatnonzero(found != np.where(piece.has_body[rows], piece.body_crcs[rows], 0))
-        if len(wrong):
-            raise OtherBody(int(piece.physical_offsets[rows][wrong[0]]))
+        count = file.metadata.row_group(number).num_rows
+        size = int(piece.sizes[first : first + count].mean())
+        rows_at_once = min(max(_BATCH_BYTES // size, 1), _BATCH_ROWS)
+        for batch in file.iter_batches(rows_at_once, [number], list(_VERIFIED), use_threads=False):
+            _compare(batch, piece, slice(first, first + len(batch)))
+            first += len(batch)
+    if first != piece.rows:
+        raise NotVerified(f"the file returns {first} rows, the log {piece.rows} records")
 
 
-def _numbers(column: pa.ChunkedArray) -> Ints:
-    return np.concatenate([numbers(chunk) for chunk in column.chunks])
+def _compare(batch: pa.RecordBatch, piece: Piece, rows: slice) -> None:
+    if not np.array_equal(numbers(batch["physicalOffset"]), piece.physical_offsets[rows]):
+        raise NotVerified(f"rows {rows.start} to {rows.stop} are other messages than those of the log")
+    if not np.array_equal(numbers(batch["bodyCrc"]), piece.body_crcs[rows]):
+        raise NotVerified(f"rows {rows.start} to {rows.stop} have other checksums than those in the log")
+    wrong = np.flatnonzero(_body_crcs(batch["body"]) != np.where(piece.has_body[rows], piece.body_crcs[rows], 0))
+    if len(wrong):
+        raise OtherBody(int(piece.physical_offsets[rows][wrong[0]]))
 
 
 def _body_crcs(bodies: pa.Array) -> Ints:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout, body_sizes, ends_of
+from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout, body_slices, ends_of
 from skylarkmq.clients.arrow.slices import numbers
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.arrow.store.extent import Extent
@@ -157,7 +157,7 @@ class PieceReader:
             starts=starts,
             sizes=ends_of(view, starts) - starts,
             readable=is_readable[rows],
-            has_body=body_sizes(view, starts, heads.sys_flags[rows]) > 0,
+            has_body=body_slices(view, starts, heads.sys_flags[rows])[1] > 0,
             physical_offsets=offsets[rows],
             body_crcs=heads.numbers("bodyCrc")[rows].astype(np.int64),
         )

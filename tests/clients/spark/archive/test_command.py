@@ -1,6 +1,7 @@
 """The command line of the archive job: results, exit codes, and errors that name the remedy."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,13 +48,16 @@ def test_the_result_is_a_text_or_an_object(store: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.daemon
-@pytest.mark.skipif(compiled.load("columns") is None, reason="the compiled module extracts columns without PyArrow")
-def test_messages_of_producers_are_archived_without_pandas(tmp_path: Path) -> None:
+@pytest.mark.parametrize("build", ["as installed", "interpreted"])
+def test_messages_are_archived_without_pandas(tmp_path: Path, build: str) -> None:
     """PyArrow imports it in many of its functions, which takes half a second of CPU."""
     pytest.importorskip("pandas")
     with opened(tmp_path / "store") as it:
-        for number in range(30):
+        for number in range(27):
             it.put(message(b"x" * 9_000, properties=b"UNIQ_KEY\x01%032d\x02KEYS\x01a\x02" % number))
+        it.put(message(b"x" * 9_000, properties=b"KEYS\x01 several keys\x02"))
+        it.put(message(b"x" * 9_000, properties=b"KEYS\x01no \xff UTF-8\x02"))
+        it.put(message(b"x" * 9_000))
     (tmp_path / "store" / "config").mkdir()
     lines = (
         "import runpy, sys",
@@ -61,7 +65,9 @@ def test_messages_of_producers_are_archived_without_pandas(tmp_path: Path) -> No
         "try: runpy.run_module('skylarkmq.clients.spark.archive.command', run_name='__main__')",
         "finally: print('pandas' in sys.modules)",
     )
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    variables = os.environ | ({compiled.SWITCH: "0"} if build == "interpreted" else {})
+    command = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=variables)
     assert " messages in 4 files, " in done.stdout
     assert done.stdout.endswith("\nFalse\n")
 

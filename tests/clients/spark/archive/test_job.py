@@ -8,10 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
+from skylarkmq.clients.arrow.archive_schema import ARCHIVE_SCHEMA
+from skylarkmq.clients.arrow.schema import Columns
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.spark.archive import columns, files, job, pieces
 from skylarkmq.clients.spark.archive.directory import MAX_ENTRY_BYTES, ArchiveDirectory, ArchiveError
@@ -292,16 +295,29 @@ def test_a_file_with_other_bodies_is_not_verified(store: Path, tmp_path: Path, m
         bodies = table["body"].to_pylist()
         bodies[1] = bodies[1][:-1]
         at = table.schema.get_field_index("body")
-        return table.set_column(at, table.schema.field(at), [bodies])
+        return table.set_column(at, table.schema.field(at), pa.array(bodies, table.schema.field(at).type))
 
     for change, text in (
         (other_body, "the body of the message at byte"),
         (lambda table: table.slice(1), "rows, the log"),
-        (lambda table: table.take(list(reversed(range(len(table))))), "has other messages"),
+        (lambda table: pa.concat_tables([table.slice(1), table.slice(0, 1)]), "other messages than those of the log"),
     ):
         monkeypatch.setattr(files, "archive_table", changed(change))
         with pytest.raises(NotVerified, match=text):
             archive(store, tmp_path / "archive")
+
+
+def test_a_pyarrow_that_cannot_write_views_makes_the_same_rows(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bodies are copied then."""
+    archive(store, tmp_path / "views")
+    names = tuple(name for name in ARCHIVE_SCHEMA.names if name != "readable")
+    monkeypatch.setattr(columns, "COPIED", Columns(names, decode=False))
+    monkeypatch.setattr(columns, "TABLE_SCHEMA", ARCHIVE_SCHEMA)
+    monkeypatch.setattr(files, "TABLE_SCHEMA", ARCHIVE_SCHEMA)
+    archive(store, tmp_path / "copies")
+    assert rows(tmp_path / "copies") == rows(tmp_path / "views") != []
 
 
 def test_two_jobs_do_not_run_at_once(store: Path, tmp_path: Path) -> None:
