@@ -7,6 +7,9 @@ application. The identifiers outlast the expiry of files (`VACUUM`), unless the 
 
 The offsets of a batch (batch_offsets.py) are the `userMetadata` of its commit, not a table property: a commit that
 changes properties makes concurrent ones fail, such as those of OPTIMIZE.
+
+Delta checks the identifier against the table's log, which it replays for each batch, by default in 50 tasks. Most of
+them are empty, and starting them takes longer than the replay. So the session gets one task for each of its cores.
 """
 
 from typing import Any, Final
@@ -34,6 +37,8 @@ from skylarkmq.clients.spark.tables.marks import Mark
 APPLICATION: Final = "skylark-"
 LOG: Final = "_delta_log"
 BUILT_IN: Final = "builtin"
+REPLAY_TASKS: Final = "spark.databricks.delta.snapshotPartitions"
+MOST_REPLAY_TASKS: Final = 50  # Delta's default
 
 
 class DeltaTable:
@@ -41,6 +46,7 @@ class DeltaTable:
 
     def __init__(self, spark: SparkSession, path: str, unit: TimeUnit, file_rows: int) -> None:
         use_delta(spark)
+        limit_replay(spark)
         self._spark = spark
         self._path = HadoopPath.of(spark, path).location
         self._name = ddl.quoted("delta", self._path)
@@ -99,6 +105,12 @@ def use_delta(spark: SparkSession) -> None:
     """Make Delta the catalog of paths, as its documentation asks; another catalog that is set stays."""
     if spark.conf.get(SESSION_CATALOG, BUILT_IN) == BUILT_IN:
         spark.conf.set(SESSION_CATALOG, DELTA_CATALOG_CLASS)
+
+
+def limit_replay(spark: SparkSession) -> None:
+    """Make Delta replay logs with a task for each core, at most its default. A number that is set stays."""
+    if spark.conf.get(REPLAY_TASKS, None) is None:
+        spark.conf.set(REPLAY_TASKS, str(min(spark.sparkContext.defaultParallelism, MOST_REPLAY_TASKS)))
 
 
 def without_time_column(schema: StructType, table: StructType, unit: TimeUnit) -> StructType:
