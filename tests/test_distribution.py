@@ -6,12 +6,15 @@ import os
 import pkgutil
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tomllib
 import venv
 import zipfile
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,13 +33,20 @@ pytestmark = pytest.mark.packaging
 
 QUICK_BUILD = {"CFLAGS": "-O0"}  # a third of the time; what the compiled modules do is no matter here
 MANYLINUX = f"manylinux_2_28_{platform.machine()}"
+C_FILES = "build/modules"
 SRC = "src"  # the package and the modules beside it
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory in which `wheel` is built."""
+    return tmp_path_factory.mktemp("source")
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """Return the wheel, built from a copy of its sources, without a network."""
-    return built_wheel(tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel"), MANYLINUX)
+    return built_wheel(source, tmp_path_factory.mktemp("wheel"), MANYLINUX)
 
 
 def built_wheel(source: Path, target: Path, for_platform: str | None = None, **environment: str) -> zipfile.ZipFile:
@@ -81,8 +91,11 @@ def test_the_wheel_contains_exactly_the_modules(wheel: zipfile.ZipFile) -> None:
     assert f"{PACKAGE}/py.typed" in shipped
 
 
-def test_a_source_install_without_a_compiler_leaves_out_the_compiled_modules(tmp_path: Path) -> None:
+def test_a_source_install_without_a_compiler_leaves_out_the_compiled_modules(
+    wheel: zipfile.ZipFile, source: Path, tmp_path: Path
+) -> None:
     """Modules that cannot be compiled are left out, and the build succeeds."""
+    shutil.copytree(source / C_FILES, tmp_path / C_FILES)  # those of the other build, which took Cython seconds
     without = built_wheel(tmp_path, tmp_path / "wheel", CC="/bin/false")
     assert {name for name in without.namelist() if ".dist-info/" not in name} == sources()
 
@@ -188,14 +201,15 @@ def environment_with_dependencies(home: Path, *, with_pip: bool = False) -> Path
     return home / "bin" / "python"
 
 
-@pytest.mark.parametrize("command", [["-m", "pytest"], ["-c", "import sys, pytest; sys.path.pop(0); pytest.main()"]])
-def test_a_project_may_have_packages_with_the_same_names(installed: Path, tmp_path: Path, command: list[str]) -> None:
-    """A project with packages broker, clients and protocol imports its own, and can use the fixture and the types."""
+def test_a_project_may_have_packages_with_the_same_names(installed: Path, tmp_path: Path) -> None:
+    """A project with packages broker, clients and protocol imports its own, and can use the fixture and the types.
+    `pytest` is started with and without the project's directory in `sys.path`."""
     for name, text in OWN_PROJECT.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    run = subprocess.run([installed, *command, "-q"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "1 passed" in run.stdout, run.stdout + run.stderr
+    for command in (["-m", "pytest"], ["-c", "import sys, pytest; sys.path.pop(0); pytest.main()"]):
+        run = subprocess.run([installed, *command, "-q"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert "1 passed" in run.stdout, run.stdout + run.stderr
     mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(installed), "."]
     typed = subprocess.run(mypy, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert typed.returncode == 0, typed.stdout
@@ -281,9 +295,14 @@ def used_by(paths: set[str]) -> set[str]:
         for node in ast.walk(ast.parse((ROOT / path).read_text()))
         for name in imported_modules(node)
     }
-    distributions = importlib.metadata.packages_distributions()
     foreign = imported - set(sys.stdlib_module_names) - {PACKAGE} - COMPILE_TIME
-    return {normalized(distributions[module][0]) for module in foreign}
+    return {normalized(distributions()[module][0]) for module in foreign}
+
+
+@cache
+def distributions() -> Mapping[str, list[str]]:
+    """Return the distributions of each top-level module. Reading the metadata of all of them takes seconds."""
+    return importlib.metadata.packages_distributions()
 
 
 def declared(requirements: list[str]) -> set[str]:

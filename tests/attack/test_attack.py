@@ -14,6 +14,7 @@ from tests.attack.generators import CONFIGURING, MUTATIONS, Generator, MutatedRe
 from tests.attack.normal_clients import KEPT, LATER
 from tests.attack.run import SESSIONS, run
 from tests.harness.limits import WAIT_LIMIT_S
+from tests.harness.rounds import rounds
 
 REQUESTS: Final = int(os.environ.get("SKYLARK_ATTACKS", "100000"))
 SEEDS: Final = 4
@@ -77,7 +78,7 @@ def test_a_seed_gives_the_same_requests(kind: type[Generator]) -> None:
 def test_no_request_names_topics_of_normal_clients() -> None:
     """Without access control, requests never concern topics of normal clients: no frame contains one of their names."""
     generator = Generator(0)
-    for _ in range(20_000):
+    for _ in range(rounds(20_000)):
         data = generator.request().data
         assert KEPT.encode() not in data
         assert LATER.encode() not in data

@@ -12,8 +12,8 @@ import pytest
 pytestmark = pytest.mark.crash
 
 RUNS: Final = int(os.environ.get("SKYLARK_HISTORIES", "10"))
-SECONDS: Final = 30
-LIMIT_S: Final = 10 * SECONDS
+SECONDS: Final = 20
+LIMIT_S: Final = 300
 ACKNOWLEDGED: Final = re.compile(r"all well: .* (\d+) acknowledged, (\d+) delivered")
 
 
