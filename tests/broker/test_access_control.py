@@ -243,7 +243,8 @@ async def test_a_name_server_has_quotas_by_client(tmp_path: Path) -> None:
     try:
         async with await RawPeer.connect(port) as peer, await RawPeer.connect(port) as second:
             assert (await peer.call(GET_KV, KV)).code == ResponseCode.QUERY_NOT_FOUND
-            refused = await second.call(GET_KV, KV)
+            while (refused := await second.call(GET_KV, KV)).code == ResponseCode.QUERY_NOT_FOUND:
+                pass  # on a slow machine a second has passed since the last call
             assert refused.code == ResponseCode.SYSTEM_BUSY
             assert str(refused.remark).endswith("quotaClientRequestsPerSecond=1 of client 127.0.0.1")
             assert (await peer.call(RequestCode.QUERY_DATA_VERSION, {})).code != ResponseCode.SYSTEM_BUSY
@@ -263,7 +264,7 @@ async def test_the_quotas_of_a_name_server_change_by_request(tmp_path: Path) -> 
             change, code = b"quotaClientRequestsPerSecond=%d" % quota, ResponseCode.SYSTEM_BUSY
             while code == ResponseCode.SYSTEM_BUSY:
                 code = ResponseCode((await peer.call(RequestCode.UPDATE_NAMESRV_CONFIG, {}, change)).code)
-            codes = [(await peer.call(GET_KV, KV)).code for _ in range(20)]
+            codes = [(await peer.call(GET_KV, KV)).code for _ in range(100)]
             assert (ResponseCode.SYSTEM_BUSY in codes) is is_exceeded
 
 
