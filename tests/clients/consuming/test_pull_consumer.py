@@ -26,6 +26,7 @@ from skylarkmq.protocol.headers.pull import PullMessageHeader
 from skylarkmq.protocol.headers.queue import OffsetResponseHeader
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import PeerConnection, refuse, until
+from tests.harness.limits import WAIT_LIMIT_S
 
 FAST = ConsumerSettings(suspend_s=0.05, commit_interval_s=0.02)
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -56,7 +57,7 @@ async def test_seek_continues_at_a_time_the_begin_or_the_end() -> None:
         assert [message.queue_offset for message in await consumer.poll(1)] == [0]
         assert await consumer.seek_to_end(QUEUE) == 9
         cluster.broker.store("T", 0, b"new")
-        assert [message.body for message in await consumer.poll(2, timeout_s=5)] == [b"new"]
+        assert [message.body for message in await consumer.poll(2, timeout_s=WAIT_LIMIT_S)] == [b"new"]
         await consumer.commit()
         assert await consumer.committed(QUEUE) == 10
 
@@ -82,7 +83,7 @@ async def test_chosen_offsets_are_committed() -> None:
     """They need not be those of the position; nothing is acknowledged."""
     async with running_cluster() as cluster, pull_consumer(cluster, auto_commit=False) as consumer:
         await consumer.assign([QUEUE])
-        await consumer.poll(4, timeout_s=5)
+        await consumer.poll(4, timeout_s=WAIT_LIMIT_S)
         await consumer.commit({QUEUE: 1})
         assert await consumer.committed(QUEUE) == 1
         await consumer.commit()
@@ -94,7 +95,7 @@ async def test_without_auto_commit_only_commit_commits() -> None:
     async with running_cluster() as cluster, pull_consumer(cluster, auto_commit=False) as consumer:
         await consumer.assign([QUEUE])
         for _ in range(4):
-            await consumer.poll(2, timeout_s=5)
+            await consumer.poll(2, timeout_s=WAIT_LIMIT_S)
         cluster.broker.store("T", 0, b"one more pull")
         await cluster.broker.wait_requests(RequestCode.PULL_MESSAGE, 3)
         await consumer.assign([])
@@ -107,7 +108,7 @@ async def test_a_commit_that_fails_raises() -> None:
     """The offset is committed by the next call."""
     async with running_cluster() as cluster, pull_consumer(cluster, auto_commit=False) as consumer:
         await consumer.assign([QUEUE])
-        await consumer.poll(2, timeout_s=5)
+        await consumer.poll(2, timeout_s=WAIT_LIMIT_S)
         original = cluster.broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
         cluster.broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, refuse(ResponseCode.SYSTEM_ERROR))
         for offsets in (None, {QUEUE: 1}):
@@ -149,10 +150,10 @@ async def test_values_are_deserialized() -> None:
     async with running_cluster() as cluster, pull_consumer(cluster, 1, deserializer=json.loads) as consumer:
         cluster.broker.store("T", 0, b"no JSON")
         await consumer.assign([QUEUE])
-        (message,) = await consumer.poll(timeout_s=5)
+        (message,) = await consumer.poll(timeout_s=WAIT_LIMIT_S)
         assert (message.value, message.body) == (0, b"0")
         with pytest.raises(InvalidBody, match=r"queue_offset=1 .*JSONDecodeError"):
-            await consumer.poll(timeout_s=5)
+            await consumer.poll(timeout_s=WAIT_LIMIT_S)
 
 
 async def test_a_topic_that_cannot_be_subscribed_to_fails_the_start() -> None:
@@ -171,7 +172,7 @@ async def test_a_paused_queue_is_not_pulled() -> None:
     """Its messages wait at the broker."""
     async with running_cluster() as cluster, pull_consumer(cluster, 1) as consumer:
         await consumer.assign([QUEUE])
-        assert len(await consumer.poll(timeout_s=5)) == 1
+        assert len(await consumer.poll(timeout_s=WAIT_LIMIT_S)) == 1
         consumer.pause(QUEUE)
         pulls = len(cluster.broker.requests_of(RequestCode.PULL_MESSAGE))
         await until(lambda: consumer.statistics().waiting == 0)
@@ -181,7 +182,7 @@ async def test_a_paused_queue_is_not_pulled() -> None:
         assert await consumer.poll(timeout_s=0.1) == []
         assert len(cluster.broker.requests_of(RequestCode.PULL_MESSAGE)) <= pulls + 1
         consumer.resume(QUEUE)
-        assert [message.body for message in await consumer.poll(timeout_s=5)] == [b"later"]
+        assert [message.body for message in await consumer.poll(timeout_s=WAIT_LIMIT_S)] == [b"later"]
 
 
 async def test_queues_that_are_not_assigned_raise() -> None:

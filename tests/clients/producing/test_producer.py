@@ -29,6 +29,7 @@ from skylarkmq.protocol.headers.send import SendMessageResponseHeader
 from skylarkmq.protocol.message import decode_properties
 from tests.clients.cluster import running_cluster
 from tests.clients.peer import refuse, silence, until
+from tests.harness.limits import WAIT_LIMIT_S
 
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 
@@ -48,7 +49,8 @@ async def test_a_send_returns_where_the_message_is_stored() -> None:
 
 async def test_a_thousand_sends_share_one_connection_without_waiting() -> None:
     """All are in flight before the first response."""
-    async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv) as producer:
+    settings = ProducerSettings(send_timeout_s=WAIT_LIMIT_S)
+    async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv, settings=settings) as producer:
         gate = asyncio.Event()
 
         async def answer(request: RemotingCommand) -> RemotingCommand:
@@ -145,7 +147,7 @@ async def test_a_missing_response_is_a_timeout() -> None:
     """Its text warns that the message may be stored."""
     settings = ProducerSettings(send_timeout_s=0.05)
     async with running_cluster() as cluster, Producer("g", namesrv=cluster.namesrv, settings=settings) as producer:
-        await producer.send(Message("T", b"x"), timeout_s=5)  # the route is known from here on
+        await producer.send(Message("T", b"x"), timeout_s=WAIT_LIMIT_S)  # the route is known from here on
         cluster.broker.on(SEND, silence)
         with pytest.raises(RequestTimeout, match="may be stored") as caught:
             await producer.send(Message("T", b"x"))

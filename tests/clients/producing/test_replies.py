@@ -12,6 +12,7 @@ from skylarkmq.protocol.headers.send import SendMessageV2Header
 from skylarkmq.protocol.message import decode_properties
 from tests.clients.cluster import Cluster, running_cluster
 from tests.clients.peer import PeerConnection
+from tests.harness.limits import WAIT_LIMIT_S
 
 REPLY = RequestCode.SEND_REPLY_MESSAGE_V2
 
@@ -58,7 +59,10 @@ async def test_a_reply_reaches_its_request() -> None:
         async with PullConsumer("g", namesrv=cluster.namesrv) as consumer:
             await consumer.assign(await consumer.queues("T"))
             consumer.seek(consumer.assignment[0], 0)
-            asking = [asyncio.ensure_future(producer.request(Message("T", b"%d" % n), timeout_s=5)) for n in range(3)]
+            asking = [
+                asyncio.ensure_future(producer.request(Message("T", b"%d" % n), timeout_s=WAIT_LIMIT_S))
+                for n in range(3)
+            ]
             requests: list[MessageExt] = []
             while len(requests) < 3:
                 requests += [m for m in await consumer.poll() if m.body != b"first"]
@@ -71,7 +75,7 @@ async def test_a_reply_reaches_its_request() -> None:
         assert header.topic == "DefaultCluster_REPLY_TOPIC"
         properties = decode_properties(header.properties)
         assert (properties["MSG_TYPE"], properties["REPLY_TO_CLIENT"]) == ("reply", producer.client.client_id)
-        assert properties["TTL"] == "5000"
+        assert properties["TTL"] == str(1_000 * WAIT_LIMIT_S)
 
 
 async def test_a_request_without_a_reply_times_out() -> None:
@@ -88,6 +92,6 @@ async def test_only_a_request_can_be_replied_to() -> None:
         cluster.broker.store("T", 0, b"x")
         await consumer.assign(await consumer.queues("T"))
         consumer.seek(consumer.assignment[0], 0)
-        (message,) = await consumer.poll(timeout_s=5)
+        (message,) = await consumer.poll(timeout_s=WAIT_LIMIT_S)
         with pytest.raises(InvalidMessage, match="is no request"):
             await consumer.reply(message, b"x")
