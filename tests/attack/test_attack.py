@@ -53,6 +53,7 @@ def test_guarantees_hold_under_attack_with_access_control(tmp_path: Path, access
     assert not outcome.findings, "\n".join(outcome.findings[:20])
 
 
+@pytest.mark.daemon
 def test_every_served_request_code_is_attacked(tmp_path: Path) -> None:
     """Each code that the broker or the name server supports is attacked."""
     served = set[int]()

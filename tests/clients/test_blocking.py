@@ -227,6 +227,7 @@ print("stopped", flush=True)
 """
 
 
+@pytest.mark.daemon
 def test_an_interrupt_stops_a_script_in_order(broker: InProcessBroker) -> None:
     """Ctrl-C ends the wait. After the block the offset is committed."""
     with blocking.Producer("p", namesrv=broker.namesrv) as producer, blocking.Admin(namesrv=broker.namesrv) as admin:

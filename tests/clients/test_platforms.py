@@ -84,6 +84,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessBroker
         yield broker
 
 
+@pytest.mark.daemon
 def test_the_sdk_sends_and_consumes_without_linux_only_modules(broker: InProcessBroker, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_LINUX, broker.namesrv],
@@ -92,6 +93,7 @@ def test_the_sdk_sends_and_consumes_without_linux_only_modules(broker: InProcess
     assert (done.returncode, done.stdout) == (0, "asyncio\nblocking\n"), done.stderr
 
 
+@pytest.mark.daemon
 def test_the_import_loads_only_the_dependencies_of_the_sdk() -> None:
     """Not numpy, starlette, pydantic, rich or prometheus_client."""
     command = [sys.executable, "-c", IMPORTED]

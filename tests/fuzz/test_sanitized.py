@@ -12,6 +12,7 @@ pytestmark = pytest.mark.skipif(not sanitized.can_build(), reason="no gcc with s
 OVERFLOW = "import ctypes; ctypes.memmove(ctypes.create_string_buffer(40), ctypes.create_string_buffer(10), 30)"
 
 
+@pytest.mark.daemon
 def test_a_finding_ends_the_process() -> None:
     """The exit code is 1, and the report names the access."""
     command = (sys.executable, "-c", OVERFLOW)

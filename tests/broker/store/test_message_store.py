@@ -34,6 +34,7 @@ def test_lock_and_abort(tmp_path: Path) -> None:
     assert (tmp_path / "lock").exists()
 
 
+@pytest.mark.daemon
 def test_a_locked_store_is_not_opened(tmp_path: Path) -> None:
     """A store in use by another process is refused, and no file is changed."""
     opened_once = Opened(tmp_path)

@@ -60,6 +60,7 @@ with blocking.Producer("p", **options) as producer, blocking.PullConsumer("g", *
 """
 
 
+@pytest.mark.daemon
 def test_blocking_objects_of_the_parent_are_refused_in_the_child(broker: InProcessBroker) -> None:
     """The error names the remedy. New objects work, `stop` does nothing, and the parent keeps its connection."""
     assert output_of(BLOCKING, broker) == [
@@ -115,6 +116,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.daemon
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_async_objects_of_the_parent_are_refused_in_the_child(broker: InProcessBroker, loop: str) -> None:
     """On a new loop of the child, for both kinds of loops. The parent continues with the same connection."""
@@ -151,6 +153,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.daemon
 def test_the_parents_close_reaches_the_broker_while_the_child_lives(broker: InProcessBroker) -> None:
     """The child holds no copy of the parent's sockets."""
     assert output_of(CLOSED_BY_PARENT, broker) == ["established False"]

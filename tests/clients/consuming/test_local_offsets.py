@@ -60,6 +60,7 @@ async def test_a_write_that_fails_raises(tmp_path: Path) -> None:
     await again.close()
 
 
+@pytest.mark.daemon
 async def test_a_file_belongs_to_one_member(tmp_path: Path) -> None:
     """A second member is rejected while the first one runs, in any process. The error names the remedy."""
     path = tmp_path / "offsets.json"

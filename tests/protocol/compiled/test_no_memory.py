@@ -119,6 +119,7 @@ def a_batch_has_a_record_for_each_append() -> None:
 CHECKS = (index_entries_grow_completely_or_not_at_all, counted_units_are_stored, a_batch_has_a_record_for_each_append)
 
 
+@pytest.mark.daemon
 @pytest.mark.parametrize("check", CHECKS)
 def test_without_memory(check: Callable[[], None]) -> None:
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:

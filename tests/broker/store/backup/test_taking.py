@@ -134,6 +134,7 @@ def test_a_batch_that_the_broker_takes_back_is_not_part_of_a_backup(tmp_path: Pa
 # interruptions
 
 
+@pytest.mark.crash
 def test_a_killed_backup_continues(tmp_path: Path) -> None:
     """Killed before any of its system calls, also in a later backup: the next run has the same result."""
     with opened(tmp_path / "store") as it:

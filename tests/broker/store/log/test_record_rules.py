@@ -85,6 +85,7 @@ def test_sys_flag_bits() -> None:
     ]
 
 
+@pytest.mark.daemon
 def test_a_number_that_does_not_fit_refuses_only_its_message(tmp_path: Path) -> None:
     """The pure-Python store refuses this message only; the compiled one cannot create such a message."""
     environment = os.environ | {"SKYLARK_COMPILED": "0"}

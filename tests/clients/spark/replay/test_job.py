@@ -52,6 +52,7 @@ def check(world: World, lives: Lives, count: int = COUNT) -> None:
     }
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 20), marks=pytest.mark.crash)])
 def test_each_message_is_stored_once_although_the_process_is_killed(
     seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
