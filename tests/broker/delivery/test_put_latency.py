@@ -69,11 +69,11 @@ def test_percentiles_of_the_last_minute(times: PutLatency) -> None:
     assert (times.statistics().within_99_ms, times.statistics().within_999_ms) == (20_000, 20_000)
 
 
-@pytest.mark.parametrize("took_ms", [*range(200), *range(200, 10_000, 37)])
-def test_a_percentile_exceeds_the_latency_by_less_than_a_tenth(took_ms: int) -> None:
+def test_a_percentile_exceeds_the_latency_by_less_than_a_tenth() -> None:
     """The value is never less than the latency."""
-    range_end = put_latency._LAST_MS[bisect_left(put_latency._LAST_MS, took_ms)]
-    assert took_ms <= range_end <= max(took_ms, 20) * 1.1
+    for took_ms in (*range(200), *range(200, 10_000, 37)):
+        range_end = put_latency._LAST_MS[bisect_left(put_latency._LAST_MS, took_ms)]
+        assert took_ms <= range_end <= max(took_ms, 20) * 1.1
 
 
 def test_the_longest_put_is_since_the_start(times: PutLatency) -> None:
