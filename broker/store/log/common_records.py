@@ -28,6 +28,7 @@ RUN_BYTES: Final = 1 << 18
 _TOPIC, _TAGS, _KEYS, _UNIQUE_KEY = 1, 2, 3, 4  # positions among the texts that `columns` returns
 _ANY_BODY: Final = 1 << 18  # the bit for `columns` that includes records with compressed bodies
 _TEXTS: Final = sum(1 << 10 + text for text in (_TOPIC, _TAGS, _KEYS, _UNIQUE_KEY))  # the bits for these texts
+_SPACE: Final = ord(" ")
 _HEAD: Final = np.dtype(
     [
         *(("size", ">i4"), ("magic", ">i4"), ("body_crc", ">i4"), ("queue_id", ">i4"), ("flag", ">i4")),
@@ -176,7 +177,7 @@ def _tags_code_of(tags: bytes) -> int:
 def _keys_of(unique_key: bytes, keys: bytes) -> list[bytes]:
     """Return the index keys, as `protocol.disk.index_keys` does."""
     found = [unique_key] if unique_key else []
-    if b" " in keys:
+    if _SPACE in keys:  # a search for b" " takes ten times as long
         found += filter(None, keys.split(b" "))
     elif keys:
         found.append(keys)
