@@ -50,7 +50,6 @@ HOST_SIZE = cython.declare(cython.int, 8)
 FIRST_MS = cython.declare(int64_t, -62_135_596_800_000)  # the first time that Spark can represent
 LAST_MS = cython.declare(int64_t, 253_402_300_800_000)  # the end of Spark's range, exclusive
 AHEAD = cython.declare(cython.Py_ssize_t, 8)  # a record's head is prefetched this many records before it is read
-COPIED = cython.declare(cython.Py_ssize_t, 4096)  # up to this size a copy takes less time than a view
 CACHE_LINE = cython.declare(cython.Py_ssize_t, 64)
 HIGH_BITS = cython.declare(uint64_t, 0x8080808080808080)
 
@@ -221,10 +220,7 @@ def crcs_of(
     for n in range(count):
         if begins[n] < 0 or ends[n] < begins[n] or ends[n] > size:
             raise ValueError(f"[{begins[n]}, {ends[n]}) is not within {size} bytes")
-        if ends[n] - begins[n] <= COPIED:
-            sums[n] = crc32(PyBytes_FromStringAndSize(source + begins[n], ends[n] - begins[n]))
-        else:
-            sums[n] = crc32(PyMemoryView_FromMemory(source + begins[n], ends[n] - begins[n], PyBUF_READ))
+        sums[n] = crc32(PyMemoryView_FromMemory(source + begins[n], ends[n] - begins[n], PyBUF_READ))
     return found
 
 
