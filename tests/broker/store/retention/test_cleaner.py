@@ -355,7 +355,7 @@ def test_the_next_start_deletes_remaining_queue_segments(tmp_path: Path) -> None
 
 def test_an_empty_queue_keeps_its_offsets(tmp_path: Path) -> None:
     """A queue whose messages are all deleted continues with its next offset."""
-    it = Opened(tmp_path, delete_when=ALL_DAY, flush_interval_commit_log=1)
+    it = Opened(tmp_path, delete_when=ALL_DAY, flush_interval_commit_log=1, flush_commit_log_least_pages=0)
     it.put(*(message(b"quiet", queue_id=1) for _ in range(5)))
     for _ in range(7 * 3):
         it.put(message(BODY))
