@@ -30,7 +30,7 @@ PRIVATE: Final = 0o600
 """Mode of files with secrets."""
 _ZEROS: Final = bytes(1 << 16)
 _NO_WAIT: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # no open may wait for another process
-_MAKING_DIRECTORIES: Final = threading.Lock()
+_MAKING_DIRECTORIES: Final = threading.RLock()
 _FICLONE: Final = 0x40049409  # ioctl of btrfs, XFS and others: see ioctl_ficlone(2)
 
 Data = bytes | bytearray | memoryview
