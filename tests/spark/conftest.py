@@ -1,17 +1,31 @@
 """A real Spark: one session for all tests in this folder, and common fixtures.
 
 Java is required: without it the tests are skipped, which counts as failed under `CI=true` (tests/conftest.py).
+
+Spark gives a Python process 10 s for its start, which no setting changes. On a busy machine a test may fail because of
+that alone: it runs again.
 """
 
 import os
 import shutil
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.spark.scene import SLOW_START
 from tests.spark.session import started
+
+FOLDER = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder, among all tests of the run."""
+    for item in items:
+        if item.path.is_relative_to(FOLDER):
+            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=SLOW_START))
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ from tests.harness.daemon import STORE, Daemon, running
 from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import free_ports
 
+SLOW_START = "Python worker failed to connect back"  # in the error of a query
 PORTS = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
 PATIENT = ProducerSettings(send_timeout_s=60.0, retries=0)  # no retries: a repeated send may be stored twice
 
@@ -200,4 +201,4 @@ def is_slow_start(error: StreamingQueryException) -> bool:
 
 def is_slow_start_text(text: str) -> bool:
     """Return whether an output has that error."""
-    return "Python worker failed to connect back" in text
+    return SLOW_START in text
