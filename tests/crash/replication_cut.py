@@ -77,6 +77,8 @@ class Run:
         self.leader = self.machines[0]
         self.counts: Counter[str] = Counter()
         self.may_cut_starts = True
+        self.may_be_overtaken = False
+        """A node promised an epoch and led no term in it, so the next leader may find that promise, and stop."""
         self.sent = 0
         self.log = CommittedLog(self.machines, self.settings)
         log_step(f"seed={seed} nodes={count} {self.settings}")
@@ -220,8 +222,11 @@ class Run:
             return
         self.log.compare()
         if process.ended is not None:
-            assert process.ended.may_restart, f"{machine.name}: {process.ended}"
             self.log_step(f"{machine.name}: {process.ended}")
+            if self.may_be_overtaken and machine is self.leader and not process.ended.may_restart:
+                self._elect()  # as the line of the leader advises
+                return
+            assert process.ended.may_restart, f"{machine.name}: {process.ended}"
             self._end_process(machine, is_killed=True)
             machine.starts_at = self.time.now_s
 
@@ -264,6 +269,7 @@ class Run:
         able = [machine for machine, state in states if state and state.store_id in revised.record.in_sync]
         former, own = self.leader, self.leader.files.state()
         if able:
+            self.may_be_overtaken |= own is not None and own.promised > revised.record.epoch
             self.leader = self.rng.choice(able)
             StateFiles(self.leader.root, self.leader.disk).record.save(encode_revised(revised))
             self.log_step(f"{self.leader.name} is going to lead after {former.name}")

@@ -23,6 +23,7 @@ FOUND = {
     125: "the same with an uncommitted record behind the blank",
     226: "a power cut after a follower had dropped a record that seemed torn, and before its store had a new id",
     238: "a leader kept a torn record, and its followers had the whole one",
+    26489: "the check did not know that a leader may find the promise of a take-over that was cut, and stop",
 }
 
 
