@@ -19,7 +19,7 @@ from random import Random
 from typing import Final, Self
 
 from tests.harness.ports import LOOPBACK
-from tests.spark.session import JAVA_OPTIONS, ROOT
+from tests.spark.session import JAVA_OPTIONS, PYTHON_PATH, ROOT
 
 MASTER: Final = "local-cluster[2,1,700]"
 SETTINGS: Final = {
@@ -50,7 +50,7 @@ class PipelineProcess:
             command += ["--conf", f"{name}={value}"]
         environment = os.environ | {
             "PYSPARK_PYTHON": str(python),
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+            "PYTHONPATH": os.pathsep.join([*PYTHON_PATH, str(ROOT / "src")]),
             "SPARK_HOME": str(spark_home(python, directory)),
             "SPARK_LOCAL_DIRS": str(directory),
         }

@@ -9,9 +9,12 @@ from pyspark.sql import SparkSession
 from skylarkmq.clients.spark import register
 
 ROOT = Path(__file__).resolve().parents[2]
+PYTHON_PATH = (str(ROOT / "tests" / "spark" / "worker_path"), str(ROOT))
+"""Of Python workers: the module that they import at their start, and the tests."""
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half of the CPU: tests are too short for C2
 SETTINGS = {
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    "spark.submit.pyFiles": "",  # else the jars of --packages: before each task a worker reads the names of their files
     "spark.ui.enabled": "false",
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -29,7 +32,7 @@ def started(home: Path, master: str = "local[2]", **settings: str) -> SparkSessi
     Double underscores in a setting's name stand for dots.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    os.environ["PYTHONPATH"] = os.pathsep.join([*PYTHON_PATH, *filter(None, [os.environ.get("PYTHONPATH")])])
     builder = SparkSession.builder.master(master).appName("tests")
     given = {name.replace("__", "."): value for name, value in settings.items()}
     places = {"spark.local.dir": str(home), "spark.sql.warehouse.dir": str(home / "warehouse")}
