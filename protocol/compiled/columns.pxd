@@ -1,7 +1,8 @@
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 ctypedef const unsigned char* Text
 ctypedef int64_t* Positions
+ctypedef uint32_t (*Checksum)(uint32_t, const unsigned char*, uint64_t) noexcept nogil  # seed, bytes, number
 
 cdef struct Part:  # a byte range of a record; `at` is NULL if the record does not have this part
     Text at

@@ -12,7 +12,6 @@ used, so nothing is read outside of a record. Layout: protocol.record.
 import cython
 from cython.cimports.cpython.buffer import (
     Py_buffer,
-    PyBUF_READ,
     PyBUF_SIMPLE,
     PyBUF_WRITABLE,
     PyBuffer_Release,
@@ -20,7 +19,6 @@ from cython.cimports.cpython.buffer import (
 )
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.cpython.mem import PyMem_Free, PyMem_Malloc
-from cython.cimports.cpython.memoryview import PyMemoryView_FromMemory
 from cython.cimports.libc.stdint import int32_t, int64_t, uint32_t, uint64_t
 from cython.cimports.libc.string import memchr, memcmp, memcpy, memset
 from cython.cimports.skylarkmq.protocol.compiled.big_endian import get32, get64
@@ -179,9 +177,11 @@ def columns_of(
         PyMem_Free(parts)
 
 
-def slice_crcs(crc32, data, begins, ends) -> bytes:
-    """Return `crc32(data[begin:end])` for each pair of `begins` and `ends` (int64), as uint32. Raises ValueError for a
-    slice outside of `data`."""
+def slice_crcs(crc32: cython.size_t, data, begins, ends) -> bytes:
+    """Return the CRC-32 of `data[begin:end]` for each pair of `begins` and `ends` (int64), as uint32.
+
+    `crc32`: the address of isal's function. Raises ValueError for a slice outside of `data`.
+    """
     source: Py_buffer
     firsts: Py_buffer
     lasts: Py_buffer
@@ -194,8 +194,8 @@ def slice_crcs(crc32, data, begins, ends) -> bytes:
                 if firsts.len != lasts.len:
                     raise ValueError("begins and ends differ in number")
                 return crcs_of(
-                    crc32,
-                    cython.cast(cython.p_char, source.buf),
+                    cython.cast(Checksum, crc32),
+                    cython.cast(Text, source.buf),
                     source.len,
                     cython.cast(Positions, firsts.buf),
                     cython.cast(Positions, lasts.buf),
@@ -211,7 +211,7 @@ def slice_crcs(crc32, data, begins, ends) -> bytes:
 
 @cython.cfunc
 def crcs_of(
-    crc32, source: cython.p_char, size: cython.Py_ssize_t, begins: Positions, ends: Positions, count: cython.Py_ssize_t
+    crc32: Checksum, source: Text, size: cython.Py_ssize_t, begins: Positions, ends: Positions, count: cython.Py_ssize_t
 ) -> bytes:
     """Return the same as `slice_crcs`, for the buffers' content."""
     n: cython.Py_ssize_t
@@ -220,7 +220,9 @@ def crcs_of(
     for n in range(count):
         if begins[n] < 0 or ends[n] < begins[n] or ends[n] > size:
             raise ValueError(f"[{begins[n]}, {ends[n]}) is not within {size} bytes")
-        sums[n] = crc32(PyMemoryView_FromMemory(source + begins[n], ends[n] - begins[n], PyBUF_READ))
+    with cython.nogil:
+        for n in range(count):
+            sums[n] = crc32(0, source + begins[n], ends[n] - begins[n])
     return found
 
 

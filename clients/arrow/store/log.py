@@ -10,9 +10,11 @@ Source: docs/formats.md, "Store directory", "CommitLog record", "Wrong-size and 
 """
 
 import logging
+import mmap
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -25,6 +27,18 @@ from skylarkmq.protocol.record import Blank, Damaged, Parsed, Record, parse
 log = logging.getLogger(__name__)
 
 WINDOW_BYTES: Final = 4 << 20
+
+
+def large_buffer(size: int) -> mmap.mmap:
+    """Return a buffer of `size` bytes, more than 0, for windows of many records.
+
+    Its memory is in huge pages where the kernel has them, because records are read in the order of their queues: with
+    pages of 4 KiB almost every record is a miss of the TLB.
+    """
+    buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without huge pages
+        buffer.madvise(mmap.MADV_HUGEPAGE)
+    return buffer
 
 
 class Segment(NamedTuple):
@@ -115,7 +129,7 @@ class Log:
                 return self.parse(offset, claimed)
         return found
 
-    def windows(self, begin: int, end: int, buffer: bytearray) -> Iterator[Window]:
+    def windows(self, begin: int, end: int, buffer: bytearray | mmap.mmap) -> Iterator[Window]:
         """Yield the records that begin in [begin, end), which must be within one segment. `buffer` is reused.
 
         The windows end early at bytes that are not a record: the caller compares where the last record ended.

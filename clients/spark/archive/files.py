@@ -11,6 +11,7 @@ log. The other columns are not compared with anything, so that decoding them wou
 """
 
 import inspect
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from isal.isal_zlib import crc32
 
 from skylarkmq.clients.arrow.archive_schema import ARCHIVE_SCHEMA, SORT_COLUMNS
 from skylarkmq.clients.arrow.record_layout import Ints
+from skylarkmq.clients.arrow.schema import BODY
 from skylarkmq.clients.arrow.slices import content, numbers, slice_crcs
 from skylarkmq.clients.spark.archive.columns import TABLE_SCHEMA, archive_table
 from skylarkmq.clients.spark.archive.pieces import Piece
@@ -41,7 +43,7 @@ _FEW_VALUES: Final = (
     "reconsumeTimes",
 )
 _NEARLY_EQUAL: Final = ("queueOffset", "physicalOffset", "storeTimestamp", "bornTimestamp")
-_VERIFIED: Final = ("physicalOffset", "bodyCrc", "body")
+_NUMBERS: Final = ("physicalOffset", "bodyCrc")  # are verified, and so is the body
 _NO_STATISTICS: Final = frozenset(("body", "properties"))
 _BLOOM: Final = ("key", "msgId")
 _FALSE_POSITIVES: Final = 0.01
@@ -137,22 +139,36 @@ def _verify(file: pq.ParquetFile, piece: Piece) -> None:
         raise NotVerified(f"the file has {file.metadata.num_rows} rows, the log {piece.rows} records")
     first = 0
     for number in range(file.metadata.num_row_groups):
-        count = file.metadata.row_group(number).num_rows
-        size = int(piece.sizes[first : first + count].mean())
-        rows_at_once = min(max(_BATCH_BYTES // size, 1), _BATCH_ROWS)
-        for batch in file.iter_batches(rows_at_once, [number], list(_VERIFIED), use_threads=False):
-            _compare(batch, piece, slice(first, first + len(batch)))
-            first += len(batch)
-    if first != piece.rows:
-        raise NotVerified(f"the file returns {first} rows, the log {piece.rows} records")
+        rows = slice(first, first + file.metadata.row_group(number).num_rows)
+        for batch, some in _batches(file, number, rows, _NUMBERS, _BATCH_ROWS):
+            _compare_numbers(batch, piece, some)
+        at_once = min(max(_BATCH_BYTES // int(piece.sizes[rows].mean()), 1), _BATCH_ROWS)
+        for batch, some in _batches(file, number, rows, (BODY,), at_once):
+            _compare_bodies(batch[BODY], piece, some)
+        first = rows.stop
 
 
-def _compare(batch: pa.RecordBatch, piece: Piece, rows: slice) -> None:
+def _batches(
+    file: pq.ParquetFile, number: int, rows: slice, names: Sequence[str], at_once: int
+) -> Iterator[tuple[pa.RecordBatch, slice]]:
+    """Yield columns of a row group, whose rows of the piece are `rows`, `at_once` rows at a time with their rows."""
+    first = rows.start
+    for batch in file.iter_batches(at_once, [number], list(names), use_threads=False):
+        yield batch, slice(first, first + len(batch))
+        first += len(batch)
+    if first != rows.stop:
+        raise NotVerified(f"the file returns {first} rows of {', '.join(names)}, the log {rows.stop} records")
+
+
+def _compare_numbers(batch: pa.RecordBatch, piece: Piece, rows: slice) -> None:
     if not np.array_equal(numbers(batch["physicalOffset"]), piece.physical_offsets[rows]):
         raise NotVerified(f"rows {rows.start} to {rows.stop} are other messages than those of the log")
-    if not np.array_equal(numbers(batch["bodyCrc"]), piece.body_crcs[rows]):
+    if not np.array_equal(numbers(batch["bodyCrc"]), piece.stated_crcs[rows]):
         raise NotVerified(f"rows {rows.start} to {rows.stop} have other checksums than those in the log")
-    wrong = np.flatnonzero(_body_crcs(batch["body"]) != np.where(piece.has_body[rows], piece.body_crcs[rows], 0))
+
+
+def _compare_bodies(bodies: pa.Array, piece: Piece, rows: slice) -> None:
+    wrong = np.flatnonzero(_body_crcs(bodies) != piece.body_crcs[rows])
     if len(wrong):
         raise OtherBody(int(piece.physical_offsets[rows][wrong[0]]))
 

@@ -24,7 +24,7 @@ from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout, body_slice
 from skylarkmq.clients.arrow.slices import numbers
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.arrow.store.extent import Extent
-from skylarkmq.clients.arrow.store.log import Log, Window
+from skylarkmq.clients.arrow.store.log import Log, Window, large_buffer
 from skylarkmq.clients.arrow.store.queues import StoredQueues
 from skylarkmq.clients.arrow.store.record_checks import records_match, seals_match
 from skylarkmq.clients.arrow.store.selection import RecordHeads, RowSelector, Selection
@@ -43,7 +43,10 @@ _ADVICE: Final = "`mqbroker store verify` shows the extent of the damage, --skip
 
 
 class Piece(NamedTuple):
-    """Bytes [begin, end) of the log. `starts`: the kept records in `view`, sorted; one value each in the others."""
+    """Bytes [begin, end) of the log. `starts`: the kept records in `view`, sorted; one value each in the others.
+
+    `stated_crcs` are the checksums in the records, `body_crcs` those that the bodies must have: 0 for an empty body.
+    """
 
     begin: int
     end: int
@@ -51,8 +54,8 @@ class Piece(NamedTuple):
     starts: Ints
     sizes: Ints
     readable: NDArray[np.bool_]
-    has_body: NDArray[np.bool_]
     physical_offsets: Ints
+    stated_crcs: NDArray[np.signedinteger]
     body_crcs: Ints
 
     @property
@@ -89,7 +92,7 @@ class PieceReader:
         self._reset(begin)
         if self._log.find(begin) is None:
             raise StoreUnreadable(f"byte {begin} of the log was deleted by a running broker after the job was planned")
-        buffer = bytearray(min(PIECE_BYTES, end - begin))
+        buffer = large_buffer(max(min(PIECE_BYTES, end - begin), 1))
         at: int | None = begin
         while at is not None and at < end:
             for window in self._log.windows(at, end, buffer):
@@ -150,6 +153,8 @@ class PieceReader:
         rows = np.flatnonzero(is_whole)
         rows = rows[_order(heads, rows)]
         starts = starts[rows]
+        stated_crcs = heads.numbers("bodyCrc")[rows]
+        has_body = body_slices(view, starts, heads.sys_flags[rows])[1] > 0
         return Piece(
             begin=begin,
             end=self.end,
@@ -157,9 +162,9 @@ class PieceReader:
             starts=starts,
             sizes=ends_of(view, starts) - starts,
             readable=is_readable[rows],
-            has_body=body_slices(view, starts, heads.sys_flags[rows])[1] > 0,
             physical_offsets=offsets[rows],
-            body_crcs=heads.numbers("bodyCrc")[rows].astype(np.int64),
+            stated_crcs=stated_crcs,
+            body_crcs=np.where(has_body, stated_crcs, 0).astype(np.int64),
         )
 
     def _whole(self, view: memoryview, records: "_Records", offsets: Ints) -> NDArray[np.bool_]:
