@@ -85,17 +85,27 @@ def record_batch(
     """
     stored = {stored for name in columns.names if (stored := _DERIVED.get(name, name)) is not None}
     made = stored_columns(buffer, starts, stored, decode=columns.decode)
-    if "key" in columns.names:
-        made["key"] = _first_of(made["keys"])
+    derive(made, buffer, starts, decode=columns.decode)
+    for name in {"bornHost", "storeHost"} & made.keys():
+        made[name] = made[name].dictionary_decode()
     if "brokerName" in columns.names:
         made["brokerName"] = repeated(broker_name, len(starts))
+    return pa.RecordBatch.from_arrays([made[name] for name in columns.names], schema=columns.schema)
+
+
+def derive(made: dict[str, pa.Array], buffer: Buffer, starts: Ints, *, decode: bool) -> None:
+    """Replace stored columns of these records, which may have any order, by the columns of a batch; add `key`.
+
+    Hosts become dictionary arrays.
+    """
+    if "keys" in made:
+        made["key"] = _first_of(made["keys"])
     if "msgId" in made and made["msgId"].null_count:
         made["msgId"] = _with_offset_ids(made["msgId"], buffer, starts)
     if PROPERTIES in made:
-        made[PROPERTIES] = _properties(made[PROPERTIES], decode=columns.decode)
+        made[PROPERTIES] = _properties(made[PROPERTIES], decode=decode)
     for name in {"bornHost", "storeHost"} & made.keys():
         made[name] = _host_texts(made[name])
-    return pa.RecordBatch.from_arrays([made[name] for name in columns.names], schema=columns.schema)
 
 
 def record_batches(
@@ -117,21 +127,27 @@ def split_batches(count: int, make: Callable[[slice], pa.RecordBatch], first: in
         yield batch
 
 
-def stored_columns(buffer: Buffer, starts: Ints, names: Collection[str], *, decode: bool = True) -> dict[str, pa.Array]:
+def stored_columns(
+    buffer: Buffer, starts: Ints, names: Collection[str], *, decode: bool = True, encoded: Collection[str] = ()
+) -> dict[str, pa.Array]:
     """Return stored columns (clients/arrow/compiled_columns.py) of these records by name.
 
-    With `decode`, bodies are decompressed. Raises ProtocolError, OversizedBatch.
+    With `decode`, bodies are decompressed. The columns of `encoded` are dictionary arrays. Raises ProtocolError,
+    OversizedBatch.
     """
-    columns = common_columns(buffer, starts, names, decode=decode)
+    columns = common_columns(buffer, starts, names, decode=decode, encoded=encoded)
     if columns is None:
-        columns = numpy_columns(RecordLayout(buffer, starts), names, decode=decode)
+        columns = numpy_columns(RecordLayout(buffer, starts), names, decode=decode, encoded=encoded)
     return columns
 
 
-def numpy_columns(layout: RecordLayout, names: Collection[str], *, decode: bool = True) -> dict[str, pa.Array]:
+def numpy_columns(
+    layout: RecordLayout, names: Collection[str], *, decode: bool = True, encoded: Collection[str] = ()
+) -> dict[str, pa.Array]:
     """Return what `common_columns` would return, for records of any layout."""
     parts = _Parts(layout, decode)
-    return {name: _NUMPY[name](parts) for name in names}
+    columns = {name: _NUMPY[name](parts) for name in names}
+    return columns | {name: columns[name].dictionary_encode() for name in encoded}
 
 
 class _Parts:
@@ -184,10 +200,10 @@ def _hosts(data: pa.Buffer, begins: Ints, longer: Ints | int) -> pa.Array:
 
 
 def _host_texts(hosts: pa.Array) -> pa.Array:
-    """Return `address:port` of each host, with brackets around IPv6 addresses."""
-    encoded = hosts.dictionary_encode()
+    """Return `address:port` of each host as a dictionary array, with brackets around IPv6 addresses."""
+    encoded = hosts.dictionary_encode()  # itself if it is one
     texts = [address_text(cached_host(host)) for host in encoded.dictionary.to_pylist()]
-    return strings(texts).take(encoded.indices)
+    return pa.DictionaryArray.from_arrays(encoded.indices, strings(texts))
 
 
 def topics(data: pa.Buffer, layout: RecordLayout) -> pa.Array:
@@ -225,7 +241,12 @@ def _timestamps(milliseconds: Ints) -> pa.Array:
 def _with_offset_ids(unique: pa.Array, buffer: Buffer, starts: Ints) -> pa.Array:
     """Return the producers' unique ids; the offset id for messages without one."""
     is_missing = truths(unique.is_null())
-    return pc.replace_with_mask(unique, booleans(is_missing), _offset_ids(RecordLayout(buffer, starts[is_missing])))
+    missing = starts[is_missing]
+    order = np.argsort(missing)
+    rows = np.empty_like(order)
+    rows[order] = np.arange(len(order))
+    found = _offset_ids(RecordLayout(buffer, missing[order])).take(array_of(rows))
+    return pc.replace_with_mask(unique, booleans(is_missing), found)
 
 
 def _offset_ids(layout: RecordLayout) -> pa.Array:

@@ -9,3 +9,7 @@ cdef struct Part:  # a byte range of a record; `at` is NULL if the record does n
     Py_ssize_t size
 
 ctypedef Part* Parts
+
+cdef struct Forms:  # bits of the columns that are numbers of distinct values, and of those that are views
+    uint32_t encoded
+    uint32_t viewed

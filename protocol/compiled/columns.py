@@ -3,7 +3,8 @@
 This module handles records in the common layout: IPv4 hosts, and, as far as these columns are wanted, a body that is
 not compressed, topic and properties in ASCII, and times within Spark's range. Numbers are converted to the machine's
 byte order. Texts are copied once, into Arrow's layout: the values one after the other, their begins and the last end
-(int32), and a validity bit for each. Other threads run meanwhile.
+(int32), and a validity bit for each. Texts with few values can become numbers of distinct values (Arrow's dictionary
+arrays), and others views of the buffer. Other threads run meanwhile.
 
 The pure-Python version of `steps` is in clients/arrow/record_layout.py. Every length is checked before it is
 used, so nothing is read outside of a record. Layout: protocol.record.
@@ -68,6 +69,14 @@ FIRST_PART = cython.declare(cython.int, 10)
 TOPIC_BIT = cython.declare(uint32_t, 1 << 11)
 PROPERTY_BITS = cython.declare(uint32_t, 0xF << 12)  # tags, keys, unique id, all properties
 COMPRESSED_BIT = cython.declare(uint32_t, 1 << 18)  # compressed bodies are in the common layout
+ANY_ORDER_BIT = cython.declare(uint32_t, 1 << 19)  # the starts need not ascend
+
+MOST_VALUES = cython.declare(cython.int, 128)  # distinct values of a column of numbers of values
+SLOTS = cython.declare(cython.int, 512)  # of the hash table of distinct values
+INLINE_BYTES = cython.declare(cython.int, 12)  # a view contains shorter values
+VIEW_BYTES = cython.declare(cython.int, 16)
+FNV_BASIS = cython.declare(uint32_t, 2166136261)
+FNV_PRIME = cython.declare(uint32_t, 16777619)
 
 
 def steps(buffer, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
@@ -103,14 +112,20 @@ def find_records(source: Text, at: cython.Py_ssize_t, end: cython.Py_ssize_t, fo
     return count
 
 
-def columns(buffer, starts, wanted: uint32_t, allocate=None):
+def columns(buffer, starts, wanted: uint32_t, allocate=None, encoded: uint32_t = 0, viewed: uint32_t = 0):
     """Return the columns of the records that begin at `starts` (int64, ascending); None if one of them is damaged or
     not in the common layout.
 
     The columns are numbers: queue ids, flags, reconsume times, sysFlags, body checksums (int32), queue offsets,
     physical offsets, prepared transaction offsets, store and born times in µs (int64); and texts: body, topic, TAGS,
     KEYS, UNIQ_KEY, properties, born host, store host, each as (validity bits or None, offsets, values). Bit n of
-    `wanted` stands for column n; the others are None. The last bit includes records with compressed bodies.
+    `wanted` stands for column n; the others are None. The next bit includes records with compressed bodies, and the one
+    after it records in any order.
+
+    The texts of `encoded`, by the bits of `wanted`, are (validity bits or None, the number of each value as int32, a
+    list of the distinct values) if there are at most MOST_VALUES. Those of `viewed` are (validity bits or None, Arrow's
+    views, which refer to `buffer`).
+
     `allocate(size)` returns the writable buffer of a text column's values; None: they are bytes. Arrow's allocator
     reuses memory. Python's returns that of bodies to the kernel after each batch.
     """
@@ -128,6 +143,7 @@ def columns(buffer, starts, wanted: uint32_t, allocate=None):
                 cython.cast(Positions, positions.buf),
                 positions.len // 8,
                 wanted,
+                Forms(encoded, viewed),
                 allocate,
             )
         finally:
@@ -138,7 +154,13 @@ def columns(buffer, starts, wanted: uint32_t, allocate=None):
 
 @cython.cfunc
 def columns_of(
-    source: Text, size: cython.Py_ssize_t, starts: Positions, count: cython.Py_ssize_t, wanted: uint32_t, allocate
+    source: Text,
+    size: cython.Py_ssize_t,
+    starts: Positions,
+    count: cython.Py_ssize_t,
+    wanted: uint32_t,
+    forms: Forms,
+    allocate,
 ):
     """Return the same as `columns`, for the buffers' content."""
     is_common: cython.bint
@@ -162,16 +184,9 @@ def columns_of(
             longs(source + STORE_TIMESTAMP_AT, starts, count, 1000, wanted >> 8),
             longs(source + BORN_TIMESTAMP_AT, starts, count, 1000, wanted >> 9),
         )
-        texts = (
-            text_column(parts + BODY, count, wanted >> FIRST_PART + BODY, allocate),
-            text_column(parts + TOPIC, count, wanted >> FIRST_PART + TOPIC, allocate),
-            text_column(parts + TAGS, count, wanted >> FIRST_PART + TAGS, allocate),
-            text_column(parts + KEYS, count, wanted >> FIRST_PART + KEYS, allocate),
-            text_column(parts + ID, count, wanted >> FIRST_PART + ID, allocate),
-            text_column(parts + PROPERTIES, count, wanted >> FIRST_PART + PROPERTIES, allocate),
-            text_column(parts + BORN_HOST, count, wanted >> FIRST_PART + BORN_HOST, allocate),
-            text_column(parts + STORE_HOST, count, wanted >> FIRST_PART + STORE_HOST, allocate),
-        )
+        texts = [
+            part_column(parts + n, count, wanted >> FIRST_PART + n, forms, n, source, allocate) for n in range(PARTS)
+        ]
         return numbers, texts
     finally:
         PyMem_Free(parts)
@@ -240,7 +255,8 @@ def find_all(
     wanted: uint32_t,
     parts: Parts,
 ) -> cython.bint:
-    """Find the parts of all records; return whether all are whole, in the common layout, and without overlap."""
+    """Find the parts of all records; return whether all are whole, in the common layout, and without overlap unless
+    they may have any order."""
     n: cython.Py_ssize_t
     at: cython.Py_ssize_t
     length: cython.Py_ssize_t
@@ -257,7 +273,8 @@ def find_all(
         length = cython.cast(int32_t, get32(source + at))
         if length < SMALLEST_RECORD or length > size - at or not find_parts(source + at, length, wanted, parts):
             return False
-        previous_end = at + length
+        if not wanted & ANY_ORDER_BIT:
+            previous_end = at + length
         parts += PARTS
     return True
 
@@ -404,12 +421,25 @@ def longs(source: Text, starts: Positions, count: cython.Py_ssize_t, factor: int
 
 
 @cython.cfunc
-def text_column(part: Parts, count: cython.Py_ssize_t, wanted: uint32_t, allocate):
-    """Return every PARTS-th part as a column: (validity bits or None, offsets, values); None if the lowest bit of
-    `wanted` is not set.
-    """
+def part_column(
+    part: Parts, count: cython.Py_ssize_t, wanted: uint32_t, forms: Forms, bit: cython.int, source: Text, allocate
+):
+    """Return every PARTS-th part as a column, in the form of bit FIRST_PART + `bit`; None if the lowest bit of `wanted`
+    is not set."""
     if not wanted & 1:
         return None
+    if forms.viewed >> FIRST_PART + bit & 1:
+        return view_column(part, count, source)
+    if forms.encoded >> FIRST_PART + bit & 1:
+        found = encoded_column(part, count)
+        if found is not None:
+            return found
+    return text_column(part, count, allocate)
+
+
+@cython.cfunc
+def text_column(part: Parts, count: cython.Py_ssize_t, allocate):
+    """Return every PARTS-th part as a column: (validity bits or None, offsets, values)."""
     offsets = PyBytes_FromStringAndSize(cython.NULL, (count + 1) * 4)
     ends: cython.pointer(int32_t) = cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(offsets))
     target: Py_buffer
@@ -421,6 +451,8 @@ def text_column(part: Parts, count: cython.Py_ssize_t, wanted: uint32_t, allocat
         total += part[n * PARTS].size
         missing += part[n * PARTS].at == cython.NULL
     ends[count] = cython.cast(int32_t, total)
+    if total > MOST_BYTES:
+        raise ValueError(f"the values have {total} bytes, Arrow's limit is {MOST_BYTES}")
     if allocate is None:
         values = PyBytes_FromStringAndSize(cython.NULL, total)
         join(part, count, PyBytes_AS_STRING(values))
@@ -446,6 +478,111 @@ def join(part: Parts, count: cython.Py_ssize_t, to: cython.p_char) -> cython.voi
             if part[n * PARTS].size:  # else `at` may be NULL
                 memcpy(to, part[n * PARTS].at, part[n * PARTS].size)
                 to += part[n * PARTS].size
+
+
+@cython.cfunc
+def encoded_column(part: Parts, count: cython.Py_ssize_t):
+    """Return every PARTS-th part as a column: (validity bits or None, numbers of values, distinct values); None for
+    more than MOST_VALUES."""
+    taken = PyBytes_FromStringAndSize(cython.NULL, count * 4)
+    codes: cython.pointer(int32_t) = cython.cast(cython.pointer(int32_t), PyBytes_AS_STRING(taken))
+    firsts: cython.Py_ssize_t[128]  # MOST_VALUES; by value: the first row that has it
+    values: cython.int = 0
+    missing: cython.Py_ssize_t = 0
+    with cython.nogil:
+        values = number_values(part, count, codes, firsts, cython.address(missing))
+    if values < 0:
+        return None
+    distinct = [
+        PyBytes_FromStringAndSize(cython.cast(cython.p_char, part[firsts[n] * PARTS].at), part[firsts[n] * PARTS].size)
+        for n in range(values)
+    ]
+    return (validity_bits(part, count) if missing else None), taken, distinct
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def number_values(
+    part: Parts,
+    count: cython.Py_ssize_t,
+    codes: cython.pointer(int32_t),
+    firsts: cython.pointer(cython.Py_ssize_t),
+    missing: cython.pointer(cython.Py_ssize_t),
+) -> cython.int:
+    """Number the distinct values of every PARTS-th part in the order of their first rows; return how many there are, -1
+    for more than MOST_VALUES."""
+    slots: cython.short[512]  # SLOTS; the number of a value, or -1
+    values: cython.int = 0
+    code: cython.int = -1  # of the row before
+    slot: cython.int
+    n: cython.Py_ssize_t
+    memset(slots, 0xFF, SLOTS * cython.sizeof(cython.short))
+    for n in range(count):
+        if part[n * PARTS].at == cython.NULL:
+            codes[n] = 0
+            missing[0] += 1
+            continue
+        if code < 0 or not is_equal(part + n * PARTS, part + firsts[code] * PARTS):
+            slot = hash_of(part + n * PARTS) % SLOTS
+            while slots[slot] >= 0 and not is_equal(part + n * PARTS, part + firsts[slots[slot]] * PARTS):
+                slot = (slot + 1) % SLOTS
+            if slots[slot] < 0:
+                if values == MOST_VALUES:
+                    return -1
+                firsts[values] = n
+                slots[slot] = cython.cast(cython.short, values)
+                values += 1
+            code = slots[slot]
+        codes[n] = code
+    return values
+
+
+@cython.cfunc
+@cython.nogil
+@cython.inline
+@cython.exceptval(check=False)
+def is_equal(one: Parts, other: Parts) -> cython.bint:
+    """Return whether two parts have the same bytes."""
+    return one.size == other.size and memcmp(one.at, other.at, one.size) == 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.inline
+@cython.exceptval(check=False)
+def hash_of(part: Parts) -> uint32_t:
+    """Return a number that differs for most values: FNV-1a of the last 16 bytes and the size."""
+    number: uint32_t = FNV_BASIS ^ cython.cast(uint32_t, part.size)
+    n: cython.Py_ssize_t
+    for n in range(max(part.size - 16, 0), part.size):
+        number = (number ^ part.at[n]) * FNV_PRIME
+    return number ^ number >> 15
+
+
+@cython.cfunc
+def view_column(part: Parts, count: cython.Py_ssize_t, source: Text):
+    """Return every PARTS-th part as a column: (validity bits or None, views). A view is the size, then a short value
+    itself, or its first 4 bytes, the number of its buffer, which is 0, and its begin."""
+    taken = PyBytes_FromStringAndSize(cython.NULL, count * VIEW_BYTES)
+    view: cython.p_char = PyBytes_AS_STRING(taken)
+    number: int32_t
+    missing: cython.Py_ssize_t = 0
+    n: cython.Py_ssize_t
+    memset(view, 0, count * VIEW_BYTES)
+    with cython.nogil:
+        for n in range(count):
+            number = cython.cast(int32_t, part[n * PARTS].size)
+            memcpy(view, cython.address(number), 4)
+            if part[n * PARTS].size > INLINE_BYTES:
+                memcpy(view + 4, part[n * PARTS].at, 4)
+                number = cython.cast(int32_t, part[n * PARTS].at - source)
+                memcpy(view + 12, cython.address(number), 4)
+            elif part[n * PARTS].size:
+                memcpy(view + 4, part[n * PARTS].at, part[n * PARTS].size)
+            missing += part[n * PARTS].at == cython.NULL
+            view += VIEW_BYTES
+    return (validity_bits(part, count) if missing else None), taken
 
 
 @cython.cfunc

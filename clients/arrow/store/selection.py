@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from skylarkmq.clients.arrow.columns import stored_columns
@@ -63,9 +64,9 @@ class RecordHeads:
 
     def __init__(self, buffer: Buffer, starts: Ints, more: Collection[str] = ()) -> None:
         """`more`: names of further columns, for `numbers`. Raises ProtocolError for a position without a record."""
-        found = stored_columns(buffer, starts, (*_HEAD_COLUMNS, *more))
+        found = stored_columns(buffer, starts, (*_HEAD_COLUMNS, *more), encoded=("topic",))
         self._found = found
-        self.topics = found["topic"]
+        self.topics: pa.DictionaryArray = found["topic"]
         self.sys_flags: NDArray[np.int32] = numbers(found["sysFlag"])
         self.queue_ids: NDArray[np.int32] = numbers(found["queueId"])
         self.physical_offsets: Ints = numbers(found["physicalOffset"])
@@ -139,10 +140,9 @@ class RowSelector:
         return is_in_time
 
     def _in_queues(self, heads: RecordHeads, offsets: Ints) -> NDArray[np.bool_]:
-        encoded = heads.topics.dictionary_encode()
-        names = encoded.dictionary.to_pylist()
+        names = heads.topics.dictionary.to_pylist()
         ids = heads.queue_ids.astype(np.int64)
-        pairs, distinct = _numbered(numbers(encoded.indices).astype(np.int64), ids)
+        pairs, distinct = _numbered(numbers(heads.topics.indices).astype(np.int64), ids)
         bounds = np.array([self._bounds_of(names[code], queue_id) for code, queue_id in distinct], np.int64)
         begins, ends, loose = bounds.reshape(-1, 3)[pairs].T
         is_in: NDArray[np.bool_] = ((offsets >= begins) & (offsets < ends)) | (offsets >= loose)

@@ -217,7 +217,7 @@ class _Records(NamedTuple):
 
 def _order(heads: RecordHeads, rows: Ints) -> Ints:
     """Return the order of these rows by topic, queue, queue offset, physical offset."""
-    names = heads.topics.dictionary_encode()
+    names = heads.topics
     ranks = np.argsort(np.argsort(np.array(names.dictionary.to_pylist(), object)))
     topic_ranks = ranks[numbers(names.indices)][rows].astype(np.int64)
     queue_ids = heads.queue_ids[rows].astype(np.int64)

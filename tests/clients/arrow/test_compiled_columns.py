@@ -3,12 +3,13 @@
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skylarkmq.clients.arrow.columns import numpy_columns, record_batch
-from skylarkmq.clients.arrow.compiled_columns import STORED_TYPES, common_columns
+from skylarkmq.clients.arrow.compiled_columns import STORED_TYPES, TEXTS, common_columns, unordered_columns
 from skylarkmq.clients.arrow.record_layout import RecordLayout, python_record_starts, record_starts
 from skylarkmq.clients.arrow.schema import message_columns
 from skylarkmq.protocol import compiled
@@ -61,6 +62,37 @@ def test_records_in_the_common_layout_have_the_same_columns(parts: list[bytes], 
     for name, column in found.items():
         column.validate(full=True)
         assert column.equals(expected[name]), name
+
+
+@given(st.lists(records_in_common_layout(), max_size=12), st.sets(st.sampled_from(TEXTS)), st.booleans(), st.randoms())
+@settings(max_examples=rounds(100))
+def test_records_in_any_order_have_the_same_columns(
+    parts: list[bytes], encoded: set[str], is_viewed: bool, chance: Any
+) -> None:
+    """Also as dictionary arrays, and bodies as views."""
+    buffer = b"".join(parts)
+    starts = np.array([sum(map(len, parts[:n])) for n in range(len(parts))], np.int64)
+    viewed = {"body"} if is_viewed else set()
+    expected = numpy_columns(RecordLayout(buffer, starts), STORED_TYPES)
+    order = np.array(chance.sample(range(len(parts)), len(parts)), np.int64)
+    found = unordered_columns(buffer, starts[order], STORED_TYPES, encoded - viewed, viewed)
+    assert found is not None
+    for name, column in found.items():
+        column.validate(full=True)
+        assert pa.types.is_dictionary(column.type) is (name in encoded - viewed)
+        plain = column.dictionary_decode() if name in encoded - viewed else column
+        assert plain.cast(STORED_TYPES[name]).equals(expected[name].take(pa.array(order))), name
+
+
+def test_values_that_repeat_a_record_have_a_limit() -> None:
+    """Arrow's offsets are 32 bits; records in any order may repeat."""
+    record = encode_one(body=bytes(1 << 20))
+    starts = np.zeros(1 << 11, np.int64)
+    with pytest.raises(ValueError, match="Arrow's limit"):
+        unordered_columns(record, starts, ["body"], (), ())
+    found = unordered_columns(record, starts, ["body"], (), ["body"])
+    assert found is not None
+    assert len(found["body"]) == len(starts)
 
 
 OTHERS: list[dict[str, Any]] = [

@@ -7,10 +7,11 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import numpy as np
+import pyarrow as pa
 
 from skylarkmq.broker.processors.pull.response import python_found_head
 from skylarkmq.clients.arrow.columns import numpy_columns
-from skylarkmq.clients.arrow.compiled_columns import STORED_TYPES, common_columns
+from skylarkmq.clients.arrow.compiled_columns import STORED_TYPES, TEXTS, common_columns, unordered_columns
 from skylarkmq.clients.arrow.record_layout import RecordLayout, python_record_starts, record_starts
 from skylarkmq.clients.arrow.slices import python_slice_crcs, slice_crcs
 from skylarkmq.protocol import compiled, record
@@ -119,6 +120,19 @@ def columns(rng: Random) -> None:
     for name, column in found.items():
         column.validate(full=True)
         assert column.equals(expected[name]), name
+    unordered_alike(rng, buffer, starts, expected)
+
+
+def unordered_alike(rng: Random, buffer: bytes, starts: np.ndarray[Any, Any], expected: dict[str, pa.Array]) -> None:
+    """The same columns in another order, some as dictionary arrays, and bodies as views."""
+    order = np.array(rng.sample(range(len(starts)), len(starts)), np.int64)
+    encoded = [name for name in TEXTS[1:] if rng.random() < 0.5]
+    found = unordered_columns(exact(buffer), starts[order], STORED_TYPES, encoded, ("body",))
+    assert found is not None
+    for name, column in found.items():
+        column.validate(full=True)
+        plain = column.dictionary_decode() if name in encoded else column
+        assert plain.cast(STORED_TYPES[name]).equals(expected[name].take(pa.array(order))), name
 
 
 def slice_crcs_alike(rng: Random, buffer: bytes) -> None:

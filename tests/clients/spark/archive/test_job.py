@@ -13,8 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
-from skylarkmq.clients.arrow.archive_schema import ARCHIVE_SCHEMA
-from skylarkmq.clients.arrow.schema import Columns
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
 from skylarkmq.clients.spark.archive import columns, files, job, pieces
 from skylarkmq.clients.spark.archive.directory import MAX_ENTRY_BYTES, ArchiveDirectory, ArchiveError
@@ -312,10 +310,9 @@ def test_a_pyarrow_that_cannot_write_views_makes_the_same_rows(
 ) -> None:
     """Bodies are copied then."""
     archive(store, tmp_path / "views")
-    names = tuple(name for name in ARCHIVE_SCHEMA.names if name != "readable")
-    monkeypatch.setattr(columns, "COPIED", Columns(names, decode=False))
-    monkeypatch.setattr(columns, "TABLE_SCHEMA", ARCHIVE_SCHEMA)
-    monkeypatch.setattr(files, "TABLE_SCHEMA", ARCHIVE_SCHEMA)
+    monkeypatch.setattr(columns, "VIEWED", ())
+    for module in (columns, files):
+        monkeypatch.setattr(module, "TABLE_SCHEMA", columns.table_schema(()))
     archive(store, tmp_path / "copies")
     assert rows(tmp_path / "copies") == rows(tmp_path / "views") != []
 
