@@ -3,7 +3,7 @@
 Java is required: without it the tests are skipped, which counts as failed under `CI=true` (tests/conftest.py).
 
 Spark gives a Python process 10 s for its start, which no setting changes. On a busy machine a test may fail because of
-that alone: it runs again.
+that alone: it runs again, with new brokers, because it has sent messages to those of its module.
 """
 
 import os
@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.scene import SLOW_START
 from tests.spark.session import started
 
 FOLDER = Path(__file__).parent
+SLOW_START = "Python worker failed to connect back"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,6 +26,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=SLOW_START))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """If a test runs again, finish the fixtures of its module. pytest-rerunfailures keeps them."""
+    if getattr(item, "execution_count", 1) > 1:
+        for fixtures in item._fixtureinfo.name2fixturedefs.values():  # type: ignore[attr-defined]  # private
+            for fixture in fixtures:
+                if fixture.scope == "module":
+                    fixture.finish(item._request)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from skylarkmq import Message
 from skylarkmq.clients.spark.pipeline.command import pipeline
 from tests.spark.lakes import Lake
-from tests.spark.scene import Scene, is_slow_start_text
+from tests.spark.scene import Scene
 
 
 def run(lake: Lake, *arguments: str, code: int = 0) -> str:
@@ -15,8 +15,6 @@ def run(lake: Lake, *arguments: str, code: int = 0) -> str:
     given = ["-o", lake.output, "--checkpoint", str(lake.checkpoint), "--json-schema", "id BIGINT NOT NULL"]
     given += ["--pattern", "Orders.*", *lake.options, *arguments]
     done = CliRunner().invoke(pipeline, given)
-    while done.exit_code == 1 and is_slow_start_text(done.output):
-        done = CliRunner().invoke(pipeline, given)
     assert done.exit_code == code, done.output
     return done.stderr
 

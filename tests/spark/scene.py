@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -25,7 +24,6 @@ from tests.harness.daemon import STORE, Daemon, running
 from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import free_ports
 
-SLOW_START = "Python worker failed to connect back"  # in the error of a query
 PORTS = ("listenPort", "embeddedNamesrvPort", "metricsPromExporterPort")
 PATIENT = ProducerSettings(send_timeout_s=60.0, retries=0)  # no retries: a repeated send may be stored twice
 
@@ -165,12 +163,7 @@ class Written:
     def drain(self, frame: DataFrame) -> StreamingQuery:
         """Read the existing messages."""
         query = self.start(frame, availableNow=True)
-        try:
-            assert ended(query, PROCESS_LIMIT_S), "not drained in time"
-        except StreamingQueryException as error:
-            if not is_slow_start(error):
-                raise
-            return self.drain(frame)
+        assert ended(query, PROCESS_LIMIT_S), "not drained in time"
         return query
 
     def bodies(self) -> Counter[bytes]:
@@ -192,13 +185,3 @@ class Written:
 def ended(query: StreamingQuery, within_s: float) -> bool:
     """Return whether a query ends within that time; raise its error if it failed."""
     return bool(query.awaitTermination(within_s))  # type: ignore[arg-type]  # fractions are accepted
-
-
-def is_slow_start(error: StreamingQueryException) -> bool:
-    """Return whether a Python process did not start within Spark's limit of 10 s, because the machine is busy."""
-    return is_slow_start_text(str(error))
-
-
-def is_slow_start_text(text: str) -> bool:
-    """Return whether an output has that error."""
-    return SLOW_START in text

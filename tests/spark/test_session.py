@@ -1,9 +1,27 @@
 """The session that all tests in this folder use."""
 
+from collections.abc import Iterator
+
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.spark.conftest import SLOW_START
+
 pytestmark = pytest.mark.spark
+
+events: list[str] = []
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[None]:
+    events.append("started")
+    yield
+    events.append("stopped")
+
+
+def test_a_test_that_missed_sparks_limit_runs_again_with_a_new_broker(broker: None) -> None:
+    """The first run fails like a query whose Python process started too late."""
+    assert events == ["started", "stopped", "started"], f"terminated with exception: {SLOW_START}. SQLSTATE: XXKST"
 
 
 def test_the_session_runs_python(spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from skylarkmq.clients.spark.tables.data_files import DataFileWriter, target_of
 from skylarkmq.clients.spark.tables.marks import Mark
 from skylarkmq.clients.spark.tables.pyiceberg_table import append_files, in_files
 from tests.spark.lakes import HAS_DELTA, LAKES, Lake, PyIcebergLake, RuntimeLake
-from tests.spark.scene import Scene, is_slow_start_text, scene
+from tests.spark.scene import Scene, scene
 
 pytestmark = pytest.mark.spark
 
@@ -51,8 +51,6 @@ def run(broker: Scene, lake: Lake, topic: str, schema: str = JSON, code: int = 0
     arguments = ["-n", broker.namesrv, "-t", topic, "-o", lake.output, "--checkpoint", str(lake.checkpoint)]
     arguments += ["--json-schema", schema, "--available-now", "--max-rows", "60", *lake.options]
     done = CliRunner().invoke(pipeline, arguments)
-    while done.exit_code == 1 and is_slow_start_text(done.output):
-        done = CliRunner().invoke(pipeline, arguments)
     assert done.exit_code == code, done.output
     return done.stderr
 
