@@ -11,7 +11,9 @@ from skylarkmq.clients.spark import register
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON_PATH = (str(ROOT / "tests" / "spark" / "worker_path"), str(ROOT))
 """Of Python workers: the module that they import at their start, and the tests."""
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half of the CPU: tests are too short for C2
+JAVA_OPTIONS = (  # tests are too short for C2, and the verification of Spark's own classes takes a sixth of the CPU
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 SETTINGS = {
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     "spark.submit.pyFiles": "",  # else the jars of --packages: before each task a worker reads the names of their files
