@@ -8,20 +8,26 @@ A run ends before the first record that is damaged or has another layout. The ca
 Without compiled modules every run is empty.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise, repeat
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
+from skylarkmq.broker.store.log.append import Append, PutStatus
+from skylarkmq.broker.store.log.record_rules import INNER_BATCH
 from skylarkmq.protocol import compiled
+from skylarkmq.protocol.codes import SysFlag
 from skylarkmq.protocol.message import tags_code
 from skylarkmq.protocol.record import COMMON_HEAD_SIZE, CRC_MASK, MAGIC_V1, Record
 from skylarkmq.protocol.record_checksum import PREFIX as CHECKSUM_START
 from skylarkmq.protocol.record_checksum import SIZE as CHECKSUM_SIZE
+
+if TYPE_CHECKING:
+    from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 
 RUN_BYTES: Final = 1 << 18
 """No run is longer."""
@@ -63,11 +69,68 @@ class CommonRecord(Record):
         return self.known_keys
 
 
+class Run:
+    """Consecutive records, by columns. `begins`: their positions in `view`."""
+
+    def __init__(self, view: memoryview, begins: Ints, heads: Heads, texts: Sequence[Column]) -> None:
+        self._view = view
+        self._begins = begins
+        self._heads = heads
+        self._texts = texts
+
+    def __repr__(self) -> str:
+        return f"<Run of {len(self)}>"
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    @property
+    def end(self) -> int:
+        """Where the last record ends in the log. Not of an empty run."""
+        last = self._heads[-1]
+        return int(last["physical_offset"]) + int(last["size"])
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each record is one message without a transaction."""
+        return not (self._heads["sys_flag"] & (SysFlag.TRANSACTION_MASK | INNER_BATCH)).any()
+
+    def places(self) -> Iterator[tuple[str, int, int]]:
+        """Return topic, queue id and queue offset of each record."""
+        topics = map(_topic_of, _values(self._texts[_TOPIC], len(self)))
+        return zip(topics, self._heads["queue_id"].tolist(), self._heads["queue_offset"].tolist(), strict=True)
+
+    def records(self) -> list[CommonRecord]:
+        """Return the records."""
+        return _records(self._view, self._begins, self._heads, self._texts) if len(self) else []
+
+    def appends(self, queues: Sequence["ConsumeQueue"]) -> list[Append]:
+        """Return the records in the form that dispatch takes, for these queues, of which none is of the schedule topic:
+        dispatch reads no properties then, and they are left out."""
+        count, heads = len(self), self._heads
+        tags, unique_keys, keys = (_values(self._texts[text], count) for text in (_TAGS, _UNIQUE_KEY, _KEYS))
+        # fmt: off
+        return list(map(
+            Append, [queue.topic for queue in queues], heads["queue_id"].tolist(), repeat(b""), repeat(b""),
+            map(_tags_code_of, tags), heads["flag"].tolist(), heads["sys_flag"].tolist(),
+            heads["born_timestamp"].tolist(), heads["born_host"].tolist(), heads["reconsume_times"].tolist(),
+            heads["prepared_transaction_offset"].tolist(), repeat(True), repeat(PutStatus.PENDING),
+            heads["physical_offset"].tolist(), heads["queue_offset"].tolist(), heads["size"].tolist(),
+            heads["store_timestamp"].tolist(), queues, map(_keys_of, unique_keys, keys),
+        ))
+        # fmt: on
+
+
 def read_run(view: memoryview, at: int, start: int) -> list[CommonRecord]:
     """Return the records of the run at byte `at` of `view`, which begins at byte `start` of the log."""
+    return run_at(view, at, start).records()
+
+
+def run_at(view: memoryview, at: int, start: int) -> Run:
+    """Return the same run by columns."""
     begins, heads, texts = _layouts(view, at, start, _ANY_BODY | _TEXTS)
     count = min(_first(_checksum_differs(view, begins, heads)), _first(_body_differs(view, begins, heads)))
-    return _records(view, begins[:count], heads[:count], texts) if count else []
+    return Run(view, begins[:count], heads[:count], texts)
 
 
 def end_of_run(view: memoryview, at: int, start: int) -> tuple[int, int]:
@@ -105,9 +168,10 @@ def _first(flags: NDArray[np.bool_]) -> int:
 
 def _body_differs(view: memoryview, begins: Ints, heads: Heads) -> NDArray[np.bool_]:
     """Return for each record whether its body has another CRC than its head says."""
+    if _compiled is None:
+        return np.zeros(len(begins), bool)
     bodies = begins + COMMON_HEAD_SIZE
-    ends = (bodies + heads["body_size"]).tolist()
-    crcs = np.array([crc32(view[at:end]) for at, end in zip(bodies.tolist(), ends, strict=True)], np.int64)
+    crcs = np.frombuffer(_compiled.slice_crcs(crc32, view, bodies, bodies + heads["body_size"]), np.uint32)
     differs: NDArray[np.bool_] = (crcs & CRC_MASK != heads["body_crc"]) & (heads["body_size"] > 0)
     return differs
 

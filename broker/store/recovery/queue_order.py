@@ -86,6 +86,12 @@ class Chain(msgspec.Struct, gc=False):
     may_lack_units: bool = False  # units of records from before the first judged byte
     is_confirmed_by_unit: bool = False  # the last record was accepted because of its unit
 
+    def extend(self, end: int, log_end: int) -> None:
+        """Take records with all offsets up to `end`, the last of which ends at byte `log_end`."""
+        self.next = self.window = end
+        self.log_end = log_end
+        self.is_confirmed_by_unit = self.may_lack_units = False
+
 
 class QueueOrder:
     """Judges the records of the log, fed in order.
@@ -130,6 +136,12 @@ class QueueOrder:
             self._take(chain, record)
         else:
             self._continue(chain, record)
+
+    def continuable(self, topic: str, queue_id: int) -> Chain | None:
+        """Return the chain of a queue if the next offset continues it without further evidence."""
+        chain = self.chains.get((topic, queue_id))
+        is_certain = chain is not None and chain.first >= 0 and chain.undecided is None and not self._may_jump
+        return chain if is_certain else None
 
     def recall(self, record: Record) -> None:
         """Begin a queue with a record from before the judged ones that is undecided. Its predecessors have units."""
@@ -312,9 +324,7 @@ class QueueOrder:
         offset, gap_begin = record.queue_offset, chain.next
         if chain.first < 0:
             chain.first = offset
-        chain.next = chain.window = offset + 1
-        chain.log_end = record.physical_offset + record.size
-        chain.is_confirmed_by_unit = chain.may_lack_units = False
+        chain.extend(offset + 1, record.physical_offset + record.size)
         if self._may_jump:
             self._may_jump.discard((record.topic, record.queue_id))
         self._accept(record, gap_begin)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import pytest
 
+from skylarkmq.broker.store.replica import log_dispatch
 from skylarkmq.protocol.record import BLANK, BLANK_SIZE, MAGIC_BLANK, encode
 from tests.broker.store.replica.test_replica_log import contents, items
 from tests.harness.stores import BORN_HOST, Opened, opened
@@ -130,8 +131,16 @@ def recovered(root: Path) -> tuple[dict[str, bytes], object]:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_follower_decides_as_a_recovery(tmp_path: Path, restarts: bool) -> None:
-    """Queues and index are equal, for many seeds. SKYLARK_FOLLOWER_SEEDS: their number."""
+@pytest.mark.parametrize("reads_runs", [False, True])
+def test_a_follower_decides_as_a_recovery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads_runs: bool, restarts: bool
+) -> None:
+    """Queues and index are equal, whether records are read one by one or as runs, for many seeds.
+
+    SKYLARK_FOLLOWER_SEEDS: their number.
+    """
+    if reads_runs:
+        monkeypatch.setattr(log_dispatch, "RUN_FROM_BYTES", 1)
     for seed in range(SEEDS):
         rng = Random(f"{seed} {restarts}")
         log = RandomLog(rng, has_batches=not restarts)
