@@ -41,7 +41,7 @@ def compiled_modules():
         module.optional = not sanitizers  # cythonize does not keep it
         module.extra_compile_args = ["-g0"]  # a quarter of the size
         if sanitizers:
-            module.extra_compile_args = ["-O1", "-g1", "-fno-omit-frame-pointer", *sanitizer_flags(sanitizers)]
+            module.extra_compile_args = ["-g1", "-fno-omit-frame-pointer", *sanitizer_flags(sanitizers)]
             module.extra_link_args = sanitizer_flags(sanitizers)
     return modules
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.brokers import APACHE_VERSIONS
+from tests.interop.brokers import APACHE_VERSIONS, class_archive
 from tests.interop.cases import CLIENTS
 from tests.interop.go_commands import MODULES, go_command
 from tests.interop.toolchain import apache_broker, mqadmin, promtool
@@ -19,6 +19,7 @@ def builds() -> Iterator[Callable[[], object]]:
     """Yield a function for each product, which builds it unless it is there."""
     yield from (partial(client.command, Path()) for client in CLIENTS.values())
     yield from (partial(build, version) for build in (apache_broker, mqadmin) for version in APACHE_VERSIONS)
+    yield from (partial(class_archive, version) for version in APACHE_VERSIONS)
     yield from (partial(go_command, name) for name in MODULES)
     yield promtool
 
