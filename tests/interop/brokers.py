@@ -219,6 +219,12 @@ def running_broker(
 SEGMENT_BYTES = 64 << 20
 """Segments are allocated when they are made, and the directories of all tests stay until the end of the session."""
 NO_FAST_FAILURE = {"brokerFastFailureEnable": "false"}  # machines that run tests are busy
+SHORT_SPIN = {"transactionMetricFlushInterval": 300}
+"""A thread of RocketMQ 5 spins for this time after the start, in ms; by default for 3 s."""
+RARE_WHEEL_FLUSHES = {"timerFlushIntervalMs": 60_000}
+"""RocketMQ 5 compares the 39 MB of its timer wheel byte by byte at each flush. By default that takes a third of a
+processor all the time. A broker whose store or timers another one continues keeps the default."""
+DEFAULT_WHEEL_FLUSHES = {"timerFlushIntervalMs": 1_000}
 Commands = list[tuple[list[str], dict[str, str]]]
 CommandMaker = Callable[[Path, int, int, Mapping[str, object]], Commands]
 
@@ -244,7 +250,8 @@ def apache_commands(
     settings: Mapping[str, object],
     jvm: Sequence[str] | None = None,
 ) -> Commands:
-    """Return the commands of RocketMQ's name server and broker. By default, their JVMs are small and start quickly."""
+    """Return the commands of RocketMQ's name server and broker. They start quickly and need little when idle, unless
+    `jvm` has options for a benchmark."""
     quick_jvm = (*SMALL_JVM, *([] if jvm else [class_archive(version)]))
     jars = apache_broker(version) / "lib" / "*"
     conf = home / "conf"
@@ -259,6 +266,8 @@ def apache_commands(
         "storePathRootDir": home / "store",
         "mappedFileSizeCommitLog": SEGMENT_BYTES,
         **NO_FAST_FAILURE,
+        **({} if jvm else SHORT_SPIN),
+        **({} if jvm or "storePathRootDir" in settings else RARE_WHEEL_FLUSHES),
     } | dict(settings)
     broker["storePathCommitLog"] = f"{broker['storePathRootDir']}/commitlog"
     java = [f"-Duser.home={home}", *JAVA_17_FOR_4_9, "-cp", str(jars)]

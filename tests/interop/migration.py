@@ -27,6 +27,7 @@ from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import RawClient, RawResponse
 from tests.interop.brokers import (
     APACHE_VERSIONS,
+    DEFAULT_WHEEL_FLUSHES,
     READ_WRITE,
     apache_commands,
     daemon,
@@ -114,6 +115,7 @@ class Node:
             (command,) = skylark_commands(self.home, self._namesrv_port, port, settings)
         else:
             del settings["bindAddress"]
+            settings |= DEFAULT_WHEEL_FLUSHES
             _, command = apache_commands(self._kind, self.home, self._namesrv_port, port, settings)
         self._process = process = self._running.enter_context(daemon(*command, self.home))
 

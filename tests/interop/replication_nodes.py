@@ -12,7 +12,14 @@ from skylarkmq.protocol.codes import RequestCode, SystemTopic
 from tests.harness.limits import PROCESS_LIMIT_S, WAIT_LIMIT_S
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw import RawClient, RawResponse
-from tests.interop.brokers import apache_commands, broker_ports, log_file, skylark_commands, wait_until
+from tests.interop.brokers import (
+    DEFAULT_WHEEL_FLUSHES,
+    apache_commands,
+    broker_ports,
+    log_file,
+    skylark_commands,
+    wait_until,
+)
 from tests.interop.toolchain import ROOT
 
 BROKER_NAME: Final = "replicated"
@@ -159,6 +166,8 @@ class Group:
         if role != "SLAVE" and self.version.startswith("4"):
             register_transactions(home)
         settings = self._settings | {"brokerRole": role, "brokerId": int(role == "SLAVE")}
+        if self.ours == "slave":  # which copies the progress of timers
+            settings |= DEFAULT_WHEEL_FLUSHES
         commands = apache_commands(self.version, home, self.namesrv_port, self.java_port, settings)
         ports = self.namesrv_port, self.java_port
         name_server, broker = (Node(home, *command, port) for command, port in zip(commands, ports, strict=True))
