@@ -39,7 +39,7 @@ def compiled_modules():
     modules = cythonize(extensions, build_dir=build_dir, compiler_directives=directives)
     for module in modules:
         module.optional = not sanitizers  # cythonize does not keep it
-        # Numbers wrap, as in the build of Python itself, whose flags a CFLAGS of the environment replaces. Without debug
+        # Numbers wrap, as in the build of Python, whose flags a CFLAGS of the environment replaces. Without debug
         # information the modules have a quarter of the size.
         module.extra_compile_args = ["-fwrapv", "-g0"]
         if sanitizers:

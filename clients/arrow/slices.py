@@ -8,17 +8,16 @@ between them. Taking every second value makes Arrow copy each wanted value once,
 functions of `pyarrow.compute` with a Python value among their arguments. The functions here do not.
 """
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from isal import isal_zlib
 from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from skylarkmq.protocol import compiled
+from skylarkmq.protocol.crc32 import crc32_address
 from skylarkmq.protocol.record import CRC_MASK, Buffer
 
 MAX_BUFFER_BYTES: Final = 2**31 - 1
@@ -153,19 +152,6 @@ def python_slice_crcs(view: memoryview, begins: NDArray[np.int64], ends: NDArray
         raise ValueError(f"a slice is not within {len(view)} bytes")
     bounds = zip(begins.tolist(), ends.tolist(), strict=True)
     return np.array([crc32(view[begin:end]) & CRC_MASK for begin, end in bounds], np.int64)
-
-
-def crc32_address() -> int | None:
-    """Return the address of the function that isal's `crc32` calls; None if it is not found.
-
-    A call of the function itself takes a third of the time for a body of 1 KiB. `isal` is linked with the library, or
-    contains it.
-    """
-    try:
-        function = ctypes.CDLL(isal_zlib.__file__).crc32_gzip_refl
-    except (OSError, AttributeError):
-        return None
-    return ctypes.cast(function, ctypes.c_void_p).value
 
 
 _compiled: Final = compiled.load("columns")
