@@ -55,6 +55,9 @@ _BEAT_BODY: Final = Struct(">QQ")
 _ACK_BODY: Final = Struct(">QQQ")
 _DATA_HEAD: Final = Struct(">QQQ")
 _KIND_AND_DATA_HEAD: Final = Struct(">BBHQQQ")
+_ACK_FRAME: Final = Struct(">IIIQQQ")
+_ACK_KIND: Final = _ACK << 24
+ACK_BYTES: Final = _ACK_FRAME.size
 _HEAD_BYTES: Final = _PREFIX.size + _KIND.size
 DATA_HEAD_BYTES: Final = _PREFIX.size + _KIND_AND_DATA_HEAD.size
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -84,6 +87,19 @@ Frame: TypeAlias = Message | Challenge | Proof
 
 class LinkError(ValueError):
     """The peer's bytes are not a frame of this protocol: close the connection."""
+
+
+def last_ack(data: Buffer) -> Ack | None:
+    """Return the last message of these bytes if they are whole ACKs, otherwise None. Each ACK replaces those before."""
+    ack = None
+    if len(data) % ACK_BYTES:
+        return None
+    for at in range(0, len(data), ACK_BYTES):
+        length, crc, kind, epoch, written, synced = _ACK_FRAME.unpack_from(data, at)
+        if length != ACK_BYTES - 4 or kind != _ACK_KIND or crc32(data[at + _PREFIX.size : at + ACK_BYTES]) != crc:
+            return None
+        ack = Ack(epoch, written, synced)
+    return ack
 
 
 def data_head(epoch: int, offset: int, committed: int, payload: Buffer) -> bytes:
@@ -157,6 +173,11 @@ class FrameReader:
                 self._frame[self._filled : self._filled + taken] = view[:taken]
                 view = view[taken:]
                 yield from self.filled(taken)
+
+    @property
+    def is_between(self) -> bool:
+        """Whether the next bytes begin a frame."""
+        return not self._filled
 
     def rest(self, least: int) -> memoryview | None:
         """Return where the rest of a frame belongs that has begun; None if it has less than `least` bytes."""

@@ -35,6 +35,7 @@ from skylarkmq.broker.ha.frames import (
     LinkError,
     Proof,
     encode,
+    last_ack,
 )
 from skylarkmq.broker.ha.link.handshake import Handshake, HandshakeError
 
@@ -228,10 +229,17 @@ class LinkConnection(asyncio.BufferedProtocol):
         return self._buffer if self._rest is None else self._rest
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._rest is None:
-            self.feed(self._buffer[:nbytes])
-        else:
+        if self._rest is not None:
             self._receive(self._reader.filled(nbytes))
+            return
+        data = self._buffer[:nbytes]
+        is_leader = self.is_greeted and not (self.connects or self._is_closed)
+        if is_leader and self._reader.is_between and (ack := last_ack(data)) is not None:
+            self.read_at = time.time()
+            self._has_read = True
+            self._owner.received(self, ack)
+        else:
+            self.feed(data)
 
     def feed(self, data: Buffer) -> None:
         """Handle received bytes."""

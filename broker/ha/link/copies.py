@@ -31,15 +31,23 @@ class LinkCopies:
         self._keep_synced = keep_synced
         self._doubtful: deque[int] = deque()  # ends of commits that a recovery would take for torn
         self._flushed = 0
+        self._is_moved = False
         self._is_keeping = False
 
     def __repr__(self) -> str:
         return f"<LinkCopies copied={self.copied}>"
 
     def move(self, committed: int) -> None:
-        """The log is committed up to here."""
+        """The log is committed up to here. `settle` follows."""
         self.copied = max(committed, self.copied)
-        self.moved()
+        self._is_moved = True
+
+    def settle(self) -> None:
+        """Have the messages acknowledged that are committed. An error in that is none of the log, so this is no part of
+        an effect of the core."""
+        if self._is_moved:
+            self._is_moved = False
+            self.moved()
 
     def may_seem_torn(self, end: int) -> None:
         """Note a commit of which a recovery may take a record for a torn one."""

@@ -214,6 +214,8 @@ class LinkMember:
             replicated = FollowerLog(replica, self._bytes, store)
         runner = Runner(self._node, replicated, self._files, self._disk, self._end)
         runner.links = self.links
+        if self.copies is not None:
+            runner.stepped = self.copies.settle
         self.links.post, self.links.copy = runner.post, runner.copy
         if self._config.leads:
             runner.decisions = LeaderDecisions(

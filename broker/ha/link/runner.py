@@ -168,6 +168,8 @@ class Runner:
         self._timer: asyncio.TimerHandle | None = None
         self._show_to = 0
         self._next_show: asyncio.Handle | None = None  # the next slice of what is to be shown
+        self.stepped: Callable[[], None] = lambda: None
+        """Called after the effects of an event, and of those that it caused."""
 
     def __repr__(self) -> str:
         return f"<Runner {type(self.node.role).__name__} runs={self._runs}>"
@@ -197,6 +199,7 @@ class Runner:
                         break
         finally:
             self._is_stepping = False
+        self.stepped()
 
     def copy(self, link: int, data: Data) -> bool:
         """Append DATA, sync it and acknowledge it, if core and log allow that. Return False if nothing was done.

@@ -365,10 +365,8 @@ class LogFlush:
             self._call_flush_waiters(flusher.done.end)
 
     def _is_left_to_copies(self) -> bool:
-        """Return whether a flush has settled nothing, or `_on_copied` follows: on a link nearly always."""
-        if not self._is_settled_by_copies:
-            return False
-        return self._is_move_due or not self._waiting.is_moved_by_copies(self.own)
+        """Return whether a flush alone settles nothing: on a link `_on_moved` does."""
+        return self._is_settled_by_copies and not self._waiting.is_moved_by_copies(self.own)
 
     def _advance(self) -> None:
         self._waiting.advance(self.own)
@@ -376,10 +374,10 @@ class LogFlush:
         self.make_visible()
 
     def _on_moved(self) -> None:
-        """Settle what is copied, once per event-loop iteration."""
+        """Settle what is copied: at once on a link, which reports commits, otherwise once per event-loop iteration."""
         if self._is_move_due or not self._waiting.is_moved_by_copies(self.own):
             return
-        if self._loop is None:
+        if self._loop is None or self._is_settled_by_copies:
             self._advance()
         else:
             self._is_move_due = True

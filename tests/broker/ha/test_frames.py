@@ -21,6 +21,7 @@ from skylarkmq.broker.ha.frames import (
     Proof,
     data_head,
     encode,
+    last_ack,
     unchecked_data_head,
 )
 
@@ -51,6 +52,16 @@ def read(data: bytes, size: int | None = None) -> list[Frame]:
 def control(kind: int, body: bytes) -> bytes:
     content = bytes((kind, 0, 0, 0)) + body
     return (4 + len(content)).to_bytes(4, "big") + crc32(content).to_bytes(4, "big") + content
+
+
+def test_the_last_of_several_acks_replaces_the_others() -> None:
+    """Other bytes are left to the reader of frames: none, half an ACK, another message, a wrong checksum."""
+    acks = [encode(Ack(8, 90, end)) for end in (70, 80, 90)]
+    assert last_ack(memoryview(b"".join(acks))) == Ack(8, 90, 90)
+    assert last_ack(acks[0]) == Ack(8, 90, 70)
+    damaged = acks[1][:-1] + b"\0"
+    others = (b"", acks[0][:-1], b"".join(acks)[1:], acks[0] + encode(Beat(8, 13)), acks[0] + damaged + acks[2])
+    assert [last_ack(data) for data in others] == [None] * len(others)
 
 
 @pytest.mark.parametrize("size", [None, 1, 7])

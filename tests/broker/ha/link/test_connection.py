@@ -11,7 +11,7 @@ import pytest
 
 from skylarkmq.broker.ha.core.epochs import EpochHistory
 from skylarkmq.broker.ha.core.events import Event, Heard, Linked, LinkFailed, Received, Unlinked
-from skylarkmq.broker.ha.core.messages import Ack, Hello
+from skylarkmq.broker.ha.core.messages import Ack, Beat, Hello
 from skylarkmq.broker.ha.frames import (
     MAX_CONTROL_BYTES,
     MAX_HANDSHAKE_BYTES,
@@ -274,6 +274,22 @@ async def test_a_leader_of_which_bytes_arrive_is_heard(tmp_path: Path) -> None:
         node.step_after(0)
         node.step_after(0)
         assert node.events == [Linked(1, "n2"), Heard(1)]
+
+
+async def test_acks_that_arrive_at_once_are_one_event(tmp_path: Path) -> None:
+    """The last one counts. An ACK in pieces, or with other frames, is read as any frame."""
+    async with listening(tmp_path) as node:
+        await node.connect(HELLO)
+        await until(lambda: node.events)
+        acks = [encode(Ack(1, 90, end)) for end in (70, 80, 90)]
+        node.writers[0].write(b"".join(acks))
+        await until(lambda: len(node.events) > 1)
+        node.writers[0].write(acks[0][:7])
+        await asyncio.sleep(0.01)
+        node.writers[0].write(acks[0][7:] + encode(Beat(1, 5)))
+        await until(lambda: len(node.events) > 3)
+    received = [event.message for event in node.events if isinstance(event, Received)]
+    assert received[1:] == [Ack(1, 90, 90), Ack(1, 90, 70), Beat(1, 5)]
 
 
 async def test_a_follower_that_does_not_read_keeps_its_leader(tmp_path: Path) -> None:

@@ -90,7 +90,9 @@ async def test_sends_wait_until_the_log_is_committed(tmp_path: Path) -> None:
         assert append.status is PutStatus.PENDING
         assert one.bodies() == []
         log.show(end)
-        await until(lambda: append.status is PutStatus.PUT_OK)
+        assert append.status is PutStatus.PENDING
+        copies.settle()
+        assert append.status is PutStatus.PUT_OK
         assert one.bodies() == [b"hello"]
 
 
