@@ -90,10 +90,11 @@ async def test_sends_wait_until_the_log_is_committed(tmp_path: Path) -> None:
         assert append.status is PutStatus.PENDING
         assert one.bodies() == []
         log.show(end)
-        assert append.status is PutStatus.PENDING
+        assert not one.store.is_settled()
         copies.settle()
-        assert append.status is PutStatus.PUT_OK
+        assert one.store.is_settled()
         assert one.bodies() == [b"hello"]
+        assert append.status.name == "PUT_OK"
 
 
 async def test_properties_with_zeros_are_synced_once_that_is_written_down(tmp_path: Path) -> None:
