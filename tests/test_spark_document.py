@@ -45,7 +45,13 @@ def test_every_option_in_the_text_exists() -> None:
     columns = {*DEFAULT_COLUMNS, *SINK_COLUMNS}
     brokers = {"fileReservedTime", "maxMessageSize", "brokerIP1", "flushDiskType", "readOnlyCommitLogStorePaths"}
     brokers |= {"queue.type"}  # an attribute of a topic
-    sparks = {"readStream", "writeStream", "processingTime", "spark.sql.python.filterPushdown.enabled"}
+    sparks = {
+        "readStream",
+        "writeStream",
+        "processingTime",
+        "spark.sql.python.filterPushdown.enabled",
+        "spark.jars.packages",
+    }
     assert named - known - columns - brokers - sparks - {"pipeline.py"} == set()
 
 
