@@ -22,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from skylarkmq.blocking import PushConsumer
 from tests.harness.limits import PROCESS_LIMIT_S
 from tests.harness.ports import LOOPBACK, free_ports
 from tests.harness.raw import Credentials, RawClient, RawResponse
@@ -342,6 +343,19 @@ def wait_until(condition: Callable[[], bool], description: str, deadline_s: floa
     while not condition():
         assert time.monotonic() < deadline, f"{description}: not within {deadline_s:g} s"
         time.sleep(POLL_S)
+
+
+def wait_until_committed(member: PushConsumer, count: int) -> None:
+    """Wait until a member has committed that it has consumed this many messages, from the beginning of all queues.
+
+    The offset of a message counts only after its handler has returned.
+    """
+
+    def has_committed() -> bool:
+        member.commit()
+        return sum(member.committed(queue) or 0 for queue in member.assignment) >= count
+
+    wait_until(has_committed, f"the member has committed {count} messages")
 
 
 def routes(namesrv_port: int, topic: str, tls: ssl.SSLContext | None) -> bool:

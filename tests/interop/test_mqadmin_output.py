@@ -22,7 +22,7 @@ from skylarkmq import ConsumeFrom, Message
 from skylarkmq.blocking import Producer, PushConsumer
 from skylarkmq.clients.mqadmin.app import ROCKETMQ, app, run
 from skylarkmq.protocol import javajson
-from tests.interop.brokers import BrokerUnderTest, running_broker, wait_until
+from tests.interop.brokers import BrokerUnderTest, running_broker, wait_until_committed
 from tests.interop.commands import STACK_TRACE, Case, cluster, group, masked, messages, namesrv, topic
 from tests.interop.mqadmin_process import CommandOutput, MqadminProcess
 
@@ -87,13 +87,12 @@ def tools(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         for name, content in FILES.items():
             (home / name).write_text(content)
         apache = MqadminProcess("5.3.3", Path(home) / "mqadmin", broker.namesrv)
-        seen: list[bytes] = []
         try:
             with (
                 PushConsumer(
                     GROUP,
                     namesrv=broker.namesrv,
-                    handler=lambda message: seen.append(message.body),
+                    handler=lambda message: None,
                     consume_from=ConsumeFrom.FIRST,
                     topics=TOPIC,
                 ) as member,
@@ -103,8 +102,7 @@ def tools(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
                     producer.send(Message(TOPIC, b"%d" % number, keys=[f"key-{number}"], tags="ab"[number % 2]))
                     for number in range(SENT)
                 ]
-                wait_until(lambda: len(seen) == SENT, "the member has consumed all messages")
-                member.commit()
+                wait_until_committed(member, SENT)
                 both = BothTools(broker_kind, broker, apache)
                 both.names["member"] = member.participant.client.client_id
                 both.names |= {name: str(home / name) for name in FILES}

@@ -18,7 +18,7 @@ import pytest
 from skylarkmq import ConsumeFrom, Message, MessageQueue
 from skylarkmq.blocking import Producer, PushConsumer
 from skylarkmq.clients.mqadmin.app import run
-from tests.interop.brokers import BrokerUnderTest, running_broker, wait_until
+from tests.interop.brokers import BrokerUnderTest, running_broker, wait_until_committed
 from tests.interop.commands import STACK_TRACE, masked
 from tests.interop.commands.runbook import RUNBOOK, Line
 from tests.interop.mqadmin_process import MqadminProcess
@@ -39,14 +39,13 @@ class Place(NamedTuple):
 @contextmanager
 def place(kind: str, home: Path) -> Iterator[Place]:
     """Start a broker; yield when the member has consumed the messages."""
-    seen: list[bytes] = []
     with running_broker(kind, home, {"brokerName": BROKER}) as broker:
         broker.create_topic(TOPIC, QUEUES)
         with (
             PushConsumer(
                 GROUP,
                 namesrv=broker.namesrv,
-                handler=lambda message: seen.append(message.body),
+                handler=lambda message: None,
                 consume_from=ConsumeFrom.FIRST,
                 topics=TOPIC,
             ) as member,
@@ -59,8 +58,7 @@ def place(kind: str, home: Path) -> Iterator[Place]:
                 )
                 for number in range(SENT)
             ]
-            wait_until(lambda: len(seen) == SENT, "the member has consumed all messages")
-            member.commit()
+            wait_until_committed(member, SENT)
             names = {"broker": broker.broker_address, "namesrv": broker.namesrv, "cluster": CLUSTER, "name": BROKER}
             names |= {"unique_id": sent[0].msg_id, "offset_id": str(sent[0].offset_msg_id)}
             names |= {"member": member.participant.client.client_id, "home": str(home)}
