@@ -37,8 +37,9 @@ QUIET_S: Final = 10.0
 """Time after the repair in which a leader has to commit."""
 LATE_S: Final = 3.0
 """Requests of the time before the repair take effect up to this time after it."""
-DRAIN_S: Final = 3.0
-"""Time after the last message in which all logs become equal."""
+DRAIN_S: Final = 6.0
+"""Time after the last message in which all logs become equal: a former leader that could not be reached may learn only
+then that another one leads, and restarts."""
 LOOK_S: Final = 0.1
 
 

@@ -65,6 +65,12 @@ def test_a_core_without_a_rule_is_found(name: str) -> None:
         assert any(fails(seed) for seed in range(FOUND[name]))
 
 
+@pytest.mark.parametrize("seed", [657911, 670764])
+def test_a_former_leader_that_learns_late_of_its_successor_follows_it(seed: int) -> None:
+    """It could not be reached at the end of the faults, and follows more than three seconds after the last message."""
+    assert not fails(seed)
+
+
 def test_the_command_reports_counts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """`--trace` prints the faults, terms and records of one seed."""
     monkeypatch.setattr("sys.argv", ["simulator", "--seeds", "7", "--trace"])
