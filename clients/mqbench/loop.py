@@ -9,7 +9,6 @@ second is ten messages.
 import select
 import socket
 import time
-from collections.abc import Sequence
 from typing import Final, Protocol
 
 from skylarkmq.clients.mqbench.sockets import TlsSocket
@@ -51,17 +50,24 @@ class LoadConnection(Protocol):
 
 
 class Loop:
-    """Runs connections until a given time, or until none of them has work left."""
+    """Runs connections until a given time, or until none of them has work left.
 
-    def __init__(self, connections: Sequence[LoadConnection]) -> None:
-        self._connections = {connection.socket.fileno(): connection for connection in connections}
+    Made before the connections are opened: `select` refuses descriptors from 1024 on.
+    """
+
+    def __init__(self) -> None:
         self._poll = select.epoll()
+        self._connections: dict[int, LoadConnection] = {}
         self._writing: set[int] = set()
-        self._encrypted = [
-            (connection, connection.socket) for connection in connections if isinstance(connection.socket, TlsSocket)
-        ]
-        for number in self._connections:
-            self._poll.register(number, select.EPOLLIN)
+        self._encrypted: list[tuple[LoadConnection, TlsSocket]] = []
+
+    def add(self, connection: LoadConnection) -> None:
+        """Run this connection, too."""
+        number = connection.socket.fileno()
+        self._connections[number] = connection
+        self._poll.register(number, select.EPOLLIN)
+        if isinstance(connection.socket, TlsSocket):
+            self._encrypted.append((connection, connection.socket))
 
     def __repr__(self) -> str:
         return f"<Loop {len(self._connections)} connections>"

@@ -205,11 +205,13 @@ class PullLoad:
     ) -> None:
         self._workload = workload
         self.recorder = Recorder(on_interval)
-        self.connections = [
-            PullConnection(connect_nonblocking(broker, BUFFER_BYTES), share, workload.pull, ending, self.recorder)
-            for broker, share in shares(bounds, workload.connections)
-        ]
-        self._loop = Loop(self.connections)
+        self.connections = []
+        self._loop = Loop()
+        for broker, share in shares(bounds, workload.connections):
+            to_broker = connect_nonblocking(broker, BUFFER_BYTES)
+            connection = PullConnection(to_broker, share, workload.pull, ending, self.recorder)
+            self.connections.append(connection)
+            self._loop.add(connection)
 
     def __repr__(self) -> str:
         return f"<PullLoad {len(self.connections)} connections {self.recorder!r}>"

@@ -132,13 +132,13 @@ class SendLoad:
         self._workload = workload
         self.recorder = Recorder(on_interval)
         self.connections = []
+        self._loop = Loop()
         for number in range(workload.connections):
             broker = brokers[number % len(brokers)]
             block = self._block(number, broker)
-            self.connections.append(
-                SendConnection(connect_nonblocking(broker), block, workload.in_flight, self.recorder)
-            )
-        self._loop = Loop(self.connections)
+            connection = SendConnection(connect_nonblocking(broker), block, workload.in_flight, self.recorder)
+            self.connections.append(connection)
+            self._loop.add(connection)
 
     def __repr__(self) -> str:
         return f"<SendLoad {len(self.connections)} connections {self.recorder!r}>"

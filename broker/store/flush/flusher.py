@@ -128,8 +128,10 @@ class Flusher:
 
     def wait_idle(self) -> None:
         """Wait until everything submitted is durable, or the thread has failed. Only for a stop."""
+        announced = select.poll()  # `select` refuses descriptors from 1024 on
+        announced.register(self.event_fd, select.POLLIN)
         while not self.is_idle and self.failure is None and self._thread is not None:
-            select.select([self.event_fd], [], [])
+            announced.poll()
             self.acknowledge()
 
     def stop(self) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from skylarkmq.broker.store.flush.flusher import Flusher, Pace, Target
 from tests.harness.limits import WAIT_LIMIT_S
+from tests.harness.many_descriptors import many_descriptors
 
 
 class File:
@@ -92,3 +93,14 @@ def test_a_paced_flusher_syncs_without_a_wake_up(file: File) -> None:
     flusher.wait_idle()
     assert flusher.done.end == 10
     flusher.close()
+
+
+def test_a_stop_works_with_many_open_files(file: File) -> None:
+    """A broker with a thousand segments or connections has more than `select` takes."""
+    with many_descriptors():
+        flusher = Flusher("test")
+        flusher.start()
+        flusher.submit(Target(10, 1, [file]))
+        flusher.wait_idle()
+        assert (flusher.done.end, file.syncs) == (10, 1)
+        flusher.close()

@@ -264,9 +264,11 @@ class Screen:
         """Wait until the terminal shows a text after those that were waited for."""
         before = len(self.shown)
         deadline = time.monotonic() + PROCESS_LIMIT_S
+        terminal = select.poll()
+        terminal.register(self._leader, select.POLLIN)
         while text not in self.shown[before:]:
             assert time.monotonic() < deadline, self.shown
-            if select.select([self._leader], [], [], 1.0)[0]:
+            if terminal.poll(1_000):
                 self.shown += os.read(self._leader, 4096)
 
     def type(self, text: str) -> None:
