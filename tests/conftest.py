@@ -61,6 +61,7 @@ PRODUCT = frozenset({"skylarkmq", "pyspark_rocketmq", "pyspark_rocketmq_store"})
 NEVER_SKIPPED_IN_CI = frozenset({"spark", "browser", "interop"})
 FUZZ_ROUNDS = 100_000
 GC_THRESHOLDS: Final = (20_000, 20, 20)
+MANY_DESCRIPTORS: Final = 256
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -135,6 +136,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     with_fast_brokers()
     with_kept_commands()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Collect garbage if it may hold descriptors. Those of whole brokers and event loops, which are cycles, stay open
+    until the next full collection: more than a thousand in a long run, and `select` takes no more."""
+    if item.stash[TIER] != QUICK and len(os.listdir("/proc/self/fd")) > MANY_DESCRIPTORS:
+        gc.collect()
 
 
 @pytest.hookimpl(tryfirst=True)

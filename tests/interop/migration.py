@@ -54,6 +54,7 @@ class Stages:
         self._home = home
         self._command = command
         self._namesrv_port = namesrv_port
+        self._sent = 0
 
     def run(self, node: "Node") -> None:
         """Send and consume while this node is the master. The group gets no message of an earlier stage again."""
@@ -71,6 +72,8 @@ class Stages:
             drivers.wait_for_messages(set(names), PROCESS_LIMIT_S)
             assert not drivers.failed, drivers.summary()
             assert sorted(each.message.n for each in drivers.deliveries) == sorted(names)
+            self._sent += SENT
+            wait_until(lambda: node.consumed() == self._sent, "the member has committed what its listener returned")
         finally:
             drivers.stop()
 
@@ -153,6 +156,10 @@ class Node:
         position = {"consumerGroup": GROUP, "topic": TOPIC}
         codes = [self.call(RequestCode.QUERY_CONSUMER_OFFSET, position | {"queueId": queue}) for queue in range(QUEUES)]
         return [each.ext.get("offset") for each in codes]
+
+    def consumed(self) -> int:
+        """Return the number of messages that the group has consumed, in all queues from their begin."""
+        return sum(int(offset or 0) for offset in self.offsets())
 
 
 def settings_of_slave() -> dict[str, object]:
