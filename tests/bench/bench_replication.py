@@ -6,7 +6,8 @@
     python -m tests.bench.bench_replication --part cpu --rate 15000  # the same rate of sends for both leaders
 
     cpu        CPU of the leader per send with two followers, in relation to a broker without any
-    single     p50 of a producer with one message in flight: two followers, beside a broker alone
+    single     p50 of a producer with one message in flight: two followers, beside a broker alone; printed besides:
+               the p50 of a producer that sends each message to three brokers itself, and waits for all
     catch-up   MB/s of a new follower, from its first to its last byte, of a log of `--gib`
     rocketmq   sends per second with one follower, in relation to RocketMQ 5.3.3 as a SYNC_MASTER with one slave
 
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -34,6 +35,7 @@ import msgspec
 from skylarkmq.clients.mqbench.clusters import create_topics
 from skylarkmq.clients.mqbench.runs import fill, produce, send_one_at_a_time
 from skylarkmq.clients.mqbench.workloads import Workload
+from tests.bench.peers.by_hand import p50_by_hand_us
 from tests.bench.peers.groups import ALONE, CLASSIC, LINK, Group, started_group
 from tests.bench.peers.loads import Bench, Length, Sample, measured
 from tests.bench.peers.started import NEWER
@@ -102,8 +104,22 @@ def single(options: Options) -> bool:
     with pair(options, ALONE, FOLLOWERS) as (alone, leading):
         none_us, two_us = middle(alternated(options, alone, leading, workload), "p50_us")
     limit_us = WAIT_RATIO * none_us + WAIT_MORE_US
-    line = f"p50 {none_us:.0f} us, with {FOLLOWERS} followers {two_us:.0f} us"
+    line = f"p50 {none_us:.0f} us, with {FOLLOWERS} followers {two_us:.0f} us; by hand {by_hand_us(options):.0f} us"
     return report("one message in flight", line, f"<= {limit_us:.0f} us", two_us <= limit_us)
+
+
+def by_hand_us(options: Options) -> float:
+    """Return the p50 of a producer that sends each message to as many brokers as a group has, without replication."""
+    workload = Workload(topic="by-hand", seconds=options.length.seconds, warmup_s=WARM_OURS_S)
+    with ExitStack() as stack:
+        brokers = []
+        for number in range(1 + FOLLOWERS):
+            directory = options.directory / f"by-hand-{number}"
+            directory.mkdir()
+            brokers.append(stack.enter_context(started_group(ALONE, directory)).leader.broker)
+        for broker in brokers:
+            create_topics([broker], workload)
+        return median(p50_by_hand_us(workload, brokers) for _ in range(options.rounds))
 
 
 def catch_up(options: Options) -> bool:
