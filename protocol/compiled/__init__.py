@@ -20,7 +20,8 @@ from typing import Any, Final
 SWITCH: Final = "SKYLARK_COMPILED"
 MODULES: Final = (
     "properties", "header", "msgpack_header", "pull", "decode", "send_responses", "queue_tail", "record", "dispatch",
-    "index", "counts", "batch", "gather", "syncs", "columns", "messages", "in_flight", "faults", "hmac_sha1", "signed",
+    "index", "counts", "batch", "gather", "syncs", "columns", "stored_appends", "messages", "in_flight", "faults",
+    "hmac_sha1", "signed",
 )  # fmt: skip
 
 is_switched_off: Final = os.environ.get(SWITCH) == "0"

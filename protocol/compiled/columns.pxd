@@ -13,3 +13,7 @@ ctypedef Part* Parts
 cdef struct Forms:  # bits of the columns that are numbers of distinct values, and of those that are views
     uint32_t encoded
     uint32_t viewed
+
+cdef bint find_all(
+    Text source, Py_ssize_t size, Positions starts, Py_ssize_t count, uint32_t wanted, Parts parts
+) noexcept nogil

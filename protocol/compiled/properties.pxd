@@ -16,6 +16,8 @@ cdef bint scan_properties(Text text, Py_ssize_t size, Properties* found) noexcep
 
 cdef bint copy_properties(Text at, Py_ssize_t size, Properties* found) noexcept
 
+cdef int java_hash(Text text, Py_ssize_t size) noexcept
+
 cdef add_keys(list keys, char* text, Py_ssize_t size)
 
 cdef bint is_alphanumeric(Text text, Py_ssize_t size) noexcept

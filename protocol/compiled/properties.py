@@ -227,7 +227,6 @@ def is_alphanumeric(text: Text, size: cython.Py_ssize_t) -> cython.bint:
 
 
 @cython.cfunc
-@cython.inline
 @cython.exceptval(check=False)
 def java_hash(text: Text, size: cython.Py_ssize_t) -> cython.int:
     """Return Java's String.hashCode of an ASCII text."""

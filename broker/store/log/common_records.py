@@ -8,10 +8,10 @@ A run ends before the first record that is damaged or has another layout. The ca
 Without compiled modules every run is empty.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise, repeat
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from isal.isal_zlib import crc32
@@ -35,6 +35,8 @@ RUN_BYTES: Final = 1 << 18
 _TOPIC, _TAGS, _KEYS, _UNIQUE_KEY = 1, 2, 3, 4  # positions among the texts that `columns` returns
 _ANY_BODY: Final = 1 << 18  # the bit for `columns` that includes records with compressed bodies
 _TEXTS: Final = sum(1 << 10 + text for text in (_TOPIC, _TAGS, _KEYS, _UNIQUE_KEY))  # the bits for these texts
+_NUMBERED: Final = 1 << 10 + _TOPIC | 1 << 10 + _TAGS
+"""The bits for topics and tags as numbers of distinct values. Those of tags mean that properties are checked, too."""
 _SPACE: Final = ord(" ")
 _HEAD: Final = np.dtype(
     [
@@ -48,9 +50,10 @@ _HEAD: Final = np.dtype(
 
 Ints: TypeAlias = NDArray[np.int64]
 Heads: TypeAlias = NDArray[Any]
-Column: TypeAlias = tuple[bytes | None, bytes, bytes]
+Column: TypeAlias = tuple[bytes | None, bytes, Any]
 
 _compiled: Final = compiled.load("columns")
+_stored_appends: Final = compiled.load("stored_appends")
 _crc32_address: Final = None if _compiled is None else crc32_address()
 
 
@@ -71,14 +74,28 @@ class CommonRecord(Record):
         return self.known_keys
 
 
-class Run:
-    """Consecutive records, by columns. `begins`: their positions in `view`."""
+class QueueRun(NamedTuple):
+    """The records of a run that belong to one queue: they have all offsets from `first` up to `end`, and the last one
+    ends at byte `log_end` of the log."""
 
-    def __init__(self, view: memoryview, begins: Ints, heads: Heads, texts: Sequence[Column]) -> None:
+    topic: str
+    queue_id: int
+    first: int
+    end: int
+    log_end: int
+
+
+class Run:
+    """Consecutive records, by columns. `begins`: their positions in `view`. `topics`: the number of the topic of each
+    record, and the topics; None if they are too many."""
+
+    def __init__(
+        self, view: memoryview, begins: Ints, heads: Heads, topics: tuple[NDArray[np.int32], list[bytes]] | None
+    ) -> None:
         self._view = view
         self._begins = begins
         self._heads = heads
-        self._texts = texts
+        self._topics = topics
 
     def __repr__(self) -> str:
         return f"<Run of {len(self)}>"
@@ -89,50 +106,67 @@ class Run:
     @property
     def end(self) -> int:
         """Where the last record ends in the log. Not of an empty run."""
-        last = self._heads[-1]
-        return int(last["physical_offset"]) + int(last["size"])
+        return self._end_of(-1)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether each record is one message without a transaction."""
-        return not (self._heads["sys_flag"] & (SysFlag.TRANSACTION_MASK | INNER_BATCH)).any()
+    def _end_of(self, number: int) -> int:
+        head = self._heads[number]
+        return int(head["physical_offset"]) + int(head["size"])
 
-    def places(self) -> Iterator[tuple[str, int, int]]:
-        """Return topic, queue id and queue offset of each record."""
-        topics = map(_topic_of, _values(self._texts[_TOPIC], len(self)))
-        return zip(topics, self._heads["queue_id"].tolist(), self._heads["queue_offset"].tolist(), strict=True)
+    def queues(self) -> tuple[Ints, list[QueueRun]] | None:
+        """Return for each record the number of its queue, and the queues, if each record is one message without a
+        transaction, and continues the one before it in its queue; otherwise None."""
+        heads = self._heads
+        if not self or self._topics is None or (heads["sys_flag"] & (SysFlag.TRANSACTION_MASK | INNER_BATCH)).any():
+            return None
+        topic_numbers, topics = self._topics
+        queues = topic_numbers.astype(np.int64) << 32 | heads["queue_id"].astype(np.uint32)
+        order = np.argsort(queues, kind="stable")
+        ordered, offsets = queues[order], heads["queue_offset"][order].astype(np.int64)
+        is_same = ordered[1:] == ordered[:-1]
+        if (is_same & (offsets[1:] != offsets[:-1] + 1)).any():
+            return None
+        lasts = np.append(np.flatnonzero(~is_same), len(order) - 1)
+        numbers = np.zeros(len(order), np.int64)
+        numbers[order[1:]] = np.cumsum(~is_same)
+        found = []
+        begin = 0
+        for last in lasts.tolist():
+            row = int(order[last])
+            topic = _topic_of(topics[topic_numbers[row]])
+            queue_id, first, end = int(heads["queue_id"][row]), int(offsets[begin]), int(offsets[last]) + 1
+            found.append(QueueRun(topic, queue_id, first, end, self._end_of(row)))
+            begin = last + 1
+        return numbers, found
 
     def records(self) -> list[CommonRecord]:
         """Return the records."""
-        return _records(self._view, self._begins, self._heads, self._texts) if len(self) else []
+        if not self:
+            return []
+        _, texts = _compiled.columns(self._view, self._begins, _ANY_BODY | _TEXTS)
+        return _records(self._view, self._begins, self._heads, texts)
 
-    def appends(self, queues: Sequence["ConsumeQueue"]) -> list[Append]:
-        """Return the records in the form that dispatch takes, for these queues, of which none is of the schedule topic:
-        dispatch reads no properties then, and they are left out."""
-        count, heads = len(self), self._heads
-        tags, unique_keys, keys = (_values(self._texts[text], count) for text in (_TAGS, _UNIQUE_KEY, _KEYS))
-        # fmt: off
-        return list(map(
-            Append, [queue.topic for queue in queues], heads["queue_id"].tolist(), repeat(b""), repeat(b""),
-            map(_tags_code_of, tags), heads["flag"].tolist(), heads["sys_flag"].tolist(),
-            heads["born_timestamp"].tolist(), heads["born_host"].tolist(), heads["reconsume_times"].tolist(),
-            heads["prepared_transaction_offset"].tolist(), repeat(True), repeat(PutStatus.PENDING),
-            heads["physical_offset"].tolist(), heads["queue_offset"].tolist(), heads["size"].tolist(),
-            heads["store_timestamp"].tolist(), queues, map(_keys_of, unique_keys, keys),
-        ))
-        # fmt: on
+    def appends(self, numbers: Ints, queues: list["ConsumeQueue"]) -> list[Append]:
+        """Return the records in the form that dispatch takes, with the keys but without bodies. `numbers`: the position
+        in `queues` of each record's queue."""
+        found: list[Append] = _stored_appends.appends(self._view, self._begins, queues, numbers, PutStatus.PENDING)
+        return found
 
 
 def read_run(view: memoryview, at: int, start: int) -> list[CommonRecord]:
     """Return the records of the run at byte `at` of `view`, which begins at byte `start` of the log."""
-    return run_at(view, at, start).records()
+    begins, heads, texts = _layouts(view, at, start, _ANY_BODY | _TEXTS)
+    count = _sound(view, begins, heads)
+    return _records(view, begins[:count], heads[:count], texts) if count else []
 
 
 def run_at(view: memoryview, at: int, start: int) -> Run:
     """Return the same run by columns."""
-    begins, heads, texts = _layouts(view, at, start, _ANY_BODY | _TEXTS)
-    count = min(_first(_checksum_differs(view, begins, heads)), _first(_body_differs(view, begins, heads)))
-    return Run(view, begins[:count], heads[:count], texts)
+    begins, heads, texts = _layouts(view, at, start, _ANY_BODY | _NUMBERED, _NUMBERED)
+    count = _sound(view, begins, heads)
+    topics = None
+    if count and isinstance(texts[_TOPIC][2], list):
+        topics = np.frombuffer(texts[_TOPIC][1], np.int32, count), texts[_TOPIC][2]
+    return Run(view, begins[:count], heads[:count], topics)
 
 
 def end_of_run(view: memoryview, at: int, start: int) -> tuple[int, int]:
@@ -147,19 +181,26 @@ def end_of_run(view: memoryview, at: int, start: int) -> tuple[int, int]:
     return int(begins[count - 1]) + int(heads["size"][count - 1]), int(heads["store_timestamp"][count - 1])
 
 
-def _layouts(view: memoryview, at: int, start: int, wanted: int) -> tuple[Ints, Heads, Sequence[Column]]:
+def _layouts(
+    view: memoryview, at: int, start: int, wanted: int, numbered: int = 0
+) -> tuple[Ints, Heads, Sequence[Column]]:
     """Return begins, heads and wanted texts of the next records. They end before the first one with another layout or
-    position."""
+    position. `numbered`: the texts that are wanted as numbers of distinct values."""
     nothing = np.zeros(0, np.int64), np.zeros(0, _HEAD), ()
     if _compiled is None:
         return nothing
     begins = np.frombuffer(_compiled.steps(view, at, min(at + RUN_BYTES, len(view))), np.int64)
-    found = _compiled.columns(view, begins, wanted) if len(begins) else None
+    found = _compiled.columns(view, begins, wanted, None, numbered) if len(begins) else None
     if found is None:
         return nothing
     heads: Heads = np.ndarray((len(view) - COMMON_HEAD_SIZE + 1,), _HEAD, view, strides=(1,))[begins]
     count = _first((heads["magic"] != MAGIC_V1) | (heads["physical_offset"] != start + begins))
     return begins[:count], heads[:count], found[1]
+
+
+def _sound(view: memoryview, begins: Ints, heads: Heads) -> int:
+    """Return how many records are before the first one with a wrong checksum."""
+    return min(_first(_checksum_differs(view, begins, heads)), _first(_body_differs(view, begins, heads)))
 
 
 def _first(flags: NDArray[np.bool_]) -> int:

@@ -17,7 +17,7 @@ from typing import Final
 
 from skylarkmq.broker.store.log.append import Append
 from skylarkmq.broker.store.log.commit_log import CommitLog
-from skylarkmq.broker.store.log.common_records import Run, run_at
+from skylarkmq.broker.store.log.common_records import QueueRun, Run, run_at
 from skylarkmq.broker.store.log.mapped_file import MappedFile
 from skylarkmq.broker.store.queue.consume_queue import ConsumeQueue
 from skylarkmq.broker.store.queue.table import QueueTable
@@ -133,33 +133,35 @@ class LogDispatch:
     def _show_plain(self, run: Run) -> bool:
         """Give the records of a run their units, if each one continues its queue. Return False otherwise, and for an
         empty run: nothing is done then."""
-        if not run or not run.is_plain:
+        grown = run.queues()
+        if grown is None:
             return False
-        growths: dict[tuple[str, int], _Growth] = {}
+        numbers, parts = grown
+        chains: list[Chain] = []
         queues: list[ConsumeQueue] = []
-        for number, (topic, queue_id, offset) in enumerate(run.places()):
-            growth = growths.get((topic, queue_id)) or self._begin_growth(topic, queue_id)
-            if growth is None or offset != growth.next:
+        for part in parts:
+            continued = self._continued(part)
+            if continued is None:
                 return False
-            if growth.last < 0:
-                growths[topic, queue_id] = growth
-            growth.next, growth.last = offset + 1, number
-            queues.append(growth.queue)
-        self._pending = run.appends(queues)
-        for growth in growths.values():
-            last = self._pending[growth.last]
-            growth.chain.extend(growth.next, last.physical_offset + last.size)
+            chains.append(continued[0])
+            queues.append(continued[1])
+        self._pending = run.appends(numbers, queues)
+        for chain, part in zip(chains, parts, strict=True):
+            chain.extend(part.end, part.log_end)
         self.shown = self._evidence.start = run.end
         return True
 
-    def _begin_growth(self, topic: str, queue_id: int) -> "_Growth | None":
-        """Return the end of a queue that records from `shown` on continue if they have its next offset, else None."""
+    def _continued(self, part: QueueRun) -> tuple[Chain, ConsumeQueue] | None:
+        """Return the chain and the queue that these records continue, if they do."""
+        topic, queue_id = part.topic, part.queue_id
         chain, queue = self._order.continuable(topic, queue_id), self._queues.by_key.get((topic, queue_id))
-        if chain is None or queue is None or queue.is_schedule or self._next_of(queue) != chain.next:
+        if chain is None or queue is None or queue.is_schedule:
+            return None
+        if not part.first == chain.next == self._next_of(queue):
             return None
         if topic in self._queues.batch_topics or self._deleted.covers(topic, self.shown):
             return None
-        return _Growth(chain, queue)
+        return chain, queue
 
     def _next(self, end: int) -> Record | None:
         """Return the next whole record; None if more bytes are needed."""
@@ -248,21 +250,6 @@ class LogDispatch:
 
     def __repr__(self) -> str:
         return f"<LogDispatch shown={self.shown}>"
-
-
-class _Growth:
-    """A queue that a run continues: its next offset, and the number of its last record in the run, at first -1."""
-
-    __slots__ = ("chain", "last", "next", "queue")
-
-    def __init__(self, chain: Chain, queue: ConsumeQueue) -> None:
-        self.chain = chain
-        self.queue = queue
-        self.next = chain.next
-        self.last = -1
-
-    def __repr__(self) -> str:
-        return f"<_Growth {self.queue!r} next={self.next}>"
 
 
 class _LiveEvidence(OpenQueueEvidence):

@@ -33,6 +33,7 @@ FUZZERS: Final[dict[str, Fuzzer]] = {
     "gather": reads.gather,
     "messages": reads.messages,
     "columns": reads.columns,
+    "stored_appends": reads.stored_appends,
     "in_flight": tool.in_flight,
     "syncs": tool.syncs,
     "faults": tool.faults,

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from skylarkmq.broker.processors.pull.response import python_found_head
+from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.clients.arrow.columns import numpy_columns
 from skylarkmq.clients.arrow.compiled_columns import STORED_TYPES, TEXTS, common_columns, unordered_columns
 from skylarkmq.clients.arrow.record_layout import RecordLayout, python_record_starts, record_starts
 from skylarkmq.clients.arrow.slices import python_slice_crcs, slice_crcs
 from skylarkmq.protocol import compiled, record
-from skylarkmq.protocol.disk import UNIT
+from skylarkmq.protocol.disk import UNIT, index_keys
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.message import MessageExt
 from skylarkmq.protocol.message_id import cached_host
@@ -28,7 +29,11 @@ _gather: Final[Any] = compiled.load("gather")
 _messages: Final[Any] = compiled.load("messages")
 _segment: Final = exact(Random(1).randbytes(1 << 16))
 _columns: Final[Any] = compiled.load("columns")
+_stored: Final[Any] = compiled.load("stored_appends")
+_tails: Final[Any] = compiled.load("queue_tail")
 _ALL_COLUMNS: Final = (1 << len(STORED_TYPES)) - 1
+_COMMON: Final = 0x1F << 11 | 1 << 18
+"""The bits for columns of topics and properties, and for compressed bodies."""
 _READ_BYTES: Final = 1 << 20
 
 
@@ -121,6 +126,54 @@ def columns(rng: Random) -> None:
         column.validate(full=True)
         assert column.equals(expected[name]), name
     unordered_alike(rng, buffer, starts, expected)
+
+
+def stored_appends(rng: Random) -> None:
+    """Records of several queues, sometimes damaged, as appends: the same as those of the parser, or a ValueError if
+    there are no columns of them either."""
+    parts = [plain_record(rng) for _ in range(rng.randrange(1, 9))]
+    buffer = b"".join(parts)
+    positions = [sum(map(len, parts[:n])) for n in range(len(parts))]
+    if rng.random() < 0.3:
+        buffer = damaged(rng, buffer) or b"\0"
+    if rng.random() < 0.1:
+        positions = [number(rng), *positions]
+    begins = np.array(positions, np.int64)
+    queues = [_tails.QueueTail(topic, n) for n, topic in enumerate(("T", "x" * 127, "ä"))]
+    numbers = np.array([rng.randrange(3) for _ in positions], np.int64)
+    is_common = _columns.columns(exact(buffer), begins, _COMMON) is not None
+    if rng.random() < 0.1:
+        numbers[rng.randrange(len(numbers))] = rng.choice((-1, 3, number(rng)))
+        is_common = is_common and set(numbers) <= {0, 1, 2}
+    try:
+        found = _stored.appends(exact(buffer), begins, queues, numbers, PutStatus.PENDING)
+    except ValueError:
+        assert not is_common, (buffer, positions)
+        return
+    assert is_common
+    for at, queue, append in zip(positions, numbers, found, strict=True):
+        assert_is_of_record(append, record.parse(memoryview(buffer), at, check_body=False), queues[queue])
+
+
+def assert_is_of_record(append: Any, parsed: object, queue: Any) -> None:
+    """Each field is that of the record; the topic is that of the queue."""
+    assert isinstance(parsed, record.Record)
+    names: tuple[str, ...] = (
+        "queue_id",
+        "queue_offset",
+        "physical_offset",
+        "size",
+        "flag",
+        "sys_flag",
+        "born_timestamp",
+        "born_host",
+    )
+    names += ("store_timestamp", "reconsume_times", "prepared_transaction_offset", "tags_code", "properties")
+    for name in names:
+        assert getattr(append, name) == getattr(parsed, name), name
+    assert append.keys == index_keys(parsed.properties)
+    assert (append.body, append.topic, append.queue) == (b"", queue.topic, queue)
+    assert (append.status, append.wait_flush) == (PutStatus.PENDING, True)
 
 
 def unordered_alike(rng: Random, buffer: bytes, starts: np.ndarray[Any, Any], expected: dict[str, pa.Array]) -> None:

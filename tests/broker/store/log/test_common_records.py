@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from skylarkmq.broker.store.log.common_records import read_run, record_checksum_matches
+from skylarkmq.broker.store.log.common_records import QueueRun, read_run, record_checksum_matches, run_at
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.disk import index_keys
 from skylarkmq.protocol.message_id import encode_host
@@ -125,3 +125,72 @@ def test_a_wrong_record_checksum_ends_a_run() -> None:
     assert read_run(memoryview(data[:-1] + b"\x03"), 0, START) == []
     damaged_size = struct.pack(">i", len(data) + 1) + data[4:]
     assert read_run(memoryview(damaged_size), 0, START) == []
+
+
+def queue_record(at: int, topic: str, queue_id: int, offset: int, sys_flag: int = 0) -> bytes:
+    content = bytearray(record(at, topic=topic, sys_flag=sys_flag))
+    struct.pack_into(">i", content, 12, queue_id)
+    struct.pack_into(">q", content, 20, offset)
+    return bytes(content)
+
+
+def log_of(places: list[tuple[str, int, int]]) -> bytes:
+    data = b""
+    for place in places:
+        data += queue_record(len(data), *place)
+    return data
+
+
+def test_a_run_has_the_queues_of_its_records() -> None:
+    """With the offsets that they continue, in any mixture."""
+    rng = Random(9)
+    for _ in range(50):
+        keys = [(topic, queue_id) for topic in ("A", "B", "AB") for queue_id in (0, 1, 2**31 - 1, -1)]
+        first = {key: rng.choice((0, 5, 2**40)) for key in keys}
+        next_of = dict(first)
+        places = []
+        for key in rng.choices(keys, k=rng.randrange(1, 60)):
+            places.append((*key, next_of[key]))
+            next_of[key] += 1
+        run = run_at(memoryview(log_of(places)), 0, START)
+        grown = run.queues()
+        assert grown is not None
+        numbers, parts = grown
+        assert [(parts[n].topic, parts[n].queue_id) for n in numbers] == [place[:2] for place in places]
+        ends = {(found.topic, found.queue_id): found.physical_offset + found.size for found in run.records()}
+        expected = {QueueRun(*key, first[key], next_of[key], ends[key]) for key in ends}
+        assert set(parts) == expected
+        assert len(parts) == len(expected)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [("A", 0, 5), ("A", 0, 7)],
+        [("A", 0, 5), ("B", 0, 1), ("A", 0, 5)],
+        [("A", 0, 5), ("A", 0, 4)],
+        [("A", 0, -(2**63)), ("A", 0, 2**63 - 1)],
+        [(f"topic-{number}", 0, 0) for number in range(129)],
+    ],
+    ids=["gap", "repeated", "backward", "extreme", "too many topics"],
+)
+def test_another_order_gives_no_queues(places: list[tuple[str, int, int]]) -> None:
+    """Each record is judged by itself then."""
+    run = run_at(memoryview(log_of(places)), 0, START)
+    assert run.queues() is None
+    assert [(found.topic, found.queue_id, found.queue_offset) for found in run.records()] == places
+
+
+@pytest.mark.parametrize("sys_flag", [4, 8, 12, 0x80])
+def test_a_record_that_is_no_plain_message_gives_no_queues(sys_flag: int) -> None:
+    """Parts of transactions, and batches."""
+    data = log_of([("A", 0, 5)])
+    data += queue_record(len(data), "A", 0, 6, sys_flag)
+    assert run_at(memoryview(data), 0, START).queues() is None
+
+
+def test_an_empty_run_has_no_records_and_no_queues() -> None:
+    """No bytes, or others."""
+    for data in (b"", bytes(1000)):
+        run = run_at(memoryview(data), 0, START)
+        assert (len(run), run.records(), run.queues()) == (0, [], None)
