@@ -13,12 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
-from skylarkmq.protocol import compiled
-from skylarkmq.protocol.crc32 import crc32_address
-from skylarkmq.protocol.record import CRC_MASK, Buffer
+from skylarkmq.protocol.record import Buffer
 
 MAX_BUFFER_BYTES: Final = 2**31 - 1
 """Maximum size of a buffer: Arrow's offsets are int32."""
@@ -134,25 +131,3 @@ def binaries(values: Sequence[bytes]) -> pa.Array:
     return pa.Array.from_buffers(
         pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
     )
-
-
-def slice_crcs(data: Buffer, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the CRC-32 of `data[begins[i]:ends[i]]` for each i, 31 bits as in records. Raises ValueError for a slice
-    outside of the data."""
-    view = memoryview(data).cast("B")
-    bounds = np.ascontiguousarray(begins), np.ascontiguousarray(ends)
-    if _crc32_address is None:
-        return python_slice_crcs(view, *bounds)
-    return np.frombuffer(_compiled.slice_crcs(_crc32_address, view, *bounds), np.uint32).astype(np.int64) & CRC_MASK
-
-
-def python_slice_crcs(view: memoryview, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return what `slice_crcs` returns."""
-    if ((begins < 0) | (ends < begins) | (ends > len(view))).any():
-        raise ValueError(f"a slice is not within {len(view)} bytes")
-    bounds = zip(begins.tolist(), ends.tolist(), strict=True)
-    return np.array([crc32(view[begin:end]) & CRC_MASK for begin, end in bounds], np.int64)
-
-
-_compiled: Final = compiled.load("columns")
-_crc32_address: Final = None if _compiled is None else crc32_address()

@@ -21,7 +21,7 @@ from skylarkmq.broker.store.log.append import Append, PutStatus
 from skylarkmq.broker.store.log.record_rules import INNER_BATCH
 from skylarkmq.protocol import compiled
 from skylarkmq.protocol.codes import SysFlag
-from skylarkmq.protocol.crc32 import crc32_address
+from skylarkmq.protocol.crc32 import slice_crcs
 from skylarkmq.protocol.message import tags_code
 from skylarkmq.protocol.record import COMMON_HEAD_SIZE, CRC_MASK, MAGIC_V1, Record
 from skylarkmq.protocol.record_checksum import PREFIX as CHECKSUM_START
@@ -54,7 +54,6 @@ Column: TypeAlias = tuple[bytes | None, bytes, Any]
 
 _compiled: Final = compiled.load("columns")
 _stored_appends: Final = compiled.load("stored_appends")
-_crc32_address: Final = None if _compiled is None else crc32_address()
 
 
 class CommonRecord(Record):
@@ -214,16 +213,9 @@ def _body_differs(view: memoryview, begins: Ints, heads: Heads) -> NDArray[np.bo
     if _compiled is None:
         return np.zeros(len(begins), bool)
     bodies = begins + COMMON_HEAD_SIZE
-    crcs = _crcs(view, bodies, bodies + heads["body_size"])
-    differs: NDArray[np.bool_] = (crcs & CRC_MASK != heads["body_crc"]) & (heads["body_size"] > 0)
+    crcs = slice_crcs(view, bodies, bodies + heads["body_size"])
+    differs: NDArray[np.bool_] = (crcs != heads["body_crc"]) & (heads["body_size"] > 0)
     return differs
-
-
-def _crcs(view: memoryview, begins: Ints, ends: Ints) -> NDArray[np.uint32]:
-    """Return the CRC-32 of `view[begin:end]` for each pair of `begins` and `ends`."""
-    if _crc32_address is None:
-        return np.array([crc32(view[begin:end]) for begin, end in zip(begins, ends, strict=True)], np.uint32)
-    return np.frombuffer(_compiled.slice_crcs(_crc32_address, view, begins, ends), np.uint32)
 
 
 def _checksum_differs(view: memoryview, begins: Ints, heads: Heads) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skylarkmq.clients.arrow.record_layout import Ints, RecordLayout, ends_of, integers
-from skylarkmq.clients.arrow.slices import slice_crcs
+from skylarkmq.protocol.crc32 import slice_crcs
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.record import Buffer, Record, parse
 from skylarkmq.protocol.record_checksum import NAME, SIZE, has_wrong_checksum

@@ -22,9 +22,10 @@ from isal.isal_zlib import crc32
 from skylarkmq.clients.arrow.archive_schema import ARCHIVE_SCHEMA, SORT_COLUMNS
 from skylarkmq.clients.arrow.record_layout import Ints
 from skylarkmq.clients.arrow.schema import BODY
-from skylarkmq.clients.arrow.slices import content, numbers, slice_crcs
+from skylarkmq.clients.arrow.slices import content, numbers
 from skylarkmq.clients.spark.archive.columns import TABLE_SCHEMA, archive_table
 from skylarkmq.clients.spark.archive.pieces import Piece
+from skylarkmq.protocol.crc32 import slice_crcs
 
 ROW_GROUP_BYTES: Final = 16 << 20
 """Bytes of the log in a row group; a longer record is a row group of its own."""

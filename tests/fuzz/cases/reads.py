@@ -14,8 +14,8 @@ from skylarkmq.broker.store.log.append import PutStatus
 from skylarkmq.clients.arrow.columns import numpy_columns
 from skylarkmq.clients.arrow.compiled_columns import STORED_TYPES, TEXTS, common_columns, unordered_columns
 from skylarkmq.clients.arrow.record_layout import RecordLayout, python_record_starts, record_starts
-from skylarkmq.clients.arrow.slices import python_slice_crcs, slice_crcs
 from skylarkmq.protocol import compiled, record
+from skylarkmq.protocol.crc32 import python_slice_crcs, slice_crcs
 from skylarkmq.protocol.disk import UNIT, index_keys
 from skylarkmq.protocol.errors import ProtocolError
 from skylarkmq.protocol.message import MessageExt
