@@ -14,6 +14,7 @@ import pytest
 from pyarrow import fs
 
 from skylarkmq.clients.arrow.store.errors import StoreUnreadable
+from skylarkmq.clients.arrow.store.extent import checkpoint_of
 from skylarkmq.clients.spark.archive import columns, files, job, pieces
 from skylarkmq.clients.spark.archive.directory import MAX_ENTRY_BYTES, ArchiveDirectory, ArchiveError
 from skylarkmq.clients.spark.archive.files import NotVerified
@@ -114,7 +115,7 @@ def test_a_running_broker_is_archived_up_to_what_is_on_disk(tmp_path: Path) -> N
         archive(tmp_path / "store", tmp_path / "archive", include_last=True)
         assert rows(tmp_path / "archive") == []
         durability = it.store._durability
-        while durability.deletable_offset < it.store.max_physical_offset:
+        while checkpoint_of(tmp_path / "store").physic_timestamp < it.clock.now_ms:
             durability._next_queue_flush_ms = durability._next_thorough_ms = 0
             durability.step(it.clock.now_ms)
             time.sleep(0.001)
