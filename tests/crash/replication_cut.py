@@ -20,6 +20,7 @@ killed or stopped, and an operator may let another node of the set lead. Checked
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -85,15 +86,15 @@ class Run:
 
     def run(self) -> Counter[str]:
         """Run all sessions, and return the counts. Raises AssertionError or StoreError if a check fails."""
-        with simulated_members(self.time, self.rng, self.helpers):
+        with simulated_members(self.time, self.rng, self.helpers), ExitStack() as stack:
+            for machine in self.machines:
+                stack.callback(self._drop, machine)  # also if a check fails: a mutant's has to
             for _ in range(self.rng.randint(3, 8)):
                 self._session()
                 if self.counts[LOST_GROUPS]:
                     break
             else:
                 self._finish()
-            for machine in self.machines:
-                self._drop(machine)
         return self.counts
 
     # sessions

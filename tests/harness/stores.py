@@ -6,6 +6,7 @@ import os
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -177,7 +178,13 @@ class Opened:
 def abandon(store: MessageStore) -> None:
     """Release the resources of the test process without a clean stop."""
     store._durability.abandon()
-    store._allocator._requests.clear()
+    flush = store._durability.log
+    for waiting in (flush._waiting._hidden, flush._waiting._unsettled, flush.undispatched):
+        waiting.clear()  # the garbage collector does not see these appends: their cycles would keep the store
+    requests = store._allocator._requests
+    for request in requests.values():
+        _close_made(request.made)
+    requests.clear()
     if store._index is not None:
         _keep_preallocated(store._index.index)
     store._close_files()
@@ -189,6 +196,12 @@ def _keep_preallocated(index: Index) -> None:
     making = None if preallocation is None else preallocation._making
     if making is not None and making.done() and not making.cancelled() and making.exception() is None:
         os.close(making.result().fd)
+
+
+def _close_made(made: Future[int]) -> None:
+    """Close the descriptor of a segment that was never used; a clean stop would also remove it."""
+    if made.done() and made.exception() is None:
+        os.close(made.result())
 
 
 @contextmanager
