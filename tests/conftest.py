@@ -140,8 +140,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Collect garbage if it may hold descriptors. Those of whole brokers and event loops, which are cycles, stay open
-    until the next full collection: more than a thousand in a long run, and `select` takes no more."""
+    """Collect garbage if it may hold descriptors: those of brokers and event loops, which are cycles, stay open until
+    the next full collection."""
     if item.stash[TIER] != QUICK and len(os.listdir("/proc/self/fd")) > MANY_DESCRIPTORS:
         gc.collect()
 

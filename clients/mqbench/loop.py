@@ -52,7 +52,7 @@ class LoadConnection(Protocol):
 class Loop:
     """Runs connections until a given time, or until none of them has work left.
 
-    Made before the connections are opened: `select` refuses descriptors from 1024 on.
+    Make it before its connections: `select` refuses descriptors from 1024 on, and the poll needs one.
     """
 
     def __init__(self) -> None:

@@ -88,7 +88,7 @@ class Run:
         """Run all sessions, and return the counts. Raises AssertionError or StoreError if a check fails."""
         with simulated_members(self.time, self.rng, self.helpers), ExitStack() as stack:
             for machine in self.machines:
-                stack.callback(self._drop, machine)  # also if a check fails: a mutant's has to
+                stack.callback(self._drop, machine)  # also after a check has failed, as those of mutants do
             for _ in range(self.rng.randint(3, 8)):
                 self._session()
                 if self.counts[LOST_GROUPS]:

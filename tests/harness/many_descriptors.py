@@ -1,4 +1,4 @@
-"""A process with more open descriptors than `select` takes: a broker with many segments, or a load."""
+"""A process with more open descriptors than `select` takes, as a broker with many segments has."""
 
 import os
 import resource

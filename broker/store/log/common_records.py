@@ -1,8 +1,11 @@
 """Checks records in the common layout many at a time: V1, IPv4 hosts, topic and properties in ASCII.
 
 The compiled module `columns` checks the layout of a run of records, and extracts topics, tags and keys. NumPy compares
-the positions. The body CRCs take a call for each record. `protocol.record.parse` and `protocol.disk.index_keys` give
-the same result, in several times the CPU time.
+positions and checksums. `protocol.record.parse` and `protocol.disk.index_keys` give the same result, in several times
+the CPU time.
+
+    read_run   the records of a run, for `store verify`
+    run_at     the run by columns: a follower judges its queues, and takes the records where one is not continued
 
 A run ends before the first record that is damaged or has another layout. The caller checks that record by itself.
 Without compiled modules every run is empty.
@@ -133,6 +136,8 @@ class Run:
             row = int(order[last])
             topic = _topic_of(topics[topic_numbers[row]])
             queue_id, first, end = int(heads["queue_id"][row]), int(offsets[begin]), int(offsets[last]) + 1
+            if end - first != last + 1 - begin:
+                return None  # beyond the largest offset
             found.append(QueueRun(topic, queue_id, first, end, self._end_of(row)))
             begin = last + 1
         return numbers, found

@@ -170,9 +170,10 @@ def test_a_run_has_the_queues_of_its_records() -> None:
         [("A", 0, 5), ("B", 0, 1), ("A", 0, 5)],
         [("A", 0, 5), ("A", 0, 4)],
         [("A", 0, -(2**63)), ("A", 0, 2**63 - 1)],
+        [("A", 0, 2**63 - 1), ("A", 0, -(2**63))],
         [(f"topic-{number}", 0, 0) for number in range(129)],
     ],
-    ids=["gap", "repeated", "backward", "extreme", "too many topics"],
+    ids=["gap", "repeated", "backward", "extreme", "beyond the largest", "too many topics"],
 )
 def test_another_order_gives_no_queues(places: list[tuple[str, int, int]]) -> None:
     """Each record is judged by itself then."""
