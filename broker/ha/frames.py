@@ -55,9 +55,10 @@ _BEAT_BODY: Final = Struct(">QQ")
 _ACK_BODY: Final = Struct(">QQQ")
 _DATA_HEAD: Final = Struct(">QQQ")
 _KIND_AND_DATA_HEAD: Final = Struct(">BBHQQQ")
-_ACK_FRAME: Final = Struct(">IIIQQQ")
+_THREE_NUMBERS: Final = Struct(">IIIQQQ")  # all of an ACK, and the head of DATA: length, crc, kind, numbers
 _ACK_KIND: Final = _ACK << 24
-ACK_BYTES: Final = _ACK_FRAME.size
+_DATA_KIND: Final = _DATA << 24
+ACK_BYTES: Final = _THREE_NUMBERS.size
 _HEAD_BYTES: Final = _PREFIX.size + _KIND.size
 DATA_HEAD_BYTES: Final = _PREFIX.size + _KIND_AND_DATA_HEAD.size
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -95,11 +96,21 @@ def last_ack(data: Buffer) -> Ack | None:
     if len(data) % ACK_BYTES:
         return None
     for at in range(0, len(data), ACK_BYTES):
-        length, crc, kind, epoch, written, synced = _ACK_FRAME.unpack_from(data, at)
+        length, crc, kind, epoch, written, synced = _THREE_NUMBERS.unpack_from(data, at)
         if length != ACK_BYTES - 4 or kind != _ACK_KIND or crc32(data[at + _PREFIX.size : at + ACK_BYTES]) != crc:
             return None
         ack = Ack(epoch, written, synced)
     return ack
+
+
+def lone_data(data: memoryview) -> Data | None:
+    """Return the message if these bytes are one whole frame of DATA with its checksum, otherwise None."""
+    if len(data) < DATA_HEAD_BYTES:
+        return None
+    length, crc, kind, epoch, offset, committed = _THREE_NUMBERS.unpack_from(data)
+    if length != len(data) - 4 or kind != _DATA_KIND or crc32(data[_PREFIX.size :]) != crc:
+        return None
+    return Data(epoch, offset, committed, bytes(data[DATA_HEAD_BYTES:]))
 
 
 def data_head(epoch: int, offset: int, committed: int, payload: Buffer) -> bytes:

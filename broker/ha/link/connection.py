@@ -3,6 +3,10 @@
     socket ─▶ [TLS] ─▶ FrameReader ─▶ Handshake, then `Owner.received`
     socket ◀─ [TLS] ◀─ transport   ◀─ `send`, `send_data`, or a transfer
 
+A transport writes at the end of the event-loop iteration, and a producer waits for DATA and ACK. So they are written to
+the socket at once while the transport holds nothing; it gets what the socket does not take. A lone frame of either type
+that arrives whole is decoded without the reader.
+
 Input is bounded: a frame of a peer has at most MAX_HANDSHAKE_BYTES until the handshake is complete, and then 1 MiB if
 the peer connected, because only the leader sends the log.
 
@@ -36,8 +40,11 @@ from skylarkmq.broker.ha.frames import (
     Proof,
     encode,
     last_ack,
+    lone_data,
 )
 from skylarkmq.broker.ha.link.handshake import Handshake, HandshakeError
+from skylarkmq.broker.remoting.sendfile import takes_files
+from skylarkmq.broker.remoting.write_buffers import write_to_socket
 
 HIGH_BYTES: Final = 8 << 20
 LOW_BYTES: Final = 1 << 20
@@ -86,6 +93,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         self._buffer = buffer
         self._reader = FrameReader(MAX_HANDSHAKE_BYTES)
         self._transport: asyncio.Transport | None = None
+        self._fd = -1  # the transport's socket; -1 with TLS
         self._reason = "the peer closed the connection"
         self._held: list[bytes] | None = None  # frames that wait for a transfer to end
         self._opened_at = self._moved_at = asyncio.get_running_loop().time()
@@ -123,9 +131,9 @@ class LinkConnection(asyncio.BufferedProtocol):
         """Send a message."""
         self._send(encode(message))
 
-    def send_data(self, head: bytes, payload: Buffer) -> None:
+    def send_data(self, head: bytes, payload: bytes | memoryview) -> None:
         """Send a DATA frame. `payload` must stay unchanged: the transport may keep it until it is written."""
-        self._write(head, payload)
+        self._write([head, payload])
 
     def hold(self) -> None:
         """A transfer begins to use the socket: keep messages back until `release`. The backlog must be 0."""
@@ -137,7 +145,7 @@ class LinkConnection(asyncio.BufferedProtocol):
         self.bytes_sent += sent
         self._moved_at = asyncio.get_running_loop().time()
         if held and not self.is_closed:
-            self._write(b"".join(held))
+            self._write([b"".join(held)])
 
     def refuse(self, reason: str, epoch: int = 0) -> None:
         """Send REFUSED with a reason, and close."""
@@ -180,19 +188,21 @@ class LinkConnection(asyncio.BufferedProtocol):
         if self._held is not None:
             self._held.append(frame)
         else:
-            self._write(frame)
+            self._write([frame])
 
-    def _write(self, *parts: Buffer) -> None:
+    def _write(self, parts: list[bytes | memoryview]) -> None:
         transport = self._transport
-        if transport is None or self.is_closed:
+        if transport is None or self._is_closed:
             return
         self.written_at = time.time()
-        for part in parts:
-            self.bytes_sent += len(part)
-        if len(parts) == 1:
-            transport.write(parts[0])
-        else:
-            transport.writelines(parts)
+        size = sum(map(len, parts))
+        self.bytes_sent += size
+        taken = 0
+        if self._fd >= 0 and not transport.get_write_buffer_size() and not transport.is_closing():
+            taken = write_to_socket(self._fd, parts)
+        if taken == size:
+            return
+        transport.writelines(_without(parts, taken))
         if transport.get_write_buffer_size() > MAX_BACKLOG_BYTES:
             self.violation = "slow"
             self.cut(f"the peer does not read: {transport.get_write_buffer_size()} bytes wait for it")
@@ -208,12 +218,13 @@ class LinkConnection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(HIGH_BYTES, LOW_BYTES)
         host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
         self.peer, self.address = str(host), f"{host}:{port}"
+        self._fd = transport.get_extra_info("socket").fileno() if takes_files(transport) else -1
         if self.connects:
             self._begin()
 
     def _begin(self) -> bool:
         """Send the preface. Return whether the connection is still open."""
-        self._write(PREFACE + b"".join(map(encode, self._handshake.begin())))
+        self._write([PREFACE, *map(encode, self._handshake.begin())])
         if self._handshake.done:
             self._open()
         return not self._is_closed
@@ -233,13 +244,14 @@ class LinkConnection(asyncio.BufferedProtocol):
             self._receive(self._reader.filled(nbytes))
             return
         data = self._buffer[:nbytes]
-        is_leader = self.is_greeted and not (self.connects or self._is_closed)
-        if is_leader and self._reader.is_between and (ack := last_ack(data)) is not None:
-            self.read_at = time.time()
-            self._has_read = True
-            self._owner.received(self, ack)
-        else:
-            self.feed(data)
+        if self.is_greeted and not self._is_closed and self._reader.is_between:
+            message = lone_data(data) if self.connects else last_ack(data)
+            if message is not None:
+                self.read_at = time.time()
+                self._has_read = self._reader.is_last = True
+                self._owner.received(self, message)
+                return
+        self.feed(data)
 
     def feed(self, data: Buffer) -> None:
         """Handle received bytes."""
@@ -311,3 +323,13 @@ class LinkConnection(asyncio.BufferedProtocol):
             self._is_closed = True
             self._reason = reason
             self._owner.ended(self, reason)
+
+
+def _without(parts: list[bytes | memoryview], taken: int) -> list[bytes | memoryview]:
+    """Return the parts without their first `taken` bytes."""
+    rest = []
+    for part in parts:
+        if taken < len(part):
+            rest.append(part[taken:] if taken else part)
+        taken = max(0, taken - len(part))
+    return rest

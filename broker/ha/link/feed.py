@@ -25,19 +25,33 @@ NEAR_BYTES: Final = 1 << 20
 log = logging.getLogger(__name__)
 
 
-class Heads:
-    """The head of the last DATA frame: followers at the same place share one checksum."""
+class LastFrame:
+    """The DATA frame that was sent last: followers at the same place share its view of the log and its checksum."""
 
-    def __init__(self) -> None:
-        self._key: tuple[int, int, int, int] | None = None
-        self._head = b""
+    def __init__(self, source: LogBytes) -> None:
+        self._log = source
+        self._place = (-1, -1, -1)  # offset, end, epoch
+        self._payload = memoryview(b"")
+        self._head: tuple[int, bytes] | None = None  # committed, head
 
-    def head(self, epoch: int, offset: int, committed: int, payload: memoryview) -> bytes:
-        """Return the head of a frame with these bytes, which are the log's at this offset."""
-        key = (epoch, offset, committed, len(payload))
-        if key != self._key:
-            self._key, self._head = key, data_head(epoch, offset, committed, payload)
-        return self._head
+    def __repr__(self) -> str:
+        return f"<LastFrame {self._place}>"
+
+    def parts(self, epoch: int, offset: int, end: int, committed: int) -> tuple[bytes, memoryview]:
+        """Return head and payload of a frame with the log from `offset` to `end`, or to the end of the segment.
+
+        Raises OSError.
+        """
+        if self._place != (offset, end, epoch):
+            self._payload, self._head = self._log.view(offset, end - offset), None
+            self._place = (offset, end, epoch)
+        if self._head is None or self._head[0] != committed:
+            self._head = (committed, data_head(epoch, offset, committed, self._payload))
+        return self._head[1], self._payload
+
+    def forget(self) -> None:
+        """Release the view: it keeps a segment from being removed."""
+        self._place, self._payload = (-1, -1, -1), memoryview(b"")
 
 
 class Feed:
@@ -47,7 +61,7 @@ class Feed:
         self,
         connection: LinkConnection,
         source: LogBytes,
-        heads: Heads,
+        last_frame: LastFrame,
         catch_up: CatchUp,
         committed: Callable[[], int],
         *,
@@ -57,7 +71,7 @@ class Feed:
         self.sent = start
         self._connection = connection
         self._log = source
-        self._heads = heads
+        self._last_frame = last_frame
         self._catch_up = catch_up
         self._committed = committed
         self._epoch = epoch
@@ -72,16 +86,19 @@ class Feed:
         return self._task is not None
 
     def push(self) -> None:
-        """Send what was written since, unless catch-up is under way or the connection is clogged."""
+        """Send what was written since, unless catch-up is under way or the connection is clogged. `LastFrame.forget`
+        follows, once all feeds were pushed."""
         connection = self._connection
         if self._task is not None or connection.is_closed:
             return
         try:
-            while (behind := self._log.end - self.sent) > 0 and not connection.is_clogged:
-                if behind > FAR_BYTES:
+            while (end := self._log.end) > self.sent and not connection.is_clogged:
+                if end - self.sent > FAR_BYTES:
                     self._begin_catch_up()
                     return
-                self._send(self._log.view(self.sent, behind))
+                head, payload = self._last_frame.parts(self._epoch, self.sent, end, self._committed())
+                self.sent += len(payload)
+                connection.send_data(head, payload)
         except OSError as error:
             connection.cut(f"the log cannot be read at {self.sent}: {error}")
 
@@ -89,11 +106,6 @@ class Feed:
         """End catch-up: the connection is closed."""
         if self._task is not None:
             self._task.cancel()
-
-    def _send(self, payload: memoryview) -> None:
-        head = self._heads.head(self._epoch, self.sent, self._committed(), payload)
-        self.sent += len(payload)
-        self._connection.send_data(head, payload)
 
     def _begin_catch_up(self) -> None:
         log.info("catch-up begins peer=%s at=%d behind=%d", self._connection.peer, self.sent, self._log.end - self.sent)
@@ -114,6 +126,7 @@ class Feed:
         if (error := task.exception()) is None:
             log.info("catch-up ends peer=%s at=%d", self._connection.peer, self.sent)
             self.push()
+            self._last_frame.forget()
         elif isinstance(error, OSError):
             self._connection.cut(f"catch-up failed at {self.sent}: {error}")
         else:

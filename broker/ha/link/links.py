@@ -21,7 +21,7 @@ from skylarkmq.broker.ha.core.events import Event, Heard, Linked, LinkFailed, Re
 from skylarkmq.broker.ha.core.messages import Data, Hello, Message
 from skylarkmq.broker.ha.link.catch_up import CatchUp
 from skylarkmq.broker.ha.link.connection import LinkConnection
-from skylarkmq.broker.ha.link.feed import Feed, Heads
+from skylarkmq.broker.ha.link.feed import Feed, LastFrame
 from skylarkmq.broker.ha.link.handshake import Handshake
 from skylarkmq.broker.ha.link.log_bytes import LogBytes
 from skylarkmq.broker.ha.peers import Peer
@@ -78,7 +78,7 @@ class Links:
         self._server_tls = server_tls
         self._client_tls = client_tls
         self._buffer = memoryview(bytearray(READ_BYTES))
-        self._heads = Heads()
+        self._last_frame = LastFrame(source)
         self._catch_up = CatchUp(settings.catch_up_bytes_per_s)
         self._count = 0
         self._connections: dict[int, LinkConnection] = {}
@@ -117,10 +117,10 @@ class Links:
         """Send the log from `start` on, and all that is written later."""
         if (connection := self._connections.get(link)) is not None:
             feed = Feed(
-                *(connection, self._source, self._heads, self._catch_up, self._committed), epoch=epoch, start=start
+                *(connection, self._source, self._last_frame, self._catch_up, self._committed), epoch=epoch, start=start
             )
             self._feeds[link] = feed
-            feed.push()
+            self._push(feed)
 
     def close(self, link: int, reason: str) -> None:
         """Close a link, after what was sent before. No event follows."""
@@ -133,8 +133,7 @@ class Links:
 
     def written(self) -> None:
         """The log was extended: send it on."""
-        for feed in tuple(self._feeds.values()):
-            feed.push()
+        self._push(*self._feeds.values())
 
     def address(self, link: int) -> str:
         """Return `host:port` of the peer of a link, "" for one that has ended."""
@@ -251,7 +250,12 @@ class Links:
     def drained(self, connection: LinkConnection) -> None:
         """A connection takes bytes again."""
         if (feed := self._feeds.get(connection.number)) is not None:
+            self._push(feed)
+
+    def _push(self, *feeds: Feed) -> None:
+        for feed in feeds:
             feed.push()
+        self._last_frame.forget()
 
     def ended(self, connection: LinkConnection, reason: str) -> None:
         """A connection ended, but not by `close`."""

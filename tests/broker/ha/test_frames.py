@@ -22,6 +22,7 @@ from skylarkmq.broker.ha.frames import (
     data_head,
     encode,
     last_ack,
+    lone_data,
     unchecked_data_head,
 )
 
@@ -62,6 +63,19 @@ def test_the_last_of_several_acks_replaces_the_others() -> None:
     damaged = acks[1][:-1] + b"\0"
     others = (b"", acks[0][:-1], b"".join(acks)[1:], acks[0] + encode(Beat(8, 13)), acks[0] + damaged + acks[2])
     assert [last_ack(data) for data in others] == [None] * len(others)
+
+
+def test_a_lone_frame_of_data_is_decoded_at_once() -> None:
+    """Other bytes are left to the reader: a part of a frame, more than one, another message, bytes of sendfile, a wrong
+    checksum."""
+    data = Data(8, 1 << 40, 12, b"records")
+    frame = encode(data)
+    assert lone_data(memoryview(frame)) == data
+    assert lone_data(memoryview(encode(Data(8, 0, 0, b"")))) == Data(8, 0, 0, b"")
+    parts = (b"", frame[:35], frame[:-1], frame[1:])
+    damaged = [frame[:at] + bytes((frame[at] ^ 1,)) + frame[at + 1 :] for at in range(len(frame))]
+    others = (*parts, frame + frame, encode(Beat(8, 13)), unchecked_data_head(8, 1, 12, 7) + b"records", *damaged)
+    assert [lone_data(memoryview(other)) for other in others] == [None] * len(others)
 
 
 @pytest.mark.parametrize("size", [None, 1, 7])

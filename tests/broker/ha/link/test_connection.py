@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -17,6 +18,7 @@ from skylarkmq.broker.ha.frames import (
     MAX_HANDSHAKE_BYTES,
     PREFACE,
     Challenge,
+    data_head,
     encode,
     unchecked_data_head,
 )
@@ -290,6 +292,31 @@ async def test_acks_that_arrive_at_once_are_one_event(tmp_path: Path) -> None:
         await until(lambda: len(node.events) > 3)
     received = [event.message for event in node.events if isinstance(event, Received)]
     assert received[1:] == [Ack(1, 90, 90), Ack(1, 90, 70), Beat(1, 5)]
+
+
+async def test_frames_stay_in_order_when_the_socket_is_full(tmp_path: Path) -> None:
+    """Some are written to the socket at once, some in part, and some by the transport once the peer reads."""
+    async with listening(tmp_path) as node:
+        reader = await node.connect(HELLO)
+        await reader.readexactly(len(PREFACE))
+        await until(lambda: node.events)
+        (connection,) = node.links._connections.values()
+        random, expected, held = Random(7), bytearray(), 0
+        for number in range(100):
+            payload = random.randbytes(random.randrange(400_000))
+            head = data_head(3, number, 0, payload)
+            connection.send_data(head, memoryview(payload))
+            expected += head + payload
+            held += bool(connection.backlog)
+            if number % 30 == 29:
+                expected += encode(Beat(3, number))
+                connection.send(Beat(3, number))
+                data = await reader.readexactly(len(expected) // 2)
+                assert data == expected[: len(data)]
+                del expected[: len(data)]
+        assert await reader.readexactly(len(expected)) == expected
+        assert 0 < held < 100
+        assert not connection.backlog
 
 
 async def test_a_follower_that_does_not_read_keeps_its_leader(tmp_path: Path) -> None:
